@@ -225,7 +225,7 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> RecordPos
 /// Length of the record that begins with this header, without padding; 0 for the end mark; `None` if
 /// the header is not valid.
 fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Option<u64> {
-    match RecordStart::of(header) {
+    match RecordStart::parse(header) {
         RecordStart::End => Some(0),
         RecordStart::Record { data_bytes } if header[field::EXECUTABLE] <= 1 => {
             Some((RECORD_HEADER_BYTES + data_bytes) as u64)

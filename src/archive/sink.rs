@@ -96,10 +96,10 @@ impl DirSink {
     /// The directory does not exist, or cannot be read.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self> {
         check_output_dir(dir.as_ref())?;
-        Ok(Self::of(Arc::new(KeptDir::open(dir.as_ref())?)))
+        Ok(Self::from_dir(Arc::new(KeptDir::open(dir.as_ref())?)))
     }
 
-    pub(crate) fn of(dir: Arc<KeptDir>) -> Self {
+    pub(crate) fn from_dir(dir: Arc<KeptDir>) -> Self {
         Self { dir, replace: false, watch: SpaceWatch::default(), begun: None }
     }
 

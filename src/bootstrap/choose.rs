@@ -53,7 +53,7 @@ impl ChosenArchive {
     /// Collects all places that have the archive `best`, and puts `best` first. If one place is a
     /// local file, returns only that file, unless a server says that the archive is longer. Leaves
     /// out offers with another root: they are other archives of the same name.
-    pub(super) fn of(best: &Offer, all: &[&Offer]) -> Self {
+    pub(super) fn from_offer(best: &Offer, all: &[&Offer]) -> Self {
         let is_same = |offer: &Offer| {
             offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
         };

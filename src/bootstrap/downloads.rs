@@ -101,13 +101,13 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         };
         let root = root.map_err(unusable)?;
         remove_left_journal(context.dir, &choice.name.to_string())?;
-        let archive = FetchedArchive { root, path: Some(path.to_path_buf()), ..FetchedArchive::of(&choice.name) };
+        let archive = FetchedArchive { root, path: Some(path.to_path_buf()), ..FetchedArchive::new(&choice.name) };
         Ok(ObtainedArchive { archive, choice: choice.clone(), download: None, file: Some(facts_of(path)) })
     }
 
     /// Classifies the failure of a download.
     fn failed(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
-        let Some(fault) = DownloadFault::of(&error) else { return error.into() };
+        let Some(fault) = DownloadFault::in_error(&error) else { return error.into() };
         let rejected = download.rejected();
         let has_older = download.given_bytes() < download.file().done_bytes();
         // What came in order comes again from the beginning.
@@ -127,7 +127,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
             _ => error,
         };
-        ArchiveFault::of(reason, error)
+        ArchiveFault::new(reason, error)
     }
 
     /// Adds the archives that a source offers now. Returns an error after which the source, which
@@ -144,7 +144,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             }
             Err(error) => error,
         };
-        let may_pass = NetError::of(&failure).is_some_and(NetError::is_retryable);
+        let may_pass = NetError::in_error(&failure).is_some_and(NetError::is_retryable);
         (may_pass && self.answering.contains(&source.to_string())).then_some(failure)
     }
 }
@@ -237,7 +237,7 @@ impl World for Downloads<'_, '_> {
         }
         let confirmed = trust.confirm(choice, self.progress)?;
         if let Some(too_few) = trust.too_few(&confirmed, &choice.name) {
-            return Err(ArchiveFault::of(Reason::Unconfirmed, too_few));
+            return Err(ArchiveFault::new(Reason::Unconfirmed, too_few));
         }
         self.confirmed = confirmed;
         Ok(())
@@ -258,7 +258,7 @@ impl World for Downloads<'_, '_> {
         let download = Download::begin(client.clone(), file, choice.remotes.clone(), limits.clone(), progress);
         let download = Arc::new(download.map_err(|error| {
             let is_too_long = error.kind() == ErrorKind::NoSpace && selection.is_overstated(choice);
-            if is_too_long || DownloadFault::of(&error).is_some() { unusable(error) } else { error.into() }
+            if is_too_long || DownloadFault::in_error(&error).is_some() { unusable(error) } else { error.into() }
         })?);
         let kept = download.kept_bytes();
         let length = download.length_bytes();
@@ -276,7 +276,7 @@ impl World for Downloads<'_, '_> {
         let shown = if is_shown { input_only } else { beside_restore };
         let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
         self.running = Some(spawn(self.scope, run)?);
-        let archive = FetchedArchive::of(&choice.name);
+        let archive = FetchedArchive::new(&choice.name);
         Ok(ObtainedArchive { archive, choice: choice.clone(), download: Some(download), file: None })
     }
 
@@ -311,7 +311,7 @@ impl World for Downloads<'_, '_> {
 fn unusable(error: Error) -> Box<ArchiveFault> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
-        _ => ArchiveFault::of(Reason::Unusable(Vec::new()), error),
+        _ => ArchiveFault::new(Reason::Unusable(Vec::new()), error),
     }
 }
 

@@ -73,7 +73,7 @@ pub struct FetchedArchive {
 
 impl FetchedArchive {
     /// Describes an archive by its name only.
-    pub(super) fn of(name: &ArchiveName) -> Self {
+    pub(super) fn new(name: &ArchiveName) -> Self {
         Self { name: name.clone(), path: None, fetched: None, root: None }
     }
 }

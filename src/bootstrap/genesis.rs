@@ -43,9 +43,9 @@ pub struct FetchedGenesis {
 }
 
 impl FetchedGenesis {
-    fn of_archive(url: &Url, archive: Vec<u8>) -> Result<Self> {
+    fn from_archive(url: &Url, archive: Vec<u8>) -> Result<Self> {
         let file = unpack(&archive)?;
-        let genesis = Genesis::of_bytes(&file)?;
+        let genesis = Genesis::from_bytes(&file)?;
         Ok(Self { genesis, hash: hash_of(&file), url: shown(url), archive, file })
     }
 
@@ -95,7 +95,7 @@ pub fn find(
                 continue;
             }
         };
-        match FetchedGenesis::of_archive(&url, archive) {
+        match FetchedGenesis::from_archive(&url, archive) {
             Ok(genesis) => {
                 check(genesis.hash, expected).map_err(|error| error.within(&genesis.url))?;
                 if !fetched.iter().any(|known| known.hash == genesis.hash) {

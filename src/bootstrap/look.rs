@@ -46,7 +46,7 @@ impl FetchContext<'_> {
         let mut report = find(self.client, &options, progress)?;
         let mut node = Node::default();
         if let Some(bootstrap) = self.bootstrap {
-            node.expected = Expected::of_check(&bootstrap.restore.check);
+            node.expected = Expected::from_check(&bootstrap.restore.check);
         }
         // A run that replaces a state moves newer archives, which would hide its own, aside.
         if self.bootstrap.is_none_or(|bootstrap| bootstrap.restore.existing_state == ExistingState::Refuse) {

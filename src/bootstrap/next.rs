@@ -223,7 +223,7 @@ impl Selection {
         };
         let fulls: Vec<_> = self.found.offers.iter().filter(may_go).collect();
         Attempt {
-            full: ChosenArchive::of(&candidate.full, &fulls),
+            full: ChosenArchive::from_offer(&candidate.full, &fulls),
             incremental: candidate.incremental.as_ref().map(|offer| self.chosen_on(offer, &place)),
         }
     }
@@ -231,7 +231,7 @@ impl Selection {
     /// An incremental archive on the full one at a place, with all places that have it.
     fn chosen_on(&self, incremental: &Offer, full_place: &str) -> ChosenArchive {
         let allowed = self.found.offers.iter().filter(|offer| self.node.allows(offer, Some(full_place)));
-        ChosenArchive::of(incremental, &allowed.collect::<Vec<_>>())
+        ChosenArchive::from_offer(incremental, &allowed.collect::<Vec<_>>())
     }
 
     /// The newest incremental archive on the full one in use.

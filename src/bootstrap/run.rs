@@ -67,7 +67,7 @@ pub type Attempted<T> = Result<T, Box<ArchiveFault>>;
 
 impl ArchiveFault {
     /// A failure after which other archives are tried.
-    pub fn of(reason: Reason, error: Error) -> Box<Self> {
+    pub fn new(reason: Reason, error: Error) -> Box<Self> {
         Box::new(Self { reason: Some(reason), error })
     }
 }

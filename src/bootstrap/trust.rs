@@ -121,7 +121,7 @@ impl<'a> Trust<'a> {
         progress.check()?;
         let (offers, mut failed): (Vec<Offer>, _) = match answer {
             Ok(offers) => (offers, None),
-            Err(error) => (Vec::new(), NetError::of(&error).filter(|error| !is_no(error)).cloned()),
+            Err(error) => (Vec::new(), NetError::in_error(&error).filter(|error| !is_no(error)).cloned()),
         };
         // A slot has only one state and hash, in full and in incremental archives.
         let contradicts = |offer: &&Offer| offer.name.slot == name.slot && offer.name.hash != name.hash;

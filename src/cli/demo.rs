@@ -82,7 +82,7 @@ fn show_all(size: &str, ui: &Ui) -> Result<()> {
     let full = newest_of(&catalog, Path::new("archives"))?.full;
     let archive = format!("archive ledger -o archives --base-slot {}", full.name.slot);
     show("An archive of what is newer", &archive)?;
-    let inspect = format!("inspect {}", full.path().display());
+    let inspect = format!("inspect {}", full.path().to_string_lossy());
     show("What is inside, without unpacking it", &inspect)?;
     let hash = archives()?.choice().and_then(|choice| Some(choice.incremental?.name.hash.to_string()));
     let hash = hash.unwrap_or_default();

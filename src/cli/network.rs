@@ -202,7 +202,7 @@ pub fn open_archive(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &U
     let remote = client.head(&url, ui)?;
     let name = remote.archive_name();
     let source: SharedSource = if remote.accepts_ranges && remote.length_bytes.is_some() {
-        Arc::new(UrlSource::of_remote(&client, remote, stop)?)
+        Arc::new(UrlSource::from_remote(&client, remote, stop)?)
     } else if is_read_twice {
         let at = shown(&remote.url);
         let what = format!("{at}: the server does not send ranges of the file, and parts of it are read twice");

@@ -85,7 +85,7 @@ struct Fate<'a> {
 }
 
 impl<'a> Fate<'a> {
-    fn of_unusable(UnusableFile { archive, fault, .. }: &'a UnusableFile, args: &PruneArgs, now: SystemTime) -> Self {
+    fn unusable(UnusableFile { archive, fault, .. }: &'a UnusableFile, args: &PruneArgs, now: SystemTime) -> Self {
         let is_settled = archive.age(now) >= UNCHANGED_MIN;
         let hint = match (args.unusable, is_settled) {
             (false, _) => "--unusable removes it",
@@ -97,7 +97,7 @@ impl<'a> Fate<'a> {
         Self { archive, may_go, kept_because: None, fault: Some(fault), stays }
     }
 
-    fn of_plan((archive, reason): (&'a Archive, &Option<KeepReason>)) -> Self {
+    fn planned((archive, reason): (&'a Archive, &Option<KeepReason>)) -> Self {
         let kept_because = reason.map(KeepReason::as_str);
         let mut stays = String::new();
         if let Some(why) = kept_because {
@@ -141,7 +141,7 @@ fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
         let remove = |archive: &Archive| store.delete(&archive.name.to_string(), ui);
         return prune(target, &catalog, &remove, args, ui);
     }
-    refuse_published(&Store::of_dir(Arc::new(KeptDir::open(target)?)), ui)?;
+    refuse_published(&Store::from_dir(Arc::new(KeptDir::open(target)?)), ui)?;
     let mut catalog = scan_with_copies(&[target.to_path_buf()])?;
     if is_dated {
         read_bank_times(&mut catalog);
@@ -180,7 +180,7 @@ fn prune(
 ) -> Result<()> {
     let now = clock::now();
     // Unusable files go first: their space counts as free.
-    let mut fates: Vec<Fate<'_>> = catalog.unusable().iter().map(|file| Fate::of_unusable(file, args, now)).collect();
+    let mut fates: Vec<Fate<'_>> = catalog.unusable().iter().map(|file| Fate::unusable(file, args, now)).collect();
     let freed_bytes = fates.iter().filter(|fate| fate.may_go).map(|fate| fate.archive.size_bytes).sum();
     let keep = keep(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
@@ -188,7 +188,7 @@ fn prune(
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
     let plan = plan_prune(catalog, &keep, now);
-    let mut planned: Vec<Fate<'_>> = catalog.archives().iter().zip(&plan).map(Fate::of_plan).collect();
+    let mut planned: Vec<Fate<'_>> = catalog.archives().iter().zip(&plan).map(Fate::planned).collect();
     // Remove incremental archives before full ones: if the run is interrupted, none is left without its
     // full archive.
     planned.sort_by_key(|fate| fate.archive.is_full());

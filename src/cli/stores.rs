@@ -110,6 +110,6 @@ pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) ->
 }
 
 fn bank_of(source: UrlSource, name: &ArchiveName) -> Option<BankFile> {
-    let opened = archive::OpenArchive::of_source(Arc::new(source), Some(name.clone()), &IoPolicy::default());
+    let opened = archive::OpenArchive::from_source(Arc::new(source), Some(name.clone()), &IoPolicy::default());
     front::bank_by_index(&opened.ok()?)
 }

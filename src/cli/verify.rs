@@ -88,11 +88,12 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         .threads(args.work.threads(DECODING_WORKER_BYTES, memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());
     let paths = &args.state.inputs;
-    if !args.newest && args.state.slot.is_none() {
-        if let Some(catalog) = catalog_of(paths, Some(&args.state.network), ui)? {
-            let place = paths.first().filter(|_| paths.len() == 1);
-            return verify_all(&catalog, place.map(PathBuf::as_path), &options, args, ui);
-        }
+    if !args.newest
+        && args.state.slot.is_none()
+        && let Some(catalog) = catalog_of(paths, Some(&args.state.network), ui)?
+    {
+        let place = paths.first().filter(|_| paths.len() == 1);
+        return verify_all(&catalog, place.map(PathBuf::as_path), &options, args, ui);
     }
     let input = args.state.open(args.reads_twice(args.check.check), ui)?;
     let mut snapshot = input.snapshot();

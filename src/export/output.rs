@@ -99,7 +99,7 @@ impl ExportOutput {
         }
         let mut made = MadeDirs::default();
         let dir = made.open_or_make(path)?;
-        Self::new(Store::of_dir(dir.clone()), &dir, made, progress)
+        Self::new(Store::from_dir(dir.clone()), &dir, made, progress)
     }
 
     pub fn store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {

@@ -96,7 +96,7 @@ impl Input {
         let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
         let wanted = sample_frames(options.sample_bytes, total_bytes, total_frames)?;
-        let chosen = Chosen::of(spans(), &choose_frames(total_frames, wanted, options.seed));
+        let chosen = Chosen::from_spans(spans(), &choose_frames(total_frames, wanted, options.seed));
         let mut frames = source.load(&chosen, options.threads, progress)?;
         for (frame, Chosen { span, .. }) in frames.iter_mut().zip(chosen) {
             let first = usize::try_from(span.first_entry).unwrap_or(usize::MAX);

@@ -25,7 +25,7 @@ pub struct Latency {
 
 impl Latency {
     /// Summarizes times, in nanoseconds.
-    pub fn of(mut times: Vec<u64>) -> Self {
+    pub fn from_times(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         let [Some(min), Some(max)] = [times.first(), times.last()] else { return Self::default() };
         let seconds = |nanoseconds: &u64| *nanoseconds as f64 / 1e9;
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn percentiles_need_times_above_them() {
-        assert_eq!(Latency::of(Vec::new()), Latency::default());
+        assert_eq!(Latency::from_times(Vec::new()), Latency::default());
         let mut times: Vec<u64> = (1..=9_999).rev().map(|number| number * 1000).collect();
-        let latency = Latency::of(times.clone());
+        let latency = Latency::from_times(times.clone());
         assert_eq!((latency.samples, latency.p99_99_seconds), (9_999, None));
         times.push(10_000_000);
-        let latency = Latency::of(times);
+        let latency = Latency::from_times(times);
         let is_near = |seconds: f64, wanted: f64| (seconds / wanted - 1.0).abs() < 1e-6;
         assert!(is_near(latency.average_seconds, 5_000.5e-6), "{latency:?}");
         assert!((latency.deviation_seconds / (10e-3 / 12f64.sqrt()) - 1.0).abs() < 1e-3, "{latency:?}");

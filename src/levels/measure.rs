@@ -122,7 +122,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Divides pieces into batches.
-    pub fn of(pieces: &[&'a [u8]]) -> Vec<Self> {
+    pub fn from_pieces(pieces: &[&'a [u8]]) -> Vec<Self> {
         let mut batches: Vec<Self> = Vec::new();
         let mut bytes = 0;
         for &piece in pieces {
@@ -297,8 +297,8 @@ impl<'a> Bench<'a> {
             codec,
             input_bytes,
             output_bytes,
-            compress: Summary::of(&compress.seconds()),
-            decompress: Summary::of(&decompress.seconds()),
+            compress: Summary::from_runs(&compress.seconds()),
+            decompress: Summary::from_runs(&decompress.seconds()),
             cpu_percent: compress.median(Elapsed::cpu_percent),
             compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
             decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
@@ -330,7 +330,7 @@ impl<'a> Bench<'a> {
             runs.taken.push(pass.taken);
         }
         let times = team.workers[0].lock().times.take();
-        runs.latency = Latency::of(times.unwrap_or_default());
+        runs.latency = Latency::from_times(times.unwrap_or_default());
         Ok(runs)
     }
 

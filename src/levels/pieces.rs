@@ -143,7 +143,7 @@ pub fn measure_sizes(
         let (from_bytes, class) = CLASSES[number];
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let wanted = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
-        let batches = Batch::of(&spread(|| pieces.iter().copied(), wanted));
+        let batches = Batch::from_pieces(&spread(|| pieces.iter().copied(), wanted));
         let mut bench = Bench::new(batches, &options, progress);
         let (row, _) = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let row = PieceRow {
@@ -189,7 +189,7 @@ pub fn measure_frames(
     let largest = lengths.max().unwrap_or(0);
     let smaller = sizes.iter().take_while(|size| **size < largest);
     for &from_bytes in smaller.chain(sizes.iter().find(|size| **size >= largest)) {
-        let batches = Batch::of(&frames_of(input, from_bytes, FRAMES_MAX));
+        let batches = Batch::from_pieces(&frames_of(input, from_bytes, FRAMES_MAX));
         let mut bench = Bench::new(batches, &options, progress);
         bench.each = Some(FIRST_PASS_MAX);
         let stage = format!("Frames of {}", quantity::bytes(from_bytes));

@@ -88,7 +88,7 @@ fn every_size_gets_its_time() {
 fn a_first_pass_that_takes_too_long_is_cut() {
     let input = input(&[200_000]);
     let options = MeasureOptions::new("").repeat(1).threads(1);
-    let batches = Batch::of(&frames_of(&input, 10, 500));
+    let batches = Batch::from_pieces(&frames_of(&input, 10, 500));
     let mut bench = Bench::new(batches, &options, &NoProgress);
     bench.each = Some(Duration::ZERO);
     let (row, [compress, _]) = bench.measure(codec("none"), "it".to_string()).expect("measured");

@@ -25,7 +25,7 @@ pub struct Chosen {
 
 impl Chosen {
     /// Finds the frames with the given indices, which must be in ascending order.
-    pub fn of(spans: impl Iterator<Item = FrameSpan>, numbers: &[u64]) -> Vec<Self> {
+    pub fn from_spans(spans: impl Iterator<Item = FrameSpan>, numbers: &[u64]) -> Vec<Self> {
         let mut numbers = numbers.iter().peekable();
         let mut chosen = Vec::with_capacity(numbers.len());
         let mut offset_bytes = 0;

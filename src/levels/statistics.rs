@@ -21,7 +21,7 @@ pub struct Summary {
 
 impl Summary {
     /// Summarizes runs; all values are zero if there are none.
-    pub fn of(runs: &[f64]) -> Self {
+    pub fn from_runs(runs: &[f64]) -> Self {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
         let [Some(min), Some(max)] = [sorted.first(), sorted.last()] else { return Self::default() };
@@ -37,7 +37,7 @@ impl Summary {
 }
 
 pub fn median(values: &[f64]) -> f64 {
-    Summary::of(values).median
+    Summary::from_runs(values).median
 }
 
 /// Spread of the runs, in percent of their median, above which a warning is given.
@@ -86,7 +86,7 @@ pub fn few_runs_warning(runs: usize, wanted: usize) -> Option<Warning> {
 
 /// Warns of runs that scatter, or are so short that the start of threads takes a notable part.
 pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
-    let summary = Summary::of(runs);
+    let summary = Summary::from_runs(runs);
     let seconds = summary.median;
     let spread_percent = summary.spread_percent();
     if seconds < RUN_TIME_MIN.as_secs_f64() {
@@ -116,7 +116,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_median_is_in_the_middle(runs in proptest::collection::vec(0.001f64..1e6, 1..50)) {
-            let summary = Summary::of(&runs);
+            let summary = Summary::from_runs(&runs);
             prop_assert!(summary.min <= summary.median && summary.median <= summary.max);
             let below = runs.iter().filter(|run| **run <= summary.median).count();
             let above = runs.iter().filter(|run| **run >= summary.median).count();

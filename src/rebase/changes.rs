@@ -42,7 +42,7 @@ impl Changes {
     ///
     /// # Errors
     /// Marks take more than `memory_bytes` and more than 64 MiB, or reading the log fails.
-    pub fn of(log: &StateLog, old: usize, new: usize, threads: usize, memory_bytes: u64) -> Result<Self> {
+    pub fn compare(log: &StateLog, old: usize, new: usize, threads: usize, memory_bytes: u64) -> Result<Self> {
         let slots = [old, new].map(|reading| log.slots(reading));
         let mut changes = Self::default();
         log.items.for_each_partition(
@@ -180,7 +180,7 @@ mod tests {
             let log = StateLog::new(0, &std::env::temp_dir(), 0).expect("made");
             let new_reading = read(&log, &new);
             let old_reading = read(&log, &old);
-            let changes = Changes::of(&log, old_reading, new_reading, 2, 0).expect("compared");
+            let changes = Changes::compare(&log, old_reading, new_reading, 2, 0).expect("compared");
             let old = newest(&old);
             let new = newest(&new);
             let mut counts = ChangeCounts::default();

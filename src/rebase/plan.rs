@@ -105,7 +105,7 @@ impl RebaseJob<'_> {
     fn reopened(&self, archive: &NamedArchive) -> Result<OpenArchive> {
         let source =
             archive.source.clone().ok_or_else(|| Error::failed(format!("{} is not open", archive.path.shown())))?;
-        OpenArchive::of_source(source, archive.name.clone(), &self.options.encoding.io_policy)
+        OpenArchive::from_source(source, archive.name.clone(), &self.options.encoding.io_policy)
     }
 
     fn front_of(&self, archive: &NamedArchive) -> Result<BankFile> {
@@ -148,7 +148,7 @@ impl RebaseJob<'_> {
         judge_pair(&old, &new)?;
         self.progress.stage(Stage::Comparing, None);
         let spilled_bytes = log.items.spilled_bytes();
-        let changes = Changes::of(&log, old_reading, new_reading, encoding.threads, check.memory_bytes / 2)?;
+        let changes = Changes::compare(&log, old_reading, new_reading, encoding.threads, check.memory_bytes / 2)?;
         Ok(Compared { old, new, changes, spilled_bytes })
     }
 

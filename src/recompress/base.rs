@@ -28,7 +28,7 @@ impl BaseArchive {
     pub fn open(path: &Path, incremental: PairMember<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
         let archive = OpenArchive::open(path, io_policy)?.without_index();
-        judge_pair(PairMember::of_archive(&archive, None), incremental, &Failures::strict())?;
+        judge_pair(PairMember::from_archive(&archive, None), incremental, &Failures::strict())?;
         Ok(Self { archive, _watch })
     }
 
@@ -56,7 +56,7 @@ impl BaseArchive {
         let mut read = self.archive.read(&ArchivePass::new(options.encoding.threads, progress), &rules)?;
         let (_, bank) = rules.finish(&self.archive, &mut read)?;
         let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        judge_pair(PairMember::of_archive(&self.archive, Some(&bank)), incremental, &Failures::strict())
+        judge_pair(PairMember::from_archive(&self.archive, Some(&bank)), incremental, &Failures::strict())
     }
 
     /// Reads wanted storages again. The archive's first storage has the number `first_storage`.

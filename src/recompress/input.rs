@@ -63,7 +63,7 @@ impl<'s> RecompressInput<'s> {
     /// The incremental archive of a pair, which builds on `base_slot`.
     pub fn member(&self, base_slot: Option<u64>) -> PairMember<'_> {
         let member = match self {
-            Self::File { archive, .. } => PairMember::of_archive(archive, None),
+            Self::File { archive, .. } => PairMember::from_archive(archive, None),
             Self::Stream { .. } => PairMember::new(Path::new(STANDARD_INPUT), None),
         };
         PairMember { base_slot, ..member }

@@ -63,7 +63,7 @@ impl RecompressJob<'_> {
                 // superseded records share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
                 let archive = match written_file {
-                    Some(file) => OpenArchive::of_source(written(file)?, None, &options.encoding.io_policy)?,
+                    Some(file) => OpenArchive::from_source(written(file)?, None, &options.encoding.io_policy)?,
                     // The index of the written file is right; the index of a source may be wrong.
                     None => OpenArchive::open(&path, &options.encoding.io_policy)?.without_index(),
                 };

@@ -17,8 +17,8 @@ impl Opened {
     /// its bank file, once that was read.
     pub fn judge_pair(&self, full: Option<(&Self, &Unpacked)>, bank: Option<&BankFile>) -> Result<()> {
         let Some((opened, full)) = full else { return Ok(()) };
-        let full = PairMember::of_archive(&opened.archive, Some(&full.bank));
-        judge_pair(full, PairMember::of_archive(&self.archive, bank), &Failures::strict())
+        let full = PairMember::from_archive(&opened.archive, Some(&full.bank));
+        judge_pair(full, PairMember::from_archive(&self.archive, bank), &Failures::strict())
     }
 }
 

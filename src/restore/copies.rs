@@ -37,7 +37,7 @@ impl ArchiveCopy {
     /// Chooses how a file gets into `dir`; `None` if it is there already. Clones it if the file
     /// system can; otherwise it will be copied later. With `is_moved`, it will be renamed. Never makes a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn of_file(archive: &OpenArchive, dir: &Arc<KeptDir>, is_moved: bool) -> Result<Option<Self>> {
+    pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, is_moved: bool) -> Result<Option<Self>> {
         let path = archive.path();
         let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let parent = fs::metadata(parent_path).ok().map(|found| (found.dev(), found.ino()));

@@ -52,10 +52,10 @@ pub fn finish(
     // Everything is on disk now; only names are missing.
     slotpress_base::threads::panic_point("placing");
     for ((parent, snapshot), root) in target.accounts.iter().zip(&snapshots).zip(&roots) {
-        moves.add(Move::of_partial(snapshot, parent, (parent, SNAPSHOT))?);
-        moves.add(Move::of_partial(root, parent, (parent, RUN))?);
+        moves.add(Move::from_partial(snapshot, parent, (parent, SNAPSHOT))?);
+        moves.add(Move::from_partial(root, parent, (parent, RUN))?);
     }
-    moves.add(Move::of_partial(&bank_snapshot, snapshots_dir, (bank_snapshots, &slot))?);
+    moves.add(Move::from_partial(&bank_snapshot, snapshots_dir, (bank_snapshots, &slot))?);
     moves.run()?;
     target.check_paths()?;
     moves.finish();

@@ -70,7 +70,7 @@ pub struct Feed<'a> {
 
 impl<'a> Feed<'a> {
     #[cfg(feature = "net")]
-    pub fn of_supply(run: Run<'a>, supply: &'a mut dyn Supply, expect_roots: &'a [Root]) -> Self {
+    pub fn from_supply(run: Run<'a>, supply: &'a mut dyn Supply, expect_roots: &'a [Root]) -> Self {
         Self { run, opened: Vec::new(), more: Some(supply), expect_roots, is_moved: false }
     }
 
@@ -81,17 +81,17 @@ impl<'a> Feed<'a> {
         let (archive, way, had_length) = match supplied {
             Supplied::Arriving { source, name, file } => {
                 let had_length = source.length_bytes().is_some();
-                let archive = OpenArchive::of_source(source, name, io_policy)?;
+                let archive = OpenArchive::from_source(source, name, io_policy)?;
                 (archive, Some(ArchiveCopy::Fetched(file)), had_length)
             }
             Supplied::Saved(source, copy) => {
                 // A stream is always read in order. How fast it arrives must not make a difference.
-                let archive = OpenArchive::of_source(source, None, io_policy)?.without_index();
+                let archive = OpenArchive::from_source(source, None, io_policy)?.without_index();
                 (archive, Some(ArchiveCopy::New { copy, is_complete: true }), false)
             }
             Supplied::File(path) => {
                 let archive = OpenArchive::open(&path, io_policy)?;
-                let way = ArchiveCopy::of_file(&archive, &self.run.target.snapshots_dir, self.is_moved)?;
+                let way = ArchiveCopy::from_file(&archive, &self.run.target.snapshots_dir, self.is_moved)?;
                 (archive, way, true)
             }
         };
@@ -162,7 +162,7 @@ impl<'a> Feed<'a> {
     /// Refuses archives that by their names do not belong together or are not what is expected, or
     /// whose state cannot be checked although that is requested.
     pub fn check_pair(&self, check: &CheckOptions) -> Result<()> {
-        let members: Vec<_> = self.archives().map(|archive| PairMember::of_archive(archive, None)).collect();
+        let members: Vec<_> = self.archives().map(|archive| PairMember::from_archive(archive, None)).collect();
         let base_slot = members.first().and_then(|first| first.base_slot);
         match (&members[..], base_slot) {
             ([_], Some(base)) => {

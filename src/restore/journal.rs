@@ -55,15 +55,15 @@ impl Move {
     /// A move of the object that `from` is now.
     pub fn new((dir, name): (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Result<Self> {
         let found = dir.found(name)?.ok_or_else(|| changed(&dir.path_of(name)))?;
-        Ok(Self::of(&found, (dir, name), to))
+        Ok(Self::from_found(&found, (dir, name), to))
     }
 
-    pub fn of_partial(dir: &PartialDir, parent: &Arc<KeptDir>, to: (&Arc<KeptDir>, &str)) -> Result<Self> {
+    pub fn from_partial(dir: &PartialDir, parent: &Arc<KeptDir>, to: (&Arc<KeptDir>, &str)) -> Result<Self> {
         let name = dir.path.file_name().unwrap_or_default().to_string_lossy();
-        Ok(Self::of(&dir.dir().itself()?, (parent, &name), to))
+        Ok(Self::from_found(&dir.dir().itself()?, (parent, &name), to))
     }
 
-    fn of(found: &Found, from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Self {
+    fn from_found(found: &Found, from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Self {
         let place = |(dir, name): (&Arc<KeptDir>, &str)| (dir.clone(), name.to_string());
         Self { inode: found.inode, from: place(from), to: place(to) }
     }

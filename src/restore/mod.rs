@@ -92,7 +92,7 @@ pub(crate) fn restore_supplied(
     expect_roots: &[slotpress_format::Root],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
-    restore_into(options, None, progress, |run| run.restore(Feed::of_supply(run, supply, expect_roots)))
+    restore_into(options, None, progress, |run| run.restore(Feed::from_supply(run, supply, expect_roots)))
 }
 
 /// Prepares the target, and calls `work` to restore into it. `newest` is the name of the archive whose

@@ -50,7 +50,7 @@ impl Target {
         let paths = &options.paths;
         let mut made = MadeDirs::default();
         let ledger = made.open_or_make(&paths.ledger)?;
-        let owner = Owner::of(&ledger)?;
+        let owner = Owner::from_dir(&ledger)?;
         let lock = LedgerLock::acquire_in(&ledger)?;
         let snapshots_dir = match paths.snapshots_dir() {
             path if path == ledger.path() => ledger.clone(),

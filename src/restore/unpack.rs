@@ -49,7 +49,7 @@ fn is_silent(rule: Rule) -> bool {
 impl Unpacker<'_> {
     /// Unpacks and checks the first of the `opened` archives that is not `unpacked` yet.
     pub fn unpack_next(&mut self, opened: &[Opened], unpacked: &[Unpacked]) -> Result<Unpacked> {
-        let full = opened.iter().zip(unpacked).last();
+        let full = opened.iter().zip(unpacked).next_back();
         let Some((next, rest)) = opened[unpacked.len()..].split_first() else { return Err(no_archive()) };
         self.unpack_checked(next, full, !rest.is_empty())
             .map_err(|error| error.within_damaged(next.archive.path().shown()))

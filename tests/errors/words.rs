@@ -44,7 +44,7 @@ fn an_archive_that_is_too_long() {
     let length = slotpress_base::quantity::bytes(length);
     assert_eq!(error.to_string(), format!("{url}: the archive has {length}, more than the limit of 1 KiB"));
     assert_eq!(error.hint(), Some(hint::RAISE_MAX_BYTES));
-    assert_eq!(NetError::of(&error).map(NetError::kind), Some(NetErrorKind::TooLong));
+    assert_eq!(NetError::in_error(&error).map(NetError::kind), Some(NetErrorKind::TooLong));
 }
 
 #[test]

@@ -75,7 +75,7 @@ impl ErrorKind {
     }
 
     /// Returns the kind of an error of the operating system.
-    pub fn of_io(error: &io::Error) -> Self {
+    pub fn from_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
             io::ErrorKind::AddrInUse => Self::InUse,
@@ -131,7 +131,7 @@ impl Error {
 
     /// Makes an error for an archive that cannot be opened. It is of [`ErrorKind::Missing`] if the
     /// archive does not exist.
-    pub fn of_open(path: &Path, error: &io::Error) -> Self {
+    pub fn from_open(path: &Path, error: &io::Error) -> Self {
         let made = Self::io("open", path, error);
         match error.kind() {
             io::ErrorKind::NotFound => Self { kind: ErrorKind::Missing, ..made }
@@ -145,7 +145,7 @@ impl Error {
         Self::new(ErrorKind::Interrupted, "interrupted")
     }
 
-    /// Makes an error for a failed file operation. Its [kind](ErrorKind::of_io) follows from the
+    /// Makes an error for a failed file operation. Its [kind](ErrorKind::from_io) follows from the
     /// operating system's error. `doing` completes the sentence "cannot …".
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
         // A reader other than a file returns an error of this library, which names its own place
@@ -166,14 +166,14 @@ impl Error {
             _ => None,
         };
         let message = format!("cannot {doing} {}: {}", path.shown(), plain(error));
-        Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::of_io(error), message).caused_by(same(error)) }
+        Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::from_io(error), message).caused_by(same(error)) }
     }
 
     /// Makes an error for an archive that cannot be read and whose path is not known.
-    pub fn of_reading(error: &io::Error) -> Self {
+    pub fn from_read(error: &io::Error) -> Self {
         inner(error).unwrap_or_else(|| {
             let message = format!("cannot read the archive: {}", plain(error));
-            Self::new(ErrorKind::of_io(error), message).caused_by(same(error))
+            Self::new(ErrorKind::from_io(error), message).caused_by(same(error))
         })
     }
 
@@ -317,12 +317,12 @@ mod tests {
         ] {
             let path = Path::new("/x");
             let error = io::Error::from(code);
-            let made = [Error::io("write", path, &error), Error::of_open(path, &error), Error::of_reading(&error)];
+            let made = [Error::io("write", path, &error), Error::from_open(path, &error), Error::from_read(&error)];
             assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 3], "{code}");
             // A reader may return the error inside an I/O error.
             let again = Error::io("read", path, &io::Error::other(Error::io("write", path, &error)));
             assert_eq!((again.kind(), again.to_string()), (kind, Error::io("write", path, &error).to_string()));
         }
-        assert_eq!(Error::of_open(Path::new("/x"), &Errno::NOENT.into()).kind(), ErrorKind::Missing);
+        assert_eq!(Error::from_open(Path::new("/x"), &Errno::NOENT.into()).kind(), ErrorKind::Missing);
     }
 }

@@ -196,7 +196,7 @@ impl KeptDir {
         match self.make_dir(name) {
             Ok(made) => {
                 on_made();
-                Owner::of(self)?.take(&made).or_path("change the owner of", made.path())?;
+                Owner::from_dir(self)?.take(&made).or_path("change the owner of", made.path())?;
                 Ok(made)
             }
             // It existed, or another process made it meanwhile. `open_dir` reports anything else.

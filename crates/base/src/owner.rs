@@ -17,7 +17,7 @@ impl Owner {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn of(dir: &KeptDir) -> Result<Self> {
+    pub fn from_dir(dir: &KeptDir) -> Result<Self> {
         let stat = rustix::fs::fstat(dir).or_path("read", dir.path())?;
         let ours = (rustix::process::geteuid(), rustix::process::getegid());
         let owner = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));

@@ -61,15 +61,15 @@ const SECOND: TimeUnit = TimeUnit(1.0, "s");
 
 impl TimeUnit {
     /// Returns the unit for a time. 1000 of a unit are shown as 1 of the next.
-    pub fn of(seconds: f64) -> Self {
+    pub fn for_seconds(seconds: f64) -> Self {
         let shorter = [Self(1e-9, "ns"), Self(1e-6, "µs"), Self(1e-3, "ms")];
         shorter.into_iter().find(|unit| seconds / unit.0 < 999.5).unwrap_or(SECOND)
     }
 
     /// Returns the unit for a column of times, given one of them. Times up to ten times shorter
     /// still have two digits.
-    pub fn of_column(seconds: f64) -> Self {
-        Self::of(seconds * 10.0)
+    pub fn for_column(seconds: f64) -> Self {
+        Self::for_seconds(seconds * 10.0)
     }
 
     /// Formats a time, `12.3 ms`: three significant digits, but no more decimals than fit into
@@ -86,12 +86,12 @@ impl TimeUnit {
 
 /// Formats a measured time in a fitting unit: `612 ns`, `1.23 µs`, `45.6 ms`, `1234 s`.
 pub fn time(seconds: f64) -> String {
-    TimeUnit::of(seconds).show(seconds)
+    TimeUnit::for_seconds(seconds).show(seconds)
 }
 
 /// Formats a round time for an axis: `500 ms`, `20 s`.
 pub fn tick(seconds: f64) -> String {
-    let TimeUnit(unit_seconds, symbol) = TimeUnit::of(seconds);
+    let TimeUnit(unit_seconds, symbol) = TimeUnit::for_seconds(seconds);
     let number = format!("{:.3}", seconds / unit_seconds);
     format!("{} {symbol}", number.trim_end_matches('0').trim_end_matches('.'))
 }
@@ -156,11 +156,11 @@ mod tests {
             shown,
             ["0 ns", "25 ns", "999 ns", "1.00 µs", "9.99 µs", "10.0 µs", "100 µs", "1.00 s", "12.3 s", "123456 s"]
         );
-        let column = TimeUnit::of_column(2.1);
+        let column = TimeUnit::for_column(2.1);
         let shown = [2.1, 0.05, 0.0004, 0.3, 1234.5, 0.0].map(|seconds| column.show(seconds));
         assert_eq!(shown, ["2.10 s", "0.050 s", "0.000 s", "0.30 s", "1234 s", "0.00 s"]);
         assert_eq!([0.000_057, 0.0236].map(|seconds| TimeUnit(1e-3, "ms").show(seconds)), ["0.06 ms", "23.6 ms"]);
-        assert_eq!((TimeUnit::of_column(0.3), TimeUnit::of_column(0.04)), (SECOND, TimeUnit(1e-3, "ms")));
+        assert_eq!((TimeUnit::for_column(0.3), TimeUnit::for_column(0.04)), (SECOND, TimeUnit(1e-3, "ms")));
         assert_eq!([12.45, 1.4, 123.4].map(significant), ["12.4", "1.40", "123"]);
     }
 

@@ -103,7 +103,7 @@ impl NetError {
     }
 
     /// Creates an error for an answer with a status other than success, without its URL.
-    pub fn of_status(status: u16, reason: &str, retry_after: Option<&str>) -> Self {
+    pub fn from_status(status: u16, reason: &str, retry_after: Option<&str>) -> Self {
         let kind = match status {
             404 | 410 => NetErrorKind::Gone,
             412 | 416 => NetErrorKind::Changed,
@@ -117,13 +117,13 @@ impl NetError {
 
     /// The same error with another kind.
     #[must_use]
-    pub fn of_kind(self, kind: NetErrorKind) -> Self {
+    pub fn with_kind(self, kind: NetErrorKind) -> Self {
         Self { kind, ..self }
     }
 
     /// Converts an error of the HTTP library that occurred before the head of the answer was
     /// complete.
-    pub fn of_request(url: &Url, error: &reqwest::Error) -> Self {
+    pub fn from_request(url: &Url, error: &reqwest::Error) -> Self {
         let causes = causes_of(error);
         let why = words_of(error);
         let why = in_words(&why);
@@ -160,13 +160,13 @@ impl NetError {
     }
 
     /// Converts an error of the HTTP library that occurred after `got_bytes` bytes of the body.
-    pub(super) fn of_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
+    pub(super) fn from_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
         let why = words_of(error);
         Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
     }
 
     /// Returns the network error that caused an error, if any.
-    pub fn of(error: &Error) -> Option<&Self> {
+    pub fn in_error(error: &Error) -> Option<&Self> {
         error.source().and_then(|cause| cause.downcast_ref())
     }
 

@@ -124,7 +124,7 @@ impl Patience {
                 progress.check()?;
             }
             match ask() {
-                Err(error) if NetError::of(&error).is_some_and(|cause| self.count_failure(cause, progress)) => {}
+                Err(error) if NetError::in_error(&error).is_some_and(|cause| self.count_failure(cause, progress)) => {}
                 answer => return answer,
             }
         }

@@ -50,7 +50,7 @@ pub fn origin_of(url: &Url) -> String {
 impl Remote {
     /// Creates a file without facts, for tests without a network.
     #[doc(hidden)]
-    pub fn of_url(url: &Url) -> Self {
+    pub fn from_url(url: &Url) -> Self {
         Self {
             url: url.clone(),
             asked: url.clone(),
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn names() {
-        let name = |url: &str| Remote::of_url(&Url::parse(url).expect("a URL")).archive_name();
+        let name = |url: &str| Remote::from_url(&Url::parse(url).expect("a URL")).archive_name();
         let archive = "snapshot-26-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
         assert_eq!(
             name(&format!("http://h/a/{archive}?key=1#x")).map(|name| name.to_string()).as_deref(),

@@ -56,7 +56,7 @@ pub async fn send(
         let limit = client.inner.options.head_timeout;
         let response = match timeout(limit, request.send()).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(NetError::of_request(&url, &error.without_url())),
+            Ok(Err(error)) => return Err(NetError::from_request(&url, &error.without_url())),
             Err(_) => {
                 let why = format!("no answer within {} s", limit.as_secs_f32());
                 return Err(NetError::new(NetErrorKind::Timeout, &url, why));
@@ -84,7 +84,7 @@ pub async fn send(
 pub fn refused(url: &Url, response: &Response) -> NetError {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("unknown status");
-    NetError::of_status(status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
+    NetError::from_status(status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
 }
 
 /// Value of a header; `None` if it is missing, or not text.

@@ -89,7 +89,7 @@ impl Client {
                 }
                 Ok(Some(piece)) => document.extend_from_slice(&piece),
                 Ok(None) => return Ok(document),
-                Err(error) => return Err(NetError::of_body(&url, &error.without_url(), document.len() as u64)),
+                Err(error) => return Err(NetError::from_body(&url, &error.without_url(), document.len() as u64)),
             }
         }
     }

@@ -54,7 +54,7 @@ pub enum SourceArg {
 
 #[warn(missing_docs)]
 impl SourceArg {
-    fn of_url(url: Url) -> Self {
+    fn from_url(url: Url) -> Self {
         let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
         if last.contains(".tar") {
             Self::Archive(url)
@@ -80,7 +80,7 @@ impl FromStr for SourceArg {
     /// Parses a URL, or a path that must exist.
     fn from_str(text: &str) -> Result<Self> {
         if is_url(text) {
-            return Ok(Self::of_url(parse_url(text)?));
+            return Ok(Self::from_url(parse_url(text)?));
         }
         // Without this check, another scheme would be taken for a path.
         if let Some((scheme, _)) = text.split_once("://") {
@@ -217,7 +217,7 @@ impl Offer {
         }
     }
 
-    fn of_remote(remote: Remote) -> Result<Self, NetError> {
+    fn from_remote(remote: Remote) -> Result<Self, NetError> {
         let Some(name) = remote.archive_name() else {
             let why = "what is there does not have the name of a snapshot archive";
             return Err(NetError::bad_answer(&remote.url, why));
@@ -231,7 +231,7 @@ impl Offer {
 
     /// Creates an offer of a local file. Returns `None` if it is no archive, or damaged; warns in
     /// the latter case.
-    fn of_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
+    fn from_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
         let hashes = match judge(&file) {
@@ -275,7 +275,7 @@ impl Client {
         let mut offers = match source {
             SourceArg::Place(url) => self.offers_of_place(url, &mut failure, stop)?,
             SourceArg::Archive(url) => vec![self.offer_at(url, stop)?],
-            SourceArg::LocalFile(path) => Offer::of_file(path, stop).into_iter().collect(),
+            SourceArg::LocalFile(path) => Offer::from_file(path, stop).into_iter().collect(),
             SourceArg::LocalDir(path) => {
                 let mut entries: Vec<_> = fs::read_dir(path).or_path("read", path)?.flatten().collect();
                 // Agave puts what it downloads here. A link is not followed.
@@ -283,7 +283,7 @@ impl Client {
                 if remote.symlink_metadata().is_ok_and(|found| found.is_dir()) {
                     entries.extend(fs::read_dir(&remote).into_iter().flatten().flatten());
                 }
-                let offers = entries.iter().filter_map(|entry| Offer::of_file(&entry.path(), stop));
+                let offers = entries.iter().filter_map(|entry| Offer::from_file(&entry.path(), stop));
                 newest(offers, |offer| &offer.name)
             }
         };
@@ -348,7 +348,7 @@ impl Client {
 
     /// The archive at a URL.
     fn offer_at(&self, url: &Url, stop: &dyn Progress) -> Result<Offer, NetError> {
-        Offer::of_remote(self.head(url, stop)?)
+        Offer::from_remote(self.head(url, stop)?)
     }
 
     /// Requests the facts of the newest of these archives.

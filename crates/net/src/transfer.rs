@@ -81,7 +81,7 @@ impl Body {
             let got_bytes = self.got_bytes;
             let piece = match timeout(limit.saturating_sub(self.waited), self.response.chunk()).await {
                 Ok(Ok(piece)) => piece,
-                Ok(Err(error)) => return Err(NetError::of_body(&self.url, &error.without_url(), got_bytes)),
+                Ok(Err(error)) => return Err(NetError::from_body(&self.url, &error.without_url(), got_bytes)),
                 Err(_) => {
                     let limit = limit.as_secs_f32();
                     let after = bytes(got_bytes);

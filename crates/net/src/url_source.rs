@@ -72,14 +72,14 @@ impl UrlSource {
     /// The server does not answer, does not tell a size, or does not support ranges.
     pub fn open(client: &Client, url: &Url, stop: CancelToken) -> Result<Self> {
         let remote = client.head(url, &stop)?;
-        Self::of_remote(client, remote, stop)
+        Self::from_remote(client, remote, stop)
     }
 
     /// Same as [`UrlSource::open`], for a file whose facts are known.
     ///
     /// # Errors
     /// The server does not tell a size, or does not support ranges.
-    pub fn of_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
+    pub fn from_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let Some(length_bytes) = remote.length_bytes.filter(|_| remote.accepts_ranges) else {
             let message = format!("{}: the server does not send ranges of the file", shown(&remote.url));
             return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FETCH));
@@ -119,7 +119,7 @@ impl UrlSource {
             take(bytes);
             Ok(bytes.len() as u64)
         });
-        fetched.map_err(|error| match NetError::of(&error).map(NetError::kind) {
+        fetched.map_err(|error| match NetError::in_error(&error).map(NetError::kind) {
             Some(NetErrorKind::NoRanges) => error.with_hint(hint::USE_FETCH),
             Some(NetErrorKind::Changed) => error.with_hint("start again: the file was replaced"),
             Some(_) if error.hint().is_none() => error.with_hint("try again later"),

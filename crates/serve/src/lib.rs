@@ -331,7 +331,7 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Error {
         }
         _ => "choose another address or port; `ss -ltnp` shows what listens there now",
     };
-    Error::new(ErrorKind::of_io(error), format!("cannot listen on {address}: {error}")).with_hint(hint)
+    Error::new(ErrorKind::from_io(error), format!("cannot listen on {address}: {error}")).with_hint(hint)
 }
 
 /// Raises the limit on open files as far as the system allows: each connection needs a descriptor,

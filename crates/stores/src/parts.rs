@@ -39,11 +39,11 @@ impl Parts {
             );
             return Err(Error::failed(message).with_hint("write into a directory instead"));
         }
-        Self::of_size(part_bytes, memory_bytes)
+        Self::with_size(part_bytes, memory_bytes)
     }
 
     /// Uses parts of a size that an earlier process has chosen.
-    pub fn of_size(part_bytes: u64, memory_bytes: u64) -> Result<Self> {
+    pub fn with_size(part_bytes: u64, memory_bytes: u64) -> Result<Self> {
         let fit = memory_bytes.checked_div(part_bytes).unwrap_or_default();
         if fit < 2 || part_bytes > PART_BYTES_MAX {
             let needed = bytes(part_bytes.saturating_mul(2));

@@ -114,7 +114,7 @@ impl Store {
 
     /// An open directory as a target.
     #[doc(hidden)]
-    pub fn of_dir(dir: Arc<KeptDir>) -> Self {
+    pub fn from_dir(dir: Arc<KeptDir>) -> Self {
         let target = Target::Dir(dir.path().to_path_buf());
         Self { target, backend: Backend::Dir(Directory(dir)), options: StoreOptions::default() }
     }

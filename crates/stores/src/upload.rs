@@ -62,7 +62,7 @@ impl Upload {
         if !state.is_of(length_bytes) {
             return Ok(None);
         }
-        let parts = Parts::of_size(state.part_bytes, at.options.memory_bytes)?;
+        let parts = Parts::with_size(state.part_bytes, at.options.memory_bytes)?;
         let mut upload = PartsUpload::new(at, name, state.upload_id.clone(), parts);
         upload.tags = state.tags.iter().cloned().enumerate().collect();
         (upload.stored_parts, upload.started_parts) = (state.tags.len(), state.tags.len());
@@ -138,7 +138,7 @@ impl Upload {
 
 /// True if a store has dropped an upload or parts of it, so that it cannot be resumed.
 fn is_lost(error: &Error) -> bool {
-    let kind = NetError::of(error).map(NetError::kind);
+    let kind = NetError::in_error(error).map(NetError::kind);
     matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed))
 }
 
@@ -302,7 +302,8 @@ impl PartsUpload {
         let at = &self.at;
         let url = &self.url;
         let completed = at.with_retries(progress, || at.bucket.complete(url, &self.upload_id, tags));
-        let is_dropped = |error: &Error| NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
+        let is_dropped =
+            |error: &Error| NetError::in_error(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
         let there = match &completed {
             Err(error) if !is_dropped(error) => return completed,
             _ => at.with_retries(progress, || at.bucket.stat(url.clone()))?,

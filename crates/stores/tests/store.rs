@@ -192,7 +192,7 @@ fn an_upload_is_gone_on_with() {
     let mut third = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     let written = third.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress);
     let error = written.and_then(|()| third.finish(&NoProgress).map(drop)).expect_err("dropped by the store");
-    assert_eq!(NetError::of(&error).map(NetError::kind), Some(NetErrorKind::Gone), "{error}");
+    assert_eq!(NetError::in_error(&error).map(NetError::kind), Some(NetErrorKind::Gone), "{error}");
     store.abort("large", &state, &NoProgress).expect("gone already");
 }
 
@@ -337,7 +337,7 @@ fn connections_that_end_at_once() {
             // over (hyperium/hyper#4122). The client would end such a request after a minute; the
             // limit above ends it earlier.
             ErrorKind::Interrupted => unanswered += 1,
-            _ => assert!(NetError::of(&error).is_some_and(NetError::is_retryable), "{error}"),
+            _ => assert!(NetError::in_error(&error).is_some_and(NetError::is_retryable), "{error}"),
         }
     }
     assert!(unanswered <= 10, "{unanswered} of 200");

@@ -150,7 +150,7 @@ struct CutRecords {
 
 impl PlacedStorage {
     /// Encodes a storage's obsolete records for the lists. Does not keep the storage's bytes.
-    pub fn of(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
+    pub fn place(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
         let cut = |is_full: bool| {
             let mut cut_bytes = 0;
             let mut out = FieldWriter(Vec::new());

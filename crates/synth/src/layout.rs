@@ -129,7 +129,7 @@ impl SynthLayout {
     pub fn stakes(&self, last: u64) -> SynthStakes {
         // No delegation is newer than the full state.
         let epoch = chain::epoch_of(Self::slot(self.full_count - 1));
-        SynthStakes::of_bank(self.universe, self.scale, epoch, Self::slot(last))
+        SynthStakes::for_bank(self.universe, self.scale, epoch, Self::slot(last))
     }
 
     /// True for the last storage of a state. It has the sysvars and vote accounts, which every

@@ -306,7 +306,7 @@ fn place(
         link_or_copy(&path, &StateDirectory::storage_path(full_dir, slot, id))?;
     }
     sums.lock().add(&storage.sums);
-    let placed = PlacedStorage::of(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
+    let placed = PlacedStorage::place(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
     let bytes = storage.bytes.len() as u64;
     progress.advance(bytes, bytes);
     BUFFER.set(storage.bytes);

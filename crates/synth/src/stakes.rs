@@ -109,11 +109,11 @@ pub struct SynthStakes {
 impl SynthStakes {
     /// Makes the stakes of the bank in an epoch. The vote accounts depend on the slot, the
     /// delegations do not.
-    pub fn of_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
+    pub fn for_bank(universe: Universe, scale: Scale, epoch: u64, slot: u64) -> Self {
         Self { universe, scale, sample: OWN_SAMPLE + epoch, epoch, slot }
     }
 
-    pub fn of_epoch(universe: Universe, scale: Scale, epoch: u64) -> Self {
+    pub fn for_epoch(universe: Universe, scale: Scale, epoch: u64) -> Self {
         Self { universe, scale, sample: epoch, epoch, slot: (epoch - 1) * chain::SLOTS_PER_EPOCH }
     }
 
@@ -224,7 +224,7 @@ mod tests {
     const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
 
     fn stakes(delegations: u64) -> SynthStakes {
-        SynthStakes::of_bank(
+        SynthStakes::for_bank(
             Universe::new(1, crate::Mix::Mainnet),
             Scale { voters: 5, delegations },
             EPOCH,

@@ -117,7 +117,7 @@ mod tests {
     fn sizes_are_those_of_the_network() {
         let universe = Universe::new(1, crate::Mix::Mainnet);
         let scale = Scale { voters: 3, delegations: 5_000 };
-        let stakes = SynthStakes::of_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
+        let stakes = SynthStakes::for_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
         let sysvars = sysvars(&universe, chain::FIRST_HEIGHT + 7, &stakes).expect("sysvars");
         let size = |address| sysvars.iter().find(|(found, _)| *found == address).expect("it is there").1.len();
         assert_eq!(size(CLOCK), 40);

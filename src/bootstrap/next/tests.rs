@@ -22,7 +22,7 @@ pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offer 
         Some(number) => {
             let source = format!("http://s{number}.example");
             let url = parse_url(&format!("{source}/{name}")).expect("a URL");
-            (source, OfferPlace::Remote(Remote::of_url(&url)))
+            (source, OfferPlace::Remote(Remote::from_url(&url)))
         }
         None => ("/node".to_string(), OfferPlace::Local(PathBuf::from(format!("/node/{name}")))),
     };
@@ -162,7 +162,7 @@ fn what_is_used_with_a_full_archive() {
         (vec![better], Some(40), true, "Leave"),
     ] {
         let selection = with(&offers);
-        let full = ChosenArchive::of(&selection.found.offers[0], &[]);
+        let full = ChosenArchive::from_offer(&selection.found.offers[0], &[]);
         let on = format!("{:?}", selection.next_on(&full, planned, has_failed));
         assert!(on.starts_with(expected), "{} offers, {planned:?}, {has_failed}: {on}", offers.len());
     }

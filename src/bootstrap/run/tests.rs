@@ -126,7 +126,7 @@ impl World for MadeUp {
         let is_in_doubt = self.fates[&choice.first_place()] == Fate::Unconfirmed;
         if is_in_doubt && !self.confirmed.contains(&choice.name.to_string()) {
             let error = Error::new(ErrorKind::Network, "no trusted server confirms it");
-            return Err(ArchiveFault::of(Reason::Unconfirmed, error));
+            return Err(ArchiveFault::new(Reason::Unconfirmed, error));
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl World for MadeUp {
                 if !is_local {
                     self.kept.push((choice.name.clone(), choice.length_bytes.unwrap_or(FULL_BYTES)));
                 }
-                let archive = FetchedArchive { path: Some(place.into()), ..FetchedArchive::of(&choice.name) };
+                let archive = FetchedArchive { path: Some(place.into()), ..FetchedArchive::new(&choice.name) };
                 let choice = choice.clone();
                 return Ok(ObtainedArchive { archive, choice, download: None, file: None });
             }

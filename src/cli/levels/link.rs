@@ -130,8 +130,8 @@ fn report(link: &LinkReport) -> Report {
 }
 
 fn times(link: &LinkReport) -> Table {
-    let unit = |row: &LinkRow| TimeUnit::of_column(row.streaming_seconds);
-    let unit = Unit::TimeIn(link.rows.last().map_or(TimeUnit::of(1.0), unit));
+    let unit = |row: &LinkRow| TimeUnit::for_column(row.streaming_seconds);
+    let unit = Unit::TimeIn(link.rows.last().map_or(TimeUnit::for_seconds(1.0), unit));
     let table = TableOf::new("link-table", "link_level", &link.rows)
         .shown("level", Unit::Text, |row| row.name())
         .data("codec", |row| row.codec.name)

@@ -242,7 +242,7 @@ mod tests {
     fn level_row(input_bytes: u64, output_bytes: u64, peak_memory_bytes: u64) -> LevelRow {
         let mut row = LevelRow::default();
         (row.input_bytes, row.output_bytes, row.peak_memory_bytes) = (input_bytes, output_bytes, peak_memory_bytes);
-        (row.compress, row.decompress) = (Summary::of(&[0.0123]), Summary::of(&[0.0045]));
+        (row.compress, row.decompress) = (Summary::from_runs(&[0.0123]), Summary::from_runs(&[0.0045]));
         row
     }
 

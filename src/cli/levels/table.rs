@@ -46,8 +46,8 @@ fn report(rows: &[LevelRow]) -> Report {
 
 /// Builds the table, with sizes and times relative to a reference row.
 fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
-    let compress = Unit::TimeIn(TimeUnit::of_column(reference.compress.median));
-    let decompress = Unit::TimeIn(TimeUnit::of_column(reference.decompress.median));
+    let compress = Unit::TimeIn(TimeUnit::for_column(reference.compress.median));
+    let decompress = Unit::TimeIn(TimeUnit::for_column(reference.decompress.median));
     // The mark means that CPU times are compared, not elapsed times.
     let factor = |row: &LevelRow| {
         let mark = if row.is_by_cpu_against(reference) { "*" } else { "" };
@@ -169,8 +169,8 @@ pub(crate) mod tests {
         (row.codec.name, row.codec.level) = (name, level);
         row.input_bytes = 1_000_000_000;
         row.output_bytes = (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64;
-        row.compress = Summary::of(&[seconds * 0.99, seconds, seconds * 1.02]);
-        row.decompress = Summary::of(&[0.6]);
+        row.compress = Summary::from_runs(&[seconds * 0.99, seconds, seconds * 1.02]);
+        row.decompress = Summary::from_runs(&[0.6]);
         (row.cpu_percent, row.decompress_cpu_percent) = (198.4, 199.0);
         row.compress_cpu_seconds = 1.984 * seconds;
         row.peak_memory_bytes = 64 << 20;
@@ -184,7 +184,7 @@ pub(crate) mod tests {
         rows[3].output_bytes -= 20_000_000;
         rows[3].warnings = vec![load(60)];
         (rows[4].output_bytes, rows[4].peak_memory_bytes) = (1_000_000_000, 0);
-        rows[4].compress = Summary::of(&[0.05]);
+        rows[4].compress = Summary::from_runs(&[0.05]);
         rows
     }
 

@@ -70,7 +70,10 @@ impl TargetIndex {
     pub fn published(&self) -> ArchiveSet {
         let archives = self.catalog.archives();
         let rebased = archives.iter().filter(|archive| archive.is_rebased()).map(|archive| key(&archive.name));
-        ArchiveSet { rebased: rebased.collect(), ..ArchiveSet::of(archives.iter().map(|archive| &archive.name)) }
+        ArchiveSet {
+            rebased: rebased.collect(),
+            ..ArchiveSet::from_names(archives.iter().map(|archive| &archive.name))
+        }
     }
 
     pub fn find(&self, is_it: impl Fn(&StateKey) -> bool) -> Option<&ArchiveName> {
@@ -162,7 +165,7 @@ struct PublishedFields {
 impl IndexedStore {
     /// Opens the index of a target. Returns `None` if a directory is missing and `makes` does not
     /// allow creating it.
-    pub fn of(store: &Store, makes: bool) -> Result<Option<Self>> {
+    pub fn open(store: &Store, makes: bool) -> Result<Option<Self>> {
         let mut names = LISTING_PATH.trim_end_matches(INDEX).split('/').filter(|name| !name.is_empty());
         let index = names.try_fold(Some(store.clone()), |at, name| at.map_or(Ok(None), |at| at.below(name, makes)))?;
         Ok(index.map(|index| Self { store: store.clone(), index }))

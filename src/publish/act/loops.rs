@@ -92,7 +92,7 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel
     let options = run.options;
     let gone = || Error::failed(format!("{target} no longer has its full archives"));
     let store = Store::open(target, &options.stores, &run.client)?;
-    let index = IndexedStore::of(&store, false)?.ok_or_else(gone)?.read(progress)?;
+    let index = IndexedStore::open(&store, false)?.ok_or_else(gone)?.read(progress)?;
     let open = |is_it: &dyn Fn(&StateKey) -> bool| {
         let name = index.find(is_it).ok_or_else(gone)?;
         let source = store.open_source(&name.to_string(), cancel.clone())?;

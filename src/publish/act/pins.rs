@@ -117,7 +117,7 @@ impl PinDir {
 
     /// Destination of an archive that is made to be published.
     pub fn ready_sink(&self) -> DirSink {
-        DirSink::of(self.ready.clone()).replace(true)
+        DirSink::from_dir(self.ready.clone()).replace(true)
     }
 
     /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by
@@ -159,7 +159,7 @@ impl PinDir {
         let source = match archive.open() {
             Ok((source, _)) => source,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some(PinResult::Gone)),
-            Err(error) => return Err(Error::of_open(&path, &error)),
+            Err(error) => return Err(Error::from_open(&path, &error)),
         };
         if self.pinned.found(&name)?.is_some() || fcntl_lock(&source, FlockOperation::NonBlockingLockShared).is_err() {
             return Ok(Some(PinResult::NotNow));

@@ -81,7 +81,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// Reads what the target has, and publishes what it lacks, until nothing more is ready for it.
     fn serve(&mut self) -> Result<()> {
-        if let Some(there) = IndexedStore::of(&self.store, false)? {
+        if let Some(there) = IndexedStore::open(&self.store, false)? {
             self.publish(&there, IndexStep::Agree)?;
         }
         loop {
@@ -96,7 +96,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     fn add(&mut self, ready: &PreparedArchive) -> Result<()> {
         let start = Instant::now();
-        let there = IndexedStore::of(&self.store, true)?.ok_or_else(|| {
+        let there = IndexedStore::open(&self.store, true)?.ok_or_else(|| {
             Error::failed(format!("{} is not there any more", self.name))
                 .with_hint("make the directory again, or mount what belongs there")
         })?;

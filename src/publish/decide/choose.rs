@@ -25,7 +25,7 @@ pub struct ArchiveSet {
 }
 
 impl ArchiveSet {
-    pub fn of<'a>(names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
+    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
         Self { keys: names.into_iter().map(key).collect(), rebased: BTreeSet::new() }
     }
 

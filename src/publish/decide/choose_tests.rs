@@ -38,7 +38,7 @@ fn rebased(name: ArchiveName) -> PreparedArchive {
 }
 
 fn published(names: &[ArchiveName]) -> TargetState {
-    let contents = TargetContents { published: ArchiveSet::of(names), ..TargetContents::default() };
+    let contents = TargetContents { published: ArchiveSet::from_names(names), ..TargetContents::default() };
     TargetState { contents, is_known: true, ..TargetState::default() }
 }
 

@@ -365,7 +365,7 @@ impl World<'_> {
             prune(there, &self.options.keep);
         }
         let rebased = there.index.values().filter(|archive| archive.is_rebased()).map(|it| key(&it.name));
-        let all = ArchiveSet::of(there.index.values().map(|archive| &archive.name));
+        let all = ArchiveSet::from_names(there.index.values().map(|archive| &archive.name));
         let published = ArchiveSet { rebased: rebased.collect(), ..all };
         there.sending = board.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
         if there.sending.is_none() {

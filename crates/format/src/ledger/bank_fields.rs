@@ -48,7 +48,7 @@ fn hard_forks<S: Serializer>(forks: &[(u64, u64)], serializer: S) -> Result<S::O
 
 impl BankFields {
     #[doc(hidden)]
-    pub fn of(bank: &BankFile) -> Self {
+    pub fn from_bank(bank: &BankFile) -> Self {
         Self {
             slot: bank.slot,
             epoch: bank.epoch(),

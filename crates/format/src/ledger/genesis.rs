@@ -28,7 +28,7 @@ impl Genesis {
         Self::parse(FieldReader::open(path, "the genesis")?)
     }
 
-    pub fn of_bytes(bytes: &[u8]) -> Result<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         Self::parse(FieldReader::new(bytes, bytes.len() as u64, "the genesis"))
     }
 

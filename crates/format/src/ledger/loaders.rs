@@ -42,7 +42,7 @@ impl<'a> LoaderAccount<'a> {
     /// Parses an account by its owner. Returns `None` if the loader cannot have written it.
     pub fn parse(owner: &[u8; 32], is_executable: bool, data: &'a [u8]) -> Option<Self> {
         match *owner {
-            UPGRADEABLE_LOADER => Self::of_upgradeable(data),
+            UPGRADEABLE_LOADER => Self::parse_upgradeable(data),
             BPF_LOADER_1 | BPF_LOADER_2 if is_executable => {
                 let code = without_zeros(data);
                 Some(Self::Code(ProgramCode { upgrade_authority: None, deploy_slot: None, code }))
@@ -52,7 +52,7 @@ impl<'a> LoaderAccount<'a> {
     }
 
     /// Parses an `UpgradeableLoaderState` (of the `solana-loader-v3-interface` crate).
-    fn of_upgradeable(data: &'a [u8]) -> Option<Self> {
+    fn parse_upgradeable(data: &'a [u8]) -> Option<Self> {
         let (kind, rest) = data.split_first_chunk()?;
         let authority = |rest: &[u8]| match rest.split_first()? {
             (0, _) => Some(None),

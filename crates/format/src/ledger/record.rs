@@ -37,7 +37,7 @@ pub enum RecordStart {
 
 impl RecordStart {
     #[inline]
-    pub fn of(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
+    pub fn parse(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
         if u64_at::<{ field::LAMPORTS }, _>(header) == 0 && header[field::PUBKEY] == [0; 32] {
             return Self::End;
         }
@@ -100,7 +100,7 @@ impl<'a> Records<'a> {
             return RecordsRest::Nothing;
         }
         let Some(header) = rest.first_chunk() else { return RecordsRest::Short(RECORD_HEADER_BYTES) };
-        match RecordStart::of(header) {
+        match RecordStart::parse(header) {
             RecordStart::Record { data_bytes } => RecordsRest::Short(RECORD_HEADER_BYTES.saturating_add(data_bytes)),
             RecordStart::End => RecordsRest::End,
             RecordStart::TooLong => RecordsRest::TooLong,
@@ -114,7 +114,7 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<RawRecord<'a>> {
         let rest = self.bytes.get(self.at..)?;
         let (header, rest) = rest.split_first_chunk()?;
-        let RecordStart::Record { data_bytes } = RecordStart::of(header) else { return None };
+        let RecordStart::Record { data_bytes } = RecordStart::parse(header) else { return None };
         let data = rest.get(..data_bytes)?;
         let start = self.at;
         self.at = start.saturating_add(to_usize(record_bytes(data_bytes as u64))).min(self.bytes.len());
@@ -224,12 +224,12 @@ mod tests {
     fn where_records_begin() {
         let start = |data_len| {
             let header = RecordHeader { data_len, lamports: 1, ..RecordHeader::parse(&[0; RECORD_HEADER_BYTES]) };
-            RecordStart::of(&header.to_bytes())
+            RecordStart::parse(&header.to_bytes())
         };
         let most = ACCOUNT_DATA_BYTES_MAX;
         assert_eq!(start(most), RecordStart::Record { data_bytes: 10 << 20 });
         assert_eq!([most + 1, most * 2, u64::MAX].map(start), [RecordStart::TooLong; 3]);
-        assert_eq!(RecordStart::of(&[0; RECORD_HEADER_BYTES]), RecordStart::End);
+        assert_eq!(RecordStart::parse(&[0; RECORD_HEADER_BYTES]), RecordStart::End);
     }
 
     #[test]

@@ -38,12 +38,12 @@ impl StakeAccount {
     /// have written it.
     pub fn parse(data: &[u8]) -> Option<Self> {
         let (kind, rest) = data.split_first_chunk()?;
-        let meta = || rest.first_chunk().map(StakeMeta::of);
+        let meta = || rest.first_chunk().map(StakeMeta::parse);
         match u32::from_le_bytes(*kind) {
             0 => Some(Self::Uninitialized),
             1 => meta().map(Self::Initialized),
             2 => {
-                let delegation = Delegation::of_account(data)?;
+                let delegation = Delegation::parse(data)?;
                 Some(Self::Delegated(meta()?, delegation, Delegation::credits_of_account(data)))
             }
             3 => Some(Self::RewardsPool),
@@ -53,7 +53,7 @@ impl StakeAccount {
 }
 
 impl StakeMeta {
-    fn of(bytes: &[u8; META_BYTES]) -> Self {
+    fn parse(bytes: &[u8; META_BYTES]) -> Self {
         Self {
             rent_exempt_reserve: u64_at::<0, _>(bytes),
             staker: array_at::<8, 32, _>(bytes),

@@ -61,7 +61,7 @@ impl Delegation {
 
     /// Parses the delegation in a stake account's data. Returns `None` if the account is
     /// not delegated.
-    pub fn of_account(data: &[u8]) -> Option<Self> {
+    pub fn parse(data: &[u8]) -> Option<Self> {
         let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
         state.get(DELEGATION_AT..)?.first_chunk().copied().map(Self)
     }
@@ -308,25 +308,25 @@ mod tests {
         data[0] = 2;
         data[124..156].fill(7);
         data[156] = 1;
-        let delegation = Delegation::of_account(&data).expect("delegated");
+        let delegation = Delegation::parse(&data).expect("delegated");
         assert_eq!(delegation.voter(), [7; 32]);
         data[124 + 56] = 9; // the bytes that once held a rate
-        let other_rate = Delegation::of_account(&data).expect("delegated");
+        let other_rate = Delegation::parse(&data).expect("delegated");
         assert!(other_rate != delegation && other_rate.is_same_stake(&delegation));
         data[124 + 48] = 9;
-        assert!(!Delegation::of_account(&data).expect("delegated").is_same_stake(&delegation));
+        assert!(!Delegation::parse(&data).expect("delegated").is_same_stake(&delegation));
         data[188] = 5;
         assert_eq!((Delegation::credits_of_account(&data), Delegation::credits_of_account(&data[..190])), (5, 0));
-        assert_eq!(Delegation::of_account(&data[..196]), None);
+        assert_eq!(Delegation::parse(&data[..196]), None);
         data[0] = 1;
-        assert_eq!(Delegation::of_account(&data), None, "initialized only");
+        assert_eq!(Delegation::parse(&data), None, "initialized only");
     }
 
     proptest! {
         #[test]
         fn hostile_accounts_never_panic(data in proptest::collection::vec(any::<u8>(), 0..400), version in 0u8..5) {
             let data = [&[version, 0, 0, 0][..], &data].concat();
-            let _ = (node_of(&data), is_initialized(&data), Delegation::of_account(&data));
+            let _ = (node_of(&data), is_initialized(&data), Delegation::parse(&data));
         }
     }
 }

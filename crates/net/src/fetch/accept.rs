@@ -22,7 +22,7 @@ pub struct Accepted {
 
 impl Accepted {
     #[cfg(test)]
-    pub(super) fn of_test() -> Self {
+    pub(super) fn for_test() -> Self {
         Self { root: None }
     }
 }

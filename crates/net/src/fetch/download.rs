@@ -118,7 +118,7 @@ impl Download {
     /// the file are told the result, and what has arrived is on disk and in the journal.
     ///
     /// # Errors
-    /// [`DownloadFault::of`] tells what an error means for the source.
+    /// [`DownloadFault::in_error`] tells what an error means for the source.
     pub fn run(&self, progress: &dyn Progress) -> Result<Fetched> {
         // Readers wait for the result, so they must learn of a panic too.
         let result = guarded(|| self.run_to_end(progress));
@@ -147,7 +147,7 @@ impl Download {
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
             (fetched, joined(clerk), joined(walker))
         });
-        let is_weak = |error: &Error| matches!(DownloadFault::of(error), None | Some(DownloadFault::Failed));
+        let is_weak = |error: &Error| matches!(DownloadFault::in_error(error), None | Some(DownloadFault::Failed));
         let result = match (fetched, walked) {
             // The damage says more than a failure that it may have caused.
             (Err(error), Err(damage)) if is_damaged.load(Relaxed) && is_weak(&error) => Err(damage),
@@ -167,7 +167,7 @@ impl Download {
             _ => error,
         });
         let synced = match &result {
-            Err(error) if DownloadFault::of(error) == Some(DownloadFault::Wrong) => self.file.distrust(),
+            Err(error) if DownloadFault::in_error(error) == Some(DownloadFault::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
         };
         let accepted: Accepted = result?;
@@ -210,7 +210,8 @@ impl Download {
     /// True if the first server announced ranges and does not send them, which shows before any byte
     /// of them is kept.
     fn sends_no_ranges(&self, error: &Error) -> bool {
-        NetError::of(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges) && self.file.done_bytes() == 0
+        NetError::in_error(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges)
+            && self.file.done_bytes() == 0
     }
 
     /// Syncs the file and writes the journal, each second or sooner when much has arrived; reports

@@ -118,7 +118,7 @@ impl Mirror {
     /// # Errors
     /// The last failure, or a request to stop.
     pub fn ask<T>(&self, progress: &dyn Progress, ask: impl FnMut() -> Result<T>) -> Result<T> {
-        self.patience.ask(progress, ask).map_err(|error| match NetError::of(&error) {
+        self.patience.ask(progress, ask).map_err(|error| match NetError::in_error(&error) {
             Some(cause) if cause.is_retryable() => self.patience.explained(cause.clone()).into(),
             _ => error,
         })
@@ -150,7 +150,7 @@ impl Mirror {
             Ok(())
         };
         let result = transfer();
-        let is_passing = |error: &Error| NetError::of(error).is_some_and(NetError::is_retryable);
+        let is_passing = |error: &Error| NetError::in_error(error).is_some_and(NetError::is_retryable);
         if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_passing) { Ok(()) } else { result }
     }
 
@@ -213,7 +213,7 @@ mod tests {
         let url = Url::parse("http://h/a").expect("a URL");
         let error = |kind| NetError::new(kind, &url, "why");
         let timeout = || error(NetErrorKind::Timeout);
-        let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
+        let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
         let start = Instant::now();
         let mut tries = 0;
         let mut at = start;
@@ -227,17 +227,17 @@ mod tests {
         }
         assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
         assert!((6..12).contains(&tries), "{tries}");
-        let mirror = Mirror::new(Remote::of_url(&url), Duration::ZERO);
+        let mirror = Mirror::new(Remote::from_url(&url), Duration::ZERO);
         assert!(!mirror.count_failure(&timeout(), &NoProgress));
         assert!(mirror.dropped_for().is_some_and(|why| why.to_string().contains("kept for 0 s")));
         // New bytes set the clock back if they are enough.
         for (bytes, verdict) in [(ENOUGH_BYTES, RetryDecision::Again), (ENOUGH_BYTES - 1, RetryDecision::TooLong)] {
-            let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
+            let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
             mirror.patience.failed(&timeout(), start);
             mirror.gave(bytes, &mut 0);
             assert_eq!(mirror.patience.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{bytes}");
         }
-        let mirror = Mirror::new(Remote::of_url(&url), GIVE_UP_AFTER);
+        let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
         mirror.approve();
         assert_eq!(mirror.patience.failed(&error(NetErrorKind::Gone), start), RetryDecision::Useless, "at once");
     }

@@ -102,8 +102,8 @@ pub enum DownloadFault {
 
 impl DownloadFault {
     /// Classifies a failure. Returns `None` if any other source would fail in the same way.
-    pub fn of(error: &Error) -> Option<Self> {
-        match (NetError::of(error).map(NetError::kind), error.kind()) {
+    pub fn in_error(error: &Error) -> Option<Self> {
+        match (NetError::in_error(error).map(NetError::kind), error.kind()) {
             (Some(NetErrorKind::Gone | NetErrorKind::Changed), _) => Some(Self::Lost),
             (Some(NetErrorKind::InsideRuntime), _) => None,
             (_, ErrorKind::Damaged) => Some(Self::Wrong),

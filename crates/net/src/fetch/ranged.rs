@@ -293,7 +293,7 @@ impl Fetching<'_> {
             if error.kind() == ErrorKind::Interrupted {
                 break;
             }
-            let Some(cause) = NetError::of(&error) else {
+            let Some(cause) = NetError::in_error(&error) else {
                 receiver.finish()?;
                 return Err(error);
             };
@@ -315,7 +315,7 @@ impl Fetching<'_> {
     fn nobody_left(&self) -> Error {
         let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::dropped_for).collect();
         let message = reasons("no server is left", errors.iter().map(ToString::to_string));
-        let is_any = |fault| errors.iter().any(|error| DownloadFault::of(error) == Some(fault));
+        let is_any = |fault| errors.iter().any(|error| DownloadFault::in_error(error) == Some(fault));
         if is_any(DownloadFault::Wrong) {
             Error::damaged(message)
         } else if is_any(DownloadFault::Lost) {

@@ -101,9 +101,9 @@ fn bank_front(
         });
         // Ignores archives that cannot be read: fetching them reports why.
         let front = guarded(|| {
-            let source = UrlSource::of_remote(client, remote.clone(), stop.clone());
+            let source = UrlSource::from_remote(client, remote.clone(), stop.clone());
             let archive =
-                source.and_then(|source| OpenArchive::of_source(Arc::new(source), Some(name.clone()), &io_policy));
+                source.and_then(|source| OpenArchive::from_source(Arc::new(source), Some(name.clone()), &io_policy));
             Ok(archive.ok().and_then(|archive| front::bank_by_index(&archive)))
         });
         is_over.store(true, Ordering::Relaxed);
@@ -166,7 +166,7 @@ pub fn patient_offers(
 ) -> Result<Vec<Offer>> {
     let mut busy = None;
     let answer = Patience::new(time_max).ask(waiting, || match client.offers(source, stop) {
-        Err(error) if NetError::of(&error).is_some_and(is_busy) => {
+        Err(error) if NetError::in_error(&error).is_some_and(is_busy) => {
             busy = Some(error.clone());
             Err(error)
         }
@@ -184,7 +184,7 @@ fn is_busy(error: &NetError) -> bool {
 
 /// Tells why a source has no offers. Includes the hint if the server's certificate is not valid.
 fn why(error: &Error) -> String {
-    match (NetError::of(error).map(NetError::kind), error.hint()) {
+    match (NetError::in_error(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),
         _ => error.to_string(),
     }

@@ -20,7 +20,7 @@ pub struct Expected {
 
 impl Expected {
     /// Takes slot and hash from the options that also check the restored state.
-    pub fn of_check(check: &CheckOptions) -> Self {
+    pub fn from_check(check: &CheckOptions) -> Self {
         Self { slot: check.expect_slot, hash: check.expect_hash }
     }
 

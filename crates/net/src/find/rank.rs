@@ -356,7 +356,7 @@ mod tests {
         let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| {
             let mut offer = offer(base_slot, slot, 0, Some(bytes));
             let url = crate::parse_url(&format!("http://host/{}", offer.name)).expect("a URL");
-            offer.place = OfferPlace::Remote(crate::Remote::of_url(&url));
+            offer.place = OfferPlace::Remote(crate::Remote::from_url(&url));
             offer.rebased_on = rebased_on.map(|byte| Hash([byte; 32]));
             Offer { source: "http://host".to_string(), ..offer }
         };
@@ -403,7 +403,7 @@ mod tests {
         let remote = |base_slot, slot: u64, host: &str| {
             let mut offer = offer(base_slot, slot, 0, Some(1_000_000));
             let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
-            offer.place = OfferPlace::Remote(crate::Remote::of_url(&url));
+            offer.place = OfferPlace::Remote(crate::Remote::from_url(&url));
             Offer { source: format!("http://{host}"), ..offer }
         };
         let slots = |rate: u64| -> Vec<u64> {
@@ -426,7 +426,7 @@ mod tests {
         // If the older state is expected, the older incremental archive is used.
         let mut check = slotpress_read::CheckOptions::default();
         check.expect_slot = Some(12);
-        let node = Node { expected: super::super::Expected::of_check(&check), ..Node::default() };
+        let node = Node { expected: super::super::Expected::from_check(&check), ..Node::default() };
         let best = ranking(list).rank(&node).0.swap_remove(0);
         assert_eq!(best.incremental.map(|one| one.name.slot), Some(12));
     }

@@ -133,7 +133,7 @@ fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
         Some(error) if error.is_body() || error.is_decode() => {
             NetError::new(NetErrorKind::Truncated { got_bytes: 0 }, url, "the connection ended early")
         }
-        Some(error) => NetError::of_request(url, error),
+        Some(error) => NetError::from_request(url, error),
         None => NetError::new(NetErrorKind::BadAnswer, url, error),
     }
 }

@@ -67,7 +67,7 @@ impl Bucket {
         if let Some(region) = &options.region {
             builder = builder.with_region(region);
         }
-        let profile = if options.anonymous { None } else { Profile::of_environment()? };
+        let profile = if options.anonymous { None } else { Profile::from_environment()? };
         if let Some(profile) = profile {
             let is_set = |name: &str| std::env::var_os(name).is_some();
             let is_region_set = options.region.is_some() || is_set("AWS_REGION") || is_set("AWS_DEFAULT_REGION");

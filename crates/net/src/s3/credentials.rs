@@ -56,7 +56,7 @@ impl Profile {
     ///
     /// # Errors
     /// `AWS_PROFILE` names a missing profile; a file cannot be read.
-    pub fn of_environment() -> Result<Option<Self>> {
+    pub fn from_environment() -> Result<Option<Self>> {
         let named = env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
         let name = named.as_deref().unwrap_or("default");
         let file = |variable: &str, usual: &str| match env::var_os(variable) {

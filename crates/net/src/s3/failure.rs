@@ -111,7 +111,7 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal 
     });
     let said: Vec<&str> = [code.as_str(), &message].into_iter().filter(|said| !said.is_empty()).collect();
     let retry_after = field(RETRY_AFTER.as_str());
-    let error = NetError::of_status(status, &said.join(": "), retry_after.as_deref()).of_kind(kind);
+    let error = NetError::from_status(status, &said.join(": "), retry_after.as_deref()).with_kind(kind);
     Refusal(match kind {
         _ if is_clock_off => error.with_hint(format!(
             "set the clock (chronyc makestep, timedatectl set-ntp true): it is {} minutes off the store's, and \

@@ -73,11 +73,11 @@ pub struct ReadArchive {
 impl OpenArchive {
     pub fn open(path: &Path, io_policy: &IoPolicy) -> Result<Self> {
         let source = LocalFile::open(path)?;
-        Self::of_source(Arc::new(source), ArchiveName::from_path(path), io_policy)
+        Self::from_source(Arc::new(source), ArchiveName::from_path(path), io_policy)
     }
 
     /// Opens an archive from any source. The index of a source that is a stream is not read.
-    pub fn of_source(source: SharedSource, name: Option<ArchiveName>, io_policy: &IoPolicy) -> Result<Self> {
+    pub fn from_source(source: SharedSource, name: Option<ArchiveName>, io_policy: &IoPolicy) -> Result<Self> {
         let path = source.path();
         let mut start = [0; BLOCK];
         let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
@@ -210,7 +210,7 @@ impl NamedArchive {
     /// It cannot be read, or does not start as an archive does.
     pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<OpenArchive> {
         let mut archive = match &self.source {
-            Some(source) => OpenArchive::of_source(source.clone(), None, io_policy)?,
+            Some(source) => OpenArchive::from_source(source.clone(), None, io_policy)?,
             None => OpenArchive::open(&self.path, io_policy)?,
         };
         archive.name = self.name.clone();
@@ -224,7 +224,7 @@ impl NamedArchive {
     pub fn length_bytes(&self) -> Result<u64> {
         match &self.source {
             Some(source) => Ok(source.length_bytes().unwrap_or_default()),
-            None => Ok(fs::metadata(&self.path).map_err(|error| Error::of_open(&self.path, &error))?.len()),
+            None => Ok(fs::metadata(&self.path).map_err(|error| Error::from_open(&self.path, &error))?.len()),
         }
     }
 }

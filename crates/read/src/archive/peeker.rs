@@ -75,10 +75,10 @@ impl<R: BufRead> Peeker<R> {
 fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
     while let Err(error) = input.fill_buf() {
         if error.kind() != ErrorKind::Interrupted {
-            return Err(Error::of_reading(&error));
+            return Err(Error::from_read(&error));
         }
     }
-    input.fill_buf().map_err(|error| Error::of_reading(&error))
+    input.fill_buf().map_err(|error| Error::from_read(&error))
 }
 
 pub fn cut_off(position: u64) -> Error {

@@ -102,7 +102,7 @@ impl LocalFile {
         // wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open(path, flags, Mode::empty());
-        let file = File::from(opened.map_err(|error| Error::of_open(path, &error.into()))?);
+        let file = File::from(opened.map_err(|error| Error::from_open(path, &error.into()))?);
         let metadata = file.metadata().or_path("read", path)?;
         if !metadata.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.shown()))

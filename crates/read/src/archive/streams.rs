@@ -43,7 +43,7 @@ impl<'a> StreamPieces<'a> {
         if let Err(error) = read {
             let why = format!("the archive is damaged: it does not decode ({error}), near offset {read_bytes}");
             return Err(if self.input.has_failed.load(Relaxed) {
-                Error::of_reading(&error)
+                Error::from_read(&error)
             } else {
                 Error::damaged(why)
                     .with_hint("download the archive again; if the result is the same, from another source")

@@ -172,8 +172,8 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
     let newer = front::bank(&incremental)?;
     // The hash is at the end of the bank file.
     let hash = full.name.as_ref().map(|name| name.hash);
-    let full = PairMember { hash, ..PairMember::of_archive(&full, bank.as_ref()) };
-    judge_pair(full, PairMember::of_archive(&incremental, newer.as_ref()), &failures)
+    let full = PairMember { hash, ..PairMember::from_archive(&full, bank.as_ref()) };
+    judge_pair(full, PairMember::from_archive(&incremental, newer.as_ref()), &failures)
 }
 
 /// Inspects an archive written by any client. With an index, reads only the frames with version and
@@ -213,7 +213,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
         settings: index.map(|index| index.settings.clone()),
         frame_size_bytes: index.map(|index| index.frame_size_bytes),
         root: archive.root(),
-        bank: BankFields::of(&bank),
+        bank: BankFields::from_bank(&bank),
         version: text::one_line(String::from_utf8_lossy(&version).trim()),
         entries: summary,
         file_bytes: archive.length_bytes(),
@@ -316,6 +316,6 @@ pub fn inspect_ledger(
         storage_bytes: plan.storages.iter().map(|storage| storage.content_bytes).sum(),
         emptied_storages: listed.saturating_sub(plan.storages.len() as u64),
         is_in_use,
-        bank: BankFields::of(&plan.bank),
+        bank: BankFields::from_bank(&plan.bank),
     })
 }

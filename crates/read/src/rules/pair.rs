@@ -30,7 +30,7 @@ impl<'a> PairMember<'a> {
         Self { path, name, base_slot: name.and_then(|name| name.base_slot), settings: "", bank: None, hash: None }
     }
 
-    pub fn of_archive(archive: &'a OpenArchive, bank: Option<&'a BankFile>) -> Self {
+    pub fn from_archive(archive: &'a OpenArchive, bank: Option<&'a BankFile>) -> Self {
         let settings = archive.tail.as_ref().map_or("", |tail| tail.index.settings.as_str());
         let hash = bank.map(BankFile::snapshot_hash);
         Self { settings, bank, hash, ..Self::new(archive.path(), archive.name.as_ref()) }

@@ -52,7 +52,7 @@ impl StakeAccounts {
     pub fn look_at(&self, storage: StorageRef, record: &Record<'_>) {
         let header = &record.header;
         let staked = match header.owner {
-            STAKE => Delegation::of_account(record.data).map(StakedAccount::Delegation),
+            STAKE => Delegation::parse(record.data).map(StakedAccount::Delegation),
             VOTE => {
                 let is_executable = header.executable != 0;
                 let account = VoteAccount::new(header.lamports, &VOTE, is_executable, header.rent_epoch, record.data);

@@ -73,7 +73,7 @@ impl Unpublished {
                 created => created?,
             };
             let path = dir.path_of(&name);
-            Owner::of(dir)?.take(&file).or_path("change the owner of", &path)?;
+            Owner::from_dir(dir)?.take(&file).or_path("change the owner of", &path)?;
             // The lock is held until the file is published or removed: a file without a lock is
             // stale. Before the lock was taken, another process may have removed the file as stale.
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {

@@ -183,8 +183,8 @@ fn judge_base(newest: &VerifiedPart, base: &VerifiedPart, job: &VerifyJob<'_>) -
     let strict = Failures::strict();
     let failures = if job.visitor.is_some() { &strict } else { &newest.failures };
     if let (Some(full), Some(incremental)) = (base.archive(), newest.archive()) {
-        let full = PairMember::of_archive(full, base.bank.as_ref());
-        judge_pair(full, PairMember::of_archive(incremental, newest.bank.as_ref()), failures)?;
+        let full = PairMember::from_archive(full, base.bank.as_ref());
+        judge_pair(full, PairMember::from_archive(incremental, newest.bank.as_ref()), failures)?;
     }
     if newest.failures.has(Rule::BaseMismatch) {
         // Failures that follow from this one would hide it.

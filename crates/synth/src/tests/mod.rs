@@ -142,7 +142,7 @@ fn check(state: &SynthState) -> Read {
     let mut accounts = 0;
     let mut data_bytes = 0;
     for (_, header, data) in newest.values().filter(|(_, header, _)| header.lamports > 0) {
-        lattice.add(&LatticeHash::of_account(&header.account(data)));
+        lattice.add(&LatticeHash::from_account(&header.account(data)));
         capitalization += header.lamports;
         accounts += 1;
         data_bytes += header.data_len;

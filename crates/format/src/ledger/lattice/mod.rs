@@ -119,7 +119,7 @@ impl LatticeHash {
     }
 
     /// Hashes one account. The result can be added to a sum.
-    pub fn of_account(account: &AccountView<'_>) -> Self {
+    pub fn from_account(account: &AccountView<'_>) -> Self {
         let mut hash = Self::zero();
         hash.add_account(account);
         hash

@@ -39,8 +39,8 @@ fn accumulators() -> Vec<(InstructionSet, LatticeAccumulator)> {
 #[test]
 fn sums_commute_and_cancel() {
     let account = |lamports, data| AccountView { pubkey: &[1; 32], owner: &[2; 32], lamports, executable: false, data };
-    let one = LatticeHash::of_account(&account(1, b"one"));
-    let two = LatticeHash::of_account(&account(2, b"two"));
+    let one = LatticeHash::from_account(&account(1, b"one"));
+    let two = LatticeHash::from_account(&account(2, b"two"));
     let mut sum = one.clone();
     let mut other = two.clone();
     sum.add(&two);
@@ -48,7 +48,7 @@ fn sums_commute_and_cancel() {
     assert_eq!(sum, other);
     sum.subtract(&one);
     assert_eq!(sum, two);
-    assert_eq!(LatticeHash::of_account(&account(0, b"closed")), LatticeHash::zero());
+    assert_eq!(LatticeHash::from_account(&account(0, b"closed")), LatticeHash::zero());
     assert_eq!(LatticeHash::from_bytes(&one.to_bytes()), one);
 }
 
@@ -67,7 +67,7 @@ fn every_length_up_to_four_chunks_is_as_the_crate_says() {
     let mut accumulators = accumulators();
     for length in 0..=4096 {
         let account = account(length as u64, &data[..length], &keys);
-        let expected = LatticeHash::of_account(&account);
+        let expected = LatticeHash::from_account(&account);
         for (backend, accumulator) in &mut accumulators {
             accumulator.add(&account);
             assert!(accumulator.take() == expected, "{backend:?}, {length} bytes");
@@ -112,7 +112,7 @@ proptest! {
         for length in [((1i64 << log) + off).min(10 << 20) as usize, random] {
             let data = bytes(length);
             let account = account(number, &data, &keys);
-            let expected = LatticeHash::of_account(&account);
+            let expected = LatticeHash::from_account(&account);
             for (backend, mut accumulator) in accumulators() {
                 accumulator.add(&account);
                 prop_assert!(accumulator.take() == expected, "{:?}, {} bytes", backend, length);
