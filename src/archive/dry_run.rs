@@ -57,7 +57,8 @@ impl ArchivePreview {
 /// [`ArchivePreview::check_room`].
 pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {
     let Some(dir) = sink.dir() else {
-        return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there"));
+        return Err(Error::usage("a preview needs an output directory: it compares sizes with the space there")
+            .with_hint("give a directory, or leave out --dry-run"));
     };
     let planned = PlannedArchive::new(options, sink, progress)?;
     let (sample_bytes, estimated_bytes) = planned.estimate(progress)?;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use slotpress_base::Progress;
 use slotpress_base::{Error, IoContext, IoHint, KeptDir, Result, ShowPath, SpaceWatch, StreamWriter};
 use slotpress_format::ArchiveName;
-use slotpress_read::{Unpublished, already_exists, check_output_dir};
+use slotpress_read::{StagedFile, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Store, Upload, headers_of};
 
@@ -55,7 +55,7 @@ pub trait Sink {
 
     /// The file before it gets its name; `None` for a store or a stream.
     #[doc(hidden)]
-    fn file(&self) -> Option<&Unpublished> {
+    fn file(&self) -> Option<&StagedFile> {
         None
     }
 
@@ -85,7 +85,7 @@ pub struct DirSink {
     dir: Arc<KeptDir>,
     replace: bool,
     watch: SpaceWatch,
-    begun: Option<(Unpublished, StreamWriter<File>)>,
+    begun: Option<(StagedFile, StreamWriter<File>)>,
 }
 
 impl DirSink {
@@ -128,19 +128,19 @@ impl Sink for DirSink {
         // Several runs may replace the same archive at once: the last one wins.
         let file = match name.filter(|_| !self.replace).map(ToString::to_string) {
             Some(name) => {
-                let file = Unpublished::create_in_for(&self.dir, &name)?;
+                let file = StagedFile::create_in_for(&self.dir, &name)?;
                 // Another run may have finished this archive since the first check.
                 self.check_name(&name)?;
                 file
             }
-            None => Unpublished::create_in(&self.dir)?,
+            None => StagedFile::create_in(&self.dir)?,
         };
         let to = StreamWriter::direct(file.file().try_clone().or_path("write", file.path())?, hint);
         self.begun = Some((file, to));
         Ok(())
     }
 
-    fn file(&self) -> Option<&Unpublished> {
+    fn file(&self) -> Option<&StagedFile> {
         self.begun.as_ref().map(|(file, _)| file)
     }
 

@@ -13,7 +13,7 @@ use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceArg, Url};
 
 use super::downloads::Downloads;
 use super::look::FetchContext;
-use super::next::{GivenUp, Selection};
+use super::next::{AbandonedState, Selection};
 use super::run::{World, run};
 use super::trust::{Trust, Vouchers};
 use crate::restore::Supply;
@@ -103,7 +103,7 @@ impl Serialize for FetchedArchive {
     }
 }
 
-/// Result of [`fetch`].
+/// Result of the function [`fetch`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FetchReport {
@@ -113,7 +113,7 @@ pub struct FetchReport {
     #[serde(flatten)]
     pub vouchers: Vouchers,
     /// A newer state that a source offered, but that could not be used.
-    pub given_up: Option<GivenUp>,
+    pub given_up: Option<AbandonedState>,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
     pub elapsed: Elapsed,

@@ -22,7 +22,7 @@ use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, Sho
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
-use slotpress_read::Unpublished;
+use slotpress_read::StagedFile;
 
 /// The genesis of the ledger, or those that servers have.
 pub struct FoundGenesis {
@@ -130,7 +130,7 @@ fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
 }
 
 fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
-    let file = Unpublished::create_in(&Arc::new(KeptDir::open(dir)?))?;
+    let file = StagedFile::create_in(&Arc::new(KeptDir::open(dir)?))?;
     file.file().write_all(bytes).or_path("write", file.path())?;
     match file.publish(name, false) {
         Err(error) if error.kind() == ErrorKind::Exists => Ok(()),

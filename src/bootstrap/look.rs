@@ -19,7 +19,6 @@ pub struct FetchContext<'a> {
     pub find: &'a FindOptions,
     pub limits: &'a FetchLimits,
     pub trust: Trust<'a>,
-    /// Archives directory.
     pub dir: &'a Path,
     /// `None` for `fetch`: complete downloads are checked and get their names, which a restore
     /// does otherwise.

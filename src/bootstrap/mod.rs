@@ -38,7 +38,7 @@ use derive_setters::Setters;
 use downloads::Downloads;
 use fetch::FetchedArchive;
 use look::FetchContext;
-pub use next::GivenUp;
+pub use next::AbandonedState;
 use next::{Attempt, Selection};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
@@ -49,7 +49,7 @@ use slotpress_net::fetch::partial::reserved_bytes;
 use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url, shown};
 use slotpress_read::CheckMode;
 use trust::Trust;
-pub use trust::{NotVouching, Vouchers};
+pub use trust::{Unconfirmed, Vouchers};
 
 use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
 
@@ -109,7 +109,7 @@ impl BootstrapOptions {
     }
 }
 
-/// Result of [`bootstrap()`].
+/// Result of the function [`bootstrap()`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct BootstrapReport {
@@ -120,7 +120,7 @@ pub struct BootstrapReport {
     #[serde(flatten)]
     pub vouchers: Vouchers,
     /// A newer state that a source offered, but that could not be used.
-    pub given_up: Option<GivenUp>,
+    pub given_up: Option<AbandonedState>,
     /// Hash of the ledger's `genesis.bin`, which existed or was fetched; `None` if no source
     /// has one.
     pub genesis_hash: Option<Hash>,

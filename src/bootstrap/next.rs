@@ -64,7 +64,6 @@ pub enum Reason {
 /// What follows on a full archive that was read.
 #[derive(Clone, Debug)]
 pub enum Next {
-    /// This incremental archive.
     Take(ChosenArchive),
     /// Nothing: the state is that of the full archive.
     Alone,
@@ -75,7 +74,7 @@ pub enum Next {
 /// A state that is newer than the result of the run, but failed.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
-pub struct GivenUp {
+pub struct AbandonedState {
     /// Names of its archives: the full one, then the incremental one.
     pub archives: Vec<ArchiveName>,
     /// Slot of the state.
@@ -95,13 +94,12 @@ pub struct Selection {
     /// Archives of this node, the expected state, and what has failed.
     pub node: Node,
     /// The newest state that was given up.
-    pub given_up: Option<GivenUp>,
+    pub given_up: Option<AbandonedState>,
     /// Number of times that the same was asked for again, by the server that had failed. Counted for
     /// each, so that one server cannot use up what is meant for the others.
     pub again: BTreeMap<String, usize>,
     /// True if the sources may have other archives by now.
     pub is_outdated: bool,
-    /// The last failure.
     pub last: Option<Error>,
     /// What is to be said of it when another attempt begins.
     pub untold: Option<String>,
@@ -134,8 +132,6 @@ impl Selection {
             Some(best) => Ok(best),
         }
     }
-
-    /// The last failure.
     pub fn last_error(&self) -> Error {
         let none = || Error::new(ErrorKind::Network, "no source has a usable snapshot");
         self.last.clone().unwrap_or_else(none)
@@ -148,7 +144,7 @@ impl Selection {
             let mut all = self.found.offers.iter().filter(|other| other.name == offer.name);
             all.all(Offer::is_local)
         };
-        let is_better = |given_up: &GivenUp| given_up.is_remote && given_up.slot > candidate.slot();
+        let is_better = |given_up: &AbandonedState| given_up.is_remote && given_up.slot > candidate.slot();
         self.given_up.as_ref().is_some_and(is_better) && candidate.offers().all(is_here)
     }
 
@@ -337,7 +333,7 @@ impl Selection {
         let newest = tried.newest();
         let slot = newest.name.slot;
         if self.given_up.as_ref().map(|known| known.slot) < Some(slot) {
-            self.given_up = Some(GivenUp {
+            self.given_up = Some(AbandonedState {
                 archives: tried.archives().map(|archive| archive.name.clone()).collect(),
                 slot,
                 why: one_line(&error.to_string()),

@@ -16,7 +16,7 @@ use slotpress_net::Download;
 
 use super::choose::ChosenArchive;
 use super::fetch::FetchedArchive;
-use super::next::{Attempt, GivenUp, KEPT_HINT, Reason, Selection};
+use super::next::{AbandonedState, Attempt, KEPT_HINT, Reason, Selection};
 use super::supply::ArchiveSupply;
 use crate::restore::{Supplied, Supply};
 
@@ -119,7 +119,7 @@ impl ObtainedArchive {
 pub struct Finished<R> {
     pub result: R,
     pub archives: Vec<FetchedArchive>,
-    pub given_up: Option<GivenUp>,
+    pub given_up: Option<AbandonedState>,
 }
 
 /// Supplies `read` with the archives of the best candidate, and after each failure with those of

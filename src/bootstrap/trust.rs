@@ -15,7 +15,7 @@ use super::choose::ChosenArchive;
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct NotVouching {
+pub struct Unconfirmed {
     /// URL of the server, without user and query.
     pub server: String,
     /// Reason, as a clause starting with "it".
@@ -32,7 +32,7 @@ pub struct Vouchers {
     pub by: Vec<String>,
     /// The other trusted servers, and why they do not confirm the state.
     #[serde(rename = "not_vouched_by")]
-    pub not_by: Vec<NotVouching>,
+    pub not_by: Vec<Unconfirmed>,
     /// True if the caller gave the expected hash; `None` for a fetch, which takes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_expected: Option<bool>,
@@ -47,7 +47,7 @@ impl fmt::Display for Vouchers {
         } else {
             f.write_str(&names.join(", "))?
         }
-        self.not_by.iter().try_for_each(|NotVouching { server, why }| write!(f, "; not {server}: {why}"))
+        self.not_by.iter().try_for_each(|Unconfirmed { server, why }| write!(f, "; not {server}: {why}"))
     }
 }
 
@@ -95,7 +95,7 @@ impl<'a> Trust<'a> {
                 None => confirmed.by.push(server),
                 Some(why) => {
                     progress.warn(&format!("{server} does not vouch for {name}: {why}"));
-                    confirmed.not_by.push(NotVouching { server, why });
+                    confirmed.not_by.push(Unconfirmed { server, why });
                 }
             }
         }

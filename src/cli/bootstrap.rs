@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use slotpress::bootstrap::{BootstrapOptions, BootstrapPlan, BootstrapReport, GivenUp, bootstrap, plan_bootstrap};
+use slotpress::bootstrap::{
+    AbandonedState, BootstrapOptions, BootstrapPlan, BootstrapReport, bootstrap, plan_bootstrap,
+};
 use slotpress::program::{Route, check_is_new};
 use slotpress::types::{Hash, Root};
 use slotpress::{Progress, Result};
@@ -135,7 +137,7 @@ fn fetched(report: &BootstrapReport) -> String {
 }
 
 /// Warns, as the last line, that a newer state was given up.
-pub fn tell_of_better(given_up: Option<&GivenUp>, ui: &Ui) {
+pub fn tell_of_better(given_up: Option<&AbandonedState>, ui: &Ui) {
     let Some(state) = given_up else { return };
     let names: Vec<String> = state.archives.iter().map(ToString::to_string).collect();
     let names = names.join(" and ");

@@ -90,7 +90,7 @@ fn show_archive(found: &ArchiveInspection, ui: &Ui) {
         Some(false) => "name: does not match the contents: the bank file is of another slot or hash",
         None => "name: not an archive's name: no validator would find it",
     };
-    let made_by = match (&found.writer, found.is_of_firedancer) {
+    let made_by = match (&found.writer, found.is_from_firedancer) {
         (Some(_), true) => "made by: {writer}, {settings}, with an index, of an archive of Firedancer's",
         (Some(_), false) => "made by: {writer}, {settings}, with an index",
         (None, true) => "made by: Firedancer; no index: decoded from the first byte to the last",

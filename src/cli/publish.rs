@@ -161,7 +161,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     }
     options.writer = args.writer;
     options.incremental_snapshots = args.incremental_snapshot_archive_path.clone();
-    options.is_as_is = args.as_is;
+    options.as_is = args.as_is;
     options.every = args.every;
     options.pin_bytes = args.pin_bytes;
     let newest = Keep::new(args.keep_full as usize, args.keep_incremental as usize);

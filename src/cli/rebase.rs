@@ -18,9 +18,9 @@ use super::ui::Ui;
 /// Make an incremental archive of a new state on any older full archive
 ///
 /// A node that still has the old full archive then needs only this one, and Agave and Firedancer
-/// load the two as any pair: it holds every account that changed, and closes those that the new
-/// state does not have. All archives are verified on the way. They are read twice; a URL is
-/// transferred twice.
+/// load the two like any other pair. The new archive holds every account that changed, and closes
+/// accounts that the new state no longer has. All archives are verified on the way. They are read
+/// twice; a URL is transferred twice.
 #[derive(Debug, Args)]
 pub struct RebaseArgs {
     /// The older full archive that nodes still have, or its URL

@@ -30,7 +30,7 @@ pub struct RestoreArgs {
     /// Rename archives into the snapshots directory instead of copying them; it must be on their file
     /// system
     #[arg(long = "move")]
-    is_moved: bool,
+    move_archives: bool,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give
     /// two for a full and an incremental archive
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
@@ -53,7 +53,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
         if path.as_os_str() == "-" { RestoreSource::StandardInput } else { RestoreSource::from(path) }
     };
     let mut options = RestoreOptions::new(source(&archives[0]), target).expect_roots(args.expect_root.clone());
-    options.is_moved = args.is_moved;
+    options.move_archives = args.move_archives;
     options.incremental = archives.get(1).map(source);
     let report = restore(&options, ui)?;
     show(&report, &options.target, ui);

@@ -83,7 +83,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
         .clients(clients.into_iter().collect::<Vec<_>>())
-        .is_quick(args.quick)
+        .quick(args.quick)
         .check(args.check.options(Some(memory_bytes)))
         .threads(args.work.threads(DECODING_WORKER_BYTES, memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());

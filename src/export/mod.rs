@@ -253,7 +253,7 @@ fn name_of<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
     }
 }
 
-/// What [`export`] reads.
+/// The snapshots that [`export`] reads.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportInput<'a> {
     /// The snapshot whose accounts are exported.

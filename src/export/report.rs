@@ -144,7 +144,7 @@ impl TableFields {
     }
 }
 
-/// Result of [`export()`](super::export()).
+/// Result of the function [`export()`](super::export()).
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ExportReport {

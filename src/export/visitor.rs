@@ -41,7 +41,7 @@ impl ExportStart {
     /// whose storages do not tell it.
     fn slot_of(&self, storage: StorageRef) -> Option<u64> {
         let part = self.parts.iter().rev().find(|part| part.first_storage <= storage.number)?;
-        (!part.is_of_firedancer).then_some(storage.slot)
+        (!part.is_from_firedancer).then_some(storage.slot)
     }
 }
 

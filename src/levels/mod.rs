@@ -35,7 +35,7 @@ pub use self::statistics::Summary;
 use self::statistics::Warning;
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, is_zstd_level};
 
-/// Settings for [`measure()`].
+/// Settings for the function [`measure()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct MeasureOptions {
@@ -120,7 +120,7 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct LevelRow {
-    /// Codec and level.
+    /// Codec of the row, and its level.
     #[serde(flatten)]
     pub codec: FrameCodec,
     /// Length of the measured content, in bytes.

@@ -25,7 +25,7 @@ const WORTH_PERCENT_MIN: f64 = 3.0;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct CodecChoice {
-    /// Codec and level.
+    /// The recommended codec, and its level.
     #[serde(flatten)]
     pub codec: FrameCodec,
     /// Reason, as text without a full stop.

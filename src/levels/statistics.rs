@@ -11,11 +11,11 @@ use slotpress_base::Elapsed;
 pub struct Summary {
     /// Median; for an even number of runs, the mean of the two in the middle.
     pub median: f64,
-    /// Least value.
+    /// Least value of any run.
     pub min: f64,
-    /// Largest value.
+    /// Largest value of any run.
     pub max: f64,
-    /// Number of runs.
+    /// Number of runs that were measured.
     pub runs: usize,
 }
 

@@ -48,7 +48,7 @@ pub enum Writer {
     Firedancer,
 }
 
-/// Settings for [`publish()`].
+/// Settings for the function [`publish()`].
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct PublishOptions {
@@ -78,7 +78,7 @@ pub struct PublishOptions {
     /// Settings for checking and recompressing.
     pub recompress: RecompressOptions,
     /// Publishes archives as they are after checking them, without recompressing. Default: false.
-    pub is_as_is: bool,
+    pub as_is: bool,
     /// Minimum time between two incremental archives. Full ones are all published. Default: 5
     /// minutes.
     pub every: Duration,
@@ -135,7 +135,7 @@ impl PublishOptions {
             client: ClientOptions::default(),
             writer: None,
             recompress: RecompressOptions::default(),
-            is_as_is: false,
+            as_is: false,
             every: Duration::from_secs(300),
             pin_bytes: None,
             keep: Keep::new(Self::KEEP_FULL_DEFAULT, Self::KEEP_INCREMENTAL_DEFAULT),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
-use slotpress_read::{Unpublished, unix_ns};
+use slotpress_read::{StagedFile, unix_ns};
 use slotpress_stores::UploadState;
 
 const NAME: &str = "journal.json";
@@ -123,7 +123,7 @@ impl PublishJournal {
         let mut new = entries.clone();
         let result = change(&mut new);
         if new != *entries {
-            let file = Unpublished::create_in(&self.dir)?;
+            let file = StagedFile::create_in(&self.dir)?;
             // Cannot fail: the structures are plain, and map keys are strings.
             let text = serde_json::to_vec(&new).unwrap_or_default();
             file.file().write_all(&text).or_path("write", file.path())?;

@@ -53,7 +53,7 @@ pub struct RecompressOptions {
     pub check: CheckOptions,
 }
 
-/// Result of [`recompress()`].
+/// Result of the function [`recompress()`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RecompressReport {

@@ -21,7 +21,7 @@ pub struct DecodedSource {
     /// Number of empty storages that were left out.
     pub left_out: u64,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed.
-    pub is_of_firedancer: bool,
+    pub is_from_firedancer: bool,
 }
 
 /// Reads the whole source, and turns it into frames of tar. `reads` receives the progress of the
@@ -66,8 +66,8 @@ pub fn run(
     entries.retain(|entry| !is_empty_storage(entry));
     let left_out = (read_entries - entries.len()) as u64;
     let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
-    let is_of_firedancer = read.is_of_firedancer;
-    Ok(DecodedSource { entries, bank, input_bytes, left_out, is_of_firedancer })
+    let is_from_firedancer = read.is_from_firedancer;
+    Ok(DecodedSource { entries, bank, input_bytes, left_out, is_from_firedancer })
 }
 
 fn is_empty_storage(entry: &Entry) -> bool {

@@ -108,7 +108,7 @@ impl RecompressJob<'_> {
                 .map_err(|error| error.within_damaged(input.place()))
         };
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
-        let note = decoded.is_of_firedancer.then_some(RECOMPRESSED);
+        let note = decoded.is_from_firedancer.then_some(RECOMPRESSED);
         let written = writer.finish(decoded.entries.iter().copied(), note, encoding.frame_size_bytes)?;
         warn_left_as_is(written.unclustered_pieces, self.progress);
         Ok((decoded, written))

@@ -6,7 +6,7 @@ use slotpress_base::{Error, ErrorKind, Result, Stage, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::written;
-use slotpress_read::{AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StateBuilder, Unpublished, read_again};
+use slotpress_read::{AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StagedFile, StateBuilder, read_again};
 
 use super::base::BaseArchive;
 use super::input::RecompressInput;
@@ -35,7 +35,7 @@ impl RecompressJob<'_> {
         mut accounts: StateBuilder,
         decoded: &DecodedSource,
         input: &RecompressInput<'_>,
-        written_file: Option<&Unpublished>,
+        written_file: Option<&StagedFile>,
     ) -> Result<u64> {
         let options = self.options;
         let base = self.base;

@@ -13,7 +13,6 @@ const ID_MAX: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssignedStorage {
     pub slot: u64,
-    /// Id on disk.
     pub id: u32,
     /// Id in the archive.
     pub archive_id: u32,

@@ -15,7 +15,7 @@ use slotpress_base::{
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::PIECE_BYTES;
-use slotpress_read::{LocalFile, Publishable, REMOTE, Source, Unpublished};
+use slotpress_read::{LocalFile, Publishable, REMOTE, Source, StagedFile};
 
 use crate::restore::input::Opened;
 use crate::restore::journal::{Move, Moves};
@@ -28,16 +28,16 @@ pub enum ArchiveCopy {
     Fetched(Arc<dyn Publishable>),
     /// A new file: a clone of the archive, or what was saved from standard input; or, if it is not
     /// complete, one that will be filled after everything else was written.
-    New { copy: Unpublished, is_complete: bool },
+    New { copy: StagedFile, is_complete: bool },
     /// The file itself, by its directory and its name there. It will be renamed.
     Moved(Arc<KeptDir>, String),
 }
 
 impl ArchiveCopy {
     /// Chooses how a file gets into `dir`; `None` if it is there already. Clones it if the file
-    /// system can; otherwise it will be copied later. With `is_moved`, it will be renamed. Never makes a
+    /// system can; otherwise it will be copied later. With `move_archives`, it will be renamed. Never makes a
     /// hard link: Firedancer aborts on one, and reuses the inode later.
-    pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, is_moved: bool) -> Result<Option<Self>> {
+    pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, move_archives: bool) -> Result<Option<Self>> {
         let path = archive.path();
         let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let parent = fs::metadata(parent_path).ok().map(|found| (found.dev(), found.ino()));
@@ -46,14 +46,14 @@ impl ArchiveCopy {
         if [Some(dir.itself()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
             return Ok(None);
         }
-        if is_moved {
+        if move_archives {
             let found = fs::symlink_metadata(path).or_path("read", path)?;
             let name = path.file_name().and_then(OsStr::to_str);
             let is_movable = found.is_file() && found.nlink() == 1 && found.dev() == dir.itself()?.device;
             let Some(name) = name.filter(|_| is_movable) else { return Err(not_movable(path, dir)) };
             return Ok(Some(Self::Moved(Arc::new(KeptDir::open(parent_path)?), name.to_string())));
         }
-        let copy = Unpublished::create_in(dir)?;
+        let copy = StagedFile::create_in(dir)?;
         let is_complete =
             archive.source.file().is_some_and(|file| rustix::fs::ioctl_ficlone(copy.file(), file).is_ok());
         Ok(Some(Self::New { copy, is_complete }))
@@ -167,7 +167,7 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
 
 /// Copies an archive past the page cache where that is supported. Bytes are read ahead while others
 /// are written.
-fn copy_archive(archive: &OpenArchive, to: &Unpublished, progress: &dyn Progress) -> Result<()> {
+fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress) -> Result<()> {
     let mut writer = StreamWriter::direct(to.file(), archive.io_policy.io_hint);
     archive.read_stream(AHEAD_BYTES, progress, |mut stream| {
         loop {

@@ -13,7 +13,7 @@ use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
 use slotpress_read::{
-    ArrivingSource, CheckOptions, Failures, PairMember, Publishable, SharedSource, Unpublished, is_rebased,
+    ArrivingSource, CheckOptions, Failures, PairMember, Publishable, SharedSource, StagedFile, is_rebased,
     judge_expected, judge_pair, judge_root,
 };
 
@@ -38,11 +38,9 @@ pub enum Supplied {
         file: Arc<dyn Publishable>,
     },
     /// Standard input, and the file to which it is saved.
-    Saved(SharedSource, Unpublished),
+    Saved(SharedSource, StagedFile),
     File(PathBuf),
 }
-
-/// An open archive.
 pub struct Opened {
     pub archive: OpenArchive,
     /// How it gets into the archives directory; `None` if it is there.
@@ -65,13 +63,13 @@ pub struct Feed<'a> {
     pub opened: Vec<Opened>,
     more: Option<&'a mut dyn Supply>,
     expect_roots: &'a [Root],
-    is_moved: bool,
+    move_archives: bool,
 }
 
 impl<'a> Feed<'a> {
     #[cfg(feature = "net")]
     pub fn from_supply(run: Run<'a>, supply: &'a mut dyn Supply, expect_roots: &'a [Root]) -> Self {
-        Self { run, opened: Vec::new(), more: Some(supply), expect_roots, is_moved: false }
+        Self { run, opened: Vec::new(), more: Some(supply), expect_roots, move_archives: false }
     }
 
     /// Opens an archive, unless Agave does not read it, or it has another root than the expected one.
@@ -91,7 +89,7 @@ impl<'a> Feed<'a> {
             }
             Supplied::File(path) => {
                 let archive = OpenArchive::open(&path, io_policy)?;
-                let way = ArchiveCopy::from_file(&archive, &self.run.target.snapshots_dir, self.is_moved)?;
+                let way = ArchiveCopy::from_file(&archive, &self.run.target.snapshots_dir, self.move_archives)?;
                 (archive, way, true)
             }
         };
@@ -192,7 +190,7 @@ pub fn with_archives<R>(run: Run<'_>, options: &RestoreOptions, work: impl FnOnc
     if streams > 1 {
         return Err(Error::usage("only one of the two archives can come from standard input"));
     }
-    let copy = Unpublished::create_in(&run.target.snapshots_dir)?;
+    let copy = StagedFile::create_in(&run.target.snapshots_dir)?;
     let file = copy.file().try_clone().or_path("open", copy.path())?;
     let arriving = &Arc::new(ArrivingSource::new(file, PathBuf::from("standard input")));
     std::thread::scope(|scope| {
@@ -212,8 +210,8 @@ pub fn with_archives<R>(run: Run<'_>, options: &RestoreOptions, work: impl FnOnc
 
 /// Opens all archives, of which `saved` is the one that comes from standard input.
 fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Supplied>) -> Result<Feed<'a>> {
-    let RestoreOptions { expect_roots, is_moved, .. } = options;
-    let mut feed = Feed { run, opened: Vec::new(), more: None, expect_roots, is_moved: *is_moved };
+    let RestoreOptions { expect_roots, move_archives, .. } = options;
+    let mut feed = Feed { run, opened: Vec::new(), more: None, expect_roots, move_archives: *move_archives };
     let count = options.sources().count();
     for (number, source) in (1..).zip(options.sources()) {
         let supplied = match source {
@@ -230,7 +228,7 @@ fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Sup
 /// Path of an archive, which a former run may have moved into the snapshots directory.
 pub fn moved_path(path: &Path, options: &RestoreOptions) -> PathBuf {
     let moved = path.file_name().map(|name| options.target.paths.snapshots_dir().join(name));
-    let moved = moved.filter(|moved| options.is_moved && !path.exists() && moved.exists());
+    let moved = moved.filter(|moved| options.move_archives && !path.exists() && moved.exists());
     moved.unwrap_or_else(|| path.to_path_buf())
 }
 

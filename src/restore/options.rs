@@ -11,7 +11,7 @@ use slotpress_read::{Assurance, CheckOptions};
 /// What to do with bank snapshots and accounts already in the target. Archives are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
-    /// Refuses to restore.
+    /// Refuses to restore over it.
     #[default]
     Refuse,
     /// Moves the old state aside when the new one is complete. There must be room for both.
@@ -53,7 +53,7 @@ impl<P: AsRef<Path> + ?Sized> From<&P> for RestoreSource {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct RestoreOptions {
-    /// A full archive.
+    /// The full archive, or the only one.
     #[setters(into)]
     pub archive: RestoreSource,
     /// An incremental archive on the full one. Only one of the two can come from standard input.
@@ -66,7 +66,7 @@ pub struct RestoreOptions {
     pub expect_roots: Vec<Root>,
     /// True to rename archives into the snapshots directory, which must be on their file system. Default:
     /// copies them.
-    pub is_moved: bool,
+    pub move_archives: bool,
     /// Destination, and all other settings.
     pub target: RestoreTarget,
 }
@@ -74,7 +74,7 @@ pub struct RestoreOptions {
 impl RestoreOptions {
     /// Creates options that restore a full archive.
     pub fn new(archive: impl Into<RestoreSource>, target: RestoreTarget) -> Self {
-        Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), is_moved: false, target }
+        Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), move_archives: false, target }
     }
 
     pub(super) fn sources(&self) -> impl Iterator<Item = &RestoreSource> {

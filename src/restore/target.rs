@@ -32,7 +32,7 @@ pub struct Target {
     pub ledger: Arc<KeptDir>,
     /// Directory of archives and of `snapshots/`.
     pub snapshots_dir: Arc<KeptDir>,
-    /// `snapshots/`.
+    /// The directory `snapshots` of the ledger.
     pub bank_snapshots: Arc<KeptDir>,
     pub accounts: Vec<Arc<KeptDir>>,
     pub owner: Owner,

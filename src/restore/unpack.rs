@@ -30,8 +30,6 @@ pub struct Unpacker<'a> {
     pub seen_slots: SeenSlots,
     pub state: Option<StateBuilder>,
 }
-
-/// An unpacked archive.
 pub struct Unpacked {
     /// Slot of its full archive, if it is incremental.
     pub base_slot: Option<u64>,

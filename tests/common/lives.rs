@@ -67,11 +67,11 @@ impl Happening {
 pub struct Wishes {
     pub targets: usize,
     pub rebase_onto: usize,
-    pub is_as_is: bool,
+    pub as_is: bool,
 }
 
 impl Wishes {
     pub fn draw(draws: &mut Draws) -> Self {
-        Self { targets: 1 + draws.below(3), rebase_onto: draws.below(3), is_as_is: draws.below(10) < 3 }
+        Self { targets: 1 + draws.below(3), rebase_onto: draws.below(3), as_is: draws.below(10) < 3 }
     }
 }

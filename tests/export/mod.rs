@@ -103,7 +103,7 @@ pub fn files(dir: &Path) -> Vec<String> {
     tree(dir).into_iter().filter_map(|(path, content)| content.map(|_| path)).collect()
 }
 
-/// The manifests of the tables of each slot, oldest first: each is one that lists its tables.
+/// Returns one manifest per slot, oldest first, merged from the manifests of that slot's tables.
 pub fn manifests(dir: &Path) -> Vec<Value> {
     let mut slots: BTreeMap<u64, Value> = BTreeMap::new();
     for table in ["accounts", "token_accounts", "mints", "stakes", "votes", "programs"].map(|table| dir.join(table)) {

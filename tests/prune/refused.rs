@@ -43,7 +43,7 @@ fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
     let directory: Put = |at| fs::create_dir(at).expect("made");
     let link: Put = |at| std::os::unix::fs::symlink("elsewhere", at).expect("made");
     for path in ["latest.json", "api/v1/archives"] {
-        for (what, put) in [("more than", too_long), ("is not a file", directory), ("symbolic link", link)] {
+        for (what, put) in [("exceeds the", too_long), ("is not a file", directory), ("symbolic link", link)] {
             let dir = two_archives();
             let at = dir.path().join(path);
             fs::create_dir_all(at.parent().expect("a directory")).expect("made");

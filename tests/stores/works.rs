@@ -175,8 +175,8 @@ fn a_bucket_is_pruned() {
     assert_eq!(prune(&["--keep-free", "1GiB"]).code, Some(2));
 }
 
-/// The bank files in the bucket tell days and epochs: the first epoch ends with slot 31. What tells
-/// nothing stays.
+/// Days and epochs come from the bank files in the bucket; the first epoch ends with slot 31.
+/// Archives without a readable bank file stay.
 #[test]
 fn a_bucket_is_pruned_by_days_and_epochs() {
     needs!("versitygw");

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use slotpress_format::{FieldReader, parse_bank_file_and_end};
+use slotpress_format::{FieldReader, parse_bank_file_lenient};
 
 use super::refused::versions::*;
 use crate::verify::fixtures::*;
@@ -427,7 +427,7 @@ struct StakesAt {
 impl StakesAt {
     fn of(content: &[u8]) -> Self {
         let fields = FieldReader::new(content, content.len() as u64, "the bank file");
-        let (bank, _) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file");
+        let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), true).expect("a bank file");
         let find = |key: &[u8; 32]| content.windows(32).position(|bytes| bytes == key).expect("an address");
         let vote_account = find(&bank.stakes.vote_accounts[0].0);
         let vote_data_bytes = u64_at(content, vote_account + 48) as usize;
@@ -440,7 +440,7 @@ impl StakesAt {
 /// Agave compares with `genesis.bin`: creation time and epoch schedule.
 pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
-    let (bank, _) = parse_bank_file_and_end(fields, &mut |_| Ok(()), true).expect("a bank file");
+    let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), true).expect("a bank file");
     let hash = content.windows(32).position(|bytes| bytes == bank.hash.0).expect("the bank hash");
     let find = |bytes: &[u8]| content.windows(bytes.len()).position(|found| found == bytes).expect("the field");
     let ns_per_slot = [&bank.ticks_per_slot.to_le_bytes()[..], &bank.ns_per_slot.to_le_bytes()].concat();

@@ -40,7 +40,7 @@ pub enum Stage {
     Measuring,
     /// Bank snapshot and storages are found and listed.
     Planning,
-    /// Records are read.
+    /// Records of accounts are read.
     Reading,
     /// An incremental archive is written on another base.
     Rebasing,
@@ -91,7 +91,7 @@ impl fmt::Display for Stage {
 /// A step that an operation is going to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// The stage.
+    /// The stage that is running.
     pub stage: Stage,
     /// Total input bytes of the stage. `Some(0)` if it reports none, `None` if the number is
     /// unknown.
@@ -127,7 +127,7 @@ pub enum ProgressEvent<'a> {
     Steps(&'a [Step]),
     /// A stage begins; the previous one ends.
     Stage {
-        /// The stage.
+        /// The stage that is running.
         stage: &'a Stage,
         /// Upper bound on the input bytes; `None` if it is unknown. [`ProgressEvent::Bytes`] are
         /// summed per stage.

@@ -34,7 +34,8 @@ pub use archive::limits::{
     FIREDANCER_WINDOW_BYTES_MAX, UNPACKED_BYTES_MAX,
 };
 pub use archive::listing::{
-    ARCHIVES_FROM_LISTING, FrameHashesAt, LATEST_JSON, LISTING_PATH, LISTING_VERSION, NEWEST_FULL, NEWEST_INCREMENTAL,
+    ARCHIVES_FROM_LISTING, FrameHashesLocation, LATEST_JSON, LISTING_PATH, LISTING_VERSION, NEWEST_FULL,
+    NEWEST_INCREMENTAL,
 };
 pub use archive::seek_table::{
     SEEK_TABLE_FOOTER_BYTES, SeekTableItem, parse_seek_table, seek_table_bytes, seek_table_frame,
@@ -45,7 +46,7 @@ pub use archive::zstd_frame::{
 };
 pub use ledger::bank_fields::BankFields;
 pub use ledger::bank_file::{
-    BankFile, BankPlaces, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_and_end,
+    BankFile, BankPlaces, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_lenient,
     read_bank_file, read_bank_front,
 };
 pub use ledger::bank_hash::{BankHashParts, hard_forks_between};

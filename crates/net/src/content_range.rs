@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use slotpress_format::parse_number;
 
-/// Parsed `Content-Range`.
+/// The parsed header `Content-Range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     /// Range of the body in the file; `None` in an answer that refuses a range.

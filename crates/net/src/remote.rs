@@ -31,7 +31,7 @@ pub struct Remote {
     pub length_bytes: Option<u64>,
     /// Strong ETag with its quotes. Equal tags mean equal bytes. Weak tags are ignored.
     pub etag: Option<String>,
-    /// `Last-Modified`, unparsed.
+    /// The header `Last-Modified`, not parsed.
     pub last_modified: Option<String>,
     pub accepts_ranges: bool,
     /// True if the operator named `asked`, which may then have a private address.
@@ -144,8 +144,6 @@ pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u6
     let length = value.to_str().ok().and_then(|text| parse_number(text.trim()));
     length.map(Some).ok_or_else(|| NetError::bad_answer(url, "a length that is no number"))
 }
-
-/// Parses `Content-Range`.
 pub(super) fn content_range(url: &Url, headers: &HeaderMap) -> Result<ContentRange, NetError> {
     let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
     range.ok_or_else(|| NetError::bad_answer(url, "a range without a position"))

@@ -44,7 +44,7 @@ const BASES_MAX: usize = 32;
 pub enum SourceArg {
     /// A server or a store that has archives.
     Place(Url),
-    /// One archive.
+    /// One archive at a URL.
     Archive(Url),
     /// An archive on a local disk.
     LocalFile(PathBuf),

@@ -69,7 +69,7 @@ pub use state::versions::VersionLog;
 pub use state::visitor::{StateFacts, StatePart, StateVisitor, StateWorker, Task};
 pub use store::dir_lock::{DirLocks, Locked, try_lock};
 pub use store::publish::{
-    Publishable, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, remove_stale_files,
+    Publishable, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, remove_stale_files,
 };
 pub use store::work_dir::{WorkDir, remove_stale_dirs};
 pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};

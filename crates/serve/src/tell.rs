@@ -18,10 +18,9 @@ use super::{SLOW_TICK, ServeOptions, Server, bind, runtime, start};
 const CONNECTIONS_MAX: usize = 32;
 
 pub trait Facts: fmt::Debug + Send + Sync {
-    /// Metrics for `/metrics`.
     fn metrics(&self) -> MutexGuard<'_, Registry>;
 
-    /// Health for `/healthz`.
+    /// Health, as `/healthz` reports it.
     ///
     /// # Errors
     /// A line that says what is wrong.

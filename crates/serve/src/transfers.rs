@@ -39,7 +39,7 @@ pub struct Finished {
     /// True if one request asked for the whole file.
     #[serde(skip)]
     pub is_whole: bool,
-    /// Number of requests.
+    /// Number of requests of the transfer.
     pub requests: u64,
     /// Number of bytes that the requests asked for.
     pub total_bytes: u64,

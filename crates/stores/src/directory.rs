@@ -15,7 +15,7 @@ use slotpress_base::{
 };
 use slotpress_net::s3::{Condition, Object, Put, Small};
 use slotpress_read::{
-    LocalFile, Locked, TEMPORARY_PREFIX, Unpublished, already_exists, check_output_dir, modified_ns, try_lock,
+    LocalFile, Locked, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, modified_ns, try_lock,
 };
 
 /// Limit on waits for the lock. Writing a small file takes a moment, so a longer lock is another
@@ -91,7 +91,7 @@ impl Directory {
     }
 
     pub fn put_small(&self, name: &str, bytes: &[u8], condition: &Condition, progress: &dyn Progress) -> Result<Put> {
-        let file = Unpublished::create_in(&self.0)?;
+        let file = StagedFile::create_in(&self.0)?;
         file.file().write_all(bytes).or_path("write", file.path())?;
         // Held until the file has its name.
         let mut _lock = None;
@@ -120,7 +120,7 @@ impl Directory {
             return Err(already_exists(&self.path_of(name)));
         }
         // Uploads that replace a file may run at once; each gets the name in turn.
-        let file = if replace { Unpublished::create_in(&self.0) } else { Unpublished::create_in_for(&self.0, name) }?;
+        let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_in_for(&self.0, name) }?;
         let writer = file.file().try_clone().or_path("write", file.path())?;
         Ok(FileUpload {
             dir: self.clone(),
@@ -176,7 +176,7 @@ fn object(name: &str, stat: &Stat) -> Object {
 pub struct FileUpload {
     dir: Directory,
     name: String,
-    file: Unpublished,
+    file: StagedFile,
     to: StreamWriter<File>,
     watch: SpaceWatch,
     replace: bool,

@@ -1,4 +1,4 @@
-//! Options of stores.
+//! Options for directories and buckets.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
         how.check.mode = CheckMode::Frames;
     }
     let path = pins.pinned.path_of(name.to_string());
-    if options.is_as_is {
+    if options.as_is {
         check_as_is(&path, &how, progress)?;
         return pins.pinned_is_ready(name);
     }

@@ -16,7 +16,7 @@ use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, hin
 use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
-    Catalog, Locked, Unpublished, check_output_dir, file_id, modified_ns, remove_stale_files, scan_again, scan_names,
+    Catalog, Locked, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files, scan_again, scan_names,
     try_lock,
 };
 use slotpress_stores::Target;
@@ -164,7 +164,7 @@ impl PinDir {
         if self.pinned.found(&name)?.is_some() || fcntl_lock(&source, FlockOperation::NonBlockingLockShared).is_err() {
             return Ok(Some(PinResult::NotNow));
         }
-        let to = Unpublished::create_in(&self.pinned)?;
+        let to = StagedFile::create_in(&self.pinned)?;
         if !share_blocks(&to, &source, &path)? {
             return Ok(None);
         }
@@ -224,14 +224,14 @@ pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Res
 }
 
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
-    let from = Unpublished::create_in(dir)?;
-    let to = Unpublished::create_in(dir)?;
+    let from = StagedFile::create_in(dir)?;
+    let to = StagedFile::create_in(dir)?;
     from.file().write_all(&[1; 4096]).or_path("write", from.path())?;
     share_blocks(&to, from.file(), to.path())
 }
 
 /// Makes a copy that shares the blocks of a file. Returns false if the file system cannot.
-fn share_blocks(to: &Unpublished, from: &File, path: &Path) -> Result<bool> {
+fn share_blocks(to: &StagedFile, from: &File, path: &Path) -> Result<bool> {
     match ioctl_ficlone(to.file(), from) {
         Ok(()) => Ok(true),
         Err(error) if NO_CLONE.contains(&error) => Ok(false),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use slotpress_format::ledger::names::*;
-use slotpress_format::{FrameHashesAt, SlotTime};
+use slotpress_format::{FrameHashesLocation, SlotTime};
 use slotpress_read::catalog::{Archive, FrameHashes};
 
 use super::choose::*;
@@ -32,7 +32,7 @@ fn ready(names: &[ArchiveName]) -> Vec<PreparedArchive> {
 fn rebased(name: ArchiveName) -> PreparedArchive {
     let mut rebased = ready(&[name]).remove(0);
     let root = "1".repeat(64).parse().expect("a root");
-    let at = FrameHashesAt { offset_bytes: 0, frames: 1 };
+    let at = FrameHashesLocation { offset_bytes: 0, frames: 1 };
     rebased.archive.hashes = Some(FrameHashes { root, at, rebased_on: Some(Hash([7; 32])) });
     rebased
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use slotpress_base::{Error, ErrorKind, Progress};
 use slotpress_format::ledger::names::*;
-use slotpress_format::{FrameHashesAt, SlotTime};
+use slotpress_format::{FrameHashesLocation, SlotTime};
 use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::catalog::{Archive, FrameHashes};
 use slotpress_read::{Catalog, Keep};
@@ -293,7 +293,7 @@ impl World<'_> {
             if result.is_ok() {
                 let mut made = archive(name.base_slot, name.slot, 0);
                 let root = "1".repeat(64).parse().expect("a root");
-                let at = FrameHashesAt { offset_bytes: 0, frames: 1 };
+                let at = FrameHashesLocation { offset_bytes: 0, frames: 1 };
                 made.hashes = Some(FrameHashes { root, at, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
@@ -430,7 +430,7 @@ fn live(seed: u64) {
     let mut options = PublishOptions::new("/snapshots", to.into_iter().take(wishes.targets));
     options.rebase_onto = wishes.rebase_onto;
     options.keep = options.keep.rebased(options.rebase_onto);
-    options.is_as_is = wishes.is_as_is;
+    options.as_is = wishes.as_is;
     let there =
         || There { mood: Mood::Works, files: BTreeSet::new(), index: BTreeMap::new(), is_busy: false, sending: None };
     let mut world = World {

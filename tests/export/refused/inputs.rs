@@ -66,7 +66,7 @@ fn a_forged_record() {
 }
 
 #[test]
-fn wishes_that_cannot_be_met() {
+fn invalid_flags_are_usage_errors() {
     let [full, _] = pair("agave-4.2.2");
     let full = [full.as_path()];
     refused(&full, &["--format", "csv"], 2, "CSV goes to standard output only");

@@ -238,7 +238,7 @@ impl Life {
         command.args(["--grace", if self.seed.is_multiple_of(2) { "0s" } else { "1h" }]);
         command.args(self.places.iter().flat_map(|place| [Path::new("--to"), &place.path]));
         command.args(["--rebase-onto", &self.wishes.rebase_onto.to_string()]);
-        command.args(self.wishes.is_as_is.then_some("--as-is"));
+        command.args(self.wishes.as_is.then_some("--as-is"));
         let said = fs::File::options().create(true).append(true).open(self.dir.path().join("said")).expect("open");
         command.stdin(Stdio::null()).stdout(said.try_clone().expect("cloned")).stderr(said);
         command

@@ -24,7 +24,7 @@ fn inspect_says_who_made_them() {
         let (code, report, stderr) = run(command("inspect").arg(archive));
         assert_eq!(code, 0, "{stderr}");
         let shown = command("inspect").arg(archive).output().expect("runs").stdout;
-        (report["is_of_firedancer"] == true, String::from_utf8_lossy(&shown).into_owned())
+        (report["is_from_firedancer"] == true, String::from_utf8_lossy(&shown).into_owned())
     };
     for chain in [OLD, NO_STAKES, NEW] {
         let dir = temp_dir();

@@ -86,7 +86,7 @@ fn expectations() {
     options.check.expect_slot = Some(27);
     let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
     assert!(!report.ok && report.clients.iter().all(|client| client.loads));
-    options.is_quick = true;
+    options.quick = true;
     assert!(!slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified").ok);
 }
 

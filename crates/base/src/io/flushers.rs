@@ -55,7 +55,6 @@ struct State {
     bytes: u64,
     /// Those of them that the disk has, oldest first.
     submitted: VecDeque<Written>,
-    /// The first error.
     error: Option<Error>,
 }
 

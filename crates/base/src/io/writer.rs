@@ -1,6 +1,6 @@
-//! Writes a new file from start to end, past the page cache or through it. Writeback of pages starts
-//! early, and they are dropped. The amount of dirty data is bounded, so the final sync is short and
-//! delays no other process.
+//! Writes a new file sequentially, past the page cache where possible. Otherwise starts writeback
+//! early, and drops pages once they are on disk. The amount of dirty data is bounded, so the final
+//! sync is short and delays no other process.
 
 use std::borrow::Borrow;
 use std::fs::File;

@@ -38,7 +38,7 @@ pub struct EntryParser {
     /// Beginning of a block whose rest is in the next piece.
     block: Vec<u8>,
     entries: u64,
-    is_of_firedancer: bool,
+    is_from_firedancer: bool,
     end_zero_bytes: u64,
     has_junk: bool,
 }
@@ -74,7 +74,7 @@ impl EntryParser {
             position: 0,
             block: Vec::with_capacity(BLOCK),
             entries: 0,
-            is_of_firedancer: false,
+            is_from_firedancer: false,
             end_zero_bytes: 0,
             has_junk: false,
         }
@@ -97,8 +97,8 @@ impl EntryParser {
     }
 
     /// True if Firedancer wrote the first header.
-    pub fn is_of_firedancer(&self) -> bool {
-        self.is_of_firedancer
+    pub fn is_from_firedancer(&self) -> bool {
+        self.is_from_firedancer
     }
 
     pub fn position(&self) -> u64 {
@@ -192,7 +192,7 @@ impl EntryParser {
             let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
             let entry = Entry::parse_header(block)
                 .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
-            self.is_of_firedancer |= self.entries == 0 && is_header_of_firedancer(block);
+            self.is_from_firedancer |= self.entries == 0 && is_header_of_firedancer(block);
             self.entries = self.entries.saturating_add(1);
             if self.entries > ENTRIES_MAX {
                 return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));

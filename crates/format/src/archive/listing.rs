@@ -22,7 +22,7 @@ pub const NEWEST_INCREMENTAL: &str = "/incremental-snapshot.tar.bz2";
 pub const LISTING_VERSION: u32 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FrameHashesAt {
+pub struct FrameHashesLocation {
     pub offset_bytes: u64,
     pub frames: u64,
 }

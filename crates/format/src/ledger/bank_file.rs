@@ -237,16 +237,16 @@ pub fn read_bank_file(path: &Path, on_storage: &mut OnStorage<'_>) -> Result<Ban
 }
 
 pub fn parse_bank_file<R: BufRead>(r: FieldReader<R>, on_storage: &mut OnStorage<'_>) -> Result<BankFile> {
-    match parse_bank_file_and_end(r, on_storage, false)? {
+    match parse_bank_file_lenient(r, on_storage, false)? {
         (bank, None) => Ok(bank),
         (_, Some(error)) => Err(error),
     }
 }
 
-/// Like [`parse_bank_file`], but does not fail because of an error behind the lattice hash: returns
-/// it beside the bank, since Agave ignores such faults. `keeps_stakes` keeps the bank's stakes,
-/// which take about 100 bytes for each delegation.
-pub fn parse_bank_file_and_end<R: BufRead>(
+/// Like [`parse_bank_file`], but an error after the lattice hash is not fatal: it is returned with the
+/// bank, because Agave ignores such faults. `keeps_stakes` keeps the bank's stakes, which take about
+/// 100 bytes for each delegation.
+pub fn parse_bank_file_lenient<R: BufRead>(
     mut r: FieldReader<R>,
     on_storage: &mut OnStorage<'_>,
     keeps_stakes: bool,

@@ -82,6 +82,8 @@ impl<R: BufRead> FieldReader<R> {
         self.check_remaining(count)?;
         let mut left = count;
         while left > 0 {
+            // Unlike `read_exact`, this does not repeat an interrupted call.
+            while self.inner.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
             let buffered = self.inner.fill_buf().map_err(|error| unreadable(&self.what, self.position, &error))?;
             let step = buffered.len().min(to_usize(left));
             if step == 0 {

@@ -22,7 +22,6 @@ pub const SOLEND: [u8; 32] = address("So1endDq2YkqhipRh3WViPa8hdiSpxWy6z3Z6tMCpA
 pub const KAMINO: [u8; 32] = address("KLend2g3cP87fffoy8q1mQqGKjrxjC8boSyAYavgmjD");
 pub const PUMP_FUN: [u8; 32] = address("6EF8rrecthR5Dkzon8Nwu78hRvfCKubJ14M5uBEwF6P");
 pub const DRIFT: [u8; 32] = address("dRiftyHA39MWEi3m9aunc5MzRF1JYuBsbn6VPcn33UH");
-/// Jupiter's airdrop distributor.
 pub const JUPITER_DISTRIBUTOR: [u8; 32] = address("meRjbQXFNf5En86FXT2YPz1dQzLj4Yb3xK8u1MVgqpb");
 pub const NAME_SERVICE: [u8; 32] = address("namesLPneVptA9Z5rqUDD9tMTWEJwofgaYwp8cawRkX");
 

@@ -57,7 +57,7 @@ pub fn accept(
     if shape.has_hashes && root.is_none() {
         return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
     }
-    if let Some(why) = is_other_root(root_wanted, root) {
+    if let Some(why) = root_mismatch(root_wanted, root) {
         return wrong(why);
     }
     if let Some(tail) = tail {
@@ -68,7 +68,7 @@ pub fn accept(
 }
 
 /// Explains why an archive with this root is not the expected one; `None` if it is.
-pub fn is_other_root(expected: Option<Root>, root: Option<Root>) -> Option<String> {
+pub fn root_mismatch(expected: Option<Root>, root: Option<Root>) -> Option<String> {
     let expected = expected.filter(|expected| Some(*expected) != root)?;
     let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
     Some(format!("not the archive of root {expected}: {found}"))

@@ -58,7 +58,6 @@ pub struct PartialFile {
 
 #[derive(Debug, Default)]
 struct PartialState {
-    /// Marked ranges.
     journal: DownloadJournal,
     /// How the download ended; `None` while it runs.
     end: Option<Result<()>>,
@@ -136,8 +135,6 @@ impl PartialFile {
     pub fn identity(&self) -> Identity {
         self.state.lock().journal.identity.clone()
     }
-
-    /// Marked ranges.
     pub fn done(&self) -> RangeSet<u64> {
         self.state.lock().journal.ranges.clone()
     }

@@ -15,7 +15,7 @@ use slotpress_base::threads::{guarded, panicked, spawn};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
 use slotpress_read::first_read_at;
 
-use super::accept::is_other_root;
+use super::accept::root_mismatch;
 use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use super::pieces::{PieceRequest, Pieces, cut_pieces, pieces_of_frames, takeover_after};
@@ -32,7 +32,7 @@ const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Time after which a connection without work looks for work again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Length of a piece when so many bytes are left. Pieces get shorter towards the end: `restore`
+/// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the end: `restore`
 /// reads in order, and must still read the rest of the last pieces after the last byte has arrived.
 fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
@@ -48,7 +48,7 @@ impl Download {
         let (tail, fetched) = self.fetch_tail(first, length_bytes, progress)?;
         let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
         let root = hashes.map(|hashes| hashes.root);
-        if let Some(why) = is_other_root(self.limits.expect_root, root) {
+        if let Some(why) = root_mismatch(self.limits.expect_root, root) {
             return Err(Error::damaged(format!("{}: {why}", first.shown())));
         }
         let is_known = root.is_some() && file.identity().root == root;
@@ -175,7 +175,7 @@ impl Fetching<'_> {
             }
             let Some((server, mirror)) = self.mirror_for(number, stopping) else {
                 if self.download.mirrors.iter().all(|mirror| mirror.dropped_for().is_some()) {
-                    self.end(self.nobody_left());
+                    self.end(self.no_servers_error());
                 }
                 progress::wait(stopping, LOOK_AGAIN);
                 continue;
@@ -311,8 +311,8 @@ impl Fetching<'_> {
         receiver.finish()
     }
 
-    /// Error for when no server is left. Its kind is that of the gravest fault.
-    fn nobody_left(&self) -> Error {
+    /// Returns the error for a download that has no server left. Its kind is that of the most serious fault.
+    fn no_servers_error(&self) -> Error {
         let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::dropped_for).collect();
         let message = reasons("no server is left", errors.iter().map(ToString::to_string));
         let is_any = |fault| errors.iter().any(|error| DownloadFault::in_error(error) == Some(fault));

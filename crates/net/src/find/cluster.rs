@@ -11,11 +11,11 @@ use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 use super::{FindOptions, PEERS_MAX};
 use crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown};
 
-/// A public cluster.
+/// A public cluster of Solana.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum Cluster {
-    /// The production cluster.
+    /// The cluster that users pay on.
     MainnetBeta,
     /// The cluster where validators try new versions.
     Testnet,
@@ -87,9 +87,9 @@ pub fn ask(
     progress: &dyn Progress,
 ) -> Result<ClusterAnswers> {
     let preset = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
-    let of_preset = || options.cluster?.genesis_hash().parse().ok();
+    let preset_genesis_hash = || options.cluster?.genesis_hash().parse().ok();
     let mut known = ClusterAnswers::default();
-    known.facts.genesis_hash = options.expected_genesis_hash.or_else(of_preset);
+    known.facts.genesis_hash = options.expected_genesis_hash.or_else(preset_genesis_hash);
     let mut failed = None;
     for url in options.rpc.iter().chain(&preset) {
         match known.ask(client, url, notes, progress) {

@@ -45,7 +45,7 @@ pub const REFUSED_MAX: usize = 10_000;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct Candidate {
-    /// The full archive.
+    /// The full archive of the state.
     pub full: Offer,
     /// The incremental archive on it, if there is one.
     pub incremental: Option<Offer>,
@@ -162,7 +162,7 @@ impl Refused {
     }
 }
 
-/// Result of [`find`].
+/// Result of the function [`find`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 #[warn(missing_docs)]

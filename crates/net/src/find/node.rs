@@ -59,7 +59,7 @@ pub struct FailedArchive {
     /// Place of the full archive with which it failed, if either of the two may be wrong. The
     /// archive is bad only together with that one.
     pub with: Option<String>,
-    /// The failure.
+    /// Why it failed, as a message.
     pub why: String,
 }
 

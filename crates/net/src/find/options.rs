@@ -1,4 +1,4 @@
-//! Options of [`find`](super::find()).
+//! Options for the function [`find`](super::find()).
 
 #![warn(missing_docs)]
 
@@ -83,7 +83,7 @@ pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 /// Largest age of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxAge {
-    /// This time.
+    /// A duration since the state.
     Time(Duration),
     /// The time that this many slots take.
     Slots(u64),

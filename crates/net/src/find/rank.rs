@@ -38,7 +38,6 @@ fn slot_of((full, incremental): &Pair<'_>) -> u64 {
 #[derive(Clone, Debug, Default)]
 pub struct Ranking {
     pub offers: Vec<Offer>,
-    /// The cluster's slot.
     pub slot: Option<u64>,
     pub slot_time: SlotTime,
     /// Slots of archives, with the ages that their bank files tell.

@@ -193,7 +193,7 @@ impl<'a> EntryReader<'a, '_> {
         let mut read = ReadArchive {
             documents: events.documents.finish(),
             tar_bytes: parser.position(),
-            is_of_firedancer: parser.is_of_firedancer(),
+            is_from_firedancer: parser.is_from_firedancer(),
             is_whole: is_over,
             ..ReadArchive::default()
         };

@@ -67,7 +67,7 @@ pub struct ReadArchive {
     pub is_whole: bool,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed, according
     /// to tar headers or the index.
-    pub is_of_firedancer: bool,
+    pub is_from_firedancer: bool,
 }
 
 impl OpenArchive {

@@ -17,7 +17,7 @@ use serde::Serialize;
 use slotpress_base::bytes::count;
 use slotpress_base::{AheadItem, Error, IoContext, IoHint, Result, ShowPath, range_bytes, to_usize};
 
-use crate::Unpublished;
+use crate::StagedFile;
 
 /// Bytes of a stream that are read at a time: disks are faster with large reads.
 pub const PIECE_BYTES: usize = 1024 * 1024;
@@ -25,9 +25,9 @@ pub const PIECE_BYTES: usize = 1024 * 1024;
 /// What was transferred from a remote source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
-    /// Number of requests.
+    /// Number of requests so far.
     pub requests: u64,
-    /// Number of bytes.
+    /// Number of bytes so far.
     #[serde(rename = "transferred_bytes")]
     pub bytes: u64,
 }
@@ -121,7 +121,7 @@ impl LocalFile {
 ///
 /// # Errors
 /// Another file took its temporary name, or the disk fails.
-pub fn written(file: &Unpublished) -> Result<SharedSource> {
+pub fn written(file: &StagedFile) -> Result<SharedSource> {
     let opened = file.reopen()?;
     let length_bytes = opened.metadata().or_path("read", file.path())?.len();
     Ok(Arc::new(LocalFile::new(file.path().to_path_buf(), opened, length_bytes)))

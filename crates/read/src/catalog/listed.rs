@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Deserialize;
-use slotpress_format::{ArchiveName, EpochSchedule, FrameHashesAt, LISTING_VERSION, Root, SlotTime, SlotTimeSource};
+use slotpress_format::{
+    ArchiveName, EpochSchedule, FrameHashesLocation, LISTING_VERSION, Root, SlotTime, SlotTimeSource,
+};
 
 use super::keep::KeepReason;
 use super::{Archive, Catalog, FrameHashes};
@@ -30,7 +32,7 @@ struct EntryJson {
     bank_unix_seconds: Option<u64>,
     kept_because: Option<String>,
     root: Option<String>,
-    frame_hashes: Option<FrameHashesAt>,
+    frame_hashes: Option<FrameHashesLocation>,
     rebased_on: Option<String>,
 }
 

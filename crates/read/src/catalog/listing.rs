@@ -4,7 +4,9 @@
 use std::time::SystemTime;
 
 use serde::Serialize;
-use slotpress_format::{ARCHIVES_FROM_LISTING, EpochSchedule, FrameHashesAt, Hash, LISTING_VERSION, Root, SlotTime};
+use slotpress_format::{
+    ARCHIVES_FROM_LISTING, EpochSchedule, FrameHashesLocation, Hash, LISTING_VERSION, Root, SlotTime,
+};
 
 use super::keep::KeepReason;
 use super::{Archive, Catalog, FileId, unix_ns};
@@ -63,7 +65,7 @@ pub struct ArchiveFields {
     kept_because: Option<&'static str>,
     etag: Option<String>,
     root: Option<Root>,
-    frame_hashes: Option<FrameHashesAt>,
+    frame_hashes: Option<FrameHashesLocation>,
     rebased_on: Option<Hash>,
 }
 
@@ -135,7 +137,7 @@ mod tests {
     fn a_list_is_parsed_to_what_was_listed() {
         let mut archive = Archive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
-        let at = FrameHashesAt { offset_bytes: 3, frames: 2 };
+        let at = FrameHashesLocation { offset_bytes: 3, frames: 2 };
         archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), at, rebased_on: None });
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);

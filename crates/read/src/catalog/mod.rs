@@ -28,7 +28,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::ShowPath;
 use slotpress_base::clock::{self, since_1970};
-use slotpress_format::{ArchiveName, EpochSchedule, FrameHashesAt, Hash, Root, SlotTime};
+use slotpress_format::{ArchiveName, EpochSchedule, FrameHashesLocation, Hash, Root, SlotTime};
 
 use self::keep::KeepReason;
 use crate::rules::clients::readers;
@@ -49,7 +49,7 @@ pub struct Archive {
     /// Time of the newest blockhash in the bank file, in seconds since 1970: 0 if it could not be
     /// read, `None` if it was not looked for.
     pub bank_unix_seconds: Option<u64>,
-    /// Why `publish` keeps the archive, by the index of a target.
+    /// Why `publish` keeps the archive, according to the target's list of archives.
     pub kept_because: Option<KeepReason>,
     #[doc(hidden)]
     pub file_id: FileId,
@@ -65,7 +65,7 @@ pub struct FrameHashes {
     /// hold the hashes of all frames, so the root changes with any byte of the archive.
     pub root: Root,
     /// Position and number of the frame hashes.
-    pub at: FrameHashesAt,
+    pub at: FrameHashesLocation,
     /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 
 use proptest::prelude::*;
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{EpochSchedule, FrameHashesAt, Hash, skippable_frame};
+use slotpress_format::{EpochSchedule, FrameHashesLocation, Hash, skippable_frame};
 
 use super::keep::{Keep, KeepReason};
 use super::prune::plan_prune;
@@ -58,7 +58,7 @@ fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
 
 fn rebased(archive: Archive) -> Archive {
     let root = Root::new(1, [b"x".as_slice()]);
-    let at = FrameHashesAt { offset_bytes: 0, frames: 1 };
+    let at = FrameHashesLocation { offset_bytes: 0, frames: 1 };
     let hashes = FrameHashes { root, at, rebased_on: Some(Hash([9; 32])) };
     Archive { hashes: Some(hashes), ..archive }
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesAt};
+use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesLocation};
 
 use super::{Archive, FileFault, FrameHashes};
 use crate::archive::compression::sniff;
@@ -37,7 +37,7 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     if let Some(tail) = tail
         && let Some(hashes) = tail.hashes
     {
-        let at = FrameHashesAt { offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 };
+        let at = FrameHashesLocation { offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 };
         let rebased_on = rebased_on(&tail.index.settings).and_then(|hash| hash.parse().ok());
         return Ok(Some(FrameHashes { root: hashes.root, at, rebased_on }));
     }

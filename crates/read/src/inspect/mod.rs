@@ -57,7 +57,7 @@ pub struct ArchiveInspection {
     #[serde(skip)]
     pub frame_size_bytes: Option<u64>,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed.
-    pub is_of_firedancer: bool,
+    pub is_from_firedancer: bool,
     /// Numbers and lengths of the entries.
     #[serde(flatten)]
     pub entries: EntrySummary,
@@ -93,7 +93,7 @@ pub struct ClientReading {
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct EntrySummary {
-    /// Number of storages.
+    /// Number of storages it has.
     pub storages: u64,
     /// Length of all storages, in bytes.
     pub storage_bytes: u64,
@@ -206,7 +206,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     Ok(ArchiveInspection {
         path: archive.path_buf(),
         name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
-        is_of_firedancer: read.is_of_firedancer,
+        is_from_firedancer: read.is_from_firedancer,
         name: archive.name.clone(),
         format: archive.compression.compression(),
         writer: index.map(|index| index.writer.clone()),

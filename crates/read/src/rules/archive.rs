@@ -135,7 +135,7 @@ impl<'a> ArchiveRules<'a> {
         }
         let (entries, bank) = self.finish_entries(read)?;
         judge_name(archive, bank.as_ref(), self.failures)?;
-        read.is_of_firedancer |= archive.tail.as_ref().is_some_and(is_noted);
+        read.is_from_firedancer |= archive.tail.as_ref().is_some_and(is_noted);
         Ok((entries, bank))
     }
 
@@ -146,7 +146,7 @@ impl<'a> ArchiveRules<'a> {
         entries.finish(read.is_whole, self.failures)?;
         let bank = judge_documents(std::mem::take(&mut read.documents), entries.bank_slot, self.failures)?;
         entries.judge_shared_slot(bank.as_ref(), self.failures)?;
-        read.is_of_firedancer |= bank.as_ref().is_some_and(BankFile::lacks_stakes);
+        read.is_from_firedancer |= bank.as_ref().is_some_and(BankFile::lacks_stakes);
         Ok((entries.entries, bank))
     }
 }

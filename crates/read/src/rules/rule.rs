@@ -152,7 +152,7 @@ macro_rules! rules {
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
         pub enum Rule {
-            $(#[doc = concat!("Broken if: ", $what, ".")] $rule,)*
+            $(#[doc = concat!("Violation: ", $what, ".")] $rule,)*
         }
 
         impl Rule {

@@ -93,7 +93,7 @@ fn spilling_loses_nothing() {
 
 /// Makes a log of accounts, each of which is in two storages, and in a partition and chunk of
 /// its own.
-fn twice_each(accounts: u32) -> VersionLog {
+fn log_with_two_records_per_account(accounts: u32) -> VersionLog {
     let log = VersionLog::new(0, &std::env::temp_dir(), 0);
     let mut batch = LogBatch::default();
     for account in 0..accounts {
@@ -117,7 +117,7 @@ fn room_is_checked_if_it_will_be_needed() {
 
 #[test]
 fn as_many_partitions_are_sorted_as_fit() {
-    let mut log = twice_each(8);
+    let mut log = log_with_two_records_per_account(8);
     let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
     assert!(partitions.len() == 8 && partitions.iter().all(|it| it.lock().bytes() == CHUNK_BYTES));
     // Each partition needs twice its length: its chunks and the sorted copy.
@@ -136,7 +136,7 @@ fn superseded_records_come_in_rounds_that_fit() {
     // The log holds eight chunks at first. Memory that sorted chunks leave free is used too.
     let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];
     for (sort_bytes, log_chunks, rounds) in cases {
-        let mut log = twice_each(8);
+        let mut log = log_with_two_records_per_account(8);
         (log.sort_bytes, log.log_bytes) = (sort_bytes, log_chunks * CHUNK_BYTES);
         let mut counts = Vec::new();
         let mut on_round = |round: Superseded| {
@@ -153,11 +153,11 @@ fn superseded_records_come_in_rounds_that_fit() {
 fn known_accounts_take_at_most_half_of_the_log() {
     const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;
     for (log_bytes, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
-        let mut log = twice_each(8);
+        let mut log = log_with_two_records_per_account(8);
         log.log_bytes = log_bytes;
         assert_eq!(log.known_accounts(2).expect("threads").is_some(), is_known);
     }
-    let mut log = twice_each(8);
+    let mut log = log_with_two_records_per_account(8);
     let before = 2 * LOG_BYTES_MIN;
     log.log_bytes = before;
     let KnownAccounts(partitions) = log.known_accounts(2).expect("threads").expect("few");

@@ -1,5 +1,5 @@
-//! What a pass over the records of a state does, who is shown them, and what is known of the state
-//! before.
+//! The task of one pass over a state's records, the visitor that receives them, and what is known
+//! before they are visited.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use super::marks::Marks;
 use super::well_known::WellKnownAccounts;
 use crate::{StorageRef, Superseded};
 
-/// What a pass does. A check adds, then subtracts. A visit logs, then shows.
+/// What a pass does. A check runs `Add`, then `Subtract`; a visit runs `Log`, then `Show`.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
     /// Hash and log every record. Pass it to the visitor, if there is one, unless a newer archive is
@@ -50,7 +50,7 @@ pub struct StatePart {
     pub first_storage: u32,
     /// True if Firedancer wrote the archive: the slots of its storages do not show when accounts
     /// were written.
-    pub is_of_firedancer: bool,
+    pub is_from_firedancer: bool,
 }
 
 /// Part of a [`StateVisitor`] that one worker calls.

@@ -1,7 +1,7 @@
 //! Publishes a file: it appears under its final name whole and on disk, or not at all.
 //!
 //! It is written under a temporary name in the same directory, synced and renamed; then the
-//! directory is synced. If it is dropped before, it is removed. A temporary file without a lock was
+//! directory is synced. If the value is dropped before that, the file is removed. A temporary file without a lock was
 //! left by a killed run, and is removed too.
 
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ pub(super) const OTHER_PROCESS_HINT: &str = "find out which program removes file
 
 /// A file that does not have its final name yet.
 #[derive(Debug)]
-pub struct Unpublished {
+pub struct StagedFile {
     file: File,
     found: Found,
     dir: Arc<KeptDir>,
@@ -36,9 +36,9 @@ pub struct Unpublished {
     is_published: bool,
 }
 
-impl Unpublished {
+impl StagedFile {
     /// Makes the temporary file for `final_name` in an open directory. Only one process at a time
-    /// can make the file of a name.
+    /// can create a file for a given final name.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if another run is making the file of this name; the disk fails.
@@ -152,7 +152,7 @@ impl Unpublished {
     }
 }
 
-impl Drop for Unpublished {
+impl Drop for StagedFile {
     fn drop(&mut self) {
         if !self.is_published && self.is_there().is_ok_and(|is_there| is_there) {
             let _ = self.dir.remove_file(&self.name);
@@ -161,7 +161,7 @@ impl Drop for Unpublished {
 }
 
 /// A file, such as a download, that gets its final name only when everything that is made from it
-/// is complete. Unlike an [`Unpublished`] file, it stays if it is not published.
+/// is complete. Unlike an [`StagedFile`] file, it stays if it is not published.
 pub trait Publishable: Send + Sync + std::fmt::Debug {
     fn path(&self) -> &Path;
 
@@ -236,8 +236,8 @@ mod tests {
 
     use super::*;
 
-    fn create(dir: &Path) -> Result<Unpublished> {
-        Unpublished::create_in(&Arc::new(KeptDir::open(dir)?))
+    fn create(dir: &Path) -> Result<StagedFile> {
+        StagedFile::create_in(&Arc::new(KeptDir::open(dir)?))
     }
 
     #[test]
@@ -280,13 +280,13 @@ mod tests {
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
         fs::write(&stale, "half").expect("written");
         let kept = Arc::new(KeptDir::open(dir.path()).expect("opened"));
-        let first = Unpublished::create_in_for(&kept, "name").expect("created");
-        let error = Unpublished::create_in_for(&kept, "name").expect_err("being made");
+        let first = StagedFile::create_in_for(&kept, "name").expect("created");
+        let error = StagedFile::create_in_for(&kept, "name").expect_err("being made");
         assert!(error.kind() == ErrorKind::Exists && error.to_string().contains("is being made by"), "{error}");
-        let other = Unpublished::create_in_for(&kept, "other").expect("another name");
+        let other = StagedFile::create_in_for(&kept, "other").expect("another name");
         first.publish("name", false).expect("published");
         drop(other);
-        drop(Unpublished::create_in_for(&kept, "name").expect("not being made any more"));
+        drop(StagedFile::create_in_for(&kept, "name").expect("not being made any more"));
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
     }
 

@@ -21,7 +21,7 @@ pub struct VerifyOptions {
     pub clients: Vec<SnapshotClient>,
     /// Skips records and state. With an index, reads only the frames with documents, unless a root
     /// is expected. Default: false.
-    pub is_quick: bool,
+    pub quick: bool,
     /// Checks of records and state, and expected values. Default: all checks, no expected value.
     pub check: CheckOptions,
     /// Accepts a part of a state, such as an incremental archive alone, and checks everything else.
@@ -42,7 +42,7 @@ impl Default for VerifyOptions {
     fn default() -> Self {
         Self {
             clients: Vec::new(),
-            is_quick: false,
+            quick: false,
             check: CheckOptions::default(),
             allows_part: false,
             threads: available_threads(),
@@ -55,7 +55,7 @@ impl Default for VerifyOptions {
 impl VerifyOptions {
     /// Reason for which records and state are not checked; `None` if they are.
     pub(crate) fn why_not_state(&self) -> Option<String> {
-        match (self.is_quick, self.check.mode) {
+        match (self.quick, self.check.mode) {
             (true, _) => Some("quick check".to_string()),
             (_, CheckMode::Frames) => Some("not asked for".to_string()),
             (_, CheckMode::State) => None,

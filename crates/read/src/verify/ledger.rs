@@ -71,7 +71,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob
         accounts.add_storage(storage.file.slot, storage.file.id);
     }
     let part = VerifiedPart {
-        facts: StatePart { path, root: None, first_storage: 0, is_of_firedancer: false },
+        facts: StatePart { path, root: None, first_storage: 0, is_from_firedancer: false },
         failures,
         bank,
         storage_count: accounts.storage_count(),

@@ -85,7 +85,7 @@ fn read_archives(
             accounts.begin_older_archive(options.threads)?;
         }
         let one = VerifiedPart::read(archive, number > 0, &accounts, &seen_slots, &job)?;
-        accounts.stakes.lacks_rent_epochs |= one.facts.is_of_firedancer;
+        accounts.stakes.lacks_rent_epochs |= one.facts.is_from_firedancer;
         read.push(one);
     }
     let mut report = judge(read, &accounts, &job)?;

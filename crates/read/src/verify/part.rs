@@ -44,7 +44,7 @@ impl VerifiedPart {
         let records = AccountsPass::new(accounts, &failures, job.first_task());
         let rules = ArchiveRules::from_archive(&archive, archive.base_slot(), seen_slots, &failures)
             .with_records(job.reads_records().then_some(&records));
-        let is_wanted_only = options.is_quick && options.expect_roots.is_empty();
+        let is_wanted_only = options.quick && options.expect_roots.is_empty();
         let pass = ArchivePass::new(options.threads, progress).is_wanted_only(is_wanted_only);
         let read = archive.read(&pass.is_newest_first(true).checks_hashes(true), &rules);
         let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
@@ -62,7 +62,7 @@ impl VerifiedPart {
         let path = archive.path_buf();
         let root = archive.root();
         Ok(Self {
-            facts: StatePart { path, root, first_storage, is_of_firedancer: read.is_of_firedancer },
+            facts: StatePart { path, root, first_storage, is_from_firedancer: read.is_from_firedancer },
             failures,
             storage_count: u32::try_from(storages.count()).unwrap_or(u32::MAX),
             tar_bytes: read.tar_bytes,

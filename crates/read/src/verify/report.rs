@@ -87,7 +87,7 @@ pub struct Counts {
     pub tar_bytes: u64,
     /// Number of frames with tar data; 0 for a ledger.
     pub frames: u64,
-    /// Number of storages.
+    /// Number of storages that were read.
     pub storages: u64,
     /// Number of records in the storages.
     pub records: u64,
