@@ -2,7 +2,7 @@
 //! each.
 //!
 //! Workers hash the records that they read, and merge their sums at the end. A check reads some
-//! records again, a visit all of them ([`Task`](super::visitor::Task)).
+//! records again, a visit all of them ([`Task`]).
 
 use std::collections::HashSet;
 use std::path::Path;
