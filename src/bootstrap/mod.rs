@@ -57,15 +57,15 @@ use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Suppl
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct BootstrapOptions {
-    /// Sources to ask, and the maximum age. `dates_by_banks` and `measures_single` have no effect
-    /// here.
+    /// Sources to ask, and the maximum age; replaces the sources that were given to `new`.
+    /// `dates_by_banks` and `measures_single` have no effect here.
     pub find: FindOptions,
     /// Full archives that the node has outside the snapshots directory. If a source has an
     /// incremental archive on one of them, and this is the best choice, only the incremental
     /// archive is fetched. Default: none.
     #[setters(into)]
     pub bases: Vec<PathBuf>,
-    /// Destination and settings of the restore.
+    /// Destination and settings of the restore; replaces the ledger that was given to `new`.
     pub restore: RestoreTarget,
     /// Limits of the downloads. Roots belong in `expect_roots`, not here.
     pub limits: FetchLimits,
