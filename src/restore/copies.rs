@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
+use slotpress_base::bytes::filled;
 use slotpress_base::{
     AHEAD_BYTES, Error, ErrorKind, Found, IoContext, KeptDir, Progress, Result, ShowPath, Stage, StreamWriter,
 };
@@ -172,7 +173,7 @@ fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress)
     archive.read_stream(AHEAD_BYTES, progress, |mut stream| {
         loop {
             progress.check()?;
-            let piece = stream.fill_buf().or_path("read", archive.path())?;
+            let piece = filled(&mut stream).or_path("read", archive.path())?;
             let length = piece.len();
             if length == 0 {
                 return writer.flush().or_path("write", to.path());

@@ -1,8 +1,20 @@
 //! Small operations on bytes and lengths that cannot fail, overflow or go out of bounds. The
 //! parsers of archives, ledgers and servers' answers use them.
 
+use std::io::{self, BufRead, ErrorKind};
 use std::ops::Range;
 use std::time::Duration;
+
+/// Calls `fill_buf` again when it is interrupted, as `read_exact` does with `read`. Any other error is
+/// returned at once: a second call might go on behind what could not be read.
+pub fn filled<R: BufRead + ?Sized>(input: &mut R) -> io::Result<&[u8]> {
+    while let Err(error) = input.fill_buf() {
+        if error.kind() != ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    input.fill_buf()
+}
 
 /// Converts a number to a length in memory. On 32-bit machines, a number that is too large becomes
 /// the largest length, with which allocations and bounds checks fail.
@@ -60,7 +72,35 @@ pub fn u64_at<const AT: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> u64
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
+
+    /// Fails once with each of its errors, the last one first.
+    struct Failing(Vec<ErrorKind>);
+
+    impl Read for Failing {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            self.fill_buf()?.read(to)
+        }
+    }
+
+    impl BufRead for Failing {
+        fn fill_buf(&mut self) -> io::Result<&[u8]> {
+            self.0.pop().map_or(Ok(b"abc"), |kind| Err(kind.into()))
+        }
+
+        fn consume(&mut self, _: usize) {}
+    }
+
+    #[test]
+    fn only_interrupted_calls_are_repeated() {
+        let mut input = Failing(vec![ErrorKind::Interrupted; 3]);
+        assert_eq!(filled(&mut input).expect("filled"), b"abc");
+        let mut input = Failing(vec![ErrorKind::InvalidData, ErrorKind::Interrupted]);
+        assert_eq!(filled(&mut input).expect_err("the error after the interruption").kind(), ErrorKind::InvalidData);
+        assert_eq!(filled(&mut input).expect("filled"), b"abc");
+    }
 
     #[test]
     fn cuts() {

@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
+use slotpress_base::bytes::filled;
 use slotpress_base::quantity::count_of;
 use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
 
@@ -82,9 +83,7 @@ impl<R: BufRead> FieldReader<R> {
         self.check_remaining(count)?;
         let mut left = count;
         while left > 0 {
-            // Unlike `read_exact`, this does not repeat an interrupted call.
-            while self.inner.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {}
-            let buffered = self.inner.fill_buf().map_err(|error| unreadable(&self.what, self.position, &error))?;
+            let buffered = filled(&mut self.inner).map_err(|error| unreadable(&self.what, self.position, &error))?;
             let step = buffered.len().min(to_usize(left));
             if step == 0 {
                 return Err(self.damaged("it shrank while it was read"));

@@ -1,7 +1,8 @@
 //! Looks ahead in a buffered stream, and knows the offset.
 
-use std::io::{BufRead, ErrorKind};
+use std::io::BufRead;
 
+use slotpress_base::bytes::filled;
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
 pub struct Peeker<R> {
@@ -73,12 +74,7 @@ impl<R: BufRead> Peeker<R> {
 }
 
 fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
-    while let Err(error) = input.fill_buf() {
-        if error.kind() != ErrorKind::Interrupted {
-            return Err(Error::from_read(&error));
-        }
-    }
-    input.fill_buf().map_err(|error| Error::from_read(&error))
+    filled(input).map_err(|error| Error::from_read(&error))
 }
 
 pub fn cut_off(position: u64) -> Error {
