@@ -113,8 +113,6 @@ impl Exchange<'_> {
 
     async fn route(self) -> Response<Content> {
         let server = self.server;
-        let catalog = server.archives.last();
-        let choice = catalog.choice();
         let path = self.request.uri.path();
         match path {
             "/" => {
@@ -128,8 +126,10 @@ impl Exchange<'_> {
             }
             "/healthz" => health(server),
             listing::LISTING_PATH => text("application/json", json(&server.list())),
-            listing::NEWEST_FULL => see_other(choice.map(|choice| choice.full)),
-            listing::NEWEST_INCREMENTAL => see_other(choice.and_then(|choice| choice.incremental)),
+            listing::NEWEST_FULL => see_other(server.archives.last().choice().map(|choice| choice.full)),
+            listing::NEWEST_INCREMENTAL => {
+                see_other(server.archives.last().choice().and_then(|choice| choice.incremental))
+            }
             _ if path.strip_prefix('/') == Some(GENESIS_ARCHIVE_NAME) => self.genesis().await,
             _ => self.archive().await,
         }
