@@ -243,9 +243,8 @@ fn lines_of_failures(word: &str, failures: &[Failure], unlisted: u64, report: &V
         };
         let file = if report.paths.len() > 1 { "file: {path}" } else { "" };
         let place = [file, "frame: {frame}", "entry: {entry}", offset, "account: {account}"];
-        let fields = serde_json::to_value(failure).unwrap_or_default();
-        lines.extend(render::lines(&fields, &place));
-        lines.extend(render::lines(&fields, &["expected: {expected}", "found: {found}"]));
+        let rows = [&place[..], &["expected: {expected}", "found: {found}"]].concat();
+        lines.extend(render::lines(&serde_json::to_value(failure).unwrap_or_default(), &rows));
     }
     for hint in hints {
         lines.push(format!("  what to do: {hint}"));
