@@ -132,6 +132,7 @@ impl Selection {
             Some(best) => Ok(best),
         }
     }
+
     pub fn last_error(&self) -> Error {
         let none = || Error::new(ErrorKind::Network, "no source has a usable snapshot");
         self.last.clone().unwrap_or_else(none)

@@ -6,10 +6,11 @@ use serde_json::{Value, json};
 
 use super::values::{count_of, show_age, show_bytes, show_count, show_duration, show_rate, show_ratio};
 
-/// Makes the rows of a report. A row is a label, a colon, and a text in which `{name}` stands for a field,
-/// `{a/b}` for the ratio or the rate of two, and `{a%b}` for one in percent of the other. A part in brackets
-/// is left out where one of its fields is null, 0, false or empty; so is a row where one is null, or where
-/// nothing remains. A count whose name is the row's label is shown without what is counted.
+/// Makes the rows of a report. A row is a label, a colon, and a text in which `{name}` stands for a
+/// field, `{a/b}` for the ratio or the rate of two, and `{a%b}` for one in percent of the other. A
+/// part in brackets is left out where one of its fields is null, 0, false or empty; so is a row
+/// where one is null, or where nothing remains. A count whose name is the row's label is shown
+/// without what is counted.
 pub fn lines(report: &Value, rows: &[&str]) -> Vec<String> {
     let rows: Vec<(&str, &str)> = rows.iter().filter_map(|row| row.split_once(": ")).collect();
     let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or_default().max(LABEL_COLUMNS);

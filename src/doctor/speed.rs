@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
-use slotpress::archive::Codec;
-use slotpress::archive::ZSTD_LEVEL_DEFAULT;
+use slotpress::archive::{Codec, ZSTD_LEVEL_DEFAULT};
 use slotpress::program::FrameCompressor;
 use slotpress::{Progress, Result};
 use slotpress_base::threads::available_threads;

@@ -36,8 +36,8 @@ pub enum ArchiveCopy {
 
 impl ArchiveCopy {
     /// Chooses how a file gets into `dir`; `None` if it is there already. Clones it if the file
-    /// system can; otherwise it will be copied later. With `move_archives`, it will be renamed. Never makes a
-    /// hard link: Firedancer aborts on one, and reuses the inode later.
+    /// system can; otherwise it will be copied later. With `move_archives`, it will be renamed.
+    /// Never makes a hard link: Firedancer aborts on one, and reuses the inode later.
     pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, move_archives: bool) -> Result<Option<Self>> {
         let path = archive.path();
         let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -41,6 +41,7 @@ pub enum Supplied {
     Saved(SharedSource, StagedFile),
     File(PathBuf),
 }
+
 pub struct Opened {
     pub archive: OpenArchive,
     /// How it gets into the archives directory; `None` if it is there.

@@ -17,8 +17,8 @@ pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 /// Name of the bank file in a partial directory. Its final name is its slot.
 pub const BANK_FILE_PARTIAL: &str = "bank-file";
 
-/// A temporary directory next to its final place, and the owner of its files. Dropping this value removes the directory and its
-/// content, unless [`Self::keep`] was called.
+/// A temporary directory next to its final place, and the owner of its files. Dropping this value
+/// removes the directory and its content, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct PartialDir {
     pub path: PathBuf,

@@ -10,11 +10,9 @@ use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{
     Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, hint, quantity,
 };
-#[cfg(feature = "net")]
-use slotpress_format::LEDGER_LOCK_NAME;
-#[cfg(feature = "net")]
-use slotpress_format::LedgerPaths;
 use slotpress_format::{ArchiveName, LedgerLock, parse_number};
+#[cfg(feature = "net")]
+use slotpress_format::{LEDGER_LOCK_NAME, LedgerPaths};
 use slotpress_read::remove_stale_dirs;
 #[cfg(feature = "net")]
 use slotpress_read::restore_journal;

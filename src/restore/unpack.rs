@@ -30,6 +30,7 @@ pub struct Unpacker<'a> {
     pub seen_slots: SeenSlots,
     pub state: Option<StateBuilder>,
 }
+
 pub struct Unpacked {
     /// Slot of its full archive, if it is incremental.
     pub base_slot: Option<u64>,

@@ -144,6 +144,7 @@ pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u6
     let length = value.to_str().ok().and_then(|text| parse_number(text.trim()));
     length.map(Some).ok_or_else(|| NetError::bad_answer(url, "a length that is no number"))
 }
+
 pub(super) fn content_range(url: &Url, headers: &HeaderMap) -> Result<ContentRange, NetError> {
     let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
     range.ok_or_else(|| NetError::bad_answer(url, "a range without a position"))

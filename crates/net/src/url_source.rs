@@ -112,6 +112,7 @@ impl UrlSource {
         cache.last = Some((range.end, length));
         range
     }
+
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
         let fetched = self.mirror.range(&self.client, range.clone(), &self.stop, &mut |_, bytes| {
             take(bytes);

@@ -1,6 +1,6 @@
 //! Reads archives ([`archive`]) and ledgers ([`plan`]), checks them ([`rules`], [`state`],
-//! [`verify`](mod@verify)), and shows what they contain ([`inspect`]). [`store`] gives files their final names,
-//! and [`catalog`] lists the archives of a directory.
+//! [`verify`](mod@verify)), and shows what they contain ([`inspect`]). [`store`] gives files their
+//! final names, and [`catalog`] lists the archives of a directory.
 
 // The crate parses bytes that other programs wrote.
 #![cfg_attr(

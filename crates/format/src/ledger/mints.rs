@@ -52,7 +52,8 @@ impl<'a> Mint<'a> {
         })
     }
 
-    /// Returns the metadata that is stored in the mint itself. `None` if there is none, or if Token-2022 could not parse it either.
+    /// Returns the metadata that is stored in the mint itself. `None` if there is none, or if
+    /// Token-2022 could not parse it either.
     pub fn metadata(&self) -> Option<TokenMetadata<'a>> {
         for extension in self.extensions {
             let (kind, value) = extension.ok()?;

@@ -19,6 +19,7 @@ use crate::{Client, NetError, NetErrorKind, Remote, shown};
 /// A request that brought this many new bytes shows that its server works, even if it broke off
 /// then: what the least rate gives in a minute.
 const ENOUGH_BYTES: u64 = 64 * 1024;
+
 #[derive(Debug)]
 pub struct Mirror {
     pub remote: Remote,

@@ -135,6 +135,7 @@ impl PartialFile {
     pub fn identity(&self) -> Identity {
         self.state.lock().journal.identity.clone()
     }
+
     pub fn done(&self) -> RangeSet<u64> {
         self.state.lock().journal.ranges.clone()
     }

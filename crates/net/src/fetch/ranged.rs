@@ -32,8 +32,9 @@ const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Time after which a connection without work looks for work again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the end: `restore`
-/// reads in order, and must still read the rest of the last pieces after the last byte has arrived.
+/// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the
+/// end: `restore` reads in order, and must still read the rest of the last pieces after the last
+/// byte has arrived.
 fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let most = limits.piece_bytes_max.max(1);
     (left_bytes / 8).checked_div(limits.connections() as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
@@ -311,7 +312,8 @@ impl Fetching<'_> {
         receiver.finish()
     }
 
-    /// Returns the error for a download that has no server left. Its kind is that of the most serious fault.
+    /// Returns the error for a download that has no server left. Its kind is that of the most
+    /// serious fault.
     fn no_servers_error(&self) -> Error {
         let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::dropped_for).collect();
         let message = reasons("no server is left", errors.iter().map(ToString::to_string));

@@ -15,7 +15,7 @@ use crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_M
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum Cluster {
-    /// The cluster that users pay on.
+    /// The production cluster of Solana.
     MainnetBeta,
     /// The cluster where validators try new versions.
     Testnet,

@@ -83,7 +83,7 @@ pub const MAX_AGE_DEFAULT: Duration = Duration::from_secs(135 * 60);
 /// Largest age of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxAge {
-    /// A duration since the state.
+    /// Time since the state's slot.
     Time(Duration),
     /// The time that this many slots take.
     Slots(u64),

@@ -3,9 +3,8 @@
 use std::io::BufRead;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize};
-use zstd_safe::DCtx;
-
 use slotpress_format::ledger::names::Extension;
+use zstd_safe::DCtx;
 
 use crate::Recycler;
 use crate::archive::streams::StreamPieces;

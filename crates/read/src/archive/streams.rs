@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use slotpress_base::{Error, Result};
-
 use slotpress_format::ledger::names::Extension;
 
 use crate::Recycler;

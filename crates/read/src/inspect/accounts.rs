@@ -69,8 +69,8 @@ pub struct AccountsSummary {
     pub owner: Option<Address>,
     #[serde(flatten)]
     pub totals: RecordTotals,
-    #[serde(serialize_with = "text::count")]
     /// Owners, most stored bytes first.
+    #[serde(serialize_with = "text::count")]
     pub owners: Vec<OwnerTotals>,
     /// Records that a newer one supersedes. The totals do not count them.
     pub superseded_records: u64,

@@ -1,8 +1,8 @@
 //! Publishes a file: it appears under its final name whole and on disk, or not at all.
 //!
 //! It is written under a temporary name in the same directory, synced and renamed; then the
-//! directory is synced. If the value is dropped before that, the file is removed. A temporary file without a lock was
-//! left by a killed run, and is removed too.
+//! directory is synced. If the value is dropped before that, the file is removed. A temporary file
+//! without a lock was left by a killed run, and is removed too.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, TryLockError};
@@ -161,7 +161,7 @@ impl Drop for StagedFile {
 }
 
 /// A file, such as a download, that gets its final name only when everything that is made from it
-/// is complete. Unlike an [`StagedFile`] file, it stays if it is not published.
+/// is complete. Unlike a [`StagedFile`], it stays if it is not published.
 pub trait Publishable: Send + Sync + std::fmt::Debug {
     fn path(&self) -> &Path;
 

@@ -56,11 +56,11 @@ impl AccountView<'_> {
     }
 
     fn after(&self) -> [u8; AFTER_BYTES] {
-        let mut behind = [0; AFTER_BYTES];
-        behind[0] = u8::from(self.executable);
-        behind[1..33].copy_from_slice(self.owner);
-        behind[33..].copy_from_slice(self.pubkey);
-        behind
+        let mut after = [0; AFTER_BYTES];
+        after[0] = u8::from(self.executable);
+        after[1..33].copy_from_slice(self.owner);
+        after[33..].copy_from_slice(self.pubkey);
+        after
     }
 
     /// Copies the message to be hashed into `to`, which must have its length.
