@@ -50,28 +50,40 @@ cold() { # NAME COMMAND...
     cut -d' ' -f4 "$work/time" >>"$work/times/$1-kernel"
 }
 
-# Measures the seconds in which the disk writes and reads as many bytes as the storages have, past the
-# page cache: in one file, four requests of 4 MiB at a time; and in as many new files, four at a time,
-# one request for each, synced at the end.
-disk() {
-    rm -rf "$work/restored"
+# Prints how long jobs of fio take together, in seconds, without its start, which takes half a second.
+fio_seconds() { # OPTION…
+    fio --output-format=json "$@" >"$work/fio.json"
+    python3 -c 'import json, sys
+print(max(job[way]["runtime"] for job in json.load(sys.stdin)["jobs"] for way in ("read", "write")) / 1000)' <"$work/fio.json"
+}
+
+# Measures writing as many new files as the ledger has, past the page cache, four at a time, one
+# request for each, synced at the end. More jobs run at the same time.
+write_files() { # NAME [OPTION_OF_MORE_JOBS…]
+    local each=$((bytes / files / 4096 * 4096)) name=$1 seconds start
+    shift
     sync
     mkdir "$work/fio-files"
-    local each=$((bytes / files / 4096 * 4096)) start
-    fio --name=files --directory="$work/fio-files" --numjobs=4 --thread --group_reporting --nrfiles=$((files / 4)) \
-        --filesize=$each --bs=$each --rw=write --direct=1 --ioengine=psync --create_on_open=1 --fallocate=none --openfiles=1 \
-        --file_service_type=sequential --output-format=json >"$work/fio.json"
+    seconds=$(fio_seconds --direct=1 --thread --group_reporting --name=files --directory="$work/fio-files" --numjobs=4 \
+        --nrfiles=$((files / 4)) --filesize=$each --bs=$each --rw=write --ioengine=psync --create_on_open=1 --fallocate=none \
+        --openfiles=1 --file_service_type=sequential "$@")
     start=$(now)
     sync -f "$work/fio-files"
-    python3 -c 'import json, sys; print(round(json.load(open(sys.argv[1]))["jobs"][0]["write"]["runtime"] / 1000 + float(sys.argv[2]), 3))' \
-        "$work/fio.json" "$(awk -v start="$start" -v end="$(now)" 'BEGIN { print end - start }')" >>"$work/times/disk-files"
+    awk -v seconds="$seconds" -v start="$start" -v end="$(now)" 'BEGIN { print seconds + end - start }' >>"$work/times/$name"
     rm -r "$work/fio-files"
+}
+
+# Measures how fast the disk writes and reads as many bytes as the storages have, past the page cache:
+# in one file, four requests of 4 MiB at a time; in as many new files; and in as many new files while
+# it reads the archive, as a restore must.
+disk() {
+    local one_file=(--bs=4M --ioengine=libaio --iodepth=4)
+    rm -rf "$work/restored"
+    write_files disk-files
+    write_files disk-restore --new_group --name=archive --filename="$archive" --rw=read --numjobs=1 "${one_file[@]}"
     for way in write read; do
         sync
-        fio --name=$way --filename="$work/fio" --rw=$way --bs=4M --direct=1 --ioengine=libaio --iodepth=4 --size="$bytes" \
-            --output-format=json >"$work/fio.json"
-        python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["jobs"][0][sys.argv[2]]["runtime"] / 1000)' \
-            "$work/fio.json" $way >>"$work/times/disk-$way"
+        fio_seconds --name=$way --filename="$work/fio" --rw=$way --size="$bytes" --direct=1 "${one_file[@]}" >>"$work/times/disk-$way"
     done
     rm "$work/fio"
 }
@@ -97,7 +109,7 @@ for round in $(seq "$rounds"); do
 done
 
 reading=$(median "$work/times/disk-read") writing=$(median "$work/times/disk-write")
-writing_files=$(median "$work/times/disk-files")
+writing_files=$(median "$work/times/disk-files") restoring=$(median "$work/times/disk-restore")
 
 # Prints the time of a command, divided by the larger of the disk's and the cores' time.
 of_bound() { # NAME DISK_SECONDS
@@ -106,24 +118,25 @@ of_bound() { # NAME DISK_SECONDS
 }
 
 # Prints time, memory, kernel time, and the time divided by each bound.
-line() { # NAME TEXT DISK_SECONDS [SECONDS_WITH_AS_MANY_FILES]
+line() { # NAME TEXT DISK_SECONDS [is_restore]
     local cpu kernel ratio
     cpu=$(median "$work/times/$1-cpu") kernel=$(median "$work/times/$1-kernel")
     ratio="$(of_bound "$1" "$3") x what disk and cores allow"
-    [ -z "${4:-}" ] || ratio+=", $(of_bound "$1" "$4") x with as many files"
+    [ -z "${4:-}" ] || ratio+=", $(of_bound "$1" "$writing_files") x with as many files, $(of_bound "$1" "$restoring") x while the archive is read"
     [ -z "${OTHER:-}" ] || [ ! -e "$work/times/other-$1" ] || ratio+="; $(ratio "$1" "other-$1") x the other's, kernel $(ratio "$1-kernel" "other-$1-kernel") x"
     row "$1" "$2" "cpu $cpu s, of which kernel $kernel s; $ratio"
 }
 
 echo
 echo "$bytes bytes of storages, $threads threads, $(nproc) cores, nothing in memory before each run, $rounds rounds; medians"
-echo "fio, past the page cache: reading as many bytes $reading s, writing them $writing s, in $files files $writing_files s"
+echo "fio, past the page cache: reading as many bytes $reading s, writing them $writing s, in $files files $writing_files s,"
+echo "in $files files while the archive is read $restoring s"
 echo
 line archive "slotpress archive" "$reading"
 line tar "tar | zstd -1 -T$threads; sync" "$reading"
 line verify "slotpress verify ARCHIVE" "$(awk -v all="$reading" -v part="$(stat -c %s "$archive")" -v bytes="$bytes" 'BEGIN { print all * part / bytes }')"
 line verify-ledger "slotpress verify LEDGER" "$reading"
-line frames "slotpress restore --check frames" "$writing" "$writing_files"
-line agave "the same, frames of Agave" "$writing" "$writing_files"
-line restore "slotpress restore" "$writing" "$writing_files"
-line untar "zstd -dc | tar -x; sync" "$writing" "$writing_files"
+line frames "slotpress restore --check frames" "$writing" is_restore
+line agave "the same, frames of Agave" "$writing" is_restore
+line restore "slotpress restore" "$writing" is_restore
+line untar "zstd -dc | tar -x; sync" "$writing" is_restore
