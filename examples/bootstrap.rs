@@ -45,7 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         report.restore.hash,
         progress.bytes.load(Relaxed),
         report.elapsed.wall,
-        report.vouchers
+        report.confirmations
     );
     Ok(())
 }

@@ -39,13 +39,14 @@ pub struct Route {
     pub expected_age: Option<Duration>,
 }
 
-/// Different combinations of archives among the candidates, best first.
+/// Returns different combinations of archives among the candidates, best first.
 pub fn ways(report: &FindReport) -> Vec<Route> {
     let mut ways: Vec<Route> = Vec::new();
     for candidate in &report.candidates {
+        let incremental = candidate.incremental.as_ref();
         let way = Route {
             full: candidate.full.name.clone(),
-            incremental: candidate.incremental.as_ref().map(|offer| offer.name.clone()),
+            incremental: incremental.map(|offer| offer.name.clone()),
             is_full_local: candidate.full.is_local(),
             slot: candidate.slot(),
             fetch_bytes: candidate.fetch_bytes(),
@@ -61,8 +62,8 @@ pub fn ways(report: &FindReport) -> Vec<Route> {
     ways
 }
 
-/// Local sources: files that the operator names, and the archives directory if it has a full
-/// archive.
+/// Returns the local sources: files that the operator names, and the archives directory if it has a
+/// full archive.
 ///
 /// # Errors
 /// A named file does not exist, or does not have the name of a full archive.
@@ -82,9 +83,10 @@ pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceArg>> {
     Ok(sources)
 }
 
-/// Names of the full archives in an archives directory.
+/// Returns the names of the full archives in an archives directory.
 pub fn fulls_in(dir: &Path) -> Vec<ArchiveName> {
-    let entries = [dir.to_path_buf(), dir.join(REMOTE)].into_iter().flat_map(fs::read_dir).flatten().flatten();
+    let dirs = [dir.to_path_buf(), dir.join(REMOTE)];
+    let entries = dirs.into_iter().flat_map(fs::read_dir).flatten().flatten();
     let names = entries.filter_map(|entry| ArchiveName::from_path(&entry.path()));
     names.filter(|name| name.base_slot.is_none()).collect()
 }

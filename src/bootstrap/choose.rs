@@ -1,4 +1,4 @@
-//! An archive that was chosen, and all places that have it.
+//! Chosen archives, and the places that have them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{Offer, OfferPlace, Remote};
 use slotpress_read::catalog::REMOTE;
 
-/// An archive that was chosen.
+/// An archive that was chosen, and all places that have it.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ChosenArchive {
@@ -39,13 +39,12 @@ impl Serialize for ChosenArchive {
 }
 
 impl ChosenArchive {
-    /// True if the archive is a local file.
     pub fn is_local(&self) -> bool {
         self.path.is_some()
     }
 
-    /// True if the archive takes no room in this archives directory: it is there, or the file system
-    /// clones it.
+    /// Returns true if the archive takes no room in this archives directory: it is there, or the file
+    /// system clones it.
     pub fn takes_no_room(&self, dir: &Path) -> bool {
         self.path.as_deref().is_some_and(|path| lies_in(path, dir) || may_clone(path, dir))
     }
@@ -54,19 +53,18 @@ impl ChosenArchive {
     /// local file, returns only that file, unless a server says that the archive is longer. Leaves
     /// out offers with another root: they are other archives of the same name.
     pub(super) fn from_offer(best: &Offer, all: &[&Offer]) -> Self {
-        let is_same = |offer: &Offer| {
-            offer.name == best.name && best.root.zip(offer.root).is_none_or(|(best, root)| best == root)
-        };
-        let same = || std::iter::once(best).chain(all.iter().copied()).filter(|offer| is_same(offer));
-        let remotes = || same().filter(|offer| !offer.is_local());
-        let is_longer = |remote: &Offer, local: &Offer| {
-            remote.length_bytes.zip(local.length_bytes).is_some_and(|(remote, local)| remote > local)
-        };
-        let is_whole = |local: &&Offer| !remotes().any(|remote| is_longer(remote, local));
-        let local = same().filter(|offer| offer.is_local()).find(is_whole);
+        let has_root = |root: Option<Root>| root.is_none() || best.root.is_none() || root == best.root;
+        let mut same = all.to_vec();
+        same.retain(|offer| offer.name == best.name && has_root(offer.root));
+        same.insert(0, best);
+        let remotes = same.iter().filter(|offer| !offer.is_local());
+        let longest = remotes.filter_map(|offer| offer.length_bytes).max();
+        let is_whole = |local: &Offer| local.length_bytes.is_none_or(|length| longest <= Some(length));
+        let local = same.iter().find(|offer| offer.is_local() && is_whole(offer));
+        let first = local.or_else(|| same.iter().find(|offer| !offer.is_local()));
         let mut chosen = Self {
             name: best.name.clone(),
-            length_bytes: local.or_else(|| remotes().next()).and_then(|first| first.length_bytes),
+            length_bytes: first.and_then(|first| first.length_bytes),
             root: best.root,
             path: None,
             remotes: Vec::new(),
@@ -76,7 +74,7 @@ impl ChosenArchive {
             chosen.path = Some(path.clone());
             return chosen;
         }
-        for remote in same().filter_map(Offer::remote) {
+        for remote in same.iter().filter_map(|offer| offer.remote()) {
             if !chosen.remotes.iter().any(|known| known.url == remote.url) {
                 chosen.remotes.push(remote.clone());
             }
@@ -84,7 +82,7 @@ impl ChosenArchive {
         chosen
     }
 
-    /// Path, or URL without secrets, of the place that is read first.
+    /// Returns the path, or the URL without secrets, of the place that is read first.
     pub fn first_place(&self) -> String {
         match (&self.path, self.remotes.first()) {
             (Some(path), _) => path.shown(),
@@ -93,12 +91,12 @@ impl ChosenArchive {
         }
     }
 
-    /// The source for which a failure counts: the server that is asked first, or the path.
+    /// Returns the source for which a failure counts: the server that is asked first, or the path.
     pub(super) fn counted_for(&self) -> String {
         self.remotes.first().map_or_else(|| self.first_place(), Remote::origin)
     }
 
-    /// Text that describes all places, without secrets.
+    /// Describes all places, without secrets.
     pub fn shown(&self) -> String {
         let first = self.first_place();
         match self.remotes.len() {
@@ -108,19 +106,20 @@ impl ChosenArchive {
     }
 }
 
-/// True if both are on one file system of a kind that clones files. If it does not, the restore
-/// counts the copy.
+/// Returns true if both are on one file system of a kind that clones files. If it does not clone
+/// this one, the restore counts the copy.
 fn may_clone(path: &Path, dir: &Path) -> bool {
     /// XFS and Btrfs, in `statfs(2)`.
     const CLONING: [u64; 2] = [0x5846_5342, 0x9123_683e];
-    let Ok(dir) = std::path::absolute(dir) else { return false };
-    let above = dir.ancestors().find_map(|above| above.metadata().ok().map(|found| (above, found.dev())));
-    let Some((above, device)) = above else { return false };
-    path.metadata().is_ok_and(|found| found.dev() == device)
+    let dir = std::path::absolute(dir).unwrap_or_default();
+    let Some(above) = dir.ancestors().find(|above| above.exists()) else { return false };
+    let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
+    device(path).is_some()
+        && device(path) == device(above)
         && rustix::fs::statfs(above).is_ok_and(|stat| CLONING.contains(&(stat.f_type as u64)))
 }
 
-/// True if an archive is in the directory or in its subdirectory `remote`, so that it is not copied.
+/// Returns true if an archive is in the directory or in its subdirectory `remote`: it is not copied.
 fn lies_in(path: &Path, dir: &Path) -> bool {
     let path = std::path::absolute(path).ok();
     let parent = path.and_then(|path| path.parent().and_then(|parent| parent.canonicalize().ok()));

@@ -20,17 +20,16 @@ use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::find;
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, DownloadFault, Fetched, NetError, Offer, PartialFile, Remote, SourceArg, accept_file, patient_offers,
+    Download, DownloadFault, Fetched, NetError, Offer, PartialFile, SourceArg, accept_file, patient_offers,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
 
 use super::choose::ChosenArchive;
-use super::fetch::FetchedArchive;
 use super::look::FetchContext;
 use super::next::{KEPT_HINT, Reason, Selection};
 use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, facts_of};
-use super::trust::Vouchers;
+use super::trust::Confirmations;
 
 /// Hint after sources sent a wrong archive.
 const SOURCES_HINT: &str = "give other sources, or try again later";
@@ -43,14 +42,13 @@ pub struct Downloads<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     pub context: FetchContext<'env>,
     dir: Arc<KeptDir>,
-    progress: &'env dyn Progress,
     /// Sources that have answered in this run. If one of them fails later, the run waits for it.
     answering: BTreeSet<String>,
     /// Archives whose partial files this run has made or continued.
     begun: Vec<ArchiveName>,
     running: Option<Fetching<'scope>>,
     /// Answers of trusted servers about the archive that was confirmed last.
-    pub confirmed: Vouchers,
+    pub confirmed: Confirmations,
     /// Time at which the last download was complete on disk.
     pub last_byte_at: Option<Instant>,
 }
@@ -58,21 +56,16 @@ pub struct Downloads<'scope, 'env> {
 impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Creates the directory for downloads. After a failure, the directory stays, with the bytes
     /// that have arrived.
-    pub fn new(
-        scope: &'scope Scope<'scope, 'env>,
-        context: FetchContext<'env>,
-        progress: &'env dyn Progress,
-    ) -> Result<Self> {
+    pub fn new(scope: &'scope Scope<'scope, 'env>, context: FetchContext<'env>) -> Result<Self> {
         let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
         Ok(Self {
             scope,
             context,
             dir,
-            progress,
             answering: BTreeSet::new(),
             begun: Vec::new(),
             running: None,
-            confirmed: Vouchers::default(),
+            confirmed: Confirmations::default(),
             last_byte_at: None,
         })
     }
@@ -86,7 +79,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
 
     /// Replaces the offers and the facts about this node, but keeps the list of failures.
     pub fn use_found(&mut self, selection: &mut Selection, found: Selection) {
-        self.answering.extend(found.found.offers.iter().map(|offer| offer.source.clone()));
+        let sources = found.found.offers.iter().map(|offer| offer.source.clone());
+        self.answering.extend(sources);
         selection.renew(found);
     }
 
@@ -94,15 +88,18 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Attempted<ObtainedArchive> {
         let context = &self.context;
         let root = if context.is_fetch() {
-            let shown = Forward::new(self.progress, input_only);
+            let shown = Forward::new(context.progress, input_only);
             accept_file(path, context.limits.expect_root, &shown).map(|accepted| accepted.root)
         } else {
             check_length(path, choice.length_bytes).map(|()| None)
         };
         let root = root.map_err(unusable)?;
         remove_left_journal(context.dir, &choice.name.to_string())?;
-        let archive = FetchedArchive { root, path: Some(path.to_path_buf()), ..FetchedArchive::new(&choice.name) };
-        Ok(ObtainedArchive { archive, choice: choice.clone(), download: None, file: Some(facts_of(path)) })
+        let mut obtained = ObtainedArchive::new(choice);
+        obtained.archive.root = root;
+        obtained.archive.path = Some(path.to_path_buf());
+        obtained.file = Some(facts_of(path));
+        Ok(obtained)
     }
 
     /// Classifies the failure of a download.
@@ -113,9 +110,10 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         // What came in order comes again from the beginning.
         let is_kept = download.file().identity().length_bytes.is_some();
         // If the server's file is unchanged, asking again would not help.
-        let is_as_before = || {
-            let now = |before: &Remote| self.context.client.head(&before.asked, self.progress);
-            download.first_remote().is_none_or(|before| now(before).is_ok_and(|now| now.is_as(before)))
+        let FetchContext { client, progress, .. } = self.context;
+        let is_as_before = || match download.first_remote() {
+            Some(before) => client.head(&before.asked, progress).is_ok_and(|now| now.is_as(before)),
+            None => true,
         };
         let reason = match fault {
             DownloadFault::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
@@ -133,13 +131,14 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Adds the archives that a source offers now. Returns an error after which the source, which
     /// answered before, may still offer more.
     fn ask_again(&self, source: &SourceArg, selection: &mut Selection) -> Option<Error> {
-        // What is wrong with local archives was said when they were first looked for.
+        // Warnings about local archives were given when these were first looked for.
         let silent =
-            Forward::new(self.progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
+            Forward::new(self.context.progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
         let failure: Error = match self.context.client.offers_and_failure(source, &silent) {
-            Ok((found, failure)) => {
+            Ok((mut found, failure)) => {
                 // Leaves out local full archives: this run may have just fetched one.
-                selection.add(found.into_iter().filter(|offer| !offer.is_full() || !offer.is_local()));
+                found.retain(|offer| !offer.is_full() || !offer.is_local());
+                selection.add(found);
                 failure?.into()
             }
             Err(error) => error,
@@ -151,25 +150,26 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
 
 impl World for Downloads<'_, '_> {
     fn progress(&self) -> &dyn Progress {
-        self.progress
+        self.context.progress
     }
 
-    fn placed(&self, choice: ChosenArchive) -> ChosenArchive {
+    fn placed(&self, mut choice: ChosenArchive) -> ChosenArchive {
         let path = choice.name.path_in(self.context.dir);
-        match path.symlink_metadata() {
-            Ok(_) => ChosenArchive { path: Some(path), remotes: Vec::new(), is_in_place: true, ..choice },
-            Err(_) => choice,
+        if path.symlink_metadata().is_ok() {
+            choice.path = Some(path);
+            choice.remotes.clear();
+            choice.is_in_place = true;
         }
+        choice
     }
 
     fn look(&mut self, selection: &mut Selection) -> Result<()> {
         if !self.is_exact() {
-            let (_, found) = self.context.look(false, self.progress)?;
+            let (_, found) = self.context.look(false)?;
             self.use_found(selection, found);
             return Ok(());
         }
-        let FetchContext { client, limits, .. } = self.context;
-        let progress = self.progress;
+        let FetchContext { client, progress, limits, .. } = self.context;
         let mut offers: Vec<Offer> = Vec::new();
         for source in &self.context.find.sources {
             match patient_offers(client, source, limits.give_up_after, progress, progress) {
@@ -184,10 +184,9 @@ impl World for Downloads<'_, '_> {
     }
 
     fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
-        let FetchContext { client, limits, .. } = self.context;
+        let FetchContext { client, progress, limits, .. } = self.context;
         let is_fetch = self.context.is_fetch();
         let options = self.context.find.clone().measured_max(0);
-        let progress = self.progress;
         progress.stage(Stage::AskingForIncremental, None);
         let local = SourceArg::LocalDir(PathBuf::from(self.context.dir));
         // Sources that answered before, but fail now, are asked again until any source has an
@@ -212,8 +211,10 @@ impl World for Downloads<'_, '_> {
                     Err(error) => failed = Some(error),
                 }
             }
-            // A restore refuses the others.
-            selection.found.offers.retain(|offer| is_fetch || offer.name.extension.is_read_by_agave());
+            if !is_fetch {
+                // A restore refuses the others.
+                selection.found.offers.retain(|offer| offer.name.extension.is_read_by_agave());
+            }
             progress.check()?;
             match failed {
                 Some(error) if selection.newest_on(full).is_none() => Err(error),
@@ -223,7 +224,8 @@ impl World for Downloads<'_, '_> {
         match answered {
             Err(error) if error.kind() == ErrorKind::Network => {
                 let slot = full.name.slot;
-                progress.warn(&format!("{error}: no incremental archive on slot {slot} is known"));
+                let warning = format!("{error}: no incremental archive on slot {slot} is known");
+                progress.warn(&warning);
                 Ok(())
             }
             answered => answered,
@@ -235,7 +237,7 @@ impl World for Downloads<'_, '_> {
         if trust.trusted.is_empty() {
             return Ok(());
         }
-        let confirmed = trust.confirm(choice, self.progress)?;
+        let confirmed = trust.confirm(&choice.name)?;
         if let Some(too_few) = trust.too_few(&confirmed, &choice.name) {
             return Err(ArchiveFault::new(Reason::Unconfirmed, too_few));
         }
@@ -244,18 +246,18 @@ impl World for Downloads<'_, '_> {
     }
 
     fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
-        let FetchContext { client, limits, .. } = self.context;
+        let FetchContext { client, progress, limits, .. } = self.context;
         let name = choice.name.to_string();
         if let Some(path) = &choice.path {
             return self.begin_file(choice, path);
         }
-        let progress = self.progress;
         progress.tell(&format!("Fetching {name} from {}", choice.shown()));
         let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
         if !self.begun.contains(&choice.name) {
             self.begun.push(choice.name.clone());
         }
-        let download = Download::begin(client.clone(), file, choice.remotes.clone(), limits.clone(), progress);
+        let remotes = choice.remotes.clone();
+        let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
         let download = Arc::new(download.map_err(|error| {
             let is_too_long = error.kind() == ErrorKind::NoSpace && selection.is_overstated(choice);
             if is_too_long || DownloadFault::in_error(&error).is_some() { unusable(error) } else { error.into() }
@@ -276,8 +278,9 @@ impl World for Downloads<'_, '_> {
         let shown = if is_shown { input_only } else { beside_restore };
         let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
         self.running = Some(spawn(self.scope, run)?);
-        let archive = FetchedArchive::new(&choice.name);
-        Ok(ObtainedArchive { archive, choice: choice.clone(), download: Some(download), file: None })
+        let mut obtained = ObtainedArchive::new(choice);
+        obtained.download = Some(download);
+        Ok(obtained)
     }
 
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
@@ -296,8 +299,8 @@ impl World for Downloads<'_, '_> {
     }
 
     fn kept(&self) -> Vec<(ArchiveName, u64)> {
-        let bytes_of = |name: &ArchiveName| kept_bytes(self.context.dir, &name.to_string());
-        self.begun.iter().map(|name| (name.clone(), bytes_of(name))).collect()
+        let kept = |name: &ArchiveName| (name.clone(), kept_bytes(self.context.dir, &name.to_string()));
+        self.begun.iter().map(kept).collect()
     }
 
     fn remove(&mut self, name: &ArchiveName) {
@@ -321,7 +324,8 @@ fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
     if let Some(stated) = stated_bytes
         && stated != length_bytes
     {
-        let message = format!("{} has {length_bytes} bytes, not the {stated} that its source states", path.shown());
+        let path = path.shown();
+        let message = format!("{path} has {length_bytes} bytes, not the {stated} that its source states");
         return Err(Error::damaged(message).with_hint("it was cut off or replaced: move it away"));
     }
     Ok(())

@@ -15,7 +15,7 @@ use super::downloads::Downloads;
 use super::look::FetchContext;
 use super::next::{AbandonedState, Selection};
 use super::run::{World, run};
-use super::trust::{Trust, Vouchers};
+use super::trust::{Confirmations, Trust};
 use crate::restore::Supply;
 
 /// Sources and settings of a fetch.
@@ -112,7 +112,7 @@ pub struct FetchReport {
     pub archives: Vec<FetchedArchive>,
     /// Answers of the trusted servers about the newest archive.
     #[serde(flatten)]
-    pub vouchers: Vouchers,
+    pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<AbandonedState>,
     /// Time from the start until everything was on disk.
@@ -132,14 +132,15 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
     let stopwatch = Stopwatch::start();
     let context = FetchContext {
         client,
+        progress,
         find: &options.find,
         limits: &options.limits,
-        trust: Trust::new(client, &options.trusted, options.quorum)?,
+        trust: Trust::new(client, progress, &options.trusted, options.quorum)?,
         dir: &options.dir,
         bootstrap: None,
     };
     std::thread::scope(|scope| {
-        let mut downloads = Downloads::new(scope, context, progress)?;
+        let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
         let mut archives = Vec::new();
         let mut given_up = None;
@@ -148,11 +149,12 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             let offers = selection.found.offers.iter();
             let mut names: Vec<ArchiveName> = offers.map(|offer| offer.name.clone()).collect();
             // The newest incremental one first.
-            names.sort_by_cached_key(|name| (name.base_slot.is_none(), Reverse(name.slot), name.to_string()));
+            let order = |name: &ArchiveName| (name.base_slot.is_none(), Reverse(name.slot), name.to_string());
+            names.sort_by_cached_key(order);
             names.dedup();
             names.into_iter().map(Some).collect()
         } else {
-            let (report, found) = downloads.context.look(false, progress)?;
+            let (report, found) = downloads.context.look(false)?;
             report.require_candidate()?;
             downloads.use_found(&mut selection, found);
             vec![None]
@@ -167,7 +169,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             // confirmed the state, and are not asked about other archives.
             downloads.context.trust.trusted = &[];
         }
-        Ok(FetchReport { archives, vouchers: downloads.confirmed, given_up, elapsed: stopwatch.elapsed() })
+        Ok(FetchReport { archives, confirmations: downloads.confirmed, given_up, elapsed: stopwatch.elapsed() })
     })
 }
 

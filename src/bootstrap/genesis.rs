@@ -24,15 +24,14 @@ use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAM
 use slotpress_net::{Client, NetErrorKind, Url, below, shown};
 use slotpress_read::StagedFile;
 
-/// The genesis of the ledger, or those that servers have.
 pub struct FoundGenesis {
     /// Hash of the ledger's genesis.
     pub hash: Option<Hash>,
-    /// Those of servers, each once, if the ledger has none. The state tells which one is right.
+    /// If the ledger has none, the genesis blocks of servers, each once. The state shows which one is
+    /// right.
     pub fetched: Vec<FetchedGenesis>,
 }
 
-/// A genesis of a server.
 pub struct FetchedGenesis {
     pub genesis: Genesis,
     pub hash: Hash,
@@ -106,7 +105,7 @@ pub fn find(
         }
     }
     if let Some(expected) = expected.filter(|_| fetched.is_empty()) {
-        let why = failed.map(|error| format!(" ({error})")).unwrap_or_default();
+        let why = failed.map_or(String::new(), |error| format!(" ({error})"));
         let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
         return Err(Error::new(ErrorKind::Network, message)
             .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"));
@@ -123,8 +122,9 @@ fn hash_of(genesis: &[u8]) -> Hash {
 
 fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
     if let Some(expected) = expected.filter(|expected| *expected != hash) {
-        return Err(Error::damaged(format!("the genesis hash is {hash}, not {expected}"))
-            .with_hint("the genesis is of another cluster: give sources of the expected one"));
+        let message = format!("the genesis hash is {hash}, not {expected}");
+        let hint = "the genesis is of another cluster: give sources of the expected one";
+        return Err(Error::damaged(message).with_hint(hint));
     }
     Ok(())
 }

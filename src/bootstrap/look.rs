@@ -16,6 +16,7 @@ use crate::restore::ExistingState;
 /// Settings that `fetch` and `bootstrap` share.
 pub struct FetchContext<'a> {
     pub client: &'a Client,
+    pub progress: &'a dyn Progress,
     pub find: &'a FindOptions,
     pub limits: &'a FetchLimits,
     pub trust: Trust<'a>,
@@ -32,7 +33,8 @@ impl FetchContext<'_> {
 
     /// Asks the sources for their archives, and looks for archives and partial files in the
     /// directory.
-    pub fn look(&self, is_plan: bool, progress: &dyn Progress) -> Result<(FindReport, Selection)> {
+    pub fn look(&self, is_plan: bool) -> Result<(FindReport, Selection)> {
+        let progress = self.progress;
         // A single source need not be measured, so the download begins sooner.
         let mut options = self.find.clone().measures_single(false);
         // Ages are read from bank files for a plan, and where that takes no request. For a maximum
@@ -48,8 +50,11 @@ impl FetchContext<'_> {
             node.expected = Expected::from_check(&bootstrap.restore.check);
         }
         // A run that replaces a state moves newer archives, which would hide its own, aside.
-        if self.bootstrap.is_none_or(|bootstrap| bootstrap.restore.existing_state == ExistingState::Refuse) {
-            node.full_slots = bases::fulls_in(self.dir).iter().map(|name| name.slot).collect();
+        let replaces =
+            self.bootstrap.is_some_and(|bootstrap| bootstrap.restore.existing_state != ExistingState::Refuse);
+        if !replaces {
+            let fulls = bases::fulls_in(self.dir);
+            node.full_slots = fulls.iter().map(|name| name.slot).collect();
         }
         for offer in &report.ranking.offers {
             node.keeps(&offer.name, kept_bytes(self.dir, &offer.name.to_string()));
@@ -63,7 +68,7 @@ impl FetchContext<'_> {
         if report.candidates.is_empty() && expected.is_any() && !found.is_empty() {
             return Err(expected.is_nowhere(&found));
         }
-        self.warn_of_silent(&report, expected, progress)?;
+        self.warn_of_silent(&report, expected)?;
         if let Some(given_up) = &selection.given_up {
             progress.warn(&format!("{}: it is passed over", given_up.why));
         }
@@ -81,16 +86,17 @@ impl FetchContext<'_> {
     /// # Errors
     /// No source has an archive, and the operator did not ask for a certain state: the node's own
     /// archives may be too old.
-    fn warn_of_silent(&self, report: &FindReport, expected: Expected, progress: &dyn Progress) -> Result<()> {
+    fn warn_of_silent(&self, report: &FindReport, expected: Expected) -> Result<()> {
         // If there is no candidate at all, another error lists the sources.
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;
         let mut silent = Vec::new();
         for source in self.find.sources.iter().filter(|source| source.url().is_some()) {
             let source = source.to_string();
-            let refused = report.refused.iter().find(|refused| refused.source == source);
-            if let Some(refused) = refused.filter(|_| !offers.iter().any(|offer| offer.source == source)) {
-                silent.push(refused.told());
+            let has_offer = offers.iter().any(|offer| offer.source == source);
+            match report.refused.iter().find(|refused| refused.source == source) {
+                Some(refused) if !has_offer => silent.push(refused.told()),
+                _ => {}
             }
         }
         let asks_servers = !silent.is_empty() || self.find.asks_cluster();
@@ -107,7 +113,7 @@ impl FetchContext<'_> {
             return Err(only_here(best, &why, ErrorKind::Network));
         }
         for why in silent {
-            progress.warn(&format!("{why}: this source is passed over"));
+            self.progress.warn(&format!("{why}: this source is passed over"));
         }
         Ok(())
     }

@@ -49,7 +49,7 @@ use slotpress_net::fetch::partial::reserved_bytes;
 use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url, shown};
 use slotpress_read::CheckMode;
 use trust::Trust;
-pub use trust::{Unconfirmed, Vouchers};
+pub use trust::{Confirmations, Unconfirmed};
 
 use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
 
@@ -97,12 +97,13 @@ impl BootstrapOptions {
         }
     }
 
-    fn context<'a>(&'a self, client: &'a Client) -> Result<FetchContext<'a>> {
+    fn context<'a>(&'a self, client: &'a Client, progress: &'a dyn Progress) -> Result<FetchContext<'a>> {
         Ok(FetchContext {
             client,
+            progress,
             find: &self.find,
             limits: &self.limits,
-            trust: Trust::new(client, &self.trusted, self.quorum)?,
+            trust: Trust::new(client, progress, &self.trusted, self.quorum)?,
             dir: self.restore.paths.snapshots_dir(),
             bootstrap: Some(self),
         })
@@ -118,7 +119,7 @@ pub struct BootstrapReport {
     pub archives: Vec<FetchedArchive>,
     /// What trusted servers said about the newest archive, and whether a hash was given.
     #[serde(flatten)]
-    pub vouchers: Vouchers,
+    pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<AbandonedState>,
     /// Hash of the ledger's `genesis.bin`, which existed or was fetched; `None` if no source
@@ -189,7 +190,7 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 /// # Errors
 /// See [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let (report, selection) = options.context(client)?.look(true, progress)?;
+    let (report, selection) = options.context(client, progress)?.look(true)?;
     let candidate = report.require_candidate()?.clone();
     let chosen = selection.choices(&candidate);
     let Preview { space, existing, room } = preview(options, &chosen, true)?;
@@ -226,8 +227,8 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     client.check_thread()?;
     let stopwatch = Stopwatch::start();
     let ledger = &options.restore.paths.ledger;
-    let context = options.context(client)?;
-    let (report, found) = context.look(false, progress)?;
+    let context = options.context(client, progress)?;
+    let (report, found) = context.look(false)?;
     let chosen = found.choices(report.require_candidate()?);
     let room = preview(options, &chosen, false)?.room;
     // Another archive may be shorter.
@@ -248,7 +249,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         restore.check.mode = CheckMode::State;
     }
     let (done, confirmed, last_byte_at) = std::thread::scope(|scope| {
-        let mut downloads = Downloads::new(scope, context, progress)?;
+        let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
         downloads.use_found(&mut selection, found);
         let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
@@ -267,7 +268,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let archives = done.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
     Ok(BootstrapReport {
         archives: archives.collect(),
-        vouchers: Vouchers { is_expected: Some(options.restore.check.expect_hash.is_some()), ..confirmed },
+        confirmations: Confirmations { is_expected: Some(options.restore.check.expect_hash.is_some()), ..confirmed },
         given_up: done.given_up,
         genesis_hash: genesis.hash.or(right.first().map(|fetched| fetched.hash)),
         restore: done.result,

@@ -1,8 +1,9 @@
-//! What may be used, and why a place is out. Pure: [`Selection`] is the whole state of a run.
+//! Decides which archives a run may still use, and which come next. Pure: [`Selection`] is the
+//! whole state of a run.
 //!
-//! Each failure is recorded with its reason, which takes archives or sources out, and the others are
+//! Each failure is recorded with its reason, which excludes archives or sources, and the others are
 //! ranked again as at the start. So a run always ends: there are finitely many archives, a source
-//! that fails often brings no new ones in, and what is asked for again is counted.
+//! that fails often adds no new ones, and repeated requests are counted.
 
 use std::collections::BTreeMap;
 
@@ -19,14 +20,13 @@ use crate::restore::unread;
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
-/// Number of times that the same is asked for again, for each source that fails. Each may cost a whole
-/// download.
+/// Limit on repetitions for each source that fails. Each repetition may cost a whole download.
 const AGAIN_MAX: usize = 8;
 
-/// The same for all sources together: a cluster may name other servers each time.
+/// Limit for all sources together, because a cluster may name other servers each time.
 const AGAIN_IN_ALL_MAX: usize = 64;
 
-/// The archives of one attempt.
+/// Archives that are tried together.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub full: ChosenArchive,
@@ -39,7 +39,7 @@ impl Attempt {
         self.incremental.as_ref().unwrap_or(&self.full)
     }
 
-    /// Both archives, the full one first.
+    /// The archives, the full one first.
     pub fn archives(&self) -> impl Iterator<Item = &ChosenArchive> {
         std::iter::once(&self.full).chain(&self.incremental)
     }
@@ -95,13 +95,14 @@ pub struct Selection {
     pub node: Node,
     /// The newest state that was given up.
     pub given_up: Option<AbandonedState>,
-    /// Number of times that the same was asked for again, by the server that had failed. Counted for
-    /// each, so that one server cannot use up what is meant for the others.
+    /// Number of repetitions for each server that had failed. One server cannot use up those of the
+    /// others.
     pub again: BTreeMap<String, usize>,
-    /// True if the sources may have other archives by now.
+    /// True if the sources may have other archives by now, and are to be asked again.
     pub is_outdated: bool,
+    /// The last failure.
     pub last: Option<Error>,
-    /// What is to be said of it when another attempt begins.
+    /// Warning about it that is due when another attempt begins.
     pub untold: Option<String>,
 }
 
@@ -138,22 +139,20 @@ impl Selection {
         self.last.clone().unwrap_or_else(none)
     }
 
-    /// True if a newer state of a source was given up, and all archives of the candidate are on
-    /// this node only. The run then ends with an error, and does not use an older state unasked.
+    /// Returns true if a newer state of a source was given up, and all archives of the candidate are
+    /// on this node only. The run then ends with an error, and does not use an older state unasked.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
-        let is_here = |offer: &Offer| {
-            let mut all = self.found.offers.iter().filter(|other| other.name == offer.name);
-            all.all(Offer::is_local)
-        };
-        let is_better = |given_up: &AbandonedState| given_up.is_remote && given_up.slot > candidate.slot();
-        self.given_up.as_ref().is_some_and(is_better) && candidate.offers().all(is_here)
+        let Some(given_up) = &self.given_up else { return false };
+        let offers = &self.found.offers;
+        let is_remote = |offer: &Offer| offers.iter().any(|other| other.name == offer.name && !other.is_local());
+        given_up.is_remote && given_up.slot > candidate.slot() && !candidate.offers().any(is_remote)
     }
 
     /// Decides what is used with a full archive that was read. `planned` is the slot of the
     /// incremental archive with which it was chosen; `has_failed` tells whether one has failed since.
     pub fn next_on(&self, full: &ChosenArchive, planned: Option<u64>, has_failed: bool) -> Next {
         let newest = self.newest_on(full);
-        let slot = newest.as_ref().map_or(full.name.slot, |newest| newest.name.slot);
+        let slot = newest.as_ref().unwrap_or(full).name.slot;
         // Compares slots too: the best candidate may be the same full archive from another place, with
         // a newer incremental archive that failed with the copy in use.
         let is_best =
@@ -167,7 +166,7 @@ impl Selection {
     }
 
     /// Adds offers that are not known yet, and whose slot the cluster may have reached. A source that
-    /// has failed often brings no new ones in.
+    /// has failed often adds none.
     pub fn add(&mut self, offers: impl IntoIterator<Item = Offer>) {
         for offer in offers {
             let is_known = is_among(&self.found.offers, &offer);
@@ -177,7 +176,7 @@ impl Selection {
         }
     }
 
-    /// Takes over what sources offer now, and the facts about this node. Keeps the failures.
+    /// Replaces the offers, and the facts about this node. Keeps the failures.
     pub fn renew(&mut self, found: Self) {
         let known = std::mem::replace(&mut self.found, found.found).offers;
         let failed = std::mem::replace(&mut self.node, found.node).failed;
@@ -190,8 +189,8 @@ impl Selection {
         self.given_up = newer.or(self.given_up.take());
     }
 
-    /// True if a server has failed so often that it brings no new archives in. A cluster may name
-    /// other servers each time, so their failures count together.
+    /// Returns true if a server has failed so often that it may add no new archives. A cluster may
+    /// name other servers each time, so their failures count together.
     fn is_worn_out(&self, offer: &Offer) -> bool {
         let Some(server) = offer.remote().map(Remote::origin) else { return false };
         let again = self.again.get(&server).copied().unwrap_or_default();
@@ -200,35 +199,35 @@ impl Selection {
             || (!offer.is_operator() && of_all >= AGAIN_IN_ALL_MAX)
     }
 
-    /// True if another archive is less than half as long as this one, whose length, the source's
-    /// claim, is more than the disk has room for: then that one is tried.
+    /// Returns true if another archive is less than half as long as this one. If the disk has no room
+    /// for the length that the source states, that archive is tried instead.
     pub fn is_overstated(&self, choice: &ChosenArchive) -> bool {
         let length_bytes = choice.length_bytes.unwrap_or_default();
         self.found.offers.iter().any(|other| {
-            let is_like_it = other.is_full() || choice.name.base_slot.is_some();
-            is_like_it && other.length_bytes.is_some_and(|other| other < length_bytes / 2)
+            let is_shorter = other.length_bytes.is_some_and(|other| other < length_bytes / 2);
+            is_shorter && (other.is_full() || choice.name.base_slot.is_some())
         })
     }
 
     /// The archives of a candidate, each with all places that have it.
     pub fn choices(&self, candidate: &Candidate) -> Attempt {
-        let place = candidate.full.shown();
-        // Leaves out places of the full archive with which the incremental one failed.
-        let may_go = |full: &&Offer| {
-            self.node.allows(full, None)
-                && candidate.incremental.as_ref().is_none_or(|on| self.node.allows(on, Some(&full.shown())))
-        };
-        let fulls: Vec<_> = self.found.offers.iter().filter(may_go).collect();
-        Attempt {
-            full: ChosenArchive::from_offer(&candidate.full, &fulls),
-            incremental: candidate.incremental.as_ref().map(|offer| self.chosen_on(offer, &place)),
+        let incremental = candidate.incremental.as_ref();
+        let mut fulls: Vec<&Offer> = self.found.offers.iter().collect();
+        fulls.retain(|full| self.node.allows(full, None));
+        if let Some(incremental) = incremental {
+            // Leaves out places of the full archive with which the incremental one failed.
+            fulls.retain(|full| self.node.allows(incremental, Some(&full.shown())));
         }
+        let full = ChosenArchive::from_offer(&candidate.full, &fulls);
+        let place = candidate.full.shown();
+        Attempt { full, incremental: incremental.map(|offer| self.chosen_on(offer, &place)) }
     }
 
     /// An incremental archive on the full one at a place, with all places that have it.
     fn chosen_on(&self, incremental: &Offer, full_place: &str) -> ChosenArchive {
-        let allowed = self.found.offers.iter().filter(|offer| self.node.allows(offer, Some(full_place)));
-        ChosenArchive::from_offer(incremental, &allowed.collect::<Vec<_>>())
+        let mut allowed: Vec<&Offer> = self.found.offers.iter().collect();
+        allowed.retain(|offer| self.node.allows(offer, Some(full_place)));
+        ChosenArchive::from_offer(incremental, &allowed)
     }
 
     /// The newest incremental archive on the full one in use.
@@ -240,17 +239,18 @@ impl Selection {
 
     /// Records why the newest archive of an attempt is not used.
     pub fn record(&mut self, tried: &Attempt, reason: &Reason, error: &Error) {
-        let of = tried.newest();
-        let again = self.again.get(&of.counted_for()).copied();
+        let failed = tried.newest();
+        let again = self.again.get(&failed.counted_for()).copied();
         let may_be_again = again < Some(AGAIN_MAX) && self.again_in_all() < AGAIN_IN_ALL_MAX;
         self.last = Some(error.clone());
         match reason {
-            Reason::KeptIsWrong if may_be_again => return self.count(of),
-            // The source no longer has what it offer. Another source may still have it; asking
+            Reason::KeptIsWrong if may_be_again => return self.count(failed),
+            // The source no longer has what it offered. Another source may still have it; asking
             // again finds the new archive.
             Reason::PublishedAgain if may_be_again => {
-                let place = of.first_place();
-                self.found.offers.retain(|offer| offer.name != of.name || offer.shown() != place);
+                let place = failed.first_place();
+                let offers = &mut self.found.offers;
+                offers.retain(|offer| offer.name != failed.name || offer.shown() != place);
             }
             _ => self.mark_bad(tried, reason, error),
         }
@@ -260,17 +260,19 @@ impl Selection {
         let may_return = || matches!(reason, Reason::PublishedAgain | Reason::Refused) && self.best().is_none();
         if may_be_again && (is_replaced || may_return()) {
             self.is_outdated = true;
-            self.count(of);
+            self.count(failed);
         }
     }
 
     /// Records that no source has the incremental archive any more with which a full one was chosen.
     pub fn record_lost(&mut self, planned: &Attempt) {
-        let what = format!("no source has an incremental archive on {} any more", planned.full.first_place());
-        let error = Error::new(ErrorKind::Network, what);
+        let full = planned.full.first_place();
+        let message = format!("no source has an incremental archive on {full} any more");
+        let error = Error::new(ErrorKind::Network, message);
         self.give_up(planned, &error);
         self.count(planned.newest());
-        (self.untold, self.last) = (Some(error.to_string()), Some(error));
+        self.untold = Some(error.to_string());
+        self.last = Some(error);
     }
 
     /// Removes archives that Agave does not read, since a restore refuses them. If they offer a newer
@@ -283,11 +285,15 @@ impl Selection {
         if !self.found.offers.iter().any(is_unread) {
             return Ok(());
         }
-        let candidates = self.candidates().into_iter().filter(|one| one.offers().any(is_unread));
-        let newest = candidates.max_by_key(Candidate::slot).map(|newest| self.choices(&newest));
+        let mut candidates = self.candidates();
+        candidates.retain(|candidate| candidate.offers().any(is_unread));
+        let newest = candidates.iter().max_by_key(|candidate| candidate.slot());
+        let newest = newest.map(|newest| self.choices(newest));
         self.found.offers.retain(|offer| !is_unread(offer));
-        let best_slot = self.best().map(|best| best.slot());
-        let Some(newest) = newest.filter(|newest| best_slot < Some(newest.newest().name.slot)) else { return Ok(()) };
+        let Some(newest) = newest else { return Ok(()) };
+        if self.best().is_some_and(|best| best.slot() >= newest.newest().name.slot) {
+            return Ok(());
+        }
         let is_unread = |archive: &&ChosenArchive| !archive.name.extension.is_read_by_agave();
         let archive = newest.archives().find(is_unread).unwrap_or(&newest.full);
         let error = unread(&archive.first_place(), archive.name.extension);
@@ -300,31 +306,32 @@ impl Selection {
         self.again.values().sum()
     }
 
-    fn count(&mut self, of: &ChosenArchive) {
-        let again = self.again.entry(of.counted_for()).or_default();
+    fn count(&mut self, archive: &ChosenArchive) {
+        let again = self.again.entry(archive.counted_for()).or_default();
         *again = again.saturating_add(1);
     }
 
     /// Records the archive as bad: only at its source, or wherever it is found.
     fn mark_bad(&mut self, tried: &Attempt, reason: &Reason, error: &Error) {
-        let of = tried.newest();
+        let newest = tried.newest();
         let is_refused = *reason == Reason::Refused;
         // A full archive that is in the archives directory stays there, so the incremental archive
         // cannot be tried with another copy of it: it is bad with any full archive.
         let is_one_of_two = is_refused && tried.incremental.is_some() && !tried.full.is_in_place;
         let failed = FailedArchive {
-            name: of.name.clone(),
-            place: (*reason != Reason::Unconfirmed).then(|| of.first_place()),
-            is_in_place: of.is_in_place,
+            name: newest.name.clone(),
+            place: (*reason != Reason::Unconfirmed).then(|| newest.first_place()),
+            is_in_place: newest.is_in_place,
             // If the content is wrong, the same bytes are wrong from any source. If a source does
             // not send the bytes, another one may.
-            root: of.root.filter(|_| is_refused),
+            root: newest.root.filter(|_| is_refused),
             with: is_one_of_two.then(|| tried.full.first_place()),
             why: one_line(&error.to_string()),
         };
         if let Reason::Unusable(places) = reason {
-            let others = places.iter().filter(|place| failed.place.as_ref() != Some(*place));
-            self.node.failed.extend(others.map(|place| FailedArchive { place: Some(place.clone()), ..failed.clone() }));
+            for place in places.iter().filter(|place| failed.place.as_ref() != Some(*place)) {
+                self.node.failed.push(FailedArchive { place: Some(place.clone()), ..failed.clone() });
+            }
         }
         self.node.failed.push(failed);
     }
@@ -334,8 +341,9 @@ impl Selection {
         let newest = tried.newest();
         let slot = newest.name.slot;
         if self.given_up.as_ref().map(|known| known.slot) < Some(slot) {
+            let names = tried.archives().map(|archive| archive.name.clone());
             self.given_up = Some(AbandonedState {
-                archives: tried.archives().map(|archive| archive.name.clone()).collect(),
+                archives: names.collect(),
                 slot,
                 why: one_line(&error.to_string()),
                 is_remote: !newest.is_local(),
@@ -351,8 +359,10 @@ fn is_among(known: &[Offer], offer: &Offer) -> bool {
 /// Error for a run in which no source gives a usable archive, and only the node's own archives are
 /// left.
 pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
+    let slot = best.slot();
     let here: Vec<String> = best.offers().map(Offer::shown).collect();
-    let message = format!("{why}; only archives of this node are left, of slot {}: {}", best.slot(), here.join(", "));
+    let here = here.join(", ");
+    let message = format!("{why}; only archives of this node are left, of slot {slot}: {here}");
     Error::new(kind, message).with_hint(hint::USE_RESTORE)
 }
 

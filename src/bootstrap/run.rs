@@ -101,6 +101,10 @@ pub fn facts_of(path: &Path) -> FileFacts {
 }
 
 impl ObtainedArchive {
+    pub fn new(choice: &ChosenArchive) -> Self {
+        Self { archive: FetchedArchive::new(&choice.name), choice: choice.clone(), download: None, file: None }
+    }
+
     /// True if a local file was replaced or changed since it was chosen.
     pub fn is_swapped(&self) -> bool {
         self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| facts_of(path) != before)

@@ -18,15 +18,14 @@ use crate::restore::{Supplied, Supply};
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
     selection: &'r mut Selection,
-    /// The archives that were the best at first.
+    /// Archives that were the best at first.
     planned: Attempt,
-    /// The archives that a failure concerns.
+    /// Archives that a failure concerns.
     trying: Attempt,
-    /// Archives supplied so far.
     obtained: Vec<ObtainedArchive>,
-    /// Failure that ended the supply. It is recorded when the reader has let go of the files.
+    /// Failure that ended the supply. It is recorded when the reader has closed the files.
     failed: Option<Box<ArchiveFault>>,
-    /// True if that failure is recorded already, and another candidate is next.
+    /// True if that failure has been recorded, and another candidate is next.
     is_recorded: bool,
 }
 
@@ -34,8 +33,7 @@ impl<'r> ArchiveSupply<'r> {
     /// Creates a supply of the candidate's full archive, and then of the newest incremental one on
     /// it. Removes partial files of other archives.
     pub fn new(world: &'r mut dyn World, selection: &'r mut Selection, candidate: &Candidate) -> Self {
-        let is_of_it = |name: &ArchiveName| candidate.offers().any(|offer| offer.name == *name);
-        remove(world, selection, |name| !is_of_it(name));
+        remove(world, selection, |name| candidate.offers().all(|offer| offer.name != *name));
         let mut planned = selection.choices(candidate);
         planned.full = world.placed(planned.full);
         planned.incremental = planned.incremental.map(|incremental| world.placed(incremental));
@@ -56,9 +54,10 @@ impl<'r> ArchiveSupply<'r> {
         let error = match result {
             Ok(result) => {
                 let slot = self.obtained.last().map(|newest| newest.choice.name.slot);
-                let given_up = self.selection.given_up.take().filter(|better| Some(better.slot) > slot);
-                let archives = self.obtained.into_iter().map(|obtained| obtained.archive).collect();
-                return Ok(Some(Finished { result, archives, given_up }));
+                let given_up = self.selection.given_up.take();
+                let given_up = given_up.filter(|better| Some(better.slot) > slot);
+                let archives = self.obtained.into_iter().map(|obtained| obtained.archive);
+                return Ok(Some(Finished { result, archives: archives.collect(), given_up }));
             }
             Err(error) => error,
         };
@@ -96,11 +95,12 @@ impl<'r> ArchiveSupply<'r> {
     /// Records in partial files that their content failed a check, so that the next run checks the
     /// kept bytes.
     fn mark_failed(&self) {
-        for download in self.obtained.iter().filter_map(|obtained| obtained.download.as_ref()) {
-            let file = &**download.file();
-            if Source::path(file).exists() {
+        for obtained in &self.obtained {
+            if let Some(download) = &obtained.download
+                && Source::path(&**download.file()).exists()
+            {
                 // An error is ignored: at worst, the next run fails at the same bytes.
-                let _ = file.distrust();
+                let _ = download.file().distrust();
             }
         }
     }
@@ -110,7 +110,8 @@ impl<'r> ArchiveSupply<'r> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
-            self.selection.node.keeps(&last.archive.name, fetched.length_bytes);
+            let node = &mut self.selection.node;
+            node.keeps(&last.archive.name, fetched.length_bytes);
         }
         Ok(())
     }
@@ -126,7 +127,8 @@ impl<'r> ArchiveSupply<'r> {
     /// used alone.
     fn next_incremental(&mut self) -> Attempted<Option<ObtainedArchive>> {
         let full = self.trying.full.clone();
-        let planned_slot = self.planned.incremental.as_ref().map(|planned| planned.name.slot);
+        let planned = self.planned.incremental.as_ref();
+        let planned_slot = planned.map(|planned| planned.name.slot);
         let mut has_failed = false;
         while self.selection.found.wants_incremental_on(&full.name, &self.selection.node) {
             if std::mem::take(&mut self.selection.is_outdated) || !has_failed {
@@ -153,7 +155,8 @@ impl<'r> ArchiveSupply<'r> {
             self.trying.incremental = None;
             has_failed = true;
         }
-        let alone = format!(": no incremental archive could be fetched; this is the state of {}", full.name);
+        let name = &full.name;
+        let alone = format!(": no incremental archive could be fetched; this is the state of {name}");
         tell(self.world, self.selection, &alone);
         // The trusted servers were asked for the planned incremental archive, not for the full one.
         if planned_slot.is_some() {
@@ -164,10 +167,12 @@ impl<'r> ArchiveSupply<'r> {
 
     fn try_incremental(&mut self, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
         if self.planned.newest().name != choice.name {
-            self.world.confirm(choice).map_err(|failed| late(&choice.name, failed))?;
+            let confirmed = self.world.confirm(choice);
+            confirmed.map_err(|failed| late(&choice.name, failed))?;
         }
         let full = &self.trying.full.name;
-        remove(self.world, self.selection, |name| name != full && *name != choice.name);
+        let is_useless = |name: &ArchiveName| name != full && *name != choice.name;
+        remove(self.world, self.selection, is_useless);
         let mut obtained = self.world.begin(self.selection, choice)?;
         self.world.finish(&mut obtained)?;
         Ok(obtained)
@@ -187,10 +192,11 @@ impl<'r> ArchiveSupply<'r> {
     }
 }
 
-/// Says of an archive that is not confirmed that it has appeared meanwhile.
+/// Adds to the failure of an unconfirmed archive that the archive has appeared meanwhile.
 fn late(name: &ArchiveName, mut failed: Box<ArchiveFault>) -> Box<ArchiveFault> {
     if failed.reason.is_some() {
-        let message = format!("{name} has appeared meanwhile, and is left out: {}", failed.error);
+        let error = &failed.error;
+        let message = format!("{name} has appeared meanwhile, and is left out: {error}");
         failed.error = Error::new(ErrorKind::Network, message);
     }
     failed

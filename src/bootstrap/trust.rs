@@ -8,9 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, Progress, Result, random};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_net::{Client, NetError, NetErrorKind, Offer, Remote, SourceArg, Url, below, origin_of, shown};
-
-use super::choose::ChosenArchive;
+use slotpress_net::{Client, NetError, NetErrorKind, SourceArg, Url, below, origin_of, shown};
 
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,31 +21,35 @@ pub struct Unconfirmed {
     pub why: String,
 }
 
-/// Servers that confirm a state, and those that do not.
+/// Trusted servers that confirm a state, and those that do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Vouchers {
+pub struct Confirmations {
     /// Trusted servers that have an archive of the same state.
     #[serde(rename = "vouched_by")]
-    pub by: Vec<String>,
+    pub confirmed_by: Vec<String>,
     /// The other trusted servers, and why they do not confirm the state.
     #[serde(rename = "not_vouched_by")]
-    pub not_by: Vec<Unconfirmed>,
+    pub unconfirmed: Vec<Unconfirmed>,
     /// True if the caller gave the expected hash; `None` for a fetch, which takes none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_expected: Option<bool>,
 }
 
-impl fmt::Display for Vouchers {
+impl fmt::Display for Confirmations {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let expected = (self.is_expected == Some(true)).then_some("the expected hash".to_string());
-        let names: Vec<String> = expected.into_iter().chain(self.by.iter().cloned()).collect();
-        if names.is_empty() {
-            f.write_str("no other server: slot and hash are only what the source claims")?
-        } else {
-            f.write_str(&names.join(", "))?
+        let mut names = self.confirmed_by.clone();
+        if self.is_expected == Some(true) {
+            names.insert(0, "the expected hash".to_string());
         }
-        self.not_by.iter().try_for_each(|Unconfirmed { server, why }| write!(f, "; not {server}: {why}"))
+        if names.is_empty() {
+            names.push("no other server: slot and hash are only what the source claims".to_string());
+        }
+        f.write_str(&names.join(", "))?;
+        for Unconfirmed { server, why } in &self.unconfirmed {
+            write!(f, "; not {server}: {why}")?;
+        }
+        Ok(())
     }
 }
 
@@ -58,7 +60,8 @@ const ARCHIVE_BYTES_MIN: u64 = 32;
 /// Servers that the operator trusts.
 #[derive(Clone, Copy)]
 pub struct Trust<'a> {
-    pub client: &'a Client,
+    client: &'a Client,
+    progress: &'a dyn Progress,
     pub trusted: &'a [Url],
     /// Number of servers that must confirm a state.
     quorum: usize,
@@ -67,35 +70,37 @@ pub struct Trust<'a> {
 impl<'a> Trust<'a> {
     /// # Errors
     /// There are fewer servers than the quorum, so that they could never confirm a state.
-    pub fn new(client: &'a Client, trusted: &'a [Url], quorum: usize) -> Result<Self> {
-        if trusted.is_empty() || quorum <= trusted.len() {
-            Ok(Self { client, trusted, quorum })
-        } else {
-            Err(Error::usage(format!("a quorum of {quorum} needs as many trusted servers, not {}", trusted.len()))
-                .with_hint("name more trusted servers, or ask for a smaller quorum"))
+    pub fn new(client: &'a Client, progress: &'a dyn Progress, trusted: &'a [Url], quorum: usize) -> Result<Self> {
+        let count = trusted.len();
+        if count > 0 && quorum > count {
+            let message = format!("a quorum of {quorum} needs as many trusted servers, not {count}");
+            return Err(Error::usage(message).with_hint("name more trusted servers, or ask for a smaller quorum"));
         }
+        Ok(Self { client, progress, trusted, quorum })
     }
 
     /// Asks every trusted server whether it has the archive, or another one of the same slot and
-    /// hash. Whoever trusts a server takes its word for these two, whoever sends the bytes: the
-    /// state check compares the bytes with the hash.
+    /// hash. Its word is enough, whoever sends the bytes: the state check compares them with the
+    /// hash.
     ///
     /// # Errors
     /// A server has another hash for the slot: either it or the source is wrong.
-    pub fn confirm(&self, choice: &ChosenArchive, progress: &dyn Progress) -> Result<Vouchers> {
-        let name = &choice.name;
-        let mut confirmed = Vouchers::default();
+    pub fn confirm(&self, name: &ArchiveName) -> Result<Confirmations> {
+        let mut confirmed = Confirmations::default();
         let mut asked = BTreeSet::new();
-        // Counts a server once, even if several URLs name it.
-        for url in self.trusted.iter().filter(|url| asked.insert(origin_of(url))) {
-            progress.check()?;
-            let why = self.why_not(url, name, progress)?;
+        for url in self.trusted {
+            // Counts a server once, even if several URLs name it.
+            if !asked.insert(origin_of(url)) {
+                continue;
+            }
+            self.progress.check()?;
+            let why = self.why_not(url, name)?;
             let server = shown(url);
             match why {
-                None => confirmed.by.push(server),
+                None => confirmed.confirmed_by.push(server),
                 Some(why) => {
-                    progress.warn(&format!("{server} does not vouch for {name}: {why}"));
-                    confirmed.not_by.push(Unconfirmed { server, why });
+                    self.progress.warn(&format!("{server} does not vouch for {name}: {why}"));
+                    confirmed.unconfirmed.push(Unconfirmed { server, why });
                 }
             }
         }
@@ -103,9 +108,9 @@ impl<'a> Trust<'a> {
     }
 
     /// Returns an error if fewer servers than the quorum confirm the archive.
-    pub fn too_few(&self, confirmed: &Vouchers, name: &ArchiveName) -> Option<Error> {
+    pub fn too_few(&self, confirmed: &Confirmations, name: &ArchiveName) -> Option<Error> {
         let message = match self.quorum.max(1) {
-            quorum if confirmed.by.len() >= quorum => return None,
+            quorum if confirmed.confirmed_by.len() >= quorum => return None,
             1 => format!("no trusted server confirms {name}"),
             quorum => format!("fewer than {quorum} trusted servers confirm {name}"),
         };
@@ -114,34 +119,33 @@ impl<'a> Trust<'a> {
     }
 
     /// Returns why a trusted server does not confirm an archive; `None` if it does.
-    fn why_not(&self, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<Option<String>> {
-        let client = self.client;
+    fn why_not(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
         // The server names its archives by redirects, or in a list.
-        let answer = client.offers(&SourceArg::Place(url.clone()), progress);
-        progress.check()?;
-        let (offers, mut failed): (Vec<Offer>, _) = match answer {
-            Ok(offers) => (offers, None),
-            Err(error) => (Vec::new(), NetError::in_error(&error).filter(|error| !is_no(error)).cloned()),
-        };
+        let answer = self.client.offers(&SourceArg::Place(url.clone()), self.progress);
+        self.progress.check()?;
+        let error = answer.as_ref().err().and_then(NetError::in_error);
+        let mut failed = error.filter(|error| !is_no(error)).cloned();
+        let mut offers = answer.unwrap_or_default();
         // A slot has only one state and hash, in full and in incremental archives.
-        let contradicts = |offer: &&Offer| offer.name.slot == name.slot && offer.name.hash != name.hash;
-        if let Some(other) = offers.iter().find(contradicts) {
+        offers.retain(|offer| offer.name.slot == name.slot);
+        if let Some(other) = offers.iter().find(|offer| offer.name.hash != name.hash) {
             let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
-        let is_same_state = |offer: &Offer| (offer.name.slot, offer.name.hash) == (name.slot, name.hash);
-        if offers.iter().any(is_same_state) {
+        if !offers.is_empty() {
             return Ok(None);
         }
-        // A validator does not have a rebased archive, but may have the full one of the same slot.
-        let full = ArchiveName { base_slot: None, ..name.clone() };
-        let names = if full == *name { vec![name] } else { vec![name, &full] };
-        for name in names {
-            match has_archive(client, url, name, progress) {
+        let mut names = vec![name.clone()];
+        if name.base_slot.is_some() {
+            // A validator does not have a rebased archive, but may have the full one of the same slot.
+            names.push(ArchiveName { base_slot: None, ..name.clone() });
+        }
+        for name in &names {
+            match self.has_archive(url, name) {
                 Ok(true) => return Ok(None),
                 Ok(false) => {}
                 Err(error) => {
-                    progress.check()?;
+                    self.progress.check()?;
                     failed = failed.or(Some(error));
                     break;
                 }
@@ -152,30 +156,29 @@ impl<'a> Trust<'a> {
             Some(error) => format!("it cannot be asked: {error}"),
         }))
     }
+
+    /// Returns true if a server has the archive. Also asks for a random name, which must not exist,
+    /// since some servers answer every path with 200 and a page.
+    ///
+    /// # Errors
+    /// The server cannot be asked, or the user asks to stop.
+    fn has_archive(&self, url: &Url, name: &ArchiveName) -> Result<bool, NetError> {
+        let head = |name: &ArchiveName| self.client.head(&below(url, &name.to_string()), self.progress);
+        match head(name) {
+            Err(error) if !is_no(&error) => return Err(error),
+            Ok(remote)
+                if remote.archive_name().as_ref() == Some(name) && remote.length_bytes >= Some(ARCHIVE_BYTES_MIN) => {}
+            _ => return Ok(false),
+        }
+        let hash = Hash(*blake3::hash(&random::of_system().to_le_bytes()).as_bytes());
+        match head(&ArchiveName { hash, ..name.clone() }) {
+            Err(error) if error.kind() == NetErrorKind::Interrupted => Err(error),
+            answer => Ok(answer.is_err_and(|error| error.kind() == NetErrorKind::Gone)),
+        }
+    }
 }
 
-/// True if a server has the archive. Also asks for a random name, which must not exist, since some
-/// servers answer every path with 200 and a page.
-///
-/// # Errors
-/// The server cannot be asked, or the user asks to stop.
-fn has_archive(client: &Client, url: &Url, name: &ArchiveName, progress: &dyn Progress) -> Result<bool, NetError> {
-    let head = |name: &ArchiveName| client.head(&below(url, &name.to_string()), progress);
-    let is_it = |remote: &Remote| remote.archive_name().as_ref() == Some(name);
-    match head(name) {
-        Ok(remote) if is_it(&remote) && remote.length_bytes >= Some(ARCHIVE_BYTES_MIN) => {}
-        Err(error) if !is_no(&error) => return Err(error),
-        _ => return Ok(false),
-    }
-    let hash = Hash(*blake3::hash(&random::of_system().to_le_bytes()).as_bytes());
-    let made_up = ArchiveName { hash, ..name.clone() };
-    match head(&made_up) {
-        Err(error) if error.kind() == NetErrorKind::Interrupted => Err(error),
-        answer => Ok(answer.is_err_and(|error| error.kind() == NetErrorKind::Gone)),
-    }
-}
-
-/// True if a server has answered that it does not have something.
+/// Returns true for the answer that a server does not have something.
 fn is_no(error: &NetError) -> bool {
     matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Status(400..=407))
 }

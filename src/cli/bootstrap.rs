@@ -106,10 +106,10 @@ fn show(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
         text += &format!(", {} after the last byte", values::show_duration(time));
     }
     ui.row("fetched", &text);
-    ui.row("vouched", &report.vouchers.to_string());
+    ui.row("vouched", &report.confirmations.to_string());
     restore::say_start(&report.restore, target, ui);
-    let is_expected = report.vouchers.is_expected == Some(true) || !options.expect_roots.is_empty();
-    if report.vouchers.by.is_empty() && !is_expected {
+    let is_expected = report.confirmations.is_expected == Some(true) || !options.expect_roots.is_empty();
+    if report.confirmations.confirmed_by.is_empty() && !is_expected {
         ui.warn(
             "nobody confirmed this state: slot and hash are what the source says; --trust asks a server that you trust, \
              --expect-hash compares the hash",

@@ -76,7 +76,7 @@ fn show(report: &FetchReport, ui: &Ui) {
         let path = archive.path.as_ref().map_or(String::new(), |path| path.shown());
         ui.part(&path, archive, &[fetched, "from: {servers}", checked]);
     }
-    ui.row("vouched", &report.vouchers.to_string());
+    ui.row("vouched", &report.confirmations.to_string());
 }
 
 const FETCHED: &str =

@@ -150,9 +150,9 @@ impl World for MadeUp {
                 if !is_local {
                     self.kept.push((choice.name.clone(), choice.length_bytes.unwrap_or(FULL_BYTES)));
                 }
-                let archive = FetchedArchive { path: Some(place.into()), ..FetchedArchive::new(&choice.name) };
-                let choice = choice.clone();
-                return Ok(ObtainedArchive { archive, choice, download: None, file: None });
+                let mut obtained = ObtainedArchive::new(choice);
+                obtained.archive.path = Some(place.into());
+                return Ok(obtained);
             }
         };
         if matches!(reason, Some(Reason::Unusable(_))) {
