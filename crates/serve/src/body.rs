@@ -11,27 +11,26 @@ use slotpress_base::to_usize;
 
 use super::connection::Steps;
 use super::files::Reading;
-use super::limits::Admission;
 use super::respond::Content;
 
-/// Makes the body of a response on an admitted connection.
-pub fn body(content: Content, admission: &Arc<Admission>, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
+/// Makes the body of a response.
+pub fn body(content: Content, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
     match content {
         Content::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
-        Content::File(mut file) => {
-            let admission = file.client.take().unwrap_or_else(|| admission.clone());
-            let first = (file.reading.range().start, Bytes::new(), file, admission, steps.clone());
-            let pieces = try_unfold(first, |(offset, last, file, admission, steps)| async move {
-                if offset >= file.reading.range().end {
+        Content::File(file) => {
+            let first = (file.reading.range.start, Bytes::new(), file, steps.clone());
+            let pieces = try_unfold(first, |(offset, last, file, steps)| async move {
+                if offset >= file.reading.range.end {
                     return Ok(None);
                 }
                 steps.work();
-                let length = file.reading.piece_bytes(offset, admission.piece_bytes());
-                admission.wait(length).await;
+                let max = file.admission.piece_bytes();
+                let length = file.reading.piece_bytes(offset, max);
+                file.admission.wait(length).await;
                 let piece = read(&file.reading, offset, length, last).await?;
                 file.running.advance(length);
                 steps.take();
-                let next = (offset.saturating_add(length), piece.clone(), file, admission, steps);
+                let next = (offset.saturating_add(length), piece.clone(), file, steps);
                 Ok(Some((Frame::data(piece), next)))
             });
             StreamBody::new(pieces).boxed_unsync()

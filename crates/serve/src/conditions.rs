@@ -36,7 +36,7 @@ pub enum FileAnswer {
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Decides the answer to a request with these headers for a file of this version.
-pub fn judge(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> FileAnswer {
+pub fn file_answer(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> FileAnswer {
     let date = |name: HeaderName| single(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {
         if !tags(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
@@ -130,13 +130,13 @@ mod tests {
         Version { etag: "\"abc\"".into(), modified: SystemTime::UNIX_EPOCH + DAY * 20_000, length_bytes: 1000 }
     }
 
-    fn judged(method: Method, headers: &[(HeaderName, &str)]) -> FileAnswer {
+    fn answer(method: Method, headers: &[(HeaderName, &str)]) -> FileAnswer {
         let headers = headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_str(value).expect("text")));
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(name, value);
         }
-        judge(&method, &map, &version(), version().modified + DAY)
+        file_answer(&method, &map, &version(), version().modified + DAY)
     }
 
     #[test]
@@ -197,9 +197,9 @@ mod tests {
             (vec![(IF_UNMODIFIED_SINCE, &before)], FileAnswer::PreconditionFailed),
             (vec![(IF_UNMODIFIED_SINCE, &same)], whole.clone()),
         ] {
-            assert_eq!(judged(Method::GET, &headers), expected, "{headers:?}");
+            assert_eq!(answer(Method::GET, &headers), expected, "{headers:?}");
         }
-        assert_eq!(judged(Method::HEAD, &[range]), whole, "ranges are for GET");
+        assert_eq!(answer(Method::HEAD, &[range]), whole, "ranges are for GET");
     }
 
     #[test]
@@ -208,9 +208,9 @@ mod tests {
         let same = HeaderValue::from_str(&httpdate::fmt_http_date(version().modified)).expect("text");
         headers.insert(IF_RANGE, same);
         headers.insert(RANGE, HeaderValue::from_static("bytes=0-9"));
-        let judged = |age| judge(&Method::GET, &headers, &version(), version().modified + age);
-        assert_eq!(judged(Duration::from_millis(900)), FileAnswer::Whole);
-        assert_eq!(judged(STRONG_DATE_AGE), FileAnswer::Part(0..10));
+        let answer = |age| file_answer(&Method::GET, &headers, &version(), version().modified + age);
+        assert_eq!(answer(Duration::from_millis(900)), FileAnswer::Whole);
+        assert_eq!(answer(STRONG_DATE_AGE), FileAnswer::Part(0..10));
     }
 
     proptest! {

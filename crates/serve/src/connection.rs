@@ -168,9 +168,9 @@ async fn talk(
             let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
             let _ = timeout(UNREAD_TIME, unread).await;
         }
-        let response = answer(endpoint, client, &parts, has_body).await;
+        let response = answer(endpoint, client, admission, &parts, has_body).await;
         steps.take();
-        Ok::<_, Infallible>(response.map(|content| body(content, admission, steps)))
+        Ok::<_, Infallible>(response.map(|content| body(content, steps)))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

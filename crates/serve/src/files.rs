@@ -12,9 +12,11 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use rustix::fs::Stat;
 use slotpress_base::bytes::count;
 use slotpress_base::{Cold, IoHint};
 use slotpress_read::FileId;
+use slotpress_read::catalog::scan;
 
 /// Size of a window. Pages are examined, fetched and dropped window by window.
 const WINDOW_BYTES: u64 = 1 << 20;
@@ -29,14 +31,16 @@ pub struct OpenFiles(Mutex<HashMap<(FileId, u64, u64), Weak<SharedFile>>>);
 impl OpenFiles {
     /// Returns the shared file of this identity, length and modification time, if one is open, else
     /// shares this one.
-    pub fn share(&self, file: File, id: FileId, modified_ns: u64, length_bytes: u64, hint: IoHint) -> Arc<SharedFile> {
+    pub fn share(&self, file: File, stat: &Stat, hint: IoHint) -> Arc<SharedFile> {
+        let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
         let mut files = self.0.lock();
         files.retain(|_, file| file.strong_count() > 0);
-        let key = (id, modified_ns, length_bytes);
+        let key = (scan::file_id(stat), scan::modified_ns(stat), length_bytes);
         if let Some(file) = files.get(&key).and_then(Weak::upgrade) {
             return file;
         }
-        let shared = Arc::new(SharedFile { file, length_bytes, hint, windows: Mutex::default() });
+        let windows = Mutex::default();
+        let shared = Arc::new(SharedFile { file, length_bytes, hint, windows });
         files.insert(key, Arc::downgrade(&shared));
         shared
     }
@@ -55,17 +59,13 @@ pub struct SharedFile {
 pub struct Reading {
     shared: Arc<SharedFile>,
     number: u64,
-    range: Range<u64>,
+    pub range: Range<u64>,
 }
 
 impl Reading {
     pub fn new(shared: Arc<SharedFile>, range: Range<u64>) -> Self {
         let number = shared.windows.lock().join(range.clone());
         Self { shared, number, range }
-    }
-
-    pub fn range(&self) -> Range<u64> {
-        self.range.clone()
     }
 
     /// Reads the window at this offset and the next one into the page cache, where they are not in
@@ -99,38 +99,40 @@ impl Reading {
         Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
     }
 
-    /// Drops the pages before this offset that no other transfer needs.
-    fn pass(&self, offset: u64) {
-        if self.shared.hint == IoHint::None {
-            return;
-        }
-        let dropped = self.shared.windows.lock().pass(self.number, offset);
-        for cold in dropped {
-            cold.drop_from(&self.shared.file);
-        }
+    /// Returns the number of bytes to read at an offset: at most `max`, to the end of the window or of
+    /// the range.
+    pub fn piece_bytes(&self, offset: u64, max: u64) -> u64 {
+        let end = bytes_of(offset / WINDOW_BYTES).end.min(self.range.end);
+        end.saturating_sub(offset).min(max)
     }
 
-    /// Number of bytes to read at an offset: `most`, but not beyond the window and the range.
-    pub fn piece_bytes(&self, offset: u64, most: u64) -> u64 {
-        bytes_of(offset / WINDOW_BYTES).end.min(self.range.end).saturating_sub(offset).min(most)
-    }
-
-    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes).
+    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes). Drops the pages before
+    /// their end that no other transfer needs.
     ///
     /// # Errors
     /// The disk fails, or the file has become shorter.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.shared.file.read_exact_at(buffer, offset)?;
-        self.pass(offset.saturating_add(buffer.len() as u64));
+        if self.shared.hint != IoHint::None {
+            let end = offset.saturating_add(buffer.len() as u64);
+            let unneeded = self.shared.windows.lock().pass(self.number, end);
+            self.shared.drop_pages(&unneeded);
+        }
         Ok(())
     }
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let dropped = self.shared.windows.lock().leave(self.number);
-        for cold in dropped {
-            cold.drop_from(&self.shared.file);
+        let unneeded = self.shared.windows.lock().leave(self.number);
+        self.shared.drop_pages(&unneeded);
+    }
+}
+
+impl SharedFile {
+    fn drop_pages(&self, windows: &[Cold]) {
+        for cold in windows {
+            cold.drop_from(&self.file);
         }
     }
 }
@@ -160,10 +162,14 @@ impl<C> Windows<C> {
     }
 
     fn pass(&mut self, number: u64, offset: u64) -> Vec<C> {
-        let Some(left) = self.readers.get_mut(&number).filter(|left| left.start < offset) else { return Vec::new() };
-        let passed = left.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
-        left.start = offset;
-        self.take(passed)
+        match self.readers.get_mut(&number) {
+            Some(left) if left.start < offset => {
+                let passed = left.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
+                left.start = offset;
+                self.take(passed)
+            }
+            _ => Vec::new(),
+        }
     }
 
     fn leave(&mut self, number: u64) -> Vec<C> {
@@ -174,7 +180,8 @@ impl<C> Windows<C> {
     fn take(&mut self, windows: Range<u64>) -> Vec<C> {
         let numbers = self.brought.range(windows).map(|(number, _)| *number);
         let unneeded: Vec<u64> = numbers.filter(|number| !self.is_needed(*number)).collect();
-        unneeded.iter().filter_map(|number| self.brought.remove(number)).collect()
+        let removed = unneeded.iter().map(|number| self.brought.remove(number));
+        removed.flatten().collect()
     }
 }
 
@@ -241,7 +248,9 @@ mod tests {
         std::fs::write(&path, &content).expect("written");
         let files = OpenFiles::default();
         let open = || {
-            files.share(File::open(&path).expect("opened"), FileId::default(), 0, content.len() as u64, IoHint::Gentle)
+            let file = File::open(&path).expect("opened");
+            let stat = rustix::fs::fstat(&file).expect("its length");
+            files.share(file, &stat, IoHint::Gentle)
         };
         let shared = open();
         assert!(Arc::ptr_eq(&shared, &open()), "one file for all");

@@ -28,7 +28,6 @@ mod files;
 pub mod limits;
 mod metrics;
 mod page;
-pub mod process;
 mod proxies;
 mod respond;
 pub mod supervisor;
@@ -36,7 +35,7 @@ pub mod tell;
 pub mod tls;
 pub mod transfers;
 
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -50,12 +49,15 @@ use files::OpenFiles;
 use limits::ClientLimits;
 use metrics::Metrics;
 /// For commands that report metrics by [`tell`].
+pub use metrics::with_build_info;
 pub use prometheus_client;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use slotpress_base::{Error, ErrorKind, IoHint, Progress, Result, available_threads, cannot_start, clock};
+use supervisor::{NotifyState, notify};
 pub use tell::Facts;
 use tls::Certificates;
 pub use tls::TlsFiles;
+use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use transfers::Transfers;
@@ -206,7 +208,7 @@ impl Server {
         List::new(&self.archives.last(), self.transfers.list(), clock::now())
     }
 
-    /// Logs what was answered. The log may be slow; no client waits for it.
+    /// Logs an answered request. The log may be slow; no client waits for it.
     fn answered(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
         let answered = Answered { client: client.to_canonical(), request, status, sent_bytes };
         let _ = self.log.try_send(Event::Answered(answered));
@@ -223,7 +225,7 @@ const SLOW_TICK: Duration = Duration::from_secs(1);
 /// Limit on threads that wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 64;
 
-/// Number of descriptors needed besides those of connections and of the files that these send.
+/// Number of open files besides connections and the files that these send.
 const OTHER_DESCRIPTORS: u64 = 128;
 
 /// Serves until `progress` is interrupted, and then until all transfers are done or the grace
@@ -232,15 +234,15 @@ const OTHER_DESCRIPTORS: u64 = 128;
 /// # Errors
 /// A directory or certificate cannot be read; an address is in use.
 pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: &dyn Progress) -> Result<()> {
-    let certificates = options.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
+    let certificates = options.tls.clone().map(Certificates::new).transpose()?;
     let (sender, events) = sync_channel(LOG_EVENTS_MAX);
     let server = Arc::new(Server::new(options, sender)?);
-    let bound = bind(options.listen)?;
-    let listen = bound.1;
-    let metrics_listener = options.metrics.map(bind).transpose()?;
+    let runtime = runtime(options.threads, "serve")?;
+    let (listener, listen) = bind(&runtime, options.listen)?;
+    let metrics_listener = options.metrics.map(|address| bind(&runtime, address));
+    let metrics_listener = metrics_listener.transpose()?;
     raise_descriptors(options.connections, progress);
 
-    let runtime = runtime(options.threads, "serve")?;
     let (stop, stopping) = watch::channel(false);
     let endpoint = Endpoint {
         site: Site::Archives(server.clone()),
@@ -249,14 +251,16 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
         certificates: certificates.clone(),
         stop: stopping.clone(),
     };
-    start(&runtime, endpoint, bound)?;
-    let metrics = metrics_listener.as_ref().map(|bound| bound.1);
-    if let Some(bound) = metrics_listener {
-        start(&runtime, tell::endpoint(server.clone(), bound.1, stopping), bound)?;
+    runtime.spawn(connection::listen(endpoint, listener));
+    let metrics = metrics_listener.as_ref().map(|(_, address)| *address);
+    if let Some((listener, address)) = metrics_listener {
+        let endpoint = tell::endpoint(server.clone(), address, stopping);
+        runtime.spawn(connection::listen(endpoint, listener));
     }
     runtime.spawn(archives::keep_scanning(server.clone()));
-    on_event(Event::Listening { listen, metrics, archives: server.archives.last().archives().len() });
-    supervisor::ready();
+    let archives = server.archives.last().archives().len();
+    on_event(Event::Listening { listen, metrics, archives });
+    notify(NotifyState::Ready);
 
     let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
@@ -265,25 +269,29 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
             continue;
         }
         last_slow_tick = Some(Instant::now());
-        supervisor::alive();
+        notify(NotifyState::Watchdog);
         server.limits.sweep();
-        // The progress display shows each warning once.
-        server.archives.last().unusable().iter().for_each(|unusable| progress.warn(&unusable.to_string()));
-        match certificates.as_ref().map(|certificates| certificates.reload()) {
-            Some(Ok(true)) => on_event(Event::Reloaded),
-            Some(Err(error)) => progress.warn(&format!("{error}; the old certificate stays in use")),
-            Some(Ok(false)) | None => {}
+        for unusable in server.archives.last().unusable() {
+            // The progress display shows each warning once.
+            progress.warn(&unusable.to_string());
+        }
+        if let Some(certificates) = &certificates {
+            match certificates.reload() {
+                Ok(true) => on_event(Event::Reloaded),
+                Ok(false) => {}
+                Err(error) => progress.warn(&format!("{error}; the old certificate stays in use")),
+            }
         }
     }
 
-    supervisor::stopping();
+    notify(NotifyState::Stopping);
     on_event(Event::Stopping { connections: server.limits.connections() });
     let _ = stop.send(true);
     let start = Instant::now();
     while server.limits.connections() > 0 && start.elapsed() < options.grace {
         forward(&events, &server.transfers, transfers::QUIET, on_event);
     }
-    // Ends remaining transfers, and reports them.
+    // Ends the remaining transfers, and reports them.
     runtime.shutdown_timeout(SLOW_TICK);
     forward(&events, &server.transfers, Duration::ZERO, on_event);
     Ok(())
@@ -299,27 +307,21 @@ fn runtime(threads: usize, name: &str) -> Result<Runtime> {
         .map_err(|error| cannot_start(&error))
 }
 
-fn start(runtime: &Runtime, endpoint: Endpoint, (listener, address): (TcpListener, SocketAddr)) -> Result<()> {
-    let _inside = runtime.enter();
-    let listener = tokio::net::TcpListener::from_std(listener);
-    let listener = listener.map_err(|error| cannot_listen(address, &error))?;
-    runtime.spawn(connection::listen(endpoint, listener));
-    Ok(())
-}
-
-/// Reports what was answered in a moment, and the transfers that are over by then.
+/// Reports the requests that are answered during a tick, and the transfers that are over by then.
 fn forward(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_event: &mut dyn FnMut(Event)) {
     let start = Instant::now();
     while let Ok(event) = events.recv_timeout(TICK.saturating_sub(start.elapsed())) {
         on_event(event);
     }
-    transfers.over(quiet).into_iter().for_each(|finished| on_event(Event::Finished(finished)));
+    for finished in transfers.take_finished(quiet) {
+        on_event(Event::Finished(finished));
+    }
 }
 
-fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
+/// Returns a listening socket, and its address with the port that was taken.
+fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |error: std::io::Error| cannot_listen(address, &error);
-    let listener = TcpListener::bind(address).map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
+    let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
 }
@@ -331,16 +333,20 @@ fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Error {
         }
         _ => "choose another address or port; `ss -ltnp` shows what listens there now",
     };
-    Error::new(ErrorKind::from_io(error), format!("cannot listen on {address}: {error}")).with_hint(hint)
+    let message = format!("cannot listen on {address}: {error}");
+    Error::new(ErrorKind::from_io(error), message).with_hint(hint)
 }
 
 /// Raises the limit on open files as far as the system allows: each connection needs a descriptor,
 /// and another one for its file.
 fn raise_descriptors(connections: usize, progress: &dyn Progress) {
-    let maximum = getrlimit(Resource::Nofile).maximum;
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
-    let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_DESCRIPTORS);
-    if getrlimit(Resource::Nofile).current.is_some_and(|current| current < needed) {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit);
+    let needed = (connections as u64).saturating_mul(2);
+    let needed = needed.saturating_add(OTHER_DESCRIPTORS);
+    let allowed = getrlimit(Resource::Nofile).current;
+    if allowed.is_some_and(|allowed| allowed < needed) {
         progress.warn(&format!(
             "{connections} connections need up to {needed} open files, more than the system allows (see ulimit -n, or \
              LimitNOFILE of the service)"

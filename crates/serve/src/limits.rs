@@ -110,10 +110,10 @@ impl ClientLimits {
     }
 
     fn client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
+        let rate = self.options.max_client_rate_bytes_per_second;
+        let new = || Arc::new(ClientUse::new(rate, 0));
         let mut clients = self.clients.lock();
-        let client = clients
-            .entry(client_of(address))
-            .or_insert_with(|| Arc::new(ClientUse::new(self.options.max_client_rate_bytes_per_second, 0)));
+        let client = clients.entry(client_of(address)).or_insert_with(new);
         if client.connections.load(Relaxed) >= self.options.client_connections {
             return Err(Refusal::ClientFull);
         }
@@ -153,9 +153,13 @@ impl Admission {
 
     /// Number of bytes to send at a time.
     pub fn piece_bytes(&self) -> u64 {
-        let share = PIECES_BYTES.checked_div(self.limits.connections() as u64).unwrap_or(PIECES_BYTES);
-        let most = self.limits.rate.map_or(PIECE_BYTES, |rate| (rate / 64).clamp(PIECE_MIN, PIECE_MAX));
-        share.clamp(PIECE_MIN, most)
+        let connections = self.limits.connections() as u64;
+        let share = PIECES_BYTES.checked_div(connections).unwrap_or(PIECES_BYTES);
+        let max = match self.limits.rate {
+            Some(rate) => (rate / 64).clamp(PIECE_MIN, PIECE_MAX),
+            None => PIECE_BYTES,
+        };
+        share.clamp(PIECE_MIN, max)
     }
 }
 

@@ -11,14 +11,12 @@ use slotpress_base::clock;
 use slotpress_read::Catalog;
 
 use super::limits::Refusal;
-use super::process::registry;
 
-/// The content type of [`text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 type Label = [(&'static str, &'static str); 1];
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Metrics {
     pub sent_bytes: Counter,
     transfers: Gauge,
@@ -29,42 +27,33 @@ pub struct Metrics {
     responses: Family<[(&'static str, u16); 1], Counter>,
     ended: Family<Label, Counter>,
     refused: Family<Label, Counter>,
-    /// Connections that were closed because their clients stood still.
     pub stalled: Counter,
     registry: Mutex<Registry>,
 }
 
-/// Adds a metric to a registry.
+/// Returns the part of a registry whose metrics have names that begin with `prefix`. Registers
+/// `build_info` in it.
+pub fn with_build_info<'r>(all: &'r mut Registry, prefix: &str) -> &'r mut Registry {
+    let registry = all.sub_registry_with_prefix(prefix);
+    let build: Family<Label, Gauge> = add(registry, "build_info", "The program");
+    build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+    registry
+}
+
 fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
 }
 
-/// Statuses of responses of this server.
 const STATUSES: [u16; 13] = [200, 204, 206, 303, 304, 400, 404, 405, 412, 413, 416, 431, 503];
 
 impl Metrics {
     pub fn new() -> Self {
-        let mut metrics = Self::default();
-        let registry = registry("slotpress_serve", |registry| metrics = Self::of(registry));
-        // If a counter appeared only at its first event, no rate would show that event.
-        for status in STATUSES {
-            drop(metrics.responses.get_or_create(&[("status", status)]));
-        }
-        for outcome in ["complete", "cut"] {
-            drop(metrics.ended.get_or_create(&[("outcome", outcome)]));
-        }
-        for reason in ["full", "client"] {
-            drop(metrics.refused.get_or_create(&[("reason", reason)]));
-        }
-        *metrics.registry.lock() = registry;
-        metrics
-    }
-
-    fn of(registry: &mut Registry) -> Self {
+        let mut all = Registry::default();
+        let registry = with_build_info(&mut all, "slotpress_serve");
         let age = "Seconds since the newest archive that a node would choose was modified";
-        Self {
+        let metrics = Self {
             sent_bytes: add(registry, "sent_bytes", "Bytes of archives sent"),
             transfers: add(registry, "transfers", "Transfers that run"),
             ended: add(registry, "transfers_ended", "Transfers that have ended"),
@@ -75,8 +64,19 @@ impl Metrics {
             refused: add(registry, "connections_refused", "Connections over a limit"),
             stalled: add(registry, "connections_stalled", "Connections closed because the reader stalled"),
             responses: add(registry, "responses", "Responses by status"),
-            registry: Mutex::default(),
+            registry: Mutex::new(all),
+        };
+        // If a counter appeared only at its first event, no rate would show that event.
+        for status in STATUSES {
+            drop(metrics.responses.get_or_create(&[("status", status)]));
         }
+        for outcome in ["complete", "cut"] {
+            drop(metrics.ended.get_or_create(&[("outcome", outcome)]));
+        }
+        for reason in ["full", "client"] {
+            drop(metrics.refused.get_or_create(&[("reason", reason)]));
+        }
+        metrics
     }
 
     pub fn response(&self, status: u16) {
@@ -96,8 +96,8 @@ impl Metrics {
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Sets the gauges, before they are read.
-    pub fn now(&self, catalog: &Catalog, transfers: usize, connections: usize) {
+    /// Updates the gauges.
+    pub fn update(&self, catalog: &Catalog, transfers: usize, connections: usize) {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.transfers.set(gauge(transfers as u64));
         self.connections.set(gauge(connections as u64));

@@ -7,9 +7,8 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
-use minijinja::Environment;
 use minijinja::value::Serde;
-use serde::Serialize;
+use minijinja::{Environment, context};
 use sha2::{Digest, Sha256};
 use slotpress_base::{per_second, quantity};
 use slotpress_format::archive::listing;
@@ -59,39 +58,35 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
     templates
 });
 
-#[derive(Serialize)]
-struct Page<'a> {
-    list: &'a List,
-    origin: String,
-    newest_paths: [&'static str; 2],
-    list_path: &'static str,
-}
-
 /// Makes the page for a client that reached the server as `host`.
 pub fn page(list: &List, host: &str, is_tls: bool) -> String {
-    let newest_paths = [listing::NEWEST_FULL, listing::NEWEST_INCREMENTAL];
-    let page = Page { list, origin: origin(host, is_tls), newest_paths, list_path: listing::LISTING_PATH };
-    let page = TEMPLATES.get_template(NAME).and_then(|template| template.render(Serde(page)));
+    let context = context! {
+        list => Serde(list),
+        origin => origin(host, is_tls),
+        newest_paths => Serde([listing::NEWEST_FULL, listing::NEWEST_INCREMENTAL]),
+        list_path => listing::LISTING_PATH,
+    };
+    let page = TEMPLATES.get_template(NAME).and_then(|template| template.render(context));
     page.unwrap_or_else(|error| error.to_string())
 }
 
 /// Shortens a name or root: leaves out the middle of each long part, such as a hash, which would
 /// take half of a screen. The title of the cell has the whole.
 fn shortened(text: &str) -> String {
-    let part = |part: &str| match (part.get(..6), part.get(part.len().saturating_sub(4)..)) {
-        (Some(first), Some(last)) if part.len() > 24 => format!("{first}…{last}"),
-        _ => part.to_string(),
-    };
-    text.split_inclusive(['-', '.'])
-        .map(|piece| match piece.strip_suffix(['-', '.']) {
-            Some(inner) => part(inner) + piece.get(inner.len()..).unwrap_or_default(),
-            None => part(piece),
-        })
-        .collect()
+    let mut shortened = String::new();
+    for piece in text.split_inclusive(['-', '.']) {
+        let part = piece.trim_end_matches(['-', '.']);
+        match (part.get(..6), part.get(part.len().saturating_sub(4)..)) {
+            (Some(first), Some(last)) if part.len() > 24 => shortened += &format!("{first}…{last}"),
+            _ => shortened += part,
+        }
+        shortened += piece.strip_prefix(part).unwrap_or_default();
+    }
+    shortened
 }
 
-/// What URLs of commands begin with: the host by which the client reached the server, if it has no
-/// special characters of a shell.
+/// Returns the origin for URLs in commands, with the host by which the client reached the server if
+/// it has no special characters of a shell.
 fn origin(host: &str, is_tls: bool) -> String {
     let host = if is_host(host) { host } else { "HOST" };
     format!("{}://{host}", if is_tls { "https" } else { "http" })

@@ -20,7 +20,7 @@ use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
 use slotpress_read::catalog::{Archive, scan};
 
-use super::conditions::{FileAnswer, Version, judge};
+use super::conditions::{FileAnswer, Version, file_answer};
 use super::connection::{Endpoint, Site};
 use super::files::Reading;
 use super::limits::Admission;
@@ -39,17 +39,25 @@ pub enum Content {
 pub struct FileContent {
     pub reading: Arc<Reading>,
     pub running: Running,
-    /// Client behind a proxy. Its limits apply instead of the connection's.
-    pub client: Option<Arc<Admission>>,
+    /// Admission of the connection, or of the client behind a proxy, whose limits then apply.
+    pub admission: Arc<Admission>,
 }
 
 const METHODS: &str = "GET, HEAD, OPTIONS";
 
-pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts, has_body: bool) -> Response<Content> {
+pub async fn answer(
+    endpoint: &Endpoint,
+    client: SocketAddr,
+    admission: &Arc<Admission>,
+    request: &Parts,
+    has_body: bool,
+) -> Response<Content> {
     let mut response = match &endpoint.site {
         Site::Metrics(facts) => without_body(request, metrics_answer(&**facts, request)),
         Site::Archives(server) => {
-            let exchange = Exchange { server, client: peer, is_tls: endpoint.certificates.is_some(), request };
+            let admission = admission.clone();
+            let is_tls = endpoint.certificates.is_some();
+            let exchange = Exchange { server, client, admission, is_tls, request };
             exchange.answer(has_body).await
         }
     };
@@ -60,10 +68,10 @@ pub async fn answer(endpoint: &Endpoint, peer: SocketAddr, request: &Parts, has_
 }
 
 /// A request of a client for archives.
-#[derive(Clone, Copy)]
 struct Exchange<'a> {
     server: &'a Server,
     client: SocketAddr,
+    admission: Arc<Admission>,
     is_tls: bool,
     request: &'a Parts,
 }
@@ -71,52 +79,53 @@ struct Exchange<'a> {
 impl Exchange<'_> {
     async fn answer(mut self, has_body: bool) -> Response<Content> {
         let trusted = &self.server.options.trusted_proxies;
-        let mut admission = None;
         if is_trusted(self.client.ip(), trusted) {
             let client = client_behind(self.client.ip(), &self.request.headers, trusted);
             self.client = SocketAddr::new(client, 0);
             match self.server.limits.admit_request(client) {
-                Ok(admitted) => admission = Some(Arc::new(admitted)),
+                Ok(admission) => self.admission = Arc::new(admission),
                 Err(refusal) => {
                     self.server.metrics.refused(refusal);
                     return self.logged(try_again("Too many requests of one client.\n"));
                 }
             }
         }
-        let mut response = match self.request.method {
+        let response = match self.request.method {
             _ if !is_for_one_host(self.request) => {
-                plain(StatusCode::BAD_REQUEST, "A request needs exactly one Host field.\n")
+                let words = "A request needs exactly one Host field.\n";
+                plain(StatusCode::BAD_REQUEST, words)
             }
             Method::GET | Method::HEAD | Method::OPTIONS if has_body => {
-                plain(StatusCode::PAYLOAD_TOO_LARGE, "A request must not have a body.\n")
+                let words = "A request must not have a body.\n";
+                plain(StatusCode::PAYLOAD_TOO_LARGE, words)
             }
             Method::GET | Method::HEAD => self.route().await,
             Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
             _ => not_allowed("Only GET, HEAD and OPTIONS are allowed.\n", METHODS),
         };
-        if let Content::File(content) = response.body_mut() {
-            content.client = admission;
-        }
         self.logged(without_body(self.request, response))
     }
 
     /// Counts an answer, and logs it unless it belongs to a transfer, which is logged at its end.
-    fn logged(self, response: Response<Content>) -> Response<Content> {
+    fn logged(&self, response: Response<Content>) -> Response<Content> {
         let status = response.status().as_u16();
         self.server.metrics.response(status);
         if let Content::Bytes(bytes) = response.body() {
             let request = format!("{} {}", self.request.method, self.request.uri.path());
-            self.server.answered(self.client.ip(), cut(&request, LOGGED_CHARS_MAX), status, bytes.len() as u64);
+            let request = cut(&request, LOGGED_CHARS_MAX);
+            self.server.answered(self.client.ip(), request, status, bytes.len() as u64);
         }
         response
     }
 
-    async fn route(self) -> Response<Content> {
+    async fn route(&self) -> Response<Content> {
         let server = self.server;
         let path = self.request.uri.path();
+        let file_name = path.strip_prefix('/').unwrap_or_default();
         match path {
             "/" => {
-                let host = self.request.headers.get(HOST).and_then(|host| host.to_str().ok());
+                let headers = &self.request.headers;
+                let host = headers.get(HOST).and_then(|host| host.to_str().ok());
                 let html = page::page(&server.list(), host.unwrap_or_default(), self.is_tls);
                 let mut response = text("text/html; charset=utf-8", html);
                 for (name, value) in page::HEADERS.iter() {
@@ -126,21 +135,23 @@ impl Exchange<'_> {
             }
             "/healthz" => health(server),
             listing::LISTING_PATH => text("application/json", json(&server.list())),
-            listing::NEWEST_FULL => see_other(server.archives.last().choice().map(|choice| choice.full)),
-            listing::NEWEST_INCREMENTAL => {
-                see_other(server.archives.last().choice().and_then(|choice| choice.incremental))
+            listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
+                let archives = server.archives.last();
+                match archives.choice() {
+                    Some(choice) if path == listing::NEWEST_FULL => see_other(Some(choice.full)),
+                    choice => see_other(choice.and_then(|choice| choice.incremental)),
+                }
             }
-            _ if path.strip_prefix('/') == Some(GENESIS_ARCHIVE_NAME) => self.genesis().await,
-            _ => self.archive().await,
+            _ if file_name == GENESIS_ARCHIVE_NAME => self.genesis().await,
+            _ => self.archive(file_name).await,
         }
     }
 
-    async fn archive(self) -> Response<Content> {
-        let file_name = self.request.uri.path().strip_prefix('/').unwrap_or_default();
+    async fn archive(&self, file_name: &str) -> Response<Content> {
         let Some(archive) = self.server.archives.last().find(file_name).cloned() else { return missing() };
-        let opened =
-            tokio::task::spawn_blocking(move || archive.open().map(|(file, stat)| (archive, file, stat))).await;
-        let (archive, file, stat) = match opened {
+        let to_open = archive.clone();
+        let opened = tokio::task::spawn_blocking(move || to_open.open()).await;
+        let (file, stat) = match opened {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return missing(),
             // Lack of descriptors, missing permission or a broken disk: details do not concern
@@ -166,7 +177,7 @@ impl Exchange<'_> {
     }
 
     /// Sends the genesis archive that `publish` puts beside archives.
-    async fn genesis(self) -> Response<Content> {
+    async fn genesis(&self) -> Response<Content> {
         let options = self.server.options.clone();
         let opened = tokio::task::spawn_blocking(move || open_genesis(&options.dirs)).await;
         let Ok(Some((file, stat))) = opened else { return missing() };
@@ -180,21 +191,21 @@ impl Exchange<'_> {
     }
 
     /// Sends a file or a part of it, or another answer if a condition of the request asks for that.
-    fn send(self, open: OpenFile) -> Response<Content> {
-        let server = self.server;
-        let request = self.request;
-        let stat = &open.stat;
-        let modified_ns = scan::modified_ns(stat);
-        let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
-        let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(modified_ns / 1_000_000_000));
-        let version = Version { etag: open.etag, modified: modified.unwrap_or(SystemTime::UNIX_EPOCH), length_bytes };
-        let (status, range) = match judge(&request.method, &request.headers, &version, clock::now()) {
+    fn send(&self, open: OpenFile) -> Response<Content> {
+        let Parts { method, headers, .. } = self.request;
+        let length_bytes = u64::try_from(open.stat.st_size).unwrap_or_default();
+        let seconds = scan::modified_ns(&open.stat) / 1_000_000_000;
+        let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+        let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
+        let version = Version { etag: open.etag, modified, length_bytes };
+        let (status, range) = match file_answer(method, headers, &version, clock::now()) {
             FileAnswer::Whole => (StatusCode::OK, 0..length_bytes),
             FileAnswer::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
             FileAnswer::NotModified => return described(StatusCode::NOT_MODIFIED, &version),
             FileAnswer::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
             FileAnswer::Unsatisfiable => {
-                let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, "The file does not have these bytes.\n");
+                let words = "The file does not have these bytes.\n";
+                let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, words);
                 return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
             }
         };
@@ -204,24 +215,26 @@ impl Exchange<'_> {
         // A proxy that compresses or cuts the file would invalidate its entity tag.
         response = with(response, CACHE_CONTROL, "no-transform");
         if status == StatusCode::PARTIAL_CONTENT {
-            let content_range = format!("bytes {}-{}/{length_bytes}", range.start, range.end.saturating_sub(1));
-            response = with(response, CONTENT_RANGE, &content_range);
+            let first = range.start;
+            let last = range.end.saturating_sub(1);
+            response = with(response, CONTENT_RANGE, &format!("bytes {first}-{last}/{length_bytes}"));
         }
-        if request.method == Method::GET && !range.is_empty() {
+        if *method == Method::GET && !range.is_empty() {
+            let Server { transfers, files, options, .. } = self.server;
             let is_whole = range == (0..length_bytes);
-            let running = server.transfers.start(open.name, self.client, range.clone(), is_whole);
-            let id = scan::file_id(stat);
-            let io_hint = server.options.io_hint;
-            let shared = server.files.share(open.file, id, modified_ns, length_bytes, io_hint);
+            let running = transfers.start(open.name, self.client, range.clone(), is_whole);
+            let shared = files.share(open.file, &open.stat, options.io_hint);
             let reading = Arc::new(Reading::new(shared, range));
-            *response.body_mut() = Content::File(FileContent { reading, running, client: None });
+            let admission = self.admission.clone();
+            *response.body_mut() = Content::File(FileContent { reading, running, admission });
         }
         response
     }
 }
 
 fn open_genesis(dirs: &[PathBuf]) -> Option<(File, Stat)> {
-    let file = dirs.iter().find_map(|dir| KeptDir::open(dir).ok()?.open_file(GENESIS_ARCHIVE_NAME).ok())?;
+    let open = |dir: &PathBuf| KeptDir::open(dir).ok()?.open_file(GENESIS_ARCHIVE_NAME).ok();
+    let file = dirs.iter().find_map(open)?;
     let stat = rustix::fs::fstat(&file).ok()?;
     Some((file, stat))
 }
@@ -286,29 +299,32 @@ fn missing() -> Response<Content> {
 }
 
 fn described(status: StatusCode, version: &Version) -> Response<Content> {
+    let modified = httpdate::fmt_http_date(version.modified);
     let response = with(empty(status), ETAG, &version.etag);
-    let response = with(response, LAST_MODIFIED, &httpdate::fmt_http_date(version.modified));
+    let response = with(response, LAST_MODIFIED, &modified);
     with(response, ACCEPT_RANGES, "bytes")
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 fn plain(status: StatusCode, words: &str) -> Response<Content> {
-    filled(empty(status), PLAIN, words.to_string())
+    filled(status, PLAIN, words.to_string())
 }
 
 /// Makes an answer to a client that may ask again in a moment.
 fn try_again(words: &str) -> Response<Content> {
-    with(plain(StatusCode::SERVICE_UNAVAILABLE, words), RETRY_AFTER, "5")
+    let response = plain(StatusCode::SERVICE_UNAVAILABLE, words);
+    with(response, RETRY_AFTER, "5")
 }
 
 /// Makes an answer with dynamic content, which must not be cached.
 fn text(content_type: &str, text: String) -> Response<Content> {
-    with(filled(empty(StatusCode::OK), content_type, text), CACHE_CONTROL, "no-cache")
+    let response = filled(StatusCode::OK, content_type, text);
+    with(response, CACHE_CONTROL, "no-cache")
 }
 
-fn filled(mut response: Response<Content>, content_type: &str, text: String) -> Response<Content> {
-    response = with(response, CONTENT_LENGTH, &text.len().to_string());
+fn filled(status: StatusCode, content_type: &str, text: String) -> Response<Content> {
+    let mut response = with(empty(status), CONTENT_LENGTH, &text.len().to_string());
     *response.body_mut() = Content::Bytes(text.into());
     with(response, CONTENT_TYPE, content_type)
 }

@@ -1,20 +1,9 @@
 //! Notifies a service manager (`sd_notify(3)`), if there is one.
 
-use sd_notify::NotifyState;
+pub use sd_notify::NotifyState;
 
-pub fn ready() {
-    let _ = sd_notify::notify(&[NotifyState::Ready]);
-}
-
-pub fn stopping() {
-    let _ = sd_notify::notify(&[NotifyState::Stopping]);
-}
-
-pub fn status(line: &str) {
-    let _ = sd_notify::notify(&[NotifyState::Status(line)]);
-}
-
-/// Resets the watchdog of a unit with `WatchdogSec=`. Call at least twice in that time.
-pub fn alive() {
-    let _ = sd_notify::notify(&[NotifyState::Watchdog]);
+/// Notifies the service manager. For a unit with `WatchdogSec=`, call this with `Watchdog` at least
+/// twice in that time.
+pub fn notify(state: NotifyState<'_>) {
+    let _ = sd_notify::notify(&[state]);
 }

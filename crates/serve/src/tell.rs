@@ -10,9 +10,9 @@ use slotpress_base::Result;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-use super::connection::{Endpoint, Site};
+use super::connection::{self, Endpoint, Site};
 use super::limits::ClientLimits;
-use super::{SLOW_TICK, ServeOptions, Server, bind, runtime, start};
+use super::{ServeOptions, Server, bind, runtime};
 
 /// Limit on connections to an address of metrics.
 const CONNECTIONS_MAX: usize = 32;
@@ -29,7 +29,7 @@ pub trait Facts: fmt::Debug + Send + Sync {
 
 impl Facts for Server {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        self.metrics.now(&self.archives.last(), self.transfers.list().len(), self.limits.connections());
+        self.metrics.update(&self.archives.last(), self.transfers.list().len(), self.limits.connections());
         self.metrics.registry()
     }
 
@@ -58,16 +58,8 @@ pub(crate) fn endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::R
 #[derive(Debug)]
 pub struct Telling {
     pub address: SocketAddr,
-    runtime: Option<Runtime>,
+    _runtime: Runtime,
     _stop: watch::Sender<bool>,
-}
-
-impl Drop for Telling {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_timeout(SLOW_TICK);
-        }
-    }
 }
 
 /// Serves `/metrics` and `/healthz` at an address.
@@ -75,10 +67,9 @@ impl Drop for Telling {
 /// # Errors
 /// The address is in use; no thread can be started.
 pub fn tell(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<Telling> {
-    let bound = bind(listen)?;
-    let address = bound.1;
     let runtime = runtime(1, "metrics")?;
+    let (listener, address) = bind(&runtime, listen)?;
     let (stop, stopping) = watch::channel(false);
-    start(&runtime, endpoint(facts, address, stopping), bound)?;
-    Ok(Telling { address, runtime: Some(runtime), _stop: stop })
+    runtime.spawn(connection::listen(endpoint(facts, address, stopping), listener));
+    Ok(Telling { address, _runtime: runtime, _stop: stop })
 }

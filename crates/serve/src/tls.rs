@@ -41,10 +41,11 @@ impl Certificates {
     ///
     /// # Errors
     /// The files cannot be read, or do not belong together.
-    pub fn new(files: TlsFiles) -> Result<Self> {
+    pub fn new(files: TlsFiles) -> Result<Arc<Self>> {
         let pem = [read_pem(&files.cert)?, read_pem(&files.key)?];
         let config = config(&files, &pem)?;
-        Ok(Self { files, current: Mutex::new(Current { config, pem }) })
+        let current = Mutex::new(Current { config, pem });
+        Ok(Arc::new(Self { files, current }))
     }
 
     pub fn config(&self) -> Arc<ServerConfig> {
@@ -67,25 +68,26 @@ impl Certificates {
 }
 
 fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
-    let no_certificate = || {
-        Error::failed(format!("{} holds no certificate in PEM", files.cert.shown()))
-            .with_hint("give the file that has a line -----BEGIN CERTIFICATE-----")
+    let cert_path = files.cert.shown();
+    let key_path = files.key.shown();
+    let certificates = CertificateDer::pem_slice_iter(cert).collect::<std::result::Result<Vec<_>, _>>();
+    let certificates = certificates.unwrap_or_default();
+    if certificates.is_empty() {
+        let message = format!("{cert_path} holds no certificate in PEM");
+        return Err(Error::failed(message).with_hint("give the file that has a line -----BEGIN CERTIFICATE-----"));
+    }
+    let Ok(key) = PrivateKeyDer::from_pem_slice(key) else {
+        let message = format!("{key_path} holds no private key in PEM");
+        let hint = "give the file that has a line -----BEGIN PRIVATE KEY-----, without a password";
+        return Err(Error::failed(message).with_hint(hint));
     };
-    let certificates: std::result::Result<Vec<CertificateDer<'static>>, _> =
-        CertificateDer::pem_slice_iter(cert).collect();
-    let certificates = certificates.ok().filter(|found| !found.is_empty()).ok_or_else(no_certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| {
-        Error::failed(format!("{} holds no private key in PEM", files.key.shown()))
-            .with_hint("give the file that has a line -----BEGIN PRIVATE KEY-----, without a password")
-    })?;
     let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates, key))
         .map_err(|error| {
-            let cert = files.cert.shown();
-            let key = files.key.shown();
-            Error::failed(format!("cannot use {cert} with {key}: {error}"))
-                .with_hint("give the certificate, followed by those that signed it, and the key that belongs to it")
+            let message = format!("cannot use {cert_path} with {key_path}: {error}");
+            let hint = "give the certificate, followed by those that signed it, and the key that belongs to it";
+            Error::failed(message).with_hint(hint)
         })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
@@ -98,8 +100,9 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     if pem.len() as u64 > PEM_BYTES_MAX {
         let path = path.shown();
         let limit = bytes(PEM_BYTES_MAX);
-        return Err(Error::failed(format!("{path} has more than the {limit} that a certificate or a key may have"))
-            .with_hint("give a file in PEM, with this certificate and those that signed it, or this key alone"));
+        let message = format!("{path} has more than the {limit} that a certificate or a key may have");
+        let hint = "give a file in PEM, with this certificate and those that signed it, or this key alone";
+        return Err(Error::failed(message).with_hint(hint));
     }
     Ok(pem)
 }

@@ -76,14 +76,13 @@ pub struct Answered {
     pub sent_bytes: u64,
 }
 
-/// Client, name of the archive, and a number: 0 for gathered ranges, else another one for each
-/// request.
-type Key = (IpAddr, String, u64);
+/// Client, and name of the archive. A request that is not gathered has a number.
+type Key = (IpAddr, String, Option<u64>);
 
 #[derive(Debug)]
 struct Transfer {
-    /// All but what changes while it runs.
-    told: Finished,
+    /// The report so far, without the fields that change while requests run.
+    report: Finished,
     running: usize,
     sent_bytes: Arc<AtomicU64>,
     start: Instant,
@@ -92,11 +91,12 @@ struct Transfer {
 }
 
 impl Transfer {
-    fn told(&self, end: Instant) -> Finished {
-        let sent_bytes = self.sent_bytes.load(Relaxed);
-        let elapsed = end.saturating_duration_since(self.start);
-        let is_complete = sent_bytes == self.told.total_bytes;
-        Finished { sent_bytes, elapsed, is_complete, ..self.told.clone() }
+    fn report(&self, end: Instant) -> Finished {
+        let mut report = self.report.clone();
+        report.sent_bytes = self.sent_bytes.load(Relaxed);
+        report.elapsed = end.saturating_duration_since(self.start);
+        report.is_complete = report.sent_bytes == report.total_bytes;
+        report
     }
 }
 
@@ -119,17 +119,18 @@ pub struct Running {
 impl Transfers {
     /// Starts without transfers. Unless `gathers_ranges`, each range is a transfer of its own.
     pub fn new(gathers_ranges: bool, metrics: Arc<Metrics>) -> Arc<Self> {
-        Arc::new(Self { open: Mutex::default(), gathers_ranges, next_number: AtomicU64::new(1), metrics })
+        let next_number = AtomicU64::default();
+        Arc::new(Self { open: Mutex::default(), gathers_ranges, next_number, metrics })
     }
 
     pub fn start(self: &Arc<Self>, name: String, client: SocketAddr, range: Range<u64>, is_whole: bool) -> Running {
         let is_gathered = self.gathers_ranges && !is_whole;
-        let number = if is_gathered { 0 } else { self.next_number.fetch_add(1, Relaxed) };
+        let number = (!is_gathered).then(|| self.next_number.fetch_add(1, Relaxed));
         let key = (client.ip().to_canonical(), name, number);
         let now = Instant::now();
         let mut open = self.open.lock();
         let transfer = open.entry(key.clone()).or_insert_with(|| Transfer {
-            told: Finished {
+            report: Finished {
                 name: key.1.clone(),
                 client,
                 range: range.clone(),
@@ -145,37 +146,40 @@ impl Transfers {
             start: now,
             last: now,
         });
-        let told = &mut transfer.told;
-        told.range = told.range.start.min(range.start)..told.range.end.max(range.end);
-        count(&mut told.total_bytes, range_bytes(&range));
-        count(&mut told.requests, 1);
+        let report = &mut transfer.report;
+        report.range.start = report.range.start.min(range.start);
+        report.range.end = report.range.end.max(range.end);
+        count(&mut report.total_bytes, range_bytes(&range));
+        count(&mut report.requests, 1);
         transfer.running = transfer.running.saturating_add(1);
-        Running { transfers: self.clone(), key, sent_bytes: transfer.sent_bytes.clone() }
+        let sent_bytes = transfer.sent_bytes.clone();
+        Running { transfers: self.clone(), key, sent_bytes }
     }
 
-    /// The transfers so far.
+    /// Returns reports of the open transfers, as they are now.
     pub fn list(&self) -> Vec<Finished> {
         let now = Instant::now();
-        self.open.lock().values().map(|transfer| transfer.told(now)).collect()
+        let open = self.open.lock();
+        open.values().map(|transfer| transfer.report(now)).collect()
     }
 
-    /// Removes and returns the transfers that are over: nothing of them is running, and they are
-    /// gathered and had no request for `quiet`, or not gathered.
-    pub fn over(&self, quiet: Duration) -> Vec<Finished> {
+    /// Removes and returns the transfers that have ended: no request of them is running, and ranges
+    /// that are gathered had none for `quiet`.
+    pub fn take_finished(&self, quiet: Duration) -> Vec<Finished> {
         let mut open = self.open.lock();
         let is_crowded = open.len() > OPEN_MAX;
-        let mut over = Vec::new();
-        open.retain(|key, transfer| {
-            let is_quiet = key.2 > 0 || is_crowded || transfer.last.elapsed() >= quiet;
-            let is_over = transfer.running == 0 && is_quiet;
-            if is_over {
-                let finished = transfer.told(transfer.last);
-                self.metrics.finished(finished.is_complete);
-                over.push(finished);
+        let mut finished = Vec::new();
+        open.retain(|(_, _, number), transfer| {
+            let is_quiet = number.is_some() || is_crowded || transfer.last.elapsed() >= quiet;
+            if transfer.running > 0 || !is_quiet {
+                return true;
             }
-            !is_over
+            let report = transfer.report(transfer.last);
+            self.metrics.finished(report.is_complete);
+            finished.push(report);
+            false
         });
-        over
+        finished
     }
 }
 
@@ -213,16 +217,16 @@ mod tests {
         for (start, client) in [(0, "10.0.0.1:1"), (20, "10.0.0.1:2"), (10, "[::ffff:10.0.0.1]:1"), (0, "10.0.0.2:1")] {
             begin(&transfers, client, start..start + 10, false).advance(if start == 10 { 3 } else { 10 });
         }
-        assert!(transfers.over(QUIET).is_empty(), "another range may follow");
+        assert!(transfers.take_finished(QUIET).is_empty(), "another range may follow");
         let running = begin(&transfers, "10.0.0.2:1", 0..1, false);
-        let told = transfers.over(Duration::ZERO);
-        let [first] = &told[..] else { panic!("the other still runs: {told:?}") };
+        let finished = transfers.take_finished(Duration::ZERO);
+        let [first] = &finished[..] else { panic!("the other still runs: {finished:?}") };
         assert_eq!((first.requests, first.range.clone(), first.total_bytes, first.sent_bytes), (3, 0..30, 30, 23));
         assert!(!first.is_complete);
         running.advance(1);
         drop(running);
-        let told = transfers.over(Duration::ZERO);
-        assert!(matches!(&told[..], [second] if second.requests == 2 && second.is_complete), "{told:?}");
+        let finished = transfers.take_finished(Duration::ZERO);
+        assert!(matches!(&finished[..], [second] if second.requests == 2 && second.is_complete), "{finished:?}");
         assert!(transfers.list().is_empty());
     }
 
@@ -230,21 +234,21 @@ mod tests {
     fn whole_files_and_single_ranges_are_over_at_once() {
         for (gathers_ranges, is_whole) in [(true, true), (false, false)] {
             let transfers = transfers(gathers_ranges);
-            let one = begin(&transfers, "10.0.0.1:1", 0..10, is_whole);
+            let running = begin(&transfers, "10.0.0.1:1", 0..10, is_whole);
             drop(begin(&transfers, "10.0.0.1:1", 0..10, is_whole));
-            assert_eq!((transfers.list().len(), transfers.over(QUIET).len()), (2, 1));
-            drop(one);
-            assert_eq!(transfers.over(QUIET).len(), 1);
+            assert_eq!((transfers.list().len(), transfers.take_finished(QUIET).len()), (2, 1));
+            drop(running);
+            assert_eq!(transfers.take_finished(QUIET).len(), 1);
         }
     }
 
     #[test]
-    fn not_without_bound() {
+    fn too_many_idle_transfers_end_at_once() {
         let transfers = transfers(true);
         for ip in 1..=OPEN_MAX as u32 + 1 {
             let client = SocketAddr::new(std::net::Ipv4Addr::from(ip).into(), 1);
             drop(transfers.start("archive".into(), client, 0..1, false));
         }
-        assert_eq!(transfers.over(QUIET).len(), OPEN_MAX + 1);
+        assert_eq!(transfers.take_finished(QUIET).len(), OPEN_MAX + 1);
     }
 }

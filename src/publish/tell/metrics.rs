@@ -7,12 +7,11 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use slotpress_base::{clock, quantity};
-use slotpress_serve::Facts;
-use slotpress_serve::process::registry;
 use slotpress_serve::prometheus_client::metrics::counter::Counter;
 use slotpress_serve::prometheus_client::metrics::family::Family;
 use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
 use slotpress_serve::prometheus_client::registry::Registry;
+use slotpress_serve::{Facts, with_build_info};
 
 use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, unix_ns};
@@ -105,7 +104,8 @@ impl PublishMetrics {
             drop(series.published_bytes.get_or_create(&of(target)));
         }
         REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
-        let registry = registry("slotpress_publish", |registry| series.register(registry));
+        let mut registry = Registry::default();
+        series.register(with_build_info(&mut registry, "slotpress_publish"));
         let registry = Mutex::new(registry);
         let targets = Mutex::new(targets);
         Self { series, registry, targets, start: Instant::now(), alert_after }

@@ -8,7 +8,7 @@ mod metrics;
 use std::sync::Arc;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
-use slotpress_serve::supervisor;
+use slotpress_serve::supervisor::{NotifyState, notify};
 use slotpress_serve::tell::{Telling, tell};
 
 use self::event::PublishEvent;
@@ -46,7 +46,7 @@ impl<'a> Teller<'a> {
             targets: self.options.targets.iter().map(ToString::to_string).collect(),
             metrics: self.telling.as_ref().map(|telling| telling.address),
         });
-        supervisor::ready();
+        notify(NotifyState::Ready);
     }
 
     pub fn tell(&mut self, event: PublishEvent) {
@@ -63,7 +63,7 @@ impl<'a> Teller<'a> {
                     self.gravest = Some(error.clone());
                 }
             }
-            PublishEvent::Stopping => supervisor::stopping(),
+            PublishEvent::Stopping => notify(NotifyState::Stopping),
             _ => {}
         }
         self.metrics.count(&event);
@@ -98,7 +98,7 @@ impl<'a> Teller<'a> {
     }
 
     pub fn see(&mut self, board: &Board<'_>, free_bytes: Option<u64>) {
-        supervisor::alive();
+        notify(NotifyState::Watchdog);
         self.metrics.see_pinned(board.pinned_bytes());
         if let Some(bytes) = free_bytes {
             self.metrics.see_free(&self.options.pins.shown(), bytes);
@@ -109,7 +109,7 @@ impl<'a> Teller<'a> {
             newest_slot = newest_slot.max(newest(&contents.index, |_| true).map(|archive| archive.name.slot));
         }
         if let Some(slot) = newest_slot {
-            supervisor::status(&format!("slot {slot} is published"));
+            notify(NotifyState::Status(&format!("slot {slot} is published")));
         }
     }
 }
