@@ -135,23 +135,23 @@ pub fn etag(bytes: &[u8]) -> String {
 
 /// The output of a run.
 #[derive(Debug)]
-pub struct Said {
+pub struct JsonOutput {
     pub code: Option<i32>,
     pub lines: Vec<serde_json::Value>,
     pub stderr: String,
 }
 
-impl Said {
+impl JsonOutput {
     /// Returns the JSON object of a type.
     pub fn line(&self, name: &str) -> &serde_json::Value {
         self.lines.iter().find(|line| line["type"] == name).unwrap_or_else(|| panic!("no {name}: {self:?}"))
     }
 }
 
-pub fn run(arguments: &[&str]) -> Said {
+pub fn run(arguments: &[&str]) -> JsonOutput {
     let output = slotpress().args(arguments).arg("--json").output().expect("runs");
     let lines = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    Said {
+    JsonOutput {
         code: output.status.code(),
         lines: lines.collect(),
         stderr: String::from_utf8_lossy(&output.stderr).into_owned(),

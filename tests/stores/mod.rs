@@ -12,7 +12,7 @@ use std::process::Command;
 
 use gateway::{BUCKET, Gateway, KEY, SECRET};
 
-use crate::common::site::{Said, files_in};
+use crate::common::site::{JsonOutput, files_in};
 use crate::common::slotpress_path;
 
 #[path = "../../crates/stores/tests/gateway/mod.rs"]
@@ -32,16 +32,16 @@ pub fn command(gateway: &Gateway, arguments: &[&str]) -> Command {
     command
 }
 
-pub fn said(mut command: Command) -> Said {
+pub fn said(mut command: Command) -> JsonOutput {
     let output = command.arg("--json").output().expect("runs");
     let lines = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let all = format!("{stderr}{}", String::from_utf8_lossy(&output.stdout));
     assert!(!all.contains(SECRET) && !all.contains(KEY) && !all.contains("X-Amz"), "{all}");
-    Said { code: output.status.code(), lines: lines.collect(), stderr }
+    JsonOutput { code: output.status.code(), lines: lines.collect(), stderr }
 }
 
-pub fn run(gateway: &Gateway, arguments: &[&str]) -> Said {
+pub fn run(gateway: &Gateway, arguments: &[&str]) -> JsonOutput {
     said(command(gateway, arguments))
 }
 

@@ -21,7 +21,7 @@ use serde_json::json;
 use self::cluster::{Cluster, FULL_SLOTS, INCREMENTAL_SLOTS, Node, bank_hashes};
 use self::traffic::Traffic;
 use crate::common::servers::{self, Running};
-use crate::common::site::{Said, run};
+use crate::common::site::{JsonOutput, run};
 use crate::common::*;
 use crate::publish::stage::{archives_in, latest, of_type, verify};
 use crate::publish::works::lives;
@@ -34,7 +34,7 @@ const MIRROR_PORT: u16 = 8890;
 /// Log line of Agave when it starts from a directory. For archives, it logs that it loads them.
 const FAST_BOOT: &str = "Loading bank from snapshot dir";
 
-fn succeeds(arguments: &[&str]) -> Said {
+fn succeeds(arguments: &[&str]) -> JsonOutput {
     let said = run(arguments);
     assert_eq!(said.code, Some(0), "{arguments:?}: {said:?}");
     said
@@ -164,7 +164,7 @@ fn agree(one: &BTreeMap<u64, String>, other: &BTreeMap<u64, String>) -> usize {
     common.len()
 }
 
-fn flags_of(said: &Said) -> Vec<String> {
+fn flags_of(said: &JsonOutput) -> Vec<String> {
     let flags = said.line("restore")["validator_flags"].as_array().expect("flags");
     flags.iter().map(|flag| flag.as_str().expect("text").to_string()).collect()
 }

@@ -15,7 +15,7 @@ use std::{fs, thread};
 use slotpress_format::ArchiveName;
 
 use crate::common::http::{Request, Server, Then, answer, file, head};
-use crate::common::site::{Said, run};
+use crate::common::site::{JsonOutput, run};
 use crate::common::strace::number_of;
 use crate::common::worlds::{DAYS, Drawn, FULL_DAYS, Fate, Held};
 use crate::common::*;
@@ -167,7 +167,7 @@ fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
 
 /// Runs the program in a world; returns its output, and the slot of the ledger's state, if there is
 /// one.
-fn play(drawn: &Drawn, seed: u64) -> (Said, Option<u64>) {
+fn play(drawn: &Drawn, seed: u64) -> (JsonOutput, Option<u64>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let bases = put_bases(drawn, dir.path());
