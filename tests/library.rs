@@ -228,7 +228,7 @@ fn the_newest_version_of_every_account_is_visited() {
             (report.counts.superseded, report.counts.records),
             (verified.counts.superseded, verified.counts.records)
         );
-        assert!(report.was_made(Check::State) && report.counts.accounts == verified.counts.accounts);
+        assert!(report.completed(Check::State) && report.counts.accounts == verified.counts.accounts);
     }
     let paths = LedgerPaths::new(ledger.path());
     let (accounts, ..) = accounts_of(Snapshot::ledger(&paths), CheckMode::State);
@@ -239,7 +239,7 @@ fn the_newest_version_of_every_account_is_visited() {
     let refused = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Seen::default);
     assert!(matches!(refused, Err(error) if error.hint() == Some(hint::GIVE_FULL_ARCHIVE)));
     let (accounts, _, report) = accounts_of(input, CheckMode::Frames);
-    assert!(accounts == plain_walk(&[&incremental]) && !report.was_made(Check::State));
+    assert!(accounts == plain_walk(&[&incremental]) && !report.completed(Check::State));
 }
 
 /// Stops at the first account, with an error of the caller.

@@ -12,7 +12,7 @@ use slotpress::{Error, Progress, Result, catalog};
 use slotpress_base::clock;
 use slotpress_base::text::ShowPath;
 use slotpress_net::find::date_by_banks;
-use slotpress_read::catalog::listed::parse_list;
+use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
 
 use super::json::both;

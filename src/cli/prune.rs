@@ -17,7 +17,7 @@ use slotpress::{Error, Progress, Result};
 use slotpress_base::text::ShowPath;
 use slotpress_base::{KeptDir, clock};
 use slotpress_format::LATEST_JSON;
-use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
+use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::{read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;

@@ -14,7 +14,7 @@ use slotpress_base::IoPolicy;
 use slotpress_format::{BankFile, EpochSchedule, LISTING_PATH, SlotTime};
 use slotpress_net::{UrlSource, parse_url};
 use slotpress_read::archive::front;
-use slotpress_read::catalog::listed::INDEX_BYTES_MAX;
+use slotpress_read::catalog::list_parser::INDEX_BYTES_MAX;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{archive, unix_ns};
 use slotpress_stores::Small;

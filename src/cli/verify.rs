@@ -74,7 +74,7 @@ const CLIENTS: &[(&str, &[SnapshotClient], &str)] = &[
     ("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
     ("agave-4.5", &[SnapshotClient::Agave45], "Agave 4.5"),
     ("firedancer", &[SnapshotClient::Firedancer], "The newest Firedancer"),
-    ("sig", &SnapshotClient::WHERE_ASKED, "Syndica's sig, as of July 2026"),
+    ("sig", &SnapshotClient::ON_REQUEST, "Syndica's sig, as of July 2026"),
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
@@ -155,7 +155,7 @@ fn lines(report: &VerifyReport) -> Vec<String> {
     lines.extend(lines_of_failures("warning", &report.warnings, report.unlisted_count, report));
     if report.ok {
         match report.expected_hash {
-            _ if !report.was_made(Check::State) => {}
+            _ if !report.completed(Check::State) => {}
             Some(_) => lines.push(OF_EXPECTED_HASH.to_string()),
             None => lines.push(OF_BANK_FILE.to_string()),
         }

@@ -151,7 +151,7 @@ impl OpenInput {
         let end_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
             Extension::Tar => {
-                let path = archive.path_buf();
+                let path = archive.path().to_path_buf();
                 Content::Plain(File::open(&path).or_path("open", &path)?, path)
             }
             _ => Content::Stream(archive),

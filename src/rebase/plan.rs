@@ -143,7 +143,7 @@ impl RebaseJob<'_> {
             read_state(&log, full, incremental, &options, refused, within)
         };
         let (new, new_reading) = read(&self.full, self.incremental.as_ref(), half.clone(), Rule::is_refused)?;
-        let of_base = |rule: Rule| rule.is_refused() && !rule.is_of_newest_bank();
+        let of_base = |rule: Rule| rule.is_refused() && !rule.concerns_newest_bank();
         let (old, old_reading) = read(&self.onto, None, half.expect_hash(None).expect_slot(None), of_base)?;
         judge_pair(&old, &new)?;
         self.progress.stage(Stage::Comparing, None);

@@ -48,7 +48,7 @@ impl BaseArchive {
         RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
         progress.stage(Stage::Verifying, Some(self.length_bytes()));
-        let failures = Failures::refusing(Rule::is_refused_of_source).below(true);
+        let failures = Failures::refusing(Rule::is_refused_for_output).below(true);
         let seen_slots = SeenSlots::default();
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));
         let rules =

@@ -34,10 +34,10 @@ pub fn run(
     state: Option<&StateBuilder>,
     reads: &dyn Progress,
 ) -> Result<DecodedSource> {
-    let failures = Failures::refusing(Rule::is_refused_of_source);
+    let failures = Failures::refusing(Rule::is_refused_for_output);
     let seen_slots = SeenSlots::default();
     let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
-    let rules = ArchiveRules::new(job.base_slot, false, input.length_bytes(), &seen_slots, &failures)
+    let rules = ArchiveRules::new(job.base_slot, input.length_bytes(), &seen_slots, &failures)
         .with_records(records.as_ref())
         .with_sink();
     let input_bytes = AtomicU64::default();

@@ -50,11 +50,11 @@ impl RecompressJob<'_> {
         }
         let (path, written_file) = match (written_file, input) {
             (Some(file), _) => (file.path().to_path_buf(), Some(file)),
-            (None, RecompressInput::File { archive, .. }) => (archive.path_buf(), None),
+            (None, RecompressInput::File { archive, .. }) => (archive.path().to_path_buf(), None),
             (None, RecompressInput::Stream { .. }) => return Err(pipe_to_pipe()),
         };
         let accounts = &accounts;
-        let failures = &Failures::refusing(Rule::is_refused_of_source);
+        let failures = &Failures::refusing(Rule::is_refused_for_output);
         let checked = accounts.require_state(&decoded.bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage(Stage::Subtracting, None);
             let records = AccountsPass::new(accounts, failures, task);

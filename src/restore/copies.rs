@@ -138,7 +138,7 @@ impl Opened {
 /// # Errors
 /// It has another name than the one that a validator reads.
 fn place_of(archive: &OpenArchive, name: &ArchiveName) -> Result<PathBuf> {
-    let path = archive.path_buf();
+    let path = archive.path().to_path_buf();
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
         return Ok(path);
     }

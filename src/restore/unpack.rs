@@ -97,7 +97,7 @@ impl Unpacker<'_> {
             space: SpaceWatch::default(),
             flushers,
         };
-        let pass = ArchivePass::new(run.options.threads, run.progress).checks_hashes(opened.expect_root.is_some());
+        let pass = ArchivePass::new(run.options.threads, run.progress).check_hashes(opened.expect_root.is_some());
         let mut read = archive.read(&pass, &reader)?;
         flushers.finish()?;
         let (_, bank) = reader.rules.finish(archive, &mut read)?;

@@ -226,7 +226,7 @@ pub fn names(bytes: &[u8]) {
 
 /// A server's list of archives.
 pub fn listing(bytes: &[u8]) {
-    if let Some(listed) = slotpress_read::catalog::listed::parse_list(bytes, "") {
+    if let Some(listed) = slotpress_read::catalog::list_parser::parse_list(bytes, "") {
         assert!(listed.archives().len() <= bytes.len());
     }
 }

@@ -3,7 +3,7 @@
 use slotpress_base::Progress;
 use slotpress_format::LISTING_PATH;
 use slotpress_read::Catalog;
-use slotpress_read::catalog::listed::parse_list;
+use slotpress_read::catalog::list_parser::parse_list;
 
 use super::{Client, NetError, NetErrorKind, Url, shown};
 

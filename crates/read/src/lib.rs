@@ -36,7 +36,7 @@ pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, Stora
 pub use archive::walk::{Recycler, SeenFrame};
 pub use archive::{ArchivePass, NamedArchive, ReadArchive};
 pub use catalog::keep::Keep;
-pub use catalog::listing::{ArchiveFields, ListFields};
+pub use catalog::list_writer::{ArchiveFields, ListFields};
 pub use catalog::partials::Partial;
 pub use catalog::scan::{
     file_id, modified_ns, read_bank_times, read_keep_reasons, read_newest_bank_times, scan_again, scan_names,

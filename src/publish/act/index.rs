@@ -11,7 +11,7 @@ use slotpress_base::text::json;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{ArchiveName, EpochSchedule, LATEST_JSON, LISTING_PATH, SlotTime, SlotTimeSource};
 use slotpress_read::catalog::Archive;
-use slotpress_read::catalog::listed::{INDEX_BYTES_MAX, parse_list};
+use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};

@@ -183,14 +183,14 @@ fn the_book_of_rules() {
     let mut text = String::new();
     for rule in Rule::ALL {
         let kinds = [
-            (rule.is_of_version(), "of a version"),
+            (rule.is_version_specific(), "of a version"),
             (rule.is_unsupported(), "unsupported"),
-            (rule.is_of_packing(), "of packing"),
+            (rule.is_only_packing(), "of packing"),
         ];
         let kinds: Vec<&str> = kinds.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
         writeln!(text, "{rule:?} {kinds:?}: {}\n  expected {:?}\n  {}", rule.what(), rule.expected(), rule.remedy())
             .expect("a string");
-        let clients = SnapshotClient::ALL.into_iter().chain(SnapshotClient::WHERE_ASKED);
+        let clients = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);
         let refusing = clients.filter(|client| !rule.is_tolerated_by(*client));
         let refusing: Vec<String> = refusing.map(|client| client.to_string()).collect();
         writeln!(text, "  refused by {}, from {}", refusing.join(", "), rule.source()).expect("a string");

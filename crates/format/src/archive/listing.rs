@@ -1,5 +1,5 @@
 //! Paths and version of the list of archives that `slotpress serve` publishes (`docs/serving.md`).
-//! `catalog::listing` in `slotpress-read` makes and parses the list.
+//! `catalog::list_writer` in `slotpress-read` writes the list, and `list_parser` parses it.
 
 use serde::{Deserialize, Serialize};
 

@@ -63,8 +63,8 @@ impl ArrivingSource {
     }
 
     fn take_all(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
-        let wish = Until(|| progress.is_interrupted() || self.arrived.lock().is_unwanted);
-        let mut input = Interruptible::new(input, &wish);
+        let stop = Until(|| progress.is_interrupted() || self.arrived.lock().is_unwanted);
+        let mut input = Interruptible::new(input, &stop);
         let mut piece = vec![0; PIECE_BYTES];
         let mut bytes = 0;
         while !self.arrived.lock().is_unwanted {
@@ -106,10 +106,10 @@ impl Source for ArrivingSource {
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let mut arrived = self.arrived.lock();
         loop {
-            let there = arrived.bytes.saturating_sub(offset_bytes);
-            if there > 0 {
+            let available = arrived.bytes.saturating_sub(offset_bytes);
+            if available > 0 {
                 drop(arrived);
-                return self.file.read_at(at_most_mut(to, to_usize(there)), offset_bytes);
+                return self.file.read_at(at_most_mut(to, to_usize(available)), offset_bytes);
             }
             if let Some(error) = &arrived.error {
                 return Err(io::Error::other(error.to_string()));
@@ -142,7 +142,7 @@ mod tests {
     /// Bytes from a pipe can be read at any offset and repeatedly; the length is known at the end.
     #[test]
     fn bytes_are_waited_for() {
-        let content: Vec<u8> = (0..3_000_000u32).map(|at| (at % 251) as u8).collect();
+        let content: Vec<u8> = (0..3_000_000u32).map(|number| (number % 251) as u8).collect();
         let (mut read_end, mut write_end) = std::io::pipe().expect("a pipe");
         let arriving = arriving();
         std::thread::scope(|scope| {

@@ -35,7 +35,9 @@ pub fn read_by_index(
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
 ) -> Result<ReadArchive> {
-    let reading = IndexReader::new(archive, tail, pass, visitor)?;
+    let uses = tail.index.entries.iter().map(|entry| visitor.entry(entry)).collect::<Result<_>>()?;
+    let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
+    let reading = IndexReader { archive, pieces, tail, uses, pass, visitor };
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
         let decoder = FrameDecoder::new()?;
@@ -90,28 +92,17 @@ struct FrameItem {
     after: Option<Sender<EntryCarry>>,
 }
 
-impl<'a> IndexReader<'a> {
-    fn new(
-        archive: &'a OpenArchive,
-        tail: &'a Tail,
-        pass: &'a ArchivePass<'a>,
-        visitor: &'a dyn Visitor,
-    ) -> Result<Self> {
-        let uses = tail.index.entries.iter().map(|entry| visitor.entry(entry)).collect::<Result<_>>()?;
-        let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
-        Ok(Self { archive, pieces, tail, uses, pass, visitor })
-    }
-
+impl IndexReader<'_> {
     fn items(&self) -> Box<dyn Iterator<Item = FrameItem> + Send + '_> {
-        if self.pass.is_newest_first {
-            Box::new(newest_first(self.forward_items().collect()).into_iter())
+        if self.pass.newest_first {
+            Box::new(reverse_chains(self.forward_items().collect()).into_iter())
         } else {
             Box::new(self.forward_items())
         }
     }
 
     fn forward_items(&self) -> impl Iterator<Item = FrameItem> + Send + '_ {
-        let is_read = |span: &FrameSpan| !self.pass.is_wanted_only || self.is_wanted(span);
+        let is_read = |span: &FrameSpan| !self.pass.wanted_only || self.is_wanted(span);
         let mut items = self.tail.spans().enumerate().filter(move |(_, (_, span))| is_read(span));
         let mut next = items.next();
         let mut before = None;
@@ -162,7 +153,7 @@ impl<'a> IndexReader<'a> {
             }
             decoded => decoded?,
         }
-        let hashes = self.tail.hashes.as_ref().filter(|_| self.pass.checks_hashes);
+        let hashes = self.tail.hashes.as_ref().filter(|_| self.pass.check_hashes);
         let hash = hashes.and_then(|hashes| hashes.frames.get(number));
         if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
             let fault = ReadFault::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes };
@@ -205,7 +196,10 @@ impl<'a> IndexReader<'a> {
         let mut parser = EntryParser::new();
         if span.offset_bytes > 0 {
             let Some(entry) = entries.get(events.number) else {
-                return check_zeros(&frame, content).map(|()| Documents::default());
+                if content.iter().any(|byte| *byte != 0) {
+                    return Err(contradicts(&frame, "the tar stream does not end with zeros"));
+                }
+                return Ok(Documents::default());
             };
             parser = EntryParser::inside(*entry, span.offset_bytes)
                 .ok_or_else(|| contradicts(&frame, "an entry is cut inside its header"))?;
@@ -228,14 +222,6 @@ impl<'a> IndexReader<'a> {
     }
 }
 
-fn check_zeros(frame: &DataFrame, content: &[u8]) -> Result<()> {
-    if content.iter().all(|byte| *byte == 0) {
-        Ok(())
-    } else {
-        Err(contradicts(frame, "the tar stream does not end with zeros"))
-    }
-}
-
 fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: &mut Vec<u8>) -> Result<()> {
     let content_bytes = u64::from(frame.content_bytes);
     decoder.decode(bytes, frame.offset_bytes, content_bytes, content)?;
@@ -248,9 +234,9 @@ fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: 
 
 /// Reverses the order of frames, but keeps chains of linked frames in order, since each waits for
 /// the one before.
-fn newest_first(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
+fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     let starts = items.iter().enumerate().filter(|(_, item)| item.before.is_none());
-    let starts: Vec<usize> = starts.map(|(at, _)| at).collect();
+    let starts: Vec<usize> = starts.map(|(number, _)| number).collect();
     let mut reversed = Vec::with_capacity(items.len());
     for start in starts.into_iter().rev() {
         reversed.extend(items.drain(start..));

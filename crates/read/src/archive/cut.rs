@@ -51,11 +51,12 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     if let Some(last) = classes.last_mut() {
         *last = FRAME_END;
     }
-    for at in (0..bytes.len()).rev() {
-        let here = split_at_most(&bytes, at).1;
-        let classes_at = |after: u64| classes.get(at.saturating_add(to_usize(after))).copied().unwrap_or_default();
-        let found = classes_of_block(here, classes_at) | classes_of_frame(here, classes_at);
-        if let Some(classes) = classes.get_mut(at) {
+    for position in (0..bytes.len()).rev() {
+        let rest = split_at_most(&bytes, position).1;
+        let classes_at =
+            |after: u64| classes.get(position.saturating_add(to_usize(after))).copied().unwrap_or_default();
+        let found = classes_of_block(rest, classes_at) | classes_of_frame(rest, classes_at);
+        if let Some(classes) = classes.get_mut(position) {
             *classes = found;
         }
     }
@@ -66,8 +67,8 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
 
 /// Classifies a position as the start of a block. `classes_at(n)` gives the classes of the position
 /// `n` bytes later.
-fn classes_of_block(here: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
-    let Some(header) = here.first_chunk::<3>() else { return 0 };
+fn classes_of_block(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
+    let Some(header) = rest.first_chunk::<3>() else { return 0 };
     // Most positions are not the start of a block: this avoids making an error for each.
     if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
         return 0;
@@ -84,12 +85,12 @@ fn classes_of_block(here: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes
 }
 
 /// Classifies a position as the start of a frame, and so the end of the one before.
-fn classes_of_frame(here: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
-    let magic = here.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
+fn classes_of_frame(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
+    let magic = rest.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
     if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {
         return 0;
     }
-    let is_frame = match parse_frame_start(split_at_most(here, FRAME_HEADER_BYTES_MAX).0) {
+    let is_frame = match parse_frame_start(split_at_most(rest, FRAME_HEADER_BYTES_MAX).0) {
         Ok(FrameStart::Skippable { content_bytes, .. }) => {
             classes_at(skippable_frame_bytes(content_bytes)) & FRAME_END != 0
         }
@@ -140,28 +141,27 @@ mod tests {
         /// wherever they are cut. The same holds after other frames. Skippable frames may follow
         /// whole ones.
         #[test]
-        fn cuts_of_a_single_frame(
+        fn a_cut_inside_a_frame_is_found(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),
         ) {
             use slotpress_format::skippable_frame;
-            let one = frame(content_bytes, level, has_checksum);
+            let archive = frame(content_bytes, level, has_checksum);
             let small = frame(500, 1, !has_checksum);
-            prop_assert!(!is_cut(&one));
-            prop_assert!(!is_cut(&[small.as_slice(), &small, &one].concat()));
-            prop_assert!(!is_cut(&[one.as_slice(), &small, &skippable_frame(3, &[5; 100]).expect("small")].concat()));
+            prop_assert!(!is_cut(&archive));
+            prop_assert!(!is_cut(&[small.as_slice(), &small, &archive].concat()));
+            prop_assert!(!is_cut(&[archive.as_slice(), &small, &skippable_frame(3, &[5; 100]).expect("small")].concat()));
             for cut in cuts {
-                let cut = cut.index(one.len() - 1) + 1;
-                prop_assert!(is_cut(&one[..cut]), "cut at {} of {}", cut, one.len());
-                let several = [small.as_slice(), &one[..cut]].concat();
-                prop_assert!(is_cut(&several), "cut at {} of {}, the second", cut, one.len());
+                let cut = cut.index(archive.len() - 1) + 1;
+                prop_assert!(is_cut(&archive[..cut]), "cut at {} of {}", cut, archive.len());
+                let several = [small.as_slice(), &archive[..cut]].concat();
+                prop_assert!(is_cut(&several), "cut at {} of {}, the second", cut, archive.len());
             }
         }
     }
 
-    /// Frames of `pzstd`, each with a skippable frame before it. Only cuts between two frames are not
-    /// found.
+    /// `pzstd` writes a skippable frame before each frame.
     #[test]
-    fn plain_cuts() {
+    fn only_cuts_between_frames_of_pzstd_are_not_found() {
         use slotpress_format::skippable_frame;
         let mut marked = Vec::new();
         let mut ends = vec![];
@@ -174,8 +174,10 @@ mod tests {
         }
         marked.extend(skippable_frame(3, &[5; 100]).expect("small"));
         let unmarked = zstd::bulk::compress(&tar(b"1.2.0"), 1).expect("compresses");
-        assert!(!is_cut(&marked) && !is_cut(&unmarked) && is_cut(b""));
-        let not_found: Vec<usize> = (1..marked.len()).filter(|at| !is_cut(&marked[..*at])).collect();
+        assert!(!is_cut(&marked));
+        assert!(!is_cut(&unmarked));
+        assert!(is_cut(b""));
+        let not_found: Vec<usize> = (1..marked.len()).filter(|length| !is_cut(&marked[..*length])).collect();
         assert_eq!(not_found, ends);
     }
 }

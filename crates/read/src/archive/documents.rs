@@ -7,11 +7,13 @@ use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::threads::guarded;
-use slotpress_base::{Error, Result, cannot_start, copy_at_most, panic_point};
+use slotpress_base::{Error, Result, cannot_start, panic_point};
 use slotpress_format::{
     BankFile, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_lenient,
     parse_status_cache,
 };
+
+use super::source::PieceStream;
 
 /// Documents of one archive or ledger. A document is `None` if it is missing, or was not read to
 /// its end.
@@ -79,16 +81,16 @@ impl DocumentReader {
     }
 
     pub fn content(&mut self, bytes: &[u8]) {
-        if let Some(pushed) = &mut self.current {
-            pushed.push(bytes);
+        if let Some(parser) = &mut self.current {
+            parser.push(bytes);
         }
     }
 
     /// Ends the current entry. If two entries have the same name, the later one counts, since
     /// unpacking overwrites the first.
     pub fn end(&mut self) {
-        if let Some(pushed) = self.current.take() {
-            self.found.merge(pushed.finish());
+        if let Some(parser) = self.current.take() {
+            self.found.merge(parser.finish());
         }
     }
 
@@ -117,10 +119,13 @@ struct PushParser {
     thread: JoinHandle<Documents>,
 }
 
-type Parse = fn(ChannelReader, u64) -> Documents;
+type DocumentStream = PieceStream<Receiver<Vec<u8>>>;
+
+/// Parses a document of the given length.
+type Parse = fn(DocumentStream, u64) -> Documents;
 
 /// Parses a document; a panic of the parser is an error of the document.
-fn checked<T>(fields: FieldReader<ChannelReader>, parse: fn(FieldReader<ChannelReader>) -> Result<T>) -> Result<T> {
+fn checked<T>(fields: FieldReader<DocumentStream>, parse: fn(FieldReader<DocumentStream>) -> Result<T>) -> Result<T> {
     guarded(|| {
         panic_point("document");
         parse(fields)
@@ -133,8 +138,11 @@ const PIECES_MAX: usize = 4;
 impl PushParser {
     fn start(length_bytes: u64, parse: Parse) -> Result<Self> {
         let (pieces, received) = bounded(PIECES_MAX);
-        let reader = ChannelReader { pieces: received, current: Vec::new(), at: 0 };
-        let work = move || parse(reader, length_bytes);
+        let stream = PieceStream::new(received, |received, piece| {
+            *piece = received.recv().unwrap_or_default();
+            Ok(())
+        });
+        let work = move || parse(stream, length_bytes);
         let thread = Builder::new().spawn(work).map_err(|error| cannot_start(&error))?;
         Ok(Self { pieces, thread })
     }
@@ -147,36 +155,6 @@ impl PushParser {
     fn finish(self) -> Documents {
         drop(self.pieces);
         self.thread.join().unwrap_or_default()
-    }
-}
-
-struct ChannelReader {
-    pieces: Receiver<Vec<u8>>,
-    current: Vec<u8>,
-    at: usize,
-}
-
-impl BufRead for ChannelReader {
-    fn fill_buf(&mut self) -> std::io::Result<&[u8]> {
-        while self.at == self.current.len() {
-            match self.pieces.recv() {
-                Ok(piece) => (self.current, self.at) = (piece, 0),
-                Err(_) => return Ok(&[]),
-            }
-        }
-        Ok(self.current.get(self.at..).unwrap_or_default())
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.at = self.at.saturating_add(count).min(self.current.len());
-    }
-}
-
-impl Read for ChannelReader {
-    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
-        let count = copy_at_most(self.fill_buf()?, to);
-        self.consume(count);
-        Ok(count)
     }
 }
 

@@ -23,7 +23,7 @@ const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
 
 /// True if a setting in the index says that the archive was recompressed from one of Firedancer.
-pub fn is_noted(tail: &Tail) -> bool {
+pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
 }
 
@@ -66,7 +66,7 @@ fn shares_slots(archive: &OpenArchive) -> Result<bool> {
             slots.len() == 2
         })?;
     }
-    Ok(matches!(slots[..], [one, other] if one == other))
+    Ok(matches!(slots[..], [first, second] if first == second))
 }
 
 /// Reads the fields in front of the stakes in the bank file; `None` if a short read does not reach
@@ -91,7 +91,7 @@ pub fn bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
         }
         front.len() >= FRONT_BYTES
     })?;
-    Ok(bank.and_then(|entry| parse(&entry, &front)))
+    Ok(bank.and_then(|entry| parse_front(&entry, &front)))
 }
 
 /// Like [`bank`], by a few small reads; `None` also if there is no index.
@@ -103,25 +103,25 @@ pub fn bank_by_index(archive: &OpenArchive) -> Option<BankFile> {
     let start = before.iter().map(Entry::tar_bytes).fold(BLOCK_BYTES, u64::saturating_add);
     let mut front = vec![0; to_usize(entry.content_bytes).min(FRONT_BYTES)];
     read_range(archive, start, &mut front).ok()?;
-    parse(entry, &front)
+    parse_front(entry, &front)
 }
 
 fn is_bank(entry: &Entry) -> bool {
     matches!(entry.kind, EntryKind::BankFile(_))
 }
 
-fn parse(entry: &Entry, front: &[u8]) -> Option<BankFile> {
+fn parse_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
     read_bank_front(FieldReader::new(front, entry.content_bytes, "the bank file")).ok()
 }
 
-/// Parses the beginning of an archive until `take` returns true. Does not report damage.
-fn parse_until(archive: &OpenArchive, take: &mut dyn FnMut(TarEvent<'_>) -> bool) -> Result<()> {
+/// Parses the beginning of an archive until `has_enough` returns true. Does not report damage.
+fn parse_until(archive: &OpenArchive, has_enough: &mut dyn FnMut(TarEvent<'_>) -> bool) -> Result<()> {
     let mut is_enough = false;
     let mut parser = EntryParser::new();
     // Nothing is read ahead: the rest of the archive is not needed.
     let result = archive.decode_in_order(1, 0, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
-            is_enough = is_enough || take(event);
+            is_enough = is_enough || has_enough(event);
             Ok(())
         })?;
         is_enough |= parser.position() >= TAR_BYTES_MAX;

@@ -111,8 +111,8 @@ fn decode(
         visitor.frame(frame).map_err(stopped)
     };
     decode_in_order(input, compression, pass.decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
-        let died = stop.lock().clone();
-        let result = died.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
+        let failed = stop.lock().clone();
+        let result = failed.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
             Ok(bytes) => reading.content(bytes),
             Err(lost) => reading.lose_frame(lost),
         });
@@ -180,7 +180,7 @@ impl<'a> EntryReader<'a, '_> {
         self.is_lost = true;
     }
 
-    /// True behind the end of the tar stream.
+    /// True after the end of the tar stream.
     fn is_over(&self) -> bool {
         self.parser.end() != TarEnd::Inside
     }
@@ -280,7 +280,7 @@ impl<'a> Events<'a, '_> {
         Ok(())
     }
 
-    /// Passes a part of an entry to a sink of its own, on one of its threads.
+    /// Passes a part of an entry to a new sink, on one of the sinks' threads.
     fn pass_on<'b>(
         &self,
         (number, entry): (u32, Entry),

@@ -1,7 +1,7 @@
 //! An open archive, its name, and how to read it.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,19 +31,19 @@ pub struct OpenArchive {
     pub io_policy: IoPolicy,
 }
 
-/// How an archive is read. Default: all of it, in its order, without comparing hashes.
+/// Settings for reading an archive. Default: all of it, in its order, without comparing hashes.
 #[derive(Setters)]
 pub struct ArchivePass<'a> {
     #[setters(skip)]
     pub threads: usize,
     /// Workers that decode when the archive is read in order. Default: one per thread.
     pub decoders: usize,
-    /// True to read only frames with wanted content. Has no effect without an index.
-    pub is_wanted_only: bool,
-    /// True to read the newest (last) storages first. Has no effect without an index.
-    pub is_newest_first: bool,
-    /// True to compare the frames that are read with their hashes, if the archive has frame hashes.
-    pub checks_hashes: bool,
+    /// Skips frames without wanted content, if there is an index.
+    pub wanted_only: bool,
+    /// Reads the newest (last) storages first, if there is an index.
+    pub newest_first: bool,
+    /// Compares the frames that are read with their hashes, if the archive has frame hashes.
+    pub check_hashes: bool,
     #[setters(skip)]
     pub progress: &'a dyn Progress,
 }
@@ -52,7 +52,7 @@ impl<'a> ArchivePass<'a> {
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
         let threads = threads.max(1);
         let decoders = threads;
-        Self { threads, decoders, is_wanted_only: false, is_newest_first: false, checks_hashes: false, progress }
+        Self { threads, decoders, wanted_only: false, newest_first: false, check_hashes: false, progress }
     }
 }
 
@@ -99,16 +99,12 @@ impl OpenArchive {
         Self { tail: None, index_error: None, ..self }
     }
 
-    /// Path of the source; without one, the name that errors show.
+    /// Returns the path of the source, or another name that errors show.
     pub fn path(&self) -> &Path {
         self.source.path()
     }
 
-    pub fn path_buf(&self) -> PathBuf {
-        self.path().to_path_buf()
-    }
-
-    /// Length in bytes; 0 while it is unknown.
+    /// Returns the length in bytes, or 0 while it is unknown.
     pub fn length_bytes(&self) -> u64 {
         self.source.length_bytes().unwrap_or_default()
     }
@@ -117,7 +113,7 @@ impl OpenArchive {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
 
-    /// The root over all frame hashes; `None` without frame hashes, or if the index is ignored.
+    /// Returns the root over all frame hashes. `None` without frame hashes, or if the index is ignored.
     pub fn root(&self) -> Option<Root> {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
@@ -128,8 +124,8 @@ impl OpenArchive {
         }
     }
 
-    /// Calls `work` with a stream of the compressed bytes, at the rate of the I/O policy. Of a file that
-    /// is not in the page cache, at most `ahead_bytes_max` are read ahead, past the page cache.
+    /// Calls `work` with a stream of the compressed bytes, at the rate of the I/O policy. If a file is
+    /// not in the page cache, at most `ahead_bytes_max` are read ahead, bypassing the page cache.
     pub fn read_stream<R>(
         &self,
         ahead_bytes_max: u64,
@@ -156,7 +152,13 @@ impl OpenArchive {
             ahead_bytes_max,
         };
         read_ahead((0..end.div_ceil(piece_bytes)).map(piece), &reading, |pieces| {
-            work(Box::new(PieceStream::new(pieces)))
+            work(Box::new(PieceStream::new(pieces, |pieces, piece| {
+                match pieces.next() {
+                    Some(next) => drop(next.and_then(|next| next.read(piece)).map_err(io::Error::other)?),
+                    None => piece.clear(),
+                }
+                Ok(())
+            })))
         })
     }
 
@@ -191,7 +193,7 @@ pub struct NamedArchive {
 }
 
 impl NamedArchive {
-    /// An archive in a file, named by the path's last component.
+    /// Names an archive in a file by the path's last component.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         // Parsed loosely, because the rules check the name later.
@@ -199,15 +201,11 @@ impl NamedArchive {
         Self { path, name, source: None }
     }
 
-    /// An archive in any source.
+    /// Names an archive in any source.
     pub fn from_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 
-    /// Opens the archive.
-    ///
-    /// # Errors
-    /// It cannot be read, or does not start as an archive does.
     pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<OpenArchive> {
         let mut archive = match &self.source {
             Some(source) => OpenArchive::from_source(source.clone(), None, io_policy)?,
@@ -217,7 +215,7 @@ impl NamedArchive {
         Ok(archive)
     }
 
-    /// Length in bytes; 0 while it is unknown.
+    /// Returns the length in bytes, or 0 while it is unknown.
     ///
     /// # Errors
     /// The file cannot be found.

@@ -9,7 +9,7 @@ use std::io::{self, BufReader};
 use std::ops::Range;
 
 use slotpress_base::bytes::count;
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, split_at_most, to_usize};
+use slotpress_base::{Error, Progress, Result, split_at_most, to_usize};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
@@ -20,7 +20,7 @@ use super::compression::sniff;
 use super::peeker::cut_off;
 use super::source::{PIECE_BYTES, Source, SourceStream};
 use super::streams::StreamPieces;
-use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, undecodable};
+use super::walk::{self, Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, undecodable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveShape {
@@ -57,7 +57,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
         if read == 0 {
             break;
         }
-        let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| damaged_at(error, at))?;
+        let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| walk::at(error, at))?;
         match start {
             FrameStart::Skippable { content_bytes, .. } => {
                 let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
@@ -101,7 +101,7 @@ fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &
         if read_up_to(source, &mut bytes, at)? < bytes.len() {
             return Err(cut_off(source.length_bytes().unwrap_or(at)));
         }
-        let block = parse_block_header(bytes).map_err(|error| damaged_at(error, at))?;
+        let block = parse_block_header(bytes).map_err(|error| walk::at(error, at))?;
         count(&mut at, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
         if block.is_last {
             let checksum_bytes = if header.has_checksum { 4 } else { 0 };
@@ -157,21 +157,14 @@ pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) 
 fn reading_error(source: &dyn Source, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => cut_off(source.length_bytes().unwrap_or_default()),
-        _ => Err::<(), _>(error).or_path("read", source.path()).err().unwrap_or_else(Error::interrupted),
-    }
-}
-
-fn damaged_at(error: Error, offset_bytes: u64) -> Error {
-    match error.kind() {
-        ErrorKind::Damaged => super::walk::at(error, offset_bytes),
-        _ => error,
+        _ => Error::io("read", source.path(), &error),
     }
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use proptest::prelude::*;
-    use slotpress_base::NoProgress;
+    use slotpress_base::{ErrorKind, NoProgress};
 
     use super::*;
     use crate::LocalFile;

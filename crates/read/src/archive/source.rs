@@ -15,14 +15,14 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use slotpress_base::bytes::count;
-use slotpress_base::{AheadItem, Error, IoContext, IoHint, Result, ShowPath, range_bytes, to_usize};
+use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, range_bytes, to_usize};
 
 use crate::StagedFile;
 
 /// Bytes of a stream that are read at a time: disks are faster with large reads.
 pub const PIECE_BYTES: usize = 1024 * 1024;
 
-/// What was transferred from a remote source.
+/// Requests and bytes of a remote source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
     /// Number of requests so far.
@@ -57,7 +57,7 @@ pub trait Source: Debug + Send + Sync {
         false
     }
 
-    /// What was transferred so far; `None` for a source on this machine.
+    /// Requests and bytes so far; `None` for a source on this machine.
     fn transferred(&self) -> Option<Transferred> {
         None
     }
@@ -198,27 +198,27 @@ impl<'a> PieceReader<'a> {
     }
 }
 
-type Pieces<'a, 'b> = &'a mut (dyn Iterator<Item = Result<AheadItem<'b, Range<u64>>>> + Send);
+/// Replaces the piece by the next one, which is empty at the end.
+type NextPiece<S> = fn(&mut S, &mut Vec<u8>) -> io::Result<()>;
 
-/// A stream of pieces that are read ahead.
-pub(super) struct PieceStream<'a, 'b> {
-    pieces: Pieces<'a, 'b>,
+/// A stream of pieces from `source`, none of which is empty.
+pub(super) struct PieceStream<S> {
+    source: S,
+    next: NextPiece<S>,
     piece: Vec<u8>,
     used: usize,
 }
 
-impl<'a, 'b> PieceStream<'a, 'b> {
-    pub fn new(pieces: Pieces<'a, 'b>) -> Self {
-        Self { pieces, piece: Vec::new(), used: 0 }
+impl<S> PieceStream<S> {
+    pub fn new(source: S, next: NextPiece<S>) -> Self {
+        Self { source, next, piece: Vec::new(), used: 0 }
     }
 }
 
-impl BufRead for PieceStream<'_, '_> {
+impl<S> BufRead for PieceStream<S> {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.used == self.piece.len()
-            && let Some(next) = self.pieces.next()
-        {
-            next.and_then(|next| next.read(&mut self.piece)).map_err(io::Error::other)?;
+        if self.used == self.piece.len() {
+            (self.next)(&mut self.source, &mut self.piece)?;
             self.used = 0;
         }
         Ok(self.piece.get(self.used..).unwrap_or_default())
@@ -229,7 +229,7 @@ impl BufRead for PieceStream<'_, '_> {
     }
 }
 
-impl Read for PieceStream<'_, '_> {
+impl<S> Read for PieceStream<S> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.fill_buf()?.read(to)?;
         self.consume(read);

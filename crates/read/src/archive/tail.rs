@@ -126,7 +126,7 @@ impl Tail {
         Ok(Some(Self { index, hashes, frames, skippable_bytes: length_bytes.saturating_sub(index_at) }))
     }
 
-    /// Every frame, with the part of the tar stream that it covers.
+    /// Returns every frame, with the part of the tar stream that it covers.
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
         let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
         let mut lengths = lengths.enumerate();
@@ -151,8 +151,8 @@ fn unfit() -> Error {
     Error::damaged("the seek table at the archive's end does not fit the file")
 }
 
-/// The frames in a seek table that lists an index after them. `None` if it lists something else, or
-/// a frame that is too large to be read as a whole.
+/// Returns the frames in a seek table that lists an index after them. `None` if it lists something
+/// else, or a frame that is too large to be read as a whole.
 fn data_frames(items: &[SeekTableItem]) -> Option<Vec<DataFrame>> {
     let (_, items) = items.split_last().filter(|(index, _)| index.content_bytes == 0)?;
     let mut offset_bytes = 0u64;

@@ -71,7 +71,7 @@ impl ReadFault<'_> {
     }
 }
 
-/// Error for records that cannot be read, because a part of the archive cannot.
+/// Makes the error for records that cannot be read, because a part of the archive cannot.
 pub fn unread_records(which: &str) -> Error {
     Error::damaged(format!("not all records can be read: {which}"))
 }
@@ -84,15 +84,13 @@ pub trait Visitor: Sync {
 
     /// Called for every frame whose header is read, in any order. Skippable frames are only passed
     /// when reading in order.
-    fn frame(&self, frame: SeenFrame) -> Result<()> {
-        let _ = frame;
+    fn frame(&self, _frame: SeenFrame) -> Result<()> {
         Ok(())
     }
 
-    /// Called for every fault, and which records are lost by it. An error ends the reading; otherwise
-    /// it goes on as far as possible.
-    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
-        let _ = lost;
+    /// Called for every fault; `lost` says which records are lost by it. An error ends the reading.
+    /// Otherwise, it goes on as far as possible.
+    fn fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
         Err(fault.into_error())
     }
 
@@ -105,14 +103,9 @@ pub trait Visitor: Sync {
     fn records(&self) -> Option<&dyn RecordVisitor> {
         None
     }
-}
 
-impl dyn Visitor + '_ {
-    pub(super) fn check(&self) -> Result<()> {
-        match self.records() {
-            Some(records) => records.check(),
-            None => Ok(()),
-        }
+    fn check(&self) -> Result<()> {
+        self.records().map_or(Ok(()), |records| records.check())
     }
 }
 
@@ -128,8 +121,7 @@ pub trait RecordVisitor: Sync {
 
     /// Called if records cannot be read when they are read again: those of a storage, or of any
     /// part of the archive. An error ends the reading.
-    fn lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
-        let _ = storage;
+    fn lost(&self, _storage: Option<StorageRef>, error: Error) -> Result<()> {
         Err(error)
     }
 }

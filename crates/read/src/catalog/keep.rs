@@ -1,4 +1,4 @@
-//! What to keep of a catalog, and why an archive is kept.
+//! Limits that decide which archives of a catalog are kept, and the reasons for which they are.
 
 use std::time::Duration;
 
@@ -76,7 +76,7 @@ impl KeepReason {
         (Self::Undated, "undated"),
     ];
 
-    /// Name that `--json` uses.
+    /// Returns the name that `--json` uses.
     pub fn as_str(self) -> &'static str {
         Self::NAMES.into_iter().find(|(reason, _)| *reason == self).map_or("", |(_, name)| name)
     }

@@ -7,9 +7,9 @@
 #![warn(missing_docs)]
 
 pub mod keep;
-pub mod listed;
+pub mod list_parser;
 #[allow(missing_docs, reason = "only the workspace uses it")]
-pub mod listing;
+pub mod list_writer;
 pub mod partials;
 pub mod prune;
 pub mod scan;
@@ -46,10 +46,12 @@ pub struct Archive {
     pub size_bytes: u64,
     /// Modification time, in nanoseconds since 1970.
     pub modified_ns: u64,
-    /// Time of the newest blockhash in the bank file, in seconds since 1970: 0 if it could not be
-    /// read, `None` if it was not looked for.
+    /// Time of the newest blockhash in the bank file, in seconds since 1970; `None` if it is unknown.
     pub bank_unix_seconds: Option<u64>,
-    /// Why `publish` keeps the archive, according to the target's list of archives.
+    /// True if the bank file was read for its time, even without success.
+    #[doc(hidden)]
+    pub is_bank_read: bool,
+    /// Reason for which `publish` keeps the archive, according to the target's list of archives.
     pub kept_because: Option<KeepReason>,
     #[doc(hidden)]
     pub file_id: FileId,
@@ -111,7 +113,7 @@ impl fmt::Display for FileFault {
 pub struct UnusableFile {
     /// The file that cannot be used.
     pub archive: Archive,
-    /// What is wrong with it.
+    /// Fault that makes it unusable.
     pub fault: FileFault,
 }
 
@@ -135,8 +137,8 @@ impl Serialize for UnusableFile {
 }
 
 impl Archive {
-    /// An archive in a directory or below a URL, with nothing else known. A size of 0 stands for an
-    /// unknown one.
+    /// Makes an archive in a directory or below a URL, with nothing else known. A size of 0 stands for
+    /// an unknown one.
     pub fn new(name: ArchiveName, dir: impl Into<PathBuf>, size_bytes: u64) -> Self {
         Self {
             name,
@@ -145,25 +147,26 @@ impl Archive {
             size_bytes,
             modified_ns: 0,
             bank_unix_seconds: None,
+            is_bank_read: false,
             kept_because: None,
             file_id: FileId::default(),
             hashes: None,
         }
     }
 
-    /// Path of the file.
+    /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
         let dir = if self.is_remote { self.dir.join(REMOTE) } else { self.dir.clone() };
         self.name.path_in(&dir)
     }
 
-    /// Time since the modification; 0 if that is in the future.
+    /// Returns the time since the modification, or 0 if that is in the future.
     pub fn age(&self, now: SystemTime) -> Duration {
         Duration::from_nanos(unix_ns(now).saturating_sub(self.modified_ns))
     }
 
-    /// Strong HTTP entity tag, in quotes: the root if it is known, so that mirrors agree; else a
-    /// hash of length and modification time.
+    /// Returns the strong HTTP entity tag, in quotes. It is the root if that is known, so that mirrors
+    /// agree, and otherwise a hash of length and modification time.
     pub fn etag(&self) -> String {
         if let Some(FrameHashes { root, .. }) = self.hashes {
             return format!("\"{root}\"");
@@ -173,7 +176,7 @@ impl Archive {
         format!("\"{}\"", hasher.finalize().to_hex().get(..32).unwrap_or_default())
     }
 
-    /// For results of `rebase`: snapshot hash of the full archive on which this one builds, if
+    /// Returns the snapshot hash of the full archive on which a result of `rebase` builds, if it is
     /// known.
     pub fn rebased_on(&self) -> Option<Hash> {
         self.hashes?.rebased_on
@@ -189,7 +192,7 @@ impl Archive {
         self.name.base_slot.is_none()
     }
 
-    /// Sort key: newest slot first; within a slot, first the format that most clients read.
+    /// Returns the sort key: newest slot first; within a slot, first the format that most clients read.
     fn order(&self) -> (Reverse<u64>, Reverse<usize>, [u8; 32], bool, PathBuf) {
         let readers = readers(self.name.extension).len();
         (Reverse(self.name.slot), Reverse(readers), self.name.hash.0, self.is_remote, self.dir.clone())
@@ -255,7 +258,8 @@ impl Catalog {
 
     /// Like [`new`](Self::new), but keeps all files that have the same name.
     pub fn with_copies(mut archives: Vec<Archive>) -> Self {
-        let fulls: BTreeSet<u64> = archives.iter().filter(|it| it.is_full()).map(|it| it.name.slot).collect();
+        let fulls: BTreeSet<u64> =
+            archives.iter().filter(|archive| archive.is_full()).map(|full| full.name.slot).collect();
         archives.sort_by_cached_key(|archive| {
             let base = archive.name.base_slot.unwrap_or(archive.name.slot);
             // Incremental archives follow the last full archive of their base slot.
@@ -264,13 +268,13 @@ impl Catalog {
         Self { archives, ..Self::default() }
     }
 
-    /// Usable archives: full ones, newest first, each followed by its incremental ones, newest
-    /// first. Incremental archives whose full one is missing come last.
+    /// Returns the usable archives: full ones, newest first, each followed by its incremental ones,
+    /// newest first. Incremental archives whose full one is missing come last.
     pub fn archives(&self) -> &[Archive] {
         &self.archives
     }
 
-    /// Files that are named like an archive but unusable; never counted among the archives.
+    /// Returns the files that are named like an archive but unusable. They are not among the archives.
     pub fn unusable(&self) -> &[UnusableFile] {
         &self.unusable
     }
@@ -281,13 +285,13 @@ impl Catalog {
         self.archives.iter().find(|archive| archive.name == name)
     }
 
-    /// The full archive for an incremental one, if it is in the catalog.
+    /// Finds the full archive for an incremental one, if it is in the catalog.
     pub fn base_of(&self, incremental: &Archive) -> Option<&Archive> {
         let base = incremental.name.base_slot?;
         self.archives.iter().find(|archive| archive.is_full() && archive.name.slot == base)
     }
 
-    /// Archives that a node would choose. Leaves out formats that no client reads, and results of
+    /// Returns the archives that a node would choose. Leaves out formats that no client reads, and results of
     /// `rebase`, because a node may have a full archive of a slot between their base slot and their
     /// slot.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
@@ -298,29 +302,29 @@ impl Catalog {
         Some(NodeChoice { full, incremental })
     }
 
-    /// Age of an archive's bank, by the time in its bank file. If that time is unknown, the age is
-    /// computed from the next newer archive with a known time, and the slots between the two. The
-    /// modification time of the file is not used, since a copy has a new one.
+    /// Returns the age of an archive's bank, by the time in its bank file. If that time is unknown, the
+    /// age is computed from the next newer archive with a known time, and the slots between the two.
+    /// The modification time of the file is not used, since a copy has a new one.
     pub fn age_of(&self, archive: &Archive, now: SystemTime) -> Option<Duration> {
         Some(since_1970(now).saturating_sub(self.time_of(archive)?))
     }
 
     fn time_of(&self, archive: &Archive) -> Option<Duration> {
-        let dated = self.archives.iter().filter_map(|one| {
-            let seconds = one.bank_unix_seconds.filter(|seconds| *seconds > 0)?;
-            Some((one.name.slot.checked_sub(archive.name.slot)?, Duration::from_secs(seconds)))
+        let dated = self.archives.iter().filter_map(|newer| {
+            let slots = newer.name.slot.checked_sub(archive.name.slot)?;
+            Some((slots, Duration::from_secs(newer.bank_unix_seconds?)))
         });
         let (slots, bank) = dated.min_by_key(|(slots, _)| *slots)?;
         Some(bank.saturating_sub(self.slot_time.of_slots(slots)))
     }
 
-    /// The newest slot of any archive.
+    /// Returns the newest slot of any archive.
     pub fn newest_slot(&self) -> Option<u64> {
         self.archives.iter().map(|archive| archive.name.slot).max()
     }
 }
 
-/// Nanoseconds since 1970; 0 for earlier times.
+/// Returns nanoseconds since 1970, or 0 for earlier times.
 pub fn unix_ns(time: SystemTime) -> u64 {
     u64::try_from(since_1970(time).as_nanos()).unwrap_or(u64::MAX)
 }

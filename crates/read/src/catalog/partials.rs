@@ -1,5 +1,5 @@
-//! Finds and removes unfinished downloads. Unfinished downloads stay until a later run resumes
-//! them, or somebody removes them.
+//! Finds and removes unfinished downloads, which stay until a later run resumes them or somebody
+//! removes them.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use slotpress_base::{IoContext, KeptDir, Result, ShowPath, clock};
 use slotpress_format::{ArchiveName, lock_holder};
 
 use super::REMOTE;
-use super::scan::{modified_ns, open_dir, regular_files};
+use super::scan::{modified_ns, regular_files};
 use crate::{Locked, try_lock, unix_ns};
 
 /// Prefix of partial files and their journals. Not `tmp-`: Agave deletes files with that prefix
@@ -37,7 +37,7 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Path of the partial file.
+    /// Returns the path of the partial file.
     pub fn path(&self) -> PathBuf {
         self.dir.join(self.file_name())
     }
@@ -46,7 +46,7 @@ impl Partial {
         format!("{FETCH_PREFIX}{}", self.name)
     }
 
-    /// Time since the last write; 0 if that is in the future.
+    /// Returns the time since the last write, or 0 if that is in the future.
     pub fn age(&self, now: SystemTime) -> Duration {
         Duration::from_nanos(unix_ns(now).saturating_sub(self.modified_ns))
     }
@@ -65,7 +65,7 @@ impl Partial {
         }
         // The journal is removed first, so that it never describes a new file of the same name.
         let journal = format!("{name}{JOURNAL_SUFFIX}");
-        let names = dir.names()?.into_iter().filter(|one| one.to_string_lossy().starts_with(&journal));
+        let names = dir.names()?.into_iter().filter(|name| name.to_string_lossy().starts_with(&journal));
         for name in names.chain([name.into()]) {
             dir.remove_file(&name).or_path("remove", &dir.path_of(&name))?;
         }
@@ -80,17 +80,17 @@ impl Partial {
 pub fn find_partials(dir: &Path) -> Result<Vec<Partial>> {
     let parse = |name: &str| name.strip_prefix(FETCH_PREFIX).and_then(ArchiveName::parse);
     let mut found = Vec::new();
-    for (dir, is_own) in [(dir.to_path_buf(), true), (dir.join(REMOTE), false)] {
-        let opened = match open_dir(&dir) {
-            Err(_) if !is_own => continue,
-            opened => opened.or_path("read", &dir)?,
+    for (dir, is_remote) in [(dir.to_path_buf(), false), (dir.join(REMOTE), true)] {
+        let opened = match KeptDir::open(&dir) {
+            Err(_) if is_remote => continue,
+            opened => opened?,
         };
         for (name, stat) in regular_files(&dir, &opened, &parse)? {
             // `st_blocks` counts blocks of 512 bytes on any file system.
             let size_bytes = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
             let modified_ns = modified_ns(&stat);
             let mut partial = Partial { name, dir: dir.clone(), size_bytes, modified_ns, is_in_use: false };
-            let file = KeptDir::open(&dir)?.open_file(partial.file_name());
+            let file = opened.open_file(partial.file_name());
             partial.is_in_use = file.is_ok_and(|file| lock_holder(&file).is_some());
             found.push(partial);
         }

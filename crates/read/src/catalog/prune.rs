@@ -11,7 +11,8 @@ use slotpress_format::ArchiveName;
 use super::keep::{Keep, KeepReason};
 use super::{Archive, Catalog, scan};
 
-/// Returns for each archive of the catalog, in order, why it is kept; `None` if it may be deleted.
+/// Returns the reason for which each archive of the catalog is kept, in order. `None` if it may be
+/// deleted.
 ///
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
@@ -23,23 +24,23 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option
     let mut reasons = by_periods(catalog, keep, newest_slot);
     // The catalog sorts incremental archives by base slot first; here, only their own slot counts.
     let mut newest = |is_kind: fn(&Archive) -> bool, count: usize| {
-        let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(one, _)| is_kind(one)).collect();
+        let mut kept: Vec<_> = archives.iter().zip(&mut reasons).filter(|(archive, _)| is_kind(archive)).collect();
         kept.sort_by_cached_key(|(archive, _)| archive.order());
         kept.into_iter().take(count).for_each(|(_, reason)| *reason = (*reason).max(Some(KeepReason::Newest)));
     };
     newest(Archive::is_full, keep.full);
     newest(|archive| !archive.is_full() && !archive.is_rebased(), keep.incremental);
     newest(Archive::is_rebased, keep.rebased);
-    let mut stay = |wanted: &dyn Fn(&Archive) -> bool, reason: KeepReason| {
+    let mut keep_wanted = |is_wanted: &dyn Fn(&Archive) -> bool, reason: KeepReason| {
         for (archive, kept) in archives.iter().zip(&mut reasons) {
-            if kept.is_none() && wanted(archive) {
+            if kept.is_none() && is_wanted(archive) {
                 *kept = Some(reason);
             }
         }
     };
     let is_recent = |archive: &Archive| !keep.within.is_zero() && archive.age(now) <= keep.within;
-    stay(&is_recent, KeepReason::Recent);
-    stay(&|archive| last_pair.contains(&&archive.name), KeepReason::LastPair);
+    keep_wanted(&is_recent, KeepReason::Recent);
+    keep_wanted(&|archive| last_pair.contains(&&archive.name), KeepReason::LastPair);
     let bases: BTreeSet<u64> = archives
         .iter()
         .zip(&reasons)
@@ -60,15 +61,13 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option
 }
 
 fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<KeepReason>]) {
-    let slots_of_fulls = |stays: bool| -> BTreeSet<u64> {
-        let fulls = archives.iter().zip(&*reasons).filter(|(one, reason)| one.is_full() && reason.is_some() == stays);
-        fulls.map(|(archive, _)| archive.name.slot).collect()
-    };
-    let going = slots_of_fulls(false);
-    let staying = slots_of_fulls(true);
-    for (archive, reason) in archives.iter().zip(reasons) {
-        let base_goes = archive.name.base_slot.is_some_and(|base| going.contains(&base) && !staying.contains(&base));
-        if archive.is_rebased() && base_goes {
+    // By the slots of full archives; several files may have the same slot.
+    let mut is_base_kept: BTreeMap<u64, bool> = BTreeMap::new();
+    for (archive, reason) in archives.iter().zip(&*reasons).filter(|(archive, _)| archive.is_full()) {
+        *is_base_kept.entry(archive.name.slot).or_default() |= reason.is_some();
+    }
+    for (archive, reason) in archives.iter().zip(reasons).filter(|(archive, _)| archive.is_rebased()) {
+        if archive.name.base_slot.is_some_and(|base| is_base_kept.get(&base) == Some(&false)) {
             *reason = None;
         }
     }
@@ -79,7 +78,7 @@ fn drop_rebased_with_base(archives: &[Archive], reasons: &mut [Option<KeepReason
 fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
     let choice = catalog.choice();
     let chosen = choice.into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]).flatten();
-    let whole = catalog.archives().iter().filter(|one| !one.is_rebased() && catalog.base_of(one).is_some());
+    let whole = catalog.archives().iter().filter(|archive| !archive.is_rebased() && catalog.base_of(archive).is_some());
     chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
 }
 
@@ -87,7 +86,8 @@ fn base_of(archive: &Archive) -> u64 {
     archive.name.base_slot.unwrap_or(archive.name.slot)
 }
 
-/// The strongest reason of a full archive and what builds on it: it goes after all of these.
+/// Returns the strongest reason of each full archive and the archives that build on it. The full
+/// archive is deleted after all of these.
 fn strongest_by_base(archives: &[Archive], reasons: &[Option<KeepReason>]) -> BTreeMap<u64, Option<KeepReason>> {
     let mut strongest: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
     for (archive, reason) in archives.iter().zip(reasons).filter(|(archive, _)| !archive.is_rebased()) {
@@ -104,8 +104,8 @@ fn strongest_by_base(archives: &[Archive], reasons: &[Option<KeepReason>]) -> BT
 fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Option<KeepReason>], bytes_max: u64) {
     let mut order: Vec<usize> = (0..archives.len()).collect();
     let strongest = strongest_by_base(archives, reasons);
-    order.sort_by_key(|at| {
-        let (archive, reason) = archives.get(*at).zip(reasons.get(*at))?;
+    order.sort_by_key(|index| {
+        let (archive, reason) = archives.get(*index).zip(reasons.get(*index))?;
         let is_only_base = *reason == Some(KeepReason::Base);
         let strongest = strongest.get(&archive.name.slot).filter(|_| archive.is_full()).unwrap_or(reason);
         let strength = (*strongest).max(Some(KeepReason::Newest));
@@ -114,13 +114,13 @@ fn shrink(archives: &[Archive], must_stay: &[&ArchiveName], reasons: &mut [Optio
     });
     let kept_bytes = archives.iter().zip(&*reasons).filter(|(_, reason)| reason.is_some());
     let mut bytes = kept_bytes.map(|(archive, _)| archive.size_bytes).fold(0, u64::saturating_add);
-    for at in order {
-        let Some(archive) = archives.get(at) else { continue };
+    for index in order {
+        let Some(archive) = archives.get(index) else { continue };
         let builds_on_it = |(other, reason): (&Archive, &Option<KeepReason>)| {
             reason.is_some() && !other.is_rebased() && other.name.base_slot == Some(archive.name.slot)
         };
         let is_base = archive.is_full() && archives.iter().zip(&*reasons).any(builds_on_it);
-        let Some(reason) = reasons.get_mut(at) else { continue };
+        let Some(reason) = reasons.get_mut(index) else { continue };
         let is_over = bytes > bytes_max || *reason == Some(KeepReason::Base);
         let stays = is_base || matches!(reason, None | Some(KeepReason::Undated)) || must_stay.contains(&&archive.name);
         if is_over && !stays {
@@ -164,41 +164,42 @@ fn week(time: Duration) -> u64 {
     day(time).saturating_add(3) / 7
 }
 
-/// Returns for each archive of the catalog, in order, whether days, weeks or epochs keep it. Of
-/// several reasons, returns the last in the order of [`KeepReason`].
+/// Returns the reason for which days, weeks or epochs keep each archive of the catalog, in order. If
+/// there are several reasons, returns the last in the order of [`KeepReason`].
 ///
 /// A state is a full archive, or an incremental one with its full one. Results of `rebase` are not
 /// counted. An archive of unknown time stays if days or weeks are asked for. If epochs are asked
-/// for and their lengths are not known, every archive stays. An epoch counts if it is over, that
-/// is, if an archive beyond its last slot is there that is never deleted (`newest_slot`).
+/// for and their lengths are not known, every archive stays. An epoch counts only if it is over: an
+/// archive that is never deleted has a later slot (`newest_slot`).
 fn by_periods(catalog: &Catalog, keep: &Keep, newest_slot: u64) -> Vec<Option<KeepReason>> {
     let archives = catalog.archives();
     let mut reasons = vec![None; archives.len()];
     let is_state = |archive: &Archive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
-    let mut states: Vec<usize> = (0..).zip(archives).filter(|(_, it)| is_state(it)).map(|(at, _)| at).collect();
-    states.sort_by_key(|at| archives.get(*at).map(|archive| Reverse(archive.name.slot)));
-    // A time may be reckoned from those of all archives, so it is only where it is asked for.
+    let mut states: Vec<usize> =
+        (0..).zip(archives).filter(|(_, archive)| is_state(archive)).map(|(index, _)| index).collect();
+    states.sort_by_key(|index| archives.get(*index).map(|archive| Reverse(archive.name.slot)));
+    // A time may be computed from those of all archives, so this is done only if it is asked for.
     let is_by_time = keep.daily > 0 || keep.weekly > 0;
-    let of_archive = |archive: &Archive| if is_by_time { catalog.time_of(archive) } else { None };
-    let times: Vec<Option<Duration>> = archives.iter().map(of_archive).collect();
+    let wanted_time = |archive: &Archive| if is_by_time { catalog.time_of(archive) } else { None };
+    let times: Vec<Option<Duration>> = archives.iter().map(wanted_time).collect();
     let mut keep_newest = |count: usize, reason: KeepReason, period_of: &dyn Fn(usize) -> Option<u64>| {
         let mut periods = BTreeSet::new();
-        for at in &states {
-            let Some(period) = period_of(*at) else { continue };
+        for index in &states {
+            let Some(period) = period_of(*index) else { continue };
             if periods.len() < count
                 && periods.insert(period)
-                && let Some(kept) = reasons.get_mut(*at)
+                && let Some(kept) = reasons.get_mut(*index)
             {
                 *kept = Some(reason);
             }
         }
     };
-    let time_of = |at: usize| times.get(at).copied().flatten();
-    keep_newest(keep.daily, KeepReason::Daily, &|at| time_of(at).map(day));
-    keep_newest(keep.weekly, KeepReason::Weekly, &|at| time_of(at).map(week));
+    let time_of = |index: usize| times.get(index).copied().flatten();
+    keep_newest(keep.daily, KeepReason::Daily, &|index| time_of(index).map(day));
+    keep_newest(keep.weekly, KeepReason::Weekly, &|index| time_of(index).map(week));
     if let Some(schedule) = catalog.epoch_schedule {
-        keep_newest(keep.epoch_ends, KeepReason::EpochEnd, &|at| {
-            let slots = schedule.slots_of_epoch_of(archives.get(at)?.name.slot);
+        keep_newest(keep.epoch_ends, KeepReason::EpochEnd, &|index| {
+            let slots = schedule.slots_of_epoch_of(archives.get(index)?.name.slot);
             (*slots.end() < newest_slot).then_some(*slots.start())
         });
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use slotpress_base::{Error, IoContext, IoPolicy, KeptDir, Result, ShowPath};
 use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 
-use super::listed::{INDEX_BYTES_MAX, parse_list};
+use super::list_parser::{INDEX_BYTES_MAX, parse_list};
 use super::usable::judge_file;
 use super::{Archive, Catalog, FileFault, FileId, REMOTE, UnusableFile, unix_ns};
 use crate::LocalFile;
@@ -71,7 +71,8 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     let mut unusable = Vec::new();
     for archive in archives_of(dirs)? {
         let is_same = |other: &Archive| {
-            Archive { hashes: None, bank_unix_seconds: None, kept_because: None, ..other.clone() } == archive
+            let unread = Archive { bank_unix_seconds: None, is_bank_read: false, ..other.clone() };
+            Archive { hashes: None, kept_because: None, ..unread } == archive
         };
         let found = match known.get(&archive.path()).filter(|(known, _)| is_same(known)) {
             Some((known, None)) => Ok((*known).clone()),
@@ -115,23 +116,24 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
     newest.sort_by_key(|archive| Reverse(archive.name.slot));
     let full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);
     for (number, archive) in newest.into_iter().enumerate() {
-        let tells_slot_time = number == full;
-        if number >= newest_max && !tells_slot_time {
+        let gives_slot_time = number == full;
+        if number >= newest_max && !gives_slot_time {
             continue;
         }
         let name = Some(archive.name.clone());
-        if archive.bank_unix_seconds.is_none() || (tells_slot_time && known.slot_time_from != name) {
+        if !archive.is_bank_read || (gives_slot_time && known.slot_time_from != name) {
             let bank = bank_of(archive);
             let time = bank.as_ref().and_then(BankFile::time);
-            archive.bank_unix_seconds = Some(time.map_or(0, |time| unix_ns(time) / 1_000_000_000));
-            if tells_slot_time {
+            archive.bank_unix_seconds = time.map(|time| unix_ns(time) / 1_000_000_000).filter(|seconds| *seconds > 0);
+            archive.is_bank_read = true;
+            if gives_slot_time {
                 catalog.slot_time = bank.as_ref().and_then(BankFile::slot_time).unwrap_or_default();
                 catalog.epoch_schedule = bank.map(|bank| bank.epoch_schedule());
             }
-        } else if tells_slot_time {
+        } else if gives_slot_time {
             (catalog.slot_time, catalog.epoch_schedule) = (known.slot_time, known.epoch_schedule);
         }
-        if tells_slot_time {
+        if gives_slot_time {
             catalog.slot_time_from = name;
         }
     }
@@ -144,8 +146,8 @@ fn bank_of(archive: &Archive) -> Option<BankFile> {
     front::bank(&opened).ok()?
 }
 
-/// Takes from the indexes of targets of `publish` in these directories why archives stay there. An
-/// index that is missing or cannot be read says nothing.
+/// Takes the reasons for which archives are kept from the lists of archives that `publish` writes into
+/// these directories. Ignores a list that is missing or cannot be read.
 pub fn read_keep_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
     let indexes: Vec<Catalog> = dirs.iter().filter_map(|dir| index_of(dir)).collect();
     catalog.set_reasons(indexes.iter().flat_map(Catalog::archives));
@@ -189,18 +191,18 @@ fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> 
     Ok(())
 }
 
-/// The regular files of a directory whose names `parse` takes. A file that has gone or cannot be
-/// examined is not listed.
+/// Returns the regular files of a directory whose names `parse` accepts. Leaves out files that have
+/// gone or cannot be examined.
 pub(super) fn regular_files(
     dir: &Path,
-    fd: &OwnedFd,
+    fd: impl AsFd,
     parse: &dyn Fn(&str) -> Option<ArchiveName>,
 ) -> Result<Vec<(ArchiveName, Stat)>> {
     let mut files = Vec::new();
-    for entry in Dir::read_from(fd).or_path("read", dir)? {
+    for entry in Dir::read_from(&fd).or_path("read", dir)? {
         let entry = entry.or_path("read", dir)?;
         let Some(name) = entry.file_name().to_str().ok().and_then(parse) else { continue };
-        match rustix::fs::statat(fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+        match rustix::fs::statat(&fd, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => files.push((name, stat)),
             _ => {}
         }
@@ -208,18 +210,18 @@ pub(super) fn regular_files(
     Ok(files)
 }
 
-/// Nanoseconds since 1970; 0 for earlier times.
+/// Returns the modification time in nanoseconds since 1970, or 0 for earlier times.
 pub fn modified_ns(stat: &Stat) -> u64 {
     let seconds = u64::try_from(stat.st_mtime).unwrap_or_default();
     seconds.saturating_mul(1_000_000_000).saturating_add(stat.st_mtime_nsec)
 }
 
-/// Device and inode of a file.
+/// Returns device and inode of a file.
 pub fn file_id(stat: &Stat) -> FileId {
     FileId { device: stat.st_dev, inode: stat.st_ino }
 }
 
-pub(super) fn open_dir(dir: &Path) -> rustix::io::Result<OwnedFd> {
+fn open_dir(dir: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 

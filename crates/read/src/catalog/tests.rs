@@ -17,17 +17,8 @@ fn far_future() -> SystemTime {
 }
 
 fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
-    Archive {
-        name: ArchiveName { base_slot, slot, hash: Hash([seed; 32]), extension },
-        dir: PathBuf::from("/archives"),
-        is_remote: false,
-        size_bytes: 1,
-        modified_ns: slot * 1_000_000_000,
-        bank_unix_seconds: None,
-        kept_because: None,
-        file_id: FileId::default(),
-        hashes: None,
-    }
+    let name = ArchiveName { base_slot, slot, hash: Hash([seed; 32]), extension };
+    Archive { modified_ns: slot * 1_000_000_000, ..Archive::new(name, "/archives", 1) }
 }
 
 const EXTENSIONS: [Extension; 4] = [Extension::TarZstd, Extension::TarLz4, Extension::Tar, Extension::TarGzip];

@@ -14,8 +14,8 @@ use crate::rules::pair::rebased_on;
 use crate::{LocalFile, Source, Tail, first_read_at};
 
 /// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
-/// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, a
-/// cut between two frames or at a block boundary of a plain tar, and cuts in bzip2 and gzip.
+/// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, a cut
+/// between two frames or at a block boundary of a plain tar, and cuts in bzip2 and gzip archives.
 ///
 /// # Errors
 /// The fault.

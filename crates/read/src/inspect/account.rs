@@ -1,6 +1,6 @@
 //! Finds the newest version of one account in an archive or a ledger.
 //!
-//! No index tells which storage holds an account, so storages are searched, the newest first. The
+//! No index says which storage holds an account, so storages are searched, the newest first. The
 //! first record that is found is the newest version.
 
 #![warn(missing_docs)]
@@ -54,7 +54,7 @@ pub struct FoundAccount {
 ///
 /// # Errors
 /// The input cannot be read, or a newer version may be in a storage that could not be read; the two
-/// archives are no pair.
+/// archives are not a pair.
 pub fn find_account(
     input: Snapshot<'_>,
     pubkey: Address,
@@ -167,7 +167,7 @@ impl RecordSink for AccountSearchWorker<'_> {
             return;
         }
         let owner = Address(header.owner);
-        let one = FoundAccount {
+        let account = FoundAccount {
             pubkey: self.search.pubkey,
             owner,
             name: owner_name(&owner),
@@ -180,9 +180,9 @@ impl RecordSink for AccountSearchWorker<'_> {
             data: record.data.to_vec(),
         };
         let mut found = self.search.found.lock();
-        let place = |number: u32, one: &FoundAccount| (one.slot, number, one.offset_bytes);
-        if found.as_ref().is_none_or(|(number, other)| place(*number, other) <= place(storage.number, &one)) {
-            *found = Some((storage.number, one));
+        let place = |number: u32, account: &FoundAccount| (account.slot, number, account.offset_bytes);
+        if found.as_ref().is_none_or(|(number, other)| place(*number, other) <= place(storage.number, &account)) {
+            *found = Some((storage.number, account));
         }
     }
 }

@@ -103,9 +103,9 @@ pub fn inspect_accounts(
     let mut options = options.clone();
     options.check.mode = CheckMode::Frames;
     let report = read_state(input, &options, progress, &tally)?;
-    let departures = report.failures.iter().filter(|failure| failure.check == Check::Records);
-    if let Some(first) = departures.clone().next() {
-        let more = match departures.count().saturating_sub(1) {
+    let faults = report.failures.iter().filter(|failure| failure.check == Check::Records);
+    if let Some(first) = faults.clone().next() {
+        let more = match faults.count().saturating_sub(1) {
             0 => String::new(),
             more => format!(", and {more} more"),
         };
@@ -208,7 +208,7 @@ impl Drop for OwnerTallyWorker<'_> {
 mod tests {
     use super::*;
 
-    fn show(worker: &mut dyn StateWorker, number: u8, data: &[u8], is_superseded: bool) {
+    fn visit(worker: &mut dyn StateWorker, number: u8, data: &[u8], is_superseded: bool) {
         let mut bytes = [0; 136];
         bytes[8..16].copy_from_slice(&(data.len() as u64).to_le_bytes());
         bytes[16..48].fill(number);
@@ -225,8 +225,8 @@ mod tests {
         for half in 0..2 {
             let mut worker = tally.new_worker();
             for number in 1..=10 {
-                show(worker.as_mut(), number, &vec![0; usize::from(number) * 100 + half], false);
-                show(worker.as_mut(), number, &[0; 2000], true);
+                visit(worker.as_mut(), number, &vec![0; usize::from(number) * 100 + half], false);
+                visit(worker.as_mut(), number, &[0; 2000], true);
             }
         }
         let counted = tally.counted.into_inner();

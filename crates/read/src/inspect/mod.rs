@@ -22,8 +22,8 @@ use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
 use crate::{
-    ArchivePass, ArchiveRules, Documents, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan, ReadArchive,
-    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
+    ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan, ReadArchive, SeenFrame,
+    SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Contents of an archive.
@@ -77,7 +77,7 @@ fn base_slot<S: Serializer>(name: &Option<ArchiveName>, serializer: S) -> std::r
     name.as_ref().and_then(|name| name.base_slot).serialize(serializer)
 }
 
-/// Tells whether a client loads an archive.
+/// Verdict of one client on an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientReading {
@@ -155,8 +155,8 @@ pub struct LedgerInspection {
     pub is_in_use: Option<bool>,
 }
 
-/// Refuses two archives that are no pair, by their names, indexes and the beginning of their bank
-/// files. Of an archive that can be read only once, the name is all that is looked at.
+/// Refuses two archives that are not a pair, by their names, indexes and the beginning of their bank
+/// files. If an archive can be read only once, only the names are compared.
 ///
 /// # Errors
 /// See [`judge_pair`]; an archive cannot be read.
@@ -193,10 +193,12 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let rules = ArchiveRules::from_archive(archive, archive.base_slot(), &seen_slots, &failures);
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
     progress.stage(Stage::Inspecting, archive.tail.is_none().then_some(archive.length_bytes()));
-    let mut read = archive.read(&ArchivePass::new(threads, progress).is_wanted_only(true), &inspector)?;
+    let mut read = archive.read(&ArchivePass::new(threads, progress).wanted_only(true), &inspector)?;
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
-    check_bank(&read.documents)?;
+    if let Some(Err(error) | Ok(ParsedBank { end_error: Some(error), .. })) = &read.documents.bank {
+        return Err(error.clone());
+    }
     let (entries, bank) = inspector.rules.finish(archive, &mut read)?;
     let mut summary = EntrySummary { tar_bytes: read.tar_bytes, ..EntrySummary::default() };
     entries.iter().for_each(|entry| summary.add(entry));
@@ -204,7 +206,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let hash = bank.snapshot_hash();
     let index = archive.tail.as_ref().map(|tail| &tail.index);
     Ok(ArchiveInspection {
-        path: archive.path_buf(),
+        path: archive.path().to_path_buf(),
         name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
         is_from_firedancer: read.is_from_firedancer,
         name: archive.name.clone(),
@@ -218,18 +220,11 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
         entries: summary,
         file_bytes: archive.length_bytes(),
         frames,
-        clients: readings(&failures),
+        clients: client_readings(&failures),
     })
 }
 
-fn check_bank(documents: &Documents) -> Result<()> {
-    match &documents.bank {
-        Some(Err(error) | Ok(ParsedBank { end_error: Some(error), .. })) => Err(error.clone()),
-        _ => Ok(()),
-    }
-}
-
-fn readings(failures: &Failures) -> Vec<ClientReading> {
+fn client_readings(failures: &Failures) -> Vec<ClientReading> {
     let broken = failures.broken_rules();
     let reading = |client| {
         let refusing = broken.keys().filter(|rule| !rule.is_tolerated_by(client));
@@ -239,8 +234,8 @@ fn readings(failures: &Failures) -> Vec<ClientReading> {
     SnapshotClient::ALL.into_iter().map(reading).collect()
 }
 
-/// Statistics of the frames; with an index, from seek table and settings, since not all frames were
-/// read.
+/// Returns statistics of the frames. With an index, they come from seek table and settings, since not
+/// all frames were read.
 fn frame_statistics(archive: &OpenArchive, read: &ReadArchive) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {

@@ -9,7 +9,7 @@ use slotpress_format::{Address, Record};
 use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::verify::job::VerifyJob;
 use crate::verify::read_snapshot;
-use crate::{Check, Snapshot, StorageRef, VerifyOptions, VerifyReport};
+use crate::{Check, Failure, Snapshot, StorageRef, VerifyOptions, VerifyReport};
 
 /// The newest version of an account. Its balance is never 0: closed accounts are not visited.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ pub fn visit_accounts<V: AccountVisitor + Send>(
     Ok((visiting.idle.into_inner(), visited?))
 }
 
-/// Shows every record to a visitor, and judges the state as [`visit_accounts`] does.
+/// Passes every record to a visitor, and judges the state as [`visit_accounts`] does.
 pub fn visit_state(
     input: Snapshot<'_>,
     options: &VerifyOptions,
@@ -77,10 +77,17 @@ pub fn visit_state(
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let report = read_state(input, options, progress, visitor)?;
-    if options.why_not_state().is_none() {
-        check_judged(&report)?;
+    if options.why_not_state().is_some() {
+        return Ok(report);
     }
-    Ok(report)
+    let is_about_state = |failure: &&Failure| matches!(failure.check, Check::Name | Check::State);
+    if let Some(failure) = report.failures.iter().find(is_about_state) {
+        return Err(failure.to_error());
+    }
+    match report.why_left_out(Check::State) {
+        Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
+        None => Ok(report),
+    }
 }
 
 pub(super) fn read_state(
@@ -92,17 +99,6 @@ pub(super) fn read_state(
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
     let job = VerifyJob { options: &options, visitor: Some(visitor), observer: None, progress };
     read_snapshot(input, job)
-}
-
-fn check_judged(report: &VerifyReport) -> Result<()> {
-    let is_about_it = |check| matches!(check, Check::Name | Check::State);
-    if let Some(failure) = report.failures.iter().find(|failure| is_about_it(failure.check)) {
-        return Err(failure.to_error());
-    }
-    match report.why_left_out(Check::State) {
-        Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
-        None => Ok(()),
-    }
 }
 
 struct Visiting<F, V: AccountVisitor> {

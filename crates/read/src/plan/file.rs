@@ -124,7 +124,7 @@ mod tests {
         /// Reading kept ranges equals cutting the whole file in memory, from any offset, at any
         /// length.
         #[test]
-        fn kept_ranges_read_as_one(
+        fn kept_ranges_are_read_as_one_file(
             pieces in proptest::collection::vec((1usize..40_000, any::<bool>()), 1..20),
             from in any::<prop::sample::Index>(),
             length in any::<prop::sample::Index>(),

@@ -12,7 +12,7 @@ use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
 impl Plan {
-    /// Length in the tar stream of every entry and of the end, for cutting frames.
+    /// Returns the length in the tar stream of every entry and of the end, for cutting frames.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
         self.entries().map(|entry| entry.tar_bytes()).chain([END_OF_ARCHIVE_BYTES])
     }
@@ -30,8 +30,8 @@ impl Plan {
         Ok(())
     }
 
-    /// True if a storage of a frame is not in the page cache, as far as the kernel tells. Looks at
-    /// one storage: the others seldom differ.
+    /// True if a storage of a frame is not in the page cache, as far as the kernel knows. Checks one
+    /// storage, since the others seldom differ.
     pub fn is_cold(&self, span: &FrameSpan) -> bool {
         let mut parts = self.parts_of(span).filter_map(|(number, offset, part_bytes)| {
             Some((self.storage(number)?, offset.saturating_sub(BLOCK_BYTES), part_bytes))
@@ -42,7 +42,7 @@ impl Plan {
         second.or(first).is_some_and(|(storage, offset, bytes)| self.is_cold_storage(storage, offset, bytes))
     }
 
-    /// True if a part of a storage is not in the page cache, as far as the kernel tells.
+    /// True if a part of a storage is not in the page cache, as far as the kernel knows.
     pub fn is_cold_storage(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
         let StorageFile { file_bytes, .. } = storage.file;
         let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);
@@ -60,7 +60,7 @@ impl Plan {
         file.or_else(|| self.storage(number).map(PlannedStorage::entry))
     }
 
-    /// Numbers of the entries in a frame: each with the offset in the entry (from the start of its
+    /// Returns the numbers of the entries in a frame, each with the offset in the entry (from the start of its
     /// header) at which its part in the frame begins, and the length of that part.
     fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (usize, u64, u64)> {
         let mut offset = span.offset_bytes;

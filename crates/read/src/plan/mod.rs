@@ -130,31 +130,22 @@ impl Plan {
     ) -> Result<Self> {
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
         options.check_base(*slot)?;
-        let mut obsolete = vec![None; storages.len()];
+        let mut unplanned: Vec<UnplannedStorage<'_>> =
+            storages.iter().map(|file| UnplannedStorage { file, obsolete: None, map_bytes: None }).collect();
         let format = snapshot.layout.obsolete_format();
         if let Some(path) = obsolete_accounts {
-            read_obsolete(path, format, storages, &mut obsolete, on_fault)?;
+            read_obsolete(path, format, storages, &mut unplanned, on_fault)?;
         }
         progress.check()?;
-        let (bank, map_bytes) = read_bank(&snapshot, options.base_slot, on_fault)?;
+        let bank = read_bank(&snapshot, options.base_slot, &mut unplanned, on_fault)?;
         progress.check()?;
         let lists = obsolete_accounts.clone().map(|path| ObsoleteLists::open(path, format)).transpose()?;
-        let wanted: Vec<UnplannedStorage<'_>> = storages
-            .iter()
-            .zip(&obsolete)
-            .zip(map_bytes)
-            .filter(|((file, _), _)| options.base_slot.is_none_or(|base| file.slot > base))
-            .map(|((file, obsolete), map_bytes)| UnplannedStorage {
-                file,
-                obsolete: obsolete.unwrap_or_default(),
-                map_bytes,
-            })
-            .collect();
+        unplanned.retain(|storage| options.base_slot.is_none_or(|base| storage.file.slot > base));
         // Agave 4.4 and later write no storage map. Then file sizes and obsolete records give the
         // lengths, and for a ledger, the storages list says which files must exist.
         let has_map = bank.storage_count > 0;
         let lengths = LengthReader { lists: lists.as_ref(), roots, has_map, io_policy: &options.io_policy, progress };
-        let planned = plan_storages(&wanted, lengths.read_all(&wanted, options.threads)?, on_fault)?;
+        let planned = plan_storages(&unplanned, lengths.read_all(&unplanned, options.threads)?, on_fault)?;
         if planned.storages.last().is_some_and(|storage| storage.file.slot > u64::from(u32::MAX)) {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
         }
@@ -174,7 +165,7 @@ impl Plan {
         self.files.iter().map(|file| file.entry).chain(self.storages.iter().map(PlannedStorage::entry))
     }
 
-    /// Length of the tar stream in bytes, including its end.
+    /// Returns the length of the tar stream in bytes, including its end.
     pub fn tar_bytes(&self) -> u64 {
         self.entry_lengths().sum()
     }
@@ -195,7 +186,9 @@ fn check_entries(entries: u64) -> Result<()> {
 
 struct UnplannedStorage<'a> {
     file: &'a StorageFile,
-    obsolete: ObsoleteSummary,
+    /// Obsolete records, if they are listed.
+    obsolete: Option<ObsoleteSummary>,
+    /// Length that the bank file's storage map gives.
     map_bytes: Option<u64>,
 }
 
@@ -204,16 +197,15 @@ struct UnplannedStorage<'a> {
 fn read_bank(
     snapshot: &BankSnapshot,
     base_slot: Option<u64>,
+    storages: &mut [UnplannedStorage<'_>],
     on_fault: &mut OnFault<'_>,
-) -> Result<(BankFile, Vec<Option<u64>>)> {
-    let BankSnapshot { slot, storages, .. } = snapshot;
-    let mut map_bytes: Vec<Option<u64>> = vec![None; storages.len()];
+) -> Result<BankFile> {
     let mut missing = Vec::new();
     let bank = read_bank_file(&snapshot.bank_file, &mut |item| {
-        match storages.binary_search_by_key(&item.slot, |storage| storage.slot) {
-            Ok(at) => {
-                if let Some(length) = map_bytes.get_mut(at) {
-                    *length = Some(item.length_bytes);
+        match storages.binary_search_by_key(&item.slot, |storage| storage.file.slot) {
+            Ok(index) => {
+                if let Some(storage) = storages.get_mut(index) {
+                    storage.map_bytes = Some(item.length_bytes);
                 }
             }
             // Emptied storages may have been removed from disk.
@@ -226,7 +218,7 @@ fn read_bank(
         }
         Ok(())
     })?;
-    if bank.slot != *slot {
+    if bank.slot != snapshot.slot {
         return Err(Error::damaged(format!(
             "{} is of slot {}, not of the slot that its directory names",
             snapshot.bank_file.shown(),
@@ -238,10 +230,10 @@ fn read_bank(
         let error = Error::failed(message).with_hint(hint::GIVE_BASE_SLOT);
         on_fault(StorageFault { slot: item.slot, id: item.id, is_missing: true, error })?;
     }
-    Ok((bank, map_bytes))
+    Ok(bank)
 }
 
-/// What the lengths of storages in the archive follow from, besides their files.
+/// Sources of the lengths of storages in the archive, besides their files.
 struct LengthReader<'a> {
     lists: Option<&'a ObsoleteLists>,
     roots: &'a [StorageRoot],
@@ -264,7 +256,8 @@ impl LengthReader<'_> {
     /// Reads the length of a storage, that of a split one from its whole `.meta` file, through
     /// `window`.
     fn read(&self, storage: &UnplannedStorage<'_>, window: &mut Vec<u8>) -> Result<Result<StorageLength>> {
-        let UnplannedStorage { file, obsolete, map_bytes } = *storage;
+        let UnplannedStorage { file, map_bytes, .. } = *storage;
+        let obsolete = storage.obsolete.unwrap_or_default();
         let root = self.roots.get(usize::from(file.root)).ok_or_else(|| not_planned(file))?;
         if !file.is_split() {
             let length = storage_length(file, &obsolete, map_bytes, self.has_map);
@@ -294,6 +287,7 @@ fn plan_storages(
 ) -> Result<Plan> {
     let mut planned = Plan { storages: Vec::with_capacity(storages.len()), ..Plan::default() };
     for (UnplannedStorage { file, obsolete, .. }, length) in storages.iter().zip(lengths) {
+        let obsolete = obsolete.unwrap_or_default();
         let length = match length {
             Ok(length) => length,
             Err(error) => {
@@ -321,8 +315,8 @@ fn plan_storages(
     Ok(planned)
 }
 
-/// The entries before the storages, in Agave's order. Firedancer requires the bank file before the
-/// accounts.
+/// Returns the entries before the storages, in Agave's order. Firedancer requires the bank file before
+/// the accounts.
 fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
     let slot = snapshot.slot;
     let dir = |kind| PlannedFile { entry: Entry { kind, content_bytes: 0 }, path: None, modified_ns: 0 };

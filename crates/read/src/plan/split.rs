@@ -1,7 +1,7 @@
 //! Reads split storages as the append vecs that they become in an archive.
 //!
-//! Only the `.meta` file tells the length of the entry. Planning reads and checks the whole file,
-//! and notes a [`Checkpoint`] at regular distances. A worker starts at a checkpoint to read its
+//! The length of the entry follows only from the `.meta` file. Planning reads and checks the whole
+//! file, and notes a [`Checkpoint`] at regular distances. A worker starts at a checkpoint to read its
 //! part of the entry. `ledger::split` parses the bytes of the files.
 
 use std::fs::File;
@@ -120,8 +120,8 @@ impl<'a> SplitStorage<'a> {
             return Ok(());
         }
         let end = offset.saturating_add(to.len() as u64);
-        let before = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
-        let from = before.checked_sub(1).and_then(|at| checkpoints.get(at)).copied().unwrap_or(START);
+        let passed = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
+        let from = passed.checked_sub(1).and_then(|index| checkpoints.get(index)).copied().unwrap_or(START);
         let until = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset < end);
         self.with_files(|meta, data| {
             let range = MetaRange {

@@ -10,6 +10,8 @@ use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{FieldReader, ObsoleteFormat, ObsoleteItem, StorageFile, scan_obsolete_accounts};
 
+use super::UnplannedStorage;
+
 #[derive(Clone, Debug)]
 pub struct StorageFault {
     pub slot: u64,
@@ -22,13 +24,13 @@ pub struct StorageFault {
 /// Receives a storage that is missing or invalid, and decides whether planning goes on without it.
 pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
-/// Reads the number and bytes of the obsolete records of each storage; `storages` must be sorted. A
-/// missing storage for which obsolete records are listed is a fault.
-pub fn read_obsolete(
+/// Reads the number and bytes of the obsolete records of each storage. `storages` are the files of
+/// `unplanned`, and sorted. A missing storage for which obsolete records are listed is a fault.
+pub(super) fn read_obsolete(
     path: &Path,
     format: ObsoleteFormat,
     storages: &[StorageFile],
-    obsolete: &mut [Option<ObsoleteSummary>],
+    unplanned: &mut [UnplannedStorage<'_>],
     on_fault: &mut OnFault<'_>,
 ) -> Result<()> {
     let find = |slot: u64, id: u64| {
@@ -37,19 +39,19 @@ pub fn read_obsolete(
     scan_obsolete_accounts(
         FieldReader::open(path, "the obsolete records")?,
         format,
-        &|slot, id| find(slot, id).and_then(|at| storages.get(at)).copied(),
+        &|slot, id| find(slot, id).and_then(|index| storages.get(index)).copied(),
         &mut |found| {
             let slot = found.slot;
             let id = found.id;
             let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.shown()));
-            let Some(obsolete) = find(slot, id).and_then(|at| obsolete.get_mut(at)) else {
+            let Some(storage) = find(slot, id).and_then(|index| unplanned.get_mut(index)) else {
                 let error = wrong("has obsolete records, but is not there");
                 return match found.count {
                     0 => Ok(()),
                     _ => on_fault(StorageFault { slot, id, is_missing: true, error }),
                 };
             };
-            match obsolete.replace(found) {
+            match storage.obsolete.replace(found) {
                 Some(_) => Err(wrong("is listed twice")),
                 None => Ok(()),
             }
@@ -123,11 +125,12 @@ pub fn storage_length(
     Ok(length(cut_file_bytes, true))
 }
 
-/// Tells which entries of a `.meta` file are obsolete; must be asked in the order of the entries.
+/// The obsolete entries of a `.meta` file that are still ahead.
 pub struct ObsoleteEntries<'a>(pub &'a [ObsoleteItem]);
 
 impl ObsoleteEntries<'_> {
-    /// True if the entry is obsolete. A listed record that is not in the file is damage.
+    /// True if the entry is obsolete. Call this in the order of the entries. A listed record that is not
+    /// in the file is damage.
     pub fn has(&mut self, offset: u64, data_len: u32) -> Result<bool> {
         match self.0 {
             [item, rest @ ..] if item.offset == offset && item.data_len == u64::from(data_len) => {
@@ -167,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_follow_the_bank_file() {
+    fn lengths_follow_from_the_bank_file() {
         assert_eq!(length(24440, 640, Some(23800)).expect("exact"), (23800, false));
         assert_eq!(length(22064, 2040, Some(20021)).expect("aligned"), (20021, false));
         assert_eq!(length(400, 400, Some(0)).expect("emptied"), (0, false));
@@ -183,7 +186,7 @@ mod tests {
     /// Agave 4.4 and later archive whole records: the last record is padded even if the file,
     /// written by an older version, ends before the padding.
     #[test]
-    fn lengths_without_a_map() {
+    fn records_are_padded_without_a_storage_map() {
         for (file_bytes, cut_bytes, expected) in [
             (400, 0, (400, 0)),
             (400, 136, (264, 0)),

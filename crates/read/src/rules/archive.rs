@@ -15,7 +15,7 @@ use super::entries::EntryChecker;
 use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
-use crate::archive::front::is_noted;
+use crate::archive::front::was_recompressed_from_firedancer;
 use crate::archive::visit::ReadFault;
 use crate::{AccountsPass, EntryUse, ReadArchive, RecordVisitor, SeenFrame, Visitor};
 
@@ -34,18 +34,17 @@ pub struct ArchiveRules<'a> {
 }
 
 impl<'a> ArchiveRules<'a> {
-    /// Rules for one archive. If `base_slot` is given, only storages of newer slots are allowed.
-    /// `is_by_index` is true if the archive is read by its index.
+    /// Makes the rules for an archive that is read in order. If `base_slot` is given, only storages
+    /// of newer slots are allowed.
     pub fn new(
         base_slot: Option<u64>,
-        is_by_index: bool,
         length_bytes: Option<u64>,
         seen_slots: &'a SeenSlots,
         failures: &'a Failures,
     ) -> Self {
         let entries = Mutex::new(EntryChecker::new(base_slot));
         let frames = Mutex::default();
-        Self { failures, seen_slots, is_by_index, length_bytes, entries, frames, records: None, has_sink: false }
+        Self { failures, seen_slots, is_by_index: false, length_bytes, entries, frames, records: None, has_sink: false }
     }
 
     pub fn from_archive(
@@ -54,7 +53,8 @@ impl<'a> ArchiveRules<'a> {
         seen_slots: &'a SeenSlots,
         failures: &'a Failures,
     ) -> Self {
-        Self::new(base_slot, archive.tail.is_some(), archive.source.length_bytes(), seen_slots, failures)
+        let is_by_index = archive.tail.is_some();
+        Self { is_by_index, ..Self::new(base_slot, archive.source.length_bytes(), seen_slots, failures) }
     }
 
     /// Passes the records of all storages to the state check, too.
@@ -135,12 +135,12 @@ impl<'a> ArchiveRules<'a> {
         }
         let (entries, bank) = self.finish_entries(read)?;
         judge_name(archive, bank.as_ref(), self.failures)?;
-        read.is_from_firedancer |= archive.tail.as_ref().is_some_and(is_noted);
+        read.is_from_firedancer |= archive.tail.as_ref().is_some_and(was_recompressed_from_firedancer);
         Ok((entries, bank))
     }
 
-    /// The part of [`finish`](Self::finish) without frames and name: only this applies to a stream
-    /// without a name.
+    /// Makes the checks of [`finish`](Self::finish) except those of frames and name. These do not
+    /// apply to a stream without a name.
     pub fn finish_entries(&self, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
         let entries = std::mem::take(&mut *self.entries.lock());
         entries.finish(read.is_whole, self.failures)?;
@@ -209,7 +209,7 @@ fn check_window(header: &FrameHeader, at: &FailuresAt<'_>) -> Result<()> {
     at.add(rule, format!("at most {limit} bytes"), header.window_bytes)
 }
 
-/// What was seen of the frames. By the index, they come in any order.
+/// The last frame that was seen, and whether an index was. By the index, frames come in any order.
 #[derive(Debug, Default)]
 struct FrameWatch {
     last: Option<(u64, u64)>,

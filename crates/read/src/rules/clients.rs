@@ -12,29 +12,30 @@ use SnapshotClient::*;
 
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share the name "Agave
+/// Returns the names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share the name "Agave
 /// 4.2 to 4.5".
 pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
-    let all = SnapshotClient::ALL.into_iter().chain(SnapshotClient::WHERE_ASKED);
-    let said = all.filter(|client| clients.contains(client)).map(|client| (client, ()));
-    lines_of(said.collect()).into_iter().map(|(name, ())| name).collect()
+    let all = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);
+    let wanted = all.filter(|client| clients.contains(client)).map(|client| (client, ()));
+    lines_of(wanted.collect()).into_iter().map(|(name, ())| name).collect()
 }
 
 /// Merges statements about clients into lines. The versions of [`SnapshotClient::AGAVE`] share a
 /// line if their statements are equal.
-pub fn lines_of<T: PartialEq>(said: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
-    let of = |client: SnapshotClient| said.iter().find(|(of, _)| *of == client).map(|(_, said)| said);
-    let are_together = SnapshotClient::AGAVE.iter().all(|client| of(*client).is_some() && of(*client) == of(Agave42));
+pub fn lines_of<T: PartialEq>(statements: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
+    let about = |client| statements.iter().find(|(other, _)| *other == client).map(|(_, statement)| statement);
+    let first = about(Agave42);
+    let are_together = first.is_some() && SnapshotClient::AGAVE.into_iter().all(|client| about(client) == first);
     let is_shown = |client: SnapshotClient| !are_together || client == Agave42 || !client.is_agave();
-    let lines = said.into_iter().filter(|(client, _)| is_shown(*client));
-    let named = lines.map(|(client, said)| match client {
-        Agave42 if are_together => (AGAVE_TOGETHER.to_string(), said),
-        client => (client.to_string(), said),
+    let lines = statements.into_iter().filter(|(client, _)| is_shown(*client));
+    let named = lines.map(|(client, statement)| match client {
+        Agave42 if are_together => (AGAVE_TOGETHER.to_string(), statement),
+        client => (client.to_string(), statement),
     });
     named.collect()
 }
 
-/// The rule that an archive with this extension breaks because of its compression, if there is one.
+/// Returns the rule that an archive with this extension breaks because of its compression, if any.
 pub fn broken_by(extension: Extension) -> Option<Rule> {
     match extension {
         Extension::TarZstd => None,
@@ -44,14 +45,14 @@ pub fn broken_by(extension: Extension) -> Option<Rule> {
     }
 }
 
-/// Clients that read archives of this extension.
+/// Returns the clients that read archives of this extension.
 pub fn readers(extension: Extension) -> Vec<SnapshotClient> {
     let rule = broken_by(extension);
     let reads = |client: &SnapshotClient| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
     SnapshotClient::ALL.into_iter().filter(reads).collect()
 }
 
-/// Name of a client of which no version reads archives of this extension; `None` if all clients do.
+/// Names a client of which no version reads archives of this extension. `None` if all clients do.
 pub fn non_reader(extension: Extension) -> Option<&'static str> {
     let readers = readers(extension);
     let missing = SnapshotClient::ALL.into_iter().find(|client| !readers.contains(client))?;
@@ -73,18 +74,18 @@ pub fn readers_in_words(extension: Extension) -> Option<String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientVerdict {
-    /// The client whose verdict it is.
+    /// The client that gives the verdict.
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
-    /// Why the client refuses the archive, by the first broken rule that it refuses; `None` if it
-    /// loads the archive.
+    /// Reason for which the client refuses the archive, by the first broken rule that it refuses;
+    /// `None` if it loads the archive.
     pub because: Option<&'static str>,
     /// A restriction that holds although the client loads the archive.
     pub note: Option<&'static str>,
 }
 
-/// Verdicts of clients on an archive or a ledger that breaks these rules.
+/// Returns the verdicts of clients on an archive or a ledger that breaks these rules.
 pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone, clients: &[SnapshotClient]) -> Vec<ClientVerdict> {
     let verdict = |&client: &SnapshotClient| {
         let mut refusing = broken.clone().filter(|rule| !rule.is_tolerated_by(client));
@@ -102,14 +103,14 @@ mod tests {
     #[test]
     fn versions_share_a_line_where_they_agree() {
         let lines = |rules: &[Rule]| -> Vec<String> {
-            let said = verdicts(rules.iter().copied(), &SnapshotClient::ALL)
+            let statements = verdicts(rules.iter().copied(), &SnapshotClient::ALL)
                 .into_iter()
-                .map(|it| (it.client, (it.loads, it.note)))
+                .map(|verdict| (verdict.client, (verdict.loads, verdict.note)))
                 .collect();
             let line = |(name, (loads, note)): (String, (bool, Option<&str>))| {
                 format!("{name} {loads}{}", note.map_or("", |_| ", but"))
             };
-            lines_of(said).into_iter().map(line).collect()
+            lines_of(statements).into_iter().map(line).collect()
         };
         assert_eq!(lines(&[]), ["Agave 4.2 to 4.5 true", "Firedancer true"]);
         let padded = ["Agave 4.2 true", "Agave 4.3 true", "Agave 4.4 true, but", "Agave 4.5 true", "Firedancer false"];
@@ -117,13 +118,13 @@ mod tests {
     }
 
     #[test]
-    fn names_together() {
+    fn all_versions_of_agave_share_a_name() {
         assert_eq!(names_of(&SnapshotClient::ALL), ["Agave 4.2 to 4.5", "Firedancer"]);
         assert_eq!(names_of(&[Agave45, Agave42]), ["Agave 4.2", "Agave 4.5"]);
     }
 
     #[test]
-    fn readers_by_compression() {
+    fn readers_follow_from_the_compression() {
         assert_eq!(readers(Extension::TarZstd), SnapshotClient::ALL);
         assert_eq!(readers(Extension::TarLz4), SnapshotClient::AGAVE);
         assert_eq!(readers(Extension::Tar), [Firedancer]);

@@ -49,7 +49,7 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
     Ok(bank)
 }
 
-/// Records that a document cannot be parsed. An I/O error says nothing about the contents.
+/// Records that a document cannot be parsed. An I/O error shows nothing about the contents.
 fn unreadable(rule: Rule, error: &Error, at: &FailuresAt<'_>) -> Result<()> {
     match error.kind() {
         ErrorKind::Damaged => at.add_error(rule, error),
@@ -70,7 +70,7 @@ fn judge_version(version: &[u8], at: &FailuresAt<'_>) -> Result<()> {
     at.add(Rule::VersionLength, expected, format!("{} bytes", version.len()))
 }
 
-/// Checks a status cache against the bank file, which learns its slots.
+/// Checks a status cache against the bank file, and notes its slots there.
 fn judge_status_cache(cache: &StatusCache, mut bank: Option<&mut BankFile>, at: &FailuresAt<'_>) -> Result<()> {
     if let Some(bank) = &mut bank {
         if bank.lacks_stakes() && cache.slots.len() == 1 {
@@ -147,7 +147,7 @@ pub fn judge_root(expected: Option<Root>, root: Option<Root>, failures: &Failure
     failures.add(Rule::RootNotExpected, format!("root {expected}"), found)
 }
 
-/// The rule for which no version of Agave loads a state with this bank file.
+/// Returns the rule for which no version of Agave loads a state with this bank file.
 pub fn for_firedancer_only(bank: &BankFile) -> Option<Rule> {
     match (bank.lacks_stakes(), bank.hashes_per_tick) {
         (true, _) => Some(Rule::NoStakes),

@@ -127,7 +127,7 @@ impl EntryChecker {
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
         let (Some(slot), Some(id)) = (self.bank_slot, self.shared) else { return Ok(()) };
         let at = failures.at(FailurePlace::entry(EntryKind::Storage { slot, id }));
-        if bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|of| of == slot) {
+        if bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|other| other == slot) {
             at.add(Rule::SharedSlot, one_of(slot), self.slots().count())
         } else {
             at.add(Rule::DuplicateStorage, one_of(slot), "another")
@@ -137,12 +137,12 @@ impl EntryChecker {
     /// Makes the checks at the end of the archive. Required entries must be present if all entries
     /// could be read (`is_whole`).
     pub fn finish(&self, is_whole: bool, failures: &Failures) -> Result<()> {
-        let missing = [
+        let required = [
             (self.has_version, "version"),
             (self.has_status_cache, "snapshots/status_cache"),
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
-        for (_, name) in missing.iter().filter(|(is_there, _)| is_whole && !is_there) {
+        for (_, name) in required.iter().filter(|(has_entry, _)| is_whole && !has_entry) {
             failures.at(FailurePlace::entry(name)).add(Rule::MissingEntry, "an entry", "none")?;
         }
         if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn as_much_as_agave_unpacks() {
+    fn archives_larger_than_agave_unpacks_are_reported() {
         for (bytes, expected) in [(UNPACKED_BYTES_MAX, vec![]), (UNPACKED_BYTES_MAX + 1, vec![(Rule::TooLarge, 1)])] {
             let failures = Failures::new();
             checker(9, &[(1, 1, bytes - 136), (2, 2, 136)], &[], &failures)
@@ -197,25 +197,25 @@ mod tests {
     /// Several storages of the bank's slot are taken for Firedancer's if the bank file holds no
     /// stakes and there are no storages of other slots.
     #[test]
-    fn several_storages_of_one_slot() {
+    fn several_storages_of_the_banks_slot_are_reported() {
         let firedancer = BankFile { slot: 9, ..BankFile::default() };
         assert!(firedancer.lacks_stakes());
         let agave = BankFile { storage_count: 3, ..firedancer.clone() };
-        let of = |entries: &[(u64, u32, u64)], seen: &[u64], bank: &BankFile| {
+        let broken = |entries: &[(u64, u32, u64)], seen: &[u64], bank: &BankFile| {
             let failures = Failures::new();
             checker(9, entries, seen, &failures).judge_shared_slot(Some(bank), &failures).expect("collected");
             rules(&failures)
         };
-        let own = [(9, 1, 136), (9, 2, 136)];
+        let of_bank_slot = [(9, 1, 136), (9, 2, 136)];
         let with_another = [(9, 1, 136), (9, 2, 136), (8, 3, 136)];
-        assert_eq!(of(&own, &[], &firedancer), [(Rule::SharedSlot, 1)]);
-        assert_eq!(of(&own, &[], &agave), [(Rule::DuplicateStorage, 1)]);
-        assert_eq!(of(&with_another, &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(broken(&of_bank_slot, &[], &firedancer), [(Rule::SharedSlot, 1)]);
+        assert_eq!(broken(&of_bank_slot, &[], &agave), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(broken(&with_another, &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
         // A slot other than the bank's, a slot of another archive, and the same storage twice.
-        assert_eq!(of(&[(8, 1, 136), (8, 2, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
-        assert_eq!(of(&[(9, 1, 136)], &[9], &firedancer), [(Rule::DuplicateStorage, 1)]);
-        assert_eq!(of(&[(9, 1, 136), (9, 1, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(broken(&[(8, 1, 136), (8, 2, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(broken(&[(9, 1, 136)], &[9], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        assert_eq!(broken(&[(9, 1, 136), (9, 1, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
         let again = [(9, 1, 136), (9, 2, 136), (9, 2, 136)];
-        assert_eq!(of(&again, &[], &firedancer), [(Rule::DuplicateStorage, 1), (Rule::SharedSlot, 1)]);
+        assert_eq!(broken(&again, &[], &firedancer), [(Rule::DuplicateStorage, 1), (Rule::SharedSlot, 1)]);
     }
 }

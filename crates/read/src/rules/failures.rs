@@ -60,7 +60,7 @@ impl FailurePlace {
     }
 }
 
-/// A violation of a rule: what is wrong, where, and what to do about it.
+/// A violation of a rule: its description, its place, and advice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -69,16 +69,16 @@ pub struct Failure {
     pub check: Check,
     /// Rule that is broken.
     pub rule: Rule,
-    /// What is wrong, without place or values.
+    /// Description of the violation, without place or values.
     pub message: String,
-    /// Where it is, as far as that is known.
+    /// Place of the violation, as far as it is known.
     #[serde(flatten)]
     pub place: FailurePlace,
-    /// What should be there; `None` if the message says it all.
+    /// Expected value; `None` if the message implies it.
     pub expected: Option<String>,
-    /// What is there instead; `None` if the message says it all.
+    /// Value found instead; `None` if the message implies it.
     pub found: Option<String>,
-    /// What an operator can do.
+    /// Advice for the operator.
     pub hint: Cow<'static, str>,
 }
 
@@ -89,26 +89,25 @@ impl Failure {
         error.source()?.downcast_ref()
     }
 
-    /// Makes a failure. An empty `expected` stands for [`Rule::expected`], an empty `found` for
-    /// `None`.
-    fn new(rule: Rule, place: FailurePlace, expected: String, found: String) -> Self {
-        let stated = |text: String| Some(text).filter(|text| !text.is_empty());
+    /// Makes a failure that expects [`Rule::expected`], if that exists.
+    fn new(rule: Rule, place: FailurePlace, found: String) -> Self {
         Self {
             check: rule.check(),
             rule,
             message: rule.what().to_string(),
             place,
-            expected: stated(expected).or_else(|| rule.expected().map(str::to_string)),
-            found: stated(found),
+            expected: rule.expected().map(str::to_string),
+            found: Some(found),
             hint: rule.remedy().into(),
         }
     }
 
-    /// Failure of what every client refuses; `None` if a client loads it.
+    /// Makes the failure of an archive that every client refuses. `None` if a client loads it.
     pub(crate) fn from_verdicts(verdicts: &[ClientVerdict]) -> Option<Self> {
-        let said = verdicts.iter().map(|it| Some((it.client, it.because?))).collect::<Option<Vec<_>>>()?;
-        let said: Vec<String> = lines_of(said).into_iter().map(|(client, why)| format!("{client}: {why}")).collect();
-        Some(Self::new(Rule::NoClient, FailurePlace::default(), String::new(), said.join("; ")))
+        let refusals = verdicts.iter().map(|verdict| Some((verdict.client, verdict.because?)));
+        let lines = lines_of(refusals.collect::<Option<_>>()?).into_iter();
+        let found: Vec<String> = lines.map(|(client, why)| format!("{client}: {why}")).collect();
+        Some(Self::new(Rule::NoClient, FailurePlace::default(), found.join("; ")))
     }
 
     #[doc(hidden)]
@@ -124,7 +123,7 @@ impl Failure {
     }
 }
 
-/// What is wrong, where, what was expected and found; not the path and the hint.
+/// Shows all fields except the path and the hint.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
@@ -151,7 +150,7 @@ impl StdError for Failure {}
 #[derive(Debug, Default)]
 pub struct Failures {
     inner: Mutex<FailureList>,
-    /// Tells which rules end the work when they are broken; `None` if no rule does.
+    /// Decides which rules end the work when they are broken; `None` if no rule does.
     refused: Option<fn(Rule) -> bool>,
     is_below: bool,
 }
@@ -198,26 +197,24 @@ impl Failures {
         self.at(FailurePlace::default()).add(rule, expected, found)
     }
 
-    /// Failures at a place.
     pub(crate) fn at(&self, place: FailurePlace) -> FailuresAt<'_> {
         FailuresAt { failures: self, place }
     }
 
-    fn push(&self, failure: Failure) -> Result<()> {
+    fn push(&self, failure: Failure) {
         let mut inner = self.inner.lock();
         let count = inner.per_rule.entry(failure.rule).or_default();
         *count = count.saturating_add(1);
         if *count <= FAILURES_PER_RULE_MAX {
             inner.failures.push(failure);
         }
-        Ok(())
     }
 
     /// Fails if every client refuses a rule that is broken, although each is normal for a client.
     pub fn require_client(&self) -> Result<()> {
         let broken = self.broken_rules();
-        let of_version = broken.keys().copied().filter(|rule| rule.is_of_version());
-        match Failure::from_verdicts(&verdicts(of_version, &SnapshotClient::ALL)) {
+        let tolerated = broken.keys().copied().filter(|rule| rule.is_version_specific());
+        match Failure::from_verdicts(&verdicts(tolerated, &SnapshotClient::ALL)) {
             Some(failure) => Err(failure.to_error()),
             None => Ok(()),
         }
@@ -261,7 +258,7 @@ impl Failures {
         }
     }
 
-    /// Failures, number of failures of each rule, and reasons of skipped checks.
+    /// Returns failures, number of failures of each rule, and reasons of skipped checks.
     pub fn into_parts(self) -> (Vec<Failure>, BTreeMap<Rule, u64>, BTreeMap<Check, String>) {
         let found = self.inner.into_inner();
         (found.failures, found.per_rule, found.skipped)
@@ -282,11 +279,16 @@ impl FailuresAt<'_> {
     /// Records a broken rule; returns an error if the rule ends the work.
     pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
         let failures = self.failures;
-        if failures.is_below && rule.is_of_newest_bank() {
+        if failures.is_below && rule.concerns_newest_bank() {
             return Ok(());
         }
-        let failure = Failure::new(rule, self.place.clone(), expected.to_string(), found.to_string());
-        if failures.refuses(rule) { Err(failure.to_error()) } else { failures.push(failure) }
+        let failure = Failure::new(rule, self.place.clone(), found.to_string());
+        let failure = Failure { expected: Some(expected.to_string()), ..failure };
+        if failures.refuses(rule) {
+            return Err(failure.to_error());
+        }
+        failures.push(failure);
+        Ok(())
     }
 
     /// Records a broken rule that an error describes; returns the error if the rule ends the work.
@@ -298,14 +300,15 @@ impl FailuresAt<'_> {
     pub fn add_error_to(&self, check: Check, rule: Rule, error: &Error) -> Result<()> {
         let place = &self.place;
         let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
-        let failure = Failure { check, ..Failure::new(rule, place, String::new(), error.to_string()) };
-        if !self.failures.refuses(rule) {
-            return self.failures.push(failure);
+        let failure = Failure { check, ..Failure::new(rule, place, error.to_string()) };
+        if self.failures.refuses(rule) {
+            return Err(if error.source().is_none() { error.clone().caused_by(failure) } else { error.clone() });
         }
-        Err(if error.source().is_none() { error.clone().caused_by(failure) } else { error.clone() })
+        self.failures.push(failure);
+        Ok(())
     }
 
-    /// The same place, in the record of an account.
+    /// Adds an account to the place.
     pub fn account(&self, account: Address) -> Self {
         Self { place: FailurePlace { account: Some(account), ..self.place.clone() }, ..*self }
     }
@@ -317,30 +320,34 @@ mod tests {
 
     #[test]
     fn absorbed_failures_are_added() {
-        let one = Failures::new();
-        let other = Failures::new();
+        let first = Failures::new();
+        let second = Failures::new();
         let add = |failures: &Failures, entry: &str| {
-            failures.at(FailurePlace::entry(entry)).add(Rule::BankHash, "", "another").expect("collected");
+            failures.at(FailurePlace::entry(entry)).add(Rule::BankHash, "a hash", "another").expect("collected");
         };
-        add(&one, "a");
-        add(&other, "b");
-        one.skip(Check::Name, "first");
-        other.skip(Check::Name, "second");
-        other.skip(Check::State, "no bank file");
-        one.absorb(other, std::path::Path::new("it"));
-        let skipped = [Check::Name, Check::State, Check::Bank].map(|check| one.skipped(check));
+        add(&first, "a");
+        add(&second, "b");
+        first.skip(Check::Name, "first");
+        second.skip(Check::Name, "second");
+        second.skip(Check::State, "no bank file");
+        let path = std::path::Path::new("archive");
+        first.absorb(second, path);
+        let skipped = [Check::Name, Check::State, Check::Bank].map(|check| first.skipped(check));
         assert_eq!(skipped, [Some("first".to_string()), Some("no bank file".to_string()), None]);
-        let (failures, per_rule, _) = one.into_parts();
-        let places: Vec<_> = failures.iter().map(|it| (it.place.entry.as_deref(), it.place.path.as_deref())).collect();
-        assert_eq!(places, [(Some("a"), None), (Some("b"), Some(std::path::Path::new("it")))]);
+        let (failures, per_rule, _) = first.into_parts();
+        let places = failures.iter().map(|Failure { place, .. }| (place.entry.as_deref(), place.path.as_deref()));
+        assert_eq!(places.collect::<Vec<_>>(), [(Some("a"), None), (Some("b"), Some(path))]);
         assert_eq!(per_rule.into_iter().collect::<Vec<_>>(), [(Rule::BankHash, 2)]);
     }
 
     #[test]
-    fn few_are_kept_of_many() {
+    fn only_the_first_failures_of_a_rule_are_kept() {
         let failures = Failures::new();
         for number in 0..FAILURES_PER_RULE_MAX + 3 {
-            failures.at(FailurePlace::default().at(number)).add(Rule::BankHash, "", "").expect("collected");
+            failures
+                .at(FailurePlace::default().at(number))
+                .add(Rule::BankHash, "a hash", "another")
+                .expect("collected");
         }
         let (failures, per_rule, _) = failures.into_parts();
         let last = failures.last().and_then(|failure| failure.place.offset_bytes);

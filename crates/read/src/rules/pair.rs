@@ -11,13 +11,13 @@ use super::rule::Rule;
 use crate::NamedArchive;
 use crate::archive::OpenArchive;
 
-/// What is known of an archive of a pair. A file without an archive's name is taken for the right
-/// one, until its bank file is known.
+/// Known facts about an archive of a pair. A file without an archive's name is accepted until its
+/// bank file is known.
 #[derive(Clone, Copy)]
 pub struct PairMember<'a> {
     pub path: &'a Path,
     pub name: Option<&'a ArchiveName>,
-    /// Slot on which it builds, by its name or as the caller says.
+    /// Slot on which it builds, according to its name or the caller.
     pub base_slot: Option<u64>,
     /// Settings in its index; `rebase` notes there on which state it builds.
     pub settings: &'a str,
@@ -48,21 +48,21 @@ impl<'a> From<&'a NamedArchive> for PairMember<'a> {
 }
 
 /// Judges whether a full and an incremental archive are a pair, as far as they are known. Every
-/// command that takes a pair asks this, again when it knows more.
+/// command that takes a pair calls this, and calls it again when it knows more.
 ///
 /// # Errors
 /// The archives are swapped, of the same kind, or the incremental one builds on another slot: a
 /// mistake of the caller. Or `failures` refuses a broken rule.
 pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &Failures) -> Result<()> {
     let base_of = |member: PairMember<'_>| member.name.map(|name| name.base_slot);
-    let of_one_kind = |kind: &str| {
+    let same_kind = |kind: &str| {
         Err(Error::usage(format!("both archives are {kind} ones"))
             .with_hint("give the full archive first, then the incremental one that builds on it"))
     };
     match (base_of(full), base_of(incremental)) {
         (Some(Some(_)), Some(None)) => return Err(swapped(full.path, incremental.path)),
-        (Some(None), Some(None)) => return of_one_kind("full"),
-        (Some(Some(_)), Some(Some(_))) => return of_one_kind("incremental"),
+        (Some(None), Some(None)) => return same_kind("full"),
+        (Some(Some(_)), Some(Some(_))) => return same_kind("incremental"),
         (Some(Some(_)), None) => {
             return Err(Error::usage(format!("{} is an incremental archive, but comes first", full.path.shown()))
                 .with_hint("give the full archive first, then the incremental one"));
@@ -151,9 +151,9 @@ pub fn rebased_on(settings: &str) -> Option<&str> {
 /// the storage of a slot `s` the id `slot - s + 1`. In archives of validators, ids rise with slots.
 pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let mut storages = storages.into_iter().peekable();
-    let is_in_row =
+    let is_of_rebase =
         |(at, id): (u64, u32)| at.checked_sub(1).and_then(|below| below.checked_add(id.into())) == Some(slot);
-    storages.peek().is_some() && storages.all(is_in_row)
+    storages.peek().is_some() && storages.all(is_of_rebase)
 }
 
 #[cfg(test)]
@@ -161,14 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_chains() {
+    fn banks_of_different_chains_are_told_apart() {
         let bank = || BankFile { genesis_creation_time: 5, ticks_per_slot: 64, ..BankFile::default() };
-        let is_one = |full: &BankFile, newer: &BankFile| {
+        let is_same_chain = |full: &BankFile, newer: &BankFile| {
             let failures = Failures::new();
             judge_chains(full, newer, &failures).expect("collected");
             !failures.has(Rule::BaseMismatch)
         };
-        assert!(is_one(&bank(), &BankFile { slot: 7, ns_per_slot: 3, ..bank() }));
+        assert!(is_same_chain(&bank(), &BankFile { slot: 7, ns_per_slot: 3, ..bank() }));
         let others = [
             BankFile { genesis_creation_time: 6, ..bank() },
             BankFile { ticks_per_slot: 8, ..bank() },
@@ -178,11 +178,14 @@ mod tests {
             BankFile { first_normal_epoch: 8, ..bank() },
             BankFile { first_normal_slot: 8, ..bank() },
         ];
-        assert!(others.iter().all(|other| !is_one(&bank(), other) && is_one(other, other)));
+        for other in &others {
+            assert!(!is_same_chain(&bank(), other), "{other:?}");
+            assert!(is_same_chain(other, other), "{other:?}");
+        }
     }
 
     #[test]
-    fn storages_of_a_rebased_archive() {
+    fn a_rebased_archive_is_recognized_by_its_storages() {
         assert!(is_rebased(40, [(39, 2), (40, 1)]));
         assert!(is_rebased(40, [(40, 1)]));
         assert!(!is_rebased(40, []));

@@ -39,7 +39,7 @@ impl SnapshotClient {
     pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
 
     /// Clients that are judged only if they are asked for.
-    pub const WHERE_ASKED: [Self; 1] = [Sig];
+    pub const ON_REQUEST: [Self; 1] = [Sig];
 
     /// True for all versions of Agave.
     pub fn is_agave(self) -> bool {
@@ -89,7 +89,7 @@ impl Check {
     /// All checks, in the order in which reports list them.
     pub const ALL: [Self; 6] = [Self::Frames, Self::Entries, Self::Name, Self::Bank, Self::Records, Self::State];
 
-    /// Name in reports, in lowercase letters.
+    /// Returns the name in reports, in lowercase letters.
     pub fn name(self) -> &'static str {
         match self {
             Self::Frames => "frames",
@@ -173,7 +173,7 @@ macro_rules! rules {
     };
 }
 
-/// What a broken rule means for what is made from an archive.
+/// Consequence of a broken rule for a command that uses the archive as its input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Severity {
     /// Nothing may be made from it.
@@ -292,13 +292,13 @@ rules! {
 }
 
 impl Rule {
-    /// Description of an archive that breaks the rule.
+    /// Describes an archive that breaks the rule.
     pub fn what(self) -> &'static str {
         self.row().what
     }
 
-    /// Why the client refuses an archive that breaks the rule. If the client loads some of these
-    /// archives, the text says which.
+    /// Returns the reason for which the client refuses an archive that breaks the rule. If the client
+    /// loads some of these archives, the text says which.
     pub fn why(self, client: SnapshotClient) -> &'static str {
         match (self, client) {
             (Self::EndLong, Firedancer) => {
@@ -311,7 +311,7 @@ impl Rule {
         }
     }
 
-    /// What the rule expects, if that is the same for every archive.
+    /// Returns what the rule expects, if that is the same for every archive.
     pub fn expected(self) -> Option<&'static str> {
         Some(match self {
             Self::FrameDamaged => "a frame that decodes",
@@ -327,18 +327,18 @@ impl Rule {
         })
     }
 
-    /// The check that finds the rule broken.
+    /// Returns the check that finds the rule broken.
     pub fn check(self) -> Check {
         self.row().check
     }
 
-    /// Advice for the operator.
+    /// Returns advice for the operator.
     pub fn remedy(self) -> &'static str {
         self.row().remedy
     }
 
-    /// How the rule is known: from a section of docs/snapshot-format.md, the clients' source code,
-    /// or experiments with the clients themselves.
+    /// Returns the evidence for the rule: a section of docs/snapshot-format.md, the clients' source
+    /// code, or experiments with the clients themselves.
     pub fn source(self) -> &'static str {
         self.row().source
     }
@@ -350,18 +350,18 @@ impl Rule {
 
     /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule.
     /// A violation then counts only for clients that refuse it.
-    pub fn is_of_version(self) -> bool {
+    pub fn is_version_specific(self) -> bool {
         matches!(self.row().severity, Severity::OfVersion | Severity::OfFiredancer)
     }
 
     /// True if sound archives of Firedancer break the rule, and no version of Agave loads an archive
     /// that does.
     pub fn is_unsupported(self) -> bool {
-        self == Self::SharedSlot || self.is_of_newest_bank()
+        self == Self::SharedSlot || self.concerns_newest_bank()
     }
 
-    /// Error for an archive that breaks the rule, if the rule [is one](Self::is_unsupported) of
-    /// those that sound archives of Firedancer break.
+    /// Makes the error for an archive that breaks the rule, if the rule [is one](Self::is_unsupported)
+    /// of those that sound archives of Firedancer break.
     pub fn unsupported(self) -> Error {
         let message = format!("only Firedancer loads it: {}", self.what());
         Error::new(ErrorKind::Unsupported, message).with_hint(self.remedy())
@@ -369,13 +369,13 @@ impl Rule {
 
     /// True if the full archive of a pair may break the rule, because clients take the bank from
     /// the incremental one.
-    pub fn is_of_newest_bank(self) -> bool {
+    pub fn concerns_newest_bank(self) -> bool {
         matches!(self, Self::NoStakes | Self::NoHashesPerTick | Self::FewCachedSlots)
     }
 
     /// True if the rule concerns only packing or naming, which unpacking corrects; the contents are
     /// sound.
-    pub fn is_of_packing(self) -> bool {
+    pub fn is_only_packing(self) -> bool {
         self.row().severity == Severity::Packing
     }
 
@@ -389,14 +389,14 @@ impl Rule {
     /// [`Self::is_refused`], tolerates large windows and empty storages, because the new archive does
     /// not have them, and what Firedancer loads today; and refuses a wrong order of entries, because
     /// the new archive keeps it.
-    pub fn is_refused_of_source(self) -> bool {
+    pub fn is_refused_for_output(self) -> bool {
         use Rule::*;
         let is_tolerated = matches!(self, WindowRefused | EmptyStorage | NoStakes | NoHashesPerTick | NoRentEpoch);
         self.is_refused() && !is_tolerated || self == Order
     }
 
-    /// Caveat for a client that loads an archive despite breaking the rule. Agave's was observed
-    /// with its archiver.
+    /// Returns a caveat for a client that loads an archive although it breaks the rule. Agave's was
+    /// observed with its archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_differ() {
+    fn clients_differ_in_the_rules_that_they_tolerate() {
         assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
         assert_eq!(loading(Rule::HardLinks), [Agave42, Agave43, Agave44, Firedancer]);
         assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);

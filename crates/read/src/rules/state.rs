@@ -113,7 +113,7 @@ mod tests {
     /// A feature takes effect in the epoch after its activation. Of several, the one with the
     /// shortest slots counts.
     #[test]
-    fn slot_time() {
+    fn slots_are_as_long_as_the_shortest_active_feature_requires() {
         let [shortest, shorter, ..] = SHORTER_SLOTS;
         let feature = |slot: Option<u64>| match slot {
             Some(slot) => [&[1][..], &slot.to_le_bytes()].concat(),

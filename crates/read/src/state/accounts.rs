@@ -18,7 +18,7 @@ use crate::state::known::KnownAccounts;
 use crate::state::marks::Marks;
 use crate::state::newest::Newest;
 use crate::state::stakes::StakeAccounts;
-use crate::state::sums::PassSums;
+use crate::state::sums::{PassSums, StateSum};
 use crate::state::superseded::superseded_among;
 use crate::state::version::ITEM_BYTES;
 use crate::state::versions::VersionLog;
@@ -32,7 +32,7 @@ const RECORD_BYTES_TYPICAL: u64 = 256;
 /// Upper estimate of a zstd archive's compression ratio.
 pub const RATIO_TYPICAL: u64 = 6;
 
-/// Upper estimate of the number of records in storages of this total size.
+/// Returns an upper estimate of the number of records in storages of this total size.
 pub fn typical_records(storages_bytes: u64) -> u64 {
     storages_bytes / RECORD_BYTES_TYPICAL
 }
@@ -52,7 +52,7 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// Starts without accounts, for storages of this total size. What does not fit in memory is
+    /// Starts without accounts, for storages of this total size. Records that do not fit in memory are
     /// spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let room_bytes = typical_records(storages_bytes).saturating_mul(ITEM_BYTES);
@@ -84,13 +84,13 @@ impl StateBuilder {
         self.stakes.newest.drop_superseded(&marks);
         let Some(kept_records) = &self.kept_records else { return };
         let mut lattice = LatticeAccumulator::new();
-        let mut sums = PassSums::default();
+        let mut state = StateSum::default();
         kept_records.take_from(&mut superseded.records, &mut |header, data| {
             lattice.add(&header.account(data));
-            sums.state.lamports = sums.state.lamports.wrapping_add(u128::from(header.lamports));
+            state.lamports = state.lamports.wrapping_add(u128::from(header.lamports));
         });
-        sums.state.lattice.add(&lattice.take());
-        self.merge(&sums, true);
+        state.lattice.add(&lattice.take());
+        self.subtract(&state);
     }
 
     pub fn add_storage(&self, slot: u64, id: u32) -> StorageRef {
@@ -110,7 +110,7 @@ impl StateBuilder {
         Ok(())
     }
 
-    /// The merged sums; complete once all workers have ended.
+    /// Returns the merged sums. They are complete once all workers have ended.
     pub fn sums(&self) -> PassSums {
         self.sums.lock().clone()
     }
@@ -123,10 +123,11 @@ impl StateBuilder {
         }
     }
 
-    fn superseded_among(&self, sorted: &[RecordVersion], marks_tombstones: bool) -> Superseded {
+    /// Finds the superseded records among `sorted`, and returns those for which `is_wanted` is true.
+    fn superseded_among(&self, sorted: &[RecordVersion], is_wanted: fn(&RecordVersion) -> bool) -> Superseded {
         let slots = self.slots.read();
         let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
-        superseded_among(sorted, &slot_of, marks_tombstones)
+        superseded_among(sorted, &slot_of, is_wanted)
     }
 
     fn count(&self, superseded: &Superseded) {
@@ -140,9 +141,12 @@ impl StateBuilder {
         self.newer.as_ref().is_some_and(|(newer, first)| storage >= *first && newer.contains(fingerprint))
     }
 
-    pub(super) fn merge(&self, worker: &PassSums, is_subtraction: bool) {
-        let mut sums = self.sums.lock();
-        if is_subtraction { sums.state.subtract(&worker.state) } else { sums.add(worker) }
+    pub(super) fn add(&self, added: &PassSums) {
+        self.sums.lock().add(added);
+    }
+
+    pub(super) fn subtract(&self, subtracted: &StateSum) {
+        self.sums.lock().state.subtract(subtracted);
     }
 }
 
@@ -164,7 +168,9 @@ impl StateBuilder {
             failures.skip(Check::State, "no bank file could be read");
         }
         progress.stage(Stage::Sorting, None);
-        self.log.find_superseded(threads, &|sorted| self.superseded_among(sorted, false), &mut |mut round| {
+        // Tombstones add nothing to the state, so they are not subtracted.
+        let among = |sorted: &[RecordVersion]| self.superseded_among(sorted, |version| !version.is_tombstone());
+        self.log.find_superseded(threads, &among, &mut |mut round| {
             self.count(&round);
             progress.check()?;
             if !round.duplicates.is_empty() {
@@ -196,7 +202,7 @@ impl StateBuilder {
         }
     }
 
-    /// Passes each record to a visitor by means of `show_all`. Only newest versions are hashed, so the
+    /// Passes each record to a visitor by means of `read_all`. Only newest versions are hashed, so the
     /// state that is judged, unless that check is skipped, is the one that was visited.
     pub fn visit_state(
         &self,
@@ -204,18 +210,18 @@ impl StateBuilder {
         failures: &Failures,
         visitor: &dyn StateVisitor,
         threads: usize,
-        show_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
+        read_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
     ) -> Result<()> {
-        let superseded = self.mark_superseded(threads)?;
+        let superseded = &self.mark_superseded(threads)?;
         let bank = bank.filter(|_| failures.skipped(Check::State).is_none());
-        show_all(Task::Show(visitor, &superseded, bank.is_some()))?;
+        read_all(Task::Visit { visitor, superseded, hash: bank.is_some() })?;
         self.judge(bank, failures)
     }
 
     /// Marks all superseded records, and empties the log.
     fn mark_superseded(&self, threads: usize) -> Result<Marks> {
         let mut marks = Marks::default();
-        self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, true), &mut |found| {
+        self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, |_| true), &mut |found| {
             if !found.duplicates.is_empty() {
                 // It is undefined which of the two records counts.
                 let error = Error::damaged("an account occurs more than once in one storage");

@@ -17,7 +17,7 @@ use slotpress_format::Hash;
 use super::spill::spill_dir;
 use crate::{Failures, Rule};
 
-/// Which checks to run.
+/// Extent of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum CheckMode {
@@ -89,7 +89,7 @@ impl CheckOptions {
     }
 }
 
-/// Error for checking the state of an incremental archive without its full one.
+/// Makes the error for checking the state of an incremental archive without its full one.
 pub fn incremental_alone() -> Error {
     Error::failed("the state of an incremental archive alone cannot be checked").with_hint(hint::GIVE_FULL_ARCHIVE)
 }
@@ -119,7 +119,7 @@ impl Completeness {
         }
     }
 
-    /// Text in reports: `by state`, `by index` or `not checked`.
+    /// Returns the text in reports: `by state`, `by index` or `not checked`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ByState => "by state",
@@ -136,7 +136,7 @@ impl Completeness {
 pub struct Assurance {
     /// `checked` if capitalization and lattice hash are those of the bank file, or `not checked`.
     pub state: &'static str,
-    /// Why the state was not checked; `None` if it was.
+    /// Reason for which the state was not checked; `None` if it was.
     pub state_reason: Option<&'static str>,
     /// Number of accounts in the state; `None` if it was not checked.
     pub accounts_checked: Option<u64>,
@@ -179,16 +179,16 @@ mod tests {
     fn the_state_of_a_part_cannot_be_checked() {
         let frames = CheckOptions::default().mode(CheckMode::Frames);
         let hash = Hash([1; 32]);
-        for (options, of_whole, hint_of_part) in [
+        for (options, is_whole_checked, hint_of_part) in [
             (frames.clone(), false, None),
             (frames.expect_hash(hash), true, Some(hint::LEAVE_OUT_EXPECT_HASH)),
             (CheckOptions::default(), true, Some(hint::GIVE_FULL_ARCHIVE)),
             (CheckOptions::default().expect_hash(hash), true, Some(hint::GIVE_FULL_ARCHIVE)),
         ] {
-            assert_eq!(options.checks_state(false).expect("of a whole state"), of_whole);
-            let of_part = options.checks_state(true);
-            assert_eq!(of_part.as_ref().err().and_then(|error| error.hint()), hint_of_part);
-            assert_eq!(of_part.ok(), hint_of_part.is_none().then_some(false));
+            assert_eq!(options.checks_state(false).expect("of a whole state"), is_whole_checked);
+            let result = options.checks_state(true);
+            assert_eq!(result.as_ref().err().and_then(|error| error.hint()), hint_of_part);
+            assert_eq!(result.ok(), hint_of_part.is_none().then_some(false));
         }
     }
 }

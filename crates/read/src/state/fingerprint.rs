@@ -86,13 +86,14 @@ mod tests {
         // The first bits choose a partition: each of 64 partitions gets about 900 fingerprints.
         let mut parts: HashMap<u32, u32> = HashMap::new();
         prints.iter().for_each(|Fingerprint([first, ..])| *parts.entry(first >> 26).or_default() += 1);
-        assert!(parts.len() == 64 && parts.values().all(|count| (100..3000).contains(count)), "{parts:?}");
+        assert_eq!(parts.len(), 64);
+        assert!(parts.values().all(|count| (100..3000).contains(count)), "{parts:?}");
     }
 
     #[test]
     fn another_run_has_other_fingerprints() {
-        let [one, other] = [(); 2].map(|()| Fingerprinter::new().expect("random bytes"));
-        assert_eq!(one.fingerprint(&[7; 32]), one.fingerprint(&[7; 32]));
-        assert_ne!(one.fingerprint(&[7; 32]), other.fingerprint(&[7; 32]));
+        let [first, second] = [(); 2].map(|()| Fingerprinter::new().expect("random bytes"));
+        assert_eq!(first.fingerprint(&[7; 32]), first.fingerprint(&[7; 32]));
+        assert_ne!(first.fingerprint(&[7; 32]), second.fingerprint(&[7; 32]));
     }
 }

@@ -73,13 +73,13 @@ impl KeptRecords {
         }
     }
 
-    /// Passes superseded records that were kept to `look`, and removes them from the list.
-    pub fn take_from(&self, superseded: &mut Vec<RecordVersion>, look: &mut dyn FnMut(&RecordHeader, &[u8])) {
+    /// Passes superseded records that were kept to `on_record`, and removes them from the list.
+    pub fn take_from(&self, superseded: &mut Vec<RecordVersion>, on_record: &mut dyn FnMut(&RecordHeader, &[u8])) {
         let kept = self.kept.lock();
         superseded.retain(|version| {
             match kept.records.get(&version.mark()).and_then(|bytes| bytes.split_first_chunk()) {
                 Some((header, data)) => {
-                    look(&RecordHeader::parse(header), data);
+                    on_record(&RecordHeader::parse(header), data);
                     false
                 }
                 None => true,
@@ -88,8 +88,8 @@ impl KeptRecords {
     }
 }
 
-/// Length of the table in words, a power of two. Not larger than needed, since all of it is written
-/// to.
+/// Returns the length of the table in words, a power of two. It is not larger than needed, since all
+/// of it is written to.
 fn table_words(memory_bytes: u64, records: u64) -> u64 {
     let bytes_max = memory_bytes.max(TABLE_LIMIT_BYTES_MIN);
     let bytes = (records / 8).saturating_mul(TABLE_BITS_PER_RECORD).clamp(TABLE_BYTES_MIN, bytes_max);
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_table_is_as_large_as_it_must_be(memory_bytes in 0u64..1 << 40, records: u64) {
+        fn the_table_is_as_large_as_needed(memory_bytes in 0u64..1 << 40, records: u64) {
             let bytes = table_words(memory_bytes, records) * 8;
             let needed = (records / 8).saturating_mul(10);
             prop_assert!(bytes <= memory_bytes.max(8 << 20) && bytes <= needed.max(8 << 10));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_is_kept_within_bounds() {
+    fn second_records_are_kept_as_far_as_they_fit() {
         let printer = Fingerprinter::new().expect("random bytes");
         let kept_records = KeptRecords::new(1 << 20, 4000);
         let data = vec![3; 1000];

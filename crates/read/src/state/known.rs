@@ -1,11 +1,10 @@
-//! A table of the accounts of newer archives, in which the accounts of an older one are looked up.
+//! Table of the accounts of a newer archive, in which the accounts of an older one are looked up.
 
 use crate::state::fingerprint::Fingerprint;
 use crate::state::version::partition_of;
 
-/// A table of the accounts of newer archives, in which each account of an older one is looked up: of
-/// each partition a sorted list, divided into buckets by the next bits of the fingerprints, so that
-/// a look-up costs two memory accesses.
+/// A sorted list of each partition's fingerprints. It is divided into buckets by the bits after the
+/// partition's, so that a look-up costs two memory accesses.
 pub struct KnownAccounts(pub Vec<KnownPartition>);
 
 impl KnownAccounts {
@@ -34,7 +33,7 @@ impl KnownPartition {
         let bucket_bits = (fingerprints.len() / KNOWN_BUCKET_ITEMS).max(1).ilog2().min(32 - partition_bits);
         let mut known = Self { sorted: fingerprints, starts: Vec::new(), partition_bits, bucket_bits };
         known.starts = (0..1 << bucket_bits)
-            .map(|bucket| known.sorted.partition_point(|one| known.bucket(one) < bucket) as u32)
+            .map(|bucket| known.sorted.partition_point(|print| known.bucket(print) < bucket) as u32)
             .chain([known.sorted.len() as u32])
             .collect();
         known
@@ -92,8 +91,8 @@ mod tests {
             let print = |(first, last): &(u32, u32)| Fingerprint([first >> partition_bits, 7, *last]);
             let set: HashSet<Fingerprint> = given.iter().map(print).collect();
             let known = KnownPartition::new(given.iter().map(print).collect(), partition_bits);
-            for one in given.iter().chain(&asked).map(print) {
-                prop_assert_eq!(known.contains(&one), set.contains(&one));
+            for print in given.iter().chain(&asked).map(print) {
+                prop_assert_eq!(known.contains(&print), set.contains(&print));
             }
         }
     }

@@ -54,7 +54,7 @@ impl Extend<Mark> for Marks {
     }
 }
 
-/// True if a record at this offset of a storage is marked.
+/// True if the record at this offset of a storage is marked.
 pub fn is_marked(marks: Option<&RoaringBitmap>, offset_bytes: u64) -> bool {
     marks.is_some_and(|marks| marks.contains(mark_of(0, offset_bytes).1))
 }

@@ -2,7 +2,7 @@
 //! version of every account, in bounded memory.
 //!
 //! [`pass`] hashes and logs records as they are read, and [`versions`] finds the superseded ones.
-//! [`accounts`] subtracts them, or shows all others, and compares the result with the bank file.
+//! [`accounts`] subtracts them, or passes on all others, and compares the result with the bank file.
 
 // This code handles records that are parsed already, and its own log. Every record passes through
 // it, so checked operations would cost time, and the parsers have already refused bad bytes.

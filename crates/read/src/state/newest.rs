@@ -63,13 +63,13 @@ impl<T> Newest<T> {
         self.shards.iter().for_each(|shard| shard.lock().retain(|_, found| !superseded.contains(found.mark)));
     }
 
-    pub fn get<R>(&self, address: &[u8; 32], look: impl FnOnce(&T) -> Option<R>) -> Option<R> {
-        self.shard(address).lock().get(address).and_then(|found| look(&found.value))
+    pub fn get<R>(&self, address: &[u8; 32], read: impl FnOnce(&T) -> Option<R>) -> Option<R> {
+        self.shard(address).lock().get(address).and_then(|found| read(&found.value))
     }
 
-    pub fn each(&self, mut look: impl FnMut(&[u8; 32], &T)) {
+    pub fn for_each(&self, mut read: impl FnMut(&[u8; 32], &T)) {
         for shard in &self.shards {
-            shard.lock().iter().for_each(|(address, found)| look(address, &found.value));
+            shard.lock().iter().for_each(|(address, found)| read(address, &found.value));
         }
     }
 }
@@ -89,13 +89,13 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_stays() {
+    fn the_newest_version_is_kept() {
         let versions = [(5, 0), (7, 1), (6, 2), (7, 3)];
         for first in 0..4 {
             for step in [1, 3] {
                 let newest = Newest::new(1);
                 let order = (0..4).map(|turn| (first + step * turn) % 4);
-                order.for_each(|at| keep(&newest, ADDRESS, versions[at], at));
+                order.for_each(|number| keep(&newest, ADDRESS, versions[number], number));
                 assert_eq!(kept(&newest), Some(3), "the later of two storages of a slot counts");
             }
         }
@@ -125,7 +125,7 @@ mod tests {
             assert_eq!(newest.is_over(), is_over, "{value}");
         }
         let mut all = Vec::new();
-        newest.each(|address, value| all.push((*address, *value)));
+        newest.for_each(|address, value| all.push((*address, *value)));
         assert_eq!(all, [(ADDRESS, 2)]);
     }
 }

@@ -1,4 +1,4 @@
-//! Passes over records: workers hash and log each record, subtract it, or show it to a visitor.
+//! Passes over records: workers hash and log each record, subtract it, or pass it to a visitor.
 
 use roaring::RoaringBitmap;
 use slotpress_base::{Error, Result};
@@ -26,14 +26,14 @@ impl<'a> AccountsPass<'a> {
 
 impl RecordVisitor for AccountsPass<'_> {
     fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        let shown = match self.task {
-            Task::Show(visitor, ..) | Task::Add(Some(visitor)) => Some(visitor.new_worker()),
+        let visitor = match self.task {
+            Task::Visit { visitor, .. } | Task::Add(Some(visitor)) => Some(visitor.new_worker()),
             _ => None,
         };
         Box::new(AccountsWorker {
             pass: self,
             storage: StorageRef::default(),
-            shown,
+            visitor,
             listed: [&[]; 2],
             marks: None,
             batch: LogBatch::default(),
@@ -63,7 +63,7 @@ impl RecordVisitor for AccountsPass<'_> {
 struct AccountsWorker<'a> {
     pass: &'a AccountsPass<'a>,
     storage: StorageRef,
-    shown: Option<Box<dyn StateWorker + 'a>>,
+    visitor: Option<Box<dyn StateWorker + 'a>>,
     /// Two lists for the current storage: records to subtract, and records of accounts that it
     /// holds twice.
     listed: [&'a [RecordVersion]; 2],
@@ -75,7 +75,7 @@ struct AccountsWorker<'a> {
 }
 
 impl AccountsWorker<'_> {
-    fn tell(&self, result: Result<()>) {
+    fn record_error(&self, result: Result<()>) {
         if let Err(error) = result {
             self.pass.accounts.error.lock().get_or_insert(error);
         }
@@ -84,7 +84,7 @@ impl AccountsWorker<'_> {
     fn flush(&mut self) {
         let result = self.pass.accounts.log.append(&mut self.batch);
         self.batch.clear();
-        self.tell(result);
+        self.record_error(result);
     }
 
     /// Adds a record to the state. Keeps its account if that is compared with the bank file.
@@ -115,18 +115,18 @@ impl AccountsWorker<'_> {
         if is_added && !is_tombstone {
             self.add(record);
         }
-        self.show(record, false);
+        self.pass_on(record, false);
     }
 
-    fn visit(&mut self, record: &Record<'_>, is_checked: bool) {
+    fn visit(&mut self, record: &Record<'_>, hash: bool) {
         let accounts = self.pass.accounts;
         let is_in_newer =
             || accounts.is_in_newer(self.storage.number, &accounts.printer.fingerprint(&record.header.pubkey));
         let is_superseded = is_marked(self.marks, record.offset_bytes) || is_in_newer();
-        if is_checked && !is_superseded && record.header.lamports > 0 {
+        if hash && !is_superseded && record.header.lamports > 0 {
             self.add(record);
         }
-        self.show(record, is_superseded);
+        self.pass_on(record, is_superseded);
     }
 
     fn subtract(&mut self, record: &Record<'_>) {
@@ -138,14 +138,14 @@ impl AccountsWorker<'_> {
         if is_twice {
             let place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
             let at = self.pass.failures.at(place).account(Address(record.header.pubkey));
-            self.tell(at.add(Rule::DuplicateAccount, "once", "more than once"));
+            self.record_error(at.add(Rule::DuplicateAccount, "once", "more than once"));
         }
     }
 
-    fn show(&mut self, record: &Record<'_>, is_superseded: bool) {
-        if let Some(shown) = &mut self.shown {
-            let result = shown.record(self.storage, record, is_superseded);
-            self.tell(result);
+    fn pass_on(&mut self, record: &Record<'_>, is_superseded: bool) {
+        if let Some(visitor) = &mut self.visitor {
+            let result = visitor.record(self.storage, record, is_superseded);
+            self.record_error(result);
         }
     }
 
@@ -162,7 +162,7 @@ impl RecordWorker for AccountsWorker<'_> {
             Task::Subtract(Superseded { records, duplicates, .. }) => {
                 self.listed = [records, duplicates].map(|list| in_storage(list, storage.number));
             }
-            Task::Show(_, superseded, _) => self.marks = superseded.of_storage(storage.number),
+            Task::Visit { superseded, .. } => self.marks = superseded.of_storage(storage.number),
             Task::Add(_) | Task::Log => {}
         }
     }
@@ -173,23 +173,23 @@ impl RecordSink for AccountsWorker<'_> {
         match self.pass.task {
             Task::Add(_) => self.log(&record, true),
             Task::Log => self.log(&record, false),
-            Task::Show(_, _, is_checked) => self.visit(&record, is_checked),
+            Task::Visit { hash, .. } => self.visit(&record, hash),
             Task::Subtract(_) => self.subtract(&record),
         }
     }
 
     fn fault(&mut self, fault: RecordFault) {
-        if matches!(self.pass.task, Task::Subtract(_) | Task::Show(..)) {
+        if matches!(self.pass.task, Task::Subtract(_) | Task::Visit { .. }) {
             return; // The first pass reported it.
         }
         if matches!(self.pass.task, Task::Log) && fault.kind.loses_records() {
             self.pass.failures.lose_accounts();
         }
-        self.tell(tell_fault(self.storage, fault, self.pass.failures));
+        self.record_error(record_fault(self.storage, fault, self.pass.failures));
     }
 }
 
-fn tell_fault(storage: StorageRef, fault: RecordFault, failures: &Failures) -> Result<()> {
+fn record_fault(storage: StorageRef, fault: RecordFault, failures: &Failures) -> Result<()> {
     let rule = match fault.kind {
         RecordFaultKind::CutOff => Rule::RecordCutOff,
         RecordFaultKind::Tail => Rule::StorageTail,
@@ -210,6 +210,9 @@ impl Drop for AccountsWorker<'_> {
     fn drop(&mut self) {
         self.flush();
         self.sums.state.lattice.add(&self.lattice.take());
-        self.pass.accounts.merge(&self.sums, matches!(self.pass.task, Task::Subtract(..)));
+        match self.pass.task {
+            Task::Subtract(_) => self.pass.accounts.subtract(&self.sums.state),
+            _ => self.pass.accounts.add(&self.sums),
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! A temporary file for what does not fit in memory. The file has no name, so it vanishes with the
-//! process. It is made at the first use, after checking the free space.
+//! A temporary file for data that does not fit in memory. The file has no name, so it vanishes with
+//! the process. It is made at the first use, after checking the free space.
 
 use std::fs::File;
 use std::io;

@@ -28,8 +28,8 @@ fn is_usable(account: &VoteAccount) -> bool {
     account.node.is_some() && account.is_initialized
 }
 
-/// The vote accounts of a bank file that can be read. Agave 4.2 ignores others. Later versions
-/// refuse them, which another rule reports.
+/// Returns the vote accounts of a bank file that can be read. Agave 4.2 ignores others. Later
+/// versions refuse them, which another rule reports.
 fn readable(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
     stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some())
 }
@@ -139,7 +139,7 @@ impl StakeAccounts {
     /// that vote account.
     fn delegations_to_others(&self, known: &HashSet<&[u8; 32]>) -> Vec<([u8; 32], [u8; 32])> {
         let mut others = Vec::new();
-        self.newest.each(|address, staked| match staked {
+        self.newest.for_each(|address, staked| match staked {
             StakedAccount::Delegation(delegation) if !known.contains(&delegation.voter()) => {
                 others.push((*address, delegation.voter()));
             }
@@ -175,17 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept() {
+    fn only_vote_and_stake_accounts_are_kept() {
         let stakes = StakeAccounts::default();
         look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
-        stakes.newest.each(|_, _| panic!("accounts of other owners are not kept"));
+        stakes.newest.for_each(|_, _| panic!("accounts of other owners are not kept"));
         // The unreadable account is compared with the bank file, although Agave does not keep it.
         look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
         assert!(stakes.vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
     }
 
     #[test]
-    fn usable_vote_accounts() {
+    fn a_usable_vote_account_has_a_node_and_is_initialized() {
         let account = VoteAccount { digest: [0; 32], rent_epoch: 0, node: Some([1; 32]), is_initialized: true };
         assert!(is_usable(&account));
         assert!(!is_usable(&VoteAccount { node: None, ..account }));
@@ -201,8 +201,10 @@ mod tests {
             failures.skipped(Check::State).is_none()
         };
         look_at(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
-        assert!(voter(&stakes, [1; 32]).is_some() && judged(), "the last account that fits");
+        assert!(voter(&stakes, [1; 32]).is_some(), "the last account that fits");
+        assert!(judged());
         look_at(&stakes, STAKE, [2; 32], (5, 0), &delegated_to(1));
-        assert!(voter(&stakes, [2; 32]).is_none() && !judged(), "one account too many");
+        assert!(voter(&stakes, [2; 32]).is_none(), "one account too many");
+        assert!(!judged());
     }
 }

@@ -15,8 +15,8 @@ use crate::plan::PlannedStorage;
 use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
 
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
-/// the number of the archive's first storage; empty ones have none. Problems are ignored, except
-/// that `records` is told of lost records.
+/// the number of the archive's first storage; empty ones have none. Faults are ignored, except that
+/// lost records are reported to `records`.
 pub fn read_again(
     archive: &OpenArchive,
     first_storage: u32,
@@ -25,18 +25,18 @@ pub fn read_again(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let visitor = Again { records, wanted, next_storage: AtomicU32::new(first_storage) };
-    let pass = ArchivePass::new(threads, progress).is_wanted_only(wanted.is_some());
+    let visitor = RereadVisitor { records, wanted, next_storage: AtomicU32::new(first_storage) };
+    let pass = ArchivePass::new(threads, progress).wanted_only(wanted.is_some());
     archive.read(&pass, &visitor).map(drop)
 }
 
-struct Again<'a> {
+struct RereadVisitor<'a> {
     records: &'a dyn RecordVisitor,
     wanted: Option<&'a HashSet<u32>>,
     next_storage: AtomicU32,
 }
 
-impl Visitor for Again<'_> {
+impl Visitor for RereadVisitor<'_> {
     fn entry(&self, entry: &Entry) -> Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
         if entry.content_bytes == 0 {
@@ -65,8 +65,8 @@ const READ_BYTES: u64 = 1024 * 1024;
 /// First bytes of a storage that are read ahead: most storages are not longer.
 const FIRST_BYTES: u64 = 4 * READ_BYTES;
 
-/// Passes the records of all or the wanted storages of a ledger to a visitor, and tells it of damaged
-/// storages. Storages are numbered in the order of the plan.
+/// Passes the records of all or the wanted storages of a ledger to a visitor, and reports damaged
+/// storages to it. Storages are numbered in the order of the plan.
 fn read_storages(
     plan: &Plan,
     wanted: Option<&HashSet<u32>>,
@@ -131,8 +131,8 @@ pub enum StorageReader {
 }
 
 impl StorageReader {
-    /// Slot and length of each storage, in the order of their numbers; `None` for an archive without
-    /// an index, which must be read in order.
+    /// Returns slot and length of each storage, in the order of their numbers. `None` for an archive
+    /// without an index, which must be read in order.
     pub fn list(&self) -> Option<Vec<(u64, u64)>> {
         let storage = |entry: &Entry| match entry.kind {
             // An empty storage has no number.
@@ -141,11 +141,13 @@ impl StorageReader {
         };
         Some(match self {
             Self::Archive(archive) => archive.tail.as_ref()?.index.entries.iter().filter_map(storage).collect(),
-            Self::Ledger(plan) => plan.storages.iter().map(|it| (it.file.slot, it.content_bytes)).collect(),
+            Self::Ledger(plan) => {
+                plan.storages.iter().map(|storage| (storage.file.slot, storage.content_bytes)).collect()
+            }
         })
     }
 
-    /// Length of the archive, or of the ledger's storages, in bytes.
+    /// Returns the length of the archive, or of the ledger's storages, in bytes.
     pub fn length_bytes(&self) -> u64 {
         match self {
             Self::Archive(archive) => archive.length_bytes(),
@@ -155,9 +157,6 @@ impl StorageReader {
 
     /// Passes the records of all or the wanted storages to a visitor. The first storage has the
     /// number `first_storage`, which is 0 in a ledger.
-    ///
-    /// # Errors
-    /// They cannot be read, or the visitor does not accept that some cannot.
     pub fn read(
         &self,
         first_storage: u32,

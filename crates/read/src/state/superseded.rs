@@ -6,10 +6,10 @@ use crate::RecordVersion;
 use crate::state::fingerprint::Fingerprint;
 use crate::state::version::ITEM_BYTES;
 
-/// What is found among the records of some accounts.
+/// Records of some accounts that are superseded or duplicate.
 #[derive(Debug, Default)]
 pub struct Superseded {
-    /// Superseded records: those with lamports, or all.
+    /// Superseded records that are wanted.
     pub records: Vec<RecordVersion>,
     /// Records of accounts that one storage holds more than once.
     pub duplicates: Vec<RecordVersion>,
@@ -45,7 +45,7 @@ impl Superseded {
     }
 }
 
-/// The records of a storage in a list that is sorted by storage.
+/// Returns the records of a storage in a list that is sorted by storage.
 pub fn in_storage(list: &[RecordVersion], storage: u32) -> &[RecordVersion] {
     let start = list.partition_point(|version| version.storage() < storage);
     let rest = &list[start..];
@@ -56,27 +56,31 @@ pub fn is_listed(list: &[RecordVersion], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
-/// Finds the records that a newer one supersedes among records sorted by account. `slot_of` gives
-/// the slot of a storage. Tombstones are only marked if `marks_tombstones` is true.
-pub fn superseded_among(sorted: &[RecordVersion], slot_of: &dyn Fn(u32) -> u64, marks_tombstones: bool) -> Superseded {
+/// Finds the records that a newer one supersedes among records sorted by account. Lists those for
+/// which `is_wanted` is true. `slot_of` returns the slot of a storage.
+pub fn superseded_among(
+    sorted: &[RecordVersion],
+    slot_of: &dyn Fn(u32) -> u64,
+    is_wanted: fn(&RecordVersion) -> bool,
+) -> Superseded {
     slotpress_base::threads::panic_point("sorting");
     let mut found = Superseded::default();
-    for versions in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
+    for versions in sorted.chunk_by(|first, second| first.fingerprint == second.fingerprint) {
         if let [only] = versions {
             found.accounts += u64::from(!only.is_tombstone());
             continue;
         }
         // If one storage holds two versions, the later one counts as the newest here; they are
         // reported as a failure anyway.
-        let newest = (0..versions.len()).max_by_key(|at| slot_of(versions[*at].storage())).unwrap_or_default();
+        let newest = (0..versions.len()).max_by_key(|index| slot_of(versions[*index].storage())).unwrap_or_default();
         found.accounts += u64::from(!versions[newest].is_tombstone());
         found.count += versions.len() as u64 - 1;
-        for (at, version) in versions.iter().enumerate() {
+        for (index, version) in versions.iter().enumerate() {
             let is_neighbour =
-                |other: Option<&RecordVersion>| other.is_some_and(|it| it.storage() == version.storage());
-            if is_neighbour(versions.get(at + 1)) || is_neighbour(versions[..at].last()) {
+                |other: Option<&RecordVersion>| other.is_some_and(|other| other.storage() == version.storage());
+            if is_neighbour(versions.get(index + 1)) || is_neighbour(versions[..index].last()) {
                 found.duplicates.push(*version);
-            } else if at != newest && (marks_tombstones || !version.is_tombstone()) {
+            } else if index != newest && is_wanted(version) {
                 found.records.push(*version);
             }
         }
@@ -99,7 +103,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_newest_are_left(records in proptest::collection::hash_map((0u8..30, 0u32..12), any::<bool>(), 0..200)) {
+        fn all_but_the_newest_are_superseded(records in proptest::collection::hash_map((0u8..30, 0u32..12), any::<bool>(), 0..200)) {
             let mut versions: Vec<RecordVersion> = Vec::new();
             let mut newest: HashMap<u8, u32> = HashMap::new();
             for ((key, storage), is_tombstone) in &records {
@@ -109,14 +113,14 @@ mod tests {
             }
             versions.sort_unstable();
             // The newest storage has the lowest number.
-            let found = superseded_among(&versions, &|storage| 100 - u64::from(storage), true);
+            let found = superseded_among(&versions, &|storage| 100 - u64::from(storage), |_| true);
             let marked = marks(&found.records);
             for (key, storage) in records.keys() {
                 let is_marked = marked.contains(&mark_of(*storage, u64::from(*key) * 136));
                 prop_assert_eq!(is_marked, newest[key] != *storage);
             }
-            let live = newest.iter().filter(|(key, storage)| !records[&(**key, **storage)]).count() as u64;
-            prop_assert_eq!((found.accounts, found.count), (live, (records.len() - newest.len()) as u64));
+            let open = newest.iter().filter(|(key, storage)| !records[&(**key, **storage)]).count() as u64;
+            prop_assert_eq!((found.accounts, found.count), (open, (records.len() - newest.len()) as u64));
             prop_assert_eq!((found.records.len() as u64, found.duplicates.len()), (found.count, 0));
         }
     }
@@ -126,7 +130,7 @@ mod tests {
         let version =
             |key, storage, offset_bytes| RecordVersion::new(Fingerprint([key, 0, 0]), storage, false, offset_bytes);
         let versions = [version(1, 0, 0), version(1, 1, 0), version(2, 0, 136), version(2, 0, 272), version(2, 1, 136)];
-        let mut found = superseded_among(&versions, &|storage| 2 - u64::from(storage), false);
+        let mut found = superseded_among(&versions, &|storage| 2 - u64::from(storage), |_| true);
         found.sort();
         let is_in = |list: &[RecordVersion]| versions.each_ref().map(|version| marks(list).contains(&version.mark()));
         assert_eq!(is_in(&found.records), [false, true, false, false, true]);
@@ -134,7 +138,7 @@ mod tests {
         assert_eq!(found.storages(), HashSet::from([0, 1]));
         let is_found = |list, storage: u32, key: u32| is_listed(in_storage(list, storage), &Fingerprint([key, 0, 0]));
         let places = [(0, 1), (1, 1), (0, 2)];
-        assert_eq!(places.map(|(at, key)| is_found(&found.records, at, key)), [false, true, false]);
-        assert_eq!(places.map(|(at, key)| is_found(&found.duplicates, at, key)), [false, false, true]);
+        assert_eq!(places.map(|(storage, key)| is_found(&found.records, storage, key)), [false, true, false]);
+        assert_eq!(places.map(|(storage, key)| is_found(&found.duplicates, storage, key)), [false, false, true]);
     }
 }

@@ -39,7 +39,7 @@ pub struct RecordVersion {
 }
 
 impl RecordVersion {
-    /// A record at `offset_bytes` of a storage; storage numbers are below 2^31.
+    /// Makes the item for a record at `offset_bytes` of a storage. Storage numbers are below 2^31.
     pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool, offset_bytes: u64) -> Self {
         let tagged_storage = storage << 1 | u32::from(is_tombstone);
         Self { fingerprint, tagged_storage, offset_units: mark_of(storage, offset_bytes).1 }
@@ -125,11 +125,11 @@ impl<T: LogItem> LogBatch<T> {
         }
         self.ordered.resize(self.items.len(), T::ZERO);
         for item in &self.items {
-            let at = &mut starts[item.partition()];
-            self.ordered[*at] = *item;
-            *at += 1;
+            let place = &mut starts[item.partition()];
+            self.ordered[*place] = *item;
+            *place += 1;
         }
-        self.ordered.chunk_by(|one, other| one.partition() == other.partition())
+        self.ordered.chunk_by(|first, second| first.partition() == second.partition())
     }
 }
 
@@ -162,7 +162,7 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     }
 }
 
-/// Least average number of items in a bucket to sort.
+/// Minimum average number of items in a bucket to sort.
 const BUCKET_ITEMS: usize = 2;
 
 /// Limit on the bits of one step: a core's cache holds 4,096 places to which the step writes.
@@ -186,9 +186,9 @@ fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
         start += std::mem::replace(count, start);
     }
     for item in items() {
-        let at = &mut ends[bucket_of(item)];
-        to[*at as usize] = *item;
-        *at += 1;
+        let place = &mut ends[bucket_of(item)];
+        to[*place as usize] = *item;
+        *place += 1;
     }
 }
 

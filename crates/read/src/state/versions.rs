@@ -186,23 +186,23 @@ impl<T: LogItem> VersionLog<T> {
         let spare = || spare.lock();
         let mut rest = partitions.as_slice();
         while !rest.is_empty() {
-            let at_most = rest.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
-            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..at_most]));
+            let group_max = rest.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
+            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..group_max]));
             rest = after;
-            let read_one = |partition: &&Mutex<Partition<T>>| {
+            let sort_and_read = |partition: &&Mutex<Partition<T>>| {
                 let mut sorted = spare().pop().unwrap_or_default();
                 self.sort(partition, &mut sorted)?;
                 let result = read(&sorted);
                 spare().push(sorted);
                 Ok(result)
             };
-            let results: Vec<R> = pool.run(|| group.par_iter().map(read_one).collect::<Result<_>>())?;
+            let results: Vec<R> = pool.run(|| group.par_iter().map(sort_and_read).collect::<Result<_>>())?;
             results.into_iter().try_for_each(&mut *on_result)?;
         }
         Ok(())
     }
 
-    /// Number of partitions that fit into the memory for sorting, at least 1. Each needs twice its
+    /// Returns the number of partitions that fit into the memory for sorting, at least 1. Each needs twice its
     /// length: its chunks and the sorted copy.
     fn sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
         let mut left_bytes = self.sort_bytes;
@@ -253,7 +253,7 @@ impl VersionLog {
         let known_of = |partition: &Mutex<Partition<RecordVersion>>| {
             let partition = partition.lock();
             let versions = partition.chunks.iter().flatten();
-            KnownPartition::new(versions.map(|it| it.fingerprint).collect(), PARTITIONS.ilog2())
+            KnownPartition::new(versions.map(|version| version.fingerprint).collect(), PARTITIONS.ilog2())
         };
         let pool = Pool::start(threads)?;
         let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());

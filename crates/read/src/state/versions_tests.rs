@@ -13,7 +13,7 @@ const LOG_BYTES_MIN: u64 = log_bytes_min::<RecordVersion>();
 
 /// Finds superseded records where each storage's number is its slot.
 fn by_storage(sorted: &[RecordVersion]) -> Superseded {
-    superseded_among(sorted, &u64::from, false)
+    superseded_among(sorted, &u64::from, |version| !version.is_tombstone())
 }
 
 proptest! {
@@ -41,7 +41,7 @@ proptest! {
         }
         prop_assert!(!known.contains(&printer.fingerprint(&[200; 32])));
         let mut found = Superseded::default();
-        log.find_superseded(2, &|sorted| superseded_among(sorted, &slot_of, false), &mut |round| { found = round; Ok(()) }).expect("found");
+        log.find_superseded(2, &|sorted| superseded_among(sorted, &slot_of, |version| !version.is_tombstone()), &mut |round| { found = round; Ok(()) }).expect("found");
         let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
         prop_assert_eq!(found.count, expected.clone().count() as u64);
         let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
@@ -76,8 +76,9 @@ fn spilling_loses_nothing() {
     log.append(&mut batch).expect("appended");
     assert!(log.spilled_bytes() > 0);
     assert!(log.held_bytes.load(Relaxed) <= LOG_BYTES_MIN);
-    let is_bounded =
-        |partition: &Mutex<Partition<RecordVersion>>| partition.lock().chunks.iter().all(|it| it.len() <= CHUNK_ITEMS);
+    let is_bounded = |partition: &Mutex<Partition<RecordVersion>>| {
+        partition.lock().chunks.iter().all(|chunk| chunk.len() <= CHUNK_ITEMS)
+    };
     assert!(log.partitions.iter().all(is_bounded));
     let mut superseded = 0;
     let mut found = 0;
@@ -118,12 +119,13 @@ fn room_is_checked_if_it_will_be_needed() {
 #[test]
 fn as_many_partitions_are_sorted_as_fit() {
     let mut log = log_with_two_records_per_account(8);
-    let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
-    assert!(partitions.len() == 8 && partitions.iter().all(|it| it.lock().bytes() == CHUNK_BYTES));
+    let lengths = log.partitions.iter().map(|partition| partition.lock().bytes()).filter(|bytes| *bytes > 0);
+    assert_eq!(lengths.collect::<Vec<_>>(), [CHUNK_BYTES; 8]);
     // Each partition needs twice its length: its chunks and the sorted copy.
     for (chunks, expected) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 8)] {
         log.sort_bytes = chunks * CHUNK_BYTES;
-        let partitions: Vec<_> = log.partitions.iter().filter(|it| it.lock().bytes() > 0).collect();
+        let is_used = |partition: &&Mutex<Partition<RecordVersion>>| partition.lock().bytes() > 0;
+        let partitions: Vec<_> = log.partitions.iter().filter(is_used).collect();
         assert_eq!(log.sortable_partitions(&partitions), expected, "{chunks}");
     }
     log.partitions[0].lock().spilled = vec![0, 0];

@@ -10,7 +10,7 @@ use super::marks::Marks;
 use super::well_known::WellKnownAccounts;
 use crate::{StorageRef, Superseded};
 
-/// What a pass does. A check runs `Add`, then `Subtract`; a visit runs `Log`, then `Show`.
+/// Task of one pass. A check runs `Add`, then `Subtract`; a visit runs `Log`, then `Visit`.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
     /// Hash and log every record. Pass it to the visitor, if there is one, unless a newer archive is
@@ -20,9 +20,9 @@ pub enum Task<'a> {
     Subtract(&'a Superseded),
     /// Log every record that is read.
     Log,
-    /// Pass every record to the visitor. If the state is checked (`true`), hash those that nothing
-    /// supersedes.
-    Show(&'a dyn StateVisitor, &'a Marks, bool),
+    /// Pass every record to the visitor. With `hash`, hash those that nothing supersedes, for the
+    /// check of the state.
+    Visit { visitor: &'a dyn StateVisitor, superseded: &'a Marks, hash: bool },
 }
 
 pub trait StateVisitor: Sync {
@@ -34,7 +34,7 @@ pub trait StateVisitor: Sync {
     fn new_worker(&self) -> Box<dyn StateWorker + '_>;
 }
 
-/// Facts of a state before its records are shown. The state has not been judged yet.
+/// Facts of a state before its records are visited. The state has not been judged yet.
 pub struct StateFacts<'a> {
     pub bank: &'a BankFile,
     /// The archives or the ledger, in the order of their storages: the newest first.

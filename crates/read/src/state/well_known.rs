@@ -65,10 +65,10 @@ impl Newest<WellKnownAccount> {
         self.keep(address, storage, record.offset_bytes, account);
     }
 
-    /// The newest versions of the accounts, also of closed ones.
+    /// Returns the newest versions of the accounts, also of closed ones.
     pub fn accounts(&self) -> WellKnownAccounts {
         let mut accounts = WellKnownAccounts::new();
-        self.each(|address, account| drop(accounts.insert(*address, account.clone())));
+        self.for_each(|address, account| drop(accounts.insert(*address, account.clone())));
         accounts
     }
 }
@@ -77,9 +77,8 @@ impl Newest<WellKnownAccount> {
 mod tests {
     use super::*;
 
-    /// Data beyond the limit, and accounts at other addresses, are not kept.
     #[test]
-    fn what_is_kept() {
+    fn data_beyond_the_limit_and_other_accounts_are_not_kept() {
         let known = Newest::well_known_accounts();
         let look_at = |address: [u8; 32], data: &[u8]| {
             let mut header = RecordHeader::parse(&[0; 136]);

@@ -37,8 +37,8 @@ pub struct StagedFile {
 }
 
 impl StagedFile {
-    /// Makes the temporary file for `final_name` in an open directory. Only one process at a time
-    /// can create a file for a given final name.
+    /// Makes the temporary file for `final_name` in an open directory. Only one process at a time can
+    /// create a file for a given final name.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`] if another run is making the file of this name; the disk fails.
@@ -118,7 +118,7 @@ impl StagedFile {
         self.file.sync_all().or_path("write", &self.path)?;
         // The lock is held until the file has its final name, so that no other process removes it
         // as stale.
-        if !self.is_there()? {
+        if !self.has_name(&self.name)? {
             return Err(changed(&self.path));
         }
         self.dir.check_path()?;
@@ -133,12 +133,11 @@ impl StagedFile {
         })?;
         // The temporary name is gone, so `drop` has nothing to remove.
         self.is_published = true;
-        let is_it = self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found));
         // Another run may have replaced the published file already: then this file has no name any
         // more.
         let is_replaced =
             || -> Result<bool> { Ok(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0) };
-        if !is_it && !is_replaced()? {
+        if !self.has_name(OsStr::new(name))? && !is_replaced()? {
             return Err(changed(&path));
         }
         self.dir.sync()?;
@@ -147,14 +146,15 @@ impl StagedFile {
         Ok(path)
     }
 
-    fn is_there(&self) -> Result<bool> {
-        Ok(self.dir.found(&self.name)?.is_some_and(|found| found.is_same(&self.found)))
+    /// True if the name leads to this file.
+    fn has_name(&self, name: &OsStr) -> Result<bool> {
+        Ok(self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found)))
     }
 }
 
 impl Drop for StagedFile {
     fn drop(&mut self) {
-        if !self.is_published && self.is_there().is_ok_and(|is_there| is_there) {
+        if !self.is_published && matches!(self.has_name(&self.name), Ok(true)) {
             let _ = self.dir.remove_file(&self.name);
         }
     }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_unasked() {
+    fn a_file_is_replaced_only_on_request() {
         let dir = tempfile::tempdir().expect("a directory");
         let publish = |text: &str, replace| {
             let file = create(dir.path()).expect("created");
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn many_runs_start_at_once() {
+    fn concurrent_runs_remove_no_files_of_each_other() {
         let dir = tempfile::tempdir().expect("a directory");
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -275,14 +275,15 @@ mod tests {
 
     /// A second run for the same name is refused. The file of a killed run is removed.
     #[test]
-    fn one_run_at_a_time_makes_the_file_of_a_name() {
+    fn only_one_run_at_a_time_makes_the_file_of_a_name() {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}name"));
         fs::write(&stale, "half").expect("written");
         let kept = Arc::new(KeptDir::open(dir.path()).expect("opened"));
         let first = StagedFile::create_in_for(&kept, "name").expect("created");
         let error = StagedFile::create_in_for(&kept, "name").expect_err("being made");
-        assert!(error.kind() == ErrorKind::Exists && error.to_string().contains("is being made by"), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
+        assert!(error.to_string().contains("is being made by"), "{error}");
         let other = StagedFile::create_in_for(&kept, "other").expect("another name");
         first.publish("name", false).expect("published");
         drop(other);
@@ -295,11 +296,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let stale = dir.path().join(format!("{TEMPORARY_PREFIX}killed"));
         fs::write(&stale, "half").expect("written");
-        let live = create(dir.path()).expect("created");
+        let locked = create(dir.path()).expect("created");
         assert!(!stale.exists());
         let other = create(dir.path()).expect("created");
-        assert!(live.path().exists() && other.path().exists());
-        drop((live, other));
+        assert!(locked.path().exists());
+        assert!(other.path().exists());
+        drop((locked, other));
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
     }
 }

@@ -102,12 +102,12 @@ pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(
         }
         let is_ours = try_lock(&dir).or_path("lock", dir.path())? == Locked::Ours;
         // The run may have moved the directory to its final place since it was opened here.
-        let own = dir.itself()?;
-        if is_ours && parent.found(name)?.is_some_and(|found| found.is_same(&own)) {
+        let opened = dir.itself()?;
+        if is_ours && parent.found(name)?.is_some_and(|found| found.is_same(&opened)) {
             before(&dir)?;
-            let doing = "remove what a killed run left in";
-            remove_contents(dir.as_fd(), DEPTH_MAX).or_path(doing, dir.path())?;
-            parent.remove_dir(name).or_path(doing, dir.path())?;
+            let action = "remove what a killed run left in";
+            remove_contents(dir.as_fd(), DEPTH_MAX).or_path(action, dir.path())?;
+            parent.remove_dir(name).or_path(action, dir.path())?;
         }
     }
     Ok(())
@@ -152,13 +152,15 @@ mod tests {
         fs::write(top.path().join("work-dead/deep/er/file"), "left").expect("written");
         fs::write(top.path().join("work-file"), "no directory").expect("written");
         std::os::unix::fs::symlink("/", top.path().join("work-link")).expect("linked");
-        let live = WorkDir::create(&kept(top.path()), "work-").expect("made");
-        fs::write(live.path().join("file"), "in use").expect("written");
+        let locked = WorkDir::create(&kept(top.path()), "work-").expect("made");
+        fs::write(locked.path().join("file"), "in use").expect("written");
         remove_stale_dirs(&kept(top.path()), "work-", &mut |_| Ok(())).expect("removed");
-        assert!(!top.path().join("work-dead").exists() && live.path().join("file").exists());
-        assert!(top.path().join("work-file").exists() && top.path().join("work-link").exists());
-        let path = live.path().to_path_buf();
-        drop(live);
+        assert!(!top.path().join("work-dead").exists());
+        assert!(locked.path().join("file").exists());
+        assert!(top.path().join("work-file").exists());
+        assert!(top.path().join("work-link").exists());
+        let path = locked.path().to_path_buf();
+        drop(locked);
         assert!(!path.exists());
     }
 
@@ -193,13 +195,14 @@ mod tests {
     #[test]
     fn another_directory_at_the_same_path_stays() {
         let top = tempfile::tempdir().expect("a directory");
-        let one = WorkDir::create(&kept(top.path()), "work-").expect("made");
-        fs::write(one.path().join("file"), "moved").expect("written");
-        let path = one.path().to_path_buf();
+        let work = WorkDir::create(&kept(top.path()), "work-").expect("made");
+        fs::write(work.path().join("file"), "moved").expect("written");
+        let path = work.path().to_path_buf();
         fs::rename(&path, top.path().join("elsewhere")).expect("moved");
         fs::create_dir(&path).expect("made");
         fs::write(path.join("theirs"), "theirs").expect("written");
-        drop(one);
-        assert!(path.join("theirs").exists() && !top.path().join("elsewhere/file").exists());
+        drop(work);
+        assert!(path.join("theirs").exists());
+        assert!(!top.path().join("elsewhere/file").exists());
     }
 }

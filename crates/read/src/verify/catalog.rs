@@ -12,7 +12,7 @@ use crate::{Catalog, Check, CheckMode, NamedArchive, Snapshot, VerifyOptions, Ve
 
 type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
 
-/// What was found about one archive of a catalog.
+/// Verdict on one archive of a catalog.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ArchiveVerdict<'a> {
@@ -28,8 +28,8 @@ pub struct ArchiveVerdict<'a> {
 }
 
 impl ArchiveVerdict<'_> {
-    /// Returns why the state of an incremental archive was not checked, although requested, and its
-    /// frames and entries are good: its full archive is damaged, or is not there.
+    /// Returns the reason for which the state of an incremental archive was not checked, although that
+    /// was requested and its frames and entries are good: its full archive is damaged or missing.
     pub fn why_not_checked(&self) -> Option<String> {
         let why = match self.base {
             ArchiveBase::Damaged(name) => format!("its full archive {name} is damaged"),
@@ -68,8 +68,8 @@ impl<'a> ArchiveBase<'a> {
     /// Chooses a full archive of the slot that is not among the damaged ones, if there is one.
     fn choose(base_slot: Option<u64>, all: &[&'a Archive], damaged: &[PathBuf]) -> Self {
         let Some(slot) = base_slot else { return Self::Itself };
-        let mut there = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
-        match (there.clone().find(|full| !damaged.contains(&full.path())), there.next()) {
+        let mut fulls = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
+        match (fulls.clone().find(|full| !damaged.contains(&full.path())), fulls.next()) {
             (Some(good), _) => Self::Good(good),
             (None, Some(damaged)) => Self::Damaged(&damaged.name),
             (None, None) => Self::Missing,
@@ -77,7 +77,7 @@ impl<'a> ArchiveBase<'a> {
     }
 }
 
-/// What was found about a catalog.
+/// Verdict on a catalog.
 #[derive(Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct CatalogVerdict {
@@ -145,7 +145,7 @@ impl CatalogVerdict {
 /// can have.
 pub fn verify_catalog(
     catalog: &Catalog,
-    open: &dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>,
+    open: Open<'_>,
     options: &VerifyOptions,
     progress: &dyn Progress,
     on_verdict: &mut dyn FnMut(&ArchiveVerdict<'_>),
@@ -189,9 +189,9 @@ fn verify_one(
         options.check.mode = CheckMode::Frames;
     }
     let open = |archive: &Archive| open(archive, options.check.mode);
-    let one = open(archive)?;
+    let opened = open(archive)?;
     match base {
-        ArchiveBase::Good(base) => verify(Snapshot::pair(&open(base)?, &one), &options, progress),
-        _ => verify(Snapshot::archive(&one), &options, progress),
+        ArchiveBase::Good(base) => verify(Snapshot::pair(&open(base)?, &opened), &options, progress),
+        _ => verify(Snapshot::archive(&opened), &options, progress),
     }
 }

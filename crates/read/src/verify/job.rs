@@ -1,4 +1,4 @@
-//! Settings of a verification, and what each part of it is told: options, visitors and progress.
+//! Settings of a verification, and the job that its parts share: options, visitors and progress.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ impl Default for VerifyOptions {
 }
 
 impl VerifyOptions {
-    /// Reason for which records and state are not checked; `None` if they are.
+    /// Returns the reason for which records and state are not checked. `None` if they are.
     pub(crate) fn why_not_state(&self) -> Option<String> {
         match (self.quick, self.check.mode) {
             (true, _) => Some("quick check".to_string()),
@@ -112,7 +112,7 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
-/// Error for a visit of accounts if some records cannot be read.
+/// Makes the error for a visit of accounts if some records cannot be read.
 pub fn lost_records(path: &Path) -> Error {
     Error::damaged("not all of its records can be read").within(path.shown()).with_hint(hint::USE_VERIFY)
 }

@@ -21,10 +21,10 @@ pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Makes the checks that need the whole state, and the report. `read` has the newest part first.
 pub fn judge(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
-    let lossy = read.iter().find(|one| one.failures.has_lost_accounts());
+    let lossy = read.iter().find(|part| part.failures.has_lost_accounts());
     let newest = judge_together(&read, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.visitor) {
-        let parts = read.iter().map(|one| one.facts.clone()).collect();
+        let parts = read.iter().map(|part| part.facts.clone()).collect();
         visitor.begin(&StateFacts { bank, parts, well_known: accounts.well_known.accounts() })?;
     }
     read_again(&read, newest, lossy, accounts, job)?;
@@ -51,15 +51,15 @@ fn read_again(
         (None, _) if !job.reads_records() => Ok(()),
         (None, _) => accounts.check_state(bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage(Stage::Subtracting, None);
-            read.iter().try_for_each(|one| one.read_records(accounts, task, Some(wanted), job))
+            read.iter().try_for_each(|part| part.read_records(accounts, task, Some(wanted), job))
         }),
         (Some(_), Some(lossy)) => Err(lost_records(&lossy.facts.path)),
         (Some(visitor), None) => {
             progress.stage(Stage::Sorting, None);
             accounts.visit_state(bank, failures, visitor, threads, &mut |task| {
-                read.iter().try_for_each(|one| {
-                    progress.stage(Stage::Visiting, Some(one.storages.length_bytes()));
-                    one.read_records(accounts, task, None, job)
+                read.iter().try_for_each(|part| {
+                    progress.stage(Stage::Visiting, Some(part.storages.length_bytes()));
+                    part.read_records(accounts, task, None, job)
                 })
             })
         }
@@ -79,17 +79,17 @@ fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&
         judge_expected(&options.check, bank.slot, bank.snapshot_hash(), &newest.failures)?;
     }
     // Expected roots are in the order of the arguments: the newest archive is last.
-    let archives = read.iter().rev().filter_map(|one| Some((one.archive()?, &one.failures)));
+    let archives = read.iter().rev().filter_map(|part| Some((part.archive()?, &part.failures)));
     for ((archive, failures), number) in archives.zip(0..) {
         judge_root(options.expect_roots.get(number).copied(), archive.root(), failures)?;
     }
     if newest.base_slot().is_some() && base.is_none() {
         newest.failures.skip(Check::State, "part of a state only: give the full archive too");
     }
-    if read.iter().any(|one| one.failures.has_lost_accounts()) {
+    if read.iter().any(|part| part.failures.has_lost_accounts()) {
         newest.failures.skip(Check::State, "not all accounts could be read");
     }
-    if let Some(why) = read.iter().find_map(|one| one.failures.skipped(Check::State)) {
+    if let Some(why) = read.iter().find_map(|part| part.failures.skipped(Check::State)) {
         newest.failures.skip(Check::State, why);
     }
     Ok(newest)
@@ -100,28 +100,28 @@ const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full 
 
 fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;
-    let is_nameless = matches!(&read[..], [one] if one.archive().is_some_and(|archive| archive.name.is_none()));
+    let is_nameless = matches!(&read[..], [part] if part.archive().is_some_and(|archive| archive.name.is_none()));
     let base_slot = read.first().and_then(VerifiedPart::base_slot);
     let bank = read.first().and_then(|newest| newest.bank.clone());
-    let has_index = read.iter().all(|one| one.has_index);
+    let has_index = read.iter().all(|part| part.has_index);
     let roots = read.iter().rev().filter_map(VerifiedPart::archive).map(OpenArchive::root).collect();
     let mut counts = Counts::default();
-    read.iter().for_each(|one| add_part(&mut counts, one));
+    read.iter().for_each(|part| add_part(&mut counts, part));
     counts.add_state(&accounts.sums(), accounts.log.spilled_bytes());
     let mut failures = Failures::new();
     let mut paths = Vec::new();
-    let names = own_names(&read);
-    for one in read {
-        match one.storages {
-            StorageReader::Archive(_) => failures.absorb(one.failures, &one.facts.path),
-            StorageReader::Ledger(_) => failures = one.failures,
+    let names = right_names(&read);
+    for part in read {
+        match part.storages {
+            StorageReader::Archive(_) => failures.absorb(part.failures, &part.facts.path),
+            StorageReader::Ledger(_) => failures = part.failures,
         }
-        paths.insert(0, one.facts.path);
+        paths.insert(0, part.facts.path);
     }
     let clients = if counts.obsolete.is_some() {
         CLIENTS_OF_LEDGERS.to_vec()
     } else {
-        let asked = SnapshotClient::WHERE_ASKED.iter().filter(|client| options.clients.contains(client));
+        let asked = SnapshotClient::ON_REQUEST.iter().filter(|client| options.clients.contains(client));
         SnapshotClient::ALL.iter().chain(asked).copied().collect()
     };
     let mut report = VerifyReport::from_failures(failures, &options.clients, &clients, paths);
@@ -129,8 +129,8 @@ fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
     report.set_bank(bank.as_ref(), has_index);
     if is_nameless {
-        let of_state = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
-        of_state.for_each(|failure| failure.hint = MAYBE_INCREMENTAL.into());
+        let state_failures = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
+        state_failures.for_each(|failure| failure.hint = MAYBE_INCREMENTAL.into());
     }
     report.hint_at_names(&names);
     report.bank = bank;
@@ -138,11 +138,11 @@ fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
 }
 
 impl VerifyReport {
-    /// If nothing but names is wrong, tells the right ones.
+    /// Hints at the right names if nothing else is wrong.
     fn hint_at_names(&mut self, names: &[(PathBuf, ArchiveName)]) {
         use Rule::{ExtensionWrong, NameMismatch, NameUnknown};
         let is_of_name = |failure: &Failure| matches!(failure.rule, NameUnknown | NameMismatch | ExtensionWrong);
-        if !self.was_made(Check::State) || !self.failures.iter().all(is_of_name) {
+        if !self.completed(Check::State) || !self.failures.iter().all(is_of_name) {
             return;
         }
         for failure in &mut self.failures {
@@ -153,14 +153,14 @@ impl VerifyReport {
     }
 }
 
-fn own_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
-    let name_of = |(number, one): (usize, &VerifiedPart)| {
+fn right_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
+    let name_of = |(number, part): (usize, &VerifiedPart)| {
         let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
-        let base_slot = one.base_slot().or(base.map(|bank| bank.slot));
-        let bank = one.bank.as_ref()?;
-        let extension = one.archive()?.compression;
+        let base_slot = part.base_slot().or(base.map(|bank| bank.slot));
+        let bank = part.bank.as_ref()?;
+        let extension = part.archive()?.compression;
         let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension };
-        Some((one.facts.path.clone(), name))
+        Some((part.facts.path.clone(), name))
     };
     read.iter().enumerate().filter_map(name_of).collect()
 }
@@ -178,7 +178,7 @@ fn add_part(counts: &mut Counts, part: &VerifiedPart) {
     }
 }
 
-/// Judges whether the two archives are a pair. Accounts of what is none are not shown.
+/// Judges whether the two archives are a pair. If they are not, a visit of their accounts fails.
 fn judge_base(newest: &VerifiedPart, base: &VerifiedPart, job: &VerifyJob<'_>) -> Result<()> {
     let strict = Failures::strict();
     let failures = if job.visitor.is_some() { &strict } else { &newest.failures };

@@ -30,8 +30,8 @@ pub(crate) fn read_ledger(
 ) -> Result<VerifyReport> {
     let _lock = if paths.ledger.is_dir() { lock(paths)? } else { None };
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
-        let what = format!("{}: a restore into this ledger was killed before its end", journal.shown());
-        job.progress.warn(&format!("{what}: {RESTORE_JOURNAL_HINT}"));
+        let message = format!("{}: a restore into this ledger was killed before its end", journal.shown());
+        job.progress.warn(&format!("{message}: {RESTORE_JOURNAL_HINT}"));
     }
     let stopwatch = Stopwatch::start();
     let mut report = match find_bank_snapshot_with_gaps(paths, slot, job.options.threads) {

@@ -32,8 +32,8 @@ use crate::{Failures, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyRe
 /// call.
 ///
 /// # Errors
-/// An archive or a file cannot be read; the ledger is in use; the disk has no room for
-/// what does not fit in memory; or the state of a lone incremental archive was to be checked.
+/// An archive or a file cannot be read; the ledger is in use; the disk has no room for the log of
+/// records; or the state of an incremental archive alone was to be checked.
 pub fn verify(snapshot: Snapshot<'_>, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
     read_snapshot(snapshot, VerifyJob::verify(options, progress))
 }
@@ -45,7 +45,7 @@ pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Resul
     }
 }
 
-/// Verifies a snapshot, and shows a visitor every record of the first pass that no newer archive is
+/// Verifies a snapshot, and passes a visitor every record of the first pass that no newer archive is
 /// known to supersede. Also returns the bank file, if it could be read.
 ///
 /// # Errors
@@ -84,9 +84,9 @@ fn read_archives(
         if number > 0 {
             accounts.begin_older_archive(options.threads)?;
         }
-        let one = VerifiedPart::read(archive, number > 0, &accounts, &seen_slots, &job)?;
-        accounts.stakes.lacks_rent_epochs |= one.facts.is_from_firedancer;
-        read.push(one);
+        let part = VerifiedPart::read(archive, number > 0, &accounts, &seen_slots, &job)?;
+        accounts.stakes.lacks_rent_epochs |= part.facts.is_from_firedancer;
+        read.push(part);
     }
     let mut report = judge(read, &accounts, &job)?;
     report.elapsed = stopwatch.elapsed();

@@ -9,7 +9,7 @@ use crate::{
     Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, Snapshot, VerifyOptions, VerifyReport, verify,
 };
 
-/// What was checked when a result was read back, before it got its name.
+/// Checks that were made when a result was read back, before it got its name.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct ReadBackReport {
@@ -49,23 +49,23 @@ pub fn read_back_archive(
     let Some(failure) = failure_of_result(&report, base) else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
     let (how, hint) = match base {
-        Some(base) => (format!(", read back on {},", base.path.shown()), HINT_OF_A_PAIR),
+        Some(base) => (format!(", read back on {},", base.path.shown()), PAIR_HINT),
         None => (String::new(), HINT),
     };
-    let what = format!("the archive of {name}{how} is not valid, and was removed");
-    Err(failure.to_error().within(what).with_hint(hint))
+    let message = format!("the archive of {name}{how} is not valid, and was removed");
+    Err(failure.to_error().within(message).with_hint(hint))
 }
 
-/// A failure that is not the source's: what is normal for the client that wrote the source stays in
-/// the result. The full archive may not have its name yet.
+/// Returns a failure that slotpress caused. Deviations that are normal for the client that wrote the
+/// source stay in the result. The full archive may not have its name yet.
 fn failure_of_result<'a>(report: &'a VerifyReport, base: Option<&NamedArchive>) -> Option<&'a Failure> {
-    let is_of_result = |failure: &&Failure| {
+    let is_caused_here = |failure: &&Failure| {
         let is_of_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
         let is_unnamed_base = is_of_base && failure.rule == Rule::NameUnknown;
-        !failure.rule.is_of_version() && !is_unnamed_base
+        !failure.rule.is_version_specific() && !is_unnamed_base
     };
     let ours = report.warnings.iter().find(|warning| warning.rule == Rule::Index);
-    report.failures.iter().find(is_of_result).or(ours)
+    report.failures.iter().find(is_caused_here).or(ours)
 }
 
 impl ReadBackReport {
@@ -74,7 +74,7 @@ impl ReadBackReport {
         let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
         Self {
             storages: report.counts.storages,
-            accounts: report.was_made(Check::State).then_some(report.counts.accounts),
+            accounts: report.completed(Check::State).then_some(report.counts.accounts),
             unknown: checks.clone().filter_map(unknown).collect(),
             checks: checks.filter(|check| check.skipped.is_none()).map(|check| check.name.name()).collect(),
         }
@@ -82,5 +82,4 @@ impl ReadBackReport {
 }
 
 const HINT: &str = "verify the ledger: if it is valid, suspect the disk or the memory";
-const HINT_OF_A_PAIR: &str =
-    "verify the full archive and the ledger: if both are valid, suspect the disk or the memory";
+const PAIR_HINT: &str = "verify the full archive and the ledger: if both are valid, suspect the disk or the memory";

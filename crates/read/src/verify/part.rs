@@ -38,28 +38,34 @@ impl VerifiedPart {
     ) -> Result<Self> {
         let VerifyJob { options, progress, .. } = *job;
         let failures = Failures::new().below(is_below);
-        let archive = opened(archive, &failures, job)?;
+        let archive = archive.open(&options.io_policy)?;
+        if let Some(error) = &archive.index_error {
+            failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;
+            if job.visitor.is_some() {
+                archive.warn_of_index(progress);
+            }
+        }
         progress.stage(job.stage(), Some(archive.length_bytes()));
         let first_storage = accounts.storage_count();
         let records = AccountsPass::new(accounts, &failures, job.first_task());
         let rules = ArchiveRules::from_archive(&archive, archive.base_slot(), seen_slots, &failures)
             .with_records(job.reads_records().then_some(&records));
-        let is_wanted_only = options.quick && options.expect_roots.is_empty();
-        let pass = ArchivePass::new(options.threads, progress).is_wanted_only(is_wanted_only);
-        let read = archive.read(&pass.is_newest_first(true).checks_hashes(true), &rules);
+        let wanted_only = options.quick && options.expect_roots.is_empty();
+        let pass = ArchivePass::new(options.threads, progress).wanted_only(wanted_only);
+        let read = archive.read(&pass.newest_first(true).check_hashes(true), &rules);
         let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
         let (entries, bank) = rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
             failures.skip(Check::Records, why);
         }
         let has_index = archive.tail.is_some();
-        if is_wanted_only && has_index {
+        if wanted_only && has_index {
             failures.skip(Check::Frames, "quick check: only those of the first files were read");
             failures.skip(Check::Entries, "quick check: entries were taken from the index");
         }
         drop(rules);
         let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
-        let path = archive.path_buf();
+        let path = archive.path().to_path_buf();
         let root = archive.root();
         Ok(Self {
             facts: StatePart { path, root, first_storage, is_from_firedancer: read.is_from_firedancer },
@@ -100,15 +106,4 @@ impl VerifiedPart {
     pub fn base_slot(&self) -> Option<u64> {
         self.archive()?.base_slot()
     }
-}
-
-fn opened(archive: &NamedArchive, failures: &Failures, job: &VerifyJob<'_>) -> Result<OpenArchive> {
-    let archive = archive.open(&job.options.io_policy)?;
-    if let Some(error) = &archive.index_error {
-        failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;
-        if job.visitor.is_some() {
-            archive.warn_of_index(job.progress);
-        }
-    }
-    Ok(archive)
 }

@@ -3,8 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotpress_base::text::{self};
-use slotpress_base::{Elapsed, Result, ShowPath};
+use slotpress_base::{Elapsed, Result, ShowPath, text};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
@@ -15,15 +14,15 @@ use crate::{Check, ClientVerdict, Completeness, Failure, Failures, Rule, Snapsho
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct CheckResult {
-    /// Which of the six checks it is.
+    /// One of the six checks.
     pub name: Check,
     /// True if the check found nothing wrong, as far as it was made.
     pub ok: bool,
-    /// Why the check did not complete; `None` if it did.
+    /// Reason for which the check did not complete; `None` if it did.
     pub skipped: Option<String>,
 }
 
-/// What a verification found.
+/// Report of a verification.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct VerifyReport {
@@ -128,16 +127,16 @@ impl VerifyReport {
             key(a).cmp(&key(b)).then_with(|| a.place.entry.cmp(&b.place.entry))
         });
         // Expected values matter to the caller, whatever clients tolerate.
-        let is_minded = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
+        let is_refused = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
         let is_failure = |rule: Rule| match rule {
             Rule::NotExpected | Rule::RootNotExpected => true,
-            rule => is_minded(rule) || (asked.is_empty() && !rule.is_of_version()),
+            rule => is_refused(rule) || (asked.is_empty() && !rule.is_version_specific()),
         };
         let clients = verdicts(per_rule.keys().copied(), clients);
         // Normal behaviour of another version gets no warning: the clients' verdicts show it.
-        let is_told = |rule: Rule| is_failure(rule) || !rule.is_of_version();
-        failures.retain(|failure| is_told(failure.rule));
-        let found: u64 = per_rule.iter().filter(|(rule, _)| is_told(**rule)).map(|(_, count)| count).sum();
+        let is_listed = |rule: Rule| is_failure(rule) || !rule.is_version_specific();
+        failures.retain(|failure| is_listed(failure.rule));
+        let found: u64 = per_rule.iter().filter(|(rule, _)| is_listed(**rule)).map(|(_, count)| count).sum();
         let unlisted_count = found.saturating_sub(failures.len() as u64);
         let (mut failures, warnings): (Vec<Failure>, Vec<Failure>) =
             failures.into_iter().partition(|failure| is_failure(failure.rule));
@@ -182,7 +181,7 @@ impl VerifyReport {
         self.slot = Some(bank.slot);
         self.hash = Some(bank.snapshot_hash());
         self.capitalization = Some(bank.capitalization);
-        self.complete = Some(Completeness::new(self.was_made(Check::State), has_index));
+        self.complete = Some(Completeness::new(self.completed(Check::State), has_index));
     }
 
     /// True for a ledger, which has no frames.
@@ -190,20 +189,20 @@ impl VerifyReport {
         self.roots.is_empty()
     }
 
-    /// Checks that did not complete. A ledger has no frames to check.
+    /// Returns the checks that did not complete. A ledger has no frames to check.
     pub fn left_out(&self) -> impl Iterator<Item = &CheckResult> {
         let is_missing = |check: &&CheckResult| check.name != Check::Frames || !self.is_ledger();
         self.checks.iter().filter(|check| check.skipped.is_some()).filter(is_missing)
     }
 
-    /// Why the check was not made to its end; `None` if it was.
+    /// Returns the reason for which the check did not complete. `None` if it did.
     #[doc(hidden)]
     pub fn why_left_out(&self, check: Check) -> Option<&str> {
         self.checks.iter().find(|result| result.name == check)?.skipped.as_deref()
     }
 
-    /// True if the check was made to its end.
-    pub fn was_made(&self, check: Check) -> bool {
+    /// True if the check was completed.
+    pub fn completed(&self, check: Check) -> bool {
         self.checks.iter().any(|result| result.name == check && result.skipped.is_none())
     }
 }

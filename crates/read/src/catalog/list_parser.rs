@@ -59,7 +59,7 @@ impl EntryJson {
         let rebased_on = self.rebased_on.and_then(|hash| hash.parse().ok());
         Some(Archive {
             modified_ns: self.modified_unix_seconds.unwrap_or_default().saturating_mul(1_000_000_000),
-            bank_unix_seconds: self.bank_unix_seconds,
+            bank_unix_seconds: self.bank_unix_seconds.filter(|seconds| *seconds > 0),
             kept_because: self.kept_because.and_then(|name| KeepReason::parse(&name)),
             hashes: root.zip(self.frame_hashes).map(|(root, at)| FrameHashes { root, at, rebased_on }),
             ..Archive::new(name, dir, self.size_bytes.unwrap_or_default())
@@ -68,7 +68,7 @@ impl EntryJson {
 }
 
 impl Catalog {
-    /// Takes from a list of the same archives why each is kept.
+    /// Takes the reasons for which archives are kept from a list of the same archives.
     #[doc(hidden)]
     pub fn set_reasons<'a>(&mut self, listed: impl IntoIterator<Item = &'a Archive>) {
         let reasons: BTreeMap<String, Option<KeepReason>> =
@@ -88,7 +88,7 @@ mod tests {
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
     #[test]
-    fn only_archives_of_a_known_version() {
+    fn only_archives_of_a_known_version_are_listed() {
         let list = |version: u32| {
             format!(
                 r#"{{"version":{version},"archives":[{{"name":"{NAME}"}},{{"name":"../x","size_bytes":1}}],"more":1}}"#

@@ -70,8 +70,8 @@ pub struct ArchiveFields {
 }
 
 impl ChoiceFields {
-    /// The archives that a node would choose; `None` if there is no full archive that a client
-    /// reads.
+    /// Returns the archives that a node would choose. `None` if there is no full archive that a
+    /// client reads.
     pub fn new(catalog: &Catalog) -> Option<Self> {
         let choice = catalog.choice()?;
         let incremental = choice.incremental.map(|archive| archive.name.to_string());
@@ -95,7 +95,7 @@ impl ArchiveFields {
             format: archive.name.extension.as_str(),
             size_bytes: Some(archive.size_bytes).filter(|bytes| *bytes > 0),
             modified_unix_seconds: is_dated.then_some(archive.modified_ns / 1_000_000_000),
-            bank_unix_seconds: archive.bank_unix_seconds.filter(|seconds| *seconds > 0),
+            bank_unix_seconds: archive.bank_unix_seconds,
             age_seconds: catalog.age_of(archive, now).map(|age| age.as_secs()),
             slots_behind,
             seconds_behind: catalog.slot_time.of_slots(slots_behind).as_secs(),
@@ -126,7 +126,7 @@ mod tests {
     use slotpress_format::SlotTimeSource;
 
     use super::super::FrameHashes;
-    use super::super::listed::parse_list;
+    use super::super::list_parser::parse_list;
     use slotpress_format::ArchiveName;
 
     use super::*;
@@ -134,7 +134,7 @@ mod tests {
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
     #[test]
-    fn a_list_is_parsed_to_what_was_listed() {
+    fn a_list_is_parsed_to_the_archives_that_were_listed() {
         let mut archive = Archive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
         let at = FrameHashesLocation { offset_bytes: 3, frames: 2 };
@@ -150,10 +150,8 @@ mod tests {
         let slots = r#""slot_ms":200,"slot_time_source":"bank-file","archives":[]"#;
         let listed = parse_list(format!(r#"{{"version":1,{slots}}}"#).as_bytes(), "").expect("a list");
         assert_eq!((listed.slot_time.milliseconds(), listed.slot_time.source()), (200, SlotTimeSource::BankFile));
-        let lies = slots.replace("200", "200000");
-        assert_eq!(
-            parse_list(format!(r#"{{"version":1,{lies}}}"#).as_bytes(), "").expect("a list").slot_time,
-            SlotTime::ASSUMED
-        );
+        let impossible = slots.replace("200", "200000");
+        let listed = parse_list(format!(r#"{{"version":1,{impossible}}}"#).as_bytes(), "").expect("a list");
+        assert_eq!(listed.slot_time, SlotTime::ASSUMED);
     }
 }
