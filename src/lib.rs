@@ -336,7 +336,6 @@ pub mod program {
         codec::{CLUSTERED_CODEC, REFERENCE_CODEC},
         in_order,
         input::{Input, InputKind, SAMPLE_BYTES_DEFAULT},
-        latency::{Latency, timer_seconds},
         link::break_even::{BreakEven, SoonerAt},
         link::network::{Link, WINDOW_BYTES},
         link::{
@@ -346,7 +345,7 @@ pub mod program {
         pieces::{PieceRow, SizeUnit, measure_frames, measure_sizes},
         recommend::{is_plain, pareto_curve},
         reference_row,
-        statistics::Warning,
+        statistics::{Latency, Warning, timer_seconds},
     };
     #[cfg(feature = "net")]
     pub use crate::restore::target::check_is_new;

@@ -6,7 +6,7 @@ use clap::Args;
 use slotpress::Result;
 use slotpress::archive::{ArchiveOptions, ArchiveReport, archive, preview_archive};
 use slotpress::verify::CheckOptions;
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 
 use super::arguments::{DirectoryArgs, say_read_back};
 use super::network::ConnectionArgs;
@@ -60,14 +60,14 @@ const PREVIEW: &[&str] = &[
 ];
 
 const REPORT: &[&str] = &[
-    WHAT,
+    NEW_ARCHIVE,
     "size: {output_bytes} from {input_bytes} (ratio {input_bytes/output_bytes})",
     "root: {root}",
     "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}, {threads}",
 ];
 
-/// What a new archive is, in every command that makes one.
-pub const WHAT: &str = "slot: {slot}[ on {base_slot}], {storages}, {format}[ level {zstd_level}], {frames}";
+/// Row that describes a new archive, in every command that makes one.
+pub const NEW_ARCHIVE: &str = "slot: {slot}[ on {base_slot}], {storages}, {format}[ level {zstd_level}], {frames}";
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
@@ -100,7 +100,7 @@ fn show(report: &ArchiveReport, ui: &Ui) {
     if let Some(read_back) = &report.read_back {
         say_read_back(read_back, ui);
     }
-    if new.name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|it| it.accounts.is_none()) {
+    if new.name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|report| report.accounts.is_none()) {
         let full = report.base.as_ref().map_or("FULL".to_string(), |base| shell_word(base));
         ui.say("To check that it fits its full archive:");
         ui.say(&format!("  slotpress verify {full} {}", shell_word(&path)));

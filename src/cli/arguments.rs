@@ -11,8 +11,7 @@ use slotpress::restore::{ExistingState, RestoreTarget};
 use slotpress::types::{Hash, IoHint, IoPolicy};
 use slotpress::verify::{CheckMode, CheckOptions, ReadBackReport};
 use slotpress::{LedgerPaths, Progress, Result};
-use slotpress_base::threads::available_threads;
-use slotpress_base::{NICENESS_MAX, RATE_MIN, stand_back};
+use slotpress_base::{NICENESS_MAX, RATE_MIN, available_threads, stand_back};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::environment::ACCOUNTS;
@@ -35,12 +34,16 @@ impl WorkerArgs {
 
     /// Like [`WorkerArgs::threads`], reduced to the number that fits into memory: see
     /// [`planned::threads_that_fit`].
-    pub fn that_fit(&self, worker_bytes: impl FnOnce() -> Result<u64>, other_bytes: u64, ui: &Ui) -> Result<usize> {
+    pub fn threads_that_fit(
+        &self,
+        worker_bytes: impl FnOnce() -> Result<u64>,
+        other_bytes: u64,
+        ui: &Ui,
+    ) -> Result<usize> {
         planned::threads_that_fit(self.threads, worker_bytes, other_bytes, ui)
     }
 }
 
-/// What a command may take of the machine.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
 pub struct WorkArgs {
@@ -53,13 +56,12 @@ pub struct WorkArgs {
 }
 
 impl WorkArgs {
-    /// As many threads as fit into memory: see [`planned::threads_that_fit`].
+    /// Returns the number of threads that fit into memory: see [`planned::threads_that_fit`].
     pub fn threads(&self, worker_bytes: u64, other_bytes: u64, ui: &Ui) -> Result<usize> {
-        self.workers.that_fit(|| Ok(worker_bytes), other_bytes, ui)
+        self.workers.threads_that_fit(|| Ok(worker_bytes), other_bytes, ui)
     }
 }
 
-/// Directories of a validator outside its ledger directory.
 #[derive(Debug, Default, Args)]
 pub struct DirectoryArgs {
     /// The validator's --snapshots directory [default: the ledger]
@@ -83,7 +85,6 @@ impl DirectoryArgs {
     }
 }
 
-/// The ledger to create, and how.
 #[derive(Debug, Args)]
 pub struct NewLedgerArgs {
     /// The ledger directory to create
@@ -98,7 +99,6 @@ pub struct NewLedgerArgs {
     replace_state: bool,
 }
 
-/// What a restore checks, and takes of the machine.
 #[derive(Debug, Args)]
 pub struct RestoringArgs {
     #[command(flatten)]
@@ -128,11 +128,10 @@ impl NewLedgerArgs {
     }
 }
 
-/// Use of the page cache, and priority of the process.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
 pub struct PriorityArgs {
-    /// How to use the page cache, which a validator on the same machine needs
+    /// Use of the page cache, which a validator on the same machine needs
     #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS))]
     io_hint: IoHint,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle
@@ -192,7 +191,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
-    /// What to check: without the state, the accounts are not looked at
+    /// The checks to make; without the state, the accounts are not looked at
     #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES))]
     pub check: CheckMode,
     #[command(flatten)]
@@ -205,7 +204,7 @@ pub struct ExpectedArgs {
     /// Expected snapshot hash, as a trusted node advertises it
     #[arg(long, value_name = "HASH")]
     pub expect_hash: Option<Hash>,
-    /// Expected slot
+    /// Expected slot of the state
     #[arg(long, value_parser = values::slot, value_name = "SLOT")]
     pub expect_slot: Option<u64>,
 }
@@ -234,10 +233,8 @@ impl ExpectedArgs {
     }
 }
 
-/// Whether the state was checked.
 pub const STATE: &str = "state: {state}[ ({state_reason})][, {accounts_checked} accounts]";
 
-/// What shows that no storage is missing.
 pub const COMPLETE: &str = "complete: {complete}";
 
 pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
@@ -273,13 +270,12 @@ pub struct RetentionArgs {
 }
 
 impl RetentionArgs {
-    /// Flags that have the value 0 ask for nothing.
+    /// True if the times of archives decide which are kept: a count of 0 keeps none.
     pub fn needs_dates(&self) -> bool {
         let counts = [self.keep_daily, self.keep_weekly, self.keep_epoch_ends];
         counts.into_iter().flatten().any(|count| count > 0)
     }
 
-    /// True if times alone say what is kept.
     pub fn is_by_time_alone(&self) -> bool {
         (self.keep_within.is_some() || self.needs_dates()) && self.keep_rebased.is_none()
     }

@@ -11,7 +11,7 @@ use slotpress::bootstrap::{
 use slotpress::program::{Route, check_is_new};
 use slotpress::types::{Hash, Root};
 use slotpress::{Progress, Result};
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 
 use super::arguments::{NewLedgerArgs, RestoringArgs};
 use super::network::{PeersArgs, TransferArgs};
@@ -67,7 +67,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     {
         return skip_existing(error, ui);
     }
-    let streams_bytes = args.transfer.streams() as u64 * STREAM_BYTES;
+    let streams_bytes = u64::from(args.transfer.streams) * STREAM_BYTES;
     let mut target = args.target.target(&args.how, streams_bytes, ui)?;
     // Here, --max-rate limits the network instead of the disk.
     target.io_policy.pace = None;
@@ -90,8 +90,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     }
     let report = bootstrap(&client, &options, ui)?;
     show(&report, &options, ui);
-    super::list::tell_of_partials(options.restore.paths.snapshots_dir(), ui);
-    tell_of_better(report.given_up.as_ref(), ui);
+    super::list::warn_of_partials(options.restore.paths.snapshots_dir(), ui);
+    warn_of_newer_state(report.given_up.as_ref(), ui);
     Ok(())
 }
 
@@ -117,13 +117,12 @@ fn show(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     }
 }
 
-/// Says what was fetched, in how much time, from which servers.
 fn fetched(report: &BootstrapReport) -> String {
     let mut servers = BTreeSet::new();
     let mut bytes = 0;
     let mut time = Duration::ZERO;
     for fetched in report.archives.iter().filter_map(|archive| archive.fetched.as_ref()) {
-        servers.extend(fetched.servers.iter().map(|given| given.server.as_str()));
+        servers.extend(fetched.servers.iter().map(|share| share.server.as_str()));
         bytes += fetched.fetched_bytes();
         time += fetched.elapsed;
     }
@@ -137,7 +136,7 @@ fn fetched(report: &BootstrapReport) -> String {
 }
 
 /// Warns, as the last line, that a newer state was given up.
-pub fn tell_of_better(given_up: Option<&AbandonedState>, ui: &Ui) {
+pub fn warn_of_newer_state(given_up: Option<&AbandonedState>, ui: &Ui) {
     let Some(state) = given_up else { return };
     let names: Vec<String> = state.archives.iter().map(ToString::to_string).collect();
     let names = names.join(" and ");

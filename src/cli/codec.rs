@@ -10,7 +10,6 @@ use super::arguments::{IoPolicyArgs, WorkerArgs};
 use super::ui::Ui;
 use super::values;
 
-/// Compression of a new archive by zstd.
 #[derive(Clone, Debug, Args)]
 pub struct ZstdArgs {
     /// zstd level: 1 to 22, or negative for faster and larger [default: 1]
@@ -24,7 +23,6 @@ pub struct ZstdArgs {
     layout: RecordLayout,
 }
 
-/// The same, with the choice of another format.
 #[derive(Clone, Debug, Args)]
 pub struct EncodingArgs {
     #[command(flatten)]
@@ -58,7 +56,7 @@ pub fn for_workers(
     ui: &Ui,
 ) -> Result<EncodingOptions> {
     let worker_bytes = || worker_memory_bytes(&options.codec, options.frame_size_bytes);
-    let threads = workers.that_fit(worker_bytes, other_bytes, ui)?;
+    let threads = workers.threads_that_fit(worker_bytes, other_bytes, ui)?;
     Ok(options.threads(threads).io_policy(io_policy.apply(ui)))
 }
 

@@ -8,8 +8,7 @@ use std::{env, fs};
 use clap::Args;
 use slotpress::catalog::scan;
 use slotpress::{Error, Result};
-use slotpress_base::text::ShowPath;
-use slotpress_base::{IoContext, KeptDir};
+use slotpress_base::{IoContext, KeptDir, ShowPath};
 use slotpress_read::{WorkDir, remove_stale_dirs};
 use slotpress_synth::INCREMENTAL_BYTES_MIN;
 
@@ -62,7 +61,6 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Runs the script in the current directory.
 fn show_all(size: &str, ui: &Ui) -> Result<()> {
     let show = |title: &str, command: &str| {
         ui.say(&format!("\n# {title}\n$ slotpress {command}"));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::{Error, Result};
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 
 use super::arguments::DirectoryArgs;
 use super::ui::Ui;

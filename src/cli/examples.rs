@@ -7,16 +7,15 @@ use clap::Command;
 /// line. The help indents them by two columns more.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// Finds the examples of a command by its name.
-fn of(name: &str) -> Option<&'static str> {
-    let of_block = |block: &'static str| block.trim().split_once(":\n").filter(|(command, _)| *command == name);
-    EXAMPLES.split("\n\n").find_map(of_block).map(|(_, examples)| examples)
+fn examples_of(name: &str) -> Option<&'static str> {
+    let block_of = |block: &'static str| block.trim().split_once(":\n").filter(|(command, _)| *command == name);
+    EXAMPLES.split("\n\n").find_map(block_of).map(|(_, examples)| examples)
 }
 
 /// Appends the examples to the `--help` of every command.
 pub fn describe(command: Command) -> Command {
     let command = command.mut_subcommands(describe);
-    let Some(examples) = of(command.get_name()) else { return command };
+    let Some(examples) = examples_of(command.get_name()) else { return command };
     let indented = examples.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
     let after = command.get_after_long_help().map(|text| format!("\n\n{text}")).unwrap_or_default();
     command.after_long_help(format!("Examples:\n{indented}{after}"))
@@ -39,7 +38,7 @@ mod tests {
         let names = names(&command);
         assert!(names.len() > 15, "{names:?}");
         for name in names {
-            let examples = of(&name).unwrap_or_else(|| panic!("{name} has no examples"));
+            let examples = examples_of(&name).unwrap_or_else(|| panic!("{name} has no examples"));
             for line in examples
                 .replace("\\\n", "")
                 .replace("--expect-hash HASH", HASH)

@@ -39,10 +39,10 @@ pub struct ExportArgs {
     /// A table; may be given more than once [default: accounts]
     #[arg(long = "table", value_delimiter = ',', value_name = "TABLE", value_parser = values::choice(TABLES))]
     tables: Vec<Table>,
-    /// How files are written [default: parquet, and csv on standard output]
+    /// Format of the files [default: parquet, and csv on standard output]
     #[arg(long, value_name = "FORMAT", value_parser = values::choice(FORMATS))]
     format: Option<TableFormat>,
-    /// How rows are ordered [default: clustered; none for all accounts with data, and on standard output]
+    /// Order of the rows [default: clustered; none for all accounts with data, and on standard output]
     #[arg(long, value_name = "ORDER", value_parser = values::choice(ORDERS))]
     order: Option<RowOrder>,
     /// Data of accounts: none, full, or OFFSET:LENGTH
@@ -146,10 +146,10 @@ impl ExportArgs {
         options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });
         if !self.tables.is_empty() {
             options.tables.clear();
-            for table in &self.tables {
-                if !options.tables.contains(table) {
-                    options.tables.push(*table);
-                }
+        }
+        for table in &self.tables {
+            if !options.tables.contains(table) {
+                options.tables.push(*table);
             }
         }
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();

@@ -6,7 +6,7 @@ use clap::Args;
 use slotpress::Result;
 use slotpress::net::{FetchOptions, FetchReport, fetch};
 use slotpress::types::Root;
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 
 use super::arguments::rate;
 use super::network::{PeersArgs, TransferArgs};
@@ -57,8 +57,8 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;
     show(&report, ui);
-    super::list::tell_of_partials(&args.output, ui);
-    super::bootstrap::tell_of_better(report.given_up.as_ref(), ui);
+    super::list::warn_of_partials(&args.output, ui);
+    super::bootstrap::warn_of_newer_state(report.given_up.as_ref(), ui);
     Ok(())
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use slotpress::Result;
-use slotpress::net::{Candidate, Client, ClientOptions, FindReport, find};
+use slotpress::net::{Candidate, Client, FindReport, find};
+use slotpress_base::text::cut;
 use slotpress_net::OfferPlace;
 
 use super::json::both;
-use super::lines::cut;
 use super::network::{NetworkArgs, PeersArgs};
 use super::tables::{Table, TableOf, Unit};
 use super::ui::Ui;
@@ -34,18 +34,15 @@ const ROWS_MAX: usize = 20;
 
 const REASONS_MAX: usize = 8;
 
-/// Shortens the timeouts: many peers do not answer quickly, and such peers are useless as sources.
-fn options_for_peers(args: &NetworkArgs) -> ClientOptions {
-    let seconds = Duration::from_secs;
-    args.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4))
-}
-
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let options = args.peers.find_options()?;
-    let client = Client::new(&options_for_peers(&args.network))?;
+    // Many peers do not answer quickly, and such peers are useless as sources.
+    let seconds = Duration::from_secs;
+    let client = args.network.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4));
+    let client = Client::new(&client)?;
     let report = find(&client, &options, ui)?;
-    for (number, one) in report.candidates.iter().enumerate() {
-        ui.object("candidate", &both(&json!({ "rank": number + 1 }), one));
+    for (number, candidate) in report.candidates.iter().enumerate() {
+        ui.object("candidate", &both(json!({ "rank": number + 1 }), candidate));
     }
     for refused in &report.refused {
         ui.object("refused", refused);
@@ -74,7 +71,7 @@ fn show(report: &FindReport, ui: &Ui) {
         // A network failure names the server first: leave it out, so that equal causes are counted
         // together.
         let why = match refused.why.split_once(": ") {
-            Some((at, why)) if at.contains("://") => why,
+            Some((server, why)) if server.contains("://") => why,
             _ => &refused.why,
         };
         reasons.entry(why).or_default().push(shown_source(&refused.source));
@@ -106,20 +103,20 @@ fn shown_source(source: &str) -> String {
 }
 
 fn table(candidates: &[Candidate]) -> Table {
-    let rate = |one: &Candidate| match (&one.full.place, one.rate_bytes_per_second) {
+    let rate = |candidate: &Candidate| match (&candidate.full.place, candidate.rate_bytes_per_second) {
         (OfferPlace::Local(_), _) => Some("local".to_string()),
         (_, rate) => Some(format!("{}/s", values::show_bytes(rate?))),
     };
-    let slot = |one: &Candidate| match one.incremental {
-        Some(_) => one.slot().to_string(),
-        None => format!("{} full", one.slot()),
+    let slot = |candidate: &Candidate| match candidate.incremental {
+        Some(_) => candidate.slot().to_string(),
+        None => format!("{} full", candidate.slot()),
     };
     TableOf::new("", "", candidates)
-        .shown("at boot", Unit::Age, |one| one.expected_age.map(|age| age.as_secs_f64()))
-        .shown("age", Unit::Age, |one| one.age.map(|age| age.as_secs_f64()))
+        .shown("at boot", Unit::Age, |row| row.expected_age.map(|age| age.as_secs_f64()))
+        .shown("age", Unit::Age, |row| row.age.map(|age| age.as_secs_f64()))
         .shown("slot", Unit::Text, slot)
         .shown("size", Unit::Bytes, Candidate::bytes)
         .shown("rate", Unit::Text, rate)
-        .shown("source", Unit::Text, |one| shown_source(&one.source))
+        .shown("source", Unit::Text, |row| shown_source(&row.source))
         .finish()
 }

@@ -8,7 +8,6 @@ use clap::{ArgMatches, Command};
 /// Flags of the running command, as `--name`.
 static FLAGS: OnceLock<BTreeSet<String>> = OnceLock::new();
 
-/// Records the flags of the command that runs.
 pub fn set_command(program: &Command, matches: &ArgMatches) {
     let mut command = program;
     let mut matches = matches;

@@ -11,15 +11,14 @@ use slotpress::inspect::{ArchiveInspection, BankFields, inspect_archive, inspect
 use slotpress::types::{Address, ArchiveName};
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{Error, Result, Snapshot};
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 use slotpress_read::{AccountsSummary, RecordTotals, check_pair, find_account, inspect_accounts, lines_of};
 
 use super::arguments::WorkArgs;
 use super::json::both;
-use super::lines::columns_of_results;
 use super::network::{StateArgs, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES};
-use super::tables::{Table, TableOf, Unit};
+use super::tables::{Table, TableOf, Unit, columns_of_results};
 use super::ui::Ui;
 use super::values;
 
@@ -110,7 +109,7 @@ fn show_archive(found: &ArchiveInspection, ui: &Ui) {
     }
     let forks = hard_forks(&found.bank);
     let mut clients = Vec::new();
-    for (name, refusals) in lines_of(found.clients.iter().map(|it| (it.client, &it.refusals)).collect()) {
+    for (name, refusals) in lines_of(found.clients.iter().map(|reader| (reader.client, &reader.refusals)).collect()) {
         let label = if clients.is_empty() { "clients" } else { "" };
         clients.push(match refusals.join("; ").as_str() {
             "" => format!("{label}: {name}: reads it"),
@@ -122,7 +121,7 @@ fn show_archive(found: &ArchiveInspection, ui: &Ui) {
     ui.report("inspect", &found.path.shown(), found, &rows);
 }
 
-/// A row of the slots of hard forks, and how many restarts each counts.
+/// Returns a row with the slots of hard forks, and the number of restarts at each.
 fn hard_forks(bank: &BankFields) -> String {
     let forks: Vec<String> = bank.hard_forks.iter().map(|(slot, count)| format!("{slot} ({count})")).collect();
     format!("hard forks: {}", forks.join(", "))
@@ -152,8 +151,8 @@ const LEDGER: &[&str] = &[
 /// Maximum number of rows in the table of owners; `--json` prints all.
 const OWNER_ROWS_MAX: usize = 20;
 
-/// How much of an account's data is printed as text: all of nearly every account, in at most 64
-/// lines.
+/// Limit on the data of an account that is printed as text: all of nearly every account, in at most
+/// 64 lines.
 const DATA_BYTES_MAX: usize = 1024;
 
 fn run_accounts(input: &StateInput, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
@@ -167,7 +166,7 @@ fn run_accounts(input: &StateInput, owner: Option<Address>, options: &VerifyOpti
         paths.push(incremental.path.shown());
     }
     ui.part(&paths.join("\n"), &found, ACCOUNTS);
-    let table = table_of_owners(&found).lines(columns_of_results());
+    let table = owner_table(&found).lines(columns_of_results());
     ui.say(&format!("\n{}", table.join("\n")));
     Ok(())
 }
@@ -180,8 +179,8 @@ const ACCOUNTS: &[&str] = &[
     "obsolete: {obsolete_records}, {obsolete_bytes}, on disk only",
 ];
 
-/// The owners with most bytes, and the sum of all others.
-fn table_of_owners(found: &AccountsSummary) -> Table {
+/// Returns the owners with the most bytes, and the sum of all others.
+fn owner_table(found: &AccountsSummary) -> Table {
     let mut rows: Vec<(String, RecordTotals)> = Vec::new();
     let mut rest = RecordTotals::default();
     for (number, row) in found.owners.iter().enumerate() {

@@ -9,8 +9,7 @@ use serde_json::json;
 use slotpress::catalog::{Archive, Catalog, FileFault, NodeChoice, Partial, find_partials};
 use slotpress::net::{Client, SourceArg};
 use slotpress::{Error, Progress, Result, catalog};
-use slotpress_base::clock;
-use slotpress_base::text::ShowPath;
+use slotpress_base::{ShowPath, clock};
 use slotpress_net::find::date_by_banks;
 use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
@@ -44,7 +43,7 @@ pub struct ListArgs {
 
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     let (catalog, partials) = match url_of(&args.place) {
-        Some(url) => (ask(url, &args.place, &args.network, ui)?, Vec::new()),
+        Some(url) => (ask(url, &args.network, ui)?, Vec::new()),
         None => {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let dirs = std::slice::from_ref(&args.place);
@@ -97,9 +96,9 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     let now = clock::now();
     let choice = catalog.choice();
     for archive in catalog.archives() {
-        let is_it = |chosen: &Archive| chosen.name == archive.name;
+        let has_name = |chosen: &Archive| chosen.name == archive.name;
         let is_chosen =
-            choice.as_ref().is_some_and(|choice| is_it(choice.full) || choice.incremental.is_some_and(is_it));
+            choice.as_ref().is_some_and(|choice| has_name(choice.full) || choice.incremental.is_some_and(has_name));
         if args.newest && !is_chosen {
             continue;
         }
@@ -112,7 +111,7 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
         ui.item("archive_listed", &both, &path.shown(), &line);
     }
     for unusable in catalog.unusable() {
-        let line = line_of_unusable(&unusable.archive, &unusable.fault, now);
+        let line = unusable_line(&unusable.archive, &unusable.fault, now);
         ui.item("archive_unusable", unusable, "", &format!("! {line}"));
     }
     for partial in partials {
@@ -129,7 +128,7 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     ui.item("choice", catalog, "", &choice);
 }
 
-pub fn line_of_unusable(archive: &Archive, fault: &FileFault, now: SystemTime) -> String {
+pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> String {
     let size = values::show_bytes(archive.size_bytes);
     let age = values::show_age(archive.age(now));
     let place = if archive.is_remote { "remote/" } else { "" };
@@ -142,26 +141,26 @@ pub fn show_partial(partial: &Partial, removed: Option<(bool, &str)>, ui: &Ui) {
     let (is_removed, words) = removed.unwrap_or((false, ""));
     ui.object("partial_download", &both(partial, &json!({ "removed": is_removed })));
     if words.is_empty() {
-        return ui.say(&format!("  {}", line_of_partial(partial)));
+        return ui.say(&format!("  {}", partial_line(partial)));
     }
     ui.short(&partial.path().shown());
     ui.say(&format!("{words} {partial} ({})", values::show_bytes(partial.size_bytes)));
 }
 
-pub fn line_of_partial(partial: &Partial) -> String {
+pub fn partial_line(partial: &Partial) -> String {
     let age = values::show_age(partial.age(clock::now()));
     let size = values::show_bytes(partial.size_bytes);
-    let use_of_it = if partial.is_in_use { ", in use" } else { "" };
-    format!("{partial}\n    unfinished download, {size} on disk, {age} old{use_of_it}")
+    let use_note = if partial.is_in_use { ", in use" } else { "" };
+    format!("{partial}\n    unfinished download, {size} on disk, {age} old{use_note}")
 }
 
 /// Warns of unfinished downloads that no process is using, in a directory.
-pub fn tell_of_partials(dir: &Path, ui: &Ui) {
+pub fn warn_of_partials(dir: &Path, ui: &Ui) {
     // The run has succeeded: an unreadable directory is no reason to fail it now.
     let found = find_partials(dir).unwrap_or_default();
     let left: Vec<&Partial> = found.iter().filter(|partial| !partial.is_in_use).collect();
     for partial in &left {
-        ui.warn(&line_of_partial(partial).replace("\n    ", ": "));
+        ui.warn(&partial_line(partial).replace("\n    ", ": "));
     }
     if !left.is_empty() {
         let word = super::restore::shell_word(dir);
@@ -170,7 +169,7 @@ pub fn tell_of_partials(dir: &Path, ui: &Ui) {
 }
 
 /// Names in a directory: a ledger or an unpacked archive has at least one of them.
-const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
+const LEDGER_NAMES: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
 /// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
 /// archive, for a ledger, and for a directory without archives: the caller then reads the directory as
@@ -178,7 +177,7 @@ const OF_A_LEDGER: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocks
 pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     let is_empty = |catalog: &Catalog| catalog.archives().is_empty() && catalog.unusable().is_empty();
     let Some((text, network)) = url_of(place).zip(network) else {
-        if !place.is_dir() || OF_A_LEDGER.iter().any(|name| place.join(name).exists()) {
+        if !place.is_dir() || LEDGER_NAMES.iter().any(|name| place.join(name).exists()) {
             return Ok(None);
         }
         return Ok(Some(scan_with_copies(&[place.to_path_buf()])?).filter(|catalog| !is_empty(catalog)));
@@ -186,7 +185,7 @@ pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
     if let SourceArg::Archive(_) = text.parse()? {
         return Ok(None);
     }
-    let catalog = ask(text, place, network, ui)?;
+    let catalog = ask(text, network, ui)?;
     if is_empty(&catalog) {
         return Err(Error::failed(format!("no archives in {}", place.shown())).with_hint(
             "archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst",
@@ -195,11 +194,11 @@ pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
     Ok(Some(catalog))
 }
 
-/// Asks a server or store for its archives; `text` and `place` are the same URL. Treats a server
-/// without a list for programs as a validator's RPC port or a mirror.
-pub fn ask(text: &str, place: &Path, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
+/// Asks a server or store for its archives. Treats a server without a list for programs as a
+/// validator's RPC port or a mirror.
+pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !text.starts_with("http")
-        && let Some(store) = super::stores::store_of(place, None, &network.connection)?
+        && let Some(store) = super::stores::store_of(Path::new(text), None, &network.connection)?
     {
         let index = super::stores::index_of(&store, ui).ok().flatten();
         let index = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();

@@ -9,10 +9,10 @@ use slotpress_base::IoContext;
 
 use crate::cli::ui::Ui;
 
-/// Print shell completions
+/// Print completions for a shell
 #[derive(Debug, Args)]
 pub struct CompletionsArgs {
-    /// The shell
+    /// The shell that will read them
     shell: clap_complete::Shell,
 }
 
@@ -55,7 +55,6 @@ pub fn short_version() -> String {
 /// The commit, set by the release build. It is unknown when the sources come from a registry.
 const COMMIT: Option<&str> = option_env!("SLOTPRESS_COMMIT");
 
-/// Architecture, operating system and C library.
 fn target() -> String {
     let environment = match () {
         () if cfg!(target_env = "gnu") => "-gnu",

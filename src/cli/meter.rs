@@ -5,11 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress::progress::{Arriving, Stage, Step};
+use slotpress_base::text::cut;
 
-use super::lines::cut;
 use super::values;
 
 const BAR_CELLS: usize = 20;
@@ -60,7 +60,7 @@ pub struct MeterReading {
     pub input_bytes: u64,
     pub output_bytes: u64,
     pub total_bytes: Option<u64>,
-    /// How much is done: of all steps if their sizes are known, otherwise of this stage.
+    /// Percentage done of all steps if their sizes are known, otherwise of this stage.
     pub done_percent: Option<f64>,
     pub elapsed_seconds: f64,
     pub left_seconds: Option<f64>,
@@ -71,12 +71,8 @@ pub struct MeterReading {
 }
 
 impl Meter {
-    fn state(&self) -> MutexGuard<'_, MeterState> {
-        self.state.lock()
-    }
-
     pub fn steps(&self, steps: &[Step]) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.steps = steps.to_vec();
         state.steps_start = None;
         state.step = None;
@@ -88,7 +84,7 @@ impl Meter {
     pub fn stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let now = Instant::now();
         state.name = stage.to_string();
         state.stage_start = Some(now);
@@ -112,12 +108,12 @@ impl Meter {
     }
 
     pub fn stage_elapsed(&self) -> Duration {
-        self.state().stage_start.map_or(Duration::ZERO, |start| start.elapsed())
+        self.state.lock().stage_start.map_or(Duration::ZERO, |start| start.elapsed())
     }
 
     /// Shows how a download proceeds, in place of the rate.
     pub fn arriving(&self, now: &Arriving<'_>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(before) = &state.arrival {
             let elapsed = before.at.elapsed();
             if elapsed < ARRIVAL_WINDOW_MIN {
@@ -129,7 +125,7 @@ impl Meter {
     }
 
     pub fn read(&self) -> MeterReading {
-        let state = self.state();
+        let state = self.state.lock();
         let input_bytes = self.input_bytes.load(Relaxed);
         let output_bytes = self.output_bytes.load(Relaxed);
         let elapsed = state.stage_start.map_or(Duration::ZERO, |start| start.elapsed());
@@ -231,7 +227,6 @@ impl MeterReading {
         parts.join(", ")
     }
 
-    /// A line for a log.
     pub fn plain_line(&self) -> String {
         format!("{}: {}", self.label(), self.parts())
     }

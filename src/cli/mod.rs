@@ -20,7 +20,6 @@ mod hints;
 mod inspect;
 mod json;
 mod levels;
-mod lines;
 mod list;
 mod manual;
 mod meter;
@@ -49,8 +48,9 @@ use std::process::ExitCode;
 
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use slotpress::{Error, Progress};
+use slotpress_base::keep_panics_quiet;
 use slotpress_base::text::escaped;
-use slotpress_base::threads::{guarded, keep_panics_quiet};
+use slotpress_base::threads::guarded;
 
 use crate::cli::ui::Ui;
 
@@ -136,7 +136,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             };
         }
     };
-    let ui = match Ui::new(cli.screen, what_happens(&cli.command)) {
+    let ui = match Ui::new(cli.screen, interrupt_message(&cli.command)) {
         Ok(ui) => ui,
         Err(error) => {
             eprint(&error);
@@ -156,8 +156,8 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Message on interruption; `None` for commands that log it themselves.
-fn what_happens(verb: &Verb) -> Option<&'static str> {
+/// Returns the message on interruption; `None` for commands that log it themselves.
+fn interrupt_message(verb: &Verb) -> Option<&'static str> {
     match verb {
         Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Rebase(_) | Verb::Synth(_) => {
             Some("stopping: removing what was written")
@@ -202,11 +202,10 @@ fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
 
 /// Headings of flags that are alike in many commands, or that few people type: only `--help` shows
 /// them, not `-h`.
-const SELDOM: [&str; 8] =
+const RARE_HEADINGS: [&str; 8] =
     ["Hooks", "Monitoring", "Network", "Output", "Resource use", "Retention by time", "Stores", "Targets"];
 
-/// Other flags that few people type.
-const SELDOM_FLAGS: &str = "any-format check data-size expect-genesis-hash expect-root expect-slot force-base \
+const RARE_FLAGS: &str = "any-format check data-size expect-genesis-hash expect-root expect-slot force-base \
     frame-size head-timeout incremental-snapshot-archive-path layout max-connections max-connections-per-client memcmp \
     order pins place-rate read-rate repeat seed sources-from stall-timeout trusted-proxy window with-mints";
 
@@ -214,14 +213,14 @@ const SELDOM_FLAGS: &str = "any-format check data-size expect-genesis-hash expec
 fn command() -> Command {
     fn shorten(command: Command) -> Command {
         let is_export = command.get_name() == "export";
-        let is_seldom = |arg: &Arg| {
-            let mut flags = SELDOM_FLAGS.split_whitespace();
+        let is_rare = |arg: &Arg| {
+            let mut flags = RARE_FLAGS.split_whitespace();
             let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
             let heading = arg.get_help_heading().unwrap_or_default();
             // The filters of `export` alone fill half a screen.
-            is_listed || SELDOM.contains(&heading) || is_export && ["Check", "Ledger"].contains(&heading)
+            is_listed || RARE_HEADINGS.contains(&heading) || is_export && ["Check", "Ledger"].contains(&heading)
         };
-        command.mut_args(|arg| if is_seldom(&arg) { arg.hide_short_help(true) } else { arg }).mut_subcommands(shorten)
+        command.mut_args(|arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg }).mut_subcommands(shorten)
     }
     shorten(examples::describe(environment::describe(Cli::command())))
 }

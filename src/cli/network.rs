@@ -9,7 +9,7 @@ use slotpress::catalog::{Archive, Catalog};
 use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceArg, Url};
 use slotpress::types::{ArchiveName, Root};
 use slotpress::{CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, Result, Snapshot};
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, shown, url_of_host};
 use slotpress_read::SharedSource;
 
@@ -58,7 +58,6 @@ const CLUSTERS: &[(&str, Cluster, &str)] = &[
     ("devnet", Cluster::Devnet, "For developers"),
 ];
 
-/// Sources of archives, and how old the state may be.
 #[derive(Clone, Debug, Args)]
 pub struct PeersArgs {
     /// A server, a mirror, a store or an archive: http(s)://HOST:PORT, the URL of a directory or of
@@ -89,7 +88,6 @@ fn max_age(text: &str) -> Result<MaxAge, String> {
 }
 
 impl PeersArgs {
-    /// Options for searching the sources, and the peers of RPC servers.
     pub fn find_options(&self) -> Result<FindOptions> {
         let mut sources: Vec<SourceArg> = Vec::new();
         for text in &self.sources {
@@ -115,7 +113,7 @@ pub struct TransferArgs {
     /// Number of connections, if the server supports ranges
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
-    streams: u8,
+    pub streams: u8,
     /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up a
     /// server that sends less than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
@@ -136,13 +134,8 @@ pub struct TransferArgs {
 }
 
 impl TransferArgs {
-    pub fn streams(&self) -> usize {
-        usize::from(self.streams)
-    }
-
-    /// Limits of a download: connections, rate, and size.
     pub fn limits(&self, expect_root: Option<Root>) -> FetchLimits {
-        let mut limits = FetchLimits::default().streams(self.streams());
+        let mut limits = FetchLimits::default().streams(usize::from(self.streams));
         limits.max_bytes = self.max_bytes.unwrap_or(limits.max_bytes);
         limits.min_rate_bytes_per_second = self.min_rate;
         limits.expect_root = expect_root;
@@ -174,13 +167,11 @@ impl NetworkArgs {
 /// If no such file exists and the text reads like a URL or a host.
 pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<()> {
     let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
-    let Some(url) = meant_url(text) else { return Ok(()) };
-    Err(Error::usage(format!("{url} is not a file")).with_hint(what_to_type(&url)))
-}
-
-/// Completes a host name to a URL, and hides passwords in a URL; `None` for text that is neither.
-fn meant_url(text: &str) -> Option<String> {
-    if is_url(text) { parse_url(text).ok().map(|url| shown(&url)) } else { url_of_host(text) }
+    let url = if is_url(text) { parse_url(text).ok().map(|url| shown(&url)) } else { url_of_host(text) };
+    match url {
+        Some(url) => Err(Error::usage(format!("{url} is not a file")).with_hint(what_to_type(&url))),
+        None => Ok(()),
+    }
 }
 
 /// Opens an archive named on the command line by its path or its URL. One from a server without ranges
@@ -204,17 +195,16 @@ pub fn open_archive(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &U
     let source: SharedSource = if remote.accepts_ranges && remote.length_bytes.is_some() {
         Arc::new(UrlSource::from_remote(&client, remote, stop)?)
     } else if is_read_twice {
-        let at = shown(&remote.url);
-        let what = format!("{at}: the server does not send ranges of the file, and parts of it are read twice");
+        let place = shown(&remote.url);
+        let message = format!("{place}: the server does not send ranges of the file, and parts of it are read twice");
         let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", shown(&url));
-        return Err(Error::new(ErrorKind::Network, what).with_hint(hint));
+        return Err(Error::new(ErrorKind::Network, message).with_hint(hint));
     } else {
         Arc::new(StreamSource::open(&client, remote, stop)?)
     };
     Ok(NamedArchive::from_source(source, name))
 }
 
-/// Says how much of an archive was transferred, if it came from a server.
 pub fn show_transfer(archive: &NamedArchive, ui: &Ui) {
     let Some(source) = &archive.source else { return };
     let Some(transferred) = source.transferred() else { return };
@@ -239,35 +229,31 @@ pub fn path_at(archive: &Archive, place: &Path) -> PathBuf {
     PathBuf::from(found.as_str())
 }
 
-/// Lists a place, and more than two archives; `None` for an archive, a pair, and a place that
-/// [`list::catalog_at`] does not list.
+/// Returns the catalog of a place, or of more than two archives; `None` for an archive, a pair, and a
+/// place that [`list::catalog_at`] does not list.
+///
+/// # Errors
+/// If one of more than two files does not have an archive's name.
 pub fn catalog_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     match paths {
         [place] => list::catalog_at(place, network, ui),
         [_, _] => Ok(None),
-        many => catalog_of_names(many).map(Some),
+        many => {
+            let mut archives = Vec::new();
+            for path in many {
+                let Some(name) = ArchiveName::from_path(path) else {
+                    return Err(Error::usage(format!("{} does not have the name of an archive", path.shown())));
+                };
+                archives.push(Archive::new(name, path.parent().unwrap_or(Path::new("")), 0));
+            }
+            Ok(Some(Catalog::with_copies(archives)))
+        }
     }
-}
-
-/// The catalog of archives that are named one by one.
-///
-/// # Errors
-/// A file does not have an archive's name.
-fn catalog_of_names(paths: &[PathBuf]) -> Result<Catalog> {
-    let mut archives = Vec::new();
-    for path in paths {
-        let Some(name) = ArchiveName::from_path(path) else {
-            return Err(Error::usage(format!("{} does not have the name of an archive", path.shown())));
-        };
-        archives.push(Archive::new(name, path.parent().unwrap_or(Path::new("")), 0));
-    }
-    Ok(Catalog::with_copies(archives))
 }
 
 /// Chooses the archives of a state: the full one, and the incremental one if there is one. Two
-/// archives may be in any order. Of more, and of a place that is listed, takes those that a node would
-/// choose. A path that is neither archive nor such a place stays as it is. Without `network`, all are
-/// files.
+/// archives may be in any order. From more than two archives, and from a place that is listed, chooses
+/// what a node would. Returns any other path as it is. Without `network`, all paths are files.
 pub fn archives_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Vec<PathBuf>> {
     let is_incremental = |path: &Path| ArchiveName::from_path(path).map(|name| name.base_slot.is_some());
     if let [first, second] = paths
@@ -335,7 +321,6 @@ impl StateArgs {
 }
 
 impl StateInput {
-    /// Returns the state as an input of the library.
     pub fn snapshot(&self) -> Snapshot<'_> {
         match self {
             Self::Ledger(paths, slot) => Snapshot::Ledger { paths, slot: *slot, base_slot: None },

@@ -8,8 +8,7 @@ use serde_json::json;
 use slotpress::archive::{DirSink, EncodingOptions, NewArchive, Sink, StoreSink, StreamSink};
 use slotpress::stores::Store;
 use slotpress::{Error, ErrorKind, Progress, Result};
-use slotpress_base::InterruptibleWriter;
-use slotpress_base::text::ShowPath;
+use slotpress_base::{InterruptibleWriter, ShowPath};
 use slotpress_read::check_output_dir;
 
 use super::arguments::{IoPolicyArgs, WorkArgs};
@@ -18,7 +17,6 @@ use super::network::ConnectionArgs;
 use super::stdout;
 use super::ui::Ui;
 
-/// How an archive is made, in every command that makes one.
 #[derive(Debug, Args)]
 pub struct NewArchiveArgs {
     #[command(flatten)]

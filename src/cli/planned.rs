@@ -3,8 +3,7 @@
 
 use slotpress::{Error, Progress, Result};
 use slotpress_base::memory::available_bytes;
-use slotpress_base::threads::available_threads;
-use slotpress_base::{MemoryLimit, tightest_limit};
+use slotpress_base::{MemoryLimit, available_threads, tightest_limit};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 
 use super::ui::Ui;

@@ -14,14 +14,13 @@ use slotpress::catalog::{
 use slotpress::stores::{Store, Target};
 use slotpress::types::Space;
 use slotpress::{Error, Progress, Result};
-use slotpress_base::text::ShowPath;
-use slotpress_base::{KeptDir, clock};
+use slotpress_base::{KeptDir, ShowPath, clock};
 use slotpress_format::LATEST_JSON;
 use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::{read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;
-use super::list::{line_of_unusable, show_partial};
+use super::list::{show_partial, unusable_line};
 use super::network::ConnectionArgs;
 use super::stores::store_of;
 use super::ui::Ui;
@@ -74,17 +73,16 @@ pub struct PruneArgs {
     connection: ConnectionArgs,
 }
 
-/// What becomes of an archive.
-struct Fate<'a> {
+struct Decision<'a> {
     archive: &'a Archive,
-    may_go: bool,
+    removable: bool,
     kept_because: Option<&'static str>,
     fault: Option<&'a FileFault>,
-    /// What is printed if it stays.
-    stays: String,
+    /// Line that is printed if it stays.
+    kept_line: String,
 }
 
-impl<'a> Fate<'a> {
+impl<'a> Decision<'a> {
     fn unusable(UnusableFile { archive, fault, .. }: &'a UnusableFile, args: &PruneArgs, now: SystemTime) -> Self {
         let is_settled = archive.age(now) >= UNCHANGED_MIN;
         let hint = match (args.unusable, is_settled) {
@@ -92,18 +90,18 @@ impl<'a> Fate<'a> {
             (true, false) => "it changed a moment ago, and stays",
             (true, true) => "it stays",
         };
-        let may_go = args.unusable && *fault != FileFault::Unreadable && is_settled;
-        let stays = format!("! {}; {hint}", line_of_unusable(archive, fault, now));
-        Self { archive, may_go, kept_because: None, fault: Some(fault), stays }
+        let removable = args.unusable && *fault != FileFault::Unreadable && is_settled;
+        let kept_line = format!("! {}; {hint}", unusable_line(archive, fault, now));
+        Self { archive, removable, kept_because: None, fault: Some(fault), kept_line }
     }
 
     fn planned((archive, reason): (&'a Archive, &Option<KeepReason>)) -> Self {
         let kept_because = reason.map(KeepReason::as_str);
-        let mut stays = String::new();
+        let mut kept_line = String::new();
         if let Some(why) = kept_because {
-            stays = format!("kept {}: {}", shown_with_size(archive), why.replace('_', " "));
+            kept_line = format!("kept {}: {}", shown_with_size(archive), why.replace('_', " "));
         }
-        Self { archive, may_go: reason.is_none(), kept_because, fault: None, stays }
+        Self { archive, removable: reason.is_none(), kept_because, fault: None, kept_line }
     }
 }
 
@@ -180,28 +178,30 @@ fn prune(
 ) -> Result<()> {
     let now = clock::now();
     // Unusable files go first: their space counts as free.
-    let mut fates: Vec<Fate<'_>> = catalog.unusable().iter().map(|file| Fate::unusable(file, args, now)).collect();
-    let freed_bytes = fates.iter().filter(|fate| fate.may_go).map(|fate| fate.archive.size_bytes).sum();
+    let mut decisions: Vec<Decision<'_>> =
+        catalog.unusable().iter().map(|file| Decision::unusable(file, args, now)).collect();
+    let freed_bytes =
+        decisions.iter().filter(|decision| decision.removable).map(|decision| decision.archive.size_bytes).sum();
     let keep = keep(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
         let dir = dir.shown();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
     let plan = plan_prune(catalog, &keep, now);
-    let mut planned: Vec<Fate<'_>> = catalog.archives().iter().zip(&plan).map(Fate::planned).collect();
+    let mut planned: Vec<Decision<'_>> = catalog.archives().iter().zip(&plan).map(Decision::planned).collect();
     // Remove incremental archives before full ones: if the run is interrupted, none is left without its
     // full archive.
-    planned.sort_by_key(|fate| fate.archive.is_full());
-    fates.extend(planned);
+    planned.sort_by_key(|decision| decision.archive.is_full());
+    decisions.extend(planned);
 
     let path = dir.to_string_lossy().into_owned();
     let mut summary = Summary { path, dry_run: args.dry_run, ..Summary::default() };
     let words = if args.dry_run { "would remove" } else { "removed" };
     let mut failed = None;
-    for fate in fates {
+    for decision in decisions {
         ui.check()?;
-        let archive = fate.archive;
-        let mut goes = fate.may_go;
+        let archive = decision.archive;
+        let mut goes = decision.removable;
         if goes
             && !args.dry_run
             && let Err(error) = remove(archive)
@@ -212,7 +212,7 @@ fn prune(
                 ui.warn(&earlier.to_string());
             }
         }
-        let (count, bytes) = match (goes, fate.fault) {
+        let (count, bytes) = match (goes, decision.fault) {
             (true, _) => (&mut summary.removed, &mut summary.removed_bytes),
             (false, None) => (&mut summary.kept, &mut summary.kept_bytes),
             (false, Some(_)) => (&mut summary.unusable, &mut summary.unusable_bytes),
@@ -222,14 +222,14 @@ fn prune(
         let path = archive.path();
         let fields = json!({
             "name": archive.name.to_string(), "path": path.to_string_lossy(), "size_bytes": archive.size_bytes,
-            "removed": goes && !args.dry_run, "kept_because": fate.kept_because,
-            "unusable": fate.fault.map(FileFault::to_string),
+            "removed": goes && !args.dry_run, "kept_because": decision.kept_because,
+            "unusable": decision.fault.map(FileFault::to_string),
         });
         if goes {
             let line = format!("{words} {}", shown_with_size(archive));
             ui.item("prune_archive", &fields, &path.shown(), &line);
         } else {
-            ui.item("prune_archive", &fields, "", &fate.stays);
+            ui.item("prune_archive", &fields, "", &decision.kept_line);
         }
     }
     let archives = values::count_of(summary.removed, "archive");
@@ -264,7 +264,8 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// What the flags keep. `freed_bytes` of unusable files are about to be removed.
+/// Makes the rule for keeping archives from the flags. Unusable files of `freed_bytes` are about to
+/// be removed.
 fn keep(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
     let mut bytes_max = args.keep_bytes;
     if let Some(keep_free) = args.keep_free {

@@ -36,7 +36,7 @@ pub struct PublishArgs {
     /// The directory to which the validator writes incremental archives, if it is another one
     #[arg(long, value_name = "DIR", env = "SLOTPRESS_INCREMENTAL_SNAPSHOTS")]
     incremental_snapshot_archive_path: Option<PathBuf>,
-    /// Where to publish: a directory that exists, or s3://BUCKET/PREFIX; may be given more than
+    /// Target: a directory that exists, or s3://BUCKET/PREFIX; may be given more than
     /// once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',')]
     to: Vec<String>,
@@ -108,16 +108,16 @@ const WRITERS: &[(&str, Writer, &str)] = &[
     ("firedancer", Writer::Firedancer, "By reflinks"),
 ];
 
-/// Variables of flags that are gone, and what replaces them.
-const GONE: [(&str, &str); 2] = [
+/// Variables of flags that were removed, and what replaces them.
+const REMOVED_VARIABLES: [(&str, &str); 2] = [
     ("SLOTPRESS_KEEP_SLOT", "--keep-daily, --keep-weekly, --keep-epoch-ends; what is in kept/ stays there"),
     ("SLOTPRESS_KEEP_BYTES", "nothing: it bounded kept/, to which nothing is added any more"),
 ];
 
-/// Refuses to run where one of them is still set: it asks for archives that would be deleted.
-fn refuse_gone() -> Result<()> {
+/// Refuses to run where one of them is still set, because it asks for archives that would be deleted.
+fn refuse_removed_variables() -> Result<()> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    match GONE.iter().find(|(name, _)| is_set(name)) {
+    match REMOVED_VARIABLES.iter().find(|(name, _)| is_set(name)) {
         None => Ok(()),
         Some((name, instead)) => {
             let message = format!("{name} is set, and `publish` has no such setting any more");
@@ -127,7 +127,7 @@ fn refuse_gone() -> Result<()> {
 }
 
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
-    refuse_gone()?;
+    refuse_removed_variables()?;
     let options = options(args, ui)?;
     let mut is_current = args.once;
     let mut on_event = |event: &PublishEvent| {

@@ -7,9 +7,9 @@ use clap::Args;
 use slotpress::archive::{ArchiveOptions, ledger_as_archive};
 use slotpress::rebase::{RebaseInput, RebaseOptions, rebase};
 use slotpress::{Error, Result};
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 
-use super::archive::WHAT;
+use super::archive::NEW_ARCHIVE;
 use super::arguments::ExpectedArgs;
 use super::network::{StateArgs, StateInput, open_archive, show_transfer};
 use super::output::{NewArchiveArgs, Output, path_of};
@@ -42,7 +42,7 @@ pub struct RebaseArgs {
 
 const REPORT: &[&str] = &[
     "onto: snapshot-{base_slot}-{base_hash}",
-    WHAT,
+    NEW_ARCHIVE,
     "accounts: {accounts_changed} changed, {accounts_new} new, {accounts_closed} closed; {accounts_unchanged} left out",
     "size: {output_bytes} ({tar_bytes} of tar), {output_bytes%new_bytes} of the new state's {new_bytes}",
     "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
@@ -56,8 +56,10 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let check = args.expected.options(new.work.memory);
     let mut output = match &args.output {
         Some(output) if output.as_os_str() == "-" => {
-            return Err(Error::usage("the archive is checked before it gets its name, so it cannot go to a pipe")
-                .with_hint("write it into a directory"));
+            return Err(Error::usage(
+                "rebase cannot write to a pipe: the archive must be checked before it is published",
+            )
+            .with_hint("write it into a directory"));
         }
         Some(output) if !args.dry_run => Output::open(output, new.work.memory, &network.connection, ui)?,
         _ => Output::Nothing(io::sink()),

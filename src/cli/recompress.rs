@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
 use slotpress::{Error, Result};
-use slotpress_base::IoContext;
-use slotpress_base::text::ShowPath;
+use slotpress_base::{IoContext, ShowPath};
 
-use super::archive::WHAT;
+use super::archive::NEW_ARCHIVE;
 use super::arguments::{COMPLETE, CheckArgs, STATE};
 use super::network::{ConnectionArgs, archives_of, refuse_url};
 use super::output::{NewArchiveArgs, Output, path_of};
@@ -93,7 +92,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
 }
 
 const REPORT: &[&str] = &[
-    WHAT,
+    NEW_ARCHIVE,
     "size: {output_bytes}, {output_bytes%input_bytes} of {input_bytes} (ratio {tar_bytes/output_bytes} to the tar)",
     "elapsed: {elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     "root: {root}",

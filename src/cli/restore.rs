@@ -86,7 +86,6 @@ fn not_an_archive(dir: &Path) -> Error {
     Error::usage(message).with_hint(hint)
 }
 
-/// Prints the report but for the time.
 pub fn show(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     let flags = json!({ "validator_flags": validator_flags(target, report) });
     ui.report("restore", &report.path.shown(), &both(report, &flags), REPORT);

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::json;
 use slotpress::serve::{Event, Finished, ServeOptions, TlsFiles, serve};
 use slotpress::{Error, Progress, Result};
-use slotpress_base::threads::available_threads;
+use slotpress_base::available_threads;
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
 
 use super::arguments::{PriorityArgs, rate};
@@ -25,7 +25,7 @@ pub struct ServeArgs {
     /// Directories of archives; if several hold a file of the same name, the first is served
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
-    /// Where to listen: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
+    /// Address to listen on: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
     #[arg(long, value_name = "ADDR", value_parser = values::address, default_value = "127.0.0.1:8890")]
     listen: SocketAddr,
     /// Limit sending to this many bytes per second, for all clients together
@@ -56,7 +56,7 @@ pub struct ServeArgs {
     /// Address of the Prometheus metrics, at /metrics
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     metrics: Option<SocketAddr>,
-    /// How long running transfers may continue after SIGTERM or Ctrl-C
+    /// Time for which running transfers may continue after SIGTERM or Ctrl-C
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
     grace: Duration,
     /// Close connections that send no complete request within this time

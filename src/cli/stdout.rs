@@ -55,7 +55,6 @@ pub struct Rows<'a> {
     pub is_closed: bool,
 }
 
-/// Opens standard output for rows.
 #[cfg(feature = "export")]
 pub fn for_rows(progress: &dyn Progress) -> Result<Rows<'_>> {
     Ok(Rows { to: for_data(progress)?, is_closed: false })

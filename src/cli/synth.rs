@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::Result;
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 use slotpress_synth::{AgaveVersion, Mix, SynthOptions, memory_of, synth};
 
 use super::arguments::WorkerArgs;
@@ -64,7 +64,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         .agave(args.agave)
         .mix(args.mix);
     let memory = memory_of(&options)?;
-    options.threads = args.workers.that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
+    options.threads = args.workers.threads_that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     for state in &report.states {
         let fields = both(state, &report);

@@ -1,7 +1,8 @@
 //! Tables: a column has a heading for people, a name for programs, or both, so that terminal, page, CSV
-//! and JSON show the same values.
+//! and JSON show the same values. Also the width of the terminal.
 
 use std::borrow::Cow;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use comfy_table::presets::NOTHING;
@@ -11,7 +12,23 @@ use serde_json::{Value, json};
 use slotpress_base::quantity::{self, TimeUnit};
 use textwrap::{Options, WordSplitter};
 
-/// Wraps a sentence to a terminal.
+const COLUMNS_DEFAULT: usize = 80;
+
+pub fn columns() -> usize {
+    columns_of(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
+}
+
+/// Returns the columns for results: those of the terminal on stdout, at most 80, because longer lines are
+/// hard to read.
+pub fn columns_of_results() -> usize {
+    columns_of(std::io::stdout()).unwrap_or(COLUMNS_DEFAULT).min(COLUMNS_DEFAULT)
+}
+
+fn columns_of(terminal: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    (size.ws_col > 0).then_some(usize::from(size.ws_col))
+}
+
 pub fn wrapped(sentence: &str, columns: usize) -> Vec<String> {
     // A flag in two lines could not be pasted.
     let options = Options::new(columns).break_words(false).word_splitter(WordSplitter::NoHyphenation);
@@ -28,11 +45,9 @@ pub enum Unit {
     Whole,
     /// Three decimals below 10, three significant digits above.
     Ratio,
-    Factor,
     /// Bytes per second, shown in MiB/s; the heading names the unit.
     Rate,
     Time,
-    /// Of a state or a file.
     Age,
     TimeIn(TimeUnit),
     Price,
@@ -53,7 +68,6 @@ impl Unit {
             Self::Whole => format!("{number:.0}"),
             Self::Ratio if number >= 10.0 => quantity::significant(number),
             Self::Ratio => format!("{number:.3}"),
-            Self::Factor => quantity::significant(number),
             Self::Rate => quantity::significant(number / f64::from(1 << 20)),
             // A stage that takes no time is not part of the run.
             Self::TimeIn(_) if number == 0.0 => "-".to_string(),
@@ -146,7 +160,6 @@ impl Table {
         lines
     }
 
-    /// Lays out the table for a terminal.
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let fits = |line: &String| line.chars().count() <= columns;
         let mut left_out = 0;

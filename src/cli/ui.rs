@@ -21,8 +21,9 @@ use slotpress_base::text::{escaped_lines, json};
 use super::json::{both, error_line, typed};
 use super::meter::Meter;
 use super::render::{self, LABEL_COLUMNS};
-use super::tables::Table;
-use super::{ScreenArgs, hints, lines, stdout};
+use super::tables::{Table, columns, columns_of_results};
+use super::values::time_now;
+use super::{ScreenArgs, hints, stdout};
 
 /// Interval of progress lines: short enough to show that the run is alive, long enough for a log.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(10);
@@ -56,8 +57,8 @@ pub struct Ui {
     interrupted: Arc<AtomicBool>,
     shown_warnings: Mutex<BTreeSet<String>>,
     meter: Arc<Meter>,
-    /// Said once, when the work first sees that the user interrupted it.
-    what_happens: Mutex<Option<&'static str>>,
+    /// Printed once, when the work first sees that the user interrupted it.
+    interrupt_message: Mutex<Option<&'static str>>,
     bar: Mutex<Option<ProgressBar>>,
     /// Time at which the next progress line is due, in milliseconds since the stage began.
     next_line_ms: AtomicU64,
@@ -66,7 +67,7 @@ pub struct Ui {
 impl Ui {
     /// Prepares the terminal and registers the signals that interrupt the run. A second such signal
     /// ends the program at once, with exit code 130.
-    pub(super) fn new(args: ScreenArgs, what_happens: Option<&'static str>) -> Result<Self> {
+    pub(super) fn new(args: ScreenArgs, interrupt_message: Option<&'static str>) -> Result<Self> {
         let interrupted = Arc::default();
         watch_signals(&interrupted).map_err(|error| Error::failed(format!("cannot watch for signals: {error}")))?;
         let is_terminal = std::io::stderr().is_terminal();
@@ -79,7 +80,7 @@ impl Ui {
             args,
             is_journal: is_journal(),
             interrupted,
-            what_happens: Mutex::new(what_happens),
+            interrupt_message: Mutex::new(interrupt_message),
             ..Self::default()
         })
     }
@@ -128,9 +129,8 @@ impl Ui {
         }
     }
 
-    /// Prints a table, for people.
     pub fn table(&self, table: &Table) {
-        self.say(&table.lines(lines::columns_of_results()).join("\n"));
+        self.say(&table.lines(columns_of_results()).join("\n"));
     }
 
     /// Prints a row whose text is no template, for people.
@@ -189,7 +189,7 @@ impl Ui {
     /// Logs an event of a service with its time: with `--json` as an object, unless it has no kind,
     /// else as a line.
     pub fn log_event(&self, kind: &str, level: Level, event: &impl Serialize, text: &str) {
-        let time = lines::time_now();
+        let time = time_now();
         let stamp = json!({ "time": time });
         let timed = both(&stamp, event);
         if !self.args.json {
@@ -226,12 +226,13 @@ impl Ui {
         }
     }
 
-    fn labelled(&self, level: Level, label: &str, code: &str, message: &str) {
-        self.stderr_at(level, &format!("{} {}", self.paint(label, code), escaped_lines(message)));
-    }
-
-    fn paint(&self, text: &str, code: &str) -> String {
-        if self.has_color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_string() }
+    fn labelled(&self, level: Level, label: &str, color: &str, message: &str) {
+        let message = escaped_lines(message);
+        if self.has_color {
+            self.stderr_at(level, &format!("\x1b[{color}m{label}\x1b[0m {message}"));
+        } else {
+            self.stderr_at(level, &format!("{label} {message}"));
+        }
     }
 
     /// Writes to stderr, above the progress bar if there is one.
@@ -258,7 +259,7 @@ impl Ui {
         let interrupted = self.interrupted.clone();
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
             // After an interruption, a message is in place of the bar.
-            let line = if interrupted.load(Relaxed) { String::new() } else { meter.read().bar_line(lines::columns()) };
+            let line = if interrupted.load(Relaxed) { String::new() } else { meter.read().bar_line(columns()) };
             // Writing to a string cannot fail.
             let _ = to.write_str(&line);
         };
@@ -307,8 +308,8 @@ impl Progress for Ui {
             ProgressEvent::Stage { stage, input_bytes } => self.begin_stage(stage, input_bytes),
             ProgressEvent::Bytes { input, output } => self.count(input, output),
             ProgressEvent::Arriving(arriving) => self.meter.arriving(&arriving),
-            ProgressEvent::Status(message) => self.status(message),
-            ProgressEvent::Detail(message) if self.args.verbose => self.status(message),
+            ProgressEvent::Status(message) => self.log_at(Level::Info, message),
+            ProgressEvent::Detail(message) if self.args.verbose => self.log_at(Level::Info, message),
             ProgressEvent::Warning(message) => self.warning(message),
             _ => {}
         }
@@ -316,9 +317,9 @@ impl Progress for Ui {
 
     fn is_interrupted(&self) -> bool {
         let is_interrupted = self.interrupted.load(Relaxed);
-        if is_interrupted && let Some(text) = self.what_happens.lock().take() {
+        if is_interrupted && let Some(message) = self.interrupt_message.lock().take() {
             self.end_stage();
-            self.status(text);
+            self.log_at(Level::Info, message);
         }
         is_interrupted
     }
@@ -352,10 +353,6 @@ impl Ui {
             let as_json = || json(&typed("progress", &reading));
             self.stderr_at(Level::Info, &if self.args.json { as_json() } else { reading.plain_line() });
         }
-    }
-
-    fn status(&self, message: &str) {
-        self.log_at(Level::Info, message);
     }
 
     fn warning(&self, message: &str) {

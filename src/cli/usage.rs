@@ -21,7 +21,9 @@ pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
 pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
     let hint = variable.or_else(|| missing(error));
-    if !error.use_stderr() || !wants_json(arguments) {
+    // clap has refused the arguments, so they are searched as text.
+    let wants_json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
+    if !error.use_stderr() || !wants_json {
         error.print().and_then(|()| io::stdout().flush())?;
         return hint.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
@@ -29,7 +31,6 @@ pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<Strin
     writeln!(io::stderr(), "{}", error_line(&message_of(error), hint, EXIT_CODE))
 }
 
-/// Hint for a command that this build does not have.
 fn missing(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     (name == "export" && !cfg!(feature = "export")).then(|| {
@@ -37,12 +38,6 @@ fn missing(error: &clap::Error) -> Option<String> {
          in a checkout, `cargo run --release --features export -- export …`"
             .to_string()
     })
-}
-
-/// True if the arguments contain `--json`. clap has refused the arguments, so they are searched as
-/// text.
-fn wants_json(arguments: &[OsString]) -> bool {
-    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
 }
 
 /// The first paragraph of clap's error as one line.

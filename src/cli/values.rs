@@ -1,4 +1,4 @@
-//! Parses the values of flags, and formats quantities.
+//! Parses the values of flags, and formats quantities and the time.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -12,13 +12,11 @@ use slotpress::Error;
 use slotpress::archive::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 use slotpress::program::is_zstd_level;
 use slotpress::types::Address;
-use slotpress_base::IoContext;
 pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
 };
-use slotpress_base::text::ShowPath;
-use slotpress_base::threads::THREADS_MAX;
+use slotpress_base::{IoContext, ShowPath, THREADS_MAX, clock};
 use slotpress_format::parse_number;
 use slotpress_read::owner_by_name;
 
@@ -44,8 +42,8 @@ pub fn listed<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, Erro
     let mut text = String::new();
     slotpress_base::open_file(path)?.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > LIST_BYTES_MAX {
-        let most = show_bytes(LIST_BYTES_MAX);
-        return Err(Error::usage(format!("{} is longer than {most}", path.shown())));
+        let max = show_bytes(LIST_BYTES_MAX);
+        return Err(Error::usage(format!("{} is longer than {max}", path.shown())));
     }
     let mut items = Vec::new();
     for (at, line) in text.lines().map(str::trim).enumerate() {
@@ -113,6 +111,11 @@ pub fn zstd_level(text: &str) -> Result<i32, String> {
         Ok(level) if is_zstd_level(level) => Ok(level),
         _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster")),
     }
+}
+
+/// Returns the time in UTC, as log lines show it: `2026-11-22T09:30:05Z`.
+pub fn time_now() -> String {
+    humantime::format_rfc3339_seconds(clock::now()).to_string()
 }
 
 /// Parses an IP address with a port, and suggests one if only a port is given.

@@ -13,7 +13,7 @@ use slotpress::verify::{
     VerifyReport, verify, verify_catalog,
 };
 use slotpress::{Error, Progress, Result, Snapshot};
-use slotpress_base::text::ShowPath;
+use slotpress_base::ShowPath;
 use slotpress_read::{lines_of, names_of};
 
 use super::arguments::{CheckArgs, WorkArgs};
@@ -30,8 +30,8 @@ use super::{render, values};
 /// cluster's: use --expect-hash with the hash of a trusted node.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// Of a directory, a server, a mirror or a store, and of more than two archives, verify only
-    /// what a node would choose
+    /// Verify only what a node would choose from a directory, a server, a mirror, a store, or more
+    /// than two archives
     #[arg(long)]
     newest: bool,
     /// The clients that will load it; what they tolerate is a warning only [default: every
@@ -61,7 +61,6 @@ pub struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// True if a check reads parts of an archive twice.
     fn reads_twice(&self, mode: CheckMode) -> bool {
         !self.quick && mode == CheckMode::State
     }
@@ -139,7 +138,7 @@ fn lines(report: &VerifyReport) -> Vec<String> {
     let mut lines = vec![filled("  slot {slot}[ on {base_slot}], hash {hash}")];
     for check in &report.checks {
         let name = check.name.name();
-        let text = check.skipped.clone().unwrap_or_else(|| filled(counts_of(check.name)));
+        let text = check.skipped.clone().unwrap_or_else(|| filled(counts(check.name)));
         let word = match (&check.skipped, check.ok) {
             (_, false) => "FAILED",
             (Some(_), true) => "skipped",
@@ -147,17 +146,17 @@ fn lines(report: &VerifyReport) -> Vec<String> {
         };
         lines.push(format!("  {name:8} {word:8} {text}").trim_end().to_string());
     }
-    lines.extend(lines_of_clients(report));
+    lines.extend(client_lines(report));
     lines.push(filled(
         "  elapsed  {elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     ));
-    lines.extend(lines_of_failures("failure", &report.failures, 0, report));
-    lines.extend(lines_of_failures("warning", &report.warnings, report.unlisted_count, report));
+    lines.extend(failure_lines("failure", &report.failures, 0, report));
+    lines.extend(failure_lines("warning", &report.warnings, report.unlisted_count, report));
     if report.ok {
         match report.expected_hash {
             _ if !report.completed(Check::State) => {}
-            Some(_) => lines.push(OF_EXPECTED_HASH.to_string()),
-            None => lines.push(OF_BANK_FILE.to_string()),
+            Some(_) => lines.push(MATCHES_EXPECTED_HASH.to_string()),
+            None => lines.push(MATCHES_BANK_FILE.to_string()),
         }
         lines.push(verdict(report));
     }
@@ -165,12 +164,11 @@ fn lines(report: &VerifyReport) -> Vec<String> {
 }
 
 // What a passed state check proves, and what not: that the state is the cluster's.
-const OF_EXPECTED_HASH: &str = "The accounts match the hash of --expect-hash.";
-const OF_BANK_FILE: &str = "The accounts match the bank file. No archive can prove that this is the cluster's state: use \
+const MATCHES_EXPECTED_HASH: &str = "The accounts match the hash of --expect-hash.";
+const MATCHES_BANK_FILE: &str = "The accounts match the bank file. No archive can prove that this is the cluster's state: use \
     --expect-hash with the hash that a node you trust advertises.";
 
-/// What a check has looked at.
-fn counts_of(check: Check) -> &'static str {
+fn counts(check: Check) -> &'static str {
     match check {
         Check::Frames => "[{frames}]",
         Check::Entries => "[{storages}]",
@@ -181,12 +179,13 @@ fn counts_of(check: Check) -> &'static str {
 }
 
 /// Each client's verdict. Agave versions with the same verdict share a line.
-fn lines_of_clients(report: &VerifyReport) -> Vec<String> {
+fn client_lines(report: &VerifyReport) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.asked.is_empty() {
         lines.push(format!("  asked for    {}", names_of(&report.asked).join(", ")));
     }
-    let verdicts = lines_of(report.clients.iter().map(|it| (it.client, (it.because, it.note))).collect());
+    let verdicts =
+        lines_of(report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note))).collect());
     let width = verdicts.iter().map(|(name, _)| name.len() + 1).max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
     for (name, (because, note)) in verdicts {
@@ -201,7 +200,7 @@ fn lines_of_clients(report: &VerifyReport) -> Vec<String> {
     lines
 }
 
-/// The last line of a report without failures: the verdict, and checks that were not made.
+/// Returns the last line of a report without failures: the verdict, and checks that were not made.
 fn verdict(report: &VerifyReport) -> String {
     let mut unknown = Vec::new();
     for check in report.left_out() {
@@ -209,19 +208,23 @@ fn verdict(report: &VerifyReport) -> String {
             unknown.push(format!("{} ({why})", check.name.name()));
         }
     }
-    let complete = report.complete.map_or("not checked", Completeness::as_str);
+    let complete = match report.complete {
+        Some(Completeness::ByState) => "the state hash shows that no storage is missing",
+        Some(Completeness::ByIndex) => "the index shows that no storage is missing",
+        _ => "a missing storage would not be noticed",
+    };
     match unknown.join("; ").as_str() {
-        "" => format!("GOOD: all checks passed; complete {complete}"),
-        unknown => format!("no failure was found; complete {complete}; not checked: {unknown}"),
+        "" => format!("GOOD: all checks passed; {complete}"),
+        unknown => format!("no failure was found; {complete}; not checked: {unknown}"),
     }
 }
 
-/// Of each rule, as many failures are printed.
-const ALIKE_MAX: u64 = 3;
+/// Maximum number of failures printed of each rule.
+const FAILURES_PER_RULE_MAX: u64 = 3;
 
 /// The first failures of each rule, and then how many more there are. `unlisted` is the number of
 /// those that the report does not list.
-fn lines_of_failures(word: &str, failures: &[Failure], unlisted: u64, report: &VerifyReport) -> Vec<String> {
+fn failure_lines(word: &str, failures: &[Failure], unlisted: u64, report: &VerifyReport) -> Vec<String> {
     let mut of_rule = BTreeMap::new();
     let mut hints = BTreeSet::new();
     let mut lines = Vec::new();
@@ -230,7 +233,7 @@ fn lines_of_failures(word: &str, failures: &[Failure], unlisted: u64, report: &V
         let count = of_rule.entry(failure.rule).or_insert(0u64);
         *count += 1;
         hints.insert(&failure.hint);
-        if *count > ALIKE_MAX {
+        if *count > FAILURES_PER_RULE_MAX {
             more += 1;
             continue;
         }
@@ -297,7 +300,7 @@ fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         let fields = json!({ "file": path.to_string_lossy(), "reason": reason, "damaged": verdict.is_damaged() });
         ui.object("archive_not_checked", &fields);
     }
-    let is_partly = verdict.report.as_ref().is_ok_and(|report| report.left_out().next().is_some());
+    let left_out = verdict.report.as_ref().is_ok_and(|report| report.left_out().next().is_some());
     let (short, line) = match (failed, why_not) {
         (Some(why), _) if verdict.is_damaged() => {
             let line = format!("FAILED  {shown}: {why}");
@@ -305,14 +308,13 @@ fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         }
         (Some(why), _) => return ui.warn(&format!("{shown} was not verified: {why}")),
         (None, Some(why)) => (String::new(), format!("partly  {shown}: {why}")),
-        (None, None) if is_partly => (shown.clone(), format!("partly  {shown}")),
+        (None, None) if left_out => (shown.clone(), format!("partly  {shown}")),
         (None, None) => (shown.clone(), format!("ok      {shown}")),
     };
     ui.short(&short);
     ui.say(&line);
 }
 
-/// The first failure of a report, and the number of others.
 fn first_failure(report: &VerifyReport) -> Option<String> {
     let first = report.failures.first()?;
     let text = format!("{}: {}", first.check.name(), first.message);

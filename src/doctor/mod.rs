@@ -23,9 +23,7 @@ pub enum Verdict {
 pub struct Finding {
     pub subject: &'static str,
     pub verdict: Verdict,
-    /// What was measured or observed, as text for the operator.
     pub found: String,
-    /// What that means for the operator.
     pub means: String,
 }
 

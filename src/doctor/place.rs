@@ -1,5 +1,6 @@
 //! Checks the ledger's directories: lock, bank snapshot, owner, archives, free space.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,14 +8,13 @@ use std::path::{Path, PathBuf};
 
 use slotpress::LedgerPaths;
 use slotpress::catalog::{find_partials, scan};
-use slotpress_base::text::ShowPath;
-use slotpress_base::{clock, quantity};
+use slotpress_base::{ShowPath, clock, quantity};
 use slotpress_format::{GRACEFUL_STOP, LockState, bank_snapshot_slots, is_complete, ledger_lock_state};
 use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal};
 
 use super::{Finding, Verdict};
 
-/// Limit on the files of each accounts directory among which the largest are searched. So a ledger
+/// Limit on the files of each accounts directory among which the largest are searched, so that a ledger
 /// with millions of storages takes no longer than others.
 const LOOKED_AT_MAX: usize = 20_000;
 
@@ -97,21 +97,21 @@ fn archives(dir: &Path) -> Vec<Finding> {
 }
 
 fn owner(ledger: &Path) -> Finding {
-    let own = rustix::process::geteuid().as_raw();
+    let user = rustix::process::geteuid().as_raw();
     let owner = match fs::metadata(ledger) {
         Ok(metadata) => metadata.uid(),
         Err(error) => return Finding::bad("owner", format!("unknown: {error}"), "the ledger directory cannot be read"),
     };
-    if owner == own {
-        let found = format!("user {own}, who runs this");
+    if owner == user {
+        let found = format!("user {user}, who runs this");
         return Finding::good("owner", found, "restored files will belong to this user");
     }
-    if own == 0 {
+    if user == 0 {
         let found = format!("user {owner}, and root runs this");
         return Finding::good("owner", found, "restore gives its files to the ledger's owner");
     }
     let means = "run slotpress as the ledger's owner, usually the validator's user";
-    Finding::bad("owner", format!("user {owner}, but user {own} runs this"), means)
+    Finding::bad("owner", format!("user {owner}, but user {user} runs this"), means)
 }
 
 fn space(dir: &Path) -> Option<Finding> {
@@ -127,7 +127,7 @@ fn space(dir: &Path) -> Option<Finding> {
     })
 }
 
-/// Finds the largest files in the accounts paths. Returns path and length in bytes, largest first.
+/// Returns the largest files in the accounts paths with their lengths in bytes, largest first.
 pub fn largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
     let dirs = paths.accounts_dirs().into_iter().flat_map(|dir| [dir.join("run"), dir]);
     let entries = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flat_map(|dir| dir.flatten().take(LOOKED_AT_MAX));
@@ -137,7 +137,7 @@ pub fn largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
             metadata.is_file().then(|| (entry.path(), metadata.len()))
         })
         .collect();
-    files.sort_by(|(_, one), (_, other)| other.cmp(one));
+    files.sort_by_key(|(_, length)| Reverse(*length));
     files.truncate(FILES_MAX);
     files
 }

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use slotpress::archive::{Codec, ZSTD_LEVEL_DEFAULT};
 use slotpress::program::FrameCompressor;
 use slotpress::{Progress, Result};
-use slotpress_base::threads::available_threads;
+use slotpress_base::available_threads;
 
 use super::Finding;
 
@@ -35,7 +35,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     progress.check()?;
     let cores = compress_rate(&content(files), progress)?;
     progress.check()?;
-    let of_whole = |rate: f64| match 100.0 * (1u64 << 30) as f64 / rate {
+    let time_of_100_gib = |rate: f64| match 100.0 * (1u64 << 30) as f64 / rate {
         seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
         seconds => format!("100 GiB take {:.0} min at least", seconds / 60.0),
     };
@@ -43,7 +43,9 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     let mut findings = Vec::new();
     let needed = "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT";
     findings.push(match disk {
-        Some(rate) => Finding::good("disk", format!("reads {}, past the page cache", show(rate)), of_whole(rate)),
+        Some(rate) => {
+            Finding::good("disk", format!("reads {}, bypassing the page cache", show(rate)), time_of_100_gib(rate))
+        }
         None => Finding::note("disk", "not measured", needed),
     });
     if let Some(rate) = cores {
@@ -57,7 +59,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
     Ok(findings)
 }
 
-/// Measures how many bytes per second the disk reads, past the page cache. Returns `None` if the
+/// Measures how many bytes per second the disk reads, bypassing the page cache. Returns `None` if the
 /// files are too small, or if the file system has no `O_DIRECT`.
 fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     if files.iter().map(|(_, length)| length).sum::<u64>() < FILES_BYTES_MIN {
@@ -128,8 +130,6 @@ fn content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     content
 }
 
-/// Measures how many bytes per second all cores together compress, at the default level. Returns
-/// `None` without content.
 fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>> {
     if content.is_empty() {
         return Ok(None);

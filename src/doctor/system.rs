@@ -4,8 +4,7 @@ use std::fs;
 
 use rustix::process::{Resource, getrlimit};
 use slotpress_base::memory::available_bytes;
-use slotpress_base::threads::available_threads;
-use slotpress_base::{quantity, tightest_limit};
+use slotpress_base::{available_threads, quantity, tightest_limit};
 
 use super::Finding;
 

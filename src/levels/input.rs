@@ -22,7 +22,6 @@ use crate::levels::source::{Chosen, OpenInput};
 /// a ledger's archive to about 1 % (docs/levels.md).
 pub const SAMPLE_BYTES_DEFAULT: u64 = 1 << 30;
 
-/// Kind of input of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
     Ledger,
@@ -33,7 +32,6 @@ pub enum InputKind {
 }
 
 impl InputKind {
-    /// The kind in words, without an article.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Ledger => "ledger",
@@ -64,7 +62,6 @@ impl ContentFrame {
     }
 }
 
-/// The input in memory, whole or sampled.
 #[derive(Debug)]
 pub struct Input {
     pub kind: InputKind,
@@ -80,7 +77,6 @@ impl Input {
         self.frames.iter().map(|frame| frame.content.len() as u64).sum()
     }
 
-    /// True if only a part of the frames is measured.
     pub fn is_sampled(&self) -> bool {
         (self.frames.len() as u64) < self.total_frames
     }

@@ -23,9 +23,10 @@ use slotpress_base::{Elapsed, Error, ErrorKind, Pool, Progress, Result, Stage, S
 use crate::archive::layout::{CarriedPosition, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
 use crate::levels::codec::{Decoder, Encoder, FrameCodec};
 use crate::levels::input::{Input, InputKind};
-use crate::levels::latency::Latency;
 use crate::levels::sample::size_error_percent;
-use crate::levels::statistics::{Summary, Warning, few_runs_warning, load_warning, median, run_warning, shape_warning};
+use crate::levels::statistics::{
+    Latency, Summary, Warning, few_runs_warning, load_warning, median, run_warning, shape_warning,
+};
 use crate::levels::{LevelRow, MeasureOptions};
 
 /// Maximum duration of the warm-up: by then, processors have reached a steady clock, and caches are
@@ -121,7 +122,6 @@ impl<'a> Batch<'a> {
         Self { pieces: vec![piece], carry: None, compressed: Mutex::default() }
     }
 
-    /// Divides pieces into batches.
     pub fn from_pieces(pieces: &[&'a [u8]]) -> Vec<Self> {
         let mut batches: Vec<Self> = Vec::new();
         let mut bytes = 0;
@@ -175,7 +175,6 @@ fn timed<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Clusters the records of a piece, if the codec asks for that.
 fn laid_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batch: &Batch<'_>) -> Result<&'a [u8]> {
     match clusterer {
         None => Ok(piece),
@@ -238,7 +237,6 @@ impl Worker {
     }
 }
 
-/// Workers, each for a thread of the pool.
 struct Team {
     pool: Pool,
     workers: Vec<Mutex<Worker>>,
@@ -277,11 +275,11 @@ impl<'a> Bench<'a> {
         let decompress = self.repeat("decompress", &team, &Worker::decode)?;
 
         let sizes = self.batches.iter().map(Batch::sizes);
-        let (input_bytes, output_bytes) = sizes.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+        let (input_bytes, output_bytes) = sizes.fold((0, 0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
         let longest = self.batches.iter().flat_map(|batch| &batch.pieces).map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = (longest + codec.encoded_bytes_max(longest)) as u64;
         let encoding_bytes = buffer_bytes + clustering_bytes(codec.layout(), longest as u64);
-        let most = |worker: &Mutex<Worker>| {
+        let worker_memory_bytes = |worker: &Mutex<Worker>| {
             let worker = worker.lock();
             let encoder = worker.encoder.context_bytes();
             let decoder = worker.decoder.context_bytes();
@@ -302,7 +300,7 @@ impl<'a> Bench<'a> {
             cpu_percent: compress.median(Elapsed::cpu_percent),
             compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
             decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
-            peak_memory_bytes: team.workers.iter().map(most).sum(),
+            peak_memory_bytes: team.workers.iter().map(worker_memory_bytes).sum(),
             warnings,
             ..LevelRow::default()
         };
@@ -363,7 +361,8 @@ impl<'a> Bench<'a> {
         // A single worker runs on this thread: waking another one may take longer than a pass over a few
         // small pieces.
         let is_alone = team.workers.len() == 1;
-        let busy = if is_alone { vec![run(0)] } else { team.pool.run(|| rayon::broadcast(|it| run(it.index()))) };
+        let busy =
+            if is_alone { vec![run(0)] } else { team.pool.run(|| rayon::broadcast(|context| run(context.index()))) };
         let busy = busy.into_iter().collect::<Result<Vec<Elapsed>>>()?;
         let taken = match busy.as_slice() {
             [worker] => *worker,

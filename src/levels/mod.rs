@@ -9,7 +9,6 @@
 
 pub(crate) mod codec;
 pub(crate) mod input;
-pub(crate) mod latency;
 pub(crate) mod link;
 pub(crate) mod measure;
 pub(crate) mod pieces;

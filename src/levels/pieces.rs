@@ -16,9 +16,8 @@ use slotpress_format::{RECORD_HEADER_BYTES, RawRecord, Records};
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
-use crate::levels::latency::Latency;
 use crate::levels::measure::{Batch, Bench};
-use crate::levels::statistics::load_warning;
+use crate::levels::statistics::{Latency, load_warning};
 use crate::levels::{LevelRow, MeasureOptions};
 
 /// Lower bound of each class in bytes, and its name.
@@ -55,7 +54,6 @@ const FRAMES_MAX: usize = 1_200_000;
 /// levels up to about 12; higher levels get fewer frames.
 const FIRST_PASS_MAX: Duration = Duration::from_secs(10);
 
-/// What is compressed alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeUnit {
     Storage,
@@ -63,7 +61,6 @@ pub enum SizeUnit {
 }
 
 impl SizeUnit {
-    /// Name in the singular.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Storage => "storage",
@@ -130,7 +127,9 @@ pub fn measure_sizes(
         for storage in frame.storages() {
             match unit {
                 SizeUnit::Storage => classes[class_of(storage.len() as u64)].push(storage),
-                SizeUnit::Record => records(storage).for_each(|it| classes[class_of(it.len() as u64)].push(it)),
+                SizeUnit::Record => {
+                    records(storage).for_each(|record| classes[class_of(record.len() as u64)].push(record));
+                }
             }
         }
     }

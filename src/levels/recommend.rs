@@ -126,7 +126,6 @@ pub(super) fn format_of(codec: FrameCodec) -> Option<Extension> {
     }
 }
 
-/// Flags of `archive` and `recompress` that select a codec and level.
 pub(super) fn flags_of(FrameCodec { name, level }: FrameCodec) -> String {
     match name {
         REFERENCE_CODEC => format!("--zstd-level {level}"),

@@ -84,7 +84,7 @@ impl OpenInput {
         let archive = match OpenArchive::open(path, &Default::default()) {
             Ok(archive) => archive,
             Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
-                let file = slotpress_base::files::open_file(path)?;
+                let file = slotpress_base::open_file(path)?;
                 let content = Content::Plain(file, path.clone());
                 return Ok(Self { kind: InputKind::File, entries: Vec::new(), end_bytes: metadata.len(), content });
             }

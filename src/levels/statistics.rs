@@ -1,6 +1,7 @@
-//! Median and spread of repeated runs, and warnings derived from them.
+//! Median and spread of repeated runs, warnings derived from them, and percentiles of the times of
+//! single frames.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use slotpress_base::Elapsed;
@@ -55,10 +56,10 @@ const LOST_PERCENT_MAX: f64 = 5.0;
 #[serde(transparent)]
 #[doc(hidden)]
 pub struct Warning {
-    /// What it is about: `frames`, `load`, `runs` or `times`.
+    /// Subject: `frames`, `load`, `runs` or `times`.
     #[serde(skip)]
     pub about: &'static str,
-    /// What was seen, without advice.
+    /// Observation as text, without advice.
     pub text: String,
 }
 
@@ -78,7 +79,6 @@ pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
     is_few.then(|| Warning::new("frames", text()))
 }
 
-/// Warns of fewer runs than wanted.
 pub fn few_runs_warning(runs: usize, wanted: usize) -> Option<Warning> {
     let text = || format!("measured {runs} of {wanted} times, because the time was up");
     (runs < wanted).then(|| Warning::new("runs", text()))
@@ -105,6 +105,65 @@ pub fn load_warning(busy: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let waited = format!("{lost_percent:.0} % of their time");
     let text = || format!("workers waited {waited} for a core: another load runs");
     (is_measured && lost_percent > LOST_PERCENT_MAX).then(|| Warning::new("load", text()))
+}
+
+/// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one
+/// of them to be above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Latency {
+    pub samples: u64,
+    pub average_seconds: f64,
+    pub deviation_seconds: f64,
+    pub min_seconds: f64,
+    pub max_seconds: f64,
+    pub p50_seconds: Option<f64>,
+    pub p90_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
+    pub p99_99_seconds: Option<f64>,
+    pub p99_9999_seconds: Option<f64>,
+}
+
+impl Latency {
+    /// Summarizes times, in nanoseconds.
+    pub fn from_times(mut times: Vec<u64>) -> Self {
+        times.sort_unstable();
+        let [Some(min), Some(max)] = [times.first(), times.last()] else { return Self::default() };
+        let seconds = |nanoseconds: &u64| *nanoseconds as f64 / 1e9;
+        let samples = times.len();
+        let average = times.iter().map(seconds).sum::<f64>() / samples as f64;
+        let square = |time: &u64| (seconds(time) - average).powi(2);
+        // With fewer than `one_in` samples, none is above the percentile.
+        let percentile = |one_in: usize| {
+            let at = samples.saturating_sub(samples / one_in + 1);
+            (samples >= one_in).then(|| times.get(at).map(seconds)).flatten()
+        };
+        Self {
+            samples: samples as u64,
+            average_seconds: average,
+            deviation_seconds: (times.iter().map(square).sum::<f64>() / samples as f64).sqrt(),
+            min_seconds: seconds(min),
+            max_seconds: seconds(max),
+            p50_seconds: percentile(2),
+            p90_seconds: percentile(10),
+            p99_seconds: percentile(100),
+            p99_99_seconds: percentile(10_000),
+            p99_9999_seconds: percentile(1_000_000),
+        }
+    }
+}
+
+/// Measures the seconds between two consecutive readings of the clock: the median of many pairs.
+pub fn timer_seconds() -> f64 {
+    const PAIRS: usize = 10_001;
+    let mut times: Vec<Duration> = (0..PAIRS)
+        .map(|_| {
+            let start = Instant::now();
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    times[PAIRS / 2].as_secs_f64()
 }
 
 #[cfg(test)]
@@ -151,5 +210,27 @@ mod tests {
         assert_eq!(load_warning(&busy, &[0.01]), None);
         assert_eq!(shape_warning(8, 2), None);
         assert_eq!(shape_warning(1, 1), None);
+    }
+
+    #[test]
+    fn percentiles_need_times_above_them() {
+        assert_eq!(Latency::from_times(Vec::new()), Latency::default());
+        let mut times: Vec<u64> = (1..=9_999).rev().map(|number| number * 1000).collect();
+        let latency = Latency::from_times(times.clone());
+        assert_eq!((latency.samples, latency.p99_99_seconds), (9_999, None));
+        times.push(10_000_000);
+        let latency = Latency::from_times(times);
+        let is_near = |seconds: f64, wanted: f64| (seconds / wanted - 1.0).abs() < 1e-6;
+        assert!(is_near(latency.average_seconds, 5_000.5e-6), "{latency:?}");
+        assert!((latency.deviation_seconds / (10e-3 / 12f64.sqrt()) - 1.0).abs() < 1e-3, "{latency:?}");
+        assert_eq!((latency.min_seconds, latency.max_seconds), (1e-6, 10e-3));
+        assert_eq!((latency.p50_seconds, latency.p90_seconds), (Some(5e-3), Some(9e-3)));
+        assert_eq!((latency.p99_seconds, latency.p99_99_seconds), (Some(9.9e-3), Some(9.999e-3)));
+        assert_eq!(latency.p99_9999_seconds, None);
+    }
+
+    #[test]
+    fn the_clock_takes_some_time() {
+        assert!((0.0..1e-3).contains(&timer_seconds()));
     }
 }

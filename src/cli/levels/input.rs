@@ -9,7 +9,7 @@ use slotpress::program::{
     CLUSTERED_CODEC, Input, InputKind, REFERENCE_CODEC, SAMPLE_BYTES_DEFAULT, add_clustered, check_frame_size,
     measure_levels, parse_codecs, parse_levels,
 };
-use slotpress::{Error, LedgerPaths, Progress, Result};
+use slotpress::{Error, Progress, Result};
 use slotpress_base::quantity;
 
 use super::page::{ExportArgs, Subject, provenance};
@@ -49,10 +49,8 @@ impl SourceArgs {
     /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in
     /// memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
-        let paths =
-            if self.path().is_dir() { self.directories.paths(self.path()) } else { LedgerPaths::new(self.path()) };
         MeasureOptions::new("")
-            .paths(paths)
+            .paths(self.directories.paths(self.path()))
             .slot(self.slot)
             .base_slot(self.base_slot)
             .sample_bytes(held_bytes)
@@ -108,7 +106,6 @@ impl RepeatArgs {
     }
 }
 
-/// What is measured, for a table of levels and for a link.
 #[derive(Debug, Args)]
 pub struct MeasureArgs {
     #[command(flatten)]
@@ -174,10 +171,13 @@ impl MeasureArgs {
         self.exports.check(self.source.path())?;
         let held_bytes = self.source.held_bytes(SAMPLE_BYTES_DEFAULT);
         let worker_bytes = || {
-            let of = |codec: &FrameCodec| codec.worker_bytes(self.frame_size);
-            codecs.iter().try_fold(0, |most, codec| of(codec).map(|bytes| most.max(bytes)))
+            let mut max_bytes = 0;
+            for codec in &codecs {
+                max_bytes = codec.worker_bytes(self.frame_size)?.max(max_bytes);
+            }
+            Ok(max_bytes)
         };
-        let threads = self.workers.that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
+        let threads = self.workers.threads_that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
         let mut options = self.repeat.apply(self.source.options(threads, held_bytes));
         options.frame_size_bytes = self.frame_size;
         options.codecs = codecs;

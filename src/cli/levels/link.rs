@@ -35,7 +35,6 @@ pub struct LinkArgs {
     link: LinkFlags,
 }
 
-/// The link, and the disks of the machines at its ends.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Link")]
 struct LinkFlags {
@@ -58,14 +57,14 @@ struct LinkFlags {
     /// (not read by Agave)
     #[arg(long)]
     any_format: bool,
-    /// The most bytes in flight per connection [default: 2.67 MiB, what Linux's default buffers
+    /// Maximum number of bytes in flight per connection [default: 2.67 MiB, what Linux's default buffers
     /// allow]
     #[arg(long, value_name = "SIZE", value_parser = window)]
     window: Option<u64>,
-    /// How fast the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
+    /// Rate at which the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
     #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     read_rate: Option<f64>,
-    /// How fast a node writes storages and syncs them [default: 1GB/s, an NVMe disk]
+    /// Rate at which a node writes and syncs storages [default: 1GB/s, an NVMe disk]
     #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
     place_rate: Option<f64>,
 }
@@ -177,12 +176,12 @@ fn times(link: &LinkReport) -> Table {
 
 /// Compares each level with the next lighter one, for both ways of sending.
 fn break_evens(link: &LinkReport) -> Table {
-    let of = |way: TransferMode| link.break_evens.iter().filter(move |one| one.way == way);
+    let of_way = |way: TransferMode| link.break_evens.iter().filter(move |pair| pair.way == way);
     let pairs: Vec<(&BreakEven, &BreakEven)> =
-        of(TransferMode::Streaming).zip(of(TransferMode::StoreAndForward)).collect();
+        of_way(TransferMode::Streaming).zip(of_way(TransferMode::StoreAndForward)).collect();
     let mut table = TableOf::new("break-even-table", "", &pairs)
-        .shown("level", Unit::Text, |(one, _)| label(one.heavier_codec, one.heavier_level))
-        .shown("against", Unit::Text, |(one, _)| label(one.lighter_codec, one.lighter_level))
+        .shown("level", Unit::Text, |(pair, _)| label(pair.heavier_codec, pair.heavier_level))
+        .shown("against", Unit::Text, |(pair, _)| label(pair.lighter_codec, pair.lighter_level))
         .shown("streaming", Unit::Text, |(streaming, _)| heavier_at(streaming))
         .shown("store and forward", Unit::Text, |(_, stored)| heavier_at(stored))
         .finish();
@@ -267,7 +266,6 @@ fn parse_rtt(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Parses a price of 0 or more, in any currency.
 fn parse_price(text: &str) -> Result<f64, String> {
     /// Larger values are typing errors.
     const PRICE_MAX: f64 = 1e6;

@@ -16,8 +16,7 @@ use slotpress::{Progress, Result};
 use self::input::MeasureArgs;
 use self::page::{ExportArgs, Subject};
 use self::report::Report;
-use super::lines::columns_of_results;
-use super::tables::Table;
+use super::tables::{Table, columns_of_results};
 use super::ui::Ui;
 
 // A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
@@ -51,7 +50,6 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// Prints warnings, writes the export files, and prints the report as text or its rows as JSON.
 fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
     for line in &report.warnings {
         ui.warn(line);

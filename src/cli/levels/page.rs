@@ -9,15 +9,13 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 use slotpress::{Error, Result};
-use slotpress_base::IoContext;
-use slotpress_base::text::ShowPath;
-use slotpress_base::threads::available_threads;
+use slotpress_base::{IoContext, ShowPath, available_threads};
 
 use super::chart::Chart;
 use super::report::Report;
-use crate::cli::lines::time_now;
 use crate::cli::restore::shell_word;
 use crate::cli::tables::Table;
+use crate::cli::values::time_now;
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {

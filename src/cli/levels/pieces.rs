@@ -9,8 +9,7 @@ use slotpress::program::{
     Input, Latency, PieceRow, SAMPLE_BYTES_DEFAULT, SizeUnit, measure_frames, measure_sizes, timer_seconds,
 };
 use slotpress::{Progress, Result};
-use slotpress_base::quantity;
-use slotpress_base::threads::available_threads;
+use slotpress_base::{available_threads, quantity};
 use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
@@ -22,7 +21,6 @@ use crate::cli::tables::{Table, TableOf, Unit, json};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-/// The input, and the codec that compresses each piece of it alone.
 #[derive(Debug, Args)]
 struct PieceArgs {
     #[command(flatten)]
@@ -59,7 +57,7 @@ impl PieceArgs {
 pub struct SizesArgs {
     #[command(flatten)]
     pieces: PieceArgs,
-    /// What is compressed alone
+    /// Unit that is compressed alone
     #[arg(long, default_value = "record", value_parser = values::choice(UNITS))]
     unit: SizeUnit,
     #[command(flatten)]

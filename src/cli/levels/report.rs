@@ -37,7 +37,6 @@ impl Report {
         blocks.join(&String::new())
     }
 
-    /// Formats the rows for programs as CSV.
     pub fn csv(&self) -> Result<String> {
         let rows: Vec<Vec<(String, String)>> =
             self.tables.iter().flat_map(Table::json_lines).map(JsonLine::flat).collect();

@@ -44,7 +44,6 @@ fn report(rows: &[LevelRow]) -> Report {
     }
 }
 
-/// Builds the table, with sizes and times relative to a reference row.
 fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     let compress = Unit::TimeIn(TimeUnit::for_column(reference.compress.median));
     let decompress = Unit::TimeIn(TimeUnit::for_column(reference.decompress.median));
@@ -67,7 +66,7 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
         .data("compress_runs", |row| row.compress.runs)
         .data("compress_mb_per_second", |row| row.compress_bytes_per_second() / 1e6)
         .shown("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
-        .shown("x", Unit::Factor, factor)
+        .shown("x", Unit::Ratio, factor)
         .data("compress_time_factor", |row| row.time_factor_of(reference))
         .both("CPU", Unit::Whole, "cpu_percent", |row| row.cpu_percent)
         .both("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)

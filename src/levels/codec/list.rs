@@ -86,8 +86,6 @@ fn known_codec(name: &str) -> Result<&'static Known> {
     })
 }
 
-/// Parses levels and ranges of a codec; returns them in ascending order without duplicates, at
-/// least one.
 fn levels_of((name, allowed, _): &Known, text: &str) -> Result<Vec<i32>> {
     let is_allowed = |level: &i32| allowed.iter().any(|range| range.contains(level));
     let level = |text: &str| match text.parse() {

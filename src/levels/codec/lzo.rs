@@ -4,10 +4,8 @@
 /// Width of a hash in bits: the table takes 64 KiB, as in LZO1X-1.
 const HASH_BITS: u32 = 14;
 
-/// Length of the table of positions.
 pub const TABLE_ITEMS: usize = 1 << HASH_BITS;
 
-/// Maximum distance of a match in the format.
 const DISTANCE_MAX: usize = 0xbfff;
 
 pub const END_MARK: [u8; 3] = [0x11, 0, 0];
@@ -75,13 +73,13 @@ fn push_match(distance: usize, length: usize, to: &mut Vec<u8>) {
     }
 }
 
-/// Appends an instruction with a length in its lowest bits, up to `most`. The rest of a longer
+/// Appends an instruction with a length in its lowest bits, up to `max`. The rest of a longer
 /// length follows in further bytes, with a zero for each 255.
-fn push_length(instruction: u8, most: usize, length: usize, to: &mut Vec<u8>) {
-    if length <= most {
+fn push_length(instruction: u8, max: usize, length: usize, to: &mut Vec<u8>) {
+    if length <= max {
         return to.push(instruction | length as u8);
     }
-    let rest = length - most;
+    let rest = length - max;
     to.push(instruction);
     to.resize(to.len() + (rest - 1) / 255, 0);
     to.push(((rest - 1) % 255 + 1) as u8);

@@ -90,8 +90,8 @@ impl FrameCodec {
     }
 }
 
-/// Most bytes of a frame of a codec other than zstd, from their manuals and sources. Snappy may need a
-/// sixth more than the content; the others need less, and headers.
+/// Returns the maximum length of a frame of a codec other than zstd, from the codecs' manuals and sources.
+/// Snappy may need a sixth more than the content; the others need less, and headers.
 fn encoded_bytes_max(content_bytes: usize) -> usize {
     content_bytes + content_bytes / 6 + 600
 }
@@ -137,7 +137,6 @@ impl Encoder {
         self.append(content, to).map_err(|why| Error::failed(format!("a frame cannot be compressed: {why}")))
     }
 
-    /// Appends a frame to an empty buffer.
     fn append(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<(), String> {
         to.reserve(encoded_bytes_max(content.len()));
         match self {
@@ -183,7 +182,6 @@ impl Encoder {
     }
 }
 
-/// Decompresses frames, as [`Encoder`] makes them.
 pub enum Decoder {
     Zstd(FrameDecoder),
     Lz4,
@@ -209,13 +207,17 @@ impl Decoder {
 
     /// Decompresses a frame. The content, which must have this length, replaces the bytes in `to`.
     pub fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
-        if let Self::Zstd(zstd) = self {
+        let found_bytes = if let Self::Zstd(zstd) = self {
             zstd.decode(frame, 0, content_bytes as u64, to)?;
-            return check_length(content_bytes, to.len());
+            to.len()
+        } else {
+            to.resize(content_bytes, 0);
+            self.fill(frame, to).map_err(|why| Error::damaged(format!("not a good frame: {why}")))?
+        };
+        if found_bytes != content_bytes {
+            return Err(Error::damaged(format!("the frame holds {found_bytes} bytes, not the {content_bytes} stated")));
         }
-        to.resize(content_bytes, 0);
-        let found = self.fill(frame, to).map_err(|why| Error::damaged(format!("not a good frame: {why}")))?;
-        check_length(content_bytes, found)
+        Ok(())
     }
 
     /// Fills a buffer of the content's length; returns the number of bytes written.
@@ -285,14 +287,6 @@ fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
         frame = rest;
     }
     if frame.is_empty() { Ok(filled) } else { Err("it is cut off".to_string()) }
-}
-
-fn check_length(expected_bytes: usize, found_bytes: usize) -> Result<()> {
-    if found_bytes == expected_bytes {
-        Ok(())
-    } else {
-        Err(Error::damaged(format!("the frame holds {found_bytes} bytes, not the {expected_bytes} stated")))
-    }
 }
 
 #[cfg(test)]

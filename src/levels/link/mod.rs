@@ -58,19 +58,17 @@ pub struct LinkQuestion {
 }
 
 impl LinkQuestion {
-    /// Bytes sent to all nodes.
     pub fn egress_bytes(&self, row: &LinkRow) -> u64 {
         row.archive_bytes.saturating_mul(u64::from(self.link.nodes))
     }
 
-    /// Price of these bytes; `None` without a price per GB (10^9 bytes).
     pub fn egress_price(&self, row: &LinkRow) -> Option<f64> {
         Some(self.egress_bytes(row) as f64 / 1e9 * self.egress_price_per_gb?)
     }
 
     /// Time until a node can be started, in seconds, if the link had another bandwidth.
     pub fn seconds_at(&self, row: &LinkRow, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
-        let link = self.link.with_bandwidth(bandwidth_bits_per_second);
+        let link = Link { bandwidth_bits_per_second, ..self.link };
         Self { link, ..*self }.timed(*row).total(way)
     }
 
@@ -88,7 +86,6 @@ impl LinkQuestion {
         })
     }
 
-    /// Computes the times of the stages.
     fn timed(&self, row: LinkRow) -> LinkRow {
         let link = &self.link;
         let tar_bytes = row.tar_bytes as f64;
@@ -112,30 +109,27 @@ impl LinkQuestion {
         let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
             .into_iter()
             .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
-            .map(|(seconds, own_fill)| link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - own_fill)
+            .map(|(seconds, stage_fill)| {
+                link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - stage_fill
+            })
             .fold(send + fill - send_fill, f64::max);
         LinkRow { stage_seconds: [archive, send, decode, place], streaming_seconds, ..row }
     }
 }
 
-/// Names of the stages on the way from ledger to ledger, in their order.
 pub const STAGES: [&str; 4] = ["archive", "send", "decode", "place"];
 
 /// Way in which the stages are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferMode {
-    /// All stages run at the same time.
     Streaming,
-    /// One stage after the other.
     StoreAndForward,
 }
 
 impl TransferMode {
-    /// Both ways of sending.
     pub const ALL: [Self; 2] = [Self::Streaming, Self::StoreAndForward];
 
-    /// Name of the way in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Streaming => "streaming",
@@ -187,11 +181,10 @@ pub struct LinkReport {
     pub question: LinkQuestion,
     pub tar_bytes: u64,
     pub node_bytes_per_second: f64,
-    /// What limits the rate of a node: `bandwidth` or `window`.
+    /// Limit on the rate of a node: `bandwidth` or `window`.
     pub limit: &'static str,
     #[serde(skip)]
     pub rows: Vec<LinkRow>,
-    /// Break-evens between neighbouring rows, for each way of sending.
     #[serde(skip)]
     pub break_evens: Vec<BreakEven>,
     #[serde(skip)]
@@ -337,7 +330,7 @@ pub(crate) mod tests {
 
         #[test]
         fn a_wider_link_never_takes_longer(load in any_load(), link in any_link(), factor in 1.0f64..100.0) {
-            let wider = link.with_bandwidth(link.bandwidth_bits_per_second * factor);
+            let wider = Link { bandwidth_bits_per_second: link.bandwidth_bits_per_second * factor, ..link };
             for way in TransferMode::ALL {
                 let seconds = |link: &Link| question(*link).timed(load).total(way);
                 prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", way);

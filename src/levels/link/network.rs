@@ -39,16 +39,9 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link without delay, for one node and one stream.
     #[cfg(test)]
     pub fn new(bandwidth_bits_per_second: f64) -> Self {
         Self { bandwidth_bits_per_second, rtt_seconds: 0.0, streams: 1, nodes: 1, window_bytes: WINDOW_BYTES }
-    }
-
-    /// Returns the same link with another bandwidth.
-    #[must_use]
-    pub fn with_bandwidth(self, bandwidth_bits_per_second: f64) -> Self {
-        Self { bandwidth_bits_per_second, ..self }
     }
 
     /// Rate of each node after the slow start, in bytes of payload per second.
@@ -56,7 +49,6 @@ impl Link {
         self.share().min(f64::from(self.streams) * self.window_rate())
     }
 
-    /// True if the window limits the rate, and not the bandwidth.
     pub fn is_limited_by_window(&self) -> bool {
         self.bytes_per_second() < self.share()
     }
@@ -170,14 +162,14 @@ pub(crate) mod tests {
             let seconds = link.seconds_for(bytes);
             prop_assert!(seconds.is_finite() && seconds >= 0.0);
             // Allow for rounding in sums of very different values.
-            let most = seconds * (1.0 + 1e-9);
+            let max = seconds * (1.0 + 1e-9);
             let better = [
-                link.with_bandwidth(link.bandwidth_bits_per_second * factor),
+                Link { bandwidth_bits_per_second: link.bandwidth_bits_per_second * factor, ..link },
                 Link { window_bytes: link.window_bytes * 2, ..link },
                 Link { streams: link.streams + 1, ..link },
             ];
             for better in better {
-                prop_assert!(better.seconds_for(bytes) <= most, "{:?}", better);
+                prop_assert!(better.seconds_for(bytes) <= max, "{:?}", better);
             }
             let nearer = Link { rtt_seconds: link.rtt_seconds / factor, ..link };
             prop_assert!(nearer.bytes_per_second() >= link.bytes_per_second() * (1.0 - 1e-9));

@@ -17,7 +17,6 @@ use crate::levels::recommend::{flags_of, format_of};
 /// Times within this share of the shortest one count as equal.
 const SAME: f64 = 0.01;
 
-/// The recommendation for one way of sending.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {

@@ -17,7 +17,10 @@ fn the_last_line_is_the_verdict() {
     let full = fixture(FULL_26);
     let incremental = fixture(INCREMENTAL_26_40);
     let (code, stdout, _) = run(&["verify", text(&full)]);
-    assert_eq!((code, last_line(&stdout)), (0, "GOOD: all checks passed; complete by state"));
+    assert_eq!(
+        (code, last_line(&stdout)),
+        (0, "GOOD: all checks passed; the state hash shows that no storage is missing")
+    );
     let (code, stdout, stderr) = run(&["archive", text(ledger.path()), "-o", out, "--verify"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");
