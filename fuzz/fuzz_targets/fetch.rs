@@ -11,5 +11,5 @@ mod server;
 mod wrapped;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    script::play(bytes);
+    script::run(bytes);
 });

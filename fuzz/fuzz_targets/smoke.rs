@@ -20,7 +20,7 @@ use targets::wrapped;
 static TARGET: LazyLock<targets::Target> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").expect("FUZZ_TARGET names a target");
     let fetch: (&str, targets::Target) = ("fetch", |bytes| {
-        script::play(bytes);
+        script::run(bytes);
     });
     let target = targets::TARGETS.iter().chain([&fetch]).find(|(known, _)| *known == name);
     target.unwrap_or_else(|| panic!("{name} is no target")).1

@@ -252,7 +252,7 @@ impl World for Downloads<'_, '_> {
             return self.begin_file(choice, path);
         }
         progress.tell(&format!("Fetching {name} from {}", choice.shown()));
-        let file = Arc::new(PartialFile::open_in(&self.dir, &name)?);
+        let file = Arc::new(PartialFile::open(&self.dir, &name)?);
         if !self.begun.contains(&choice.name) {
             self.begun.push(choice.name.clone());
         }
@@ -306,7 +306,7 @@ impl World for Downloads<'_, '_> {
     fn remove(&mut self, name: &ArchiveName) {
         self.begun.retain(|begun| begun != name);
         // A failure is ignored: a remaining partial file only takes space.
-        drop(PartialFile::open_in(&self.dir, &name.to_string()).and_then(|file| file.remove()));
+        drop(PartialFile::open(&self.dir, &name.to_string()).and_then(|file| file.remove()));
     }
 }
 

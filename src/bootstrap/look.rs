@@ -66,7 +66,7 @@ impl FetchContext<'_> {
         let found = std::mem::replace(&mut report.candidates, selection.candidates());
         let expected = selection.node.expected;
         if report.candidates.is_empty() && expected.is_any() && !found.is_empty() {
-            return Err(expected.is_nowhere(&found));
+            return Err(expected.not_found_error(&found));
         }
         self.warn_of_silent(&report, expected)?;
         if let Some(given_up) = &selection.given_up {
@@ -95,7 +95,7 @@ impl FetchContext<'_> {
             let source = source.to_string();
             let has_offer = offers.iter().any(|offer| offer.source == source);
             match report.refused.iter().find(|refused| refused.source == source) {
-                Some(refused) if !has_offer => silent.push(refused.told()),
+                Some(refused) if !has_offer => silent.push(refused.message()),
                 _ => {}
             }
         }

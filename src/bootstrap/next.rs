@@ -125,7 +125,7 @@ impl Selection {
     /// None is left, or only archives of this node.
     pub fn require_best(&self) -> Result<Candidate, Error> {
         match self.best() {
-            None => Err(self.node.nothing_left(&self.last_error())),
+            None => Err(self.node.no_source_error(&self.last_error())),
             Some(best) if self.is_last_resort(&best) => {
                 let why = self.last_error();
                 Err(only_here(&best, &why.to_string(), why.kind()))

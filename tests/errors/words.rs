@@ -6,7 +6,7 @@ use std::sync::Arc;
 use slotpress::net::{Client, ClientOptions, FetchLimits};
 use slotpress::stores::{Store, StoreOptions, Target};
 use slotpress::{Error, ErrorKind, NoProgress};
-use slotpress_base::hint;
+use slotpress_base::{KeptDir, hint};
 use slotpress_net::{Download, NetError, NetErrorKind, PartialFile, Remote};
 use slotpress_stores::{Attributes, Condition};
 
@@ -19,7 +19,8 @@ fn client() -> Client {
 
 fn begun(remotes: Vec<Remote>, max_bytes: u64) -> Error {
     let dir = temp_dir();
-    let file = Arc::new(PartialFile::open(dir.path(), FULL_26).expect("opened"));
+    let file =
+        Arc::new(PartialFile::open(&Arc::new(KeptDir::open(dir.path()).expect("opened")), FULL_26).expect("opened"));
     let limits = FetchLimits::default().max_bytes(max_bytes);
     Download::begin(client(), file, remotes, limits, &NoProgress).expect_err("refused")
 }

@@ -3,7 +3,7 @@
 mod refused;
 mod works;
 
-use std::io::{self};
+use std::io;
 
 use serde_json::{Value, json};
 use slotpress_net::Client;
@@ -28,11 +28,11 @@ pub const FAST_SLOT: u64 = 200_000;
 
 /// Starts an RPC server at a slot that knows peers.
 pub fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
-    rpc_that_tells(slot, Some(peers), genesis)
+    start_rpc(slot, Some(peers), genesis)
 }
 
-/// Starts an RPC server that tells its peers, or does not, like Agave's without `--full-rpc-api`.
-pub fn rpc_that_tells(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) -> Server {
+/// Starts an RPC server that lists its peers, or does not, like Agave's without `--full-rpc-api`.
+pub fn start_rpc(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) -> Server {
     Server::start(move |request, stream| {
         if request.method != "POST" {
             return answer(stream, "404 Not Found", &[], b"");

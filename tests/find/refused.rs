@@ -11,13 +11,16 @@ use crate::find::*;
 use crate::net::url;
 
 #[test]
-fn rpc_servers_that_are_wrong() {
+fn rpc_servers_of_two_clusters_are_refused() {
     let good = rpc(1000, vec![], GENESIS);
     let other = rpc(1000, vec![], "4uhcVJyU9pJkvQyS88uRDiswHXSCkY3zQawwpjk2NsNY");
     let options = FindOptions::default().rpc(vec![url(&good.url("")), url(&other.url(""))]);
     let error = find(&client(), &options, &NoProgress).expect_err("two clusters");
     assert!(error.to_string().contains("another cluster"), "{error}");
+}
 
+#[test]
+fn invalid_rpc_answers_are_errors() {
     let call = |body: &'static [u8]| {
         let server = Server::start(move |_, stream| answer(stream, "200 OK", &[], body));
         client().rpc(&url(&server.url("")), "getSlot", json!([]), 1000, &NoProgress)
@@ -33,13 +36,14 @@ fn rpc_servers_that_are_wrong() {
     ] {
         let error = call(body).expect_err(words);
         assert_eq!(error.kind(), kind);
-        assert!(error.to_string().contains(words) && !error.to_string().contains('\n'), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(!error.to_string().contains('\n'), "{error}");
     }
 }
 
 /// If no source has a snapshot, the error names the cause for each.
 #[test]
-fn the_cause_of_each_source_is_named() {
+fn errors_name_the_cause_of_each_source() {
     let html = Server::start(|_, stream| answer(stream, "200 OK", &[("Content-Type", "text/html")], b"<html></html>"));
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -48,9 +52,10 @@ fn the_cause_of_each_source_is_named() {
         for command in ["bootstrap", "fetch"] {
             let target = if command == "fetch" { "--output" } else { "--ledger" };
             let output = slotpress().args([command, source.as_str(), target]).arg(&ledger).output().expect("runs");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.code().is_some_and(|code| code == 4), "{command}: {said}");
-            assert!(said.contains(cause) && !said.contains("(1 asked)"), "{command}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{command}: {stderr}");
+            assert!(stderr.contains(cause), "{command}: {stderr}");
+            assert!(!stderr.contains("(1 asked)"), "{command}: {stderr}");
         }
     }
 }

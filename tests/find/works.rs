@@ -57,7 +57,7 @@ fn node(rpc: &str, shred_version: u16) -> Value {
 }
 
 fn ranked(report: &FindReport) -> Vec<(u64, String)> {
-    report.candidates.iter().map(|one| (one.slot(), one.source.clone())).collect()
+    report.candidates.iter().map(|candidate| (candidate.slot(), candidate.source.clone())).collect()
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn peers_are_ranked_by_age_at_boot() {
         .collect();
     nodes.push(node(&other_cluster.address.to_string(), 8));
     nodes.extend([json!({"rpc": null, "shredVersion": 7}), json!({"rpc": 5}), json!("x"), node("../../x", 7)]);
-    let knows = rpc(100_000, nodes, GENESIS);
-    let options = FindOptions::default().rpc(vec![url(&knows.url(""))]).max_age(MaxAge::Slots(20_000));
+    let rpc_server = rpc(100_000, nodes, GENESIS);
+    let options = FindOptions::default().rpc(vec![url(&rpc_server.url(""))]).max_age(MaxAge::Slots(20_000));
     let report = find(&client(), &options, &NoProgress).expect("found");
     assert_eq!(report.cluster.slot, Some(100_000));
     assert_eq!(report.cluster.shred_version, Some(7));
@@ -88,34 +88,36 @@ fn peers_are_ranked_by_age_at_boot() {
     // the archives that are too old.
     let expected = [(99_900, good.url("/")), (99_000, other_base.url("/")), (99_950, slow.url("/"))];
     assert_eq!(ranked(&report), expected);
-    let rates: Vec<_> = report.candidates.iter().map(|one| one.rate_bytes_per_second.expect("measured")).collect();
+    let rates: Vec<_> = report.candidates.iter().map(|best| best.rate_bytes_per_second.expect("measured")).collect();
     assert!(rates[0] > rates[2], "{rates:?}");
-    assert_eq!((best.age_slots, best.is_operator), (Some(100), false));
-    let why = |server: &Server| {
+    assert_eq!(best.age_slots, Some(100));
+    assert!(!best.is_operator);
+    let reason = |server: &Server| {
         let found = report.refused.iter().find(|refused| refused.source == server.url("/"));
         found.map(|refused| refused.why.clone()).unwrap_or_default()
     };
-    assert!(why(&old).contains("slots) old at boot"), "{}", why(&old));
-    assert!(why(&future).contains("not reached"), "{}", why(&future));
-    assert!(why(&silent).contains("no answer"), "{}", why(&silent));
-    assert!(why(&page).contains("snapshot archive"), "{}", why(&page));
+    assert!(reason(&old).contains("slots) old at boot"), "{}", reason(&old));
+    assert!(reason(&future).contains("not reached"), "{}", reason(&future));
+    assert!(reason(&silent).contains("no answer"), "{}", reason(&silent));
+    assert!(reason(&page).contains("snapshot archive"), "{}", reason(&page));
     assert!(other_cluster.requests().is_empty(), "another shred version");
     // Peers with private addresses are asked only if that is allowed.
     let strict = Client::new(&crate::net::options()).expect("a client");
     let before = good.requests().len();
     let report = find(&strict, &options, &NoProgress).expect("found");
-    assert!(report.candidates.is_empty() && good.requests().len() == before);
+    assert!(report.candidates.is_empty());
+    assert_eq!(good.requests().len(), before);
     let error = report.require_candidate().expect_err("none");
     assert_eq!(error.kind().exit_code(), 4);
 }
 
-/// A mirror without times: no archive meets `--max-age`. An archive with an index tells its time
-/// and the length of slots.
+/// Of a mirror without times, no archive meets `--max-age`. An archive with an index contains its
+/// time and the time per slot.
 #[test]
 fn an_unknown_age_is_not_zero() {
     let dir = temp_dir();
     let bytes = fs::read(archive(ledger("ledger-at-26").path(), dir.path(), &[])).expect("read");
-    for (name, bytes, age) in [(full(30), vec![7; 1000], None), (full(26), bytes, Some(()))] {
+    for (name, bytes, has_age) in [(full(30), vec![7; 1000], false), (full(26), bytes, true)] {
         let listing = name.clone();
         let mirror = Server::start(move |request, stream| match request.path.as_str() {
             path if path.ends_with(".tar.zst") => file(request, stream, &bytes, "\"m\""),
@@ -133,14 +135,13 @@ fn an_unknown_age_is_not_zero() {
         let bootstrap = ["--json", "--dry-run", &source, "--ledger", ledger.to_str().expect("UTF-8")];
         for (command, arguments) in [("find", &["--json", &source][..]), ("bootstrap", &bootstrap)] {
             let (code, line, errors) = run(command, arguments);
-            assert_eq!((code, line["age_seconds"].is_null()), (Some(0), age.is_none()), "{command}: {errors}");
-            assert_eq!(line["expected_age_seconds"].is_null(), age.is_none(), "{command}");
+            assert_eq!(code, Some(0), "{command}: {errors}");
+            assert_eq!(line["age_seconds"].is_number(), has_age, "{command}: {line}");
+            assert_eq!(line["expected_age_seconds"].is_number(), has_age, "{command}: {line}");
             let (code, _, errors) = run(command, &[arguments, &["--max-age", "2h"]].concat());
             assert_eq!(code, Some(4), "{command}: {errors}");
-            match age {
-                None => assert!(errors.contains("is of unknown age") && errors.contains("--rpc"), "{errors}"),
-                Some(()) => assert!(errors.contains("slots) old at boot"), "{errors}"),
-            }
+            let expected: &[&str] = if has_age { &["slots) old at boot"] } else { &["is of unknown age", "--rpc"] };
+            assert!(expected.iter().all(|words| errors.contains(words)), "{errors}");
         }
     }
 }
@@ -148,30 +149,35 @@ fn an_unknown_age_is_not_zero() {
 /// If slots take half the time, the same number of slots is half the age.
 #[test]
 fn ages_are_times() {
-    let ages = |slot: u64, max_age: &str| {
+    let find = |slot: u64, max_age: &str| {
         let peer = peer(full(1000), Some(incremental(1000, slot - 9_000)), 20_000_000);
-        let knows = rpc(slot, vec![], GENESIS);
-        let arguments = ["find", "--json", "--rpc", &knows.url(""), &peer.url(""), "--max-age", max_age];
+        let rpc_server = rpc(slot, vec![], GENESIS);
+        let arguments = ["find", "--json", "--rpc", &rpc_server.url(""), &peer.url(""), "--max-age", max_age];
         let output = slotpress().args(arguments).output().expect("runs");
         let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         let lines: Vec<Value> = lines.map(|line| serde_json::from_slice(line).expect("JSON")).collect();
-        let of = |name: &str| lines.iter().find(|line| line["type"] == name).cloned().unwrap_or_default();
-        let age = of("candidate");
-        ((age["age_slots"].clone(), age["age_seconds"].clone()), of("find"))
+        let line = |kind: &str| lines.iter().find(|line| line["type"] == kind).cloned().unwrap_or_default();
+        (line("candidate"), line("find"))
     };
-    let (age, said) = ages(FAST_SLOT, "45m");
-    assert_eq!(age, (json!(9_000), json!(1800.0)), "{said}");
-    assert_eq!((&said["slot_ms"], &said["slot_time_source"], &said["notes"]), (&json!(200), &json!("rpc"), &json!([])));
-    assert_eq!((&said["max_age_slots"], &said["max_age_seconds"]), (&json!(13_500), &json!(2700.0)));
-    // No source tells: 400 ms are assumed, and `find` says so.
-    let (age, said) = ages(100_000, "45m");
-    assert_eq!(age, (Value::Null, Value::Null), "too old: {said}");
-    assert_eq!((&said["slot_ms"], &said["slot_time_source"]), (&json!(400), &json!("assumed")));
-    assert!(said["notes"][0].as_str().is_some_and(|note| note.contains("400 ms (assumed)")), "{said}");
+    let (candidate, summary) = find(FAST_SLOT, "45m");
+    assert_eq!(candidate["age_slots"], 9_000, "{summary}");
+    assert_eq!(candidate["age_seconds"], 1800.0, "{summary}");
+    assert_eq!(summary["slot_ms"], 200);
+    assert_eq!(summary["slot_time_source"], "rpc");
+    assert_eq!(summary["notes"], json!([]));
+    assert_eq!(summary["max_age_slots"], 13_500);
+    assert_eq!(summary["max_age_seconds"], 2700.0);
+    // No source tells the time per slot: `find` assumes 400 ms, and says so.
+    let (candidate, summary) = find(100_000, "45m");
+    assert_eq!(candidate, Value::Null, "too old: {summary}");
+    assert_eq!(summary["slot_ms"], 400);
+    assert_eq!(summary["slot_time_source"], "assumed");
+    assert!(summary["notes"][0].as_str().is_some_and(|note| note.contains("400 ms (assumed)")), "{summary}");
     // A number without a unit means slots of any length.
     for slot in [FAST_SLOT, 100_000] {
-        let (age, said) = ages(slot, "9500");
-        assert_eq!((&age.0, &said["max_age_slots"]), (&json!(9_000), &json!(9_500)), "{said}");
+        let (candidate, summary) = find(slot, "9500");
+        assert_eq!(candidate["age_slots"], 9_000, "{summary}");
+        assert_eq!(summary["max_age_slots"], 9_500, "{summary}");
     }
 }
 
@@ -202,7 +208,7 @@ fn sources_of_every_kind() {
     let found: Vec<(u64, Option<u64>)> = report
         .candidates
         .iter()
-        .map(|one| (one.full.name.slot, one.incremental.as_ref().map(|one| one.name.slot)))
+        .map(|found| (found.full.name.slot, found.incremental.as_ref().map(|offer| offer.name.slot)))
         .collect();
     assert_eq!(found, [(120, Some(160)), (100, Some(150)), (125, None), (5, None)]);
     // The link of the listing was not followed; only its name was used.
@@ -211,19 +217,20 @@ fn sources_of_every_kind() {
 }
 
 #[test]
-fn the_screen_and_the_json() {
+fn screen_and_json_show_candidates_and_refused_sources() {
     let peer = peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
     let dead = "http://127.0.0.1:9";
-    let knows = rpc(100_000, vec![], GENESIS);
-    let arguments = ["find", "--rpc", &knows.url(""), &peer.url(""), dead];
+    let rpc_server = rpc(100_000, vec![], GENESIS);
+    let arguments = ["find", "--rpc", &rpc_server.url(""), &peer.url(""), dead];
     let output = slotpress().args(arguments).output().expect("runs");
-    let said = String::from_utf8(output.stdout).expect("UTF-8");
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    for line in said.lines() {
+    let stdout = String::from_utf8(output.stdout).expect("UTF-8");
+    assert!(output.status.success(), "{stdout}{}", String::from_utf8_lossy(&output.stderr));
+    for line in stdout.lines() {
         assert!(line.chars().count() <= 80, "{line}");
     }
-    assert!(said.contains("99900") && said.contains("at boot") && said.contains("servers claim"), "{said}");
-    assert!(said.contains("     1  127.0.0.1:9\n") && said.contains("        cannot connect"), "{said}");
+    for words in ["99900", "at boot", "servers claim", "     1  127.0.0.1:9\n", "        cannot connect"] {
+        assert!(stdout.contains(words), "{words}: {stdout}");
+    }
     let output = slotpress().args(arguments).arg("--json").output().expect("runs");
     let lines: Vec<Value> = output
         .stdout
@@ -236,32 +243,43 @@ fn the_screen_and_the_json() {
     assert_eq!(lines[0]["slot"], 99_900);
     assert_eq!(lines[0]["full"]["name"], full(1000));
     assert_eq!(lines[3]["cluster"]["slot"], 100_000);
-    // No usable source: exit code 4, and a hint.
-    let output = slotpress().args(["find", "--max-age", "5"]).args(&arguments[1..]).output().expect("runs");
-    let error = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(4), "{error}");
-    assert!(error.contains("old at boot") && error.contains("--max-age"), "{error}");
-    let arguments = ["find", "--max-age", "1s", "--rpc", &knows.url(""), &peer.url("")];
-    let error = String::from_utf8_lossy(&slotpress().args(arguments).output().expect("runs").stderr).into_owned();
-    assert!(error.contains("old at boot, more than 1 s") && !error.contains(": 1 would be"), "{error}");
+}
+
+#[test]
+fn states_that_are_too_old_end_with_a_hint() {
+    let peer = peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
+    let rpc = rpc(100_000, vec![], GENESIS);
+    for (max_age, words) in [("5", "--max-age"), ("1s", "old at boot, more than 1 s")] {
+        let arguments = ["find", "--max-age", max_age, "--rpc", &rpc.url(""), &peer.url(""), "http://127.0.0.1:9"];
+        let output = slotpress().args(arguments).output().expect("runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{stderr}");
+        assert!(stderr.contains("old at boot"), "{stderr}");
+        assert!(stderr.contains(words), "{stderr}");
+        assert!(!stderr.contains(": 1 would be"), "{stderr}");
+    }
+}
+
+#[test]
+fn find_without_a_source_is_a_usage_error() {
     let output = slotpress().arg("find").output().expect("runs");
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Agave's RPC service tells peers only with `--full-rpc-api`. Without it, the server itself is
+/// Agave's RPC service lists peers only with `--full-rpc-api`. Without it, the server itself is
 /// still a source.
 #[test]
-fn an_rpc_server_that_tells_no_peers() {
+fn an_rpc_server_without_peers_is_still_a_source() {
     let archives = peer(full(1000), Some(incremental(1000, 1900)), 50_000_000);
-    let tells_none = rpc_that_tells(2000, None, GENESIS);
-    let tells = rpc(2000, vec![node(&archives.address.to_string(), 1)], GENESIS);
-    for (servers, notes) in [(vec![&tells_none, &tells], 1), (vec![&tells], 0)] {
+    let without_peers = start_rpc(2000, None, GENESIS);
+    let with_peers = rpc(2000, vec![node(&archives.address.to_string(), 1)], GENESIS);
+    for (servers, notes) in [(vec![&without_peers, &with_peers], 1), (vec![&with_peers], 0)] {
         let options = FindOptions::default().rpc(servers.iter().map(|server| url(&server.url(""))).collect::<Vec<_>>());
         let report = find(&client(), &options, &NoProgress).expect("found");
         assert_eq!(ranked(&report).len(), 1);
-        let told: Vec<&String> = report.notes.iter().filter(|note| note.contains("lists no peers")).collect();
-        assert_eq!(told.len(), notes, "{told:?}");
-        assert!(told.iter().all(|note| note.contains(&tells_none.address.to_string())), "{told:?}");
-        assert!(told.iter().all(|note| note.ends_with("getClusterNodes: Method not found")), "{told:?}");
+        let failed: Vec<&String> = report.notes.iter().filter(|note| note.contains("could not get peers")).collect();
+        assert_eq!(failed.len(), notes, "{failed:?}");
+        assert!(failed.iter().all(|note| note.contains(&without_peers.address.to_string())), "{failed:?}");
+        assert!(failed.iter().all(|note| note.ends_with("getClusterNodes: Method not found")), "{failed:?}");
     }
 }

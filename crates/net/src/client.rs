@@ -17,13 +17,12 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, TokenBucket, cannot_start, panic_point};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, TokenBucket, cannot_start, hint, panic_point};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::address::is_public;
-use super::error::PrivateOnly;
 use super::redirect::{Reach, Scope};
 use super::{ClientOptions, NetError, NetErrorKind, Url, shown};
 
@@ -34,17 +33,14 @@ const THREADS: usize = 2;
 /// Limit on the threads that look up names. Each is blocked as long as a lookup takes.
 const LOOKUP_THREADS_MAX: usize = 32;
 
-/// Interval at which a waiting caller checks whether it is to stop.
 const STOP_CHECK: Duration = Duration::from_millis(50);
 
-/// Limit on the addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 16;
 
 /// Limit on the fields in the head of an answer. The HTTP library limits their size (about 400
 /// KiB).
 const HEAD_FIELDS_MAX: usize = 64;
 
-/// Number of connections per server that are kept for the next request.
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
 /// Limit on the size of a file of certificates. All certificates of a system take less than 1 MiB.
@@ -91,7 +87,6 @@ impl Client {
         Self::with_resolver(options, &|reach| Arc::new(Resolver { reach, unchecked: proxy_hosts(options) }))
     }
 
-    /// Same as [`Client::new`], with another way to look up names.
     fn with_resolver(options: &ClientOptions, resolver: &dyn Fn(Reach) -> Arc<dyn Resolve>) -> Result<Self> {
         // Fails if the process has a provider of cryptography already, which is used then.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -134,7 +129,6 @@ impl Client {
         self.inner.connections(Reach::Anywhere)
     }
 
-    /// Runs work beside other work, on the client's own threads.
     #[doc(hidden)]
     pub fn spawn<T: Send + 'static>(&self, tasks: &mut JoinSet<T>, work: impl Future<Output = T> + Send + 'static) {
         if let Some(runtime) = &self.inner.runtime {
@@ -259,7 +253,7 @@ fn proxy_of(text: &str) -> Result<Proxy> {
     Proxy::all(url.clone()).map_err(|_| Error::usage(format!("{} cannot be a proxy", shown(&url))))
 }
 
-/// Host names of proxies. The operator chose them, so they may be private.
+/// Returns the host names of proxies. The operator chose them, so they may be private.
 fn proxy_hosts(options: &ClientOptions) -> BTreeSet<String> {
     let variables = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
     let variables = variables.into_iter().flat_map(|name| [name.to_string(), name.to_ascii_lowercase()]);
@@ -294,15 +288,19 @@ impl Resolve for Resolver {
     }
 }
 
-/// Addresses of a name that may be reached.
+/// Returns the addresses of a name that may be reached.
 ///
 /// # Errors
 /// All addresses are private, and private ones may not be reached.
-fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, PrivateOnly> {
+fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
     let all: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
     let permitted: Vec<SocketAddr> =
         all.iter().filter(|address| reach == Reach::Anywhere || is_public(address.ip())).copied().collect();
-    if permitted.is_empty() && !all.is_empty() { Err(PrivateOnly) } else { Ok(permitted) }
+    if permitted.is_empty() && !all.is_empty() {
+        let why = "its name resolves to a private address";
+        return Err(NetError::without_url(NetErrorKind::Forbidden, why).with_hint(hint::ALLOW_PRIVATE));
+    }
+    Ok(permitted)
 }
 
 #[cfg(test)]
@@ -312,7 +310,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering::Relaxed;
 
-    use slotpress_base::NoProgress;
+    use slotpress_base::{KeptDir, NoProgress};
 
     use super::*;
     use crate::{Download, FetchLimits, PartialFile};
@@ -379,7 +377,9 @@ mod tests {
             away.0.store(failures, Relaxed);
             let limits = FetchLimits::default().give_up_after(give_up_after);
             let remotes = vec![remote.clone()];
-            let file = Arc::new(PartialFile::open(dir.path(), name).expect("a file"));
+            let file = Arc::new(
+                PartialFile::open(&Arc::new(KeptDir::open(dir.path()).expect("opened")), name).expect("a file"),
+            );
             let download = Download::begin(client.clone(), file, remotes, limits, &NoProgress).expect("begins");
             download.run(&NoProgress).map(drop)
         };

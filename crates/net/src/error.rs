@@ -10,24 +10,21 @@ use slotpress_base::{Error, ErrorKind, hint, one_line};
 
 use super::{Url, shown};
 
-/// Sort of a network error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetErrorKind {
-    /// Nothing came for too long.
     Timeout,
     /// No connection: the name is not found, nothing listens, or the network is down.
     Connect,
-    /// A status other than success.
     Status(u16),
     /// The server no longer has the file, or never had it (404, 410).
     Gone,
-    /// The server has another file now.
     Changed,
     /// The server announced ranges, but does not send them.
     NoRanges,
-    /// The transfer ended early.
-    Truncated { got_bytes: u64 },
+    Truncated {
+        got_bytes: u64,
+    },
     /// The server sends more bytes than it stated, or than is allowed.
     TooLong,
     /// The answer makes no sense, or breaks the protocol.
@@ -43,7 +40,6 @@ pub enum NetErrorKind {
     Tls,
     /// Called on a thread of a tokio runtime, which waiting would block.
     InsideRuntime,
-    /// The user asked to stop.
     Interrupted,
 }
 
@@ -57,11 +53,9 @@ pub struct NetError {
     retry_after: Option<Duration>,
 }
 
-/// Limit on the time that a server may ask to wait before the next attempt.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 
 impl NetError {
-    /// Creates an error of a request to `url`.
     pub fn new(kind: NetErrorKind, url: &Url, why: impl fmt::Display) -> Self {
         Self::without_url(kind, &why.to_string()).at(url)
     }
@@ -87,7 +81,6 @@ impl NetError {
         self
     }
 
-    /// Adds text to the message.
     #[must_use]
     pub fn and(mut self, more: &str) -> Self {
         self.message = format!("{}; {more}", self.message);
@@ -115,7 +108,6 @@ impl NetError {
         error
     }
 
-    /// The same error with another kind.
     #[must_use]
     pub fn with_kind(self, kind: NetErrorKind) -> Self {
         Self { kind, ..self }
@@ -127,8 +119,9 @@ impl NetError {
         let causes = causes_of(error);
         let why = words_of(error);
         let why = in_words(&why);
-        if causes.iter().any(|cause| cause.is::<PrivateOnly>()) {
-            return Self::forbidden(url, why).with_hint(hint::ALLOW_PRIVATE);
+        // The resolver found only private addresses.
+        if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref::<Self>()) {
+            return error.clone().at(url);
         }
         let tls = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>());
         if let Some(rustls::Error::InvalidMessage(_)) = tls {
@@ -165,7 +158,6 @@ impl NetError {
         Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
     }
 
-    /// Returns the network error that caused an error, if any.
     pub fn in_error(error: &Error) -> Option<&Self> {
         error.source().and_then(|cause| cause.downcast_ref())
     }
@@ -216,7 +208,7 @@ impl From<NetError> for Error {
     }
 }
 
-/// Words for what rustls says of certificates in its own terms.
+/// Rewords rustls's terms for faults of certificates.
 fn in_words(why: &str) -> &str {
     if why.contains("CaUsedAsEndEntity") {
         "a CA's own certificate is not a server's: make one for the server, and sign it with that CA's key"
@@ -227,19 +219,7 @@ fn in_words(why: &str) -> &str {
     }
 }
 
-/// Error of a name lookup that found only private addresses, where only public ones are allowed.
-#[derive(Debug)]
-pub(super) struct PrivateOnly;
-
-impl fmt::Display for PrivateOnly {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its name resolves to a private address")
-    }
-}
-
-impl std::error::Error for PrivateOnly {}
-
-/// The causes of an error of the HTTP library. The last one came first in time.
+/// Returns the causes of an error of the HTTP library. The last one came first in time.
 fn causes_of(error: &reqwest::Error) -> Vec<&(dyn std::error::Error + 'static)> {
     let mut causes = Vec::new();
     let mut next = error.source();
@@ -254,7 +234,7 @@ fn causes_of(error: &reqwest::Error) -> Vec<&(dyn std::error::Error + 'static)> 
     causes
 }
 
-/// Text of the first cause in time, without the number of the system's error.
+/// Returns the text of the first cause in time, without the number of the system's error.
 fn words_of(error: &reqwest::Error) -> String {
     let words = causes_of(error).last().map_or_else(|| error.to_string(), ToString::to_string);
     words.split(" (os error ").next().unwrap_or_default().to_string()

@@ -29,7 +29,6 @@ mod content_range;
 mod error;
 pub mod fetch;
 pub mod find;
-mod listing;
 #[cfg(not(feature = "s3"))]
 mod no_s3;
 pub mod options;

@@ -34,7 +34,7 @@ pub struct ClientOptions {
     /// `NO_PROXY` say.
     #[setters(into, strip_option)]
     pub proxy: Option<String>,
-    /// How URLs `s3://` are read; `None` to refuse them.
+    /// Options for URLs `s3://`; `None` to refuse them.
     #[cfg(feature = "s3")]
     #[setters(skip)]
     pub(crate) s3: Option<crate::s3::S3Options>,

@@ -11,25 +11,12 @@ use slotpress_base::{Progress, Result, clock};
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// The time after which a server is given up, divided by this, is the first pause: half a second
-/// for two minutes. The pause doubles with each failure.
+/// First pause, as a part of the time after which a server is given up: half a second of two
+/// minutes. The pause doubles with each failure.
 const PAUSE_FIRST: u32 = 240;
 
-/// The same time, divided by this, is the longest pause. A server may ask for a longer one.
+/// Longest pause, as a part of the same time. A server may ask for a longer one.
 const PAUSE_MAX: u32 = 4;
-
-/// What follows from a failed request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RetryDecision {
-    /// The server is asked again after a pause.
-    Again,
-    /// The server is asked again after this pause, and the operator should be told.
-    Tell(Duration),
-    /// Asking again cannot help.
-    Useless,
-    /// The server has failed for too long.
-    TooLong,
-}
 
 /// Failures of one server since it last sent something of use.
 #[derive(Debug)]
@@ -57,19 +44,24 @@ impl Patience {
         *self.failures.lock() = Failures::default();
     }
 
-    /// Counts a failure at time `now`.
-    pub fn failed(&self, error: &NetError, now: Instant) -> RetryDecision {
+    /// Records a failed request. Warns the operator of the second failure in a row. Returns true if
+    /// the server may be asked again, after a [pause](Self::pause).
+    pub fn record_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
+        self.record_failure_at(Instant::now(), error, progress)
+    }
+
+    pub(crate) fn record_failure_at(&self, now: Instant, error: &NetError, progress: &dyn Progress) -> bool {
         if !error.is_retryable() {
-            return RetryDecision::Useless;
+            return false;
         }
         let mut failures = self.failures.lock();
         let since = *failures.since.get_or_insert(now);
         let left = self.give_up_after.saturating_sub(now.saturating_duration_since(since));
         if left.is_zero() {
-            return RetryDecision::TooLong;
+            return false;
         }
         if failures.pause_until.is_some_and(|until| now < until) {
-            return RetryDecision::Again;
+            return true;
         }
         failures.count = failures.count.saturating_add(1);
         let part = |part| self.give_up_after.checked_div(part).unwrap_or_default();
@@ -77,22 +69,14 @@ impl Patience {
         // The last attempt is made when the time is up.
         let pause = pause.min(part(PAUSE_MAX)).max(error.retry_after().unwrap_or_default()).min(left);
         failures.pause_until = now.checked_add(pause);
-        // One failure is not worth a line.
-        if failures.count == 2 { RetryDecision::Tell(pause) } else { RetryDecision::Again }
-    }
-
-    /// Counts a failed request, and warns the operator if it is worth it. Returns true if the
-    /// server may be asked again.
-    pub fn count_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
-        let verdict = self.failed(error, Instant::now());
-        if let RetryDecision::Tell(pause) = verdict {
+        if failures.count == 2 {
             let now = time_of_day(clock::now());
             let pause = pause.as_secs_f32();
             let end = self.give_up_after.as_secs_f32();
             progress
                 .warn(&format!("{now}: {error}: asked again in {pause} s, and given up after {end} s without success"));
         }
-        matches!(verdict, RetryDecision::Again | RetryDecision::Tell(_))
+        true
     }
 
     /// Adds the reason why the server is given up to its last error.
@@ -124,7 +108,7 @@ impl Patience {
                 progress.check()?;
             }
             match ask() {
-                Err(error) if NetError::in_error(&error).is_some_and(|cause| self.count_failure(cause, progress)) => {}
+                Err(error) if NetError::in_error(&error).is_some_and(|cause| self.record_failure(cause, progress)) => {}
                 answer => return answer,
             }
         }
@@ -146,7 +130,7 @@ mod tests {
     /// The first source that answers interrupts pauses of others. A source that has not been asked
     /// by then must still be asked once.
     #[test]
-    fn who_need_not_wait_is_asked_once() {
+    fn a_source_that_does_not_pause_is_asked_once() {
         let stopped = CancelToken::default();
         stopped.cancel();
         let patience = Patience::new(Duration::from_secs(120));

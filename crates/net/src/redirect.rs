@@ -14,13 +14,11 @@ use slotpress_base::hint;
 use super::address::is_public;
 use super::{NetError, Url};
 
-/// Limit on the redirects of one request.
 pub const REDIRECTS_MAX: usize = 4;
 
 /// Limit on the length of `Location` in bytes: signed URLs take up to 2 KiB.
 const LOCATION_BYTES_MAX: usize = 16 * 1024;
 
-/// Addresses that a request may reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     Anywhere,

@@ -10,11 +10,11 @@ use slotpress_base::{Progress, clock};
 use slotpress_format::{ArchiveName, parse_number};
 
 use super::content_range::ContentRange;
-use super::request::{RequestParts, check_encoding, field, refused, send};
+use super::request::{RequestParts, check_encoding, field, send, status_error};
 use super::{Client, NetError, Url, shown, stores};
 
-/// How far in the future a time of modification may be. Later ones are ignored: one of the two
-/// clocks is wrong.
+/// Limit on how far in the future a time of modification may be. Later ones are ignored: one of the
+/// two clocks is wrong.
 const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(300);
 
 /// Limit on the length of an ETag in bytes. Longer ones are ignored.
@@ -38,7 +38,6 @@ pub struct Remote {
     pub(super) is_operator: bool,
 }
 
-/// Scheme, host and port of a URL.
 pub fn origin_of(url: &Url) -> String {
     // URLs of stores have no origin by the URL standard.
     match url.origin() {
@@ -121,7 +120,7 @@ fn remote_of(asked: &Url, url: Url, response: &Response) -> Result<Remote, NetEr
     let (length_bytes, is_range) = match response.status() {
         StatusCode::OK => (content_length(&url, headers)?, false),
         StatusCode::PARTIAL_CONTENT => (content_range(&url, headers)?.total_bytes, true),
-        _ => return Err(refused(&url, response)),
+        _ => return Err(status_error(&url, response)),
     };
     check_encoding(&url, response)?;
     let accepts = field(headers, ACCEPT_RANGES)

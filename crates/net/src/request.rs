@@ -8,7 +8,6 @@ use tokio::time::timeout;
 use super::redirect::{REDIRECTS_MAX, Scope, follow};
 use super::{Client, NetError, NetErrorKind, Url, stores};
 
-/// A request without its URL.
 pub struct RequestParts<'a> {
     pub method: Method,
     pub headers: HeaderMap,
@@ -80,8 +79,7 @@ pub async fn send(
     Err(NetError::forbidden(from, why))
 }
 
-/// Error for an answer whose status is not success.
-pub fn refused(url: &Url, response: &Response) -> NetError {
+pub fn status_error(url: &Url, response: &Response) -> NetError {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("unknown status");
     NetError::from_status(status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)

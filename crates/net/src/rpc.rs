@@ -7,10 +7,9 @@ use slotpress_base::Progress;
 use tokio::time::timeout;
 
 use super::remote::content_length;
-use super::request::{RequestParts, check_encoding, refused, send};
+use super::request::{RequestParts, check_encoding, send, status_error};
 use super::{Client, NetError, NetErrorKind, Url};
 
-/// Limit on the size of an ordinary RPC answer in bytes.
 pub const RPC_BYTES_MAX: usize = 1024 * 1024;
 
 /// Limit on the size of the answer to `getClusterNodes` in bytes. Mainnet's takes about 2 MiB.
@@ -75,7 +74,7 @@ impl Client {
         };
         let (mut response, url) = send(self, &self.scope(url), url, parts).await?;
         if !response.status().is_success() {
-            return Err(refused(&url, &response));
+            return Err(status_error(&url, &response));
         }
         check_encoding(&url, &response)?;
         if content_length(&url, response.headers())?.is_some_and(|length| length > max_bytes as u64) {

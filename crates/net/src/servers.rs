@@ -15,13 +15,19 @@ use std::{fmt, fs};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
-use slotpress_format::{ArchiveName, Hash, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource};
+use slotpress_format::{
+    ArchiveName, Hash, LISTING_PATH, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource,
+};
 use slotpress_read::catalog::REMOTE;
+use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{Catalog, LocalFile, Source};
 
-use super::listing::LISTING_BYTES_MAX;
 use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown, stores, url_of_host};
+
+/// Limit on the size of a list in bytes: enough for tens of thousands of names, or some thousands
+/// of archives with all fields.
+const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// Limit on the archives taken from one listing. The newest are kept.
 const LISTED_MAX: usize = 1000;
@@ -109,7 +115,6 @@ impl fmt::Display for SourceArg {
     }
 }
 
-/// Where an archive lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::large_enum_variant, reason = "there are thousands at most, nearly all of them remote")]
 pub enum OfferPlace {
@@ -217,18 +222,6 @@ impl Offer {
         }
     }
 
-    fn from_remote(remote: Remote) -> Result<Self, NetError> {
-        let Some(name) = remote.archive_name() else {
-            let why = "what is there does not have the name of a snapshot archive";
-            return Err(NetError::bad_answer(&remote.url, why));
-        };
-        Ok(Self {
-            length_bytes: remote.length_bytes,
-            modified: remote.modified(),
-            ..Self::new(name, OfferPlace::Remote(remote))
-        })
-    }
-
     /// Creates an offer of a local file. Returns `None` if it is no archive, or damaged; warns in
     /// the latter case.
     fn from_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
@@ -299,9 +292,30 @@ impl Client {
         Ok((offers, failure))
     }
 
-    /// The archives of a place: those in its list, or to which it redirects, or whose names are on
-    /// the page of its directory. Peers are asked for redirects only: there are thousands of peers,
-    /// and hardly any has a list.
+    /// Requests the list of the server at `url`, such as `slotpress serve` has. Nothing proves its
+    /// content. Returns `None` if the server answers but has no list.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or the user asks to stop.
+    #[doc(hidden)]
+    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Catalog>, NetError> {
+        let mut list = url.clone();
+        list.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
+        match self.small(&list, LISTING_BYTES_MAX, stop) {
+            Ok(document) => Ok(parse_list(&document, &shown(url))),
+            Err(error) => match error.kind() {
+                NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
+                    Err(error)
+                }
+                // A server without a list may have archives.
+                _ => Ok(None),
+            },
+        }
+    }
+
+    /// Returns the archives of a place: those in its list, or to which it redirects, or whose names
+    /// are on the page of its directory. Peers are asked for redirects only: there are thousands of
+    /// peers, and hardly any has a list.
     fn offers_of_place(
         &self,
         url: &Url,
@@ -326,7 +340,7 @@ impl Client {
             match self.offer_at(&below(url, path.trim_start_matches('/')), stop) {
                 Ok(offer) => offers.push(offer),
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
-                Err(error) if is_not_there(&error) => drop(refused.get_or_insert(error)),
+                Err(error) if is_missing(&error) => drop(refused.get_or_insert(error)),
                 // A server with a full archive is of use even if it fails at the incremental one.
                 Err(error) if !offers.is_empty() && !stop.is_interrupted() => *failure = Some(error),
                 Err(error) => return Err(error),
@@ -336,7 +350,7 @@ impl Client {
             match self.small(&below(url, ""), LISTING_BYTES_MAX, stop) {
                 Ok(page) => offers = self.heads(url, listed_names(&page), stop)?,
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
-                Err(error) if is_not_there(&error) => refused = Some(error),
+                Err(error) if is_missing(&error) => refused = Some(error),
                 Err(error) => return Err(error),
             }
         }
@@ -346,19 +360,26 @@ impl Client {
         }
     }
 
-    /// The archive at a URL.
     fn offer_at(&self, url: &Url, stop: &dyn Progress) -> Result<Offer, NetError> {
-        Offer::from_remote(self.head(url, stop)?)
+        let remote = self.head(url, stop)?;
+        let Some(name) = remote.archive_name() else {
+            let why = "the file does not have the name of a snapshot archive";
+            return Err(NetError::bad_answer(&remote.url, why));
+        };
+        Ok(Offer {
+            length_bytes: remote.length_bytes,
+            modified: remote.modified(),
+            ..Offer::new(name, OfferPlace::Remote(remote))
+        })
     }
 
-    /// Requests the facts of the newest of these archives.
     fn heads(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let mut offers = Vec::new();
         for name in worth_asking(names) {
             match self.offer_at(&below(url, &name.to_string()), stop) {
                 Ok(offer) => offers.push(offer),
                 // The archive may have been deleted since it was listed.
-                Err(error) if is_not_there(&error) => {}
+                Err(error) if is_missing(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -382,7 +403,7 @@ fn add_facts(offers: &mut [Offer], listed: &Catalog) {
 }
 
 /// True if the server works, but does not have the file.
-fn is_not_there(error: &NetError) -> bool {
+fn is_missing(error: &NetError) -> bool {
     matches!(
         error.kind(),
         NetErrorKind::Gone | NetErrorKind::Status(400 | 401 | 403 | 405 | 501) | NetErrorKind::BadAnswer
@@ -401,8 +422,8 @@ pub fn below(url: &Url, name: &str) -> Url {
 
 /// Finds all names of archives in a listing of any format, such as HTML, JSON, XML or plain text.
 fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
-    let is_of_name = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
-    let words = listing.split(|byte| !is_of_name(byte)).filter(|word| word.len() < 256);
+    let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
+    let words = listing.split(|byte| !is_name_byte(byte)).filter(|word| word.len() < 256);
     let names = words.filter_map(|word| ArchiveName::parse(std::str::from_utf8(word).ok()?));
     // HTML contains each name twice: in the link and in its text.
     let unique: BTreeMap<String, ArchiveName> = names.map(|name| (name.to_string(), name)).collect();
@@ -418,17 +439,17 @@ fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     for name in incrementals {
         by_base.entry(Reverse(name.base_slot)).or_default().push(name);
     }
-    let of_bases = by_base.into_values().take(BASES_MAX).enumerate().flat_map(|(number, names)| {
-        let most = if number < FULLS_MAX { INCREMENTALS_MAX } else { 1 };
-        names.into_iter().take(most)
+    let incrementals = by_base.into_values().take(BASES_MAX).enumerate().flat_map(|(number, names)| {
+        let max = if number < FULLS_MAX { INCREMENTALS_MAX } else { 1 };
+        names.into_iter().take(max)
     });
-    fulls.into_iter().take(FULLS_MAX).chain(of_bases).collect()
+    fulls.into_iter().take(FULLS_MAX).chain(incrementals).collect()
 }
 
 /// Sorts by slot, newest first, and keeps at most [`LISTED_MAX`].
 fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
     let mut all: Vec<T> = all.collect();
-    all.sort_by_key(|one| Reverse((name(one).slot, name(one).base_slot)));
+    all.sort_by_key(|item| Reverse((name(item).slot, name(item).base_slot)));
     all.truncate(LISTED_MAX);
     all
 }

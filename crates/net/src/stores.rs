@@ -4,7 +4,6 @@ use slotpress_base::{Error, Result};
 
 use super::Url;
 
-/// Scheme of URLs of stores.
 pub const SCHEME: &str = "s3";
 
 pub(super) const SCHEME_PREFIX: &str = "s3://";

@@ -1,6 +1,5 @@
 //! Reads an archive from a server that sends no ranges: once, from the first byte to the last.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,6 +16,7 @@ use super::{Body, Client, Remote, shown};
 const FRONT_BYTES: u64 = 4096;
 
 /// An archive that is sent over one connection. Bytes can be read only in order.
+#[derive(Debug)]
 pub struct StreamSource {
     client: Client,
     remote: Remote,
@@ -25,22 +25,16 @@ pub struct StreamSource {
     reading: Mutex<Transfer>,
 }
 
+#[derive(Debug)]
 struct Transfer {
     body: Body,
     transferred: Transferred,
     /// First bytes of the archive, which can be read again.
     front: Vec<u8>,
-    /// Piece that is being read.
     piece: Vec<u8>,
     /// Offset of the first byte of `piece`.
     piece_at: u64,
     is_over: bool,
-}
-
-impl fmt::Debug for StreamSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamSource").field("path", &self.path).finish_non_exhaustive()
-    }
 }
 
 impl StreamSource {
@@ -82,12 +76,12 @@ fn later(error: Error) -> Error {
 }
 
 impl Transfer {
-    fn read(&mut self, of: &StreamSource, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    fn read(&mut self, source: &StreamSource, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
         if let Some(front) = self.front.get(to_usize(offset_bytes)..).filter(|front| !front.is_empty()) {
             return Ok(copy_at_most(front, to));
         }
         while !self.is_over && offset_bytes >= self.end() {
-            let next = self.body.next(&of.client, &of.stop).map_err(|error| later(error.into()))?;
+            let next = self.body.next(&source.client, &source.stop).map_err(|error| later(error.into()))?;
             let next = next.map(|(_, piece)| piece.to_vec());
             self.take(next);
         }

@@ -12,10 +12,10 @@ use tokio::time::{sleep, timeout};
 use super::options::BYTES_PER_SECOND_MIN;
 use super::redirect::Scope;
 use super::remote::{content_length, content_range, validators};
-use super::request::{RequestParts, check_encoding, refused, send};
+use super::request::{RequestParts, check_encoding, send, status_error};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
-/// The body of an answer, which is received piece by piece.
+#[derive(Debug)]
 pub struct Body {
     /// True if the server sends the whole file, whatever was requested.
     pub is_whole: bool,
@@ -123,7 +123,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
         (StatusCode::OK, _) => (true, 0, stated, stated),
         (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
             let range = content_range(&url, headers)?;
-            if range.range.as_ref() != Some(asked) {
+            if range.range != *asked {
                 return Err(bad("sent another range than the requested one"));
             }
             let length = range_bytes(asked);
@@ -133,7 +133,7 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
             (false, asked.start, Some(length), range.total_bytes)
         }
         (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that was not requested")),
-        _ => return Err(refused(&url, &response)),
+        _ => return Err(status_error(&url, &response)),
     };
     check_encoding(&url, &response)?;
     let (etag, last_modified) = validators(headers);

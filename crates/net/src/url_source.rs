@@ -21,8 +21,8 @@ const PIECE_BYTES: u64 = 64 * 1024;
 /// this, for fewer round trips.
 const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Limit on cached bytes, without the tail.
-const CACHE_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Limit on cached bytes.
+const CACHE_BYTES_MAX: usize = 24 * 1024 * 1024;
 
 /// Number of bytes at the end that are requested at once. Seek table and index of mainnet's
 /// archives take 4 MB.
@@ -46,7 +46,6 @@ pub struct UrlSource {
 struct Cache {
     /// Pieces in the order of their last use.
     pieces: Vec<CachedRange>,
-    tail: Option<CachedRange>,
     /// End and length of the last piece that was requested.
     last: Option<(u64, u64)>,
 }
@@ -136,7 +135,7 @@ impl UrlSource {
         if let Some(copied) = self.cache.lock().copy(to, offset_bytes) {
             return Ok(copied);
         }
-        // Large reads are not repeated: bytes go directly to the caller, past the cache.
+        // Large reads are not repeated: their bytes go directly to the caller, bypassing the cache.
         if wanted >= PIECE_BYTES && !is_in_tail {
             let mut filled = 0usize;
             self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted)), &mut |bytes| {
@@ -150,16 +149,13 @@ impl UrlSource {
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
         let piece = CachedRange { start: range.start, bytes };
         let copied = piece.copy(to, offset_bytes).unwrap_or_default();
-        self.cache.lock().keep(piece, is_in_tail);
+        self.cache.lock().keep(piece);
         Ok(copied)
     }
 }
 
 impl Cache {
     fn copy(&mut self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
-        if let Some(copied) = self.tail.as_ref().and_then(|tail| tail.copy(to, offset_bytes)) {
-            return Some(copied);
-        }
         let (at, copied) =
             self.pieces.iter().enumerate().find_map(|(at, piece)| Some((at, piece.copy(to, offset_bytes)?)))?;
         let used = self.pieces.remove(at);
@@ -167,11 +163,7 @@ impl Cache {
         Some(copied)
     }
 
-    fn keep(&mut self, piece: CachedRange, is_tail: bool) {
-        if is_tail {
-            self.tail = Some(piece);
-            return;
-        }
+    fn keep(&mut self, piece: CachedRange) {
         self.pieces.push(piece);
         while self.pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() > CACHE_BYTES_MAX {
             self.pieces.remove(0);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -39,12 +39,8 @@ impl Directory {
         Ok(below.map(|dir| Self(Arc::new(dir))))
     }
 
-    pub fn path_of(&self, name: &str) -> PathBuf {
-        self.0.path_of(name)
-    }
-
     pub fn shown(&self, name: &str) -> String {
-        self.path_of(name).shown()
+        self.0.path_of(name).shown()
     }
 
     pub fn list(&self) -> Result<Vec<Object>> {
@@ -54,7 +50,7 @@ impl Directory {
                 objects.extend(self.stat(name)?);
             }
         }
-        objects.sort_by(|one, other| one.name.cmp(&other.name));
+        objects.sort_by(|first, second| first.name.cmp(&second.name));
         Ok(objects)
     }
 
@@ -62,7 +58,7 @@ impl Directory {
         match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => Ok(Some(object(name, &stat))),
             Ok(_) | Err(Errno::NOENT) => Ok(None),
-            Err(error) => Err(Error::io("read", &self.path_of(name), &error.into())),
+            Err(error) => Err(Error::io("read", &self.0.path_of(name), &error.into())),
         }
     }
 
@@ -70,7 +66,7 @@ impl Directory {
         if self.0.found(name)?.is_none() {
             return Ok(None);
         }
-        let path = self.path_of(name);
+        let path = self.0.path_of(name);
         let file = self.0.open_file(name)?;
         let e_tag = object(name, &fstat(&file).or_path("read", &path)?).e_tag;
         let mut bytes = Vec::new();
@@ -84,7 +80,7 @@ impl Directory {
     }
 
     pub fn open_source(&self, name: &str) -> Result<LocalFile> {
-        let path = self.path_of(name);
+        let path = self.0.path_of(name);
         let file = self.0.open_file(name)?;
         let length_bytes = file.metadata().or_path("read", &path)?.len();
         Ok(LocalFile::new(path, file, length_bytes))
@@ -111,13 +107,13 @@ impl Directory {
     pub fn delete(&self, name: &str) -> Result<()> {
         match self.0.remove_file(name) {
             Ok(()) | Err(Errno::NOENT) => self.0.sync(),
-            Err(error) => Err(Error::io("delete", &self.path_of(name), &error.into())),
+            Err(error) => Err(Error::io("delete", &self.0.path_of(name), &error.into())),
         }
     }
 
     pub fn upload(&self, name: &str, replace: bool) -> Result<FileUpload> {
         if !replace && self.0.found(name)?.is_some() {
-            return Err(already_exists(&self.path_of(name)));
+            return Err(already_exists(&self.0.path_of(name)));
         }
         // Uploads that replace a file may run at once; each gets the name in turn.
         let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_in_for(&self.0, name) }?;

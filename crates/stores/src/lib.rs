@@ -5,6 +5,7 @@
 //! reach buckets, whose requests are made by [`slotpress_net::s3`] and retried by
 //! [`slotpress_net::patience`].
 
+#![warn(missing_docs)]
 // These lints apply because stores send much of what is handled here.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 

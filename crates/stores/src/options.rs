@@ -8,9 +8,8 @@ use slotpress_net::s3::S3Options;
 /// Options for writing to targets.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct StoreOptions {
-    /// How buckets are reached.
+    /// Options for reaching buckets.
     pub s3: S3Options,
     /// Memory for the parts of one upload, in bytes: the size of a part times the number in flight.
     /// Default: 256 MiB.

@@ -13,7 +13,6 @@ pub const PART_BYTES_MIN: u64 = 16 * 1024 * 1024;
 /// S3's limit on the size of a part.
 const PART_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
-/// Parts are multiples of this size.
 const UNIT_BYTES: u64 = 1024 * 1024;
 
 /// Maximum number of parts in flight: enough for a line of 10 Gbit/s to another continent.
@@ -62,7 +61,6 @@ impl Parts {
 /// Progress of an upload, for a journal from which another process resumes it. Contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-#[warn(missing_docs)]
 pub struct UploadState {
     /// Id of the upload.
     pub upload_id: String,
@@ -72,7 +70,6 @@ pub struct UploadState {
     pub tags: Vec<String>,
 }
 
-#[warn(missing_docs)]
 impl UploadState {
     /// Upper bound of the bytes that need not be sent again: the last part of a file may be
     /// shorter.

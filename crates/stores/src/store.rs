@@ -38,7 +38,6 @@ pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
 /// within the time in the options, and report it. They end soon after their [`Progress`] is
 /// interrupted.
 #[derive(Clone, Debug)]
-#[warn(missing_docs)]
 pub struct Store {
     target: Target,
     backend: Backend,
@@ -63,7 +62,6 @@ pub(crate) struct InBucket {
 impl InBucket {
     /// Repeats a request until it succeeds, or the store is given up: at once if it was never
     /// reached.
-    #[doc(hidden)]
     pub fn with_retries<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
@@ -86,13 +84,11 @@ impl InBucket {
         self.options.waits_for_first || has_answered.load(Relaxed)
     }
 
-    #[doc(hidden)]
     pub fn url_of(&self, name: &str) -> Url {
         below(&self.url, name)
     }
 }
 
-#[warn(missing_docs)]
 impl Store {
     /// Opens a target. A directory must exist; a bucket is not contacted yet.
     ///
@@ -127,18 +123,14 @@ impl Store {
     #[doc(hidden)]
     pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
         check_name(name)?;
-        let target = self.target.join(name);
-        let backend = match (&self.backend, &target) {
-            (Backend::Dir(dir), _) => match dir.below(name, makes)? {
+        let backend = match &self.backend {
+            Backend::Dir(dir) => match dir.below(name, makes)? {
                 Some(dir) => Backend::Dir(dir),
                 None => return Ok(None),
             },
-            (Backend::S3(at), Target::S3(url)) => {
-                Backend::S3(Box::new(InBucket { url: url.clone(), ..(**at).clone() }))
-            }
-            (Backend::S3(_), Target::Dir(_)) => return Ok(None),
+            Backend::S3(at) => Backend::S3(Box::new(InBucket { url: below(&at.url_of(name), ""), ..(**at).clone() })),
         };
-        Ok(Some(Self { target, backend, options: self.options.clone() }))
+        Ok(Some(Self { target: self.target.join(name), backend, options: self.options.clone() }))
     }
 
     /// The open directory, if the target is one.
@@ -237,9 +229,9 @@ impl Store {
                 at.with_retries(progress, || at.bucket.put_small(&url, bytes, headers, condition))?
             }
         };
-        let there = self.get_small(name, SMALL_BYTES_MAX, progress)?;
-        match (put, there) {
-            (_, Some(there)) if there.bytes == bytes => Ok(Put::Done),
+        let found = self.get_small(name, SMALL_BYTES_MAX, progress)?;
+        match (put, found) {
+            (_, Some(found)) if found.bytes == bytes => Ok(Put::Done),
             (Put::Done, None) => {
                 let message = format!("{} is not there, though the target said that it is written", self.shown(name));
                 Err(Error::failed(message)

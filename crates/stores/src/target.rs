@@ -9,7 +9,6 @@ use slotpress_net::{Url, below, parse_url, shown};
 
 /// A place to publish archives: a directory, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub enum Target {
     /// A directory on a local disk.
     Dir(PathBuf),
@@ -17,7 +16,6 @@ pub enum Target {
     S3(Url),
 }
 
-#[warn(missing_docs)]
 impl Target {
     /// A target below this one: a subdirectory, or a longer prefix.
     #[must_use]

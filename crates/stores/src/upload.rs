@@ -30,7 +30,6 @@ const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at
 /// all. Dropping an upload aborts it; one that was [kept](Upload::keep) can be resumed.
 #[derive(Debug)]
-#[warn(missing_docs)]
 pub struct Upload(Backend);
 
 #[derive(Debug)]
@@ -40,7 +39,6 @@ enum Backend {
     Parts(Box<PartsUpload>),
 }
 
-#[warn(missing_docs)]
 impl Upload {
     pub(crate) fn into_dir(file: FileUpload) -> Self {
         Self(Backend::File(Some(Box::new(file))))
@@ -126,20 +124,16 @@ impl Upload {
     /// Ends after a failure, and keeps what was sent for another process; `None` for a directory, or
     /// if the store has lost a part, so that only a new upload helps.
     pub fn keep(self, error: &Error) -> Option<UploadState> {
+        let kind = NetError::in_error(error).map(NetError::kind);
+        let is_lost = matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed));
         match self.0 {
-            Backend::Parts(mut upload) if !is_lost(error) => {
+            Backend::Parts(mut upload) if !is_lost => {
                 upload.is_closed = true;
                 Some(upload.state())
             }
             _ => None,
         }
     }
-}
-
-/// True if a store has dropped an upload or parts of it, so that it cannot be resumed.
-fn is_lost(error: &Error) -> bool {
-    let kind = NetError::in_error(error).map(NetError::kind);
-    matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed))
 }
 
 /// A part after one attempt to send it: its number, its content, and its tag.
@@ -161,7 +155,6 @@ struct PartsUpload {
     sending: JoinSet<SentPart>,
     /// True if parts are not to be sent again.
     stop: watch::Sender<bool>,
-    /// Tags of stored parts, which arrive in any order.
     tags: BTreeMap<usize, String>,
     /// Stored parts from the first one up to the first gap.
     stored_parts: usize,
@@ -241,7 +234,6 @@ impl PartsUpload {
         });
     }
 
-    /// Waits until fewer parts are in flight.
     fn wait_for_less_than(&mut self, in_flight: usize, progress: &dyn Progress) -> Result<()> {
         while self.sending.len() >= in_flight {
             let sending = &mut self.sending;
@@ -266,7 +258,7 @@ impl PartsUpload {
                     self.stored_parts = self.stored_parts.saturating_add(1);
                 }
             }
-            Err(error) if may_answer && self.patience.count_failure(&error, progress) => {
+            Err(error) if may_answer && self.patience.record_failure(&error, progress) => {
                 self.begin(number, payload);
             }
             Err(error) => return Err(error.into()),
@@ -304,17 +296,17 @@ impl PartsUpload {
         let completed = at.with_retries(progress, || at.bucket.complete(url, &self.upload_id, tags));
         let is_dropped =
             |error: &Error| NetError::in_error(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
-        let there = match &completed {
+        let found = match &completed {
             Err(error) if !is_dropped(error) => return completed,
             _ => at.with_retries(progress, || at.bucket.stat(url.clone()))?,
         };
-        let has = match there {
-            Some(there) if there.length_bytes == self.length_bytes => return Ok(()),
-            Some(_) => "something else",
-            None => "nothing there",
+        let has = match found {
+            Some(found) if found.length_bytes == self.length_bytes => return Ok(()),
+            Some(_) => "a file of another length",
+            None => "no such file",
         };
-        completed.and_then(|_| {
-            let message = format!("{}: the store says it is complete, and has {has}", shown(url));
+        completed.and_then(|()| {
+            let message = format!("{}: the store reports that it is complete, but has {has}", shown(url));
             Err(Error::new(ErrorKind::Network, message)
                 .with_hint("run this again; if the error stays, look at the store's own log"))
         })

@@ -20,15 +20,15 @@ fn another_archive_of_the_same_name_is_not_mixed() {
     let servers = [serve(&one, Way::Ranges), serve(&two, Way::Ranges)];
     let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
     let dir = temp_dir();
-    let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     // If the root is given, the other archive is refused.
-    let root = said.line("fetch")["archives"][0]["root"].as_str().expect("a root").to_string();
+    let root = output.line("fetch")["archives"][0]["root"].as_str().expect("a root").to_string();
     let dir = temp_dir();
-    let said = run(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);
-    assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.stderr.contains(&root), "{said:?}");
+    let output = run(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.stderr.contains(&root), "{output:?}");
 }
 
 /// The bytes of an earlier run are of another archive: they are dropped with a message.
@@ -48,8 +48,8 @@ fn what_is_of_another_archive_is_not_kept() {
         });
         fs::write(dir.path().join(format!("slotpress-fetch-{full}.journal")), journal.to_string()).expect("written");
         let server = serve(&one, way);
-        let said = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
-        assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+        let output = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
+        assert_eq!(output.code, Some(0), "{way:?} {output:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{way:?}");
         assert_eq!(names(dir.path()), std::slice::from_ref(full));
     }
@@ -67,8 +67,8 @@ fn an_overstated_length_does_not_end_the_run() {
     let honest = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
     let dir = temp_dir();
     let urls = [&liar, &honest].map(|server| server.url(&format!("/{name}")));
-    let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path())]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path())]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
 }
 
@@ -90,17 +90,17 @@ fn hostile_servers_are_refused() {
         Ok(Then::Close)
     });
     let url = endless.url(&format!("/{full}"));
-    let said = run(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
-    assert!(matches!(said.code, Some(1 | 4)), "{said:?}");
-    assert!(said.stderr.contains("--max-bytes"), "{said:?}");
+    let output = run(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
+    assert!(matches!(output.code, Some(1 | 4)), "{output:?}");
+    assert!(output.stderr.contains("--max-bytes"), "{output:?}");
     let left: u64 = files_in(dir.path()).values().map(|bytes| bytes.len() as u64).sum();
     assert!(left < 2 << 20, "{left}");
     let good = serve(&files, Way::Ranges);
-    let said = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
-    assert!(said.stderr.contains("--max-bytes"), "{said:?}");
+    let output = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
+    assert!(output.stderr.contains("--max-bytes"), "{output:?}");
     let named = Server::start(move |_, stream| redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
-    let said = run(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
-    assert!(said.code.is_some_and(|code| code != 0), "{said:?}");
+    let output = run(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
+    assert!(output.code.is_some_and(|code| code != 0), "{output:?}");
 }
 
 /// An archive that no trusted server has is not fetched.
@@ -111,13 +111,13 @@ fn what_nobody_vouches_for_is_not_fetched() {
     let empty = serve(&Files::new(), Way::Ranges);
     let dir = temp_dir();
     let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
-    let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
-    assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.stderr.contains("no trusted server confirms incremental-snapshot-26-40-"), "{said:?}");
+    let output = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(output.stderr.contains("no trusted server confirms incremental-snapshot-26-40-"), "{output:?}");
     assert!(!server.requests().iter().any(is_fetch) && files_in(dir.path()).is_empty());
     let other = serve(&files, Way::Ranges);
-    let said = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &other.url("")]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &other.url("")]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(files_in(dir.path()).len(), 2);
 }
 
@@ -140,14 +140,17 @@ fn what_appears_and_nobody_vouches_for_is_left_out() {
         });
         let dir = temp_dir();
         let to = if command == "fetch" { "-o" } else { "--ledger" };
-        let said = run(&[command, &server.url(""), to, text(dir.path()), "--trust", &trusted.url("")]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert!(said.stderr.contains("has appeared meanwhile"), "{said:?}");
+        let output = run(&[command, &server.url(""), to, text(dir.path()), "--trust", &trusted.url("")]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(output.stderr.contains("has appeared meanwhile"), "{output:?}");
         let found = files_in(dir.path());
         assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", names(dir.path()));
         assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", names(dir.path()));
-        let slot =
-            if command == "fetch" { &said.line("fetch")["archives"][0]["slot"] } else { &said.line("restore")["slot"] };
+        let slot = if command == "fetch" {
+            &output.line("fetch")["archives"][0]["slot"]
+        } else {
+            &output.line("restore")["slot"]
+        };
         assert_eq!(slot, 26);
     }
 }
@@ -157,7 +160,7 @@ fn what_appears_and_nobody_vouches_for_is_left_out() {
 fn a_local_directory() {
     let from = temp_dir();
     let to = temp_dir();
-    let said = run(&["fetch", text(from.path()), "-o", text(to.path())]);
-    assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stderr.contains("`cp`"), "{said:?}");
+    let output = run(&["fetch", text(from.path()), "-o", text(to.path())]);
+    assert_eq!(output.code, Some(2), "{output:?}");
+    assert!(output.stderr.contains("`cp`"), "{output:?}");
 }

@@ -8,7 +8,7 @@ use crate::common::http::{Server, Then, file, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A server that sends a few bytes per second is given up. What came in order is not said to be
+/// A server that sends a few bytes per second is given up. What came in order is not output to be
 /// kept.
 #[test]
 fn a_trickle_ends_at_the_least_rate() {
@@ -26,9 +26,12 @@ fn a_trickle_ends_at_the_least_rate() {
     });
     let dir = temp_dir();
     let url = server.url(&format!("/{name}"));
-    let said = run(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
-    assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.stderr.contains("slower than the least rate") && !said.stderr.contains("bytes are kept"), "{said:?}");
+    let output = run(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(
+        output.stderr.contains("slower than the least rate") && !output.stderr.contains("bytes are kept"),
+        "{output:?}"
+    );
     assert!(!dir.path().join(&name).exists());
 }
 
@@ -38,8 +41,8 @@ fn redirects_that_lead_nowhere() {
     for to in ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""] {
         let server = Server::start(move |_, stream| redirect(stream, to));
         let dir = temp_dir();
-        let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
-        assert_eq!(said.code, Some(4), "{to}: {said:?}");
+        let output = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+        assert_eq!(output.code, Some(4), "{to}: {output:?}");
         assert_eq!(names(dir.path()), Vec::<String>::new());
     }
 }

@@ -50,9 +50,9 @@ fn a_download_goes_on_where_it_stood() {
         stream.write_all(&bytes[range.start as usize..(range.start + half) as usize])?;
         Ok(Then::Close)
     });
-    let said = run(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
-    assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.stderr.contains("bytes are kept"), "{said:?}");
+    let output = run(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(output.stderr.contains("bytes are kept"), "{output:?}");
     let kept = names(dir.path());
     assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
 
@@ -66,15 +66,15 @@ fn a_download_goes_on_where_it_stood() {
     let url = good.url(&format!("/{full}"));
     // An idle connection takes over a piece on which another has worked for two seconds, and
     // requests it again.
-    let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(planned, said.line("fetch")["archives"][0]["kept_bytes"], "{said:?}");
+    let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(planned, output.line("fetch")["archives"][0]["kept_bytes"], "{output:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     assert_eq!(names(dir.path()), std::slice::from_ref(full));
-    assert!(said.stderr.contains("MiB are there"), "{said:?}");
-    let archive = &said.line("fetch")["archives"][0];
+    assert!(output.stderr.contains("MiB are there"), "{output:?}");
+    let archive = &output.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
-    assert!(kept_bytes > 0, "{said:?}");
+    assert!(kept_bytes > 0, "{output:?}");
     // A frame that crosses the start of the fetched end is requested again: with its mark, at most
     // as long as its tar.
     let asked = asked_bytes(&good, length);
@@ -108,10 +108,10 @@ fn another_mirror_goes_on() {
     assert_eq!(fetch(&gone).code, Some(4));
     let served = bytes.clone();
     let other = Server::start(move |request, stream| file(request, stream, &served, "\"other\""));
-    let said = fetch(&other);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = fetch(&other);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
-    let kept_bytes = said.line("fetch")["archives"][0]["kept_bytes"].as_u64().expect("a number");
+    let kept_bytes = output.line("fetch")["archives"][0]["kept_bytes"].as_u64().expect("a number");
     let asked = asked_bytes(&other, length);
     assert!(kept_bytes > length / 4, "{kept_bytes} of {length} kept");
     assert!(asked <= length - kept_bytes + 2 * 256 * 1024, "{asked} of {length}, {kept_bytes} kept");
@@ -125,8 +125,8 @@ fn a_mirror_is_compared_once() {
     let servers = [serve(&files, Way::Ranges), serve(&files, Way::Ranges)];
     let urls = servers.each_ref().map(|server| server.url(&format!("/{name}")));
     let dir = temp_dir();
-    let said = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "8"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "8"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let asked = servers[1].requests();
     let is_end = |request: &&Request| request.range().is_some_and(|range| range.end == bytes.len() as u64);
     assert_eq!(asked.iter().filter(is_end).count(), 1, "{asked:?}");
@@ -145,15 +145,15 @@ fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
     for first in 0..3 {
         let dir = temp_dir();
         let order: Vec<&str> = (0..3).map(|at| urls[(first + at) % 3].as_str()).collect();
-        let said = run(&[&["fetch"], order.as_slice(), &["-o", text(dir.path()), "--streams", "3"]].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = run(&[&["fetch"], order.as_slice(), &["-o", text(dir.path()), "--streams", "3"]].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     }
     // Alone, the mirror is refused, and no archive gets a name.
     let dir = temp_dir();
-    let said = run(&["fetch", &urls[1], "-o", text(dir.path())]);
-    assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.stderr.contains("does not match its hash"), "{said:?}");
+    let output = run(&["fetch", &urls[1], "-o", text(dir.path())]);
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.stderr.contains("does not match its hash"), "{output:?}");
     assert!(!dir.path().join(full).exists());
 }
 
@@ -192,8 +192,8 @@ fn what_arrived_is_hardly_fetched_again() {
         let blocks = partial.chunks(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES));
         let arrived: u64 = blocks.filter(|(one, other)| one == other).map(|(one, _)| one.len() as u64).sum();
         let before = asked_bytes(&server, length);
-        let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
+        assert_eq!(output.code, Some(0), "{output:?}");
         assert!(files_in(dir.path()) == files);
         let asked = asked_bytes(&server, length) - before;
         // The end, which comes first, is requested again.
@@ -248,8 +248,8 @@ fn a_download_that_is_killed_twice() {
         child.wait().expect("ended");
         assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
     }
-    let said = run(&arguments);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&arguments);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(FULL_26)).expect("fetched") == bytes);
     let sent = sent.load(Relaxed);
     println!("{sent} bytes for {length}: {:.3} x", sent as f64 / length as f64);

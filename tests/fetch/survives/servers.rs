@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use slotpress_base::NoProgress;
+use slotpress_base::{KeptDir, NoProgress};
 use slotpress_net::{Client, ClientOptions, Download, FetchLimits, PartialFile, parse_url};
 use slotpress_read::Publishable;
 
@@ -43,7 +43,8 @@ fn stalls_are_given_up_and_what_came_is_kept() {
     let url = parse_url(&server.url(&format!("/{name}"))).expect("a URL");
     let remote = client.head(&url, &NoProgress).expect("a head");
     let dir = temp_dir();
-    let partial = Arc::new(PartialFile::open(dir.path(), &name).expect("a file"));
+    let partial =
+        Arc::new(PartialFile::open(&Arc::new(KeptDir::open(dir.path()).expect("opened")), &name).expect("a file"));
     let limits = FetchLimits::default().streams(3);
     let download = Download::begin(client, partial.clone(), vec![remote], limits, &NoProgress).expect("begins");
     let fetched = download.run(&NoProgress).expect("fetched");
@@ -70,19 +71,19 @@ fn a_change_midway_is_no_mixture() {
     });
     let dir = temp_dir();
     let url = server.url(&format!("/{}", one.0));
-    let said = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
-    if said.code == Some(0) {
+    let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
+    if output.code == Some(0) {
         // Everything had arrived before the change.
         assert!(fs::read(dir.path().join(&one.0)).expect("read") == one.1);
         return;
     }
-    assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(!dir.path().join(&one.0).exists(), "{said:?}");
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(!dir.path().join(&one.0).exists(), "{output:?}");
     // From now on, the new archive is fetched.
     let (name, bytes) = two;
     let served = bytes.clone();
     let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
-    let said = run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("read") == bytes);
 }

@@ -11,15 +11,15 @@ fn archives_come_whole_from_every_kind_of_server() {
         for way in [Way::Ranges, Way::Whole, Way::Liar] {
             let server = serve(&files, way);
             let dir = temp_dir();
-            let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
-            assert_eq!(said.code, Some(0), "{way:?} {said:?}");
+            let output = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+            assert_eq!(output.code, Some(0), "{way:?} {output:?}");
             assert!(files_in(dir.path()) == files, "{way:?}: {:?}", names(dir.path()));
-            let archives = &said.line("fetch")["archives"];
+            let archives = &output.line("fetch")["archives"];
             assert_eq!(archives.as_array().expect("a list").len(), 2);
             // Again: nothing is fetched.
             let before = server.requests().iter().filter(is_of_archive).count();
-            let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
-            assert_eq!(said.line("fetch")["archives"][0]["was_there"], true);
+            let output = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+            assert_eq!(output.line("fetch")["archives"][0]["was_there"], true);
             // Measuring does not count.
             assert!(server.requests().iter().filter(is_of_archive).count() <= before + 2);
         }
@@ -36,7 +36,7 @@ fn what_nobody_has_changed_is_asked_for_once() {
         _ => respond(&files, Way::Ranges, request, stream),
     });
     let dir = temp_dir();
-    let said = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "1"]);
-    assert_eq!(said.code, Some(4), "{said:?}");
+    let output = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "1"]);
+    assert_eq!(output.code, Some(4), "{output:?}");
     assert_eq!(server.requests().iter().filter(|request| request.method == "GET").count(), 1);
 }

@@ -20,15 +20,15 @@ fn sources_of_a_file() {
     let lines = format!("# ours\n\n  {}  \n{DEAD}\n", good.url(""));
     fs::write(&file, lines).expect("written");
     let fetch = || run(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
-    let said = fetch();
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = fetch();
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(run(&["find", "--sources-from", text(&file)]).code, Some(0));
     for (text, code, words) in
         [("ftp://x/\n", 2, "line 1"), ("# none\n", 2, "lists no source"), ("\n/no/such/path\n", 1, "line 2")]
     {
         fs::write(&file, text).expect("written");
-        let said = fetch();
-        assert!(said.code == Some(code) && said.stderr.contains(words), "{said:?}");
+        let output = fetch();
+        assert!(output.code == Some(code) && output.stderr.contains(words), "{output:?}");
     }
 }
 

@@ -16,7 +16,6 @@ use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 /// Proof that an archive was accepted. Only [`accept`] creates one.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
-    /// Root of the frame hashes, all of which match; `None` if the archive has none.
     pub root: Option<Root>,
 }
 

@@ -19,7 +19,7 @@ use super::partial::{PartialFile, Patient};
 use super::{DownloadFault, FetchLimits, Fetched, GivenBytes, in_order};
 use crate::{Client, NetError, NetErrorKind, Remote};
 
-/// Longest time between two writes of the journal while bytes arrive. After a kill, bytes that
+/// Maximum time between two writes of the journal while bytes arrive. After a kill, bytes that
 /// arrived after the last write are fetched again.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
@@ -31,10 +31,8 @@ const LOST_PART: u64 = 32;
 /// synced.
 const LOST_BYTES_MIN: u64 = 1024 * 1024;
 
-/// Time between two progress reports.
-const TELL_EVERY: Duration = Duration::from_millis(500);
+const REPORT_EVERY: Duration = Duration::from_millis(500);
 
-/// Time over which the rate is measured.
 const RATE_WINDOW: Duration = Duration::from_secs(15);
 
 /// The download of one archive from the servers that offer its name, best first.
@@ -73,9 +71,9 @@ impl Download {
         }
         let before = file.identity();
         let now = identity_of(first);
-        let is_surely_kept = before.is_surely(&now);
+        let is_surely_kept = before.is_same_archive(&now);
         let before_bytes = file.done_bytes();
-        let keeps = before_bytes > 0 && (is_surely_kept || before.may_be(&now));
+        let keeps = before_bytes > 0 && (is_surely_kept || before.has_comparable_frames(&now));
         if before_bytes > 0 && !keeps {
             let why = if is_ranged(first) {
                 "the server now has another archive of the same name"
@@ -96,7 +94,6 @@ impl Download {
         Ok(Self { client, file, mirrors, limits, kept_bytes: kept_bytes.into(), is_surely_kept })
     }
 
-    /// Returns the server whose archive is the wanted one.
     pub fn first_remote(&self) -> Option<&Remote> {
         self.mirrors.first().map(|mirror| &mirror.remote)
     }
@@ -134,7 +131,7 @@ impl Download {
         let is_over = || self.file.is_unwanted() || is_slow.load(Relaxed) || is_damaged.load(Relaxed);
         let stopping = Forward::until(progress, is_over);
         let (fetched, kept, walked) = std::thread::scope(|scope| {
-            let clerk = spawn(scope, || guarded(|| self.keep_journal(progress, &is_slow)));
+            let journal = spawn(scope, || guarded(|| self.keep_journal(progress, &is_slow)));
             // Walks the archive close behind the bytes that arrive, while they are in memory.
             let walker = spawn(scope, || {
                 let walked = guarded(|| walk_shape(&Patient(&self.file), &stopping));
@@ -143,14 +140,14 @@ impl Download {
                 walked
             });
             let fetched = guarded(|| self.fetch(&stopping));
-            // Ends the clerk, and tells readers at the end of the file that no more comes.
+            // Ends the journal's thread, and tells readers at the end of the file that no more comes.
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
-            (fetched, joined(clerk), joined(walker))
+            (fetched, joined(journal), joined(walker))
         });
-        let is_weak = |error: &Error| matches!(DownloadFault::in_error(error), None | Some(DownloadFault::Failed));
+        let is_minor = |error: &Error| matches!(DownloadFault::in_error(error), None | Some(DownloadFault::Failed));
         let result = match (fetched, walked) {
             // The damage says more than a failure that it may have caused.
-            (Err(error), Err(damage)) if is_damaged.load(Relaxed) && is_weak(&error) => Err(damage),
+            (Err(error), Err(damage)) if is_damaged.load(Relaxed) && is_minor(&error) => Err(damage),
             (Err(error), _) | (Ok(_), Err(error)) => Err(error),
             (Ok(compared_bytes), Ok(shape)) => kept.and_then(|()| {
                 // The bytes were counted when they arrived.
@@ -214,8 +211,8 @@ impl Download {
             && self.file.done_bytes() == 0
     }
 
-    /// Syncs the file and writes the journal, each second or sooner when much has arrived; reports
-    /// progress; watches the rate. Returns when the download ends.
+    /// Syncs the file and writes the journal, each second or sooner when much has arrived. Reports
+    /// progress and watches the rate. Returns when the download ends.
     fn keep_journal(&self, progress: &dyn Progress, is_slow: &AtomicBool) -> Result<()> {
         let mut synced = Instant::now();
         let mut window = Instant::now();
@@ -224,8 +221,8 @@ impl Download {
         let unsynced_max = self.length_bytes().map_or(u64::MAX, part_bytes);
         loop {
             panic_point("journal");
-            let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, TELL_EVERY) else { return Ok(()) };
-            self.tell(progress);
+            let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, REPORT_EVERY) else { return Ok(()) };
+            self.report(progress);
             if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_EVERY && unsynced_bytes > 0) {
                 self.file.sync()?;
                 synced = Instant::now();
@@ -242,7 +239,7 @@ impl Download {
         }
     }
 
-    fn tell(&self, progress: &dyn Progress) {
+    fn report(&self, progress: &dyn Progress) {
         let given: Vec<(String, u64)> = self.given().map(|given| (given.server, given.bytes)).collect();
         progress.event(ProgressEvent::Arriving(Arriving {
             there_bytes: self.file.done_bytes(),
@@ -260,14 +257,14 @@ impl Download {
         self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() })
     }
 
-    /// Servers that sent wrong bytes.
+    /// Returns the servers that sent wrong bytes.
     pub fn rejected(&self) -> Vec<String> {
         let is_wrong = |mirror: &&Mirror| mirror.dropped_for().is_some_and(|error| error.kind() == ErrorKind::Damaged);
         self.mirrors.iter().filter(is_wrong).map(Mirror::shown).collect()
     }
 }
 
-/// The archive of a server; without its length if it comes in order.
+/// Identifies the archive of a server; without a length if it comes in order.
 pub(super) fn identity_of(remote: &Remote) -> Identity {
     Identity {
         length_bytes: remote.length_bytes.filter(|_| is_ranged(remote)),

@@ -35,7 +35,7 @@ impl Download {
                     return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
                 }
                 let new = file.write(at.saturating_add(again.len() as u64), new)?;
-                mirror.gave(new, &mut new_bytes);
+                mirror.record_bytes(new, &mut new_bytes);
                 progress.advance(new, new);
                 if end.saturating_sub(marked_bytes) >= MARK_BYTES {
                     file.mark(marked_bytes..end);

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use slotpress_base::{IoContext, KeptDir, Result, range_bytes};
 use slotpress_format::Root;
 
-/// Version of the file format.
 const VERSION: u32 = 1;
 
 /// Maximum number of bytes read from a journal. A range takes about 30 bytes, and there are hardly
@@ -23,19 +22,11 @@ const JOURNAL_BYTES_MAX: u64 = 1024 * 1024;
 /// Maximum number of ranges written. Bytes of further ranges are fetched again.
 const RANGES_MAX: usize = 10_000;
 
-/// Content of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DownloadJournal {
     /// The archive to which the bytes belong, as its server describes it.
     pub identity: Identity,
-    /// Ranges that are on disk.
     pub ranges: RangeSet<u64>,
-}
-
-impl DownloadJournal {
-    pub fn done_bytes(&self) -> u64 {
-        bytes_in(&self.ranges)
-    }
 }
 
 pub fn bytes_in(ranges: &RangeSet<u64>) -> u64 {
@@ -54,9 +45,9 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// True if both are the same archive: their lengths are equal, and so is a value that changes with
-    /// the bytes. If ETags are equal, times may differ: several machines may serve the same file.
-    pub fn is_surely(&self, other: &Self) -> bool {
+    /// True if both are surely the same archive: their lengths are equal, and so is a value that
+    /// changes with the bytes. If ETags are equal, times may differ: several machines may serve the same file.
+    pub fn is_same_archive(&self, other: &Self) -> bool {
         let is_same = |one: &Option<String>, other: &Option<String>| one.is_some() && one == other;
         let is_tagged = match (&self.etag, &other.etag) {
             (Some(one), Some(other)) => one == other,
@@ -67,7 +58,7 @@ impl Identity {
 
     /// True if frames of this archive can be compared with the frame hashes of another, which may be the
     /// same archive on another server.
-    pub fn may_be(&self, other: &Self) -> bool {
+    pub fn has_comparable_frames(&self, other: &Self) -> bool {
         self.root.is_some() && self.length_bytes.is_some() && self.length_bytes == other.length_bytes
     }
 }
@@ -82,6 +73,10 @@ struct JournalFile {
 }
 
 impl DownloadJournal {
+    pub fn done_bytes(&self) -> u64 {
+        bytes_in(&self.ranges)
+    }
+
     /// Reads a journal; `None` if there is none, or its content is invalid.
     pub fn read(dir: &KeptDir, name: &str) -> Result<Option<Self>> {
         if dir.found(name)?.is_none() {
@@ -93,22 +88,21 @@ impl DownloadJournal {
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {
-        let lines: JournalFile = serde_json::from_slice(bytes).ok()?;
+        let journal: JournalFile = serde_json::from_slice(bytes).ok()?;
         // Without a length, the bytes came in order, and come again from the beginning.
-        let length_bytes = lines.identity.length_bytes.unwrap_or_default();
-        let is_range = |start: u64, end: u64| start < end && end <= length_bytes;
-        let is_sound =
-            lines.slotpress_fetch == VERSION && lines.ranges.iter().all(|(start, end)| is_range(*start, *end));
-        is_sound.then(|| Self {
-            identity: lines.identity,
-            ranges: lines.ranges.into_iter().map(|(start, end)| start..end).collect(),
+        let length_bytes = journal.identity.length_bytes.unwrap_or_default();
+        let is_range = |(start, end): &(u64, u64)| start < end && *end <= length_bytes;
+        let is_valid = journal.slotpress_fetch == VERSION && journal.ranges.iter().all(is_range);
+        is_valid.then(|| Self {
+            identity: journal.identity,
+            ranges: journal.ranges.into_iter().map(|(start, end)| start..end).collect(),
         })
     }
 
     /// Replaces the journal. The ranges that it lists must be on disk.
     pub fn write(&self, dir: &KeptDir, name: &str) -> Result<()> {
         let path = &dir.path_of(name);
-        let lines = JournalFile {
+        let journal = JournalFile {
             slotpress_fetch: VERSION,
             identity: self.identity.clone(),
             ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),
@@ -120,13 +114,12 @@ impl DownloadJournal {
         let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o666));
         let file = file.or_path("create", &dir.path_of(&new))?;
         let mut file = BufWriter::new(File::from(file));
-        serde_json::to_writer(&mut file, &lines).map_err(std::io::Error::from).or_path("write", path)?;
+        serde_json::to_writer(&mut file, &journal).map_err(std::io::Error::from).or_path("write", path)?;
         file.flush().and_then(|()| file.get_ref().sync_data()).or_path("write", path)?;
         dir.rename(&new, dir, name).or_path("write", path)
     }
 }
 
-/// Name of a journal until it is on disk.
 pub fn new_name(journal: &str) -> String {
     format!("{journal}.new")
 }
@@ -146,19 +139,20 @@ mod tests {
 
     #[test]
     fn archives_are_told_apart() {
-        let one = identity(Some("\"a\""), Some("monday"));
-        assert!(one.is_surely(&one));
+        let known = identity(Some("\"a\""), Some("monday"));
+        assert!(known.is_same_archive(&known));
         // Machines that serve the same file disagree about its time.
-        assert!(one.is_surely(&identity(Some("\"a\""), Some("tuesday"))));
-        assert!(!one.is_surely(&identity(Some("\"b\""), Some("monday"))));
-        assert!(!one.is_surely(&Identity { length_bytes: Some(101), ..one.clone() }));
-        // Nothing to go by.
-        assert!(!identity(None, None).is_surely(&one) && !one.may_be(&one));
-        assert!(identity(None, Some("monday")).is_surely(&one));
+        assert!(known.is_same_archive(&identity(Some("\"a\""), Some("tuesday"))));
+        assert!(!known.is_same_archive(&identity(Some("\"b\""), Some("monday"))));
+        assert!(!known.is_same_archive(&Identity { length_bytes: Some(101), ..known.clone() }));
+        assert!(!identity(None, None).is_same_archive(&known), "neither ETag nor time");
+        assert!(!known.has_comparable_frames(&known), "no root");
+        assert!(identity(None, Some("monday")).is_same_archive(&known));
         let root = Some(Root::new(1, []));
         let rooted = Identity { root, ..identity(Some("\"x\""), None) };
-        assert!(rooted.may_be(&one) && !rooted.is_surely(&one), "mirrors have ETags of their own");
-        assert!(!rooted.may_be(&Identity { length_bytes: Some(101), ..one }));
+        assert!(rooted.has_comparable_frames(&known));
+        assert!(!rooted.is_same_archive(&known), "mirrors have ETags of their own");
+        assert!(!rooted.has_comparable_frames(&Identity { length_bytes: Some(101), ..known }));
     }
 
     proptest! {
@@ -177,13 +171,13 @@ mod tests {
         }
 
         #[test]
-        fn nonsense_is_no_journal(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn invalid_journals_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             prop_assert_eq!(DownloadJournal::parse(&bytes), None);
         }
     }
 
     #[test]
-    fn ranges_beyond_the_end_are_nonsense() {
+    fn ranges_beyond_the_end_are_refused() {
         let text = |ranges: &str| format!(r#"{{"slotpress_fetch":1,"length_bytes":9,"ranges":[{ranges}]}}"#);
         assert!(DownloadJournal::parse(text("[0,9]").as_bytes()).is_some());
         assert_eq!(DownloadJournal::parse(br#"{"slotpress_fetch":1,"ranges":[[0,9]]}"#), None, "no length");

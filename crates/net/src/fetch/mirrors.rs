@@ -26,31 +26,28 @@ pub struct Mirror {
     pub patience: Patience,
     given_bytes: AtomicU64,
     pub requests: AtomicU64,
+    /// Held while the server's archive is compared, by one connection at a time.
+    pub comparing: Mutex<()>,
     state: Mutex<MirrorState>,
 }
 
-/// Whether bytes are taken from a server.
 #[derive(Debug, Default)]
 enum MirrorState {
     /// The server's archive has not been compared yet.
     #[default]
     Unknown,
-    /// A connection compares the server's archive.
-    Comparing,
-    /// The server has the same archive.
     Good,
-    /// The server is not used, for this reason.
     Dropped(Error),
 }
 
 impl Mirror {
-    /// Creates a mirror whose archive has not been compared yet.
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
         Self {
             remote,
             patience: Patience::new(give_up_after),
             given_bytes: AtomicU64::default(),
             requests: AtomicU64::default(),
+            comparing: Mutex::default(),
             state: Mutex::default(),
         }
     }
@@ -63,7 +60,7 @@ impl Mirror {
         matches!(*self.state.lock(), MirrorState::Good)
     }
 
-    /// Why the server is not used, if it was dropped.
+    /// Returns the error for which the server was dropped.
     pub fn dropped_for(&self) -> Option<Error> {
         match &*self.state.lock() {
             MirrorState::Dropped(why) => Some(why.clone()),
@@ -75,23 +72,8 @@ impl Mirror {
         *self.state.lock() = MirrorState::Good;
     }
 
-    /// Returns true if the caller is to compare the server's archive, which no other connection does
-    /// meanwhile.
-    pub fn begin_comparing(&self) -> bool {
-        let mut state = self.state.lock();
-        let is_unknown = matches!(*state, MirrorState::Unknown);
-        if is_unknown {
-            *state = MirrorState::Comparing;
-        }
-        is_unknown
-    }
-
-    /// Ends a comparison. Without a result, another one may begin.
-    pub fn end_comparing(&self) {
-        let mut state = self.state.lock();
-        if matches!(*state, MirrorState::Comparing) {
-            *state = MirrorState::Unknown;
-        }
+    pub fn is_unknown(&self) -> bool {
+        matches!(*self.state.lock(), MirrorState::Unknown)
     }
 
     /// Stops using the server. The first reason stays.
@@ -102,14 +84,14 @@ impl Mirror {
         }
     }
 
-    /// Counts a failed request. Returns true if the server may be asked again, and drops it
+    /// Records a failed request. Returns true if the server may be asked again, and drops it
     /// otherwise.
-    pub fn count_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
-        let is_asked_again = self.patience.count_failure(error, progress);
-        if !is_asked_again {
+    pub fn record_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
+        let may_retry = self.patience.record_failure(error, progress);
+        if !may_retry {
             self.drop_for(self.patience.explained(error.clone()));
         }
-        is_asked_again
+        may_retry
     }
 
     /// Repeats a request until it succeeds, or the server is given up.
@@ -140,17 +122,18 @@ impl Mirror {
         let mut transfer = || -> Result<()> {
             let mut body = client.open(&self.remote, Some(range.clone()), stop)?;
             if body.is_whole {
-                return Err(self.no_ranges().into());
+                let why = "the server does not send ranges, although it announced them";
+                return Err(NetError::new(NetErrorKind::NoRanges, &self.remote.url, why).into());
             }
             while let Some((_, bytes)) = body.next(client, stop)? {
-                self.gave(take(&bytes)?, &mut new_bytes);
+                self.record_bytes(take(&bytes)?, &mut new_bytes);
             }
             self.patience.renew();
             Ok(())
         };
         let result = transfer();
-        let is_passing = |error: &Error| NetError::in_error(error).is_some_and(NetError::is_retryable);
-        if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_passing) { Ok(()) } else { result }
+        let is_retryable = |error: &Error| NetError::in_error(error).is_some_and(NetError::is_retryable);
+        if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_retryable) { Ok(()) } else { result }
     }
 
     /// Fetches a range, with as many requests as it takes. `take` gets the offset of the bytes.
@@ -176,18 +159,14 @@ impl Mirror {
         Ok(())
     }
 
-    /// Counts new bytes of a request. Enough of them renew the patience with the server.
-    pub fn gave(&self, bytes: u64, of_request: &mut u64) {
+    /// Adds new bytes of a request to `request_bytes`. Enough of them renew the patience with the
+    /// server.
+    pub fn record_bytes(&self, bytes: u64, request_bytes: &mut u64) {
         self.given_bytes.fetch_add(bytes, Relaxed);
-        count(of_request, bytes);
-        if *of_request >= ENOUGH_BYTES {
+        count(request_bytes, bytes);
+        if *request_bytes >= ENOUGH_BYTES {
             self.patience.renew();
         }
-    }
-
-    pub fn no_ranges(&self) -> NetError {
-        let why = "the server does not send ranges, although it said so";
-        NetError::new(NetErrorKind::NoRanges, &self.remote.url, why)
     }
 
     pub fn given_bytes(&self) -> u64 {
@@ -203,12 +182,11 @@ mod tests {
 
     use super::*;
     use crate::Url;
-    use crate::patience::RetryDecision;
 
     const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
     #[test]
-    fn a_server_is_given_up_when_nothing_was_kept_for_long() {
+    fn a_server_that_gives_nothing_for_long_is_given_up() {
         let url = Url::parse("http://h/a").expect("a URL");
         let error = |kind| NetError::new(kind, &url, "why");
         let timeout = || error(NetErrorKind::Timeout);
@@ -216,10 +194,11 @@ mod tests {
         let start = Instant::now();
         let mut tries = 0;
         let mut at = start;
+        let may_retry = |mirror: &Mirror, now| mirror.patience.record_failure_at(now, &timeout(), &NoProgress);
         // Asks as soon as each pause is over; eight connections fail at the same moment.
-        while mirror.patience.failed(&timeout(), at) != RetryDecision::TooLong {
+        while may_retry(&mirror, at) {
             for _ in 0..7 {
-                assert_eq!(mirror.patience.failed(&timeout(), at), RetryDecision::Again);
+                assert!(may_retry(&mirror, at));
             }
             tries += 1;
             at = mirror.patience.pause_until().expect("a pause");
@@ -227,17 +206,17 @@ mod tests {
         assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
         assert!((6..12).contains(&tries), "{tries}");
         let mirror = Mirror::new(Remote::from_url(&url), Duration::ZERO);
-        assert!(!mirror.count_failure(&timeout(), &NoProgress));
+        assert!(!mirror.record_failure(&timeout(), &NoProgress));
         assert!(mirror.dropped_for().is_some_and(|why| why.to_string().contains("kept for 0 s")));
         // New bytes set the clock back if they are enough.
-        for (bytes, verdict) in [(ENOUGH_BYTES, RetryDecision::Again), (ENOUGH_BYTES - 1, RetryDecision::TooLong)] {
+        for (bytes, expected) in [(ENOUGH_BYTES, true), (ENOUGH_BYTES - 1, false)] {
             let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
-            mirror.patience.failed(&timeout(), start);
-            mirror.gave(bytes, &mut 0);
-            assert_eq!(mirror.patience.failed(&timeout(), start + GIVE_UP_AFTER), verdict, "{bytes}");
+            may_retry(&mirror, start);
+            mirror.record_bytes(bytes, &mut 0);
+            assert_eq!(may_retry(&mirror, start + GIVE_UP_AFTER), expected, "{bytes}");
         }
         let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
         mirror.approve();
-        assert_eq!(mirror.patience.failed(&error(NetErrorKind::Gone), start), RetryDecision::Useless, "at once");
+        assert!(!mirror.record_failure(&error(NetErrorKind::Gone), &NoProgress), "at once");
     }
 }

@@ -31,7 +31,6 @@ use slotpress_format::Root;
 
 use crate::{NetError, NetErrorKind};
 
-/// Default number of connections at a time.
 pub const STREAMS_DEFAULT: usize = 8;
 
 /// Largest number of connections at a time. To servers, more look like an attack.
@@ -69,7 +68,6 @@ pub struct FetchLimits {
 }
 
 impl FetchLimits {
-    /// Number of connections: `streams` within its limits.
     pub(crate) fn connections(&self) -> usize {
         self.streams.clamp(1, STREAMS_MAX)
     }
@@ -89,7 +87,7 @@ impl Default for FetchLimits {
     }
 }
 
-/// What a failed download means for its source. Bytes that arrived stay in the partial file.
+/// Meaning of a failed download for its source. Bytes that arrived stay in the partial file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownloadFault {
     /// The source no longer has the archive, or has another one under its name.
@@ -113,7 +111,6 @@ impl DownloadFault {
     }
 }
 
-/// Report of a complete download.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Fetched {

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,6 @@ fn journal_name(partial: &str) -> String {
     format!("{partial}{JOURNAL_SUFFIX}")
 }
 
-/// A partial file, locked by this process.
 #[derive(Debug)]
 pub struct PartialFile {
     dir: Arc<KeptDir>,
@@ -50,7 +49,6 @@ pub struct PartialFile {
     file: File,
     state: Mutex<PartialState>,
     changed: Condvar,
-    /// Held while the journal is written.
     journal: Mutex<()>,
     /// Held while bytes are written and marked: another connection may fetch the same ones.
     writing: Mutex<()>,
@@ -59,11 +57,9 @@ pub struct PartialFile {
 #[derive(Debug, Default)]
 struct PartialState {
     journal: DownloadJournal,
-    /// How the download ended; `None` while it runs.
     end: Option<Result<()>>,
     is_distrusted: bool,
     is_unwanted: bool,
-    /// Number of waiting readers.
     waiting: usize,
     /// When the current wait began; `None` if no reader waits.
     waiting_since: Option<Instant>,
@@ -89,15 +85,7 @@ impl PartialFile {
     ///
     /// # Errors
     /// Another run is fetching the archive, or the path is not a regular file.
-    pub fn open(dir: &Path, archive_name: &str) -> Result<Self> {
-        Self::open_in(&Arc::new(KeptDir::open(dir)?), archive_name)
-    }
-
-    /// Same as [`open`](Self::open), in an open directory.
-    ///
-    /// # Errors
-    /// See [`open`](Self::open).
-    pub fn open_in(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
+    pub fn open(dir: &Arc<KeptDir>, archive_name: &str) -> Result<Self> {
         let name = partial_name(archive_name);
         let path = dir.path_of(&name);
         // Fails if the name contains a directory.
@@ -164,8 +152,8 @@ impl PartialFile {
             if self.file.metadata().or_path("read", &self.path)?.len() > length_bytes {
                 self.file.set_len(length_bytes).or_path("write", &self.path)?;
             }
-            let made = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
-            if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = made {
+            let reserved = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
+            if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = reserved {
                 return Err(Error::io("make room for", &self.path, &error.into()));
             }
         }
@@ -214,7 +202,6 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// Records that the whole file was accepted, so that it may get its final name.
     pub(super) fn accept(&self, accepted: Accepted) {
         self.state.lock().accepted = Some(accepted);
     }
@@ -240,19 +227,17 @@ impl PartialFile {
 
     /// Writes right bytes where none are marked, and marks them. Returns how many were written.
     pub(super) fn write_marked(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
-        let _one = self.writing.lock();
+        let _writing = self.writing.lock();
         let new = self.write(offset_bytes, bytes)?;
         self.mark(offset_bytes..offset_bytes.saturating_add(bytes.len() as u64));
         Ok(new)
     }
 
-    /// True if the file has these bytes at an offset.
     pub fn has(&self, offset_bytes: u64, bytes: &[u8]) -> bool {
-        let mut there = vec![0; bytes.len()];
-        self.file.read_exact_at(&mut there, offset_bytes).is_ok() && there == bytes
+        let mut found = vec![0; bytes.len()];
+        self.file.read_exact_at(&mut found, offset_bytes).is_ok() && found == bytes
     }
 
-    /// Reads bytes that have been written, marked or not.
     pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
         self.file.read_exact_at(to, offset_bytes).or_path("read", &self.path)
     }
@@ -283,7 +268,7 @@ impl PartialFile {
 
     /// Syncs what has arrived, then writes the journal.
     pub fn sync(&self) -> Result<()> {
-        let _one = self.journal.lock();
+        let _writing = self.journal.lock();
         let (written, unsynced_bytes) = {
             let state = self.state.lock();
             (state.kept(), state.unsynced_bytes)

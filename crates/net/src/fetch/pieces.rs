@@ -14,11 +14,9 @@ use super::FetchLimits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Piece {
     missing: Range<u64>,
-    /// Number of connections that fetch it.
     workers: u8,
     begun: Duration,
     takeovers: u32,
-    /// The server of the last request.
     server: usize,
     /// The server that was too slow, so that another one took over. It may not take the piece back.
     slower: Option<usize>,
@@ -31,7 +29,6 @@ pub struct PieceRequest {
     pub range: Range<u64>,
 }
 
-/// All pieces of a download.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     pieces: Vec<Piece>,
@@ -110,7 +107,6 @@ impl Pieces {
         }
     }
 
-    /// True if nothing of a piece is missing.
     pub fn is_there(&self, piece: usize) -> bool {
         self.pieces.get(piece).is_none_or(|piece| piece.missing.is_empty())
     }

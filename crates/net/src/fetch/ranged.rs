@@ -5,8 +5,6 @@
 //! of whole frames, which all connections fetch in the order of the file.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -25,19 +23,18 @@ use super::{Download, DownloadFault, FetchLimits};
 use crate::find::reasons;
 use crate::{NetError, NetErrorKind};
 
-/// Most bytes of an archive's tail (hashes and index) that are compared with another server's.
-/// Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
+/// Limit on the length of an archive's end (hashes and index) that is compared with another
+/// server's. Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Time after which a connection without work looks for work again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the
 /// end: `restore` reads in order, and must still read the rest of the last pieces after the last
 /// byte has arrived.
 fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
-    let most = limits.piece_bytes_max.max(1);
-    (left_bytes / 8).checked_div(limits.connections() as u64).unwrap_or_default().clamp(most.div_ceil(16), most)
+    let max = limits.piece_bytes_max.max(1);
+    (left_bytes / 8).checked_div(limits.connections() as u64).unwrap_or_default().clamp(max.div_ceil(16), max)
 }
 
 impl Download {
@@ -76,8 +73,7 @@ impl Download {
             shared_from,
             length_bytes,
             changed: Condvar::new(),
-            first_error: Mutex::new(None),
-            is_complete: AtomicBool::new(false),
+            outcome: Mutex::new(None),
             started: Instant::now(),
         };
         fetching.run()?;
@@ -93,18 +89,16 @@ fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLim
     let end = frames.end();
     // Readers first read a fixed number of bytes at the end of the archive. So the frame in which
     // these begin is fetched first.
-    let window = frames.start_of(first_read_at(length_bytes).min(end));
-    let before = frames.ends.partition_point(|frame_end| *frame_end <= window);
-    let mut ranges: Vec<Range<u64>> = [window..end, end..length_bytes].into();
+    let first_start = frames.start_of(first_read_at(length_bytes).min(end));
+    let count = frames.ends.partition_point(|frame_end| *frame_end <= first_start);
+    let mut ranges: Vec<Range<u64>> = [first_start..end, end..length_bytes].into();
     ranges.retain(|range| !range.is_empty());
-    ranges.extend(pieces_of_frames(frames.ends.get(..before).unwrap_or_default(), piece_bytes));
+    ranges.extend(pieces_of_frames(frames.ends.get(..count).unwrap_or_default(), piece_bytes));
     ranges
 }
 
-/// A download while its connections run.
 pub struct Fetching<'a> {
     download: &'a Download,
-    /// Frames with hashes, if the archive has them.
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
@@ -113,27 +107,25 @@ pub struct Fetching<'a> {
     shared_from: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
-    first_error: Mutex<Option<Error>>,
-    /// True once nothing is missing. Ends requests that compare servers, or fetch the same piece.
-    is_complete: AtomicBool,
+    /// Set once nothing is missing, or by the first error. Ends all requests.
+    outcome: Mutex<Option<Result<()>>>,
     started: Instant,
 }
 
 impl Fetching<'_> {
     fn run(&self) -> Result<()> {
-        // Another connection may have ended the download, or fetched the rest.
-        let stopping = Until(|| self.progress.is_interrupted() || self.is_ended() || self.is_complete.load(Relaxed));
+        let stopping = Until(|| self.progress.is_interrupted() || self.has_ended());
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
             for number in 0..self.download.limits.connections() {
                 let stopping = &stopping;
-                let stream = move || {
+                let connection = move || {
                     // Reports at once: others would wait for the piece of a connection that panicked.
-                    if let Err(error) = guarded(|| self.stream(number, stopping)) {
-                        self.end(error);
+                    if let Err(error) = guarded(|| self.run_connection(number, stopping)) {
+                        self.end(Err(error));
                     }
                 };
-                match spawn(scope, stream) {
+                match spawn(scope, connection) {
                     Ok(thread) => threads.push(thread),
                     // Fewer connections are enough.
                     Err(error) if threads.is_empty() => return Err(error),
@@ -142,41 +134,41 @@ impl Fetching<'_> {
             }
             for thread in threads {
                 if let Err(payload) = thread.join() {
-                    self.end(panicked(payload.as_ref()));
+                    self.end(Err(panicked(payload.as_ref())));
                 }
             }
             Ok(())
         })?;
-        match self.first_error.lock().take() {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.outcome.lock().take().unwrap_or(Ok(()))
     }
 
     pub fn file(&self) -> &PartialFile {
         &self.download.file
     }
 
-    /// Ends the download with an error. Keeps the first error.
-    fn end(&self, why: impl Into<Error>) {
-        self.first_error.lock().get_or_insert(why.into());
+    /// Ends the download. The first error stays, and replaces a success.
+    fn end(&self, result: Result<()>) {
+        let mut outcome = self.outcome.lock();
+        if !matches!(*outcome, Some(Err(_))) {
+            *outcome = Some(result);
+        }
         self.changed.notify_all();
     }
 
-    fn is_ended(&self) -> bool {
-        self.first_error.lock().is_some()
+    fn has_ended(&self) -> bool {
+        self.outcome.lock().is_some()
     }
 
     /// Fetches piece after piece over one connection, until all have arrived.
-    fn stream(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
+    fn run_connection(&self, number: usize, stopping: &dyn Progress) -> Result<()> {
         loop {
             self.progress.check()?;
-            if self.is_ended() || self.is_complete.load(Relaxed) {
+            if self.has_ended() {
                 return Ok(());
             }
             let Some((server, mirror)) = self.mirror_for(number, stopping) else {
                 if self.download.mirrors.iter().all(|mirror| mirror.dropped_for().is_some()) {
-                    self.end(self.no_servers_error());
+                    self.end(Err(self.no_servers_error()));
                 }
                 progress::wait(stopping, LOOK_AGAIN);
                 continue;
@@ -191,7 +183,7 @@ impl Fetching<'_> {
                 match pieces.take(self.started.elapsed(), server) {
                     Some(request) => request,
                     None if pieces.is_complete() => {
-                        self.is_complete.store(true, Relaxed);
+                        self.end(Ok(()));
                         return Ok(());
                     }
                     None => {
@@ -215,9 +207,11 @@ impl Fetching<'_> {
         let mut pausing = None;
         for (server, mirror) in all.clone().skip(from).chain(all.take(from)) {
             let is_ready = mirror.patience.pause().is_zero();
-            if is_ready && mirror.begin_comparing() {
+            if is_ready
+                && let Some(_comparing) = mirror.comparing.try_lock()
+                && mirror.is_unknown()
+            {
                 self.compare(mirror, stopping);
-                mirror.end_comparing();
             }
             if mirror.is_good() {
                 if is_ready {
@@ -232,27 +226,27 @@ impl Fetching<'_> {
     /// Compares a server's frame hashes with those of the first. Approves the server if they are
     /// equal, and drops it otherwise.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
-        const DIFFERENT: &str = "a different archive of the same name: not used";
-        let unfit = |why| NetError::bad_answer(&mirror.remote.url, why);
+        const DIFFERENT: &str = "not used: it has a different archive of the same name";
+        let not_used = |why| NetError::bad_answer(&mirror.remote.url, why);
         let Some(start) =
             self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
         else {
-            let why = "not used: without frame hashes, it is not known whether its archive has the same bytes";
-            return mirror.drop_for(unfit(why));
+            let why = "not used: the archive has no frame hashes, so this server's copy cannot be compared";
+            return mirror.drop_for(not_used(why));
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
-            return mirror.drop_for(unfit(DIFFERENT));
+            return mirror.drop_for(not_used(DIFFERENT));
         }
         match self.sends_same(mirror, start, stopping) {
             Ok(true) => mirror.approve(),
             Ok(false) => {
-                let error = unfit(DIFFERENT);
+                let error = not_used(DIFFERENT);
                 self.progress.warn(&error.to_string());
                 mirror.drop_for(error);
             }
             Err(error) if error.kind() == NetErrorKind::Interrupted => {}
             Err(error) => {
-                let _is_asked_again = mirror.count_failure(&error, self.progress);
+                let _ = mirror.record_failure(&error, self.progress);
             }
         }
     }
@@ -298,7 +292,7 @@ impl Fetching<'_> {
                 receiver.finish()?;
                 return Err(error);
             };
-            if !mirror.count_failure(cause, self.progress) {
+            if !mirror.record_failure(cause, self.progress) {
                 if self.download.mirrors.len() > 1 {
                     self.progress.warn(&format!("{error}: this server is no longer used"));
                 }
@@ -317,10 +311,10 @@ impl Fetching<'_> {
     fn no_servers_error(&self) -> Error {
         let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::dropped_for).collect();
         let message = reasons("no server is left", errors.iter().map(ToString::to_string));
-        let is_any = |fault| errors.iter().any(|error| DownloadFault::in_error(error) == Some(fault));
-        if is_any(DownloadFault::Wrong) {
+        let has = |fault| errors.iter().any(|error| DownloadFault::in_error(error) == Some(fault));
+        if has(DownloadFault::Wrong) {
             Error::damaged(message)
-        } else if is_any(DownloadFault::Lost) {
+        } else if has(DownloadFault::Lost) {
             NetError::without_url(NetErrorKind::Changed, &message).into()
         } else {
             Error::new(ErrorKind::Network, message)

@@ -18,7 +18,6 @@ const UNFRAMED_BYTES: u64 = 256 * 1024;
 pub struct Receiver<'a> {
     to: &'a Fetching<'a>,
     request: &'a PieceRequest,
-    /// Offset of the first byte in `buffer`.
     at: u64,
     buffer: Vec<u8>,
     /// A complete frame that does not match its hash.
@@ -66,7 +65,6 @@ impl<'a> Receiver<'a> {
         (self.at..end.min(self.request.range.end), None)
     }
 
-    /// Writes what has been collected.
     fn write(&mut self) -> Result<()> {
         let (frame, hash) = self.frame();
         if hash.is_some_and(|hash| *blake3::hash(&self.buffer).as_bytes() != hash) {

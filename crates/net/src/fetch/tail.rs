@@ -54,27 +54,22 @@ impl Download {
         is_known: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut kept = self.file.unchecked();
-        let mut right = RangeSet::new();
+        let mut right = self.file.unchecked();
         match frames {
             Some(frames) if !is_known => {
-                let all = kept.clone();
-                kept.remove(frames.end()..u64::MAX);
-                for range in kept.iter() {
-                    right.extend(frames.right_within(&self.file, range, progress)?);
+                if !self.is_surely_kept {
+                    right.remove(frames.end()..u64::MAX);
                 }
-                let lost_bytes = bytes_in(&kept).saturating_sub(bytes_in(&right));
+                let before_bytes = bytes_in(&right);
+                right = frames.matching(&self.file, &right, progress)?;
+                let lost_bytes = before_bytes.saturating_sub(bytes_in(&right));
                 if lost_bytes > 0 {
-                    let lost = quantity::bytes(lost_bytes);
-                    let kept = quantity::bytes(bytes_in(&kept));
-                    progress.warn(&format!("{lost} of the {kept} of an earlier run do not match: fetched again"));
+                    let [lost, before] = [lost_bytes, before_bytes].map(quantity::bytes);
+                    progress.warn(&format!("{lost} of the {before} of an earlier run do not match: fetched again"));
                 }
-                // The part after the last frame is right: the index in it could be read.
-                let behind = all.overlapping(frames.end()..u64::MAX).filter(|_| self.is_surely_kept);
-                right.extend(behind.map(|range| range.start.max(frames.end())..range.end));
             }
-            None if !self.is_surely_kept => {}
-            _ => right = kept,
+            None if !self.is_surely_kept => right.clear(),
+            _ => {}
         }
         let kept_bytes = bytes_in(&right);
         progress.advance(kept_bytes.saturating_sub(self.kept_bytes.swap(kept_bytes, Relaxed)), 0);
@@ -83,7 +78,6 @@ impl Download {
     }
 }
 
-/// The end of an archive, which is fetched as it is read.
 struct ArrivingTail<'a> {
     download: &'a Download,
     mirror: &'a Mirror,
@@ -97,18 +91,18 @@ impl ArrivingTail<'_> {
         let file = &self.download.file;
         let left_bytes = self.length_bytes.saturating_sub(offset_bytes);
         let to = at_most_mut(to, to_usize(left_bytes));
-        let mut there = file.done();
+        let mut written = file.done();
         if self.download.is_surely_kept {
-            there.extend(file.unchecked());
+            written.extend(file.unchecked());
         }
-        there.extend(self.fetched.lock().iter().cloned());
+        written.extend(self.fetched.lock().iter().cloned());
         let end = offset_bytes.saturating_add(to.len() as u64);
-        if !to.is_empty() && there.gaps(&(offset_bytes..end)).next().is_some() {
+        if !to.is_empty() && written.gaps(&(offset_bytes..end)).next().is_some() {
             if left_bytes > self.download.limits.tail_bytes_max {
                 return Err(Error::damaged("the end of the archive is longer than allowed"));
             }
             // All that follows is read too.
-            for gap in there.gaps(&(offset_bytes..self.length_bytes)) {
+            for gap in written.gaps(&(offset_bytes..self.length_bytes)) {
                 self.fetch(gap)?;
             }
         }
@@ -169,25 +163,17 @@ pub fn mark_tail(
     fetched: &RangeSet<u64>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let mark = |range: Range<u64>| {
+    let right = match frames {
+        Some(frames) => frames.matching(file, fetched, progress)?,
+        None => fetched.clone(),
+    };
+    for range in right {
         progress.advance(range_bytes(&range), range_bytes(&range));
         file.mark(range);
-    };
-    let Some(frames) = frames else {
-        fetched.iter().cloned().for_each(mark);
-        return Ok(());
-    };
-    for range in fetched.iter() {
-        let frames_end = frames.end();
-        frames.right_within(file, range, progress)?.into_iter().for_each(mark);
-        if range.end > frames_end {
-            mark(range.start.max(frames_end)..range.end);
-        }
     }
     Ok(())
 }
 
-/// Frames of an archive with their hashes.
 #[derive(Debug)]
 pub struct Frames {
     /// End of each frame, where the next one begins: what precedes a frame (a `pzstd` mark,
@@ -197,7 +183,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Frames of an archive; `None` if it has no hashes, or a frame is too long to be checked.
+    /// Returns `None` if the archive has no hashes, or a frame is too long to be checked.
     pub fn new(tail: Option<&Tail>) -> Option<Self> {
         let tail = tail?;
         let hashes = tail.hashes.as_ref()?;
@@ -208,7 +194,6 @@ impl Frames {
         is_sound.then(|| Self { ends, hashes: hashes.frames.clone() })
     }
 
-    /// End of the last frame.
     pub fn end(&self) -> u64 {
         self.ends.last().copied().unwrap_or(0)
     }
@@ -220,21 +205,27 @@ impl Frames {
         Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
     }
 
-    /// Frames that lie completely within a written range and match their hashes.
-    fn right_within(&self, file: &PartialFile, range: &Range<u64>, progress: &dyn Progress) -> Result<Vec<Range<u64>>> {
-        let mut right = Vec::new();
+    /// Returns the parts of written ranges that are right: complete frames that match their hashes,
+    /// and what follows the last frame, since the index in it could be read.
+    fn matching(&self, file: &PartialFile, written: &RangeSet<u64>, progress: &dyn Progress) -> Result<RangeSet<u64>> {
+        let mut right = RangeSet::new();
         let mut buffer = Vec::new();
-        let mut at = self.start_of(range.start);
-        while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
-            at = frame.end;
-            progress.check()?;
-            if frame.start < range.start || frame.end > range.end {
-                continue;
+        for range in written.iter() {
+            let mut at = self.start_of(range.start);
+            while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
+                at = frame.end;
+                progress.check()?;
+                if frame.start < range.start || frame.end > range.end {
+                    continue;
+                }
+                buffer.resize(to_usize(range_bytes(&frame)), 0);
+                file.read_written(&mut buffer, frame.start)?;
+                if blake3::hash(&buffer).as_bytes() == hash {
+                    right.insert(frame);
+                }
             }
-            buffer.resize(to_usize(range_bytes(&frame)), 0);
-            file.read_written(&mut buffer, frame.start)?;
-            if blake3::hash(&buffer).as_bytes() == hash {
-                right.push(frame);
+            if range.end > self.end() {
+                right.insert(range.start.max(self.end())..range.end);
             }
         }
         Ok(right)

@@ -20,10 +20,8 @@ use slotpress_read::{Catalog, read_newest_bank_times};
 use crate::patience::Patience;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceArg, UrlSource};
 
-/// Number of servers that are asked at the same time.
 const ASKED_AT_ONCE: usize = 64;
 
-/// Time to ask all servers.
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Time during which a busy source is asked again, as long as no other source has an archive.
@@ -33,10 +31,9 @@ const BUSY_TIME_MAX: Duration = Duration::from_secs(45);
 /// it builds.
 const BANK_FILES_MAX: usize = 2;
 
-/// Time between two checks for a request to stop.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Time per slot, from archives in the named directories.
+/// Returns the time per slot, from archives in the named directories.
 pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceArg::LocalDir(dir) = source else { return None };
@@ -125,7 +122,7 @@ pub fn ask_all(
     let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
     // Answers are not part of an archive: their bytes do not count as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
-    let told = client.for_told_urls();
+    let for_peers = client.for_told_urls();
     let has_found = AtomicBool::new(false);
     let ask = |(number, (source, is_operator)): (usize, &(SourceArg, bool))| {
         panic_point("asking");
@@ -136,7 +133,7 @@ pub fn ask_all(
             let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
             patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
         } else {
-            told.offers(source, &until)
+            for_peers.offers(source, &until)
         };
         has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
         let answer = match answer {
@@ -182,7 +179,8 @@ fn is_busy(error: &NetError) -> bool {
     error.is_retryable() && matches!(error.kind(), NetErrorKind::Status(_))
 }
 
-/// Tells why a source has no offers. Includes the hint if the server's certificate is not valid.
+/// Returns the reason why a source has no offers, with the hint if the server's certificate is not
+/// valid.
 fn why(error: &Error) -> String {
     match (NetError::in_error(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),

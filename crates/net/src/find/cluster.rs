@@ -55,7 +55,6 @@ pub struct ClusterFacts {
     pub peer_count: usize,
 }
 
-/// Answers of all RPC servers.
 #[derive(Debug, Default)]
 pub struct ClusterAnswers {
     pub facts: ClusterFacts,
@@ -86,12 +85,12 @@ pub fn ask(
     notes: &mut Vec<String>,
     progress: &dyn Progress,
 ) -> Result<ClusterAnswers> {
-    let preset = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
+    let preset_url = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
     let preset_genesis_hash = || options.cluster?.genesis_hash().parse().ok();
     let mut known = ClusterAnswers::default();
     known.facts.genesis_hash = options.expected_genesis_hash.or_else(preset_genesis_hash);
     let mut failed = None;
-    for url in options.rpc.iter().chain(&preset) {
+    for url in options.rpc.iter().chain(&preset_url) {
         match known.ask(client, url, notes, progress) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Network => {
@@ -115,7 +114,6 @@ pub fn ask(
 }
 
 impl ClusterAnswers {
-    /// Asks one server, and adds its answers.
     fn ask(&mut self, client: &Client, url: &Url, notes: &mut Vec<String>, progress: &dyn Progress) -> Result<()> {
         let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
         let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
@@ -148,14 +146,13 @@ impl ClusterAnswers {
                 let nodes = list.into_iter().take(left).filter_map(|node| serde_json::from_value(node).ok());
                 self.nodes.extend(nodes);
             }
-            Ok(_) => notes.push(format!("an RPC server lists no peers: {}", bad("getClusterNodes: no list"))),
-            Err(error) => notes.push(format!("an RPC server lists no peers: {error}")),
+            Ok(_) => notes.push(format!("could not get peers from an RPC server: {}", bad("getClusterNodes: no list"))),
+            Err(error) => notes.push(format!("could not get peers from an RPC server: {error}")),
         }
         progress.check()
     }
 }
 
-/// Time per slot, from performance samples.
 fn slot_time_of(samples: &Value) -> Option<SlotTime> {
     let mut slots = 0u64;
     let mut seconds = 0u64;
@@ -167,11 +164,11 @@ fn slot_time_of(samples: &Value) -> Option<SlotTime> {
     SlotTime::new(Duration::from_micros(micros), SlotTimeSource::Rpc)
 }
 
-/// RPC addresses of the nodes whose shred version is this one or unknown.
+/// Returns the RPC addresses of the nodes whose shred version is this one or unknown.
 fn peers(nodes: &[ClusterNode], shred_version: Option<u16>) -> Vec<Url> {
-    let of_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
+    let same_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
     // Accepts only an address and a port: a peer that names a host or a path may be malicious.
-    let addresses = of_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
+    let addresses = same_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
     let mut urls: Vec<Url> = addresses.filter_map(|address| Url::parse(&format!("http://{address}")).ok()).collect();
     urls.sort();
     urls.dedup();

@@ -12,7 +12,6 @@ use crate::{Client, NetError, NetErrorKind, Remote};
 /// Duration of one transfer, from its first byte.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Length of one transfer.
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Rate assumed for servers that send more slowly or not at all. They have stalled, or refuse.

@@ -111,11 +111,12 @@ impl Candidate {
     /// Estimated time to restore both archives.
     #[doc(hidden)]
     pub fn restore_time(&self, restore_bytes_per_second: u64) -> Duration {
-        rank::restore_time(self.bytes(), restore_bytes_per_second)
+        rank::time_for(self.bytes(), restore_bytes_per_second)
     }
 }
 
-/// Total length, saturating because servers may claim any length; `None` if one is unknown.
+/// Returns the total length, saturating because servers may claim any length; `None` if one is
+/// unknown.
 fn sum_of<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
     offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.length_bytes?)))
 }
@@ -155,9 +156,9 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Text that names the source and the reason.
+    /// Returns text that names the source and the reason.
     #[doc(hidden)]
-    pub fn told(&self) -> String {
+    pub fn message(&self) -> String {
         if self.why.contains(&self.source) { self.why.clone() } else { format!("{}: {}", self.source, self.why) }
     }
 }
@@ -219,11 +220,11 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     report.cluster = known.facts;
 
     let mut asked: BTreeSet<String> = BTreeSet::new();
-    let own = options.rpc.iter().cloned().map(SourceArg::Place);
-    let named = options.sources.iter().cloned().chain(own).map(|source| (source, true));
-    let told = known.peers.into_iter().map(|url| (SourceArg::Place(url), false));
+    let rpc = options.rpc.iter().cloned().map(SourceArg::Place);
+    let named = options.sources.iter().cloned().chain(rpc).map(|source| (source, true));
+    let peers = known.peers.into_iter().map(|url| (SourceArg::Place(url), false));
     let targets: Vec<(SourceArg, bool)> =
-        named.chain(told).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
+        named.chain(peers).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
     if targets.is_empty() {
         return Err(Error::usage("there is no server to ask").with_hint("give a source, --rpc or --cluster"));
     }
@@ -264,7 +265,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     report.max_age = ranking.max_age();
     report.ranking = ranking;
     report.rank_and_measure(client, options, progress)?;
-    report.relax(options);
+    report.add_notes(options);
     Ok(report)
 }
 
@@ -275,14 +276,14 @@ const UNKNOWN_AGE: &str = "is of unknown age";
 /// Number of reasons that an error lists.
 const REASONS_MAX: usize = 8;
 
-/// Message of an error that lists why nothing is left.
+/// Returns the message of an error that lists reasons.
 pub fn reasons(head: &str, whys: impl IntoIterator<Item = String>) -> String {
     let mut whys = whys.into_iter();
-    let told: Vec<String> = whys.by_ref().take(REASONS_MAX).collect();
-    match (told.is_empty(), whys.count()) {
+    let listed: Vec<String> = whys.by_ref().take(REASONS_MAX).collect();
+    match (listed.is_empty(), whys.count()) {
         (true, _) => head.to_string(),
-        (false, 0) => format!("{head}: {}", told.join("; ")),
-        (false, more) => format!("{head}: {}; and {more} more", told.join("; ")),
+        (false, 0) => format!("{head}: {}", listed.join("; ")),
+        (false, more) => format!("{head}: {}; and {more} more", listed.join("; ")),
     }
 }
 
@@ -305,7 +306,7 @@ impl FindReport {
         } else {
             "check the addresses, try again later, or give other sources"
         };
-        let message = reasons("no source has a usable snapshot", self.refused.iter().map(Refused::told));
+        let message = reasons("no source has a usable snapshot", self.refused.iter().map(Refused::message));
         Err(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
@@ -338,8 +339,8 @@ impl FindReport {
         Ok(())
     }
 
-    /// Adds warnings about what is not known of the cluster, or not offered.
-    fn relax(&mut self, options: &FindOptions) {
+    /// Adds notes about facts of the cluster that are unknown, and archives that nobody offers.
+    fn add_notes(&mut self, options: &FindOptions) {
         let ranking = &self.ranking;
         let fulls = ranking.offers.iter().filter(|offer| offer.is_full());
         let has_incremental = |full: &Offer| ranking.offers.iter().any(|offer| offer.goes_on(&full.name));

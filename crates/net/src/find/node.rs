@@ -1,4 +1,4 @@
-//! What restricts the choice for one node: the archives that it has, the state that it expects, and
+//! Restrictions on the choice for one node: the archives that it has, the state that it expects, and
 //! archives that have failed in this run.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,6 @@ impl Expected {
         Self { slot: check.expect_slot, hash: check.expect_hash }
     }
 
-    /// True if a slot or hash is expected.
     pub fn is_any(self) -> bool {
         self != Self::default()
     }
@@ -34,12 +33,12 @@ impl Expected {
         self.slot.is_none_or(|slot| slot == name.slot) && self.hash.is_none_or(|hash| hash == name.hash)
     }
 
-    /// Error for when none of these candidates has the expected state.
-    pub fn is_nowhere(self, candidates: &[Candidate]) -> Error {
+    /// Returns the error for candidates of which none has the expected state.
+    pub fn not_found_error(self, candidates: &[Candidate]) -> Error {
         let slot = self.slot.map(|slot| format!("slot {slot}"));
         let hash = self.hash.map(|hash| format!("hash {hash}"));
         let asked: Vec<String> = slot.into_iter().chain(hash).collect();
-        let found = candidates.iter().map(|one| format!("{} has slot {}", one.source, one.slot()));
+        let found = candidates.iter().map(|found| format!("{} has slot {}", found.source, found.slot()));
         let message = reasons(&format!("no source has the state of {}", asked.join(", ")), found);
         Error::damaged(message).with_hint(hint::USE_FIND)
     }
@@ -49,8 +48,7 @@ impl Expected {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedArchive {
     pub name: ArchiveName,
-    /// Where it lies: a URL without secrets, or a path. `None` if all archives of this name are
-    /// bad.
+    /// URL without secrets, or path. `None` if all archives of this name are bad.
     pub place: Option<String>,
     /// True if it lies in the archives directory, so that no archive of this name can be fetched.
     pub is_in_place: bool,
@@ -59,15 +57,14 @@ pub struct FailedArchive {
     /// Place of the full archive with which it failed, if either of the two may be wrong. The
     /// archive is bad only together with that one.
     pub with: Option<String>,
-    /// Why it failed, as a message.
     pub why: String,
 }
 
 impl FailedArchive {
     fn is(&self, offer: &Offer) -> bool {
-        let are_its_bytes = self.root.is_some() && self.root == offer.root;
-        let is_there = || self.place.as_ref().is_none_or(|place| *place == offer.shown());
-        self.name == offer.name && (self.is_in_place || are_its_bytes || is_there())
+        let has_same_root = self.root.is_some() && self.root == offer.root;
+        let is_same_place = || self.place.as_ref().is_none_or(|place| *place == offer.shown());
+        self.name == offer.name && (self.is_in_place || has_same_root || is_same_place())
     }
 }
 
@@ -98,23 +95,21 @@ impl Node {
         if self.failed.iter().any(|failed| failed.is(offer) && (failed.with.is_none() || is_with(&failed))) {
             return false;
         }
-        let of_pairs: Vec<&FailedArchive> =
+        let pairs: Vec<&FailedArchive> =
             self.failed.iter().filter(|failed| failed.with.is_some()).filter(is_with).collect();
-        if of_pairs.len() < PAIR_FAULTS_MAX {
+        if pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }
         let place = offer.shown();
         let server = server_of(&place);
-        let of_server = of_pairs.iter().filter(|failed| failed.place.as_deref().and_then(server_of) == server);
-        server.is_none() || of_server.count() < PAIR_FAULTS_MAX
+        let same_server = pairs.iter().filter(|failed| failed.place.as_deref().and_then(server_of) == server);
+        server.is_none() || same_server.count() < PAIR_FAULTS_MAX
     }
 
-    /// Number of bytes of an archive that have been fetched.
     pub fn kept_bytes(&self, name: &ArchiveName) -> u64 {
         self.kept.get(&name.to_string()).copied().unwrap_or(0)
     }
 
-    /// Sets the number of bytes of an archive that have been fetched.
     pub fn keeps(&mut self, name: &ArchiveName, bytes: u64) {
         self.kept.insert(name.to_string(), bytes);
     }
@@ -126,11 +121,8 @@ impl Node {
             return 0;
         }
         let place = offer.shown();
-        let server = server_of(&place);
-        if server.is_none() {
-            return 0;
-        }
-        let is_its = |place: &Option<String>| place.as_deref().and_then(server_of) == server;
+        let Some(server) = server_of(&place) else { return 0 };
+        let is_its = |place: &Option<String>| place.as_deref().and_then(server_of) == Some(server);
         let is_fault = |failed: &&FailedArchive| match failed.with {
             Some(_) => is_its(&failed.with) && (offer.is_full() || is_its(&failed.place)),
             None => is_its(&failed.place),
@@ -138,8 +130,8 @@ impl Node {
         self.failed.iter().filter(is_fault).count()
     }
 
-    /// Error for when no candidate is left: `last`, and why the others failed.
-    pub fn nothing_left(&self, last: &Error) -> Error {
+    /// Returns the error for a run that has no candidate left: `last`, and why the others failed.
+    pub fn no_source_error(&self, last: &Error) -> Error {
         let in_place = self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.place.as_ref());
         let hint = match (in_place, last.hint()) {
             (_, Some(hint)) if last.kind() == ErrorKind::Unsupported => hint.to_string(),
@@ -158,7 +150,7 @@ impl Node {
     }
 }
 
-/// Scheme, host and port of the URL of a place; `None` for a path.
+/// Returns scheme, host and port of the URL of a place; `None` for a path.
 fn server_of(place: &str) -> Option<&str> {
     let (scheme, rest) = place.split_once("://")?;
     let host_bytes = rest.find('/').unwrap_or(rest.len());

@@ -10,7 +10,7 @@ use slotpress_format::{Hash, SlotTime};
 use super::Cluster;
 use crate::{SourceArg, Url};
 
-/// Where to look for snapshots, and which ones are wanted.
+/// Sources of snapshots, and requirements that these must meet.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FindOptions {

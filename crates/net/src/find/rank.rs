@@ -26,10 +26,8 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 /// lags by more than some minutes is of no use.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
-/// A full archive, and an incremental one on it.
 type Pair<'a> = (&'a Offer, Option<&'a Offer>);
 
-/// Slot of the state.
 fn slot_of((full, incremental): &Pair<'_>) -> u64 {
     incremental.unwrap_or(full).name.slot
 }
@@ -100,22 +98,21 @@ impl Ranking {
         }
         // Among equal ranks, prefers fewer bytes to fetch, then sources that the operator named,
         // newer slots, fewer faults, and last the order of names.
-        candidates.sort_by_cached_key(|one| {
-            let faults = one.offers().map(|offer| node.faults_of(offer)).sum::<usize>();
-            let is_told = !one.is_operator;
+        candidates.sort_by_cached_key(|candidate| {
+            let faults = candidate.offers().map(|offer| node.faults_of(offer)).sum::<usize>();
             (
-                one.rank,
-                one.left_bytes().unwrap_or(u64::MAX),
-                is_told,
-                Reverse(one.slot()),
+                candidate.rank,
+                candidate.left_bytes().unwrap_or(u64::MAX),
+                !candidate.is_operator,
+                Reverse(candidate.slot()),
                 faults,
-                one.full.shown(),
-                one.source.clone(),
+                candidate.full.shown(),
+                candidate.source.clone(),
             )
         });
         // Keeps only the best combination of each full archive with an incremental one or none.
         let mut seen = BTreeSet::new();
-        candidates.retain(|one| seen.insert((one.full.shown(), one.source.clone())));
+        candidates.retain(|candidate| seen.insert((candidate.full.shown(), candidate.source.clone())));
         let stale = candidates.extract_if(.., |candidate| self.is_stale(candidate)).collect();
         bases_behind(&mut candidates, node);
         (candidates, stale)
@@ -133,9 +130,10 @@ impl Ranking {
             let kept = node.kept_bytes(&offer.name);
             count(&mut kept_bytes, kept);
             let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(kept));
-            fetching = fetching.saturating_add(fetch_time(left, self.rate(remote)));
+            let rate = self.rate(remote).unwrap_or(UNMEASURED_BYTES_PER_SECOND);
+            fetching = fetching.saturating_add(time_for(left, rate));
         }
-        let restoring = restore_time(sum_of(offers()), self.restore_bytes_per_second);
+        let restoring = time_for(sum_of(offers()), self.restore_bytes_per_second);
         let rest = fetching.saturating_add(restoring);
         let expected_age = age.map(|age| age.saturating_add(rest));
         let age_slots = match self.slot {
@@ -191,7 +189,6 @@ impl Ranking {
         pairs
     }
 
-    /// True if an incremental archive on this full one is wanted.
     pub fn wants_incremental_on(&self, full: &ArchiveName, node: &Node) -> bool {
         let is_enough = node.expected.is_any() && node.expected.is_named(full);
         self.wants_incremental && !is_enough && node.only.is_none()
@@ -254,18 +251,9 @@ impl Candidate {
     }
 }
 
-/// Estimated time to fetch.
-fn fetch_time(bytes: Option<u64>, rate_bytes_per_second: Option<u64>) -> Duration {
-    time_for(bytes.unwrap_or(UNKNOWN_BYTES), rate_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND))
-}
-
-/// Estimated time to restore.
-pub(super) fn restore_time(bytes: Option<u64>, restore_bytes_per_second: u64) -> Duration {
-    time_for(bytes.unwrap_or(UNKNOWN_BYTES), restore_bytes_per_second)
-}
-
-fn time_for(bytes: u64, bytes_per_second: u64) -> Duration {
-    let thousands = u128::from(bytes).saturating_mul(1000);
+/// Returns the time that a transfer or a restore takes at a rate.
+pub(super) fn time_for(bytes: Option<u64>, bytes_per_second: u64) -> Duration {
+    let thousands = u128::from(bytes.unwrap_or(UNKNOWN_BYTES)).saturating_mul(1000);
     let milliseconds = thousands.checked_div(u128::from(bytes_per_second.max(1))).and_then(|time| time.try_into().ok());
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
 }
@@ -299,7 +287,8 @@ mod tests {
         (age_ms, fetch_bytes, bytes, rate): (u64, Option<u64>, Option<u64>, Option<u64>),
         restore: u64,
     ) -> Duration {
-        let rest = fetch_time(fetch_bytes, rate).saturating_add(restore_time(bytes, restore));
+        let fetching = time_for(fetch_bytes, rate.unwrap_or(UNMEASURED_BYTES_PER_SECOND));
+        let rest = fetching.saturating_add(time_for(bytes, restore));
         Duration::from_millis(age_ms).saturating_add(rest)
     }
 

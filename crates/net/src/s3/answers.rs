@@ -41,7 +41,6 @@ const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 /// Limit on the size of an answer. A list of 1,000 files takes half a megabyte.
 const ANSWER_BYTES_MAX: u64 = SMALL_BYTES_MAX;
 
-/// Makes `object_store` send its requests through the connections of a client.
 #[derive(Debug)]
 pub struct Connector(pub reqwest::Client);
 

@@ -64,19 +64,14 @@ impl Bucket {
         if options.anonymous {
             builder = builder.with_credentials(anonymous()).with_skip_signature(true);
         }
-        if let Some(region) = &options.region {
+        let profile = if options.anonymous { Profile::default() } else { Profile::from_environment()? };
+        let is_set = |name: &str| std::env::var_os(name).is_some();
+        let profile_region = profile.region.filter(|_| !is_set("AWS_REGION") && !is_set("AWS_DEFAULT_REGION"));
+        if let Some(region) = options.region.clone().or(profile_region) {
             builder = builder.with_region(region);
         }
-        let profile = if options.anonymous { None } else { Profile::from_environment()? };
-        if let Some(profile) = profile {
-            let is_set = |name: &str| std::env::var_os(name).is_some();
-            let is_region_set = options.region.is_some() || is_set("AWS_REGION") || is_set("AWS_DEFAULT_REGION");
-            if let Some(region) = profile.region.as_ref().filter(|_| !is_region_set) {
-                builder = builder.with_region(region);
-            }
-            if let Some(credentials) = profile.credentials {
-                builder = builder.with_credentials(credentials);
-            }
+        if let Some(credentials) = profile.credentials {
+            builder = builder.with_credentials(credentials);
         }
         let s3 = builder.build().map_err(|error| Error::usage(format!("cannot prepare for s3://{name}: {error}")))?;
         Ok(Self { s3, is_anonymous: options.anonymous, has_answered: AtomicBool::new(false) })
@@ -194,7 +189,7 @@ impl Bucket {
     }
 }
 
-/// URL of a service, without a slash at its end.
+/// Returns the URL of a service, without a slash at its end.
 fn checked_endpoint(text: &str) -> Result<String> {
     let url = parse_url(text).map_err(|error| error.within("the endpoint"))?;
     let is_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
@@ -205,13 +200,12 @@ fn checked_endpoint(text: &str) -> Result<String> {
     Ok(url.as_str().trim_end_matches('/').to_string())
 }
 
-/// Key of a URL; refuses characters with more than one encoding.
+/// Returns the key of a URL; refuses characters with more than one encoding.
 fn key(url: &Url) -> NetResult<Key> {
     check_clock(url)?;
     Key::parse(url.path()).map_err(|error| NetError::new(NetErrorKind::Forbidden, url, error))
 }
 
-/// Turns the error for a missing file into `None`.
 fn found_or_none<T>(url: &Url, answer: object_store::Result<T>) -> NetResult<Option<T>> {
     match answer.map_err(|error| from_store_error(url, &error)) {
         Ok(answer) => Ok(Some(answer)),

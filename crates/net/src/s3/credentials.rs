@@ -37,7 +37,6 @@ const PRINTED_BYTES_MAX: u64 = 64 * 1024;
 /// time.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
-/// Limit on the size of a configuration file.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 pub fn anonymous() -> AwsCredentialProvider {
@@ -45,18 +44,19 @@ pub fn anonymous() -> AwsCredentialProvider {
     Arc::new(StaticCredentialProvider::new(credential))
 }
 
+#[derive(Default)]
 pub struct Profile {
     pub region: Option<String>,
     pub credentials: Option<AwsCredentialProvider>,
 }
 
 impl Profile {
-    /// The applicable profile: `AWS_PROFILE`, or the default one. Its credentials are used if the
-    /// environment has none.
+    /// Reads the applicable profile: `AWS_PROFILE`, or the default one. Its credentials are used if
+    /// the environment has none.
     ///
     /// # Errors
     /// `AWS_PROFILE` names a missing profile; a file cannot be read.
-    pub fn from_environment() -> Result<Option<Self>> {
+    pub fn from_environment() -> Result<Self> {
         let named = env::var("AWS_PROFILE").ok().filter(|name| !name.is_empty());
         let name = named.as_deref().unwrap_or("default");
         let file = |variable: &str, usual: &str| match env::var_os(variable) {
@@ -66,18 +66,18 @@ impl Profile {
         let config = read(file("AWS_CONFIG_FILE", "config"))?;
         let credentials = read(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"))?;
         let headings = [format!("profile {name}"), name.to_string()];
-        let of_config = headings.iter().find_map(|heading| profile::section(&config, heading));
-        let of_credentials = profile::section(&credentials, name);
-        if of_config.is_none() && of_credentials.is_none() {
+        let config = headings.iter().find_map(|heading| profile::section(&config, heading));
+        let credentials = profile::section(&credentials, name);
+        if config.is_none() && credentials.is_none() {
             return match named {
                 Some(_) => Err(Error::usage(format!("AWS_PROFILE is {name:?}, a profile that no file has")).with_hint(
                     "profiles are in ~/.aws/config and ~/.aws/credentials, or where AWS_CONFIG_FILE and \
                                 AWS_SHARED_CREDENTIALS_FILE say",
                 )),
-                None => Ok(None),
+                None => Ok(Self::default()),
             };
         }
-        let sections: Vec<Section> = of_credentials.into_iter().chain(of_config).collect();
+        let sections: Vec<Section> = credentials.into_iter().chain(config).collect();
         let value = |key: &str| sections.iter().find_map(|section| section.get(key)).cloned();
         let keys = || -> Option<AwsCredentialProvider> {
             let credential = AwsCredential {
@@ -94,7 +94,7 @@ impl Profile {
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
         let is_given = is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE");
         let credentials = if is_given { None } else { keys().or_else(program) };
-        Ok(Some(Self { region: value("region"), credentials }))
+        Ok(Self { region: value("region"), credentials })
     }
 }
 

@@ -56,7 +56,6 @@ pub fn to_net_error(url: &Url, error: &Error) -> NetError {
     }
 }
 
-/// What S3's error codes mean. Others are judged by their status.
 fn kind_of_code(code: &str) -> Option<NetErrorKind> {
     match code {
         "NoSuchUpload" | "NoSuchKey" | "NoSuchVersion" | "NotFound" => Some(NetErrorKind::Gone),

@@ -29,51 +29,38 @@ pub const SMALL_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// A file in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
 pub struct Object {
     /// Name relative to the target's directory or prefix.
     pub name: String,
     pub length_bytes: u64,
-    /// Time of writing, by the store's clock.
     pub modified: SystemTime,
     /// Entity tag, which changes with every write, if the store has tags.
     pub e_tag: Option<String>,
 }
 
-/// A small file with its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub struct Small {
-    /// Contents of the file.
     pub bytes: Vec<u8>,
     /// Entity tag, if the store has tags.
     pub e_tag: Option<String>,
 }
 
-/// Condition for writing a small file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum Condition {
     Always,
-    /// No file has the name.
     Absent,
     /// The file still has this entity tag.
     Unchanged(String),
 }
 
-/// Result of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub enum Put {
-    /// The file was written.
     Done,
     /// The condition was not met, or another program has changed the file since.
     Refused,
 }
 
-/// How buckets are reached. Credentials are not an option: they come from the environment, a
+/// Options for reaching buckets. Credentials are not among them: they come from the environment, a
 /// profile in AWS's configuration, or the machine's metadata service.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]

@@ -1,5 +1,5 @@
-//! Servers that play random scripts of lies. `LIES_SCRIPTS` sets their number, `LIES_SEED` and
-//! `LIES_FIRST` select them.
+//! Servers that follow random scripts of lies. `LIES_SCRIPTS` sets the number of scripts;
+//! `LIES_SEED` and `LIES_FIRST` select them.
 
 use std::sync::mpsc;
 use std::thread;
@@ -21,16 +21,16 @@ fn random_scripts_end_with_an_archive_or_nothing() {
     for number in first..first + count {
         let mut draws = Draws(seed.wrapping_mul(1_000_003).wrapping_add(number));
         let bytes: Vec<u8> = (0..3 + draws.below(60)).map(|_| draws.below(256) as u8).collect();
-        let (done, ended) = mpsc::channel();
-        let playing = thread::spawn(move || {
-            let _ = done.send(script::play(&bytes));
+        let (sender, receiver) = mpsc::channel();
+        let running = thread::spawn(move || {
+            let _ = sender.send(script::run(&bytes));
         });
-        match ended.recv_timeout(TIMEOUT) {
-            Ok(more) => named += more,
+        match receiver.recv_timeout(TIMEOUT) {
+            Ok(count) => named += count,
             Err(mpsc::RecvTimeoutError::Timeout) => panic!("seed {seed}, script {number} does not end"),
             Err(mpsc::RecvTimeoutError::Disconnected) => {}
         }
-        assert!(playing.join().is_ok(), "seed {seed}, script {number} fails");
+        assert!(running.join().is_ok(), "seed {seed}, script {number} fails");
     }
     println!("{count} scripts, {named} runs with an archive at the end");
     assert!(named > 0, "none of {count} scripts has ended with an archive");

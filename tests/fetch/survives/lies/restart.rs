@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-use slotpress_base::{Error, NoProgress, Progress, Until};
+use slotpress_base::{Error, KeptDir, NoProgress, Progress, Until};
 use slotpress_net::{Client, ClientOptions, Download, FetchLimits, PartialFile, Remote, parse_url};
 
-use super::stage::{Archive, Kind};
+use super::lying_server::{Archive, ArchiveKind};
 use crate::common::strace::number_of;
 use crate::common::*;
 
@@ -44,7 +44,7 @@ fn fetched_bytes(journal: &Path) -> u64 {
 /// eight streams continue.
 #[test]
 fn a_fetch_outlives_its_server() {
-    let archive = Archive::of(Kind::Single);
+    let archive = Archive::of(ArchiveKind::Single);
     for _ in 0..number_of("LIES_RUNS", 1) {
         let www = temp_dir();
         let out = temp_dir();
@@ -60,37 +60,38 @@ fn a_fetch_outlives_its_server() {
             .expect("starts");
         // All streams have work.
         let journal = out.path().join(format!("slotpress-fetch-{}.journal", archive.name));
-        wait_for("a part of it", || fetched_bytes(&journal) >= archive.right.len() as u64 / 4);
+        wait_for("a part of the archive", || fetched_bytes(&journal) >= archive.right.len() as u64 / 4);
         server.kill().expect("killed");
         server.wait().expect("ends");
         assert!(!out.path().join(&archive.name).exists(), "it was too quick");
         let gone = TcpListener::bind(address).expect("the same port");
         gone.set_nonblocking(true).expect("set");
-        let mut met = 0;
+        let mut accepted = 0;
         wait_for("all streams to come again", || {
-            met += usize::from(gone.accept().is_ok());
-            met >= 8
+            accepted += usize::from(gone.accept().is_ok());
+            accepted >= 8
         });
         drop(gone);
         server = serve(www.path(), address);
         let output = fetch.wait_with_output().expect("ends");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
         assert!(fs::read(out.path().join(&archive.name)).expect("fetched") == archive.right);
         server.kill().expect("killed");
         server.wait().expect("ends");
     }
 }
 
-/// A download that fails.
-fn fails(
+/// Runs a download that must fail, and returns its error.
+fn download_error(
     client: &Client,
     (dir, name): (&Path, &str),
     remote: Remote,
     limits: FetchLimits,
     progress: &dyn Progress,
 ) -> Error {
-    let file = Arc::new(PartialFile::open(dir, name).expect("a file"));
+    let dir = Arc::new(KeptDir::open(dir).expect("opened"));
+    let file = Arc::new(PartialFile::open(&dir, name).expect("a file"));
     let download = Download::begin(client.clone(), file, vec![remote], limits, progress).expect("begins");
     download.run(progress).expect_err("no archive")
 }
@@ -98,9 +99,9 @@ fn fails(
 /// The server is gone: the run ends when its time is up, and keeps the bytes.
 #[test]
 fn a_server_that_is_gone_for_good_is_given_up() {
-    let archive = Archive::of(Kind::Hashed);
+    let archive = Archive::of(ArchiveKind::Hashed);
     let client = Client::new(&ClientOptions::default()).expect("a client");
-    let server = super::Stage::start(archive, super::honest);
+    let server = super::LyingServer::start(archive, super::honest);
     let url = parse_url(&server.url()).expect("a URL");
     let mut remote = client.head(&url, &NoProgress).expect("a head");
     drop(server);
@@ -109,7 +110,7 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     remote.url = parse_url(&format!("http://{free}/{}", archive.name)).expect("a URL");
     let dir = temp_dir();
     let limits = FetchLimits::default().give_up_after(Duration::from_millis(700));
-    let error = fails(&client, (dir.path(), &archive.name), remote, limits, &NoProgress);
+    let error = download_error(&client, (dir.path(), &archive.name), remote, limits, &NoProgress);
     assert_eq!(error.kind().exit_code(), 4, "{error}");
     assert!(!dir.path().join(&archive.name).exists());
 }
@@ -118,26 +119,28 @@ fn a_server_that_is_gone_for_good_is_given_up() {
 /// message says why.
 #[test]
 fn a_server_that_is_too_slow_is_given_up() {
-    let archive = Archive::of(Kind::Hashed);
+    let archive = Archive::of(ArchiveKind::Hashed);
     let options = ClientOptions::default().read_timeout(Duration::from_millis(300));
     let client = Client::new(&options).expect("a client");
-    for (play, accepts_ranges) in [
-        (super::a_byte_a_second as super::stage::Play, true),
+    for (behavior, accepts_ranges) in [
+        (super::a_byte_a_second as super::lying_server::Behavior, true),
         (super::slow_but_for_the_end, true),
         (super::slow_at_its_end, true),
         (super::a_byte_in_a_moment, true),
         (super::a_byte_in_a_moment, false),
     ] {
-        let server = super::Stage::start(archive, play);
+        let server = super::LyingServer::start(archive, behavior);
         let mut remote = client.head(&parse_url(&server.url()).expect("a URL"), &NoProgress).expect("a head");
         remote.accepts_ranges = accepts_ranges;
         let dir = temp_dir();
         let limits = FetchLimits::default().give_up_after(Duration::from_millis(900));
         let start = Instant::now();
         let until = Until(|| start.elapsed() > Duration::from_secs(60));
-        let error = fails(&client, (dir.path(), &archive.name), remote, limits, &until);
-        let said = error.to_string();
-        assert!(error.kind().exit_code() == 4 && said.contains("1 KiB/s") && said.contains("0.9 s"), "{said}");
+        let error = download_error(&client, (dir.path(), &archive.name), remote, limits, &until);
+        let message = error.to_string();
+        assert_eq!(error.kind().exit_code(), 4, "{message}");
+        assert!(message.contains("1 KiB/s"), "{message}");
+        assert!(message.contains("0.9 s"), "{message}");
         assert!(!dir.path().join(&archive.name).exists());
     }
 }

@@ -1,6 +1,6 @@
-//! Scripts of lies, made of any bytes. Servers in this process play a script while `fetch` runs a
-//! few times in one directory. Each run must end, and a file with the archive's name must be one of
-//! the archives, whole. The property test here and `fuzz/` share this module.
+//! Scripts of lies, parsed from any bytes. Servers in this process follow a script while `fetch`
+//! runs a few times in one directory. Each run must end, and a file with the archive's name must be
+//! one of the archives, whole. The property test here and `fuzz/` share this module.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -46,7 +46,7 @@ fn archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(NAME);
     fs::write(&path, &right).expect("written");
-    // If `fetch` finds a file in the directory, it accepts it or not, and shows the root.
+    // `fetch` checks a file that is already in the directory, and reports its root.
     let sources = [SourceArg::LocalFile(path)];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let report = slotpress::net::fetch(&client, &FetchOptions::new(sources, dir.path()), &Stop::never());
@@ -75,10 +75,10 @@ fn tar(seed: u64, content_bytes: usize) -> Vec<u8> {
     tar
 }
 
-/// What a server does with one request for bytes. Places are parts of the requested bytes, in units
-/// of 1 / 65536.
+/// The action of a server for one request for bytes. Places are parts of the requested bytes, in
+/// units of 1 / 65536.
 #[derive(Clone, Copy, Debug)]
-enum Act {
+enum Action {
     /// Sends its archive.
     Honest,
     /// Sends the other archive's bytes under this one's ETag.
@@ -113,10 +113,10 @@ enum Act {
     Silent,
 }
 
-impl Act {
-    /// Returns the act of three bytes. Without frame hashes, wrong bytes are found only when the
-    /// archive is unpacked, so there are no such acts.
-    fn of(&[kind, high, low]: &[u8; 3], is_hashed: bool) -> Self {
+impl Action {
+    /// Parses three bytes. Without frame hashes, wrong bytes are found only when the archive is
+    /// unpacked, so there are no such actions.
+    fn parse(&[kind, high, low]: &[u8; 3], is_hashed: bool) -> Self {
         let place = u16::from_be_bytes([high, low]);
         match kind % 20 {
             5 if is_hashed => Self::Mixed,
@@ -140,7 +140,7 @@ impl Act {
     }
 }
 
-/// How a server describes its file.
+/// The way in which a server describes its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     Ranges,
@@ -158,51 +158,51 @@ struct Script {
     is_pair: bool,
     expects_root: bool,
     streams: usize,
-    /// Repeats the acts. Without this, all acts after the last are honest.
+    /// Repeats the actions. Without this, all actions after the last are honest.
     is_repeated: bool,
     /// `fetch` gets URLs of servers, not of archives.
     names_servers: bool,
-    /// At first, a file with the archive's name holds its first half.
-    is_half_there: bool,
+    /// Before the first run, a file with the archive's name holds its first half.
+    has_half: bool,
     runs: u8,
-    io_policy: [Manner; 2],
-    /// Stops the first run when so many bytes have arrived.
-    stopped_after: Option<i64>,
-    acts: [Vec<Act>; 2],
+    manners: [Manner; 2],
+    /// Stops the first run when this many bytes have arrived.
+    stop_after_bytes: Option<i64>,
+    actions: [Vec<Action>; 2],
 }
 
 impl Script {
-    fn of(bytes: &[u8]) -> Option<Self> {
-        let (&[flags, more, stop], acts) = bytes.split_first_chunk()?;
-        let is = |bit: u8| flags & (1 << bit) != 0;
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (&[flags, more, stop], actions) = bytes.split_first_chunk()?;
+        let flag = |bit: u8| flags & (1 << bit) != 0;
         let manner = |bits: u8| [Manner::Ranges, Manner::Ranges, Manner::Whole, Manner::NoHead][usize::from(bits % 4)];
-        let acts = acts.chunks_exact(3).take(48).filter_map(|act| act.first_chunk::<3>());
+        let actions = actions.chunks_exact(3).take(48).filter_map(|action| action.first_chunk::<3>());
         let mut first = Vec::new();
         let mut second = Vec::new();
-        for act in acts {
-            let to = if act[0] < 128 { &mut first } else { &mut second };
-            to.push(Act::of(&[act[0] % 128, act[1], act[2]], !is(0)));
+        for action in actions {
+            let to = if action[0] < 128 { &mut first } else { &mut second };
+            to.push(Action::parse(&[action[0] % 128, action[1], action[2]], !flag(0)));
         }
         Some(Self {
-            is_hashed: !is(0),
-            is_pair: is(1),
-            expects_root: is(2) && !is(0),
+            is_hashed: !flag(0),
+            is_pair: flag(1),
+            expects_root: flag(2) && !flag(0),
             streams: 1 + usize::from((flags >> 3) % 4),
-            is_repeated: is(5),
-            names_servers: is(6),
-            is_half_there: is(7),
+            is_repeated: flag(5),
+            names_servers: flag(6),
+            has_half: flag(7),
             runs: 1 + more % 3,
-            io_policy: [manner(more >> 2), manner(more >> 4)],
-            stopped_after: (stop > 127).then(|| i64::from(stop - 128) * 4096),
-            acts: [first, second],
+            manners: [manner(more >> 2), manner(more >> 4)],
+            stop_after_bytes: (stop > 127).then(|| i64::from(stop - 128) * 4096),
+            actions: [first, second],
         })
     }
 }
 
-/// The state of a server while a script is played.
-struct Scene {
+/// A server that follows a script.
+struct ScriptedServer {
     archives: &'static Archives,
-    acts: Vec<Act>,
+    actions: Vec<Action>,
     is_repeated: bool,
     manner: Manner,
     next: AtomicUsize,
@@ -212,13 +212,13 @@ struct Scene {
     is_over: AtomicBool,
 }
 
-impl Scene {
-    fn next_act(&self) -> Act {
+impl ScriptedServer {
+    fn next_action(&self) -> Action {
         let number = self.next.fetch_add(1, Relaxed);
-        match self.acts.len() {
-            0 => Act::Honest,
-            count if self.is_repeated => self.acts[number % count],
-            _ => self.acts.get(number).copied().unwrap_or(Act::Honest),
+        match self.actions.len() {
+            0 => Action::Honest,
+            count if self.is_repeated => self.actions[number % count],
+            _ => self.actions.get(number).copied().unwrap_or(Action::Honest),
         }
     }
 
@@ -248,99 +248,97 @@ impl Scene {
             ("HEAD", Manner::Ranges) => return file(request, stream, mine, tag),
             _ => {}
         }
-        let act = self.next_act();
-        if let Act::Published = act {
+        let action = self.next_action();
+        if let Action::Published = action {
             self.has_other.fetch_xor(true, Relaxed);
         }
         let (mine, other, tag) = self.files();
         if self.manner == Manner::Whole {
-            return self.respond_whole(act, stream, (mine, other, tag));
+            return self.respond_whole(action, stream, (mine, other, tag));
         }
-        match act {
-            Act::Honest | Act::Published => file(request, stream, mine, tag),
-            Act::Mixed => file(request, stream, other, tag),
-            Act::Other => file(request, stream, &self.archives.other, "\"other\""),
-            Act::Flipped(at) => {
+        match action {
+            Action::Honest | Action::Published => file(request, stream, mine, tag),
+            Action::Mixed => file(request, stream, other, tag),
+            Action::Other => file(request, stream, &self.archives.other, "\"other\""),
+            Action::Flipped(at) => {
                 let mut bytes = mine.to_vec();
-                bytes[flippable(mine, part_of(&range_of(request, mine.len()), at))] ^= 1;
+                bytes[flippable(mine, offset_in(&range_of(request, mine.len()), at))] ^= 1;
                 file(request, stream, &bytes, tag)
             }
-            Act::Cut(at) => in_parts(request, stream, (mine, mine), (at, tag), None),
-            Act::Late(at) => {
+            Action::Cut(at) => in_parts(request, stream, (mine, mine), (at, tag), None),
+            Action::Late(at) => {
                 let late = if self.archives.root.is_some() { other } else { mine };
-                in_parts(request, stream, (mine, late), (at, tag), Some(Late::Comes))
+                in_parts(request, stream, (mine, late), (at, tag), Some(Rest::AfterPause))
             }
-            Act::Stalled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Late::Never)),
-            Act::Trickled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Late::Slowly)),
-            Act::Shifted(by) => {
+            Action::Stalled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Never)),
+            Action::Trickled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Slowly)),
+            Action::Shifted(by) => {
                 let range = range_of(request, mine.len());
                 let start = range.start + usize::from(by) % 1000;
                 let place = format!("bytes {start}-{}/{}", start + range.len() - 1, mine.len());
                 answer(stream, "206 Partial Content", &[("Content-Range", &place), ("ETag", tag)], &mine[range])
             }
-            _ => self.respond_whole(act, stream, (mine, other, tag)),
+            _ => self.respond_whole(action, stream, (mine, other, tag)),
         }
     }
 
     /// Answers without ranges.
     fn respond_whole(
         &self,
-        act: Act,
+        action: Action,
         stream: &mut TcpStream,
         (mine, other, tag): (&[u8], &[u8], &str),
     ) -> io::Result<Then> {
-        let part = |at: u16| part_of(&(0..mine.len()), at);
+        let part = |at: u16| offset_in(&(0..mine.len()), at);
         let begin = |stream: &mut TcpStream| {
             head(stream, "200 OK", &[("Content-Length", &mine.len().to_string()), ("Connection", "close")])
         };
-        match act {
-            Act::Mixed | Act::Other => answer(stream, "200 OK", &[], other),
-            Act::Cut(at) | Act::Late(at) | Act::Stalled(at) | Act::Trickled(at) => {
+        match action {
+            Action::Mixed | Action::Other => answer(stream, "200 OK", &[], other),
+            Action::Cut(at) | Action::Late(at) | Action::Stalled(at) | Action::Trickled(at) => {
                 begin(stream)?;
                 stream.write_all(&mine[..part(at)])?;
-                match act {
-                    Act::Late(_) if self.archives.root.is_some() => stream.write_all(&other[part(at)..])?,
-                    Act::Late(_) => stream.write_all(&mine[part(at)..])?,
-                    Act::Stalled(_) => return stall(stream),
-                    Act::Trickled(_) => trickle(stream, &mine[part(at)..])?,
+                match action {
+                    Action::Late(_) if self.archives.root.is_some() => stream.write_all(&other[part(at)..])?,
+                    Action::Late(_) => stream.write_all(&mine[part(at)..])?,
+                    Action::Stalled(_) => return stall(stream),
+                    Action::Trickled(_) => trickle(stream, &mine[part(at)..])?,
                     _ => {}
                 }
                 Ok(Then::Close)
             }
-            Act::WithoutLength(at) => {
+            Action::WithoutLength(at) => {
                 head(stream, "200 OK", &[("Connection", "close")])?;
                 stream.write_all(&mine[..part(at)])?;
                 Ok(Then::Close)
             }
-            Act::Flipped(at) => {
+            Action::Flipped(at) => {
                 let mut bytes = mine.to_vec();
                 bytes[flippable(mine, part(at))] ^= 1;
                 answer(stream, "200 OK", &[], &bytes)
             }
-            Act::Page => answer(stream, "200 OK", &[], &b"<!DOCTYPE html><html>503</html>\n".repeat(500)),
-            Act::Status(which) => {
+            Action::Page => answer(stream, "200 OK", &[], &b"<!DOCTYPE html><html>503</html>\n".repeat(500)),
+            Action::Status(which) => {
                 let all =
                     ["503 Service Unavailable", "500 Internal Server Error", "404 Not Found", "429 Too Many Requests"];
                 let wait: &[_] = if which & 4 == 0 { &[] } else { &[("Retry-After", "1")] };
                 answer(stream, all[usize::from(which % 4)], wait, b"")
             }
-            Act::Redirect(which) => redirect(
+            Action::Redirect(which) => redirect(
                 stream,
                 &["/gone".to_string(), format!("/{NAME}"), "http://10.0.0.1/x".into()][usize::from(which % 3)],
             ),
-            Act::Silent => Ok(Then::Close),
+            Action::Silent => Ok(Then::Close),
             _ => answer(stream, "200 OK", &[("ETag", tag)], mine),
         }
     }
 }
 
-/// The rest of a started answer.
-enum Late {
-    /// It comes after a pause.
-    Comes,
-    /// It comes, but too slowly.
+/// The rest of an answer that was begun.
+enum Rest {
+    AfterPause,
+    /// A byte every 10 ms.
     Slowly,
-    /// It does not.
     Never,
 }
 
@@ -367,36 +365,37 @@ fn flippable(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-fn part_of(range: &Range<usize>, at: u16) -> usize {
+fn offset_in(range: &Range<usize>, at: u16) -> usize {
     range.start + range.len() * usize::from(at) / 65536
 }
 
+/// Sends the head of a range and the first part of it, and perhaps the rest.
 fn in_parts(
     request: &Request,
     stream: &mut TcpStream,
-    (first, rest): (&[u8], &[u8]),
+    (first, second): (&[u8], &[u8]),
     (at, tag): (u16, &str),
-    late: Option<Late>,
+    rest: Option<Rest>,
 ) -> io::Result<Then> {
     let range = range_of(request, first.len());
-    let middle = part_of(&range, at);
+    let middle = offset_in(&range, at);
     let place = format!("bytes {}-{}/{}", range.start, range.end - 1, first.len());
     let stated = range.len().to_string();
     head(stream, "206 Partial Content", &[("Content-Range", &place), ("Content-Length", &stated), ("ETag", tag)])?;
     stream.write_all(&first[range.start..middle])?;
-    match late {
+    match rest {
         None => {}
-        Some(Late::Never) => return stall(stream),
-        Some(Late::Slowly) => trickle(stream, &rest[middle..range.end])?,
-        Some(Late::Comes) => {
+        Some(Rest::Never) => return stall(stream),
+        Some(Rest::Slowly) => trickle(stream, &second[middle..range.end])?,
+        Some(Rest::AfterPause) => {
             thread::sleep(Duration::from_millis(5));
-            stream.write_all(&rest[middle..range.end])?;
+            stream.write_all(&second[middle..range.end])?;
         }
     }
     Ok(Then::Close)
 }
 
-/// Stops a run when so many bytes have arrived.
+/// Stops a run when this many bytes have arrived.
 struct Stop(AtomicI64);
 
 impl Stop {
@@ -417,31 +416,31 @@ impl Progress for Stop {
     }
 }
 
-/// Plays a script; returns the number of runs that ended with an archive.
-pub fn play(bytes: &[u8]) -> usize {
-    let Some(script) = Script::of(bytes) else { return 0 };
+/// Runs a script; returns the number of runs that ended with an archive.
+pub fn run(bytes: &[u8]) -> usize {
+    let Some(script) = Script::parse(bytes) else { return 0 };
     let archives: &'static Archives = if script.is_hashed { &HASHED } else { &SINGLE };
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(NAME);
-    if script.is_half_there {
+    if script.has_half {
         fs::write(&path, &archives.right[..archives.right.len() / 2]).expect("written");
     }
-    let scenes = [0, 1].map(|server| {
-        Arc::new(Scene {
+    let scripted = [0, 1].map(|server| {
+        Arc::new(ScriptedServer {
             archives,
-            acts: script.acts[server].clone(),
+            actions: script.actions[server].clone(),
             is_repeated: script.is_repeated,
-            manner: script.io_policy[server],
+            manner: script.manners[server],
             next: AtomicUsize::new(0),
             has_other: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         })
     });
-    let servers: Vec<Server> = scenes.each_ref()[..1 + usize::from(script.is_pair)]
+    let servers: Vec<Server> = scripted.each_ref()[..1 + usize::from(script.is_pair)]
         .iter()
-        .map(|scene| {
-            let scene = Arc::clone(scene);
-            Server::start(move |request, stream| scene.respond(request, stream))
+        .map(|server| {
+            let server = Arc::clone(server);
+            Server::start(move |request, stream| server.respond(request, stream))
         })
         .collect();
     let path_asked = if script.names_servers { String::new() } else { format!("/{NAME}") };
@@ -453,35 +452,36 @@ pub fn play(bytes: &[u8]) -> usize {
     limits.expect_root = archives.root.filter(|_| script.expects_root);
     let options = FetchOptions::new([], dir.path()).find(find.wants_incremental(false)).limits(limits);
     let time = Duration::from_millis(100);
-    let options_of_client = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
-    let client = Client::new(&options_of_client).expect("a client");
+    let client_options = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
+    let client = Client::new(&client_options).expect("a client");
     let mut named = 0;
     for run in 0..script.runs {
         let before = fs::read(&path).ok();
         let stop =
-            script.stopped_after.filter(|_| run == 0).map_or_else(Stop::never, |after| Stop(AtomicI64::new(after)));
+            script.stop_after_bytes.filter(|_| run == 0).map_or_else(Stop::never, |after| Stop(AtomicI64::new(after)));
         let fetched = slotpress::net::fetch(&client, &options, &stop);
         let found = fs::read(&path).ok();
-        let runs = |one: &[u8]| {
-            let is_same = |from: &[u8]| one.iter().zip(from).take_while(|(one, other)| one == other).count();
-            (one.len(), is_same(&archives.right), is_same(&archives.other))
-        };
-        let at = || {
-            let found = found.as_deref().map(runs);
-            format!("run {run}: {:?}, begins as either for {found:?} bytes: {script:?}", fetched.as_ref().map(|_| ()))
+        let context = || {
+            let found = found.as_deref().map(|found| {
+                let equal_bytes =
+                    |archive: &[u8]| found.iter().zip(archive).take_while(|(found, byte)| found == byte).count();
+                let [right, other] = [&archives.right, &archives.other].map(|archive| equal_bytes(archive));
+                format!("{} bytes, the first {right} as in the archive, {other} as in the other", found.len())
+            });
+            format!("run {run}: {:?}, found {found:?}: {script:?}", fetched.as_ref().map(|_| ()))
         };
         let is_whole = found
             .as_ref()
             .is_some_and(|found| *found == archives.right || (*found == archives.other && !script.expects_root));
-        assert!(fetched.is_err() || is_whole, "what has the name is no archive: {}", at());
-        assert!(is_whole || found.is_none() || found == before, "something else has the name: {}", at());
+        assert!(fetched.is_err() || is_whole, "the file with the name is no archive: {}", context());
+        assert!(is_whole || found.is_none() || found == before, "another file has the name: {}", context());
         let names = fs::read_dir(dir.path()).expect("a directory").map(|entry| entry.expect("an entry").file_name());
         let names: BTreeSet<String> = names.map(|name| name.into_string().expect("text")).collect();
-        let is_own = |name: &String| name == NAME || name.starts_with("slotpress-fetch-");
-        assert!(names.iter().all(is_own), "{names:?}: {}", at());
-        assert!(fetched.is_err() || names.len() == 1, "{names:?} are left: {}", at());
+        let is_expected = |name: &String| name == NAME || name.starts_with("slotpress-fetch-");
+        assert!(names.iter().all(is_expected), "{names:?}: {}", context());
+        assert!(fetched.is_err() || names.len() == 1, "{names:?} are left: {}", context());
         named += usize::from(is_whole);
     }
-    scenes.iter().for_each(|scene| scene.is_over.store(true, Relaxed));
+    scripted.iter().for_each(|server| server.is_over.store(true, Relaxed));
     named
 }

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use super::Kind::*;
+use super::ArchiveKind::*;
 use super::Named::*;
-use super::plays::*;
+use super::behaviors::*;
 use super::{Lie, run};
 
 /// An entry with ordinary values.
@@ -251,9 +251,9 @@ pub const LIES: &[Lie] = &[
         ..PLAIN
     },
     Lie {
-        name: "ranges only said",
+        name: "ranges only announced",
         does: "everything in place of a range",
-        runs: &[run(&[ranges_only_said], 0, Right)],
+        runs: &[run(&[ranges_only_announced], 0, Right)],
         ..PLAIN
     },
     Lie {

@@ -12,15 +12,6 @@ use slotpress_read::{Publishable, already_exists};
 use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{DownloadJournal, new_name};
 
-impl PartialFile {
-    /// Removes the file and its journal.
-    pub fn remove(&self) -> Result<()> {
-        // The journal first: it must not describe a new file of the same name.
-        remove_journal(&self.dir, &self.name)?;
-        remove_if_there(&self.dir, &self.name)
-    }
-}
-
 /// Number of bytes of an archive that an earlier run left. Taken from the journal: the end of the
 /// file is written first, so its length says nothing.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
@@ -50,11 +41,11 @@ pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
 
 fn remove_journal(dir: &KeptDir, partial: &str) -> Result<()> {
     let journal = journal_name(partial);
-    remove_if_there(dir, &new_name(&journal))?;
-    remove_if_there(dir, &journal)
+    remove_if_exists(dir, &new_name(&journal))?;
+    remove_if_exists(dir, &journal)
 }
 
-fn remove_if_there(dir: &KeptDir, name: &str) -> Result<()> {
+fn remove_if_exists(dir: &KeptDir, name: &str) -> Result<()> {
     match dir.remove_file(name) {
         Err(Errno::NOENT) => Ok(()),
         removed => removed.or_path("remove", &dir.path_of(name)),
@@ -86,6 +77,8 @@ impl Publishable for PartialFile {
     }
 
     fn remove(&self) -> Result<()> {
-        Self::remove(self)
+        // The journal first: it must not describe a new file of the same name.
+        remove_journal(&self.dir, &self.name)?;
+        remove_if_exists(&self.dir, &self.name)
     }
 }

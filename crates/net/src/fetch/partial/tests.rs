@@ -13,6 +13,10 @@ fn identity(length_bytes: u64) -> Identity {
     Identity { length_bytes: Some(length_bytes), etag: Some("\"a\"".to_string()), ..Identity::default() }
 }
 
+fn open(dir: &tempfile::TempDir) -> Result<PartialFile> {
+    PartialFile::open(&Arc::new(KeptDir::open(dir.path())?), NAME)
+}
+
 fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
     assert_eq!(file.write(offset_bytes, bytes).expect("written"), bytes.len() as u64);
 }
@@ -22,11 +26,11 @@ fn put(file: &PartialFile, offset_bytes: u64, bytes: &[u8]) {
 #[test]
 fn a_copy_of_the_file_does_not_hold_the_lock() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    let file = open(&dir).expect("made");
     let copy = file.file.try_clone().expect("a copy");
-    assert!(PartialFile::open(dir.path(), NAME).is_err(), "it is in use");
+    assert!(open(&dir).is_err(), "it is in use");
     drop(file);
-    PartialFile::open(dir.path(), NAME).expect("free again");
+    open(&dir).expect("free again");
     drop(copy);
 }
 
@@ -34,7 +38,7 @@ fn a_copy_of_the_file_does_not_hold_the_lock() {
 #[test]
 fn late_bytes_are_dropped() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    let file = open(&dir).expect("made");
     file.begin(identity(100), Some(100), false).expect("begun");
     assert_eq!(file.write_marked(10, &[2; 40]).expect("written"), 40);
     assert_eq!(file.write_marked(0, &[3; 60]).expect("written"), 20);
@@ -49,7 +53,7 @@ fn after_a_failed_check() {
     const LENGTH: u64 = 4 << 20;
     for (root, kept) in [(Some(Root::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())] {
         let dir = tempfile::tempdir().expect("a directory");
-        let file = PartialFile::open(dir.path(), NAME).expect("made");
+        let file = open(&dir).expect("made");
         file.begin(Identity { root, ..identity(LENGTH) }, None, false).expect("begun");
         for range in [0..1 << 20, LENGTH - 100..LENGTH] {
             put(&file, range.start, &vec![1; range_bytes(&range) as usize]);
@@ -58,7 +62,7 @@ fn after_a_failed_check() {
         file.distrust().expect("noted");
         file.distrust().expect("noted already");
         drop(file);
-        let file = PartialFile::open(dir.path(), NAME).expect("opened");
+        let file = open(&dir).expect("opened");
         assert_eq!((file.identity(), file.done()), (identity(LENGTH), kept));
     }
 }
@@ -67,7 +71,7 @@ fn after_a_failed_check() {
 #[test]
 fn what_was_synced_is_kept() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    let file = open(&dir).expect("made");
     file.begin(identity(100), Some(100), false).expect("begun");
     put(&file, 40, &[4; 20]);
     file.mark(40..60);
@@ -75,10 +79,10 @@ fn what_was_synced_is_kept() {
     put(&file, 0, &[1; 10]);
     file.mark(0..10);
     assert_eq!(file.wait_for_unsynced(10, Duration::ZERO), Some(10));
-    assert!(PartialFile::open(dir.path(), NAME).expect_err("locked").to_string().contains("another slotpress"));
+    assert!(open(&dir).expect_err("locked").to_string().contains("another slotpress"));
     drop(file);
 
-    let file = PartialFile::open(dir.path(), NAME).expect("opened");
+    let file = open(&dir).expect("opened");
     assert_eq!((file.done(), file.identity()), ([40..60].into_iter().collect(), identity(100)));
     file.begin(identity(100), Some(100), true).expect("begun");
     assert_eq!((file.done_bytes(), file.unchecked()), (0, [40..60].into_iter().collect()));
@@ -90,7 +94,7 @@ fn what_was_synced_is_kept() {
     file.begin(identity(90), Some(90), false).expect("begun");
     assert_eq!(file.done_bytes(), 0);
     drop(file);
-    let file = PartialFile::open(dir.path(), NAME).expect("opened");
+    let file = open(&dir).expect("opened");
     assert_eq!((file.done_bytes(), file.identity()), (0, identity(90)));
     file.remove().expect("removed");
     assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 0);
@@ -99,7 +103,7 @@ fn what_was_synced_is_kept() {
 #[test]
 fn readers_wait_for_what_arrives() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    let file = open(&dir).expect("made");
     file.begin(identity(1000), Some(1000), false).expect("begun");
     assert_eq!(file.length_bytes(), Some(1000));
     std::thread::scope(|scope| {
@@ -125,7 +129,7 @@ fn readers_wait_for_what_arrives() {
 #[test]
 fn readers_learn_why_nothing_comes() {
     let dir = tempfile::tempdir().expect("a directory");
-    let file = PartialFile::open(dir.path(), NAME).expect("made");
+    let file = open(&dir).expect("made");
     file.begin(identity(1000), Some(1000), false).expect("begun");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| file.read_at(&mut [0], 5));
@@ -147,5 +151,5 @@ fn readers_learn_why_nothing_comes() {
 fn what_is_no_file_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::symlink("/etc/passwd", dir.path().join(format!("{FETCH_PREFIX}{NAME}"))).expect("linked");
-    assert!(PartialFile::open(dir.path(), NAME).is_err());
+    assert!(open(&dir).is_err());
 }

@@ -1,4 +1,4 @@
-//! The archives of the lies, and the servers that play them.
+//! Archives for lies, and the servers that lie about them.
 
 use std::io;
 use std::net::TcpStream;
@@ -10,23 +10,21 @@ use crate::common::http::{Request, Server, Then, answer, redirect};
 use crate::common::site::{agaves_archives, larger_archive};
 use crate::common::*;
 
-/// What a server does with a request for the archive.
-pub type Play = fn(&Scene, &Request, &mut TcpStream) -> io::Result<Then>;
+/// Answers a request for the archive.
+pub type Behavior = fn(&ServerState, &Request, &mut TcpStream) -> io::Result<Then>;
 
-/// Kinds of archives for lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// By slotpress: many frames, with their hashes.
+pub enum ArchiveKind {
+    /// Made by slotpress: many frames, with their hashes.
     Hashed,
-    /// Of some megabytes in a single frame, as by `zstd`.
+    /// One frame of some megabytes, as `zstd` makes it.
     Single,
-    /// By Agave: small, one frame.
+    /// Made by Agave: one small frame.
     Agave,
 }
 
-impl Kind {
-    /// Name in the table.
-    pub fn told(self) -> &'static str {
+impl ArchiveKind {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Hashed => "with frame hashes",
             Self::Single => "one frame",
@@ -40,42 +38,42 @@ pub struct Archive {
     pub name: String,
     pub right: Vec<u8>,
     pub other: Vec<u8>,
-    /// Its root; empty without frame hashes.
+    /// Root of the frame hashes; empty without any.
     pub root: String,
 }
 
 impl Archive {
-    /// Made once.
-    pub fn of(kind: Kind) -> &'static Self {
+    /// Returns the archive of a kind, which is made once.
+    pub fn of(kind: ArchiveKind) -> &'static Self {
         static ALL: [OnceLock<Archive>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
         ALL[kind as usize].get_or_init(|| Self::make(kind))
     }
 
-    fn make(kind: Kind) -> Self {
-        let files = if kind == Kind::Agave { agaves_archives() } else { larger_archive() };
+    fn make(kind: ArchiveKind) -> Self {
+        let files = if kind == ArchiveKind::Agave { agaves_archives() } else { larger_archive() };
         let (name, right) = files.into_iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
         let dir = temp_dir();
         let path = dir.path().join(&name);
         let (right, root) = match kind {
-            Kind::Hashed => {
+            ArchiveKind::Hashed => {
                 std::fs::write(&path, &right).expect("written");
                 let output = slotpress().arg("inspect").arg(&path).arg("--json").output().expect("runs");
-                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
                 let root =
-                    said.split("\"root\":\"").nth(1).and_then(|rest| rest.get(..64)).expect("a root").to_string();
+                    stdout.split("\"root\":\"").nth(1).and_then(|rest| rest.get(..64)).expect("a root").to_string();
                 (right, root)
             }
             // The content compresses like mainnet's, so that the archive has some pieces.
-            Kind::Single => {
+            ArchiveKind::Single => {
                 let tar = zstd::stream::decode_all(right.as_slice()).expect("decodes");
                 (zstd::stream::encode_all(tar.as_slice(), -50).expect("encodes"), String::new())
             }
-            Kind::Agave => (right, String::new()),
+            ArchiveKind::Agave => (right, String::new()),
         };
         let tar = zstd::stream::decode_all(right.as_slice()).expect("decodes");
         let other = match kind {
             // Made again with other frames and their hashes.
-            Kind::Hashed => {
+            ArchiveKind::Hashed => {
                 std::fs::write(&path, &right).expect("written");
                 let out = dir.path().join("out");
                 std::fs::create_dir(&out).expect("made");
@@ -86,57 +84,60 @@ impl Archive {
             }
             _ => zstd::stream::encode_all(tar.as_slice(), 1).expect("encodes"),
         };
-        assert!(kind == Kind::Agave || right.len() > 2 << 20, "{} bytes are not some pieces", right.len());
+        assert!(kind == ArchiveKind::Agave || right.len() > 2 << 20, "{} bytes are not some pieces", right.len());
         assert_ne!(right, other);
         Self { name, right, other, root }
     }
 }
 
-/// The state that a play sees.
-pub struct Scene {
+/// The state that a behavior sees.
+pub struct ServerState {
     pub archive: &'static Archive,
-    /// Requests for bytes so far, this one not counted.
-    pub gets: AtomicUsize,
+    /// Number of finished requests for bytes.
+    pub get_count: AtomicUsize,
     /// Bytes of the archive that were requested and sent, over all connections.
-    pub sent: AtomicUsize,
-    /// A number for the play's own use.
-    pub own: AtomicUsize,
+    pub sent_bytes: AtomicUsize,
+    /// A number that the behavior may use.
+    pub counter: AtomicUsize,
 }
 
-/// A server that plays.
-pub struct Stage {
+pub struct LyingServer {
     server: Server,
-    scene: Arc<Scene>,
+    state: Arc<ServerState>,
 }
 
-impl Stage {
-    pub fn start(archive: &'static Archive, play: Play) -> Self {
-        let scene =
-            Arc::new(Scene { archive, gets: AtomicUsize::new(0), sent: AtomicUsize::new(0), own: AtomicUsize::new(0) });
-        let playing = scene.clone();
+impl LyingServer {
+    pub fn start(archive: &'static Archive, behavior: Behavior) -> Self {
+        let state = Arc::new(ServerState {
+            archive,
+            get_count: AtomicUsize::new(0),
+            sent_bytes: AtomicUsize::new(0),
+            counter: AtomicUsize::new(0),
+        });
+        let served = state.clone();
         let server = Server::start(move |request, stream| {
             let asked = request.path.trim_start_matches('/');
             match asked {
-                "snapshot.tar.bz2" => redirect(stream, &format!("/{}", playing.archive.name)),
-                _ if asked == playing.archive.name => {
-                    let result = play(&playing, request, stream);
+                "snapshot.tar.bz2" => redirect(stream, &format!("/{}", served.archive.name)),
+                _ if asked == served.archive.name => {
+                    let result = behavior(&served, request, stream);
                     if request.method == "GET" {
-                        playing.gets.fetch_add(1, Relaxed);
+                        served.get_count.fetch_add(1, Relaxed);
                     }
                     result
                 }
                 _ => answer(stream, "404 Not Found", &[], b""),
             }
         });
-        Self { server, scene }
+        Self { server, state }
     }
 
     /// Returns the archive's URL on the server.
     pub fn url(&self) -> String {
-        self.server.url(&format!("/{}", self.scene.archive.name))
+        self.server.url(&format!("/{}", self.state.archive.name))
     }
 
     pub fn sent_bytes(&self) -> usize {
-        self.scene.sent.load(Relaxed)
+        self.state.sent_bytes.load(Relaxed)
     }
 }

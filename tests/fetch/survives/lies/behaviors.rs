@@ -1,0 +1,319 @@
+//! Right and wrong behaviors of servers.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use super::lying_server::ServerState;
+use crate::common::http::{Request, Then, answer, file, head};
+use crate::common::wait_for;
+
+const ETAG: &str = "\"the-same\"";
+
+/// Sends ranges of any bytes under one ETag.
+fn send_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
+    if request.method == "GET" {
+        let range = request.range().map_or(bytes.len() as u64, |range| range.end.min(bytes.len() as u64) - range.start);
+        state.sent_bytes.fetch_add(range as usize, Relaxed);
+    }
+    file(request, stream, bytes, ETAG)
+}
+
+/// Sends all bytes for any request.
+fn send_whole(state: &ServerState, request: &Request, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
+    if request.method == "HEAD" {
+        head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string())])?;
+        return Ok(Then::Keep);
+    }
+    state.sent_bytes.fetch_add(bytes.len(), Relaxed);
+    answer(stream, "200 OK", &[], bytes)
+}
+
+/// Sends the head of an answer with a range. The caller sends the bytes.
+fn range_head(
+    state: &ServerState,
+    request: &Request,
+    stream: &mut TcpStream,
+) -> io::Result<Option<std::ops::Range<usize>>> {
+    let length = state.archive.right.len();
+    let Some(range) = request.range().filter(|_| request.method == "GET") else { return Ok(None) };
+    let range = range.start as usize..(range.end as usize).min(length);
+    let place = format!("bytes {}-{}/{length}", range.start, range.end - 1);
+    let stated = range.len().to_string();
+    let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", ETAG)];
+    head(stream, "206 Partial Content", &headers)?;
+    state.sent_bytes.fetch_add(range.len(), Relaxed);
+    Ok(Some(range))
+}
+
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 1;
+    bytes
+}
+
+fn page() -> Vec<u8> {
+    b"<!DOCTYPE html><html><body>503 Service Unavailable</body></html>\n".repeat(500)
+}
+
+pub fn honest(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_ranges(state, request, stream, &state.archive.right)
+}
+
+pub fn honest_without_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_whole(state, request, stream, &state.archive.right)
+}
+
+pub fn page_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_ranges(state, request, stream, &page())
+}
+
+pub fn page_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_whole(state, request, stream, &page())
+}
+
+pub fn zeros(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_ranges(state, request, stream, &vec![0; 3 << 20])
+}
+
+pub fn empty(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_whole(state, request, stream, &[])
+}
+
+pub fn half_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_ranges(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
+}
+
+pub fn half_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_whole(state, request, stream, &state.archive.right[..state.archive.right.len() / 2])
+}
+
+/// Sends half without a length, so that only the end of the connection shows the end.
+pub fn half_without_length(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    head(stream, "200 OK", &[("Connection", "close")])?;
+    if request.method == "GET" {
+        stream.write_all(&state.archive.right[..state.archive.right.len() / 2])?;
+    }
+    Ok(Then::Close)
+}
+
+pub fn flipped_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_ranges(state, request, stream, &flipped(&state.archive.right, state.archive.right.len() / 2))
+}
+
+pub fn flipped_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_whole(state, request, stream, &flipped(&state.archive.right, state.archive.right.len() / 2))
+}
+
+/// Flips a bit of the index, before the seek table.
+pub fn flipped_at_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let bytes = &state.archive.right;
+    let hashes = bytes.windows(8).rposition(|window| window == b"slotidx2").expect("an index");
+    send_ranges(state, request, stream, &flipped(bytes, hashes + 40))
+}
+
+/// Flips a bit of the last bytes, by which index and seek table are found.
+pub fn flipped_last(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let bytes = &state.archive.right;
+    send_ranges(state, request, stream, &flipped(bytes, bytes.len() - 2))
+}
+
+pub fn other(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    file(request, stream, &state.archive.other, "\"other\"")
+}
+
+pub fn other_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    send_whole(state, request, stream, &state.archive.other)
+}
+
+/// Announces ranges, and sends the whole file.
+pub fn ranges_only_announced(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let bytes = &state.archive.right;
+    head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &bytes.len().to_string())])?;
+    if request.method == "GET" {
+        state.sent_bytes.fetch_add(bytes.len() / 8, Relaxed);
+        stream.write_all(bytes)?;
+    }
+    Ok(Then::Keep)
+}
+
+/// Sends another range than the requested one.
+pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let length = state.archive.right.len();
+    let Some(range) = request.range().filter(|_| request.method == "GET") else {
+        return honest(state, request, stream);
+    };
+    let place = format!("bytes {}-{}/{length}", range.start + 1, range.end);
+    let body = vec![7; (range.end - range.start) as usize];
+    answer(stream, "206 Partial Content", &[("Content-Range", &place)], &body)
+}
+
+/// On the first long range, sends 600 kB, waits until the client has the rest from another
+/// connection, then sends wrong bytes.
+pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    const FIRST_BYTES: usize = 600_000;
+    const FETCHED_ELSEWHERE: usize = 1;
+    // The client has closed this connection, or reads no more from it.
+    let is_closed = |stream: &TcpStream| {
+        stream.set_nonblocking(true).expect("set");
+        let end = stream.peek(&mut [0]);
+        stream.set_nonblocking(false).expect("set");
+        end.is_ok_and(|bytes| bytes == 0)
+    };
+    // This is not the end of the file, which comes first over one connection.
+    let last = state.archive.right.len() as u64 * 3 / 4;
+    let is_long =
+        |range: &std::ops::Range<u64>| range.end - range.start > FIRST_BYTES as u64 + 300_000 && range.end < last;
+    let start = request.range().map_or(0, |range| range.start as usize);
+    let late_from = start + FIRST_BYTES;
+    if !request.range().as_ref().is_some_and(is_long)
+        || state.counter.compare_exchange(0, late_from, Relaxed, Relaxed).is_err()
+    {
+        let late_from = state.counter.load(Relaxed);
+        let is_rest =
+            late_from > FETCHED_ELSEWHERE && (late_from.saturating_sub(FIRST_BYTES / 2)..=late_from).contains(&start);
+        let result = honest(state, request, stream);
+        if is_rest {
+            state.counter.store(FETCHED_ELSEWHERE, Relaxed);
+        }
+        return result;
+    }
+    let Some(range) = range_head(state, request, stream)? else { return Ok(Then::Close) };
+    stream.write_all(&state.archive.right[range.start..range.start + FIRST_BYTES])?;
+    stream.flush()?;
+    wait_for("another connection to send the rest", || {
+        state.counter.load(Relaxed) == FETCHED_ELSEWHERE || is_closed(stream)
+    });
+    // The client requests more, or has all.
+    let gets = state.get_count.load(Relaxed);
+    wait_for("the client to have the rest", || state.get_count.load(Relaxed) > gets + 1 || is_closed(stream));
+    stream.write_all(&vec![7; range.len() - FIRST_BYTES])?;
+    Ok(Then::Close)
+}
+
+/// Ends each connection after a part of a frame.
+pub fn cut_often(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    const CUT_BYTES: usize = 100_000;
+    let Some(range) = range_head(state, request, stream)? else { return honest(state, request, stream) };
+    let end = range.end.min(range.start + CUT_BYTES);
+    state.sent_bytes.fetch_sub(range.end - end, Relaxed);
+    stream.write_all(&state.archive.right[range.start..end])?;
+    Ok(Then::Close)
+}
+
+/// Answers that it is busy at first, and for how long.
+pub fn busy_at_first(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    if request.method == "GET" && state.get_count.load(Relaxed) < 3 {
+        return answer(stream, "503 Service Unavailable", &[("Retry-After", "1")], b"busy");
+    }
+    honest(state, request, stream)
+}
+
+/// Closes the first connections without an answer.
+pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    if request.method == "GET" && state.get_count.load(Relaxed) < 3 {
+        return Ok(Then::Close);
+    }
+    honest(state, request, stream)
+}
+
+/// Has another archive of the name after some requests.
+pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let bytes: Cow<'_, [u8]> = match state.get_count.load(Relaxed) {
+        0..4 => Cow::Borrowed(&state.archive.right),
+        _ => Cow::Borrowed(&state.archive.other),
+    };
+    if state.get_count.load(Relaxed) < 4 {
+        file(request, stream, &bytes, ETAG)
+    } else {
+        file(request, stream, &bytes, "\"new\"")
+    }
+}
+
+/// Has another archive at each request.
+pub fn published_again_and_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let number = state.counter.fetch_add(1, Relaxed);
+    let bytes = if number.is_multiple_of(2) { &state.archive.right } else { &state.archive.other };
+    file(request, stream, bytes, &format!("\"{number}\""))
+}
+
+/// Answers that the archive is gone after some requests.
+pub fn gone_midway(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    match state.get_count.load(Relaxed) {
+        0..3 => honest(state, request, stream),
+        _ => answer(stream, "404 Not Found", &[], b""),
+    }
+}
+
+/// Sends more bytes than stated.
+pub fn endless(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    if request.method == "HEAD" {
+        return honest_without_ranges(state, request, stream);
+    }
+    head(stream, "200 OK", &[("Connection", "close")])?;
+    let mut left = 40 << 20;
+    while left > 0 && stream.write_all(&state.archive.right).is_ok() {
+        left -= state.archive.right.len().min(left);
+    }
+    Ok(Then::Close)
+}
+
+/// Sends some bytes of an answer, then one per second for as long as the client waits.
+fn trickle(state: &ServerState, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
+    for byte in bytes {
+        stream.write_all(std::slice::from_ref(byte))?;
+        state.sent_bytes.fetch_add(1, Relaxed);
+        thread::sleep(Duration::from_secs(1));
+    }
+    Ok(Then::Close)
+}
+
+/// Sends a range except its last bytes, then a byte per second.
+fn slow_from(state: &ServerState, request: &Request, stream: &mut TcpStream, left: usize) -> io::Result<Then> {
+    let Some(range) = range_head(state, request, stream)? else { return honest(state, request, stream) };
+    let slow = range.end - left.min(range.len())..range.end;
+    state.sent_bytes.fetch_sub(slow.len(), Relaxed);
+    stream.write_all(&state.archive.right[range.start..slow.start])?;
+    trickle(state, stream, &state.archive.right[slow])
+}
+
+pub fn a_byte_a_second(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    slow_from(state, request, stream, usize::MAX)
+}
+
+/// Sends each range fast except for its last bytes.
+pub fn slow_at_its_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    slow_from(state, request, stream, 1630)
+}
+
+/// Sends the end of the file, with the index, fast, and the rest at a byte per second.
+pub fn slow_but_for_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    if request.range().is_some_and(|range| range.end == state.archive.right.len() as u64) {
+        honest(state, request, stream)
+    } else {
+        a_byte_a_second(state, request, stream)
+    }
+}
+
+/// Sends a byte every 20 ms, with ranges and without.
+pub fn a_byte_in_a_moment(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+    let bytes = &state.archive.right;
+    if request.method == "HEAD" {
+        return honest(state, request, stream);
+    }
+    let range = match range_head(state, request, stream)? {
+        Some(range) => range,
+        None => {
+            head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string()), ("ETag", ETAG)])?;
+            0..bytes.len()
+        }
+    };
+    for byte in &bytes[range] {
+        stream.write_all(std::slice::from_ref(byte))?;
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(Then::Close)
+}
