@@ -206,7 +206,7 @@ impl Sizes {
     fn of(file: &OpenArchive) -> Result<Self, Box<dyn Error>> {
         let mut sizes = Self(Vec::new());
         let mut walker = RecordWalker::default();
-        let mut parser = slotpress_format::archive::entry_parser::EntryParser::new();
+        let mut parser = slotpress_format::archive::entry_parser::EntryParser::default();
         let mut is_storage = false;
         file.decode_in_order(1, 0, &NoProgress, &mut |content| {
             parser.feed(content, &mut |event| {

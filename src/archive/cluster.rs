@@ -159,7 +159,7 @@ impl Clusterer {
                 header[..8].fill(0);
                 header[field::MEANINGLESS].fill(0);
             }
-            let data_end = RECORD_HEADER_BYTES + u64_at(record, field::DATA_LEN) as usize;
+            let data_end = RECORD_HEADER_BYTES + u64_at(record, field::DATA_LEN.start) as usize;
             copy[data_end..].fill(0);
         }
         to[at..].copy_from_slice(&piece[at..]);
@@ -227,8 +227,8 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> RecordPos
 fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Option<u64> {
     match RecordStart::parse(header) {
         RecordStart::End => Some(0),
-        RecordStart::Record { data_bytes } if header[field::EXECUTABLE] <= 1 => {
-            Some((RECORD_HEADER_BYTES + data_bytes) as u64)
+        RecordStart::Record { data_len } if header[field::EXECUTABLE] <= 1 => {
+            Some((RECORD_HEADER_BYTES + data_len) as u64)
         }
         _ => None,
     }
@@ -263,7 +263,7 @@ fn sort_key(header: &[u8; RECORD_HEADER_BYTES], data: &[u8]) -> u64 {
             highest(u64_at(start, 0).swap_bytes(), PREFIX_BITS) << HASH_BITS | highest(hash, HASH_BITS)
         }
         None => {
-            let balance = u64_at(header, field::LAMPORTS);
+            let balance = u64_at(header, field::LAMPORTS.start);
             let zeros = balance.leading_zeros().min(63);
             let magnitude = u64::from(63 - zeros);
             // The highest bit is left out: it is set in every balance except 0.

@@ -94,7 +94,7 @@ impl FrameLinker {
 /// Returns the state with which the walk over a frame begins; `None` if the frame before it was
 /// dropped.
 fn start_of(before: Option<Receiver<CarriedPosition>>) -> Option<(EntryParser, Option<Entry>, RecordPosition)> {
-    let Some(before) = before else { return Some((EntryParser::new(), None, START)) };
+    let Some(before) = before else { return Some((EntryParser::default(), None, START)) };
     let CarriedPosition { entry, offset_bytes, position } = before.recv().ok()?;
     Some((EntryParser::inside(entry, offset_bytes)?, Some(entry), position))
 }

@@ -78,7 +78,7 @@ impl FramesOut<'_> {
 
     pub fn content(&mut self, bytes: &[u8]) -> Result<()> {
         slotpress_base::threads::panic_point("assembling");
-        self.assembler.content(bytes, &mut |frame| self.link.send(frame))
+        self.assembler.append(bytes, &mut |frame| self.link.send(frame))
     }
 
     pub fn end(&mut self, entry: &Entry) -> Result<()> {

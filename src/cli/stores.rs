@@ -95,7 +95,7 @@ pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) ->
             if let Some(bank) = source.ok().filter(|_| is_dated).and_then(|source| bank_of(source, &archive.name)) {
                 archive.bank_unix_seconds = bank.time().map(|time| unix_ns(time) / 1_000_000_000);
                 if archive.is_full() && newest.is_none_or(|(slot, ..)| slot < archive.name.slot) {
-                    newest = Some((archive.name.slot, bank.slot_time(), bank.epoch_schedule()));
+                    newest = Some((archive.name.slot, bank.slot_time(), bank.epoch_schedule));
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use slotpress_base::Result;
-use slotpress_format::ledger::activation::{ClusterStake, StakeHistory};
+use slotpress_format::ledger::activation::{StakeHistory, Term};
 use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
@@ -42,11 +42,11 @@ fn small<'a>(number: Option<u64>) -> Cell<'a> {
     number.and_then(|number| i64::try_from(number).ok()).map_or(Cell::Null, Cell::Integer)
 }
 
-fn address(key: Option<&[u8; 32]>) -> Cell<'_> {
+pub(super) fn address(key: Option<&[u8; 32]>) -> Cell<'_> {
     key.map_or(Cell::Null, Cell::Address)
 }
 
-fn text(text: Option<&str>) -> Cell<'_> {
+pub(super) fn text(text: Option<&str>) -> Cell<'_> {
     text.map_or(Cell::Null, Cell::Text)
 }
 
@@ -69,7 +69,7 @@ impl RowBatch {
             text(metadata.map(|metadata| metadata.uri)),
             integer("lamports", header.lamports, &header.pubkey)?,
             slot_cell(slot, &header.pubkey)?,
-        ])?;
+        ]);
         Ok(is_cut_off)
     }
 
@@ -92,9 +92,8 @@ impl RowBatch {
         };
         let delegation = delegation.as_ref();
         let amount = |amount: Option<u64>| amount.map_or(Cell::Null, Cell::Amount);
-        let StakeRules { epoch, history, reduced_from } = rules;
-        let ClusterStake { effective, activating, deactivating } =
-            delegation.map(|(_, term, _)| term.status(*epoch, history, *reduced_from)).unwrap_or_default();
+        let status = |term: &Term| term.status(rules.epoch, &rules.history, rules.reduced_from);
+        let in_epoch = delegation.map(|(_, term, _)| status(term)).unwrap_or_default();
         self.push(&[
             address(delegation.map(|(voter, ..)| voter)),
             Cell::Address(&header.pubkey),
@@ -109,12 +108,12 @@ impl RowBatch {
             small(delegation.map(|(_, term, _)| term.activation_epoch)),
             small(delegation.map(|(_, term, _)| term.deactivation_epoch)),
             amount(delegation.map(|(.., credits)| *credits)),
-            Cell::Amount(effective),
-            Cell::Amount(activating),
-            Cell::Amount(deactivating),
+            Cell::Amount(in_epoch.effective),
+            Cell::Amount(in_epoch.activating),
+            Cell::Amount(in_epoch.deactivating),
             integer("lamports", header.lamports, &header.pubkey)?,
             slot_cell(slot, &header.pubkey)?,
-        ])?;
+        ]);
         Ok(true)
     }
 
@@ -123,7 +122,7 @@ impl RowBatch {
     pub fn push_vote(&mut self, header: &RecordHeader, data: &[u8], epoch: u64, slot: Option<u64>) -> Result<bool> {
         let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
         let voter = state.authorized_voter(epoch);
-        let of_4 = state.of_4.as_ref();
+        let v4 = state.v4.as_ref();
         let credits: Vec<u8> = state.epoch_credits().flatten().flat_map(u64::to_le_bytes).collect();
         self.push(&[
             Cell::Address(&header.pubkey),
@@ -132,16 +131,16 @@ impl RowBatch {
             address(voter.as_ref()),
             Cell::Address(&state.authorized_withdrawer),
             Cell::Integer(state.commission_bps.into()),
-            of_4.map_or(Cell::Null, |fields| Cell::Integer(fields.block_revenue_commission_bps.into())),
-            address(of_4.map(|fields| &fields.inflation_rewards_collector)),
-            address(of_4.map(|fields| &fields.block_revenue_collector)),
-            of_4.and_then(|fields| fields.bls_key.as_ref()).map_or(Cell::Null, |key| Cell::Bytes(key)),
+            v4.map_or(Cell::Null, |fields| Cell::Integer(fields.block_revenue_commission_bps.into())),
+            address(v4.map(|fields| &fields.inflation_rewards_collector)),
+            address(v4.map(|fields| &fields.block_revenue_collector)),
+            v4.and_then(|fields| fields.bls_key.as_ref()).map_or(Cell::Null, |key| Cell::Bytes(key)),
             small(state.root_slot),
             small(state.last_vote_slot),
             Cell::Credits(&credits),
             integer("lamports", header.lamports, &header.pubkey)?,
             slot_cell(slot, &header.pubkey)?,
-        ])?;
+        ]);
         Ok(true)
     }
 
@@ -165,7 +164,7 @@ impl RowBatch {
             text(sha256.as_deref()),
             integer("lamports", header.lamports, &header.pubkey)?,
             slot_cell(slot, &header.pubkey)?,
-        ])?;
+        ]);
         Ok(true)
     }
 }

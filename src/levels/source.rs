@@ -123,7 +123,7 @@ impl OpenInput {
         let mut entries = Vec::new();
         let mut total_bytes = 0u64;
         // `None` once the stream is known not to be a snapshot's tar stream.
-        let mut parser = Some(EntryParser::new());
+        let mut parser = Some(EntryParser::default());
         archive.decode_in_order(threads, AHEAD_BYTES, progress, &mut |bytes| {
             total_bytes += bytes.len() as u64;
             let Some(known) = &mut parser else { return Ok(()) };

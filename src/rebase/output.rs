@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use roaring::RoaringBitmap;
 use slotpress_base::{Error, Pool, Progress, Result, ShowPath, to_usize};
 use slotpress_format::{
-    BankPlaces, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, Record, RecordFault, RecordHeader,
-    RecordSink, RecordWalker, Records,
+    Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, Record, RecordFault, RecordHeader, RecordSink,
+    RecordWalker, Records,
 };
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::visit::{ReadFault, unread_records};
@@ -45,8 +45,8 @@ pub struct OutputWriter<'a> {
     pub new: &'a [OpenArchive],
     pub old: &'a OpenArchive,
     pub slots: SlotsBetween,
-    /// Place of the storage map in the new bank file.
-    pub places: BankPlaces,
+    /// Bytes of the new state's bank file that hold its storage map.
+    pub storage_map_range: Range<u64>,
     pub changes: &'a Changes,
     pub threads: usize,
     /// Bytes of an archive that may be read ahead.
@@ -63,7 +63,7 @@ pub struct SlotsBetween {
 
 impl OutputWriter<'_> {
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
-        let Self { new, old, slots, places, changes, .. } = self;
+        let Self { new, old, slots, changes, .. } = self;
         let pool = Pool::start(self.threads)?;
         let buffer = Vec::new();
         let outdated = Vec::new();
@@ -71,7 +71,7 @@ impl OutputWriter<'_> {
         let mut first_storage = 0;
         for (number, archive) in new.iter().enumerate() {
             let visitor = RereadVisitor::new(first_storage, &changes.written, number == 0);
-            let of = WhichState::New(places);
+            let of = WhichState::New(self.storage_map_range.clone());
             let mut sink = OutputSink { output: &mut output, visitor: &visitor, of, walk: MarkedWalk::default() };
             self.read(archive, &visitor, &mut sink)?;
             first_storage = visitor.state.lock().next_storage;
@@ -283,8 +283,8 @@ impl RecordSink for MarkedSink<'_, '_> {
 }
 
 enum WhichState<'a> {
-    /// The new one, with the places in its bank file.
-    New(BankPlaces),
+    /// The new one, with the place of the storage map in its bank file.
+    New(Range<u64>),
     /// The old one, with its marked records whose accounts were closed.
     Old(&'a Marks),
 }
@@ -305,7 +305,7 @@ const EMPTY_MAP: [u8; 8] = [0; 8];
 impl OutputSink<'_, '_, '_, '_> {
     fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
         match (&self.of, kind) {
-            (WhichState::New(places), EntryKind::BankFile(_)) => Some(places.storage_map..places.storage_map_end),
+            (WhichState::New(storage_map_range), EntryKind::BankFile(_)) => Some(storage_map_range.clone()),
             _ => None,
         }
     }

@@ -169,7 +169,7 @@ impl RebaseJob<'_> {
                 new: &archives,
                 old: &old_archive,
                 slots: SlotsBetween { old: old.slot, new: new.slot },
-                places: new.places,
+                storage_map_range: new.storage_map_range.clone(),
                 changes,
                 threads: workers,
                 ahead_bytes,

@@ -72,7 +72,7 @@ pub fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
     } else {
         (options.genesis.clone(), "the genesis that was fetched".to_string())
     };
-    if known.is_empty() || known.iter().any(|genesis| genesis.is_of(bank)) {
+    if known.is_empty() || known.iter().any(|genesis| genesis.matches(bank)) {
         return Ok(());
     }
     Err(Error::damaged(format!("the archive is of another chain than {shown}"))

@@ -192,7 +192,7 @@ impl Run<'_> {
         let newest = unpacked.pop().ok_or_else(no_archive)?;
         let slot = newest.bank.slot;
         let hash = newest.bank.snapshot_hash();
-        let genesis = self.options.genesis.iter().find(|genesis| genesis.is_of(&newest.bank)).copied();
+        let genesis = self.options.genesis.iter().find(|genesis| genesis.matches(&newest.bank)).copied();
         let base_slot = unpacked.pop().map(|full| full.bank.slot);
         let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
         let is_rebased = is_rebased(slot, added.map(|storage| (storage.slot, storage.archive_id)));
@@ -305,13 +305,13 @@ impl Unpacked {
     fn leave_out_storage_map(&mut self) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let dir = &self.bank_snapshot;
-        let places = self.bank.places;
+        let map = self.bank.storage_map_range.clone();
         let mut from = dir.dir().open_file(BANK_FILE_PARTIAL)?;
         let mut to = dir.create_file(WITHOUT_MAP, false)?;
         let mut copy = || -> std::io::Result<()> {
-            std::io::copy(&mut (&from).take(places.storage_map), &mut to)?;
+            std::io::copy(&mut (&from).take(map.start), &mut to)?;
             to.write_all(&[0; 8])?;
-            from.seek(SeekFrom::Start(places.storage_map_end))?;
+            from.seek(SeekFrom::Start(map.end))?;
             std::io::copy(&mut from, &mut to).map(drop)
         };
         copy().or_path("write", &dir.path.join(WITHOUT_MAP))?;

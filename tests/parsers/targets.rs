@@ -10,7 +10,7 @@ use slotpress_base::{Error, NoProgress, Result};
 use slotpress_format::archive::genesis_archive;
 use slotpress_format::ledger::sysvars;
 use slotpress_format::{
-    ArchiveName, BREACHES_PER_DEMAND_MAX, BankPlaces, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk,
+    ArchiveName, BREACHES_PER_DEMAND_MAX, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk,
     ObsoleteFormat, Record, RecordFault, RecordSink, RecordWalker, Root, TarEvent, TokenData, parse_bank_file,
     parse_bank_file_lenient, parse_block_header, parse_frame_start, parse_seek_table, parse_status_cache,
     parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
@@ -34,7 +34,7 @@ fn fields(bytes: &[u8]) -> FieldReader<&[u8]> {
 /// A tar stream gives the same events in any pieces.
 pub fn tar(bytes: &[u8]) {
     let read = |piece_bytes: usize| {
-        let (mut parser, mut events, mut content_bytes) = (EntryParser::new(), Vec::new(), 0);
+        let (mut parser, mut events, mut content_bytes) = (EntryParser::default(), Vec::new(), 0);
         let mut fed = Ok(());
         for piece in bytes.chunks(piece_bytes.max(1)) {
             fed = parser.feed(piece, &mut |event| {
@@ -107,9 +107,9 @@ pub fn bank_file(bytes: &[u8]) {
         assert!(breach.expected.len() + breach.found.len() < MESSAGE_BYTES_MAX);
     }
     if end_error.is_none() {
-        let BankPlaces { storage_map, storage_map_end } = bank.places;
-        let places = [storage_map, storage_map_end].map(|at| at as usize);
-        for end in places.into_iter().chain([bytes.len() - 33, bytes.len() - 1]) {
+        let map = bank.storage_map_range;
+        let map_ends = [map.start, map.end].map(|offset| offset as usize);
+        for end in map_ends.into_iter().chain([bytes.len() - 33, bytes.len() - 1]) {
             // Files of versions without a block id end before it: before its flag, or after it.
             let without_id = if bank.block_id.is_some() { 33 } else { 1 };
             if parse_bank_file(fields(&bytes[..end]), &mut |_| Ok(())).is_ok() {

@@ -61,7 +61,7 @@ pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<E
 
 /// Returns the entries of a tar, up to the first invalid one.
 fn entries(tar: &[u8]) -> Vec<Entry> {
-    let (mut parser, mut entries) = (EntryParser::new(), Vec::new());
+    let (mut parser, mut entries) = (EntryParser::default(), Vec::new());
     let _ = parser.feed(tar, &mut |event| {
         if let TarEvent::Begin(entry) = event {
             entries.push(entry);

@@ -445,7 +445,8 @@ pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
     let find = |bytes: &[u8]| content.windows(bytes.len()).position(|found| found == bytes).expect("the field");
     let ns_per_slot = [&bank.ticks_per_slot.to_le_bytes()[..], &bank.ns_per_slot.to_le_bytes()].concat();
     let time = find(&ns_per_slot) + ns_per_slot.len();
-    let schedule = [bank.slots_per_epoch, bank.leader_schedule_slot_offset].map(u64::to_le_bytes).concat();
+    let schedule =
+        [bank.epoch_schedule.slots_per_epoch, bank.leader_schedule_slot_offset].map(u64::to_le_bytes).concat();
     let schedule = find(&schedule);
     (hash..StakesAt::of(content).vote_account, [time..time + 8, schedule..schedule + 33])
 }

@@ -46,8 +46,8 @@ pub use archive::zstd_frame::{
 };
 pub use ledger::bank_fields::BankFields;
 pub use ledger::bank_file::{
-    BankFile, BankPlaces, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_lenient,
-    read_bank_file, read_bank_front,
+    BankFile, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_lenient, read_bank_file,
+    read_bank_front,
 };
 pub use ledger::bank_hash::{BankHashParts, hard_forks_between};
 pub use ledger::demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand};
@@ -61,7 +61,7 @@ pub use ledger::held_lock::{LockState, ledger_lock_state, lock_holder};
 pub use ledger::lattice::{AccountView, InstructionSet, LatticeAccumulator, LatticeHash};
 pub use ledger::leaders::Voter;
 pub use ledger::lists::{
-    ObsoleteFormat, ObsoleteItem, ObsoleteLists, parse_storages_list, parse_tagged_storages_list, read_storages_list,
+    ObsoleteFormat, ObsoleteItem, ObsoleteLists, parse_storages_list, parse_tagged_storages_list,
     scan_obsolete_accounts, write_no_obsolete_accounts, write_storages_list,
 };
 pub use ledger::loaders::{LoaderAccount, programdata_candidates};
@@ -71,7 +71,7 @@ pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, 
 pub use ledger::programs::{CLOCK, FEATURE, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};
 pub use ledger::record::{
     ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordStart, Records,
-    RecordsRest, STORAGE_BYTES_MAX,
+    Remainder, STORAGE_BYTES_MAX,
 };
 pub use ledger::records::{NoSink, Record, RecordFault, RecordFaultKind, RecordSink, RecordWalker};
 pub use ledger::slot_params::{SHORTER_SLOTS, SlotParams};

@@ -6,7 +6,7 @@ use slotpress_base::{Result, split_at_most, to_usize};
 
 use crate::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes};
 
-/// Collects tar bytes of entries into frames of limited size.
+/// Frames that the tar bytes of entries fill, one after another.
 #[derive(Debug)]
 pub struct FrameAssembler {
     frame_size_bytes: usize,
@@ -27,11 +27,6 @@ impl FrameAssembler {
     pub fn begin(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.begin_part(entry.tar_bytes(), on_frame)?;
         self.append(&entry.header(), on_frame)
-    }
-
-    /// Writes the next bytes of the current entry's contents.
-    pub fn content(&mut self, bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
-        self.append(bytes, on_frame)
     }
 
     /// Pads the current entry to a whole block.
@@ -55,8 +50,8 @@ impl FrameAssembler {
         Ok(())
     }
 
-    /// Appends bytes of the current entry. Cuts an entry only if it is larger than a frame.
-    fn append(&mut self, mut bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
+    /// Writes the next bytes of the current entry. Cuts an entry only if it is larger than a frame.
+    pub fn append(&mut self, mut bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
         while !bytes.is_empty() {
             if self.frame.len() == self.frame_size_bytes {
                 self.hand_over(on_frame)?;
@@ -100,7 +95,7 @@ mod tests {
             for entry in &entries {
                 let content = vec![entry.content_bytes as u8; entry.content_bytes as usize];
                 assembler.begin(entry, &mut on_frame).expect("begun");
-                content.chunks(piece).for_each(|piece| assembler.content(piece, &mut on_frame).expect("taken"));
+                content.chunks(piece).for_each(|piece| assembler.append(piece, &mut on_frame).expect("taken"));
                 assembler.end(entry, &mut on_frame).expect("ended");
                 tar.extend_from_slice(&entry.header());
                 tar.extend_from_slice(&content);

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use slotpress_base::{Error, Result};
+use slotpress_base::{Error, Result, array_at};
 
 use crate::{ENTRY_BYTES_MAX, parse_number, parse_storage_name};
 
@@ -19,25 +19,17 @@ pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 /// more (docs/snapshot-format.md#archive).
 pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 
-/// A file or directory of an archive. Indexes of archives name them by the order here.
+/// A file or directory of an archive, at the path that `Display` writes. Indexes of archives name
+/// kinds by their order here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EntryKind {
-    /// The file at `version`.
     Version,
-    /// The directory at `snapshots/`.
     SnapshotsDir,
-    /// The file at `snapshots/status_cache`.
     StatusCache,
-    /// The directory at `snapshots/<slot>/`.
     SlotDir(u64),
-    /// The file at `snapshots/<slot>/<slot>`.
     BankFile(u64),
-    /// The directory at `accounts/`.
     AccountsDir,
-    Storage {
-        slot: u64,
-        id: u32,
-    },
+    Storage { slot: u64, id: u32 },
 }
 
 impl EntryKind {
@@ -132,7 +124,7 @@ impl Entry {
             return Err(refused(&format!("is of kind {:?}, which it must not be", char::from(flag))));
         }
         let is_split = header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0));
-        if is_split || block.get(MAGIC).is_none_or(|magic| magic != b"ustar") {
+        if is_split || array_at::<MAGIC_AT, 5, _>(block) != *b"ustar" {
             return Err(refused("has a header of a kind that no snapshot has"));
         }
         match header.entry_size() {
@@ -143,21 +135,19 @@ impl Entry {
     }
 }
 
-/// Position of the magic. Firedancer requires that it begins with `ustar`; Agave does not look
-/// at it.
-const MAGIC: std::ops::Range<usize> = 257..262;
+/// Offset of the magic. Firedancer requires that the magic begins with `ustar`; Agave ignores it.
+const MAGIC_AT: usize = 257;
 
 /// True if Firedancer wrote the tar header. Only Firedancer writes the mode without leading zeros,
 /// the time as NUL bytes, and a checksum of seven digits and NUL (`fd_snapmk_tile.c`).
 pub fn is_header_of_firedancer(block: &[u8; BLOCK]) -> bool {
-    let mode = block.get(100..108);
-    let time = block.get(136..148);
-    let sum = block.get(148..156);
-    let is_sum =
-        |sum: &[u8]| sum.split_last().is_some_and(|(end, digits)| *end == 0 && digits.iter().all(u8::is_ascii_digit));
-    mode.is_some_and(|mode| [b"644\0\0\0\0\0", b"755\0\0\0\0\0"].iter().any(|of_it| mode == *of_it))
-        && time.is_some_and(|time| time.iter().all(|byte| *byte == 0))
-        && sum.is_some_and(is_sum)
+    let mode = array_at::<100, 8, _>(block);
+    let time = array_at::<136, 12, _>(block);
+    let [digits @ .., end] = array_at::<148, 8, _>(block);
+    matches!(&mode, b"644\0\0\0\0\0" | b"755\0\0\0\0\0")
+        && time == [0; 12]
+        && end == 0
+        && digits.iter().all(u8::is_ascii_digit)
 }
 
 /// Rounds up to whole blocks; saturates, so that hostile lengths stay large.
@@ -171,8 +161,8 @@ pub fn padding_bytes(content_bytes: u64) -> u64 {
 
 /// Sum of a header's bytes, with spaces in the checksum field (POSIX ustar).
 fn checksum(block: &[u8; BLOCK]) -> u32 {
-    let own = 148..156;
-    block.iter().enumerate().map(|(at, byte)| if own.contains(&at) { 32 } else { u32::from(*byte) }).sum()
+    let field = 148..156;
+    block.iter().enumerate().map(|(at, byte)| if field.contains(&at) { 32 } else { u32::from(*byte) }).sum()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Parses a tar stream that arrives in pieces of any size, without copying contents.
 //!
-//! A parser starts at the beginning of a stream, or inside a known entry, as a frame in the middle
-//! of an archive does.
+//! `EntryParser::default()` starts at the beginning of a stream, or at the header of an entry;
+//! [`EntryParser::inside`] starts in the middle of an entry, as frames inside an archive do.
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
@@ -31,7 +31,7 @@ pub enum TarEnd {
     Junk,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EntryParser {
     state: ParserState,
     position: u64,
@@ -43,11 +43,17 @@ pub struct EntryParser {
     has_junk: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ParserState {
+    #[default]
     Header,
-    Content { entry: Entry, offset_bytes: u64 },
-    Padding { left_bytes: u64 },
+    Content {
+        entry: Entry,
+        offset_bytes: u64,
+    },
+    Padding {
+        left_bytes: u64,
+    },
     End,
 }
 
@@ -60,30 +66,11 @@ impl ParserState {
     }
 }
 
-impl Default for EntryParser {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl EntryParser {
-    /// Starts at the beginning of a stream, or at the header of an entry.
-    pub fn new() -> Self {
-        Self {
-            state: ParserState::Header,
-            position: 0,
-            block: Vec::with_capacity(BLOCK),
-            entries: 0,
-            is_from_firedancer: false,
-            end_zero_bytes: 0,
-            has_junk: false,
-        }
-    }
-
     /// Starts inside an entry, `offset_bytes` after the start of its header. Returns `None` if that
-    /// is inside the header or behind the entry.
+    /// is inside the header or after the entry.
     pub fn inside(entry: Entry, offset_bytes: u64) -> Option<Self> {
-        let mut parser = Self::new();
+        let mut parser = Self::default();
         if offset_bytes == 0 {
             return Some(parser);
         }
@@ -119,7 +106,6 @@ impl EntryParser {
         }
     }
 
-    /// Parses the next bytes of the stream.
     pub fn feed<'b>(&mut self, mut bytes: &'b [u8], on_event: &mut OnEvent<'_, 'b>) -> Result<()> {
         while !bytes.is_empty() {
             let wanted = match self.state {
@@ -251,7 +237,7 @@ mod tests {
     #[test]
     fn how_a_stream_ends() {
         let end_of = |bytes: &[u8]| {
-            let mut parser = EntryParser::new();
+            let mut parser = EntryParser::default();
             parser.feed(&entry_of("version", b'0', b"1.2.0"), &mut |_| Ok(())).expect("an entry");
             parser.feed(bytes, &mut |_| Ok(())).expect("an end");
             (parser.end(), parser.end_zero_bytes(), parser.finish().is_ok())
@@ -267,7 +253,7 @@ mod tests {
     #[test]
     fn where_a_stream_may_be_cut() {
         let tar = [entry_of("version", b'0', b"1.2.0"), vec![0; 1024]].concat();
-        let mut parser = EntryParser::new();
+        let mut parser = EntryParser::default();
         let mut between = Vec::new();
         for (at, byte) in tar.iter().enumerate() {
             if parser.is_between_entries() {
@@ -282,7 +268,7 @@ mod tests {
 
     #[test]
     fn no_more_entries_than_a_client_reads() {
-        let mut parser = EntryParser { entries: ENTRIES_MAX - 1, ..EntryParser::new() };
+        let mut parser = EntryParser { entries: ENTRIES_MAX - 1, ..EntryParser::default() };
         let tar = entry_of("version", b'0', b"");
         parser.feed(&tar, &mut |_| Ok(())).expect("the last one");
         assert!(parser.feed(&tar, &mut |_| Ok(())).is_err());
@@ -321,7 +307,7 @@ mod tests {
         #[test]
         fn pieces_do_not_matter(contents in contents(), piece in 1usize..2000) {
             let (tar, expected) = tar_of(&contents);
-            let mut parser = EntryParser::new();
+            let mut parser = EntryParser::default();
             let mut found: Vec<(Entry, Vec<u8>)> = Vec::new();
             let mut ended = 0;
             for piece in tar.chunks(piece) {
@@ -348,7 +334,7 @@ mod tests {
         #[test]
         fn truncation_is_found(contents in contents(), at in any::<prop::sample::Index>()) {
             let (tar, _) = tar_of(&contents);
-            let mut parser = EntryParser::new();
+            let mut parser = EntryParser::default();
             parser.feed(&tar[..at.index(tar.len())], &mut |_| Ok(())).expect("a good beginning");
             prop_assert!(parser.finish().is_err());
         }

@@ -15,7 +15,6 @@ pub const FRAME_SIZE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 /// Part of the tar stream in one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub struct FrameSpan {
     /// Number of the entry in which the frame starts.
     pub first_entry: u64,
@@ -33,9 +32,8 @@ pub struct FrameSpan {
 pub struct FrameCutter<I> {
     entry_lengths: Enumerate<I>,
     frame_size_bytes: u64,
-    /// The entry, or the rest of one, that did not fit into the last frame: number, offset and
-    /// remaining bytes.
-    pending: Option<(u64, u64, u64)>,
+    /// The entry, or the rest of one, that did not fit into the last frame.
+    pending: Option<FrameSpan>,
 }
 
 impl<I: Iterator<Item = u64>> FrameCutter<I> {
@@ -43,10 +41,10 @@ impl<I: Iterator<Item = u64>> FrameCutter<I> {
         Self { entry_lengths: entry_lengths.enumerate(), frame_size_bytes: frame_size_bytes.max(1), pending: None }
     }
 
-    fn next_part(&mut self) -> Option<(u64, u64, u64)> {
+    fn next_part(&mut self) -> Option<FrameSpan> {
         self.pending.take().or_else(|| {
-            let (number, length) = self.entry_lengths.next()?;
-            Some((number as u64, 0, length))
+            let (number, length_bytes) = self.entry_lengths.next()?;
+            Some(FrameSpan { first_entry: number as u64, offset_bytes: 0, length_bytes })
         })
     }
 }
@@ -55,16 +53,19 @@ impl<I: Iterator<Item = u64>> Iterator for FrameCutter<I> {
     type Item = FrameSpan;
 
     fn next(&mut self) -> Option<FrameSpan> {
-        let (first_entry, offset_bytes, left) = self.next_part()?;
-        if let Some(later) = left.checked_sub(self.frame_size_bytes).filter(|later| *later > 0) {
-            self.pending = Some((first_entry, offset_bytes.saturating_add(self.frame_size_bytes), later));
-            return Some(FrameSpan { first_entry, offset_bytes, length_bytes: self.frame_size_bytes });
+        let mut span = self.next_part()?;
+        if span.length_bytes > self.frame_size_bytes {
+            let mut rest = span;
+            rest.offset_bytes = rest.offset_bytes.saturating_add(self.frame_size_bytes);
+            rest.length_bytes = rest.length_bytes.saturating_sub(self.frame_size_bytes);
+            self.pending = Some(rest);
+            span.length_bytes = self.frame_size_bytes;
+            return Some(span);
         }
-        let mut span = FrameSpan { first_entry, offset_bytes, length_bytes: left };
-        while let Some((entry, offset, length)) = self.next_part() {
-            let together = span.length_bytes.saturating_add(length);
+        while let Some(part) = self.next_part() {
+            let together = span.length_bytes.saturating_add(part.length_bytes);
             if together > self.frame_size_bytes {
-                self.pending = Some((entry, offset, length));
+                self.pending = Some(part);
                 break;
             }
             span.length_bytes = together;

@@ -4,10 +4,8 @@ use std::io::Read;
 
 use slotpress_base::{Error, Result};
 
-/// Name of the archive on servers and in ledgers.
 pub const GENESIS_ARCHIVE_NAME: &str = "genesis.tar.bz2";
 
-/// Name of the file in the archive and in a ledger.
 pub const GENESIS_FILE_NAME: &str = "genesis.bin";
 
 /// Limit on the length of `genesis.bin`, and on that of the archive. Agave unpacks at most 10 MiB.

@@ -18,7 +18,6 @@ use crate::{
     parse_frame_start, skippable_frame, skippable_frame_bytes,
 };
 
-/// Kind of the skippable frame that contains the index.
 const INDEX_FRAME_KIND: u8 = 13;
 
 const INDEX_MAGIC: &[u8; 8] = b"slotidx2";

@@ -19,7 +19,6 @@ pub const ENTRY_BYTES_MAX: u64 = STORAGE_BYTES_MAX;
 /// (`ZSTD_WINDOWLOG_LIMIT_DEFAULT`).
 pub const AGAVE_WINDOW_LOG_MAX: u32 = 27;
 
-/// Largest window that Agave allows, in bytes.
 pub const AGAVE_WINDOW_BYTES_MAX: u64 = 1 << AGAVE_WINDOW_LOG_MAX;
 
 /// Largest window that Firedancer allows, in bytes (its snapshot decompression tile).

@@ -16,7 +16,7 @@ pub const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
 /// Length of the fields after the items: number of frames, descriptor, magic.
 pub const SEEK_TABLE_FOOTER_BYTES: usize = 9;
 
-/// Most frames the format allows.
+/// Limit of the format on the number of frames.
 pub const SEEK_TABLE_FRAMES_MAX: u32 = 0x0800_0000;
 
 const SEEK_TABLE_KIND: u8 = 14;

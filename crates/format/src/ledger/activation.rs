@@ -36,22 +36,21 @@ impl Term {
     /// Returns the lamports in effect in `epoch`. The reduced share applies from the epoch
     /// `reduced_from` on.
     pub fn effective(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
-        let Self { deactivation_epoch, .. } = *self;
-        let activated = self.activated(epoch, history, reduced_from);
-        if epoch <= deactivation_epoch {
-            return activated;
+        let mut left = self.activated(epoch, history, reduced_from);
+        if epoch <= self.deactivation_epoch {
+            return left;
         }
         // If the history does not reach back to this epoch, the stake has ended.
-        let Some(first) = history.get(&deactivation_epoch) else { return 0 };
-        let mut left = activated;
-        walk(deactivation_epoch, epoch, *first, history, reduced_from, &mut |rate, cluster| {
-            if cluster.deactivating == 0 {
-                return false;
+        if !history.contains_key(&self.deactivation_epoch) {
+            return 0;
+        }
+        for (rate, cluster) in steps(self.deactivation_epoch, epoch, history, reduced_from) {
+            if cluster.deactivating == 0 || left == 0 {
+                break;
             }
             let change = allowance(left, cluster.deactivating, cluster.effective, rate);
             left = left.saturating_sub(change.max(1));
-            left > 0
-        });
+        }
         left
     }
 
@@ -77,51 +76,43 @@ impl Term {
             return 0;
         }
         // If the history does not reach back to this epoch, all of the stake is in effect.
-        let Some(first) = history.get(&activation_epoch) else { return stake };
-        let mut activated = 0u64;
-        let until = epoch.min(deactivation_epoch);
-        walk(activation_epoch, until, *first, history, reduced_from, &mut |rate, cluster| {
-            if cluster.activating == 0 {
-                return false;
+        if !history.contains_key(&activation_epoch) {
+            return stake;
+        }
+        let mut left = stake;
+        for (rate, cluster) in steps(activation_epoch, epoch.min(deactivation_epoch), history, reduced_from) {
+            if cluster.activating == 0 || left == 0 {
+                break;
             }
-            let left = stake.saturating_sub(activated);
             let change = allowance(left, cluster.activating, cluster.effective, rate);
-            activated = activated.saturating_add(change.max(1)).min(stake);
-            activated < stake
-        });
-        activated
+            left = left.saturating_sub(change.max(1));
+        }
+        stake.saturating_sub(left)
     }
 }
 
-/// Calls `step` for each epoch, with the share that may change in that epoch and the
-/// cluster's stake in the epoch before. Stops at `until`, where the history ends, or when
-/// `step` returns false.
-fn walk(
+/// Yields, for each epoch after `start`, the share that may change in it, and the cluster's stake in
+/// the epoch before. Ends after `until`, but not before the first one, or where the history ends.
+fn steps(
     start: u64,
     until: u64,
-    first: ClusterStake,
     history: &StakeHistory,
     reduced_from: Option<u64>,
-    step: &mut dyn FnMut(u128, ClusterStake) -> bool,
-) {
-    let mut current = start.saturating_add(1);
-    let mut cluster = first;
-    let rate = |epoch| if reduced_from.is_some_and(|from| epoch >= from) { RATE_REDUCED } else { RATE_FIRST };
-    while step(rate(current), cluster) && current < until {
-        match history.get(&current) {
-            Some(next) => cluster = *next,
-            None => break,
-        }
-        current = current.saturating_add(1);
-    }
+) -> impl Iterator<Item = (u128, ClusterStake)> {
+    let end = until.max(start.saturating_add(1));
+    (start..end).map_while(move |before| {
+        let is_reduced = reduced_from.is_some_and(|from| before.saturating_add(1) >= from);
+        let rate = if is_reduced { RATE_REDUCED } else { RATE_FIRST };
+        history.get(&before).map(|cluster| (rate, *cluster))
+    })
 }
 
-/// Returns how many of the `own` lamports may change in an epoch: their part of the total change,
-/// which is limited to a share of the effective stake.
-fn allowance(own: u64, all: u64, effective: u64, rate: u128) -> u64 {
-    let product = u128::from(own).saturating_mul(u128::from(effective)).saturating_mul(rate);
+/// Returns how many of a delegation's `lamports` may change in an epoch: their part of the total
+/// change, which is limited to a share of the effective stake.
+fn allowance(lamports: u64, all: u64, effective: u64, rate: u128) -> u64 {
+    let product = u128::from(lamports).saturating_mul(u128::from(effective)).saturating_mul(rate);
     let change = product.checked_div(u128::from(all).saturating_mul(RATE_UNIT)).unwrap_or_default();
-    u64::try_from(change).unwrap_or(u64::MAX).min(own)
+    u64::try_from(change).unwrap_or(u64::MAX).min(lamports)
 }
 
 #[cfg(test)]

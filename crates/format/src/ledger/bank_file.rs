@@ -6,7 +6,7 @@
 //! `slotpress-synth` writes bank files.
 
 use std::io::BufRead;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,13 +18,12 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::leader;
-use crate::ledger::stakes::{KeepStakes, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::stakes::{KeepStakes, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{
     Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
     hard_forks_between,
 };
 
-/// Fields of a bank file that slotpress or an operator needs.
 #[derive(Clone, Debug, Default)]
 pub struct BankFile {
     /// Blockhashes that transactions may still use. The newest one is the hash of the last
@@ -50,23 +49,17 @@ pub struct BankFile {
     pub leader: Hash,
     /// Stakes of the bank; empty unless the caller asked to keep them.
     pub stakes: Arc<Stakes>,
-    /// Leader that the epoch stakes give this slot.
     pub scheduled_leader: ScheduledLeader,
     /// A vote account that Agave cannot parse, in the bank's stakes or an epoch's.
     pub invalid_vote_account: Option<Address>,
     pub hashes_per_tick: Option<u64>,
     pub ns_per_slot: u128,
     pub slots_per_year: f64,
-    /// Slots in an epoch after the warm-up.
-    pub slots_per_epoch: u64,
+    pub epoch_schedule: EpochSchedule,
     /// Number of slots before an epoch at which its leaders become known.
     pub leader_schedule_slot_offset: u64,
-    /// First epoch of full length, after the warm-up.
-    pub first_normal_epoch: u64,
-    /// First slot of that epoch.
-    pub first_normal_slot: u64,
     /// True if epochs start short and grow.
-    pub is_warmup: bool,
+    pub warmup: bool,
     pub vote_account_count: u64,
     pub delegation_count: u64,
     /// Epoch of the stakes cache: the bank's own epoch.
@@ -79,21 +72,11 @@ pub struct BankFile {
     pub lattice_hash: LatticeHash,
     pub block_id: Option<Hash>,
     pub length_bytes: u64,
-    /// Demands of clients that the file does not meet.
     pub breaches: Vec<Breach>,
     /// Slots of the status cache, if the status cache was read.
     pub cached_slots: Option<Arc<[u64]>>,
-    /// Place of the storage map in the file.
-    pub places: BankPlaces,
-}
-
-/// Places in a bank file, as offsets in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BankPlaces {
-    /// The storage map, beginning with its count.
-    pub storage_map: u64,
-    /// The byte after the storage map.
-    pub storage_map_end: u64,
+    /// Bytes of the file that hold the storage map, from its count on.
+    pub storage_map_range: Range<u64>,
 }
 
 /// Leader of the bank's slot, computed from the stakes of its epoch.
@@ -107,7 +90,6 @@ pub enum ScheduledLeader {
     Node(Hash),
 }
 
-#[warn(missing_docs)]
 impl BankFile {
     /// Returns the hash that the name of this bank's archive contains.
     pub fn snapshot_hash(&self) -> Hash {
@@ -133,38 +115,20 @@ impl BankFile {
         Some(parts.hash())
     }
 
-    /// Returns the bank's epoch by the epoch schedule.
     pub fn epoch(&self) -> u64 {
-        self.epoch_and_index().0
+        self.epoch_of(self.slot)
     }
 
-    /// Returns the bank's epoch, and the index of its slot in that epoch.
-    fn epoch_and_index(&self) -> (u64, u64) {
-        self.epoch_schedule().epoch_and_index_of(self.slot)
-    }
-
-    /// Returns the epoch of any slot.
     pub fn epoch_of(&self, slot: u64) -> u64 {
-        self.epoch_schedule().epoch_and_index_of(slot).0
+        self.epoch_schedule.epoch_and_index_of(slot).0
     }
 
+    /// Returns the newest epoch whose leaders are known.
     fn leader_schedule_epoch(&self) -> u64 {
-        match self.slot.checked_sub(self.first_normal_slot) {
-            None => self.epoch().saturating_add(1),
-            Some(slots) => {
-                let slots = slots.saturating_add(self.leader_schedule_slot_offset);
-                self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0))
-            }
+        if self.slot < self.epoch_schedule.first_normal_slot {
+            return self.epoch().saturating_add(1);
         }
-    }
-
-    /// Returns how the cluster divides slots into epochs.
-    pub fn epoch_schedule(&self) -> EpochSchedule {
-        EpochSchedule {
-            slots_per_epoch: self.slots_per_epoch,
-            first_normal_epoch: self.first_normal_epoch,
-            first_normal_slot: self.first_normal_slot,
-        }
+        self.epoch_of(self.slot.saturating_add(self.leader_schedule_slot_offset))
     }
 
     /// Returns the duration of slots; `None` if the file states one that slots cannot have.
@@ -182,7 +146,6 @@ impl BankFile {
     }
 }
 
-/// A cluster's division of slots into epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochSchedule {
     /// Slots in an epoch after the warm-up.
@@ -229,7 +192,6 @@ pub struct StorageMapItem {
     pub length_bytes: u64,
 }
 
-/// Receives the items of a storage map.
 pub type OnStorage<'a> = dyn FnMut(StorageMapItem) -> Result<()> + 'a;
 
 pub fn read_bank_file(path: &Path, on_storage: &mut OnStorage<'_>) -> Result<BankFile> {
@@ -258,7 +220,7 @@ pub fn parse_bank_file_lenient<R: BufRead>(
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
     let end_error = read_extra_fields(&mut r, &mut bank)?;
     bank.stakes = Arc::new(stakes);
-    bank.breaches = r.take_breaches();
+    bank.breaches = r.breaches;
     Ok((bank, end_error))
 }
 
@@ -297,7 +259,6 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     Ok(())
 }
 
-/// Parses the fields from the slot duration on.
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: KeepStakes<'_>) -> Result<()> {
     read_middle(r, bank)?;
     let stakes = read_stakes(r, "the stakes", false, keep)?;
@@ -328,11 +289,11 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
     r.skip(4 * 8 + 1)?; // fee rate governor
     r.skip(8)?; // collected rent
     r.skip(8 + 8 + 8 + 1 + 8 + 8 + 8 + 8 + 8 + 1)?; // rent collector, with its epoch schedule: unused
-    bank.slots_per_epoch = r.u64()?;
+    bank.epoch_schedule.slots_per_epoch = r.u64()?;
     bank.leader_schedule_slot_offset = r.u64()?;
-    bank.is_warmup = r.flag("the warm-up")?;
-    bank.first_normal_epoch = r.u64()?;
-    bank.first_normal_slot = r.u64()?;
+    bank.warmup = r.flag("the warm-up")?;
+    bank.epoch_schedule.first_normal_epoch = r.u64()?;
+    bank.epoch_schedule.first_normal_slot = r.u64()?;
     r.skip(6 * 8) // inflation
 }
 
@@ -348,13 +309,12 @@ fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>) -> Result<Vec<(u64, u64)>
     (0..count).map(|_| Ok((r.u64()?, r.u64()?))).collect()
 }
 
-/// Parses the fields of the accounts database, above all the storage map.
 fn read_accounts_fields<R: BufRead>(
     r: &mut FieldReader<R>,
     bank: &mut BankFile,
     on_storage: &mut OnStorage<'_>,
 ) -> Result<()> {
-    bank.places.storage_map = r.position();
+    let map_start = r.position();
     let slots = r.count("the storage map", 16)?;
     r.check_limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
     for _ in 0..slots {
@@ -367,7 +327,7 @@ fn read_accounts_fields<R: BufRead>(
             on_storage(item)?;
         }
     }
-    bank.places.storage_map_end = r.position();
+    bank.storage_map_range = map_start..r.position();
     r.skip(8)?; // write version
     bank.accounts_slot = r.u64()?;
     r.skip(64 + 5 * 8)?; // unused hashes, statistics
@@ -378,7 +338,7 @@ fn read_accounts_fields<R: BufRead>(
     Ok(())
 }
 
-/// Parses the fields after the accounts database. Returns the first error behind the lattice hash.
+/// Parses the fields after the accounts database. Returns the first error after the lattice hash.
 fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
     r.skip(8)?; // lamports per signature
     if r.flag("the incremental persistence")? {
@@ -386,17 +346,17 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
     r.optional_hash("the epoch accounts hash")?;
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
-    let (epoch, slot_index) = bank.epoch_and_index();
+    let (epoch, slot_index) = bank.epoch_schedule.epoch_and_index_of(bank.slot);
     r.check_limit(firedancer::EPOCHS, bank.epoch_stakes_count);
     let wanted = epoch..=bank.leader_schedule_epoch();
-    let mut voters = Voters::default();
+    let mut voters = Voters::new();
     for _ in 0..bank.epoch_stakes_count {
         if let Some(invalid) = read_epoch_stakes(r, &wanted, &mut voters)? {
             bank.invalid_vote_account.get_or_insert(invalid);
         }
     }
-    if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && !voters.has_more {
-        bank.scheduled_leader = leader(epoch, slot_index, voters.by_address())
+    if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && voters.len() <= VOTE_ACCOUNTS_MAX {
+        bank.scheduled_leader = leader(epoch, slot_index, voters.into_values().collect())
             .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
     }
     bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {
@@ -406,15 +366,13 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
             .with_hint("it was written by a validator older than Agave 3.0; archive it with that version"));
     };
     // Agave up to 4.0 ends here.
-    let has_block_id = r.remaining() > 0 && r.flag("the block id")?;
-    let block_id = if has_block_id { r.array().map(|hash| Some(Hash(hash))) } else { Ok(None) };
-    match block_id {
-        Ok(block_id) => {
-            bank.block_id = block_id;
-            Ok(r.expect_end().err())
+    if r.remaining() > 0 && r.flag("the block id")? {
+        match r.array() {
+            Ok(hash) => bank.block_id = Some(Hash(hash)),
+            Err(error) => return Ok(Some(error)),
         }
-        Err(error) => Ok(Some(error)),
     }
+    Ok(r.expect_end().err())
 }
 
 /// Number of slots in the first epoch of the warm-up; each later epoch has twice as many as the one
@@ -432,27 +390,27 @@ fn read_epoch_stakes<R: BufRead>(
     voters: &mut Voters,
 ) -> Result<Option<Address>> {
     let epoch = r.u64()?;
-    match r.u32()? {
-        0 => {}
-        other => return Err(r.damaged(format!("epoch stakes of unknown kind {other}"))),
+    let kind = r.u32()?;
+    if kind != 0 {
+        return Err(r.damaged(format!("epoch stakes of unknown kind {kind}")));
     }
     let keep = if epoch == *wanted.start() {
         // If an epoch occurs twice, the later one counts.
-        *voters = Voters::default();
+        voters.clear();
         KeepStakes::Voters(voters)
     } else {
         KeepStakes::Nothing
     };
     let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
     let count = stakes.vote_account_count;
-    if count > firedancer::EPOCH_VOTE_ACCOUNTS_MAX {
-        let most = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
-        r.breach(Demand::VoteAccountLimit, format_args!("at most {most} of epoch {epoch}"), count);
+    let max = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
+    if count > max {
+        r.breach(None, Demand::VoteAccountLimit, format_args!("at most {max} of epoch {epoch}"), count);
     }
     r.check_limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
     // Firedancer computes rewards from the last of the epochs that it keeps.
     if let Some(account) = stakes.no_stake.filter(|_| epoch == *wanted.end()) {
-        r.breach_of(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
+        r.breach(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
     }
     skip_nodes_and_voters(r)?;
     Ok(stakes.invalid_vote_account)
@@ -465,7 +423,8 @@ mod tests {
     fn epoch(slot: u64, first_normal_slot: u64) -> u64 {
         let slots_per_epoch = 432_000;
         let first_normal_epoch = 14;
-        BankFile { slot, first_normal_slot, slots_per_epoch, first_normal_epoch, ..BankFile::default() }.epoch()
+        let epoch_schedule = EpochSchedule { slots_per_epoch, first_normal_epoch, first_normal_slot };
+        BankFile { slot, epoch_schedule, ..BankFile::default() }.epoch()
     }
 
     #[test]
@@ -493,8 +452,7 @@ mod tests {
         assert_eq!(warming.slots_of_epoch_of(956_256), 956_256..=1_388_255);
         let plain = EpochSchedule { slots_per_epoch: 100, ..EpochSchedule::default() };
         assert_eq!([0, 250].map(|slot| plain.slots_of_epoch_of(slot)), [0..=99, 200..=299]);
-        // This one claims epochs without slots.
-        assert_eq!(EpochSchedule::default().slots_of_epoch_of(7), 7..=7);
+        assert_eq!(EpochSchedule::default().slots_of_epoch_of(7), 7..=7, "epochs without slots");
         let strange = EpochSchedule { first_normal_slot: u64::MAX, ..EpochSchedule::default() };
         assert!(strange.slots_of_epoch_of(u64::MAX - 1).contains(&(u64::MAX - 1)));
     }
@@ -504,6 +462,7 @@ mod tests {
     fn any_slot_has_an_epoch() {
         assert_eq!(epoch(u64::MAX - 1, u64::MAX), 58, "beyond the last power of two");
         assert_eq!(epoch(1 << 63, u64::MAX), 58);
-        assert_eq!(BankFile { slot: u64::MAX, first_normal_epoch: u64::MAX, ..BankFile::default() }.epoch(), u64::MAX);
+        let epoch_schedule = EpochSchedule { first_normal_epoch: u64::MAX, ..EpochSchedule::default() };
+        assert_eq!(BankFile { slot: u64::MAX, epoch_schedule, ..BankFile::default() }.epoch(), u64::MAX);
     }
 }

@@ -7,9 +7,7 @@ use slotpress_base::Result;
 
 use crate::{FieldReader, Hash};
 
-/// Blockhash queue of a bank file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub struct BlockhashQueue {
     /// Hash of the last block's entries.
     pub last: Option<Hash>,
@@ -18,7 +16,6 @@ pub struct BlockhashQueue {
     pub newest_ms: u64,
 }
 
-#[warn(missing_docs)]
 impl BlockhashQueue {
     pub(crate) fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
         let _last_index = r.u64()?;

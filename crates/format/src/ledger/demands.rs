@@ -9,7 +9,6 @@ pub enum Demand {
     NoStake,
     /// An epoch's stakes have no more vote accounts than Firedancer allows.
     VoteAccountLimit,
-    /// A number is within Firedancer's limit.
     FiredancerLimit,
 }
 

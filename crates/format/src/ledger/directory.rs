@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, IoContext, Result, ShowPath, hint};
 
-use crate::ledger::lists::read_tagged_storages_list;
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};
-use crate::{ObsoleteFormat, StorageFile, StorageRoot, parse_number, read_storages_list};
+use crate::{
+    FieldReader, ObsoleteFormat, StorageFile, StorageRoot, parse_number, parse_storages_list,
+    parse_tagged_storages_list,
+};
 
 /// Advice for stopping a validator so that it leaves a complete bank snapshot.
 pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \
@@ -60,7 +62,6 @@ impl LedgerPaths {
 
 /// Fastboot layout. It determines how the storages of a bank snapshot are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub enum Layout {
     /// fastboot 3.x: `storages_list` names files in `run/`.
     StoragesList,
@@ -68,7 +69,6 @@ pub enum Layout {
     TaggedList,
     /// fastboot 2.x: hard links under `snapshot/<slot>/`.
     HardLinks,
-    /// The directories and files of an unpacked archive.
     Unpacked,
 }
 
@@ -78,7 +78,6 @@ impl Serialize for Layout {
     }
 }
 
-#[warn(missing_docs)]
 impl Layout {
     /// Returns fastboot version and layout, in words.
     pub fn as_str(self) -> &'static str {
@@ -90,7 +89,6 @@ impl Layout {
         }
     }
 
-    /// Returns the format of the lists of obsolete records.
     #[doc(hidden)]
     pub fn obsolete_format(self) -> ObsoleteFormat {
         if self == Self::TaggedList { ObsoleteFormat::Compact } else { ObsoleteFormat::Wide }
@@ -108,18 +106,14 @@ pub struct BankSnapshot {
     pub version: PathBuf,
     /// Path of the lists of obsolete records, if the layout has them.
     pub obsolete_accounts: Option<PathBuf>,
-    /// Directories that contain storages.
     pub roots: Vec<StorageRoot>,
-    /// All storages, ordered by (slot, id).
     pub storages: Vec<StorageFile>,
     /// Files that the storages list names but none of the roots contains. Empty unless
     /// [`find_bank_snapshot_with_gaps`] was used.
     pub missing: Vec<MissingFile>,
 }
 
-#[warn(missing_docs)]
 impl BankSnapshot {
-    /// Returns the directories with storages, for messages.
     pub fn shown_roots(&self) -> String {
         let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown()).collect();
         roots.join(" or ")
@@ -219,7 +213,8 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
 /// # Errors
 /// The directory cannot be read.
 pub fn is_complete(snapshots_dir: &Path, slot: u64) -> Result<bool> {
-    is_file(&bank_snapshot_dir(snapshots_dir, slot).join(LAYOUT_FILE))
+    let layout_file = metadata(&bank_snapshot_dir(snapshots_dir, slot).join(LAYOUT_FILE))?;
+    Ok(layout_file.is_some_and(|found| found.is_file()))
 }
 
 /// File that names the layout of a bank snapshot. A validator writes it last.
@@ -233,24 +228,22 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     let slot = complete_slot(paths.snapshots_dir(), slot)?;
     let dir = bank_snapshot_dir(paths.snapshots_dir(), slot);
     let layout = read_layout(&dir.join(LAYOUT_FILE))?;
-    let (roots, storages, missing) = match layout {
-        Layout::HardLinks => {
-            let roots = hard_link_roots(paths, &dir, slot)?;
-            let storages = list_roots(&roots, threads)?;
-            (roots, storages, Vec::new())
-        }
-        _ => {
-            let roots = run_roots(paths)?;
-            let path = required(dir.join("storages_list"))?;
-            let list = if layout == Layout::TaggedList {
-                read_tagged_storages_list(&path)?
-            } else {
-                let append_vec = |(slot, id)| ListedStorage { slot, id, endings: APPEND_VEC };
-                read_storages_list(&path)?.into_iter().map(append_vec).collect()
-            };
-            let (storages, missing) = stat_listed(&list, &roots, threads)?;
-            (roots, storages, missing)
-        }
+    let (roots, storages, missing) = if layout == Layout::HardLinks {
+        let roots = hard_link_roots(paths, &dir, slot)?;
+        let storages = list_roots(&roots, threads)?;
+        (roots, storages, Vec::new())
+    } else {
+        let run_dirs = paths.accounts_dirs().into_iter().map(|accounts| accounts.join("run"));
+        let roots = run_dirs.map(|dir| open_root(dir, "")).collect::<Result<Vec<_>>>()?;
+        let list = FieldReader::open(&required(dir.join("storages_list"))?, "the storages list")?;
+        let list = if layout == Layout::TaggedList {
+            parse_tagged_storages_list(list)?
+        } else {
+            let append_vec = |(slot, id)| ListedStorage { slot, id, endings: APPEND_VEC };
+            parse_storages_list(list)?.into_iter().map(append_vec).collect()
+        };
+        let (storages, missing) = stat_listed(&list, &roots, threads)?;
+        (roots, storages, missing)
     };
     Ok(BankSnapshot {
         slot,
@@ -336,8 +329,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
     };
     let bank_dir = bank_snapshot_dir(dir, found);
     let roots = vec![StorageRoot::open(dir.join("accounts"))?];
-    let mut storages = list_roots(&roots, threads)?;
-    storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
+    let storages = list_roots(&roots, threads)?;
     Ok(BankSnapshot {
         slot: found,
         layout: Layout::Unpacked,
@@ -350,11 +342,6 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
         storages,
         missing: Vec::new(),
     })
-}
-
-fn run_roots(paths: &LedgerPaths) -> Result<Vec<StorageRoot>> {
-    let dirs = paths.accounts_dirs().into_iter().map(|accounts| accounts.join("run"));
-    dirs.map(|dir| open_root(dir, "")).collect()
 }
 
 fn open_root(dir: PathBuf, what: &str) -> Result<StorageRoot> {
@@ -393,10 +380,6 @@ fn required(path: PathBuf) -> Result<PathBuf> {
 
 fn is_dir(path: &Path) -> Result<bool> {
     Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
-}
-
-fn is_file(path: &Path) -> Result<bool> {
-    Ok(metadata(path)?.is_some_and(|found| found.is_file()))
 }
 
 /// Returns `None` only if the path does not exist. Any other failure, such as a missing permission,

@@ -21,13 +21,12 @@ pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 const DAMAGED_HINT: &str = "the file is damaged or of an unknown version; fetch it from its source again";
 
-/// Cursor over a stream of fields. It knows its offset, and where the stream ends.
 pub struct FieldReader<R> {
     inner: R,
     position: u64,
     length: u64,
     what: String,
-    breaches: Vec<Breach>,
+    pub(super) breaches: Vec<Breach>,
 }
 
 impl FieldReader<BufReader<File>> {
@@ -40,7 +39,6 @@ impl FieldReader<BufReader<File>> {
 }
 
 impl<R: BufRead> FieldReader<R> {
-    /// Reads fields from the next `length` bytes of `inner`.
     pub fn new(inner: R, length: u64, what: impl Into<String>) -> Self {
         Self { inner, position: 0, length, what: what.into(), breaches: Vec::new() }
     }
@@ -143,32 +141,26 @@ impl<R: BufRead> FieldReader<R> {
         Ok(count)
     }
 
-    /// Records that a client refuses the field that was just read.
-    pub fn breach(&mut self, demand: Demand, expected: impl Display, found: impl Display) {
-        self.breach_of(None, demand, expected, found);
-    }
-
-    /// Like [`breach`](Self::breach), for a field that belongs to an account.
-    pub fn breach_of(&mut self, account: Option<Address>, demand: Demand, expected: impl Display, found: impl Display) {
+    /// Records that a client refuses the field that was just read, which may belong to an account.
+    pub fn breach(&mut self, account: Option<Address>, demand: Demand, expected: impl Display, found: impl Display) {
         if self.breaches.iter().filter(|known| known.demand == demand).count() < BREACHES_PER_DEMAND_MAX {
-            let expected = expected.to_string();
-            let found = found.to_string();
-            self.breaches.push(Breach { demand, expected, found, offset_bytes: self.position, account });
+            self.breaches.push(Breach {
+                demand,
+                expected: expected.to_string(),
+                found: found.to_string(),
+                offset_bytes: self.position,
+                account,
+            });
         }
     }
 
     /// Records a breach if the count exceeds Firedancer's limit.
     pub fn check_limit(&mut self, (name, max): CountLimit<'_>, count: u64) {
         if count > max {
-            self.breach(Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
+            self.breach(None, Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
         }
     }
 
-    pub fn take_breaches(&mut self) -> Vec<Breach> {
-        std::mem::take(&mut self.breaches)
-    }
-
-    /// Fails if there are bytes left.
     pub fn expect_end(&self) -> Result<()> {
         let left = self.remaining();
         if left > 0 {

@@ -6,16 +6,14 @@ use std::path::Path;
 
 use slotpress_base::Result;
 
-use crate::{BankFile, FieldReader};
+use crate::{BankFile, EpochSchedule, FieldReader};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Genesis {
     pub creation_time: i64,
     pub ticks_per_slot: u64,
-    pub slots_per_epoch: u64,
-    pub is_warmup: bool,
-    pub first_normal_epoch: u64,
-    pub first_normal_slot: u64,
+    pub warmup: bool,
+    pub epoch_schedule: EpochSchedule,
 }
 
 /// Length of the fields between the hashes per tick and the epoch schedule: an unused number, the
@@ -51,18 +49,19 @@ impl Genesis {
         r.skip(BEFORE_EPOCH_SCHEDULE_BYTES)?;
         let slots_per_epoch = r.u64()?;
         r.skip(8)?; // the offset of the leader schedule
-        let is_warmup = r.flag("the warm-up")?;
-        let first_normal_epoch = r.u64()?;
-        let first_normal_slot = r.u64()?;
-        Ok(Self { creation_time, ticks_per_slot, slots_per_epoch, is_warmup, first_normal_epoch, first_normal_slot })
+        let warmup = r.flag("the warm-up")?;
+        let epoch_schedule =
+            EpochSchedule { slots_per_epoch, first_normal_epoch: r.u64()?, first_normal_slot: r.u64()? };
+        Ok(Self { creation_time, ticks_per_slot, warmup, epoch_schedule })
     }
 
     /// True if the bank belongs to this chain. Compares the fields that every version of Agave
     /// compares (`Bank::new_from_snapshot` in the `solana-runtime` crate).
-    pub fn is_of(&self, bank: &BankFile) -> bool {
-        let of_epochs = (bank.slots_per_epoch, bank.is_warmup, bank.first_normal_epoch, bank.first_normal_slot);
-        (self.creation_time, self.ticks_per_slot) == (bank.genesis_creation_time, bank.ticks_per_slot)
-            && (self.slots_per_epoch, self.is_warmup, self.first_normal_epoch, self.first_normal_slot) == of_epochs
+    pub fn matches(&self, bank: &BankFile) -> bool {
+        self.creation_time == bank.genesis_creation_time
+            && self.ticks_per_slot == bank.ticks_per_slot
+            && self.warmup == bank.warmup
+            && self.epoch_schedule == bank.epoch_schedule
     }
 }
 

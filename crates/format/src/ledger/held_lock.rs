@@ -13,7 +13,6 @@ use slotpress_base::text::escaped;
 /// Limit on the length of a line; the rest of a longer one is ignored.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Number of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Device {
     major: u32,

@@ -10,7 +10,6 @@ use std::cmp::Reverse;
 use chacha20::ChaCha20Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng};
 
-/// Number of consecutive slots that a leader gets.
 const SLOTS_PER_LEADER: u64 = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,11 @@ use std::fs::File;
 use std::io::BufRead;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use slotpress_base::{Error, IoContext, Result, array_at, at_most_mut, hint, range_bytes, to_usize, u32_at, u64_at};
 
-use crate::ledger::record::align8;
-use crate::ledger::record::record_bytes;
+use crate::ledger::record::{align8, record_bytes};
 use crate::ledger::split::META_ALIGNMENT;
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, SPLIT, SPLIT_WITH_DATA};
 use crate::{ACCOUNT_DATA_BYTES_MAX, FieldReader, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, STORAGES_MAX, StorageFile};
@@ -76,11 +75,7 @@ pub struct ObsoleteItem {
     pub data_len: u64,
 }
 
-/// Reads a `storages_list`: slot and id of each storage, in the file's order.
-pub fn read_storages_list(path: &Path) -> Result<Vec<(u64, u32)>> {
-    parse_storages_list(FieldReader::open(path, "the storages list")?)
-}
-
+/// Parses a `storages_list`: slot and id of each storage, in the file's order.
 pub fn parse_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<(u64, u32)>> {
     parse_list(r, 12, |r| Ok((r.u64()?, r.u32()?)))
 }
@@ -100,12 +95,8 @@ fn parse_list<R: BufRead, T>(
     Ok(storages)
 }
 
-/// Reads a `storages_list` of fastboot 4.x and 5.x. A u64 count comes first. An append vec has u32
+/// Parses a `storages_list` of fastboot 4.x and 5.x. A u64 count comes first. An append vec has u32
 /// 0, u32 id, u64 slot; a split storage has u32 1, u8 has_data_file, u32 id, u64 slot.
-pub fn read_tagged_storages_list(path: &Path) -> Result<Vec<ListedStorage>> {
-    parse_tagged_storages_list(FieldReader::open(path, "the storages list")?)
-}
-
 pub fn parse_tagged_storages_list<R: BufRead>(r: FieldReader<R>) -> Result<Vec<ListedStorage>> {
     parse_list(r, 16, |r| {
         let endings = match r.u32()? {
@@ -135,7 +126,6 @@ pub fn write_storages_list(
     Ok(())
 }
 
-/// Writes an `obsolete_accounts` that lists no records.
 pub fn write_no_obsolete_accounts(
     to: &mut impl std::io::Write,
     storages: impl ExactSizeIterator<Item = (u64, u32)>,
@@ -376,9 +366,6 @@ mod tests {
         let read = |bytes: &[u8]| parse_storages_list(FieldReader::new(bytes, bytes.len() as u64, "the list"));
         assert_eq!(read(&list).expect("sound"), storages);
         assert!(read(&list[..list.len() - 1]).is_err() && read(&[&list[..], &[0]].concat()).is_err());
-        let dir = tempfile::tempdir().expect("a directory");
-        std::fs::write(dir.path().join("list"), &list).expect("written");
-        assert_eq!(read_storages_list(&dir.path().join("list")).expect("sound"), storages);
         let mut obsolete = Vec::new();
         write_no_obsolete_accounts(&mut obsolete, storages.into_iter()).expect("written");
         let mut found = Vec::new();

@@ -16,7 +16,6 @@ pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 3
     (0xe0..=u8::MAX).rev().map(move |bump| Sha256::digest(seeds(bump)).into())
 }
 
-/// Content of an account of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoaderAccount<'a> {
     /// A program of the upgradeable loader, whose code is in another account, at this address.
@@ -27,7 +26,6 @@ pub enum LoaderAccount<'a> {
     Other,
 }
 
-/// Code of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramCode<'a> {
     /// Address that may replace the code.

@@ -15,10 +15,8 @@ use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
 #[derive(Debug, Default)]
 pub struct LedgerLock(Option<File>);
 
-/// Name of the lock file in a ledger.
 pub const LOCK_NAME: &str = "ledger.lock";
 
-/// Advice for a ledger whose validator is running.
 const WHILE_RUNNING_HINT: &str =
     "While a validator runs, slotpress can verify, recompress and serve the archives that it writes";
 

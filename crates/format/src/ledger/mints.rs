@@ -1,27 +1,23 @@
 //! Parses mints of the Token and Token-2022 programs, and the metadata that Token-2022 keeps in
 //! them.
 
-use slotpress_base::{array_at, u32_at, u64_at};
+use slotpress_base::{array_at, to_usize, u32_at, u64_at};
 
 use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, tagged};
-use crate::ledger::votes::array;
+use crate::ledger::votes::{array, take};
 
 /// Length of a mint without extensions.
 pub(super) const MINT_BYTES: usize = 82;
 
-/// Type of the extension with the metadata.
 const TOKEN_METADATA: u16 = 19;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mint<'a> {
-    /// Address that may make more tokens.
     pub mint_authority: Option<[u8; 32]>,
     /// Number of tokens, in the smallest unit.
     pub supply: u64,
-    /// Number of digits after the decimal point.
     pub decimals: u8,
     pub is_initialized: bool,
-    /// Address that may freeze token accounts.
     pub freeze_authority: Option<[u8; 32]>,
     /// Extensions. Only Token-2022 has them; there may be none.
     pub extensions: Extensions<'a>,
@@ -48,20 +44,16 @@ impl<'a> Mint<'a> {
             decimals: base[44],
             is_initialized,
             freeze_authority: tagged(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
-            extensions: Extensions::new(extensions),
+            extensions: Extensions(extensions),
         })
     }
 
     /// Returns the metadata that is stored in the mint itself. `None` if there is none, or if
     /// Token-2022 could not parse it either.
     pub fn metadata(&self) -> Option<TokenMetadata<'a>> {
-        for extension in self.extensions {
-            let (kind, value) = extension.ok()?;
-            if kind == TOKEN_METADATA {
-                return TokenMetadata::parse(value);
-            }
-        }
-        None
+        let mut sound = self.extensions.map_while(Result::ok);
+        let (_, value) = sound.find(|(kind, _)| *kind == TOKEN_METADATA)?;
+        TokenMetadata::parse(value)
     }
 }
 
@@ -70,7 +62,6 @@ impl<'a> Mint<'a> {
 pub struct TokenMetadata<'a> {
     pub name: &'a str,
     pub symbol: &'a str,
-    /// Link to a longer description.
     pub uri: &'a str,
 }
 
@@ -88,10 +79,8 @@ impl<'a> TokenMetadata<'a> {
 }
 
 fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let length = usize::try_from(u32::from_le_bytes(array(rest)?)).ok()?;
-    let (text, after) = rest.split_at_checked(length)?;
-    *rest = after;
-    std::str::from_utf8(text).ok()
+    let length = u32::from_le_bytes(array(rest)?);
+    std::str::from_utf8(take(rest, to_usize(length))?).ok()
 }
 
 #[cfg(test)]

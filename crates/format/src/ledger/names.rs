@@ -82,33 +82,25 @@ impl Serialize for ArchiveName {
     }
 }
 
-/// Serializes the parts of a name, which a report flattens: `slot`, `base_slot` and `hash`. All are
-/// null without a name.
-pub fn name_parts<'a, S: Serializer>(
-    name: impl Into<Option<&'a ArchiveName>>,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    parts(None, name.into(), serializer)
+/// Serializes the parts of a name, which a report flattens: `slot`, `base_slot` and `hash`.
+pub fn name_parts<S: Serializer>(name: &ArchiveName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_struct("ArchiveName", 3)?;
+    serialize_parts(name, &mut fields)?;
+    fields.end()
 }
 
 /// Serializes the field `name`, and the parts of the name.
 pub fn name_and_parts<S: Serializer>(name: &ArchiveName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    parts(Some(name), Some(name), serializer)
+    let mut fields = serializer.serialize_struct("ArchiveName", 4)?;
+    fields.serialize_field("name", name)?;
+    serialize_parts(name, &mut fields)?;
+    fields.end()
 }
 
-fn parts<S: Serializer>(
-    text: Option<&ArchiveName>,
-    name: Option<&ArchiveName>,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    let mut fields = serializer.serialize_struct("ArchiveName", 4)?;
-    if let Some(text) = text {
-        fields.serialize_field("name", text)?;
-    }
-    fields.serialize_field("slot", &name.map(|name| name.slot))?;
-    fields.serialize_field("base_slot", &name.and_then(|name| name.base_slot))?;
-    fields.serialize_field("hash", &name.map(|name| name.hash))?;
-    fields.end()
+fn serialize_parts<S: SerializeStruct>(name: &ArchiveName, fields: &mut S) -> std::result::Result<(), S::Error> {
+    fields.serialize_field("slot", &name.slot)?;
+    fields.serialize_field("base_slot", &name.base_slot)?;
+    fields.serialize_field("hash", &name.hash)
 }
 
 /// Extension of an archive's file name. It tells how the archive is compressed.

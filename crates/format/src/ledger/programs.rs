@@ -5,7 +5,6 @@ pub const fn address(text: &str) -> [u8; 32] {
     bs58::decode(text.as_bytes()).into_array_const_unwrap()
 }
 
-/// The system program: 32 zeros.
 pub const SYSTEM: [u8; 32] = [0; 32];
 pub const TOKEN: [u8; 32] = address("TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA");
 pub const TOKEN_2022: [u8; 32] = address("TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb");
@@ -37,7 +36,6 @@ pub const SERUM: [u8; 32] = address("9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFi
 pub const METAPLEX_CORE: [u8; 32] = address("CoREENxT6tW1HoK8ypY1SxRMZTcVPm7R94rH4PZNhX7d");
 pub const COMPRESSION: [u8; 32] = address("cmtDvXumGCrqC1Age74AVPhSRVXJMd8PJS91L8KbNCK");
 
-/// Owner of all sysvars.
 pub const SYSVAR: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
 
 /// Sysvar with a bit for each slot that has a block.

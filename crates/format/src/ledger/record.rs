@@ -13,21 +13,24 @@ pub const RECORD_HEADER_BYTES: usize = 136;
 pub mod field {
     use std::ops::Range;
 
-    pub const DATA_LEN: usize = 8;
+    pub const WRITE_VERSION: Range<usize> = 0..8;
+    pub const DATA_LEN: Range<usize> = 8..16;
     pub const PUBKEY: Range<usize> = 16..48;
-    /// The balance, a `u64`.
-    pub const LAMPORTS: usize = 48;
+    pub const LAMPORTS: Range<usize> = 48..56;
+    pub const RENT_EPOCH: Range<usize> = 56..64;
     pub const OWNER: Range<usize> = 64..96;
     pub const EXECUTABLE: usize = 96;
+    pub const PADDING: Range<usize> = 97..104;
+    pub const STORED_HASH: Range<usize> = 104..136;
     /// The rest of the header: padding and the stored hash, which have no meaning.
-    pub const MEANINGLESS: Range<usize> = 97..super::RECORD_HEADER_BYTES;
+    pub const MEANINGLESS: Range<usize> = PADDING.start..STORED_HASH.end;
 }
 
 /// Kind of the bytes at the place where a record may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStart {
-    /// A record with this many bytes of data after its header, then padding to a multiple of 8.
-    Record { data_bytes: usize },
+    /// A record with `data_len` bytes of data after its header, then padding to a multiple of 8.
+    Record { data_len: usize },
     /// The mark after the last record: zero lamports and a zero pubkey.
     End,
     /// More data than an account can have. So this is not a record, and where the next one starts
@@ -38,12 +41,12 @@ pub enum RecordStart {
 impl RecordStart {
     #[inline]
     pub fn parse(header: &[u8; RECORD_HEADER_BYTES]) -> Self {
-        if u64_at::<{ field::LAMPORTS }, _>(header) == 0 && header[field::PUBKEY] == [0; 32] {
+        if u64_at::<{ field::LAMPORTS.start }, _>(header) == 0 && header[field::PUBKEY] == [0; 32] {
             return Self::End;
         }
-        match u64_at::<{ field::DATA_LEN }, _>(header) {
+        match u64_at::<{ field::DATA_LEN.start }, _>(header) {
             data_len if data_len > ACCOUNT_DATA_BYTES_MAX => Self::TooLong,
-            data_len => Self::Record { data_bytes: to_usize(data_len) },
+            data_len => Self::Record { data_len: to_usize(data_len) },
         }
     }
 }
@@ -66,7 +69,7 @@ impl RawRecord<'_> {
 }
 
 /// Iterates over the complete records in a slice. A caller that has a storage in pieces walks each
-/// piece, and asks [`Records::rest`] about the piece's end.
+/// piece, and asks [`Records::remainder`] about the piece's end.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
@@ -74,11 +77,11 @@ pub struct Records<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordsRest {
+pub enum Remainder {
     Nothing,
-    /// The next record takes at least this many bytes. After the iterator has returned `None`,
-    /// fewer are left in the slice.
-    Short(usize),
+    /// Length of the next record, as far as it is known. After the iterator has returned `None`,
+    /// fewer bytes are left in the slice.
+    NeedsAtLeast(usize),
     End,
     TooLong,
 }
@@ -94,16 +97,16 @@ impl<'a> Records<'a> {
         self.at
     }
 
-    pub fn rest(&self) -> RecordsRest {
+    pub fn remainder(&self) -> Remainder {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         if rest.is_empty() {
-            return RecordsRest::Nothing;
+            return Remainder::Nothing;
         }
-        let Some(header) = rest.first_chunk() else { return RecordsRest::Short(RECORD_HEADER_BYTES) };
+        let Some(header) = rest.first_chunk() else { return Remainder::NeedsAtLeast(RECORD_HEADER_BYTES) };
         match RecordStart::parse(header) {
-            RecordStart::Record { data_bytes } => RecordsRest::Short(RECORD_HEADER_BYTES.saturating_add(data_bytes)),
-            RecordStart::End => RecordsRest::End,
-            RecordStart::TooLong => RecordsRest::TooLong,
+            RecordStart::Record { data_len } => Remainder::NeedsAtLeast(RECORD_HEADER_BYTES.saturating_add(data_len)),
+            RecordStart::End => Remainder::End,
+            RecordStart::TooLong => Remainder::TooLong,
         }
     }
 }
@@ -114,10 +117,10 @@ impl<'a> Iterator for Records<'a> {
     fn next(&mut self) -> Option<RawRecord<'a>> {
         let rest = self.bytes.get(self.at..)?;
         let (header, rest) = rest.split_first_chunk()?;
-        let RecordStart::Record { data_bytes } = RecordStart::parse(header) else { return None };
-        let data = rest.get(..data_bytes)?;
+        let RecordStart::Record { data_len } = RecordStart::parse(header) else { return None };
+        let data = rest.get(..data_len)?;
         let start = self.at;
-        self.at = start.saturating_add(to_usize(record_bytes(data_bytes as u64))).min(self.bytes.len());
+        self.at = start.saturating_add(to_usize(record_bytes(data_len as u64))).min(self.bytes.len());
         Some(RawRecord { start, end: self.at, header, data })
     }
 }
@@ -164,30 +167,30 @@ pub struct RecordHeader {
 impl RecordHeader {
     pub fn parse(bytes: &[u8; RECORD_HEADER_BYTES]) -> Self {
         Self {
-            write_version: u64_at::<0, _>(bytes),
-            data_len: u64_at::<8, _>(bytes),
-            pubkey: array_at::<16, 32, _>(bytes),
-            lamports: u64_at::<48, _>(bytes),
-            rent_epoch: u64_at::<56, _>(bytes),
-            owner: array_at::<64, 32, _>(bytes),
-            executable: bytes[96],
-            padding: array_at::<97, 7, _>(bytes),
-            stored_hash: array_at::<104, 32, _>(bytes),
+            write_version: u64_at::<{ field::WRITE_VERSION.start }, _>(bytes),
+            data_len: u64_at::<{ field::DATA_LEN.start }, _>(bytes),
+            pubkey: array_at::<{ field::PUBKEY.start }, 32, _>(bytes),
+            lamports: u64_at::<{ field::LAMPORTS.start }, _>(bytes),
+            rent_epoch: u64_at::<{ field::RENT_EPOCH.start }, _>(bytes),
+            owner: array_at::<{ field::OWNER.start }, 32, _>(bytes),
+            executable: bytes[field::EXECUTABLE],
+            padding: array_at::<{ field::PADDING.start }, 7, _>(bytes),
+            stored_hash: array_at::<{ field::STORED_HASH.start }, 32, _>(bytes),
         }
     }
 
     #[allow(clippy::wrong_self_convention, reason = "too large to be passed by value, although it is `Copy`")]
     pub fn to_bytes(&self) -> [u8; RECORD_HEADER_BYTES] {
         let mut bytes = [0; RECORD_HEADER_BYTES];
-        bytes[0..8].copy_from_slice(&self.write_version.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.data_len.to_le_bytes());
-        bytes[16..48].copy_from_slice(&self.pubkey);
-        bytes[48..56].copy_from_slice(&self.lamports.to_le_bytes());
-        bytes[56..64].copy_from_slice(&self.rent_epoch.to_le_bytes());
-        bytes[64..96].copy_from_slice(&self.owner);
-        bytes[96] = self.executable;
-        bytes[97..104].copy_from_slice(&self.padding);
-        bytes[104..136].copy_from_slice(&self.stored_hash);
+        bytes[field::WRITE_VERSION].copy_from_slice(&self.write_version.to_le_bytes());
+        bytes[field::DATA_LEN].copy_from_slice(&self.data_len.to_le_bytes());
+        bytes[field::PUBKEY].copy_from_slice(&self.pubkey);
+        bytes[field::LAMPORTS].copy_from_slice(&self.lamports.to_le_bytes());
+        bytes[field::RENT_EPOCH].copy_from_slice(&self.rent_epoch.to_le_bytes());
+        bytes[field::OWNER].copy_from_slice(&self.owner);
+        bytes[field::EXECUTABLE] = self.executable;
+        bytes[field::PADDING].copy_from_slice(&self.padding);
+        bytes[field::STORED_HASH].copy_from_slice(&self.stored_hash);
         bytes
     }
 
@@ -226,9 +229,9 @@ mod tests {
             let header = RecordHeader { data_len, lamports: 1, ..RecordHeader::parse(&[0; RECORD_HEADER_BYTES]) };
             RecordStart::parse(&header.to_bytes())
         };
-        let most = ACCOUNT_DATA_BYTES_MAX;
-        assert_eq!(start(most), RecordStart::Record { data_bytes: 10 << 20 });
-        assert_eq!([most + 1, most * 2, u64::MAX].map(start), [RecordStart::TooLong; 3]);
+        let max = ACCOUNT_DATA_BYTES_MAX;
+        assert_eq!(start(max), RecordStart::Record { data_len: 10 << 20 });
+        assert_eq!([max + 1, max * 2, u64::MAX].map(start), [RecordStart::TooLong; 3]);
         assert_eq!(RecordStart::parse(&[0; RECORD_HEADER_BYTES]), RecordStart::End);
     }
 

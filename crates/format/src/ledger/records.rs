@@ -6,7 +6,7 @@
 use slotpress_base::{split_at_most, to_usize};
 
 use crate::ledger::record::field;
-use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, RecordsRest};
+use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader, Records, Remainder};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
@@ -76,7 +76,6 @@ pub struct RecordWalker {
 }
 
 impl RecordWalker {
-    /// Begins the walk over another storage.
     pub fn restart(&mut self) {
         self.carried.clear();
         self.offset_bytes = 0;
@@ -90,7 +89,7 @@ impl RecordWalker {
         while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {
             // Takes only as many bytes as the record needs, so that the records behind it are
             // not copied.
-            if let RecordsRest::Short(needed) = Records::new(&self.carried).rest()
+            if let Remainder::NeedsAtLeast(needed) = Records::new(&self.carried).remainder()
                 && needed > self.carried.len()
             {
                 let (of_record, rest) = split_at_most(bytes, needed.saturating_sub(self.carried.len()));
@@ -117,8 +116,8 @@ impl RecordWalker {
         if self.is_over || self.carried.is_empty() {
             return;
         }
-        let needed = match Records::new(&self.carried).rest() {
-            RecordsRest::Short(needed) => needed,
+        let needed = match Records::new(&self.carried).remainder() {
+            Remainder::NeedsAtLeast(needed) => needed,
             _ => self.carried.len(),
         };
         let account = self.carried.get(field::PUBKEY).and_then(|bytes| bytes.try_into().ok());
@@ -168,9 +167,9 @@ impl RecordWalker {
         let at = records.position();
         self.offset_bytes = start_bytes.saturating_add(at as u64);
         let (_, rest) = split_at_most(rest, at);
-        match records.rest() {
-            RecordsRest::Nothing | RecordsRest::Short(_) => return skipped.len().saturating_add(at),
-            RecordsRest::End => {
+        match records.remainder() {
+            Remainder::Nothing | Remainder::NeedsAtLeast(_) => return skipped.len().saturating_add(at),
+            Remainder::End => {
                 self.end_mark = Some(self.offset_bytes);
                 sink.fault(RecordFault {
                     kind: RecordFaultKind::Padded,
@@ -180,7 +179,7 @@ impl RecordWalker {
                     found: "a record without lamports and without a pubkey".to_string(),
                 });
             }
-            RecordsRest::TooLong => {
+            Remainder::TooLong => {
                 let header = rest.first_chunk().map(RecordHeader::parse);
                 sink.fault(RecordFault {
                     kind: RecordFaultKind::DataLength,

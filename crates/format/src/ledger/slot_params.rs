@@ -10,7 +10,6 @@ const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
 /// A feature that makes slots shorter, and the fields that it asks for in a bank file.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotParams {
-    /// Address of the feature's account.
     pub feature: [u8; 32],
     pub ns_per_slot: u128,
     pub slots_per_year: f64,

@@ -1,8 +1,6 @@
 //! The duration of slots, and where it is known from. It was 400 ms at genesis, but is not a
 //! constant: clusters shorten it step by step (SIMD-0525).
 
-#![warn(missing_docs)]
-
 use std::fmt;
 use std::time::Duration;
 
@@ -10,7 +8,6 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use slotpress_base::quantity;
 
-/// Source from which a slot duration is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotTimeSource {
@@ -18,7 +15,6 @@ pub enum SlotTimeSource {
     Rpc,
     /// Intended duration, from the bank file of an archive.
     BankFile,
-    /// Unknown; a default is assumed.
     Assumed,
 }
 
@@ -47,13 +43,11 @@ impl SlotTime {
         u64::try_from(self.per_slot.as_micros().saturating_add(500) / 1000).unwrap_or(u64::MAX)
     }
 
-    /// Returns where the duration is known from.
     #[doc(hidden)]
     pub fn source(self) -> SlotTimeSource {
         self.source
     }
 
-    /// Returns the duration of `slots` slots.
     pub fn of_slots(self, slots: u64) -> Duration {
         let nanos = self.per_slot.as_nanos().saturating_mul(u128::from(slots));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))

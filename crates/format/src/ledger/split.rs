@@ -20,7 +20,6 @@ use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
 
 pub const FILE_HEADER_BYTES: usize = 64;
 
-/// Alignment of entries in a `.meta` file.
 pub const META_ALIGNMENT: u64 = 32;
 
 /// Length in bytes of the fixed part of an entry in a `.meta` file.
@@ -30,7 +29,6 @@ pub const META_HEADER_BYTES: usize = 88;
 /// the `.data` file.
 pub const INLINE_DATA_BYTES_MAX: u32 = 4008;
 
-/// Alignment of entries in a `.data` file.
 pub const DATA_ALIGNMENT: u64 = 4096;
 
 /// Length of pubkey and data length, which stand before the data in a `.data` file.
@@ -168,13 +166,11 @@ pub struct MetaWalk<'a> {
 }
 
 impl<'a> MetaWalk<'a> {
-    /// Walks over a file through `read`.
     pub fn new(range: MetaRange, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
         let first = range.first;
         Self { read, range, window, held_bytes: 0, window_start: first, next: first, next_data: DATA_ALIGNMENT }
     }
 
-    /// Returns the next entry, or `None` at the end of the file.
     pub fn next_entry(&mut self) -> Result<Option<MetaEntry<'_>>> {
         let offset = self.next;
         if offset >= self.range.meta_bytes {

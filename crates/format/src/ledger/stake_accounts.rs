@@ -7,7 +7,6 @@ use crate::ledger::stakes::Delegation;
 /// Length of the authorities and the lockup, after the kind.
 const META_BYTES: usize = 8 + 32 + 32 + 8 + 8 + 32;
 
-/// State of a stake account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StakeAccount {
     Uninitialized,
@@ -18,7 +17,6 @@ pub enum StakeAccount {
     RewardsPool,
 }
 
-/// Authorities and lockup of a stake account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StakeMeta {
     /// Lamports that cannot be delegated.

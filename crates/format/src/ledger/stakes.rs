@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
-use slotpress_base::{Result, to_usize};
+use slotpress_base::{Result, array_at, to_usize, u64_at};
 
 use crate::ledger::activation::Term;
 use crate::ledger::demands::firedancer;
@@ -38,32 +38,32 @@ pub struct Delegation([u8; DELEGATION_BYTES]);
 
 impl Delegation {
     pub fn voter(&self) -> [u8; 32] {
-        self.0.first_chunk().copied().unwrap_or_default()
+        array_at::<0, 32, _>(&self.0)
     }
 
     pub fn term(&self) -> Term {
-        let number = |at: usize| {
-            let bytes = self.0.get(at..).and_then(|rest| rest.first_chunk());
-            bytes.copied().map_or(0, u64::from_le_bytes)
-        };
-        Term { stake: number(32), activation_epoch: number(40), deactivation_epoch: number(48) }
+        Term {
+            stake: u64_at::<32, _>(&self.0),
+            activation_epoch: u64_at::<40, _>(&self.0),
+            deactivation_epoch: u64_at::<48, _>(&self.0),
+        }
     }
 
     /// Reads the last 8 bytes as the rate that they once held.
     fn rate(&self) -> f64 {
-        self.0.last_chunk().copied().map_or(0.0, f64::from_le_bytes)
+        f64::from_le_bytes(array_at::<STAKE_BYTES, 8, _>(&self.0))
     }
 
     /// True if two delegations differ only in the bytes that once held a rate, or not at all.
     pub fn is_same_stake(&self, other: &Self) -> bool {
-        self.0.first_chunk::<STAKE_BYTES>() == other.0.first_chunk()
+        array_at::<0, STAKE_BYTES, _>(&self.0) == array_at::<0, STAKE_BYTES, _>(&other.0)
     }
 
     /// Parses the delegation in a stake account's data. Returns `None` if the account is
     /// not delegated.
     pub fn parse(data: &[u8]) -> Option<Self> {
         let state = data.first_chunk::<STAKE_STATE_BYTES>().filter(|state| state.starts_with(&[2, 0, 0, 0]))?;
-        state.get(DELEGATION_AT..)?.first_chunk().copied().map(Self)
+        Some(Self(array_at::<DELEGATION_AT, DELEGATION_BYTES, _>(state)))
     }
 
     /// Parses how many credits of its vote account a delegated stake account has been paid for.
@@ -95,7 +95,6 @@ impl VoteAccount {
     }
 }
 
-/// Returns the node of a vote account, or `None` if Agave cannot parse the account.
 fn node_of(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
 }
@@ -113,7 +112,6 @@ fn is_initialized(data: &[u8]) -> bool {
 
 /// Stakes of a bank, which must agree with its accounts.
 #[derive(Clone, Debug, Default)]
-#[warn(missing_docs)]
 pub struct Stakes {
     /// Vote accounts by address, in the file's order.
     pub vote_accounts: Vec<([u8; 32], VoteAccount)>,
@@ -123,33 +121,23 @@ pub struct Stakes {
     pub has_more: bool,
 }
 
-/// Adds an item, unless `to` already has `max` items.
-fn was_kept<T>(to: &mut Vec<T>, item: T, max: usize) -> bool {
-    let has_room = to.len() < max;
+/// Adds an item, unless `items` already has `max` of them. Returns true if it was added.
+fn push_within<T>(items: &mut Vec<T>, item: T, max: usize) -> bool {
+    let has_room = items.len() < max;
     if has_room {
-        to.push(item);
+        items.push(item);
     }
     has_room
 }
 
+/// Voters by address. If an address occurs twice, the later one counts.
+pub type Voters = BTreeMap<[u8; 32], Voter>;
+
 pub enum KeepStakes<'a> {
     All(&'a mut Stakes),
+    /// Voters, up to one more than [`VOTE_ACCOUNTS_MAX`].
     Voters(&'a mut Voters),
     Nothing,
-}
-
-#[derive(Clone, Debug, Default)]
-pub struct Voters {
-    pub voters: Vec<Voter>,
-    pub has_more: bool,
-}
-
-impl Voters {
-    /// Returns the voters by address. If an address occurs twice, the later one counts.
-    pub fn by_address(self) -> Vec<Voter> {
-        let voters: BTreeMap<_, _> = self.voters.into_iter().map(|voter| (voter.address, voter)).collect();
-        voters.into_values().collect()
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -185,14 +173,12 @@ pub fn read_stakes<R: BufRead>(
         }
         match &mut keep {
             KeepStakes::All(Stakes { vote_accounts, has_more, .. }) => {
-                *has_more |= !was_kept(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
+                *has_more |= !push_within(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
-            KeepStakes::Voters(Voters { voters, has_more }) => {
-                if let Some(node) = account.node {
-                    *has_more |= !was_kept(voters, Voter { stake, address, node }, VOTE_ACCOUNTS_MAX);
-                }
+            KeepStakes::Voters(voters) if voters.len() <= VOTE_ACCOUNTS_MAX => {
+                voters.extend(account.node.map(|node| (address, Voter { stake, address, node })));
             }
-            KeepStakes::Nothing => {}
+            KeepStakes::Voters(_) | KeepStakes::Nothing => {}
         }
     }
     let credits_bytes = if with_credits { 8 } else { 0 };
@@ -205,10 +191,10 @@ pub fn read_stakes<R: BufRead>(
         let item = (r.array()?, Delegation(r.array()?));
         r.skip(credits_bytes)?;
         if !with_credits && item.1.rate() > 1.0 {
-            r.breach_of(Some(Address(item.0)), Demand::FiredancerLimit, "a rate of at most 1", item.1.rate());
+            r.breach(Some(Address(item.0)), Demand::FiredancerLimit, "a rate of at most 1", item.1.rate());
         }
         if let KeepStakes::All(Stakes { delegations, has_more, .. }) = &mut keep {
-            *has_more |= !was_kept(delegations, item, DELEGATIONS_MAX);
+            *has_more |= !push_within(delegations, item, DELEGATIONS_MAX);
         }
     }
     r.skip(8)?; // always 0

@@ -17,7 +17,6 @@ pub struct StatusCache {
     pub slots: Vec<u64>,
     pub transaction_count: u64,
     pub blockhash_count: u64,
-    /// Client requirements that the file breaks.
     pub breaches: Vec<Breach>,
     pub transaction_error_max: u32,
     pub instruction_error_max: u32,
@@ -69,11 +68,10 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
     }
     r.check_limit(firedancer::CACHED_BLOCKHASHES, cache.blockhash_count);
     r.expect_end()?;
-    cache.breaches = r.take_breaches();
+    cache.breaches = r.breaches;
     Ok(cache)
 }
 
-/// Reads the results of a slot's transactions, by blockhash.
 fn read_results<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
     let mut slot_transactions = 0u64;
     for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {

@@ -24,9 +24,7 @@ pub struct StorageRoot {
     pub dir: OwnedFd,
 }
 
-#[warn(missing_docs)]
 impl StorageRoot {
-    /// Opens a directory of storages by its path.
     pub fn open(path: PathBuf) -> Result<Self> {
         let dir = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .or_path("open", &path)?;
@@ -51,7 +49,6 @@ pub enum StorageKind {
     Split { data: Option<SplitDataFile> },
 }
 
-/// The `.data` file of a split storage, as it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitDataFile {
     pub file_bytes: u64,
@@ -88,7 +85,6 @@ pub struct StorageFile {
     pub kind: StorageKind,
 }
 
-#[warn(missing_docs)]
 impl StorageFile {
     /// Returns the name of the file. In a split storage, that of the `.meta` file.
     pub fn file_name(&self) -> String {
@@ -98,12 +94,10 @@ impl StorageFile {
         }
     }
 
-    /// Returns the name that the `.data` file of a split storage has.
     pub fn data_file_name(&self) -> String {
         format!("{}.{}.data", self.slot, self.id)
     }
 
-    /// True if the storage has a `.meta` file, and maybe a `.data` file.
     pub fn is_split(&self) -> bool {
         matches!(self.kind, StorageKind::Split { .. })
     }
@@ -143,8 +137,8 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
 fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
     if roots.len() > usize::from(u16::MAX) {
         let given = roots.len();
-        let most = u16::MAX;
-        return Err(Error::usage(format!("{given} accounts paths are too many: at most {most} are possible")));
+        let max = u16::MAX;
+        return Err(Error::usage(format!("{given} accounts paths are too many: at most {max} are possible")));
     }
     Ok((0..u16::MAX).zip(roots))
 }
@@ -164,11 +158,13 @@ impl fmt::Display for MissingFile {
     }
 }
 
-pub type FoundStorages = (Vec<StorageFile>, Vec<MissingFile>);
-
 /// Looks for every storage of the list in the roots, on `threads` threads. Also returns the files
 /// that are missing.
-pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize) -> Result<FoundStorages> {
+pub fn stat_listed(
+    list: &[ListedStorage],
+    roots: &[StorageRoot],
+    threads: usize,
+) -> Result<(Vec<StorageFile>, Vec<MissingFile>)> {
     let roots = numbered(roots)?;
     let find = |listed: &ListedStorage| {
         let ListedStorage { slot, id, endings } = *listed;
@@ -190,7 +186,7 @@ pub fn stat_listed(list: &[ListedStorage], roots: &[StorageRoot], threads: usize
     };
     let found = Pool::start(threads)?.run(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
     let mut missing = Vec::new();
-    let found = found.into_iter().filter_map(|one| one.map_err(|one| missing.push(one)).ok()).collect();
+    let found = found.into_iter().filter_map(|storage| storage.map_err(|file| missing.push(file)).ok()).collect();
     Ok((found, missing))
 }
 
@@ -215,7 +211,6 @@ enum FoundFiles {
     Missing(&'static str),
 }
 
-/// Reads the metadata of a storage's files in one directory.
 fn stat_storage(root: &StorageRoot, index: u16, slot: u64, id: u32, endings: &[&'static str]) -> Result<FoundFiles> {
     let is_split = endings != APPEND_VEC;
     let mut stats = [None; 2];

@@ -14,7 +14,6 @@ pub(super) const TYPE_MINT: u8 = 1;
 /// The same byte, if the account is a token account.
 const TYPE_ACCOUNT: u8 = 2;
 
-/// Content of an account of a token program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenData<'a> {
     Account(TokenAccount<'a>),
@@ -28,23 +27,17 @@ pub enum TokenData<'a> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenAccount<'a> {
-    /// Mint of the tokens.
     pub mint: [u8; 32],
     /// Wallet that owns the account.
     pub owner: [u8; 32],
     /// Balance, in the mint's smallest unit.
     pub amount: u64,
-    /// Another address that may spend.
     pub delegate: Option<[u8; 32]>,
-    /// True if nobody may move the balance.
     pub is_frozen: bool,
     /// Rent-exempt reserve in lamports, if the account holds wrapped SOL.
     pub native_reserve: Option<u64>,
-    /// Amount that the delegate may spend.
     pub delegated_amount: u64,
-    /// Another address that may close the account.
     pub close_authority: Option<[u8; 32]>,
-    /// Extensions. Only Token-2022 has them; there may be none.
     pub extensions: Extensions<'a>,
 }
 
@@ -107,13 +100,7 @@ pub(super) fn tagged<T>(tag: u32, value: T) -> Option<Option<T>> {
 /// Iterates over consecutive extensions. Each has a type, a length and a value. They end where the
 /// bytes end, or at type 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extensions<'a>(&'a [u8]);
-
-impl<'a> Extensions<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self(bytes)
-    }
-}
+pub struct Extensions<'a>(pub(super) &'a [u8]);
 
 /// Yields each extension's type and value. Yields an error and ends where an extension's length or
 /// value is cut off.
@@ -148,7 +135,6 @@ const EXTENSION_NAMES: &str = "
     confidentialMintBurn scaledUiAmountConfig pausableConfig pausableAccount
     permissionedBurnConfig";
 
-/// Returns the name of an extension.
 pub fn extension_name(kind: u16) -> Option<&'static str> {
     EXTENSION_NAMES.split_whitespace().nth(usize::from(kind).checked_sub(1)?)
 }

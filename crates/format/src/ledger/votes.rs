@@ -12,10 +12,9 @@ pub(super) const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 
 const VOTER_BYTES: usize = 8 + 32;
 
-/// Most votes, authorized voters and epochs of credits that Agave parses.
+/// Limit of Agave on votes, authorized voters and epochs of credits.
 const ITEMS_MAX: u64 = 255;
 
-/// State of a vote account.
 #[derive(Clone, Copy, Debug)]
 pub struct VoteState<'a> {
     /// Name of the layout's version.
@@ -26,7 +25,7 @@ pub struct VoteState<'a> {
     pub authorized_withdrawer: [u8; 32],
     /// Share of inflation rewards that the validator keeps, in basis points.
     pub commission_bps: u16,
-    pub of_4: Option<VoteFieldsOf4>,
+    pub v4: Option<VoteFieldsV4>,
     pub last_vote_slot: Option<u64>,
     /// Newest slot that can no longer be rolled back.
     pub root_slot: Option<u64>,
@@ -36,9 +35,8 @@ pub struct VoteState<'a> {
     pub(super) credits: &'a [u8],
 }
 
-/// Fields that only version 4 has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VoteFieldsOf4 {
+pub struct VoteFieldsV4 {
     /// Account that gets the validator's share of inflation rewards.
     pub inflation_rewards_collector: [u8; 32],
     /// Account that gets the validator's share of block revenue.
@@ -57,7 +55,7 @@ impl<'a> VoteState<'a> {
         let version = u32::from_le_bytes(array(rest)?);
         let node = array(rest)?;
         let authorized_withdrawer = array(rest)?;
-        let (name, commission_bps, of_4) = match version {
+        let (name, commission_bps, v4) = match version {
             STATE_1_14_11 | STATE_3 => {
                 let name = if version == STATE_3 { "3" } else { "1.14.11" };
                 (name, u16::from(u8::from_le_bytes(array(rest)?)).saturating_mul(100), None)
@@ -69,13 +67,13 @@ impl<'a> VoteState<'a> {
                 let block_revenue_commission_bps = u16::from_le_bytes(array(rest)?);
                 take(rest, 8)?; // pending rewards
                 let bls_key = optional(rest)?;
-                let of_4 = VoteFieldsOf4 {
+                let v4 = VoteFieldsV4 {
                     inflation_rewards_collector,
                     block_revenue_collector,
                     block_revenue_commission_bps,
                     bls_key,
                 };
-                ("4", commission_bps, Some(of_4))
+                ("4", commission_bps, Some(v4))
             }
             _ => return None,
         };
@@ -94,7 +92,7 @@ impl<'a> VoteState<'a> {
             node,
             authorized_withdrawer,
             commission_bps,
-            of_4,
+            v4,
             last_vote_slot: last_vote_slot.map(u64::from_le_bytes),
             root_slot,
             voters,
@@ -102,7 +100,7 @@ impl<'a> VoteState<'a> {
         })
     }
 
-    /// Address that may vote in an epoch.
+    /// Returns the address that may vote in an epoch.
     pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
         let voters = self.voters.chunks_exact(VOTER_BYTES).rev();
         let mut voters = voters.filter_map(|voter| voter.split_first_chunk());
@@ -110,7 +108,7 @@ impl<'a> VoteState<'a> {
         address.try_into().ok()
     }
 
-    /// Epochs with the credits at the end and at the start of each, oldest first.
+    /// Yields epochs with the credits at the end and at the start of each, oldest first.
     pub fn epoch_credits(&self) -> impl Iterator<Item = [u64; 3]> + use<'a> {
         let number = |at: &[u8]| at.first_chunk().copied().map_or(0, u64::from_le_bytes);
         let items = self.credits.chunks_exact(3 * 8);
@@ -118,13 +116,13 @@ impl<'a> VoteState<'a> {
     }
 }
 
-fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
+/// Takes the next `bytes` bytes from `rest`.
+pub(super) fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
     let (taken, after) = rest.split_at_checked(bytes)?;
     *rest = after;
     Some(taken)
 }
 
-/// Takes the next bytes from `rest`.
 pub(super) fn array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (array, after) = rest.split_first_chunk()?;
     *rest = after;
@@ -196,13 +194,13 @@ mod tests {
             assert_eq!(voters, [None, old, old, new, new], "{name}");
             assert_eq!(found.commission_bps, if version == STATE_4 { 650 } else { 600 });
             assert_eq!(found.epoch_credits().collect::<Vec<_>>(), [[4, 30, 0], [5, 70, 30]]);
-            let of_4 = VoteFieldsOf4 {
+            let v4 = VoteFieldsV4 {
                 inflation_rewards_collector: [1; 32],
                 block_revenue_collector: [2; 32],
                 block_revenue_commission_bps: 10_000,
                 bls_key: Some([5; 48]),
             };
-            assert_eq!(found.of_4, (version == STATE_4).then_some(of_4), "{name}");
+            assert_eq!(found.v4, (version == STATE_4).then_some(v4), "{name}");
         }
         assert!(VoteState::parse(&[0; 3762]).is_none(), "not initialized");
     }
@@ -224,7 +222,7 @@ mod tests {
         assert!(VoteState::parse(&data).is_none());
         data[BLS_FLAG_AT] = 0;
         data.drain(BLS_FLAG_AT + 1..BLS_FLAG_AT + 49);
-        let key = VoteState::parse(&data).and_then(|state| state.of_4).expect("fields").bls_key;
+        let key = VoteState::parse(&data).and_then(|state| state.v4).expect("fields").bls_key;
         assert_eq!(key, None);
         assert!([4u32, u32::MAX].iter().all(|version| VoteState::parse(&version.to_le_bytes().repeat(1000)).is_none()));
     }

@@ -193,7 +193,7 @@ impl IndexReader<'_> {
             after,
             stopped: None,
         };
-        let mut parser = EntryParser::new();
+        let mut parser = EntryParser::default();
         if span.offset_bytes > 0 {
             let Some(entry) = entries.get(events.number) else {
                 if content.iter().any(|byte| *byte != 0) {

@@ -117,7 +117,7 @@ fn parse_front(entry: &Entry, front: &[u8]) -> Option<BankFile> {
 /// Parses the beginning of an archive until `has_enough` returns true. Does not report damage.
 fn parse_until(archive: &OpenArchive, has_enough: &mut dyn FnMut(TarEvent<'_>) -> bool) -> Result<()> {
     let mut is_enough = false;
-    let mut parser = EntryParser::new();
+    let mut parser = EntryParser::default();
     // Nothing is read ahead: the rest of the archive is not needed.
     let result = archive.decode_in_order(1, 0, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {

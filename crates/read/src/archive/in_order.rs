@@ -44,7 +44,7 @@ pub fn read_in_order(
     let documents = DocumentReader::default();
     let events = Events { visitor, stop: &stop, sink, documents, entries: 0, batcher: None, open: None };
     let mut reading =
-        EntryReader { parser: EntryParser::new(), sinks: sinks.as_ref(), is_lost: false, is_ended: false, events };
+        EntryReader { parser: EntryParser::default(), sinks: sinks.as_ref(), is_lost: false, is_ended: false, events };
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher =
             visitor.records().map(|records| start_workers(scope, pass, records, &stop)).transpose()?;

@@ -128,7 +128,7 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
             archive.is_bank_read = true;
             if gives_slot_time {
                 catalog.slot_time = bank.as_ref().and_then(BankFile::slot_time).unwrap_or_default();
-                catalog.epoch_schedule = bank.map(|bank| bank.epoch_schedule());
+                catalog.epoch_schedule = bank.map(|bank| bank.epoch_schedule);
             }
         } else if gives_slot_time {
             (catalog.slot_time, catalog.epoch_schedule) = (known.slot_time, known.epoch_schedule);

@@ -102,11 +102,11 @@ pub fn judge_chains(full: &BankFile, newer: &BankFile, failures: &Failures) -> R
         [
             ("the genesis's time", i128::from(bank.genesis_creation_time)),
             ("ticks per slot", bank.ticks_per_slot.into()),
-            ("slots per epoch", bank.slots_per_epoch.into()),
+            ("slots per epoch", bank.epoch_schedule.slots_per_epoch.into()),
             ("leader schedule offset", bank.leader_schedule_slot_offset.into()),
-            ("warm-up", bank.is_warmup.into()),
-            ("first normal epoch", bank.first_normal_epoch.into()),
-            ("first normal slot", bank.first_normal_slot.into()),
+            ("warm-up", bank.warmup.into()),
+            ("first normal epoch", bank.epoch_schedule.first_normal_epoch.into()),
+            ("first normal slot", bank.epoch_schedule.first_normal_slot.into()),
         ]
     };
     numbers(full).into_iter().zip(numbers(newer)).try_for_each(|((name, expected), (_, found))| {
@@ -158,6 +158,8 @@ pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> 
 
 #[cfg(test)]
 mod tests {
+    use slotpress_format::EpochSchedule;
+
     use super::*;
 
     #[test]
@@ -169,14 +171,19 @@ mod tests {
             !failures.has(Rule::BaseMismatch)
         };
         assert!(is_same_chain(&bank(), &BankFile { slot: 7, ns_per_slot: 3, ..bank() }));
+        let with_schedule = |change: fn(&mut EpochSchedule)| {
+            let mut bank = bank();
+            change(&mut bank.epoch_schedule);
+            bank
+        };
         let others = [
             BankFile { genesis_creation_time: 6, ..bank() },
             BankFile { ticks_per_slot: 8, ..bank() },
-            BankFile { slots_per_epoch: 8, ..bank() },
+            with_schedule(|schedule| schedule.slots_per_epoch = 8),
             BankFile { leader_schedule_slot_offset: 8, ..bank() },
-            BankFile { is_warmup: true, ..bank() },
-            BankFile { first_normal_epoch: 8, ..bank() },
-            BankFile { first_normal_slot: 8, ..bank() },
+            BankFile { warmup: true, ..bank() },
+            with_schedule(|schedule| schedule.first_normal_epoch = 8),
+            with_schedule(|schedule| schedule.first_normal_slot = 8),
         ];
         for other in &others {
             assert!(!is_same_chain(&bank(), other), "{other:?}");

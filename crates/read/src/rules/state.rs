@@ -92,14 +92,15 @@ fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, failures: &Fai
 
 #[cfg(test)]
 mod tests {
-    use slotpress_format::SlotParams;
     use slotpress_format::ledger::programs::address;
+    use slotpress_format::{EpochSchedule, SlotParams};
 
     use super::*;
     use crate::state::well_known::WellKnownAccount;
 
     fn bank() -> BankFile {
-        BankFile { slot: 700, slots_per_epoch: 100, vote_account_count: 1, ..BankFile::default() }
+        let epoch_schedule = EpochSchedule { slots_per_epoch: 100, ..EpochSchedule::default() };
+        BankFile { slot: 700, epoch_schedule, vote_account_count: 1, ..BankFile::default() }
     }
 
     fn broken(bank: &BankFile, features: &[([u8; 32], Vec<u8>)]) -> Vec<Rule> {

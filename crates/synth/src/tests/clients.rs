@@ -291,7 +291,7 @@ fn check_epochs(bank: &BankFile, parts: &BankParts) {
         assert!(epoch.authorized_voters.iter().zip(&epoch.nodes).all(|(voter, node)| *voter == (node.1[0], node.0)));
         if epoch.epoch == bank.epoch() {
             let voters = epoch.nodes.iter().map(|node| Voter { stake: node.2, address: node.1[0], node: node.0 });
-            let leader = leader(epoch.epoch, bank.slot % bank.slots_per_epoch, voters.collect());
+            let leader = leader(epoch.epoch, bank.slot % bank.epoch_schedule.slots_per_epoch, voters.collect());
             assert_eq!(leader.map(|leader| Hash(leader.node)), Some(bank.leader));
         }
     }

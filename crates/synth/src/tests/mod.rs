@@ -10,7 +10,7 @@ use slotpress_base::NoProgress;
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{
     BankFile, FieldReader, LatticeHash, ObsoleteFormat, ObsoleteLists, RECORD_HEADER_BYTES, RecordHeader, StorageFile,
-    StorageKind, StorageMapItem, read_bank_file, read_storages_list, scan_obsolete_accounts,
+    StorageKind, StorageMapItem, parse_storages_list, read_bank_file, scan_obsolete_accounts,
 };
 
 use super::*;
@@ -62,7 +62,8 @@ fn read_state(state: &SynthState) -> Read {
     })
     .expect("the bank file reads to its end");
 
-    let list = read_storages_list(&bank_snapshot.join("storages_list")).expect("the list");
+    let list = FieldReader::open(&bank_snapshot.join("storages_list"), "the list").expect("opened");
+    let list = parse_storages_list(list).expect("the list");
     let obsolete_path = bank_snapshot.join("obsolete_accounts");
     let path = |slot, id| state.ledger_dir.join(format!("accounts/run/{slot}.{id}"));
     let mut cuts = HashMap::new();

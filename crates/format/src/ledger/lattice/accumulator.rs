@@ -35,9 +35,9 @@ impl LatticeAccumulator {
 
     /// Makes an accumulator for an instruction set, for tests and measurements. Returns `None` if
     /// this machine does not support it.
-    pub fn with_backend(backend: InstructionSet) -> Option<Self> {
-        let lanes = Kernel::new(backend).map(LaneAccumulator::new);
-        if lanes.is_none() && backend != InstructionSet::Crate {
+    pub fn with_instructions(instructions: InstructionSet) -> Option<Self> {
+        let lanes = Kernel::new(instructions).map(LaneAccumulator::new);
+        if lanes.is_none() && instructions != InstructionSet::Crate {
             return None;
         }
         Some(Self { sum: LatticeHash::zero(), lanes })

@@ -22,7 +22,6 @@ pub const ELEMENTS: usize = LATTICE_HASH_BYTES / 2;
 /// A sum of account hashes, element by element; elements wrap. The order of accounts does not
 /// matter, and accounts can be subtracted.
 #[derive(Clone, PartialEq, Eq)]
-#[warn(missing_docs)]
 pub struct LatticeHash(pub [u16; ELEMENTS]);
 
 impl Default for LatticeHash {
@@ -88,9 +87,7 @@ impl AccountView<'_> {
     }
 }
 
-#[warn(missing_docs)]
 impl LatticeHash {
-    /// Returns the sum of no accounts.
     pub fn zero() -> Self {
         Self([0; ELEMENTS])
     }
@@ -118,14 +115,12 @@ impl LatticeHash {
         Hash(*blake3::hash(&self.to_bytes()).as_bytes())
     }
 
-    /// Hashes one account. The result can be added to a sum.
     pub fn from_account(account: &AccountView<'_>) -> Self {
         let mut hash = Self::zero();
         hash.add_account(account);
         hash
     }
 
-    /// Adds one account to this sum.
     pub fn add_account(&mut self, account: &AccountView<'_>) {
         if account.lamports == 0 {
             return;
@@ -137,14 +132,12 @@ impl LatticeHash {
         }
     }
 
-    /// Adds another sum to this one.
     pub fn add(&mut self, other: &Self) {
         for (element, other) in self.0.iter_mut().zip(other.0) {
             *element = element.wrapping_add(other);
         }
     }
 
-    /// Subtracts another sum from this one.
     pub fn subtract(&mut self, other: &Self) {
         for (element, other) in self.0.iter_mut().zip(other.0) {
             *element = element.wrapping_sub(other);

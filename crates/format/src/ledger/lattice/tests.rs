@@ -24,14 +24,14 @@ fn bytes(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Makes an accumulator for each backend that this machine has, and names those that it lacks.
+/// Makes an accumulator for each instruction set that this machine has, and names those that it lacks.
 fn accumulators() -> Vec<(InstructionSet, LatticeAccumulator)> {
-    let accumulator = |backend| match LatticeAccumulator::with_backend(backend) {
+    let accumulator = |instructions| match LatticeAccumulator::with_instructions(instructions) {
         None => {
-            println!("not tested: this machine has no {backend:?}");
+            println!("not tested: this machine has no {instructions:?}");
             None
         }
-        Some(accumulator) => Some((backend, accumulator)),
+        Some(accumulator) => Some((instructions, accumulator)),
     };
     InstructionSet::ALL.into_iter().filter_map(accumulator).collect()
 }
@@ -54,7 +54,7 @@ fn sums_commute_and_cancel() {
 
 #[test]
 fn what_this_machine_uses_is_tested() {
-    let tested: Vec<_> = accumulators().into_iter().map(|(backend, _)| backend).collect();
+    let tested: Vec<_> = accumulators().into_iter().map(|(instructions, _)| instructions).collect();
     assert!(tested.contains(&InstructionSet::Crate));
     assert!(tested.contains(&InstructionSet::best()));
 }
@@ -68,9 +68,9 @@ fn every_length_up_to_four_chunks_is_as_the_crate_says() {
     for length in 0..=4096 {
         let account = account(length as u64, &data[..length], &keys);
         let expected = LatticeHash::from_account(&account);
-        for (backend, accumulator) in &mut accumulators {
+        for (instructions, accumulator) in &mut accumulators {
             accumulator.add(&account);
-            assert!(accumulator.take() == expected, "{backend:?}, {length} bytes");
+            assert!(accumulator.take() == expected, "{instructions:?}, {length} bytes");
         }
     }
 }
@@ -92,9 +92,9 @@ fn full_lanes_are_as_the_crate_says() {
                 accumulator.add(&account);
             }
         }
-        for (backend, accumulator) in &mut accumulators {
-            assert!(accumulator.take() == expected, "{backend:?}, round {round}");
-            assert!(accumulator.take() == LatticeHash::zero(), "{backend:?}: nothing was left");
+        for (instructions, accumulator) in &mut accumulators {
+            assert!(accumulator.take() == expected, "{instructions:?}, round {round}");
+            assert!(accumulator.take() == LatticeHash::zero(), "{instructions:?}: nothing was left");
         }
         expected = LatticeHash::zero();
     }
@@ -113,9 +113,9 @@ proptest! {
             let data = bytes(length);
             let account = account(number, &data, &keys);
             let expected = LatticeHash::from_account(&account);
-            for (backend, mut accumulator) in accumulators() {
+            for (instructions, mut accumulator) in accumulators() {
                 accumulator.add(&account);
-                prop_assert!(accumulator.take() == expected, "{:?}, {} bytes", backend, length);
+                prop_assert!(accumulator.take() == expected, "{:?}, {} bytes", instructions, length);
             }
         }
     }
@@ -133,7 +133,7 @@ proptest! {
     ) {
         let mut expected = LatticeHash::zero();
         let mut all: Vec<_> =
-            accumulators().into_iter().map(|(backend, own)| (backend, own, LatticeHash::zero())).collect();
+            accumulators().into_iter().map(|(instructions, accumulator)| (instructions, accumulator, LatticeHash::zero())).collect();
         for (data, pubkey, owner, lamports, executable, chance) in &accounts {
             let account = AccountView { pubkey, owner, lamports: *lamports, executable: *executable, data };
             expected.add_account(&account);
@@ -144,9 +144,9 @@ proptest! {
                 }
             }
         }
-        for (backend, mut accumulator, mut sum) in all {
+        for (instructions, mut accumulator, mut sum) in all {
             sum.add(&accumulator.take());
-            prop_assert!(sum == expected, "{:?}", backend);
+            prop_assert!(sum == expected, "{:?}", instructions);
         }
     }
 }

@@ -49,16 +49,12 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// All backends, the fastest last.
+    /// All instruction sets, the fastest last.
     pub const ALL: [Self; 3] = [Self::Crate, Self::Avx2, Self::Avx512];
 
     pub fn best() -> Self {
-        let has = |backend: &&Self| backend.is_available();
-        Self::ALL.iter().rev().find(has).copied().unwrap_or(Self::Crate)
-    }
-
-    pub fn is_available(self) -> bool {
-        self == Self::Crate || Kernel::new(self).is_some()
+        let has_kernel = |instructions: &Self| Kernel::new(*instructions).is_some();
+        Self::ALL.into_iter().rev().find(has_kernel).unwrap_or(Self::Crate)
     }
 }
 
@@ -101,9 +97,9 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Returns the kernel of a backend, or `None` if this machine does not support it.
-    pub fn new(backend: InstructionSet) -> Option<Self> {
-        match backend {
+    /// Returns the code for an instruction set, or `None` if this machine does not support it.
+    pub fn new(instructions: InstructionSet) -> Option<Self> {
+        match instructions {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             InstructionSet::Avx2 if is_x86_feature_detected!("avx2") => Some(x86::avx2::KERNEL),
             #[cfg(all(target_arch = "x86_64", not(miri)))]
