@@ -15,7 +15,7 @@ const TRUE: u8 = 4;
 const TEXT: u8 = 5;
 const BYTES: u8 = 6;
 const CREDITS: u8 = 7;
-/// This and `AMOUNT` get the number of bytes (at most 8) added.
+/// The number of bytes, at most 8, is added to this and to `AMOUNT`.
 const INTEGER: u8 = 16;
 const AMOUNT: u8 = 32;
 
@@ -37,7 +37,7 @@ impl Texts {
     }
 }
 
-/// Base58 text, padded with zeros to the longest length.
+/// Returns base58 text, padded with zeros to the longest length.
 fn text_of(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
     let mut text = [0; BASE58_ENCODED_32_MAX_LEN];
     let length = five8::encode_32(key, &mut text);

@@ -1,5 +1,5 @@
-//! Keeps changes in the order in which they were made: those of a state are since the state that its
-//! table had last. Else an account that was closed and made again in between would be lost.
+//! Keeps changes in the order in which they were made: changes must follow the state that their table
+//! had last. Otherwise, an account that was closed and made again in between would be lost.
 
 use serde_json::Value;
 use slotpress_base::{Error, Progress, Result, text};
@@ -7,7 +7,8 @@ use slotpress_stores::Store;
 
 use super::output::{MANIFEST_BYTES_MAX, manifest_name, manifest_slot};
 
-const SAME: [&str; 3] = ["filter", "data", "format"];
+/// Fields that must be the same in all manifests of a table.
+const SAME_FIELDS: [&str; 3] = ["filter", "data", "format"];
 
 /// Limit on what a message shows of a field.
 const SHOWN_CHARS_MAX: usize = 200;
@@ -16,14 +17,14 @@ fn shown(field: &Value) -> String {
     text::json(field).chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-/// Says how a manifest that is there differs from ours in one of these fields.
-fn difference(there: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
-    let differs = |key: &&&str| ours[**key] != there[**key];
-    keys.iter().find(differs).map(|key| format!("its `{key}` is {}, not {}", shown(&there[*key]), shown(&ours[*key])))
+/// Describes how a published manifest differs from ours in one of these fields.
+fn difference(published: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
+    let key = keys.iter().find(|key| ours[**key] != published[**key])?;
+    Some(format!("its `{key}` is {}, not {}", shown(&published[*key]), shown(&ours[*key])))
 }
 
-/// Refuses changes that do not follow what a table has last, and a whole state that would come
-/// between two of which the later one has changes only. `table` is where its manifests are.
+/// Refuses changes that do not follow the newest state of a table, and a whole state that would come
+/// between changes and the state that they follow. `table` holds the manifests.
 pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()> {
     let slot = ours["slot"].as_u64().unwrap_or_default();
     let place = table.shown("");
@@ -40,8 +41,8 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
             format!("{place} has changes of slot {next} since {since}: none may come between, as {slot} would");
         return Err(Error::usage(message).with_hint("choose another output"));
     };
-    let refused = |there: String| {
-        let message = format!("{place}: changes since slot {since} do not follow the newest state there: {there}");
+    let refused = |newest: String| {
+        let message = format!("{place}: changes since slot {since} do not follow the newest state there: {newest}");
         Err(Error::usage(message).with_hint(
             "as the older state, give the last one that was exported there, with the same filters, format and tables; or choose another output",
         ))
@@ -51,15 +52,15 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
             format!("{place}: changes since slot {since} must follow a state that is there, and there is none");
         return Err(Error::usage(message).with_hint("export the state of that slot first, or choose another output"));
     };
-    let there = manifest(last)?;
-    if last != since || there["hash"] != ours["since_hash"] {
-        return refused(format!("slot {last}, hash {}", shown(&there["hash"])));
+    let newest = manifest(last)?;
+    if last != since || newest["hash"] != ours["since_hash"] {
+        return refused(format!("slot {last}, hash {}", shown(&newest["hash"])));
     }
-    if let Some(why) = difference(&there, ours, &["schema_version"]) {
+    if let Some(why) = difference(&newest, ours, &["schema_version"]) {
         let message = format!("{place} has files of another version of slotpress: {why}");
         return Err(Error::usage(message).with_hint("choose another output"));
     }
-    match difference(&there, ours, &SAME) {
+    match difference(&newest, ours, &SAME_FIELDS) {
         Some(why) => refused(format!("slot {last}, but {why}")),
         None => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! What changed between two states: the rows of both, sorted together, lie side by side.
+//! Finds what changed between two states: the rows of both, sorted together, lie side by side.
 //!
 //! Rows are compared, not accounts, since some columns change without their account. The slot of
 //! the storage does not count: clients move accounts that stay the same.
@@ -9,7 +9,7 @@ use super::cells::{cells, push_cell, split_cells};
 use super::sort::changed;
 use super::table::{ADDED, Cell, Table};
 
-/// Where a table's rows have the slot of the storage.
+/// Positions of a table's columns that rows are compared by.
 struct Comparison {
     key_columns: usize,
     columns_to_slot: usize,
@@ -30,7 +30,7 @@ pub(super) fn changes<'a>(
     progress: &'a dyn Progress,
 ) -> impl Iterator<Item = Result<Vec<u8>>> + Send + 'a {
     let key_columns = table.key_columns();
-    let slot_at = table.columns(false, false).position(|(name, ..)| name == "storage_slot").unwrap_or(key_columns);
+    let slot_at = table.columns().position(|column| column.name == "storage_slot").unwrap_or(key_columns);
     let comparison = Comparison { key_columns, columns_to_slot: slot_at - key_columns };
     let mut rows = rows.peekable();
     let mut next = move || -> Result<Option<Vec<u8>>> {
@@ -51,14 +51,14 @@ pub(super) fn changes<'a>(
 }
 
 impl Comparison {
-    fn parted<'a>(&self, row: &'a [u8]) -> Result<StateRow<'a>> {
+    fn split_row<'a>(&self, row: &'a [u8]) -> Result<StateRow<'a>> {
         let (key, rest) = split_cells(row, self.key_columns).ok_or_else(changed)?;
         let Some(Ok(Cell::Boolean(is_new))) = cells(rest).next() else { return Err(changed()) };
         let (_, rest) = split_cells(rest, 1).ok_or_else(changed)?;
         Ok(StateRow { key, is_new, rest })
     }
 
-    /// What is compared of a row after its key: all but the slot of the storage.
+    /// Returns the bytes of a row after its key that are compared: all but the slot of the storage.
     fn compared<'a>(&self, rest: &'a [u8]) -> Option<[&'a [u8]; 2]> {
         let (before, rest) = split_cells(rest, self.columns_to_slot)?;
         Some([before, split_cells(rest, 1)?.1])
@@ -67,7 +67,7 @@ impl Comparison {
     /// Returns the change that a row shows, if there is one, and whether the following row belongs
     /// to it.
     fn change(&self, row: &[u8], following: Option<&[u8]>) -> Result<(Option<Vec<u8>>, bool)> {
-        let StateRow { key, is_new, rest } = self.parted(row)?;
+        let StateRow { key, is_new, rest } = self.split_row(row)?;
         let with = |change, rest: &[u8]| {
             let mut row = key.to_vec();
             push_cell(&mut row, change, None);
@@ -77,7 +77,7 @@ impl Comparison {
         if is_new {
             return Ok((with(ADDED, rest), false));
         }
-        let following = following.map(|following| self.parted(following)).transpose()?;
+        let following = following.map(|following| self.split_row(following)).transpose()?;
         let Some(new) = following.filter(|following| following.is_new && following.key == key) else {
             return Ok((with(Cell::Text("closed"), rest), false));
         };
@@ -116,10 +116,10 @@ mod tests {
     proptest! {
         #[test]
         fn changes_are_those_of_two_maps(old in state(), new in state()) {
-            let of = |state: &State, is_new| -> Vec<Vec<u8>> {
-                state.iter().map(|(account, it)| row(*account, *it, Cell::Boolean(is_new))).collect()
+            let rows_of = |state: &State, is_new| -> Vec<Vec<u8>> {
+                state.iter().map(|(account, fields)| row(*account, *fields, Cell::Boolean(is_new))).collect()
             };
-            let mut rows = [of(&old, false), of(&new, true)].concat();
+            let mut rows = [rows_of(&old, false), rows_of(&new, true)].concat();
             rows.sort();
             let found: Result<Vec<Vec<u8>>> = changes(Table::Programs, rows.into_iter().map(Ok), &NoProgress).collect();
             let expected = (0..20).filter_map(|account| match (old.get(&account), new.get(&account)) {

@@ -43,7 +43,7 @@ impl FromStr for Memcmp {
         // Longer text is never decoded: base58 takes quadratic time.
         let value = Some(value).filter(|value| value.len() <= 2 * COMPARED_BYTES_MAX + 2).ok_or_else(wrong)?;
         let bytes = match value.strip_prefix("0x") {
-            Some(digits) => of_hex(digits),
+            Some(digits) => parse_hex(digits),
             None => decode_base58(value),
         };
         let bytes = bytes.filter(|bytes| (1..=COMPARED_BYTES_MAX).contains(&bytes.len())).ok_or_else(wrong)?;
@@ -51,7 +51,7 @@ impl FromStr for Memcmp {
     }
 }
 
-fn of_hex(digits: &str) -> Option<Vec<u8>> {
+fn parse_hex(digits: &str) -> Option<Vec<u8>> {
     let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let pair = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
     is_hex.then(|| (0..digits.len()).step_by(2).map(pair).collect()).flatten()
@@ -127,17 +127,17 @@ impl Filter {
         sets.iter().all(|set| set.is_empty()) && self.data_size.is_none() && self.memcmp.is_empty()
     }
 
-    /// True if accounts must be parsed as token accounts before they can be filtered.
-    pub(super) fn is_of_tokens(&self) -> bool {
+    /// True if mints or wallets are filtered, for which accounts must be parsed as token accounts.
+    pub(super) fn selects_tokens(&self) -> bool {
         !self.mints.is_empty() || !self.wallets.is_empty()
     }
 
-    /// True if the filters of mints and wallets may select rows of a table.
-    pub(super) fn is_of_table(&self, table: Table) -> bool {
+    /// True if the filters of mints and wallets can select rows of a table.
+    pub(super) fn selects_from(&self, table: Table) -> bool {
         match table {
             Table::Accounts | Table::TokenAccounts => true,
             Table::Mints => self.wallets.is_empty(),
-            _ => !self.is_of_tokens(),
+            _ => !self.selects_tokens(),
         }
     }
 
@@ -148,15 +148,15 @@ impl Filter {
             && self.memcmp.iter().all(|memcmp| memcmp.matches(data))
     }
 
-    /// True if the filters of mints and wallets allow an account, which need be parsed only for
-    /// those.
+    /// True if the filters of mints and wallets allow an account. `token` may be `None` if there are
+    /// no such filters.
     pub(super) fn allows_token(&self, header: &RecordHeader, token: &Option<TokenData<'_>>) -> bool {
         match token {
             Some(TokenData::Account(account)) => {
                 allows(&self.mints, &account.mint) && allows(&self.wallets, &account.owner)
             }
             Some(TokenData::Mint(_)) => allows(&self.mints, &header.pubkey) && self.wallets.is_empty(),
-            _ => !self.is_of_tokens(),
+            _ => !self.selects_tokens(),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Exports the accounts of a state as tables that database engines read. Contains only the newest
 //! version of each account.
 //!
-//! [`visit_state`] shows accounts to workers ([`visitor`]), which turn them into batches of rows
+//! [`visit_state`] passes accounts to workers ([`visitor`]), which turn them into batches of rows
 //! ([`table`]). Writers write these to files with temporary names ([`parts`]). The files get their
-//! final names only after the state was found to be right ([`place`]).
+//! final names only after the state was checked ([`output`]).
 
 mod cells;
 mod chain;
@@ -64,8 +64,8 @@ pub enum TableFormat {
 }
 
 impl TableFormat {
-    /// True if it takes accounts that filters name, and no rows.
-    fn is_of_accounts(self) -> bool {
+    /// True if the files hold whole accounts instead of rows.
+    fn takes_accounts(self) -> bool {
         matches!(self, Self::TestValidator | Self::Surfpool)
     }
 }
@@ -74,7 +74,7 @@ impl TableFormat {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DataPart {
-    /// None of it. Its length is exported in any case.
+    /// No data; its length is exported in any case.
     #[default]
     None,
     /// All of it, whatever its length.
@@ -89,6 +89,7 @@ pub enum DataPart {
 }
 
 impl DataPart {
+    /// Returns the part of an account's data; `None` if no data is exported.
     fn of(self, data: &[u8]) -> Option<&[u8]> {
         match self {
             Self::None => None,
@@ -104,11 +105,11 @@ impl DataPart {
 /// Order of a table's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum RowOrder {
-    /// By the first columns up to `address`: accounts by owner, token accounts by mint, stakes by
+    /// Rows are sorted by the first columns up to `address`: accounts by owner, token accounts by mint, stakes by
     /// voter. Each file covers its own key range.
     #[serde(rename = "clustered")]
     Clustered,
-    /// None: rows are written as they are read.
+    /// Rows are written as they are read.
     #[serde(rename = "none")]
     Unordered,
 }
@@ -159,18 +160,19 @@ impl Default for ExportOptions {
 }
 
 impl ExportOptions {
-    /// Memory that the rows of one worker take, and encoding them if they are not sorted.
+    /// Returns the memory that the rows of one worker take, and encoding them if they are not sorted.
     pub fn worker_bytes(&self) -> u64 {
-        let is_sorted = |table: &Table| self.format != TableFormat::Csv && self.order_of(*table) == RowOrder::Clustered;
-        let of_table = |table: &Table| {
-            let bytes_max = if is_sorted(table) { RUN_BYTES_MIN } else { GROUP_BYTES as u64 };
+        let table_bytes = |table: &Table| {
+            let bytes_max = if self.is_sorted(*table) { RUN_BYTES_MIN } else { GROUP_BYTES as u64 };
             SortRun::reserved_bytes(bytes_max, self.row_bytes_max(*table))
         };
-        let encoder_bytes = if self.tables.iter().all(is_sorted) { 0 } else { ENCODER_BYTES };
-        self.tables.iter().map(of_table).sum::<u64>() + encoder_bytes
+        let all_sorted = self.tables.iter().all(|table| self.is_sorted(*table));
+        let encoder_bytes = if all_sorted { 0 } else { ENCODER_BYTES };
+        self.tables.iter().map(table_bytes).sum::<u64>() + encoder_bytes
     }
 
-    /// Least value of [`memory_bytes`](Self::memory_bytes): enough for encoding the rows of a file.
+    /// Returns the least value of [`memory_bytes`](Self::memory_bytes): enough for encoding the rows
+    /// of a file.
     pub fn memory_bytes_min(&self) -> u64 {
         if self.format == TableFormat::Csv { RUN_BYTES_MIN } else { ENCODER_BYTES }
     }
@@ -195,13 +197,17 @@ impl ExportOptions {
         self.order.unwrap_or(if is_large { RowOrder::Unordered } else { RowOrder::Clustered })
     }
 
+    fn is_sorted(&self, table: Table) -> bool {
+        self.format != TableFormat::Csv && self.order_of(table) == RowOrder::Clustered
+    }
+
     /// True if each row says how it changed: in all files, so that those of a table have the same columns.
     fn has_change(&self) -> bool {
         self.format != TableFormat::Csv
     }
 
-    /// Size of the rows of a worker and table that are sorted at a time. All together, half of the
-    /// memory for files, which are written later, is added.
+    /// Returns the size of the rows of a worker and table that are sorted at a time. Half of the
+    /// memory for files, which are written later, is divided among them.
     fn run_bytes(&self) -> u64 {
         let runs = (self.tables.len() * self.visit.threads).max(1) as u64;
         RUN_BYTES_MIN + self.memory_bytes / 2 / runs * 4 / 5
@@ -227,11 +233,11 @@ impl ExportOptions {
                 Error::usage("CSV goes to standard output only").with_hint("export as Parquet into a directory")
             );
         }
-        if let Some(table) = self.tables.iter().find(|table| !self.filter.is_of_table(**table)) {
+        if let Some(table) = self.tables.iter().find(|table| !self.filter.selects_from(**table)) {
             let message = format!("the table {} has no row of a mint or wallet", table.name());
             return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
         }
-        let is_test = self.format.is_of_accounts();
+        let is_test = self.format.takes_accounts();
         if is_test && self.changes {
             return Err(Error::usage("a test validator takes whole states, not changes"));
         }
@@ -251,6 +257,11 @@ fn name_of<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
         Snapshot::Archives { full, incremental } => incremental.unwrap_or(full).name.as_ref(),
         _ => None,
     }
+}
+
+fn is_incremental_alone(input: &Snapshot<'_>) -> bool {
+    let Snapshot::Archives { full, incremental: None } = input else { return false };
+    full.name.as_ref().is_some_and(|name| name.base_slot.is_some())
 }
 
 /// The snapshots that [`export`] reads.
@@ -291,13 +302,7 @@ pub fn export<'a>(
     if options.changes != since.is_some() {
         return Err(Error::usage("an export since an older state has changes only"));
     }
-    let is_half = |input: &Snapshot<'_>| match input {
-        Snapshot::Archives { full, incremental: None } => {
-            full.name.as_ref().is_some_and(|name| name.base_slot.is_some())
-        }
-        _ => false,
-    };
-    if [Some(&input), since.as_ref()].into_iter().flatten().any(is_half) {
+    if is_incremental_alone(&input) || since.as_ref().is_some_and(is_incremental_alone) {
         return Err(
             Error::usage("an incremental archive alone is not a whole state").with_hint("give its full archive too")
         );
@@ -319,7 +324,7 @@ pub fn export<'a>(
     }
     let watch = SpaceWatch::default();
     let (mut facts, tables, report) = match &place {
-        Some(place) if options.format.is_of_accounts() => subset::write(input, options, place, progress)?,
+        Some(place) if options.format.takes_accounts() => subset::write(input, options, place, progress)?,
         place => {
             let mut parts = Vec::new();
             if let Some(place) = place {

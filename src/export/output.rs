@@ -1,10 +1,10 @@
 //! Publishes tables in a directory or store, after the state was found to be right.
 //!
-//! The manifest of a table is its commit: manifests get their names when all files have theirs. A
+//! The manifest of a table is its commit: manifests get their names after all files have theirs. A
 //! journal marks an unfinished export of a slot, and names its run and its tables. A run that fails
-//! takes back what it has published. After a kill, the next run of that slot, on whichever machine,
-//! replaces the journal, and removes what the earlier run left; if that still runs, it ends when it
-//! finds that the journal was replaced, and removes nothing.
+//! removes what it has published. After a kill, the next run of that slot, on any machine, replaces
+//! the journal, and removes what the earlier run left. If the earlier run is still alive, it ends as
+//! soon as it finds the journal replaced, and removes nothing.
 //!
 //! Files are first written to a work directory: in the output, or in a scratch directory for a
 //! store. So nothing unchecked is published, and memory does not grow with the number of files.
@@ -52,7 +52,14 @@ pub(super) struct ExportOutput {
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct ExportJournal {
     run: String,
-    /// Names of the tables that it publishes, and of those that an earlier run left.
+    /// Names of the tables that the run publishes, and of those that an earlier run left.
+    tables: Vec<String>,
+}
+
+/// Leftovers of an earlier run: its journal, and the names of its tables.
+#[derive(Default)]
+pub(super) struct Unfinished {
+    journal: Option<Small>,
     tables: Vec<String>,
 }
 
@@ -82,7 +89,7 @@ fn name_of(file: &ExportedFile) -> &str {
 }
 
 /// True if an export gives its files such names. Others in a partition are not removed.
-fn is_of_export(name: &str) -> bool {
+fn is_export_name(name: &str) -> bool {
     name.starts_with("part-") || name.ends_with(".json")
 }
 
@@ -90,6 +97,11 @@ fn is_of_export(name: &str) -> bool {
 fn unchanged(small: &Option<Small>) -> Condition {
     let Some(small) = small else { return Condition::Absent };
     small.e_tag.clone().map_or(Condition::Always, Condition::Unchanged)
+}
+
+/// Opens a directory of a store, which is created if it is missing.
+fn made_below(store: &Store, name: &str) -> Result<Store> {
+    store.below(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.shown(name))))
 }
 
 impl ExportOutput {
@@ -103,7 +115,8 @@ impl ExportOutput {
     }
 
     pub fn store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
-        Self::new(store.clone(), &Arc::new(KeptDir::open(scratch)?), MadeDirs::default(), progress)
+        let scratch = Arc::new(KeptDir::open(scratch)?);
+        Self::new(store.clone(), &scratch, MadeDirs::default(), progress)
     }
 
     fn new(store: Store, scratch: &Arc<KeptDir>, made: MadeDirs, progress: &dyn Progress) -> Result<Self> {
@@ -112,66 +125,58 @@ impl ExportOutput {
     }
 
     fn table(&self, table: &str) -> Result<Store> {
-        self.store.below(table, true)?.ok_or_else(|| Error::failed(format!("{} is gone", self.store.shown(table))))
+        made_below(&self.store, table)
     }
 
     fn files(&self, table: &str, slot: u64) -> Result<Store> {
-        let table = self.table(table)?;
-        let name = partition(slot);
-        table.below(&name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", table.shown(&name))))
+        made_below(&self.table(table)?, &partition(slot))
     }
 
-    /// The journal of an earlier run that left tables unfinished, and its content. Removes the
-    /// journal of one that had published all of its tables.
-    fn left(&self, slot: u64, progress: &dyn Progress) -> Result<(Option<Small>, ExportJournal)> {
+    /// Finds what an earlier run left unfinished. Removes the journal of one that had published all
+    /// of its tables.
+    fn find_unfinished(&self, slot: u64, progress: &dyn Progress) -> Result<Unfinished> {
         let name = journal_name(slot);
-        let Some(small) = self.store.get_small(&name, MANIFEST_BYTES_MAX, progress)? else {
-            return Ok((None, ExportJournal::default()));
+        let Some(journal) = self.store.get_small(&name, MANIFEST_BYTES_MAX, progress)? else {
+            return Ok(Unfinished::default());
         };
-        let journal: ExportJournal = serde_json::from_slice(&small.bytes).unwrap_or_default();
-        let mut is_whole = !journal.tables.is_empty();
-        for table in &journal.tables {
-            let at = self.store.below(table, false)?;
-            let manifest = at.map(|at| at.stat(&manifest_name(slot), progress)).transpose()?.flatten();
-            is_whole &= manifest.is_some();
+        let ExportJournal { tables, .. } = serde_json::from_slice(&journal.bytes).unwrap_or_default();
+        let mut is_whole = !tables.is_empty();
+        for table in &tables {
+            let has_manifest = match self.store.below(table, false)? {
+                Some(table) => table.stat(&manifest_name(slot), progress)?.is_some(),
+                None => false,
+            };
+            is_whole &= has_manifest;
         }
         if is_whole {
             self.store.delete(&name, progress)?;
-            return Ok((None, ExportJournal::default()));
+            return Ok(Unfinished::default());
         }
-        Ok((Some(small), journal))
+        Ok(Unfinished { journal: Some(journal), tables })
     }
 
     /// Refuses tables that are there already, and changes that do not follow what is there. Allows
-    /// what an unfinished export left, which a run removes.
-    pub fn check_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<()> {
-        self.left_if_free(ours, tables, progress).map(drop)
-    }
-
-    /// Like [`check_free`](Self::check_free); returns what an unfinished export left.
-    fn left_if_free(
-        &self,
-        ours: &Value,
-        tables: &[Table],
-        progress: &dyn Progress,
-    ) -> Result<(Option<Small>, ExportJournal)> {
+    /// what an unfinished export left, which a run removes, and returns it.
+    pub fn check_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<Unfinished> {
         progress.check()?;
         let slot = ours["slot"].as_u64().unwrap_or_default();
-        let (small, left) = self.left(slot, progress)?;
+        let unfinished = self.find_unfinished(slot, progress)?;
         for table in tables {
-            let at = self.store.below(table.name(), false)?;
-            chain::check(ours, at.as_ref().unwrap_or(&self.store), progress)?;
-            let Some(at) = at.filter(|_| !left.tables.iter().any(|it| it == table.name())) else { continue };
+            let store = self.store.below(table.name(), false)?;
+            chain::check(ours, store.as_ref().unwrap_or(&self.store), progress)?;
+            let Some(store) = store.filter(|_| !unfinished.tables.iter().any(|name| name == table.name())) else {
+                continue;
+            };
             let manifest = manifest_name(slot);
-            if at.stat(&manifest, progress)?.is_some() {
-                return Err(exists(&at.shown(&manifest)));
+            if store.stat(&manifest, progress)?.is_some() {
+                return Err(exists(&store.shown(&manifest)));
             }
-            let files = at.below(&partition(slot), false)?;
+            let files = store.below(&partition(slot), false)?;
             if let Some(files) = files.filter(|files| files.list(progress).is_ok_and(|list| !list.is_empty())) {
                 return Err(exists(&files.shown("")));
             }
         }
-        Ok((small, left))
+        Ok(unfinished)
     }
 
     /// Gives all files their names, after the state was found to be right. Returns the paths or URLs
@@ -184,18 +189,21 @@ impl ExportOutput {
     ) -> Result<Vec<String>> {
         panic_point("export publisher");
         let names: Vec<Table> = tables.iter().map(|fields| fields.table).collect();
-        let (small, left) = self.left_if_free(&manifest.to_value(), &names, progress)?;
-        let ours = names.iter().map(|table| table.name().to_string()).filter(|table| !left.tables.contains(table));
-        let all = left.tables.iter().cloned().chain(ours).collect();
+        let unfinished = self.check_free(&manifest.to_value(), &names, progress)?;
+        let mut all = unfinished.tables.clone();
+        all.extend(names.iter().map(|table| table.name().to_string()));
+        all.sort_unstable();
+        all.dedup();
         let run = random_name("").to_string_lossy().into_owned();
         let journal = text::json(&ExportJournal { run, tables: all }) + "\n";
         let name = journal_name(manifest.slot);
         let run = PublishingRun { place: &self, manifest, tables, journal };
         let text = run.journal.as_bytes();
-        let put = self.store.put_small(&name, text, &Attributes::new(), &unchanged(&small), progress);
+        let condition = unchanged(&unfinished.journal);
+        let put = self.store.put_small(&name, text, &Attributes::new(), &condition, progress);
         let published = put.and_then(|put| match put {
             Put::Refused => Err(self.taken_over(manifest.slot)),
-            Put::Done => run.publish(small.is_some(), &left.tables, progress),
+            Put::Done => run.publish(&unfinished, progress),
         });
         if published.is_err() {
             // If this fails too, the next run removes the files.
@@ -214,13 +222,16 @@ impl ExportOutput {
 
     /// Removes a table of a slot: its manifest, then files of these names.
     fn remove(&self, table: &str, slot: u64, names: &[String], progress: &dyn Progress) -> Result<()> {
-        let (Some(at), partition) = (self.store.below(table, false)?, partition(slot)) else { return Ok(()) };
-        at.delete(&manifest_name(slot), progress)?;
-        if let Some(files) = at.below(&partition, false)? {
-            names.iter().try_for_each(|name| files.delete(name, progress))?;
+        let Some(store) = self.store.below(table, false)? else { return Ok(()) };
+        store.delete(&manifest_name(slot), progress)?;
+        let partition = partition(slot);
+        if let Some(files) = store.below(&partition, false)? {
+            for name in names {
+                files.delete(name, progress)?;
+            }
         }
         // Fails if others have put something there.
-        let _ = at.dir().map(|dir| dir.remove_dir(&partition));
+        let _ = store.dir().map(|dir| dir.remove_dir(&partition));
         let _ = self.store.dir().map(|dir| dir.remove_dir(table));
         Ok(())
     }
@@ -237,25 +248,26 @@ impl PublishingRun<'_> {
     fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
         let store = &self.place.store;
         let slot = self.manifest.slot;
-        let there = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
-        let is_ours = there.is_some_and(|there| there.bytes == self.journal.as_bytes());
+        let journal = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
+        let is_ours = journal.is_some_and(|journal| journal.bytes == self.journal.as_bytes());
         if is_ours { Ok(()) } else { Err(self.place.taken_over(slot)) }
     }
 
-    fn publish(&self, is_left: bool, left: &[String], progress: &dyn Progress) -> Result<Vec<String>> {
-        let Self { place, manifest, tables, .. } = self;
-        let slot = manifest.slot;
-        for table in left {
+    fn publish(&self, unfinished: &Unfinished, progress: &dyn Progress) -> Result<Vec<String>> {
+        let place = self.place;
+        let slot = self.manifest.slot;
+        for table in &unfinished.tables {
             let files = place.files(table, slot)?;
-            let names = files.list(progress)?.into_iter().map(|object| object.name).filter(|name| is_of_export(name));
+            let names = files.list(progress)?.into_iter().map(|object| object.name).filter(|name| is_export_name(name));
             place.remove(table, slot, &names.collect::<Vec<_>>(), progress)?;
         }
-        if is_left {
+        if unfinished.journal.is_some() {
             let shown = place.store.shown("");
             progress.warn(&format!("{shown}: removed the files of an unfinished export of slot {slot}"));
         }
-        progress.stage(Stage::Sending, Some(tables.iter().map(|fields| fields.bytes).sum()));
-        for fields in *tables {
+        let all_bytes = self.tables.iter().map(|fields| fields.bytes).sum();
+        progress.stage(Stage::Sending, Some(all_bytes));
+        for fields in self.tables {
             let files = place.files(fields.table.name(), slot)?;
             if !files.list(progress)?.is_empty() {
                 return Err(exists(&files.shown("")));
@@ -268,20 +280,22 @@ impl PublishingRun<'_> {
                 dir.sync()?;
             }
         }
-        tables.iter().try_for_each(|fields| self.check_there(fields, progress))?;
+        for fields in self.tables {
+            self.check_sent(fields, progress)?;
+        }
         self.check_ours(progress)?;
         let mut published = Vec::new();
-        for fields in *tables {
-            let at = place.table(fields.table.name())?;
+        for fields in self.tables {
+            let store = place.table(fields.table.name())?;
             let name = manifest_name(slot);
-            let text = manifest.of_table(fields);
-            let put = at.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
+            let text = self.manifest.of_table(fields);
+            let put = store.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
             if put == Put::Refused {
-                return Err(exists(&at.shown(&name)));
+                return Err(exists(&store.shown(&name)));
             }
             // Another run may have put the manifest of another slot there meanwhile.
-            chain::check(&manifest.to_value(), &at, progress)?;
-            published.push(at.shown(&name));
+            chain::check(&self.manifest.to_value(), &store, progress)?;
+            published.push(store.shown(&name));
         }
         // If this fails, a later run removes it.
         let _ = place.store.delete(&journal_name(slot), progress);
@@ -295,9 +309,9 @@ impl PublishingRun<'_> {
         let slot = self.manifest.slot;
         self.check_ours(progress)?;
         for fields in self.tables {
-            let there =
-                place.table(fields.table.name())?.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
-            if there.is_none_or(|there| there.bytes == self.manifest.of_table(fields).as_bytes()) {
+            let store = place.table(fields.table.name())?;
+            let found = store.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
+            if found.is_none_or(|found| found.bytes == self.manifest.of_table(fields).as_bytes()) {
                 let names: Vec<String> = fields.files.iter().map(|file| name_of(file).to_string()).collect();
                 place.remove(fields.table.name(), slot, &names, progress)?;
             }
@@ -326,13 +340,13 @@ impl PublishingRun<'_> {
         }
     }
 
-    /// Fails if the place lists other files of a table than those that were sent.
-    fn check_there(&self, fields: &TableFields, progress: &dyn Progress) -> Result<()> {
+    /// Fails if the output lists other files of a table than those that were sent.
+    fn check_sent(&self, fields: &TableFields, progress: &dyn Progress) -> Result<()> {
         let files = self.place.files(fields.table.name(), self.manifest.slot)?;
-        let there = files.list(progress)?.into_iter().map(|object| (object.name, object.length_bytes));
-        let there: BTreeMap<_, _> = there.collect();
+        let listed = files.list(progress)?.into_iter().map(|object| (object.name, object.length_bytes));
+        let listed: BTreeMap<_, _> = listed.collect();
         let sent = fields.files.iter().map(|file| (name_of(file).to_string(), file.bytes)).collect();
-        if there == sent {
+        if listed == sent {
             Ok(())
         } else {
             Err(Error::failed(format!("{} does not have the files that were sent there", files.shown("")))

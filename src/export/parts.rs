@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
@@ -24,20 +25,20 @@ use slotpress_base::{
     Error, IoContext, IoHint, KeptDir, Owner, Progress, Result, SpaceWatch, Stage, StreamWriter, panic_point, to_usize,
 };
 
+use super::ExportOptions;
 use super::cells::cells;
 use super::changes::changes;
 use super::column::{ColumnValues, push_csv};
 use super::filter::hex;
 use super::sort::{SortRun, Sorter, changed, groups, split_counted};
 use super::table::{Cell, Table, not_written};
-use super::{ExportOptions, RowOrder};
 
 /// Rows of a row group. A query for a key reads one or two groups of each file, and a Bloom filter
 /// of so many values takes all of 16 KiB.
 pub(super) const GROUP_ROWS: usize = 13_500;
 /// Limit on the bytes of a row group's rows, before they are encoded. One row may come on top.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
-/// Share of row groups without an address whose Bloom filters do not tell that.
+/// Share of false positives of Bloom filters: row groups that do not have the address after all.
 const FALSE_POSITIVES: f64 = 0.01;
 /// Memory for encoding a row group: rows as bytes, columns and pages, and in each form one account
 /// of 10 MiB.
@@ -75,8 +76,7 @@ pub(super) struct Parts<'a> {
     options: &'a ExportOptions,
     dir: &'a KeptDir,
     watch: &'a SpaceWatch,
-    /// Metadata for the footer of every file.
-    pub footer: OnceLock<Vec<(String, String)>>,
+    pub footer: OnceLock<Vec<KeyValue>>,
     sorter: Option<Sorter>,
     encoder: ArrowRowGroupWriterFactory,
     files: Mutex<PartFiles<'a>>,
@@ -103,16 +103,17 @@ struct Encoded {
 
 impl<'a> Parts<'a> {
     pub fn new(table: Table, options: &'a ExportOptions, dir: &'a KeptDir, watch: &'a SpaceWatch) -> Result<Self> {
-        let is_sorted = options.order_of(table) == RowOrder::Clustered;
-        let encoder = parquet_writer(table, options, Vec::new(), io::sink())?.1;
-        let sorter = is_sorted.then(|| Sorter::new(&options.visit.check.spill_dir(None)));
-        let footer = OnceLock::new();
-        let files = Mutex::default();
-        Ok(Self { table, options, dir, watch, footer, sorter, encoder, files })
-    }
-
-    pub fn is_sorted(&self) -> bool {
-        self.sorter.is_some()
+        let new_sorter = || Sorter::new(&options.visit.check.spill_dir(None));
+        Ok(Self {
+            table,
+            options,
+            dir,
+            watch,
+            footer: OnceLock::new(),
+            sorter: options.is_sorted(table).then(new_sorter),
+            encoder: parquet_writer(table, options, Vec::new(), io::sink())?.1,
+            files: Mutex::default(),
+        })
     }
 
     /// Writes rows, or passes them to the sorter. Leaves none.
@@ -141,8 +142,8 @@ impl<'a> Parts<'a> {
 
     fn write_sorted(&self, sorter: &Sorter, progress: &dyn Progress) -> Result<()> {
         // The state was checked, so that its memory is free. Tables are finished one after another.
-        let ExportOptions { visit, memory_bytes, .. } = self.options;
-        let memory_bytes = memory_bytes / 2 + visit.check.memory_bytes;
+        let visit = &self.options.visit;
+        let memory_bytes = self.options.memory_bytes / 2 + visit.check.memory_bytes;
         let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
         let encoders = to_usize(encoders).clamp(1, visit.threads.max(1));
         progress.stage(Stage::Writing, None);
@@ -169,7 +170,8 @@ impl<'a> Parts<'a> {
     }
 
     fn open(&self, number: usize) -> Result<OpenPart<'a>> {
-        let file = PartFile::create(self.dir, &format!("{}-{number}", self.table.name()), self.watch)?;
+        let name = format!("{}-{number}", self.table.name());
+        let file = PartFile::create(self.dir, &name, self.watch)?;
         let footer = self.footer.get().cloned().unwrap_or_default();
         let file = parquet_writer(self.table, self.options, footer, file)?.0;
         Ok(OpenPart { file, rows: 0, keys: Default::default() })
@@ -184,15 +186,19 @@ impl<'a> Parts<'a> {
         let mut rows = 0;
         let mut ends = None;
         while let Some((row, after)) = split_counted(rest) {
-            columns.iter_mut().zip(cells(row)).try_for_each(|(column, cell)| column.push(cell?))?;
+            for (column, cell) in columns.iter_mut().zip(cells(row)) {
+                column.push(cell?)?;
+            }
             ends = Some((ends.map_or(row, |(first, _)| first), row));
-            (rest, rows) = (after, rows + 1);
+            rest = after;
+            rows += 1;
         }
         let (first, last) = ends.ok_or_else(changed)?;
-        let keys = if self.is_sorted() { [self.key_of(first)?, self.key_of(last)?] } else { Default::default() };
+        let is_sorted = self.sorter.is_some();
+        let keys = if is_sorted { [self.key_of(first)?, self.key_of(last)?] } else { Default::default() };
         let arrays = columns.iter_mut().map(ColumnValues::finish).collect();
         let batch = RecordBatch::try_new(schema, arrays).map_err(|error| not_written(&error))?;
-        let chunks = row_group(&batch, &self.encoder).map_err(|error| of_parquet(&error))?;
+        let chunks = row_group(&batch, &self.encoder).map_err(parquet_error)?;
         Ok(Encoded { chunks, rows, keys })
     }
 
@@ -221,11 +227,10 @@ pub(super) fn csv(mut rows: &[u8]) -> Result<Vec<u8>> {
 fn parquet_writer<W: Write + Send>(
     table: Table,
     options: &ExportOptions,
-    footer: Vec<(String, String)>,
+    footer: Vec<KeyValue>,
     to: W,
 ) -> Result<(SerializedFileWriter<W>, ArrowRowGroupWriterFactory)> {
-    let zstd = |level| ZstdLevel::try_new(level).map(Compression::ZSTD).map_err(|error| of_parquet(&error));
-    let footer = footer.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect();
+    let zstd = |level| ZstdLevel::try_new(level).map(Compression::ZSTD).map_err(parquet_error);
     let mut properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_created_by(format!("slotpress {}", env!("CARGO_PKG_VERSION")))
@@ -241,15 +246,15 @@ fn parquet_writer<W: Write + Send>(
         properties = properties.set_column_compression(ColumnPath::from(name), zstd(2)?);
     }
     properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
-    if options.order_of(table) == RowOrder::Clustered {
+    if options.is_sorted(table) {
         properties = with_order(table, properties);
     }
-    let how = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
-    let writer = ArrowWriter::try_new_with_options(to, table.schema(options), how);
-    writer.and_then(ArrowWriter::into_serialized_writer).map_err(|error| of_parquet(&error))
+    let settings = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
+    let writer = ArrowWriter::try_new_with_options(to, table.schema(options), settings);
+    writer.and_then(ArrowWriter::into_serialized_writer).map_err(parquet_error)
 }
 
-/// Tells readers of the order, and helps them to find addresses, and wallets.
+/// Tells readers the order of rows, and helps them to find addresses and wallets.
 fn with_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
     let sorting = (0..table.key_columns() as i32).map(|at| SortingColumn {
         column_idx: at,
@@ -258,9 +263,9 @@ fn with_order(table: Table, properties: WriterPropertiesBuilder) -> WriterProper
     });
     let mut properties = properties.set_sorting_columns(Some(sorting.collect()));
     // Statistics suffice for the column by which rows are sorted first.
-    let columns = table.columns(false, false).skip(table.key_columns() - 1);
-    for (name, ..) in columns.filter(|(name, ..)| ["address", "owner"].contains(name)) {
-        let column = ColumnPath::from(name);
+    let columns = table.columns().skip(table.key_columns() - 1);
+    for column in columns.filter(|column| ["address", "owner"].contains(&column.name)) {
+        let column = ColumnPath::from(column.name);
         properties = properties
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_bloom_filter_fpp(column.clone(), FALSE_POSITIVES)
@@ -283,14 +288,17 @@ fn row_group(rows: &RecordBatch, factory: &ArrowRowGroupWriterFactory) -> Result
 impl OpenPart<'_> {
     fn append(&mut self, encoded: Encoded) -> Result<u64> {
         let [first, last] = encoded.keys;
-        self.keys = [if self.rows == 0 { first } else { std::mem::take(&mut self.keys[0]) }, last];
+        if self.rows == 0 {
+            self.keys[0] = first;
+        }
+        self.keys[1] = last;
         self.rows += encoded.rows;
-        append_group(&mut self.file, encoded.chunks).map_err(|error| of_parquet(&error))
+        append_group(&mut self.file, encoded.chunks).map_err(parquet_error)
     }
 
     fn close(self) -> Result<ExportedFile> {
         let [least_key, greatest_key] = self.keys;
-        let file = self.file.into_inner().map_err(|error| of_parquet(&error))?;
+        let file = self.file.into_inner().map_err(parquet_error)?;
         Ok(ExportedFile { least_key, greatest_key, ..file.close(self.rows)? })
     }
 }
@@ -306,12 +314,12 @@ fn append_group<W: Write + Send>(
 }
 
 /// Converts an error of the Parquet library. If an I/O error caused it, reports that one.
-pub(super) fn of_parquet(error: &ParquetError) -> Error {
-    let source = match error {
+fn parquet_error(error: ParquetError) -> Error {
+    let source = match &error {
         ParquetError::External(source) => source.downcast_ref::<io::Error>(),
         _ => None,
     };
-    source.map_or_else(|| not_written(error), |source| Error::io("write", std::path::Path::new("the table"), source))
+    source.map_or_else(|| not_written(&error), |source| Error::io("write", Path::new("the table"), source))
 }
 
 pub(super) struct PartFile<'a> {

@@ -13,7 +13,7 @@ use super::parts::ExportedFile;
 use super::table::Table;
 use super::{DataPart, ExportOptions, RowOrder, SCHEMA_VERSION, TableFormat};
 
-/// What the manifests of all tables of an export have in common: which state was exported, and how.
+/// Fields that the manifests of all tables of an export share: which state was exported, and how.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Manifest {
@@ -139,8 +139,13 @@ pub struct TableFields {
 
 impl TableFields {
     pub(super) fn new(table: Table, order: RowOrder, files: Vec<ExportedFile>) -> Self {
-        let [rows, bytes] = [files.iter().map(|file| file.rows).sum(), files.iter().map(|file| file.bytes).sum()];
-        Self { table, order, rows, bytes, files }
+        Self {
+            table,
+            order,
+            rows: files.iter().map(|file| file.rows).sum(),
+            bytes: files.iter().map(|file| file.bytes).sum(),
+            files,
+        }
     }
 }
 
@@ -150,7 +155,7 @@ impl TableFields {
 pub struct ExportReport {
     /// Path or URL of each table's manifest; none for a stream.
     pub manifests: Vec<String>,
-    /// What the manifests have in common.
+    /// Fields that the manifests share.
     #[serde(flatten)]
     pub facts: Manifest,
     /// The tables that were written.

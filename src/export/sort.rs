@@ -1,8 +1,8 @@
-//! Sorts rows, also more than fit in memory. Knows no tables: a row is bytes that begin with a key.
+//! Sorts rows, even more than fit in memory. A row is bytes that begin with a key.
 //!
-//! Workers collect rows in [`SortRun`]s. A run that is full is sorted, and goes to a temporary file. At
-//! the end, all runs are merged. The order depends on the rows only: not on memory, on threads, or on
-//! how rows were divided among runs.
+//! Workers collect rows in [`SortRun`]s. A full run is sorted, and written to a temporary file. At the
+//! end, all runs are merged. The order depends only on the rows: not on memory, on threads, or on how
+//! rows were divided among runs.
 
 use std::borrow::Borrow;
 use std::cmp::Reverse;
@@ -19,13 +19,12 @@ use slotpress_read::Spill;
 /// Limit on the length of keys: two addresses as text, a byte for each, and one for the state where
 /// rows of two are sorted. The order of rows with the same key is undefined.
 const KEY_BYTES_MAX: usize = 2 * (1 + 44) + 1;
-/// Bytes of a row that are compared, and held while runs in the file are merged. What a row has
-/// beyond them lies apart in the file.
+/// Bytes of a row that are compared, and held while runs in the file are merged. The file holds the
+/// rest of a longer row separately.
 const HEAD_BYTES_MAX: usize = 4096;
 /// Number of rows that are loaded at a time. They are far apart in memory, and the processor waits
-/// for all of them as long as for one.
+/// for all of them no longer than for one.
 const LOADED_ROWS: usize = 16;
-/// Size of a cache line.
 const LINE_BYTES: usize = 64;
 /// Size at which a block of a run in the file is complete: enough for disks to read it well.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -38,7 +37,7 @@ const SOURCES_MAX: u64 = 1024;
 /// Limit on the bytes of a run, so that the position of a row has 32 bits.
 const RUN_BYTES_MAX: u64 = 3 << 30;
 
-/// What a row has beyond its head: where it lies in the file, and its length.
+/// Bytes of a row beyond its head: their offset in the file, and their number.
 type RowTail = (u64, u32);
 
 /// A row, or its head and where the rest is.
@@ -58,7 +57,7 @@ fn common_bytes(one: &[u8], other: &[u8]) -> usize {
     words * 8 + rest.take_while(|(one, other)| one == other).count()
 }
 
-/// Splits off bytes whose number stands before them, in four bytes.
+/// Splits off bytes that follow their number, a `u32`.
 pub(super) fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)

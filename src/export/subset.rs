@@ -1,9 +1,9 @@
 //! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it, or
 //! one object of all, as surfpool loads it.
 //!
-//! Accounts that the wanted ones name come with them: the code of programs, and, if asked for, the
-//! mints of token accounts. When they are named, they may have passed by, so the input is then read
-//! once more.
+//! Accounts that the selected ones name are exported with them: the code of programs, and, if asked
+//! for, the mints of token accounts. Some of them are read before the accounts that name them, so the
+//! input is then read once more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -125,7 +125,9 @@ impl StateWorker for SubsetWorker<'_, '_> {
         let loaded = LoaderAccount::parse(&header.owner, header.executable == 1, data);
         named.extend(match (loaded, token) {
             (Some(LoaderAccount::Program(code)), _) => Some((code, UPGRADEABLE_LOADER)),
-            (_, Some(TokenData::Account(it))) if subset.options.filter.with_mints => Some((it.mint, header.owner)),
+            (_, Some(TokenData::Account(token))) if subset.options.filter.with_mints => {
+                Some((token.mint, header.owner))
+            }
             _ => None,
         });
         if files.len() > FILES_MAX {

@@ -11,8 +11,9 @@ use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extensio
 
 use super::cells::{Texts, push_cell};
 use super::parts::{GROUP_BYTES, GROUP_ROWS};
+use super::rows::{self, address, text};
 use super::sort::SortRun;
-use super::{DataPart, ExportOptions, rows};
+use super::{DataPart, ExportOptions};
 
 /// A table of accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,10 +50,23 @@ pub(super) enum Cell<'a> {
 /// The change of a row that the state before did not have.
 pub(super) const ADDED: Cell<'static> = Cell::Text("added");
 
-const KEY_END: &str = "address:address";
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    pub name: &'static str,
+    kind: &'static str,
+    nullable: bool,
+}
 
-/// Columns of a table: name and type of each. A type ends with `?` if the column may be null. An
-/// amount may be too large for a signed 64-bit integer.
+impl Column {
+    /// Parses a name and a type, which ends with `?` if the column may be null. An amount may be too
+    /// large for a signed 64-bit integer.
+    fn parse(column: &'static str) -> Self {
+        let (name, kind) = column.split_once(':').unwrap_or((column, ""));
+        let not_null = kind.trim_end_matches('?');
+        Self { name, kind: not_null, nullable: kind != not_null }
+    }
+}
+
 const ACCOUNTS: &str = "owner:address address:address lamports:integer storage_slot:integer? data_length:integer
     executable:boolean";
 
@@ -73,38 +87,39 @@ impl Table {
         }
     }
 
-    /// Name and type of each column, and whether it may be null.
-    pub(super) fn columns(
-        self,
-        has_data: bool,
-        has_change: bool,
-    ) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
-        let (columns, data) = match self {
-            Self::Accounts if has_data => (ACCOUNTS, "data:bytes"),
-            Self::Accounts => (ACCOUNTS, ""),
-            Self::TokenAccounts => (TOKEN_ACCOUNTS, ""),
-            Self::Mints => (rows::MINTS, ""),
-            Self::Stakes => (rows::STAKES, ""),
-            Self::Votes => (rows::VOTES, ""),
-            Self::Programs => (rows::PROGRAMS, ""),
+    /// Returns the columns that the table has in any export.
+    pub(super) fn columns(self) -> impl Iterator<Item = Column> {
+        let columns = match self {
+            Self::Accounts => ACCOUNTS,
+            Self::TokenAccounts => TOKEN_ACCOUNTS,
+            Self::Mints => rows::MINTS,
+            Self::Stakes => rows::STAKES,
+            Self::Votes => rows::VOTES,
+            Self::Programs => rows::PROGRAMS,
         };
-        let with_change = move |column| [Some(column), (has_change && column == KEY_END).then_some("change:text")];
-        let columns = columns.split_whitespace().chain(data.split_whitespace());
-        columns.flat_map(with_change).flatten().map(|column| {
-            let (name, kind) = column.split_once(':').unwrap_or((column, ""));
-            let not_null = kind.trim_end_matches('?');
-            (name, not_null, kind != not_null)
-        })
+        columns.split_whitespace().map(Column::parse)
+    }
+
+    /// Returns the columns that the table has in an export with these options.
+    fn columns_with(self, options: &ExportOptions) -> impl Iterator<Item = Column> {
+        let has_change = options.has_change();
+        let has_data = self == Self::Accounts && options.data != DataPart::None;
+        let with_change = move |column: Column| {
+            let change = (has_change && column.name == "address").then(|| Column::parse("change:text"));
+            std::iter::once(column).chain(change)
+        };
+        let data = has_data.then(|| Column::parse("data:bytes"));
+        self.columns().flat_map(with_change).chain(data)
     }
 
     /// Number of columns by which rows are sorted: the first ones, to the address.
     pub(super) fn key_columns(self) -> usize {
-        self.columns(false, false).position(|(name, ..)| name == "address").map_or(0, |at| at + 1)
+        self.columns().position(|column| column.name == "address").map_or(0, |at| at + 1)
     }
 
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
-        let fields = self.columns_of(options).map(|(name, kind, is_nullable)| {
-            let kind = match kind {
+        let fields = self.columns_with(options).map(|column| {
+            let kind = match column.kind {
                 "address" | "text" => DataType::Utf8,
                 "integer" => DataType::Int64,
                 "amount" => AMOUNT,
@@ -112,17 +127,14 @@ impl Table {
                 "credits" => DataType::List(Arc::new(Field::new("element", DataType::Struct(credits()), false))),
                 _ => DataType::Binary,
             };
-            Field::new(name, kind, is_nullable)
+            Field::new(column.name, kind, column.nullable)
         });
         Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
-        self.columns_of(options).map(|(name, ..)| name).collect::<Vec<_>>().join(",") + "\n"
-    }
-
-    fn columns_of(self, options: &ExportOptions) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
-        self.columns(options.data != DataPart::None, options.has_change())
+        let names: Vec<&str> = self.columns_with(options).map(|column| column.name).collect();
+        names.join(",") + "\n"
     }
 }
 
@@ -150,15 +162,17 @@ pub(super) struct RowBatch {
 }
 
 impl RowBatch {
-    /// Creates a batch of rows, which may be going to be sorted. If those of two states are sorted
-    /// together, `is_new` tells of which state the batch is.
-    pub fn new(table: Table, options: &ExportOptions, is_sorted: bool, is_new: Option<bool>) -> Self {
+    /// Creates an empty batch. If the rows of two states are sorted together, `is_new` tells whether
+    /// these are of the new one.
+    pub fn new(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
         let key_columns = table.key_columns();
+        let row_bytes_max = options.row_bytes_max(table);
+        let is_sorted = options.is_sorted(table);
         let change = is_new.map(Cell::Boolean).or(options.has_change().then_some(ADDED));
         let rows = if is_sorted {
-            SortRun::new(options.run_bytes(), usize::MAX, options.row_bytes_max(table))
+            SortRun::new(options.run_bytes(), usize::MAX, row_bytes_max)
         } else {
-            SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, options.row_bytes_max(table))
+            SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, row_bytes_max)
         };
         let texts = (0..key_columns).filter(|_| is_sorted).map(|_| Texts::new()).collect();
         Self { table, key_columns, data: options.data, change, rows, texts }
@@ -177,6 +191,7 @@ impl RowBatch {
             None => self.push(&row),
             Some(data) => self.push(&[&row[..], &[Cell::Bytes(data)]].concat()),
         }
+        Ok(())
     }
 
     /// Adds a row of the table of token accounts. Returns true if an extension is cut off.
@@ -188,20 +203,20 @@ impl RowBatch {
             Cell::Address(&account.owner),
             Cell::Address(&header.owner),
             Cell::Amount(account.amount),
-            account.delegate.as_ref().map_or(Cell::Null, Cell::Address),
+            address(account.delegate.as_ref()),
             Cell::Amount(account.delegated_amount),
             Cell::Text(if account.is_frozen { "frozen" } else { "initialized" }),
             Cell::Boolean(account.native_reserve.is_some()),
-            account.close_authority.as_ref().map_or(Cell::Null, Cell::Address),
-            if header.owner == TOKEN_2022 { Cell::Text(&names) } else { Cell::Null },
+            address(account.close_authority.as_ref()),
+            text((header.owner == TOKEN_2022).then_some(names.as_str())),
             integer("lamports", header.lamports, &header.pubkey)?,
             slot_cell(slot, &header.pubkey)?,
         ];
-        self.push(&row)?;
+        self.push(&row);
         Ok(is_cut_off)
     }
 
-    pub(super) fn push(&mut self, row: &[Cell<'_>]) -> Result<()> {
+    pub(super) fn push(&mut self, row: &[Cell<'_>]) {
         let (key, rest) = row.split_at_checked(self.key_columns).unwrap_or((row, &[]));
         let change = self.change;
         let texts = &mut self.texts;
@@ -210,14 +225,12 @@ impl RowBatch {
                 push_cell(row, *cell, texts.get_mut(at));
             }
         });
-        Ok(())
     }
 }
 
 /// Limit on the length of an account's list of extensions: enough for each extension once.
 const EXTENSIONS_CHARS_MAX: usize = 512;
 
-/// Returns the names of extensions, and whether one is cut off.
 pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
     let mut names = String::new();
     for extension in extensions {
@@ -225,7 +238,10 @@ pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
         // Bounded, because a hostile account may repeat an extension.
         if names.len() < EXTENSIONS_CHARS_MAX {
             names.push_str(if names.is_empty() { "" } else { " " });
-            names.push_str(extension_name(kind).map_or_else(|| format!("extension{kind}"), str::to_string).as_str());
+            match extension_name(kind) {
+                Some(name) => names.push_str(name),
+                None => names.push_str(&format!("extension{kind}")),
+            }
         }
     }
     (names, false)

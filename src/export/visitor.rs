@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
+use parquet::file::metadata::KeyValue;
 use slotpress_base::{Error, IoContext, Progress, Result, text};
 use slotpress_format::ledger::activation::StakeHistory;
 use slotpress_format::{
@@ -37,8 +38,8 @@ struct ExportStart {
 }
 
 impl ExportStart {
-    /// Slot in which the accounts of a storage were written; `None` in archives of Firedancer,
-    /// whose storages do not tell it.
+    /// Returns the slot in which the accounts of a storage were written; `None` in archives of
+    /// Firedancer, which do not record it.
     fn slot_of(&self, storage: StorageRef) -> Option<u64> {
         let part = self.parts.iter().rev().find(|part| part.first_storage <= storage.number)?;
         (!part.is_from_firedancer).then_some(storage.slot)
@@ -53,11 +54,12 @@ pub(super) struct Exporter<'a, 's> {
     progress: &'a dyn Progress,
     old: Option<BankFile>,
     begun: OnceLock<ExportStart>,
-    /// Batches of workers that have ended, for the next ones.
+    /// Batches of workers that have ended. New workers continue them.
     idle: Mutex<Vec<Vec<RowBatch>>>,
     unparsed: AtomicU64,
     cut_off: AtomicU64,
-    streamed: (AtomicU64, AtomicU64),
+    streamed_rows: AtomicU64,
+    streamed_bytes: AtomicU64,
 }
 
 impl<'a, 's> Exporter<'a, 's> {
@@ -79,19 +81,9 @@ impl<'a, 's> Exporter<'a, 's> {
             idle: Mutex::default(),
             unparsed: AtomicU64::new(0),
             cut_off: AtomicU64::new(0),
-            streamed: Default::default(),
+            streamed_rows: AtomicU64::new(0),
+            streamed_bytes: AtomicU64::new(0),
         }
-    }
-
-    fn parts_of(&self, table: Table) -> Option<&Parts<'a>> {
-        self.parts.iter().find(|parts| parts.table == table)
-    }
-}
-
-impl Exporter<'_, '_> {
-    fn new_batch(&self, table: Table) -> RowBatch {
-        let is_sorted = self.parts_of(table).is_some_and(Parts::is_sorted);
-        RowBatch::new(table, self.options, is_sorted, self.options.changes.then_some(self.old.is_some()))
     }
 
     fn write(&self, batch: &mut RowBatch) -> Result<()> {
@@ -100,19 +92,17 @@ impl Exporter<'_, '_> {
             return Ok(());
         }
         let Some(stream) = &self.stream else {
-            return match self.parts_of(*table) {
-                Some(parts) => parts.write(rows),
-                None => Ok(()),
-            };
+            let parts = self.parts.iter().find(|parts| parts.table == *table);
+            return parts.map_or(Ok(()), |parts| parts.write(rows));
         };
         let text = csv(rows.bytes());
-        self.streamed.0.fetch_add(rows.count() as u64, Relaxed);
+        self.streamed_rows.fetch_add(rows.count() as u64, Relaxed);
         rows.clear();
         self.stream_text(&mut **stream.lock(), &text?)
     }
 
     fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
-        self.streamed.1.fetch_add(text.len() as u64, Relaxed);
+        self.streamed_bytes.fetch_add(text.len() as u64, Relaxed);
         stream.write_all(text).or_path("write", Path::new(STANDARD_OUTPUT))
     }
 
@@ -121,15 +111,32 @@ impl Exporter<'_, '_> {
         self.write_rest()?;
         self.old = Some(self.begun.take().ok_or_else(no_bank)?.bank);
         self.idle.get_mut().clear();
-        (self.unparsed, self.cut_off) = Default::default();
+        self.unparsed = AtomicU64::new(0);
+        self.cut_off = AtomicU64::new(0);
         Ok(())
     }
 
-    pub fn finish(self) -> Result<(Manifest, Vec<TableFields>)> {
-        let tables = self.finish_tables()?;
-        let Self { begun, unparsed, cut_off, .. } = self;
-        let mut facts = begun.into_inner().ok_or_else(no_bank)?.manifest;
-        (facts.unparsed_accounts, facts.cut_off_extensions) = (unparsed.into_inner(), cut_off.into_inner());
+    /// Completes all files. Returns what their manifests say.
+    pub fn finish(mut self) -> Result<(Manifest, Vec<TableFields>)> {
+        self.write_rest()?;
+        let mut facts = self.begun.take().ok_or_else(no_bank)?.manifest;
+        facts.unparsed_accounts = *self.unparsed.get_mut();
+        facts.cut_off_extensions = *self.cut_off.get_mut();
+        if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
+            stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
+            let [rows, bytes] = [&self.streamed_rows, &self.streamed_bytes].map(|counter| counter.load(Relaxed));
+            let order = RowOrder::Unordered;
+            return Ok((facts, vec![TableFields { table: *table, order, rows, bytes, files: Vec::new() }]));
+        }
+        let mut tables = Vec::new();
+        for parts in &self.parts {
+            let dir = format!("{}/{}", parts.table.name(), partition(facts.slot));
+            let mut files = parts.finish(self.progress)?;
+            for (number, file) in files.iter_mut().enumerate() {
+                file.path = format!("{dir}/part-{number:05}.parquet");
+            }
+            tables.push(TableFields::new(parts.table, self.options.order_of(parts.table), files));
+        }
         Ok((facts, tables))
     }
 
@@ -137,23 +144,37 @@ impl Exporter<'_, '_> {
         self.idle.lock().iter_mut().flatten().try_for_each(|batch| self.write(batch))
     }
 
-    fn finish_tables(&self) -> Result<Vec<TableFields>> {
-        self.write_rest()?;
-        let Some(slot) = self.begun.get().map(|begun| begun.manifest.slot) else { return Err(no_bank()) };
-        if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
-            stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
-            let [rows, bytes] = [&self.streamed.0, &self.streamed.1].map(|counter| counter.load(Relaxed));
-            let order = RowOrder::Unordered;
-            return Ok(vec![TableFields { table: *table, order, rows, bytes, files: Vec::new() }]);
-        }
-        let finished = self.parts.iter().map(|parts| {
-            let mut files = parts.finish(self.progress)?;
-            for (number, file) in files.iter_mut().enumerate() {
-                file.path = format!("{}/{}/part-{number:05}.parquet", parts.table.name(), partition(slot));
+    fn wants(&self, table: Table) -> bool {
+        self.options.tables.contains(&table)
+    }
+
+    /// Adds a row if the account has one in the batch's table. Returns false if its program cannot
+    /// have written it.
+    fn push(
+        &self,
+        batch: &mut RowBatch,
+        record: &Record<'_>,
+        token: &Option<TokenData<'_>>,
+        begun: &ExportStart,
+        slot: Option<u64>,
+    ) -> Result<bool> {
+        let header = record.header;
+        let data = record.data;
+        let is_cut_off = match (batch.table, token) {
+            // With a filter of mints or wallets, only token accounts are wanted.
+            (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.selects_tokens() => return Ok(true),
+            (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
+            (Table::TokenAccounts, Some(TokenData::Account(account))) => batch.push_token(header, account, slot)?,
+            (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot)?,
+            (Table::Stakes, _) if header.owner == STAKE => return batch.push_stake(header, data, &begun.stakes, slot),
+            (Table::Votes, _) if header.owner == VOTE => {
+                return batch.push_vote(header, data, begun.stakes.epoch, slot);
             }
-            Ok(TableFields::new(parts.table, self.options.order_of(parts.table), files))
-        });
-        finished.collect()
+            (Table::Programs, _) => return batch.push_program(header, data, slot),
+            _ => return Ok(true),
+        };
+        self.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
+        Ok(true)
     }
 }
 
@@ -177,8 +198,9 @@ impl StateVisitor for Exporter<'_, '_> {
             ("slotpress.filter", text::json(&manifest.filter)),
             ("slotpress.since_slot", text::json(&manifest.since_slot)),
         ];
+        let footer = footer.map(|(key, value)| KeyValue::new(key.to_string(), value)).to_vec();
         for parts in self.parts.iter().filter(|_| !is_old) {
-            let _ = parts.footer.set(footer.iter().map(|(key, value)| ((*key).to_string(), value.clone())).collect());
+            let _ = parts.footer.set(footer.clone());
         }
         let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
         let stakes = if has_epochs { stake_rules(facts)? } else { StakeRules::default() };
@@ -191,49 +213,16 @@ impl StateVisitor for Exporter<'_, '_> {
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let idle = self.idle.lock().pop();
-        let new = || self.options.tables.iter().map(|table| self.new_batch(*table)).collect();
-        Box::new(ExportWorker { exporter: self, batches: idle.unwrap_or_else(new) })
+        let is_new = self.options.changes.then_some(self.old.is_some());
+        let new_batch = |table: &Table| RowBatch::new(*table, self.options, is_new);
+        let batches = idle.unwrap_or_else(|| self.options.tables.iter().map(new_batch).collect());
+        Box::new(ExportWorker { exporter: self, batches })
     }
 }
 
 struct ExportWorker<'w, 'a, 's> {
     exporter: &'w Exporter<'a, 's>,
     batches: Vec<RowBatch>,
-}
-
-impl Exporter<'_, '_> {
-    fn wants(&self, table: Table) -> bool {
-        self.options.tables.contains(&table)
-    }
-
-    /// Adds a row if the account has one in the batch's table. Returns false if its program cannot
-    /// have written it.
-    fn push(
-        &self,
-        batch: &mut RowBatch,
-        record: &Record<'_>,
-        token: &Option<TokenData<'_>>,
-        begun: &ExportStart,
-        slot: Option<u64>,
-    ) -> Result<bool> {
-        let header = record.header;
-        let data = record.data;
-        let is_cut_off = match (batch.table, token) {
-            // With a filter of mints or wallets, only token accounts are wanted.
-            (Table::Accounts, Some(TokenData::Mint(_))) if self.options.filter.is_of_tokens() => return Ok(true),
-            (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
-            (Table::TokenAccounts, Some(TokenData::Account(account))) => batch.push_token(header, account, slot)?,
-            (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot)?,
-            (Table::Stakes, _) if header.owner == STAKE => return batch.push_stake(header, data, &begun.stakes, slot),
-            (Table::Votes, _) if header.owner == VOTE => {
-                return batch.push_vote(header, data, begun.stakes.epoch, slot);
-            }
-            (Table::Programs, _) => return batch.push_program(header, data, slot),
-            _ => return Ok(true),
-        };
-        self.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
-        Ok(true)
-    }
 }
 
 impl StateWorker for ExportWorker<'_, '_, '_> {
@@ -248,7 +237,7 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
             return Ok(());
         }
         let slot = begun.slot_of(storage);
-        let is_parsed = filter.is_of_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
+        let is_parsed = filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
         let token = if is_parsed { token_of(header, data) } else { None };
         let is_allowed = filter.allows_token(header, &token);
         let mut is_known = token != Some(TokenData::Unknown);
@@ -264,7 +253,9 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
 }
 
 fn stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
-    let data = |address: [u8; 32]| facts.well_known.get(&address).map(|it| &*it.data).filter(|data| !data.is_empty());
+    let data = |address: [u8; 32]| {
+        facts.well_known.get(&address).map(|account| &*account.data).filter(|data| !data.is_empty())
+    };
     let history = data(STAKE_HISTORY).map_or_else(|| Ok(StakeHistory::new()), parse_stake_history)?;
     let reduced = data(REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(feature).ok().flatten());
     let reduced_from = reduced.map(|slot| facts.bank.epoch_of(slot));
