@@ -7,22 +7,23 @@ use crate::common::*;
 
 /// Each command of the script is shown before what it prints; with `--quiet`, only paths are.
 #[test]
-fn a_script_of_commands() {
+fn the_demo_shows_a_script_of_commands() {
     let dir = temp_dir();
     let kept = dir.path().join("kept");
-    let (code, said, _) = run(&["demo", "--size", "8MiB", "--keep", text(&kept)]);
-    let commands = said.lines().filter(|line| line.starts_with("$ slotpress ")).count();
-    assert!(code == 0 && commands == 7 && kept.join("restored/snapshots").is_dir(), "{said}");
-    let (_, said, _) = run(&["demo", "--size", "8MiB", "--quiet"]);
+    let (code, stdout, _) = run(&["demo", "--size", "8MiB", "--keep", text(&kept)]);
+    let commands = stdout.lines().filter(|line| line.starts_with("$ slotpress ")).count();
+    assert_eq!((code, commands), (0, 7), "{stdout}");
+    assert!(kept.join("restored/snapshots").is_dir(), "{stdout}");
+    let (_, stdout, _) = run(&["demo", "--size", "8MiB", "--quiet"]);
     assert!(
-        said.lines().all(|line| ["ledger", "archives/", "restored/"].iter().any(|dir| line.starts_with(dir))),
-        "{said}"
+        stdout.lines().all(|line| ["ledger", "archives/", "restored/"].iter().any(|dir| line.starts_with(dir))),
+        "{stdout}"
     );
 }
 
 /// A demo removes what a killed demo has left.
 #[test]
-fn a_demo_and_what_a_killed_one_leaves() {
+fn a_demo_removes_what_a_killed_demo_left() {
     let dir = temp_dir();
     let demo = || {
         let mut command = Command::new(slotpress_path());
@@ -36,6 +37,7 @@ fn a_demo_and_what_a_killed_one_leaves() {
     assert!(!names(dir.path()).is_empty(), "a killed program removes nothing");
     let output = demo().output().expect("runs");
     let stdout = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && stdout.contains("\nGOOD: "), "{stdout}");
+    assert!(output.status.success(), "{stdout}");
+    assert!(stdout.contains("\nGOOD: "), "{stdout}");
     assert_eq!(names(dir.path()), Vec::<String>::new());
 }

@@ -284,7 +284,8 @@ mod tests {
             for columns in 1..200 {
                 let line = reading.bar_line(columns);
                 let fits = line.chars().count() <= columns.saturating_sub(COLUMNS_FREE).max(1);
-                assert!(fits && !line.contains('\n'), "{columns}: {line:?}");
+                assert!(fits, "{columns}: {line:?}");
+                assert!(!line.contains('\n'), "{columns}: {line:?}");
             }
         }
     }
@@ -313,7 +314,8 @@ mod tests {
     #[test]
     fn ratio_and_time_left_are_shown_only_where_they_are_meaningful() {
         let archiving = MeterReading { output_bytes: 15 << 30, ..restoring() };
-        assert!(archiving.plain_line().contains("ratio 3.000") && !restoring().plain_line().contains("ratio"));
+        assert!(archiving.plain_line().contains("ratio 3.000"));
+        assert!(!restoring().plain_line().contains("ratio"));
         let meter = Meter::default();
         meter.stage(&Stage::Restoring, Some(100));
         assert!(!meter.read().bar_line(80).contains("left"));

@@ -158,7 +158,8 @@ mod tests {
         // The last of three entries goes on in the next frame.
         assert_eq!(places(0, 0, 4000), [1536..2236, 3072..3072]);
         let after = places(3, 1000, 9728 - 1000 + 1024);
-        assert!(after.len() == 1 && after[0] == (8728 + 512..8728 + 520), "not the one that began before: {after:?}");
+        assert!(after.len() == 1, "not the one that began before: {after:?}");
+        assert!(after[0] == (8728 + 512..8728 + 520), "not the one that began before: {after:?}");
         assert!(places(4, 0, 512).is_empty());
         assert!(whole_storages(&[], &FrameSpan { first_entry: 9, offset_bytes: 0, length_bytes: 9 }).is_empty());
     }

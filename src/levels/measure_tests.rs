@@ -28,11 +28,13 @@ fn sizes_do_not_depend_on_threads() {
     let codecs = [1, -3, 12].map(FrameCodec::zstd);
     let one = measure(&codecs, 1, &NoProgress);
     let many = measure(&codecs, 9, &NoProgress);
-    assert!(one.1.is_ok() && many.1.is_ok());
+    assert!(one.1.is_ok());
+    assert!(many.1.is_ok());
     let sizes = |rows: &[LevelRow]| rows.iter().map(|row| (row.codec.level, row.output_bytes)).collect::<Vec<_>>();
     assert_eq!(sizes(&one.0), sizes(&many.0));
     assert_eq!((one.0[0].input_bytes, one.0[0].compress.runs), (350_000, 2));
-    assert!(one.0[2].peak_memory_bytes > 140_000 && many.0[2].peak_memory_bytes > one.0[2].peak_memory_bytes);
+    assert!(one.0[2].peak_memory_bytes > 140_000);
+    assert!(many.0[2].peak_memory_bytes > one.0[2].peak_memory_bytes);
     assert_eq!((one.0[0].size_error_percent, one.0[0].estimated_output_bytes), (None, None));
 }
 
@@ -86,5 +88,6 @@ fn a_budget_bounds_the_time() {
 fn a_file_has_no_records_to_cluster() {
     let clustered = FrameCodec { name: crate::levels::codec::CLUSTERED_CODEC, ..FrameCodec::zstd(1) };
     let (rows, result) = measure(&[FrameCodec::zstd(1), clustered], 1, &NoProgress);
-    assert!(rows.is_empty() && result.expect_err("refused").to_string().contains("no records to cluster"));
+    assert!(rows.is_empty());
+    assert!(result.expect_err("refused").to_string().contains("no records to cluster"));
 }

@@ -54,7 +54,8 @@ fn rows_add_up() {
         );
         assert!(row.compress.min_seconds <= row.compress.average_seconds, "{row:?}");
         assert!(row.compress.average_seconds <= row.compress.max_seconds, "{row:?}");
-        assert!(row.bytes_per_second(&row.compress) > 0.0 && row.bytes_per_second(&row.decompress) > 0.0, "{row:?}");
+        assert!(row.bytes_per_second(&row.compress) > 0.0, "{row:?}");
+        assert!(row.bytes_per_second(&row.decompress) > 0.0, "{row:?}");
         assert!(row.row.peak_memory_bytes > 2 * row.row.input_bytes / row.measured_pieces, "{row:?}");
     }
     assert!(rows[0].row.saving_percent() < 0.0, "32 bytes grow");
@@ -80,7 +81,9 @@ fn every_size_gets_its_time() {
     let min_time = Duration::from_millis(20);
     measure_frames(&input, codec("none"), &[1000], min_time, &NoProgress, &mut rows).expect("measured");
     let row = &rows[0];
-    assert!(row.measured_pieces == 10 && row.compress.samples > 10 && row.decompress.samples > 10, "{row:?}");
+    assert!(row.measured_pieces == 10, "{row:?}");
+    assert!(row.compress.samples > 10, "{row:?}");
+    assert!(row.decompress.samples > 10, "{row:?}");
     assert_eq!((row.row.input_bytes, row.row.output_bytes), (10_000, 10_000));
 }
 
@@ -159,8 +162,11 @@ fn records_in_their_classes() {
     let (all, classes) = rows.split_last().expect("rows");
     assert_eq!(all.row.input_bytes, 3 * 136 + 301 + 1036 + 5136);
     let sum: u64 = classes.iter().map(|row| row.row.output_bytes).sum();
-    assert!(all.row.output_bytes == sum && sum > 0 && sum < all.row.input_bytes);
-    assert!(all.row.compress.median > 0.0 && all.row.saving_percent() > 50.0);
+    assert!(all.row.output_bytes == sum);
+    assert!(sum > 0);
+    assert!(sum < all.row.input_bytes);
+    assert!(all.row.compress.median > 0.0);
+    assert!(all.row.saving_percent() > 50.0);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn restored(ledger: &Path) -> ErrorKind {
 
 /// The disk is too small for the plan, or the file system has room but no more files.
 #[test]
-fn no_room() {
+fn a_full_disk_has_its_own_kind() {
     needs!("sys_admin", "mount", "umount");
     let ledger = ledger("ledger-at-26");
     for options in ["size=64k", "size=64m,nr_inodes=8"] {
@@ -51,7 +51,7 @@ fn no_room() {
 }
 
 #[test]
-fn in_use_by_a_validator() {
+fn a_ledger_of_a_validator_is_in_use() {
     let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
     let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
     lock.lock().expect("locked");
@@ -64,7 +64,7 @@ fn in_use_by_a_validator() {
 }
 
 #[test]
-fn in_use_by_another_restore() {
+fn accounts_of_another_restore_are_in_use() {
     let dir = temp_dir();
     let accounts = dir.path().join("accounts");
     fs::create_dir(&accounts).expect("made");
@@ -81,7 +81,7 @@ fn in_use_by_another_restore() {
 
 #[cfg(feature = "net")]
 #[test]
-fn in_use_by_another_download() {
+fn a_partial_file_of_another_download_is_in_use() {
     use slotpress::net::{Client, ClientOptions, FetchOptions, fetch};
 
     use crate::common::site::{Way, files_in, serve};
@@ -100,7 +100,7 @@ fn in_use_by_another_download() {
 
 #[cfg(feature = "serve")]
 #[test]
-fn in_use_by_another_server() {
+fn a_port_of_another_server_is_in_use() {
     use slotpress::serve::{ServeOptions, serve};
     let dir = temp_dir();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
@@ -110,7 +110,7 @@ fn in_use_by_another_server() {
 
 /// A user who does not own the files, also if the tests run as root.
 #[test]
-fn files_of_another_user() {
+fn files_of_another_user_are_denied() {
     let (dir, out) = (temp_dir(), temp_dir());
     let path = dir.path().join(FULL_26);
     fs::copy(fixture(FULL_26), &path).expect("copied");
@@ -127,7 +127,7 @@ fn files_of_another_user() {
 }
 
 #[test]
-fn a_file_system_that_is_read_only() {
+fn a_read_only_file_system_is_denied() {
     needs!("sys_admin", "mount", "umount");
     let disk = Disk::mount("size=64m");
     disk.remount("ro");
@@ -140,7 +140,7 @@ fn a_file_system_that_is_read_only() {
 fn without_rights_of_root(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
         let dropped = move || {
-            let mut sets = capabilities(None).expect("told");
+            let mut sets = capabilities(None).expect("known");
             sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
             set_capabilities(None, sets).expect("dropped");
             work();

@@ -17,7 +17,7 @@ fn client() -> Client {
     Client::new(&ClientOptions::default()).expect("a client")
 }
 
-fn begun(remotes: Vec<Remote>, max_bytes: u64) -> Error {
+fn refused_download(remotes: Vec<Remote>, max_bytes: u64) -> Error {
     let dir = temp_dir();
     let file =
         Arc::new(PartialFile::open(&Arc::new(KeptDir::open(dir.path()).expect("opened")), FULL_26).expect("opened"));
@@ -26,22 +26,22 @@ fn begun(remotes: Vec<Remote>, max_bytes: u64) -> Error {
 }
 
 #[test]
-fn a_download_from_nobody() {
-    let error = begun(Vec::new(), u64::MAX);
+fn a_download_without_servers_is_a_network_error() {
+    let error = refused_download(Vec::new(), u64::MAX);
     assert_eq!(error.to_string(), format!("{FULL_26}: no server is known that has it"));
     // An error of the network: another source is asked.
     assert_eq!((error.kind(), error.hint()), (ErrorKind::Network, Some(hint::USE_FIND)));
 }
 
 #[test]
-fn an_archive_that_is_too_long() {
+fn an_archive_beyond_the_limit_is_refused() {
     let from = temp_dir();
     fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
     let length = fs::metadata(fixture(FULL_26)).expect("metadata").len();
     let server = serve(&files_in(from.path()), Way::Ranges);
     let url = server.url(&format!("/{FULL_26}"));
     let remote = client().head(&url.parse().expect("a URL"), &NoProgress).expect("asked");
-    let error = begun(vec![remote], 1024);
+    let error = refused_download(vec![remote], 1024);
     let length = slotpress_base::quantity::bytes(length);
     assert_eq!(error.to_string(), format!("{url}: the archive has {length}, more than the limit of 1 KiB"));
     assert_eq!(error.hint(), Some(hint::RAISE_MAX_BYTES));
@@ -49,14 +49,15 @@ fn an_archive_that_is_too_long() {
 }
 
 #[test]
-fn a_small_file_that_is_too_large() {
+fn a_small_file_beyond_the_limit_is_refused() {
     let dir = temp_dir();
     let target: Target = dir.path().to_str().expect("a path").parse().expect("a target");
     let store = Store::open(&target, &StoreOptions::default(), &client()).expect("a store");
     let put = |bytes: &[u8]| store.put_small("list", bytes, &Attributes::new(), &Condition::Always, &NoProgress);
     let error = put(&vec![b' '; (8 << 20) + 1]).expect_err("refused");
-    let said = error.to_string();
-    assert!(said.contains("/list would have 8388609 bytes, more than the 8 MiB"), "{said}");
-    assert!(error.hint().is_some() && !dir.path().join("list").exists());
+    let message = error.to_string();
+    assert!(message.contains("/list would have 8388609 bytes, more than the 8 MiB"), "{message}");
+    assert!(error.hint().is_some());
+    assert!(!dir.path().join("list").exists());
     put(&vec![b' '; 8 << 20]).expect("written");
 }

@@ -204,7 +204,9 @@ pub(crate) mod tests {
         assert!(report(&rows).advice.iter().all(|one| one.reason.ends_with(" GiB ± 1.2 %")), "{:?}", report(&rows));
         insta::assert_snapshot!(report(&rows).csv().expect("made"));
         let alone = report(&rows[..1]);
-        assert!(alone.advice.is_empty() && alone.tables[0].notes.len() == 1 && alone.chart.is_none(), "{alone:?}");
+        assert!(alone.advice.is_empty(), "{alone:?}");
+        assert!(alone.tables[0].notes.len() == 1, "{alone:?}");
+        assert!(alone.chart.is_none(), "{alone:?}");
         assert!(report(&[]).tables.is_empty());
     }
 
@@ -235,7 +237,8 @@ pub(crate) mod tests {
         rows[0].warnings = vec![Warning { about: "runs", text: "measured once".to_string() }];
         let said = warnings(&rows);
         let expected = "rough times: zstd 1: measured once; zstd 3, lz4: workers waited 20 % of their time; stop";
-        assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+        assert!(said.len() == 1, "{said:?}");
+        assert!(said[0].starts_with(expected), "{said:?}");
         rows.iter_mut().for_each(|row| row.warnings = vec![load(9)]);
         assert!(warnings(&rows)[0].starts_with("rough times: workers waited"), "of all levels");
     }

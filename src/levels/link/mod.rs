@@ -370,6 +370,7 @@ pub(crate) mod tests {
         plain.output_bytes = plain.input_bytes;
         let report = LinkReport::new(to_three_nodes(), 1_000_000_000, &[rows()[0].clone(), plain]);
         assert_eq!(report.rows.len(), 2);
-        assert!(report.rows[0].name() == "uncompressed" && report.rows[0].stage_seconds[0] > 2.0);
+        assert!(report.rows[0].name() == "uncompressed");
+        assert!(report.rows[0].stage_seconds[0] > 2.0);
     }
 }

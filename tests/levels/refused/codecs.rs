@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::{FULL_26, fixture, slotpress};
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_codecs_are_usage_errors() {
     let dir = tempfile::tempdir().expect("a directory");
     let empty = dir.path().join("empty");
     fs::write(&empty, b"").expect("written");

@@ -7,7 +7,7 @@ use crate::common::{FULL_26, fixture};
 use crate::levels::*;
 
 #[test]
-fn refused_before_work_starts() {
+fn invalid_frame_sizes_and_inputs_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let empty = dir.path().join("empty");
     fs::write(&empty, "").expect("written");
@@ -26,7 +26,7 @@ fn refused_before_work_starts() {
     for (input, arguments, message) in cases {
         let code = if message == "none" { 1 } else { 2 };
         let assert = frames(arguments).arg(input).assert().code(code).stdout("");
-        let said = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
-        assert!(said.contains(message), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
+        assert!(stderr.contains(message), "{arguments:?}: {stderr}");
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::{FULL_26, fixture, slotpress};
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_inputs_and_flags_are_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     let archive = fixture(FULL_26);

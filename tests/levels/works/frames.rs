@@ -14,10 +14,12 @@ fn lines(input: &Path, arguments: &[&str]) -> Vec<Value> {
 }
 
 /// Checks that the lines add up, and returns them.
-fn checked(lines: Vec<Value>) -> Vec<Value> {
+fn assert_adds_up(lines: Vec<Value>) -> Vec<Value> {
     for row in &lines {
         let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
-        assert!(input > 0.0 && output > 0.0 && number(row, "frames") > 0.0, "{row}");
+        assert!(input > 0.0, "{row}");
+        assert!(output > 0.0, "{row}");
+        assert!(number(row, "frames") > 0.0, "{row}");
         assert!((number(row, "saving_percent") - 100.0 * (1.0 - output / input)).abs() < 1e-9, "{row}");
         assert_eq!(row["type"], "frame_size", "{row}");
         assert!((number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
@@ -25,14 +27,15 @@ fn checked(lines: Vec<Value>) -> Vec<Value> {
         for what in ["compress", "decompress"] {
             let times = &row[what];
             assert_eq!(number(times, "samples"), number(row, "frames"), "one pass: {row}");
-            let (least, most) = (number(times, "min_seconds"), number(times, "max_seconds"));
-            assert!((least..=most).contains(&number(times, "average_seconds")), "{row}");
-            let mut before = least;
+            let min = number(times, "min_seconds");
+            let max = number(times, "max_seconds");
+            assert!((min..=max).contains(&number(times, "average_seconds")), "{row}");
+            let mut before = min;
             for (name, one_in) in [("p50", 2.0), ("p90", 10.0), ("p99", 1e2), ("p99_99", 1e4), ("p99_9999", 1e6)] {
                 let seconds = &times[format!("{name}_seconds")];
                 assert_eq!(seconds.is_null(), number(times, "samples") < one_in, "{name} of {row}");
                 if let Some(seconds) = seconds.as_f64() {
-                    assert!((before..=most).contains(&seconds), "{name} of {row}");
+                    assert!((before..=max).contains(&seconds), "{name} of {row}");
                     before = seconds;
                 }
             }
@@ -42,8 +45,8 @@ fn checked(lines: Vec<Value>) -> Vec<Value> {
 }
 
 #[test]
-fn records_of_an_archive() {
-    let sizes = checked(lines(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
+fn frames_of_an_archive_add_up() {
+    let sizes = assert_adds_up(lines(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
     let bytes: Vec<f64> = sizes.iter().map(|row| number(row, "frame_size_bytes")).collect();
     assert_eq!(bytes, [64.0, 4096.0, f64::from(32 << 20)]);
     assert!(sizes.iter().all(|row| row["codec"] == "zstd" && row["level"] == 3));
@@ -53,21 +56,21 @@ fn records_of_an_archive() {
 }
 
 #[test]
-fn any_file() {
+fn any_file_can_be_cut_into_frames() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("log");
     let text: String =
         (0..5000).map(|number| format!("slot {} rooted after {} ms\n", 7000 + number, number % 97)).collect();
     fs::write(&path, &text).expect("written");
-    let sizes = checked(lines(&path, &["--sizes", "100,1k"]));
+    let sizes = assert_adds_up(lines(&path, &["--sizes", "100,1k"]));
     assert_eq!(sizes.len(), 2);
     // Without compression, no bytes are saved.
-    let sizes = checked(lines(&path, &["--sizes", "100", "--codec", "none"]));
+    let sizes = assert_adds_up(lines(&path, &["--sizes", "100", "--codec", "none"]));
     assert_eq!(number(&sizes[0], "output_bytes"), number(&sizes[0], "input_bytes"));
 }
 
 #[test]
-fn screen_and_files() {
+fn files_hold_what_the_screen_shows() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     let mut command = frames(&[]);
@@ -84,8 +87,8 @@ fn screen_and_files() {
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
     // The fixture is small: larger frame sizes give the same frames. They are left out, and the
     // program says so.
-    let said = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
-    assert!(said.contains("would be the same as those of"), "{said}");
+    let stderr = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
+    assert!(stderr.contains("would be the same as those of"), "{stderr}");
     let rows = read("t.csv").lines().filter(|line| line.starts_with("frame_size,")).count();
     assert!((5..11).contains(&rows), "{}", read("t.csv"));
     assert_eq!(read("t.csv").lines().count(), 1 + rows);

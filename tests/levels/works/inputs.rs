@@ -9,11 +9,13 @@ use crate::common::{FULL_26, fixture, number, slotpress};
 use crate::levels::*;
 
 /// Checks what holds for every row; returns (level, input, output).
-fn check_row(row: &Value) -> (i64, u64, u64) {
+fn assert_row_adds_up(row: &Value) -> (i64, u64, u64) {
     let codec = row["codec"].as_str().expect("a codec");
-    assert!(row["type"] == "level" && ["zstd", "clustered"].contains(&codec), "{row}");
+    assert!(row["type"] == "level", "{row}");
+    assert!(["zstd", "clustered"].contains(&codec), "{row}");
     let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
-    assert!(output > 0.0 && (number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
+    assert!(output > 0.0, "{row}");
+    assert!((number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
     for what in ["compress", "decompress"] {
         let median = number(row, &format!("{what}_seconds"));
         assert!(median > 0.0, "{row}");
@@ -21,21 +23,22 @@ fn check_row(row: &Value) -> (i64, u64, u64) {
         assert!(number(row, &format!("{what}_seconds_max")) >= median, "{row}");
         assert!(number(row, &format!("{what}_runs")) >= 1.0, "{row}");
     }
-    assert!(number(row, "cpu_percent") >= 0.0 && number(row, "peak_memory_bytes") > 0.0, "{row}");
+    assert!(number(row, "cpu_percent") >= 0.0, "{row}");
+    assert!(number(row, "peak_memory_bytes") > 0.0, "{row}");
     (row["level"].as_i64().expect("a level"), input as u64, output as u64)
 }
 
 /// Checks the rows and the recommendation; returns the rows of zstd without clustering.
-fn check_rows(lines: &[Value], expected_levels: &[i64]) -> Vec<(i64, u64, u64)> {
+fn assert_rows_add_up(lines: &[Value], expected_levels: &[i64]) -> Vec<(i64, u64, u64)> {
     let (recommendation, rows) = lines.split_last().expect("some lines");
-    let smallest = rows.iter().map(check_row).map(|row| row.2).min();
+    let smallest = rows.iter().map(assert_row_adds_up).map(|row| row.2).min();
     assert_eq!(recommendation["type"], "recommendation");
     let is_smallest = |row: &&Value| {
         let chosen = &recommendation["smallest_size"];
         (&row["codec"], &row["level"]) == (&chosen["codec"], &chosen["level"])
     };
-    assert_eq!(rows.iter().find(is_smallest).map(|row| check_row(row).2), smallest);
-    let rows: Vec<_> = rows.iter().filter(|row| row["codec"] == "zstd").map(check_row).collect();
+    assert_eq!(rows.iter().find(is_smallest).map(|row| assert_row_adds_up(row).2), smallest);
+    let rows: Vec<_> = rows.iter().filter(|row| row["codec"] == "zstd").map(assert_row_adds_up).collect();
     assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), expected_levels);
     for choice in ["shortest_time", "smallest_size", "knee"] {
         let choice = &recommendation[choice];
@@ -58,11 +61,12 @@ fn ledger(name: &str, dir: &Path) -> PathBuf {
 }
 
 #[test]
-fn an_archive_of_another_maker() {
+fn archives_of_agave_are_measured() {
     let lines = levels(&fixture(FULL_26), &["--levels", "3,-5--4,1"]);
-    let rows = check_rows(&lines, &[-5, -4, 1, 3]);
-    let of = |level: i64| rows.iter().find(|row| row.0 == level).map(|row| row.2);
-    assert!(of(-5) > of(1) && of(1) > of(3));
+    let rows = assert_rows_add_up(&lines, &[-5, -4, 1, 3]);
+    let size = |level: i64| rows.iter().find(|row| row.0 == level).map(|row| row.2);
+    assert!(size(-5) > size(1));
+    assert!(size(1) > size(3));
     assert!(rows.iter().all(|row| row.1 == rows[0].1), "the same input for all");
     assert_eq!(lines[2]["size_percent"], 100.0, "against level 1");
 }
@@ -70,7 +74,7 @@ fn an_archive_of_another_maker() {
 /// A ledger, its archive by slotpress, the unpacked archive and the plain tar have the same content
 /// and the same frames. Compressed sizes equal those of the archive's frames.
 #[test]
-fn the_same_content_from_anywhere() {
+fn sizes_do_not_depend_on_the_kind_of_input() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     fs::create_dir(path("ledger")).expect("made");
@@ -87,13 +91,14 @@ fn the_same_content_from_anywhere() {
     inputs.push(path("tree"));
     let sizes: Vec<_> = inputs
         .iter()
-        .map(|input| check_rows(&levels(input, &["--levels", "1", "--frame-size", "64KiB"]), &[1])[0])
+        .map(|input| assert_rows_add_up(&levels(input, &["--levels", "1", "--frame-size", "64KiB"]), &[1])[0])
         .collect();
     assert!(sizes.iter().all(|row| *row == sizes[0]), "{sizes:?}");
 
     // The clustered size is that of `archive`: its frames and the rest of the file, which is the
     // same for both.
-    let clustered = |input: &Path| check_row(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).2;
+    let clustered =
+        |input: &Path| assert_row_adds_up(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).2;
     fs::create_dir(path("clustered")).expect("made");
     let out_dir = path("clustered");
     let arguments = ["archive", "--frame-size", "64KiB", "--layout", "clustered", "-o"];
@@ -115,9 +120,10 @@ fn the_same_content_from_anywhere() {
     let arguments = ["--levels", "1", "--frame-size", "64KiB", "--sample", "300KiB"];
     let sampled: Vec<_> = inputs.iter().map(|input| levels(input, &arguments)[0].clone()).collect();
     for row in &sampled {
-        let (_, input, output) = check_row(row);
-        assert!(input <= 300 * 1024 && input < sizes[0].1, "{row}");
-        assert_eq!((input, output), (check_row(&sampled[0]).1, check_row(&sampled[0]).2));
+        let (_, input, output) = assert_row_adds_up(row);
+        assert!(input <= 300 * 1024, "{row}");
+        assert!(input < sizes[0].1, "{row}");
+        assert_eq!((input, output), (assert_row_adds_up(&sampled[0]).1, assert_row_adds_up(&sampled[0]).2));
         assert!(number(row, "size_error_percent") > 0.0);
         assert!(number(row, "estimated_output_bytes") > output as f64);
     }
@@ -125,12 +131,12 @@ fn the_same_content_from_anywhere() {
 
 /// Any other file is cut at the frame size. Its frames are those of zstd itself.
 #[test]
-fn any_file() {
+fn any_file_can_be_measured() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("bank");
     let content: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
     fs::write(&path, &content).expect("written");
-    let rows = check_rows(&levels(&path, &["--levels", "2", "--frame-size", "256KiB"]), &[2]);
+    let rows = assert_rows_add_up(&levels(&path, &["--levels", "2", "--frame-size", "256KiB"]), &[2]);
     /// Length of the checksum that slotpress adds to frames of `zstd`.
     const CHECKSUM_BYTES: usize = 4;
     let expected: usize = content
@@ -149,8 +155,9 @@ fn clustered_records_are_measured_too() {
     let rows: Vec<_> = lines.iter().filter_map(row).map(|(codec, level)| format!("{codec} {level}")).collect();
     let expected = ["zstd 1", "zstd 2", "zstd 3", "zstd 4", "clustered 1", "clustered 2", "clustered 3"];
     assert_eq!(rows, expected);
-    let sizes: Vec<u64> = lines[..7].iter().map(|line| check_row(line).2).collect();
-    assert!(sizes[4] < sizes[0] && sizes[6] < sizes[2], "{sizes:?}");
+    let sizes: Vec<u64> = lines[..7].iter().map(|line| assert_row_adds_up(line).2).collect();
+    assert!(sizes[4] < sizes[0], "{sizes:?}");
+    assert!(sizes[6] < sizes[2], "{sizes:?}");
     assert!(lines[7]["measured_well_enough"].is_boolean(), "{}", lines[7]);
     // If codecs are named, only these are measured.
     let named = levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
@@ -162,19 +169,19 @@ fn clustered_records_are_measured_too() {
 fn a_budget_bounds_the_time() {
     let arguments = ["levels", "--levels", "1-3", "--budget", "0", "--progress", "none"];
     let output = slotpress().args(arguments).arg(fixture(FULL_26)).assert().success().get_output().clone();
-    let [screen, said] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
-    let mut lines = said.lines();
-    assert_eq!(lines.next(), Some("measuring 6 levels for at most 0 s (--budget)"), "{said}");
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    let mut lines = stderr.lines();
+    assert_eq!(lines.next(), Some("measuring 6 levels for at most 0 s (--budget)"), "{stderr}");
     assert!(
-        said.contains("not measured within 0 s: clustered 1, zstd 2, clustered 2, zstd 3, clustered 3; "),
-        "{said}"
+        stderr.contains("not measured within 0 s: clustered 1, zstd 2, clustered 2, zstd 3, clustered 3; "),
+        "{stderr}"
     );
-    assert!(said.contains("measured 1 of 3 times"), "{said}");
-    assert_eq!(screen.lines().filter(|line| line.starts_with("zstd ")).count(), 1, "{screen}");
+    assert!(stderr.contains("measured 1 of 3 times"), "{stderr}");
+    assert_eq!(stdout.lines().filter(|line| line.starts_with("zstd ")).count(), 1, "{stdout}");
 }
 
 #[test]
-fn exports_and_the_screen() {
+fn files_hold_what_the_screen_shows() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
     let assert = slotpress()
@@ -193,5 +200,6 @@ fn exports_and_the_screen() {
     assert_eq!(screen.matches("--zstd-level").count(), 3, "{screen}");
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
     assert_eq!(read("a.csv").lines().count(), 1 + 6);
-    assert!(read("a.html").starts_with("<!doctype html>") && read("a.html").contains("id=\"levels-table\""));
+    assert!(read("a.html").starts_with("<!doctype html>"));
+    assert!(read("a.html").contains("id=\"levels-table\""));
 }

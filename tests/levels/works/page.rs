@@ -17,7 +17,7 @@ fn page(dir: &Path, arguments: &[&str]) -> PathBuf {
 }
 
 #[test]
-fn a_page_needs_nothing_from_elsewhere() {
+fn the_page_loads_nothing() {
     let dir = temp_dir();
     let html = fs::read_to_string(page(dir.path(), &["levels", "--levels", "1-3", "--repeat", "1"])).expect("a page");
     // The name of the SVG language looks like an address, but is not loaded.
@@ -27,29 +27,30 @@ fn a_page_needs_nothing_from_elsewhere() {
         let is_comment = |line: &&str| line.starts_with("// ");
         assert!(lines.iter().all(is_comment), "{outside}: {lines:?}");
     }
-    assert!(html.starts_with("<!doctype html>") && html.trim_end().ends_with("</html>"));
+    assert!(html.starts_with("<!doctype html>"));
+    assert!(html.trim_end().ends_with("</html>"));
 }
 
 #[test]
-fn levels_in_a_browser() {
+fn the_page_of_levels_works_in_a_browser() {
     needs!("chromium", "chromedriver");
-    check(&["levels", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"], &["levels-table"], 8);
+    assert_page_works(&["levels", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"], &["levels-table"], 8);
 }
 
 #[test]
-fn a_link_in_a_browser() {
+fn the_page_of_a_link_works_in_a_browser() {
     needs!("chromium", "chromedriver");
     let measured = ["levels", "link", "--levels", "-5,1-4", "--repeat", "1", "--min-time", "0"];
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
-    check(&[measured.as_slice(), &link].concat(), &["link-table", "break-even-table"], 6);
+    assert_page_works(&[measured.as_slice(), &link].concat(), &["link-table", "break-even-table"], 6);
 }
 
 #[test]
-fn sizes_and_frames_in_a_browser() {
+fn the_pages_of_sizes_and_frames_work_in_a_browser() {
     needs!("chromium", "chromedriver");
-    check(&["levels", "sizes", "--repeat", "1", "--min-time", "0"], &["sizes-table"], 0);
+    assert_page_works(&["levels", "sizes", "--repeat", "1", "--min-time", "0"], &["sizes-table"], 0);
     let tables = ["frames-table", "compress-table", "decompress-table"];
-    check(&["levels", "frames", "--sizes", "64,4KiB", "--min-time", "0"], &tables, 2);
+    assert_page_works(&["levels", "frames", "--sizes", "64,4KiB", "--min-time", "0"], &tables, 2);
 }
 
 /// Script that finds pairs of texts in one picture that overlap. Fonts may differ by a pixel.
@@ -64,7 +65,7 @@ const COLLISIONS: &str = "
     })";
 
 /// Checks a page with these tables; the first has so many rows (0: any number).
-fn check(arguments: &[&str], tables: &[&str], rows: u64) {
+fn assert_page_works(arguments: &[&str], tables: &[&str], rows: u64) {
     let dir = temp_dir();
     let page = page(dir.path(), arguments);
     let browser = Browser::start(dir.path());

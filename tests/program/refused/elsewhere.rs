@@ -20,8 +20,8 @@ fn no_lock_outside_of_ledgers() {
         vec!["inspect", text(dir.path()), "--by-owner"],
         vec!["levels", text(dir.path()), "--levels", "1"],
     ] {
-        let (code, said) = run(&arguments);
-        assert_ne!(code, Some(0), "{arguments:?}: {said}");
+        let (code, stderr) = run(&arguments);
+        assert_ne!(code, Some(0), "{arguments:?}: {stderr}");
         assert!(tree(dir.path()) == before, "{arguments:?} made {:?}", names(dir.path()));
     }
 }

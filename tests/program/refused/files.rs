@@ -8,7 +8,7 @@ use crate::common::said::*;
 use crate::common::*;
 
 #[test]
-fn what_may_not_be_read_is_no_damage() {
+fn unreadable_files_are_not_reported_as_damage() {
     let out = temp_dir();
     fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
     let program = ProgramOfNobody::new();
@@ -34,9 +34,9 @@ fn what_may_not_be_read_is_no_damage() {
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
-            let (code, said) = said(&program.command().args(&arguments).output().expect("runs"));
-            assert_eq!(code, Some(1), "{path}: {arguments:?}: {said}");
-            assert!(said.to_lowercase().contains("permission denied"), "{path}: {arguments:?}: {said}");
+            let (code, stderr) = said(&program.command().args(&arguments).output().expect("runs"));
+            assert_eq!(code, Some(1), "{path}: {arguments:?}: {stderr}");
+            assert!(stderr.to_lowercase().contains("permission denied"), "{path}: {arguments:?}: {stderr}");
         }
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).expect("permissions");
     }
@@ -45,7 +45,7 @@ fn what_may_not_be_read_is_no_damage() {
 /// A directory in the place of a file can be opened, but not read; links in a circle cannot be
 /// followed.
 #[test]
-fn other_errors_of_the_system_are_no_damage() {
+fn other_system_errors_are_not_reported_as_damage() {
     let out = temp_dir();
     for file in ["26", "status_cache", "storages_list", "obsolete_accounts"] {
         let ledger = ledger("ledger-at-26");
@@ -55,27 +55,29 @@ fn other_errors_of_the_system_are_no_damage() {
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
-            let (code, said) = run(&arguments);
-            assert!(code == Some(1) && said.contains("symbolic link"), "{file}: {arguments:?}: {code:?} {said}");
+            let (code, stderr) = run(&arguments);
+            assert_eq!(code, Some(1), "{file}: {arguments:?}: {code:?} {stderr}");
+            assert!(stderr.contains("symbolic link"), "{file}: {arguments:?}: {code:?} {stderr}");
         }
         fs::remove_file(&path).expect("removed");
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
-            let (code, said) = run(&arguments);
-            assert_eq!(code, Some(3), "{file} is missing: {arguments:?}: {said}");
+            let (code, stderr) = run(&arguments);
+            assert_eq!(code, Some(3), "{file} is missing: {arguments:?}: {stderr}");
         }
     }
 }
 
 #[test]
-fn hints_name_what_is_accepted() {
+fn hints_name_arguments_that_work() {
     let dir = temp_dir();
     let full = fixture(FULL_26);
     let unnamed = dir.path().join("unnamed.tar.zst");
     fs::copy(fixture(INCREMENTAL_26_40), &unnamed).expect("copied");
-    let (code, said) = run(&["recompress", text(&unnamed), "-o", text(dir.path())]);
-    assert!(code == Some(3) && said.contains("give its full archive with --base"), "{code:?} {said}");
+    let (code, stderr) = run(&["recompress", text(&unnamed), "-o", text(dir.path())]);
+    assert_eq!(code, Some(3), "{code:?} {stderr}");
+    assert!(stderr.contains("give its full archive with --base"), "{code:?} {stderr}");
     // Every way that the hint names works.
     let command = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
         .stdin(fs::File::open(&unnamed).expect("opened"))
@@ -84,6 +86,6 @@ fn hints_name_what_is_accepted() {
     assert_eq!(command.status.code(), Some(0), "{}", crate::common::said::said(&command).1);
     assert!(dir.path().join(INCREMENTAL_26_40).exists());
     fs::remove_file(dir.path().join(INCREMENTAL_26_40)).expect("removed");
-    let (code, said) = run(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, stderr) = run(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);
+    assert_eq!(code, Some(0), "{stderr}");
 }

@@ -23,7 +23,7 @@ fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
 /// `archive` and `inspect` print the same root, which follows docs/format.md. All archives of one
 /// ledger have it.
 #[test]
-fn the_root_is_told() {
+fn archive_and_inspect_print_the_same_root() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     let flags = ["archive", text(ledger.path()), "-o", text(out.path()), "--frame-size", "64KiB"];
@@ -41,18 +41,18 @@ fn the_root_is_told() {
     assert!(tail.frames.len() > 5);
     // Nothing is between frames: validators that give frames to decompressors in turn count every
     // frame.
-    let mut at = 0;
+    let mut offset = 0;
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
-        assert_eq!(frame.offset_bytes, at);
-        at = frame.end_bytes();
-        assert_eq!(*hash, frame_hash(&bytes[frame.offset_bytes as usize..at as usize]));
+        assert_eq!(frame.offset_bytes, offset);
+        offset = frame.end_bytes();
+        assert_eq!(*hash, frame_hash(&bytes[frame.offset_bytes as usize..offset as usize]));
     }
-    assert_eq!(hashes.offset_bytes, at);
-    assert_eq!(Root::new(bytes.len() as u64, [&bytes[at as usize..]]).to_string(), root);
+    assert_eq!(hashes.offset_bytes, offset);
+    assert_eq!(Root::new(bytes.len() as u64, [&bytes[offset as usize..]]).to_string(), root);
 }
 
 #[test]
-fn another_archive_is_refused() {
+fn an_archive_with_another_root_is_refused() {
     let dir = temp_dir();
     let out = temp_dir();
     let full = fixture(FULL_26);
@@ -75,7 +75,8 @@ fn another_archive_is_refused() {
     let restore = |root: &str| run(&["restore", &path, "--ledger", text(&ledger), "--expect-root", root]);
     let (code, _, stderr) = restore(&other);
     assert_eq!(code, 3, "{stderr}");
-    assert!(stderr.contains(&root) && stderr.contains(&other), "{stderr}");
+    assert!(stderr.contains(&root), "{stderr}");
+    assert!(stderr.contains(&other), "{stderr}");
     assert!(!ledger.join("snapshots").exists());
     assert_eq!(restore(&root).0, 0);
 }
@@ -83,7 +84,7 @@ fn another_archive_is_refused() {
 /// Makes an archive with many frames and one with a foreign frame, and returns the root of the
 /// first. The foreign frame has the same length, and a right checksum, index and seek table, so
 /// that only its hash shows it.
-fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
+fn archive_and_forgery(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     let full = fixture(FULL_26);
     // At this level, another byte gives the same length.
     let flags = ["--zstd-level=-1000", "--frame-size", "64KiB"];
@@ -113,10 +114,10 @@ fn with_a_forged_frame(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
 }
 
 #[test]
-fn a_frame_of_somebody_else_is_found() {
+fn a_foreign_frame_is_found() {
     let dir = temp_dir();
     let out = temp_dir();
-    let (_, forged, root) = with_a_forged_frame(dir.path(), out.path());
+    let (_, forged, root) = archive_and_forgery(dir.path(), out.path());
     let (code, line, stderr) = run(&["verify", text(&forged)]);
     assert_eq!(code, 3, "{stderr}");
     assert_eq!(line["failures"][0]["rule"], "frame-hash", "{line}");
@@ -132,7 +133,7 @@ fn a_frame_of_somebody_else_is_found() {
 fn quick_verifying_reads_all_frames_with_a_root() {
     let dir = temp_dir();
     let out = temp_dir();
-    let (right, forged, root) = with_a_forged_frame(dir.path(), out.path());
+    let (right, forged, root) = archive_and_forgery(dir.path(), out.path());
     let quick = |path: &Path, flags: &[&str]| run(&[&["verify", "--quick", text(path)], flags].concat());
     assert_eq!(quick(&right, &["--expect-root", &root]).0, 0);
     // The forged frame is read in any case; a frame of accounts is not. A bit in the middle of that one:
@@ -169,10 +170,10 @@ fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
 /// `restore -` does the same at any rate of its input: it reads in order, and compares the root at
 /// the end.
 #[test]
-fn standard_input_is_read_in_one_way() {
+fn standard_input_is_read_in_order_at_any_rate() {
     let dir = temp_dir();
     let out = temp_dir();
-    let (right, forged, root) = with_a_forged_frame(dir.path(), out.path());
+    let (right, forged, root) = archive_and_forgery(dir.path(), out.path());
     let ledger = dir.path().join("ledger");
     let bytes = fs::read(&right).expect("read");
     let restore = |path: &Path, root: Option<&str>, is_slow: bool| -> (Option<i32>, String) {
@@ -214,7 +215,8 @@ fn standard_input_is_read_in_one_way() {
         (&plain, Some(&root), 3, "no frame hashes"),
     ] {
         let first = restore(path, root.map(String::as_str), false);
-        assert!(first.0 == Some(code) && first.1.contains(words), "{}, {root:?}: {first:?}", path.display());
+        assert_eq!(first.0, Some(code), "{}, {root:?}: {first:?}", path.display());
+        assert!(first.1.contains(words), "{}, {root:?}: {first:?}", path.display());
         for is_slow in [true, true, true, false, false] {
             assert_eq!(restore(path, root.map(String::as_str), is_slow), first, "{}, {root:?}", path.display());
         }

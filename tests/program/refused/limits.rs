@@ -55,9 +55,11 @@ fn little_memory_is_a_clear_error() {
         ] {
             let mut command = Command::new("prlimit");
             command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "4"]).stdin(Stdio::null());
-            let (code, said) = run(&mut command);
-            let is_clear = code == Some(0) || code == Some(1) && said.contains("error: ") && said.contains("hint: ");
-            assert!(is_clear && !said.contains("panicked"), "{limit} {arguments:?}: {code:?} {said}");
+            let (code, stderr) = run(&mut command);
+            let is_clear =
+                code == Some(0) || code == Some(1) && stderr.contains("error: ") && stderr.contains("hint: ");
+            assert!(is_clear, "{limit} {arguments:?}: {code:?} {stderr}");
+            assert!(!stderr.contains("panicked"), "{limit} {arguments:?}: {code:?} {stderr}");
             codes.insert((limit, code));
             if code == Some(1) {
                 assert!(
@@ -68,14 +70,16 @@ fn little_memory_is_a_clear_error() {
             }
         }
     }
-    assert!(codes.contains(&(least.as_str(), Some(1))) && codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
-    let (code, said) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
-    assert!(code == Some(2) && said.contains("out of range"), "{said}");
+    assert!(codes.contains(&(least.as_str(), Some(1))), "{codes:?}");
+    assert!(codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
+    let (code, stderr) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("out of range"), "{stderr}");
 }
 
 /// If the limit is known, a run that cannot end is refused at once, with the limit's name.
 #[test]
-fn what_is_planned_is_compared_with_limits() {
+fn plans_beyond_memory_limits_are_refused() {
     needs!("prlimit");
     let archive = fixture(FULL_26);
     for (limit, arguments) in [
@@ -85,31 +89,32 @@ fn what_is_planned_is_compared_with_limits() {
     ] {
         let mut command = Command::new("prlimit");
         command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "2"]).stdin(Stdio::null());
-        let (code, said) = run(&mut command);
-        assert_eq!(code, Some(1), "{limit} {arguments:?}: {said}");
-        assert!(said.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {said}");
+        let (code, stderr) = run(&mut command);
+        assert_eq!(code, Some(1), "{limit} {arguments:?}: {stderr}");
+        assert!(stderr.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {stderr}");
     }
     // Fewer workers, with a warning.
     let mut command = Command::new("prlimit");
     command.arg("--data=220000000").arg(slotpress_path()).args(["inspect", text(&archive), "--threads", "8"]);
-    let (code, said) = run(&mut command);
-    assert!(code == Some(0) && said.contains("of 8 workers are used"), "{code:?} {said}");
+    let (code, stderr) = run(&mut command);
+    assert_eq!(code, Some(0), "{code:?} {stderr}");
+    assert!(stderr.contains("of 8 workers are used"), "{code:?} {stderr}");
 }
 
 /// No message repeats more than one line of an archive or a ledger.
 #[test]
 fn messages_stay_short() {
-    const SAID_BYTES_MAX: usize = 8 * 1024;
+    const OUTPUT_BYTES_MAX: usize = 8 * 1024;
     let dir = temp_dir();
     let long = "\u{1b}[31mx".repeat(MIB / 6);
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
     let check = |arguments: &[&str]| {
         let output = Command::new(slotpress_path()).args(arguments).stdin(Stdio::null()).output().expect("runs");
-        for said in [&output.stdout, &output.stderr] {
-            let text = String::from_utf8_lossy(said);
+        for bytes in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(bytes);
             let start: String = text.chars().take(400).collect();
-            assert!(said.len() < SAID_BYTES_MAX, "{arguments:?}: {} bytes: {start}", said.len());
+            assert!(bytes.len() < OUTPUT_BYTES_MAX, "{arguments:?}: {} bytes: {start}", bytes.len());
             assert!(!text.contains('\u{1b}'), "{arguments:?}: {start}");
         }
         assert!(output.status.code().is_some_and(|code| code < 4), "{arguments:?}: {:?}", output.status);
@@ -175,7 +180,7 @@ fn messages_stay_short() {
 
 /// A limit of a file's length gives an error of the write, not a silent end.
 #[test]
-fn short_files_are_a_clear_error() {
+fn a_file_size_limit_is_a_clear_error() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let [out, from, target] = ["out", "from", "target"].map(|name| dir.path().join(name));
@@ -191,11 +196,11 @@ fn short_files_are_a_clear_error() {
     ] {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -f 4; exec \"$0\" \"$@\""]).arg(slotpress_path()).args(&arguments);
-        let (code, said) = run(&mut command);
-        let is_clear = code == Some(1) && said.contains("file too large") && said.contains("ulimit -f");
+        let (code, stderr) = run(&mut command);
+        let is_clear = code == Some(1) && stderr.contains("file too large") && stderr.contains("ulimit -f");
         let left: Vec<String> = names(&out).into_iter().filter(|name| !name.starts_with("slotpress-fetch-")).collect();
         if !is_clear || !left.is_empty() || target.exists() {
-            failed.push(format!("{arguments:?}: {code:?}, {left:?}, {said}"));
+            failed.push(format!("{arguments:?}: {code:?}, {left:?}, {stderr}"));
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));

@@ -8,7 +8,7 @@ use crate::common::screen::*;
 use crate::common::*;
 
 #[test]
-fn what_exists_already_is_no_failure_where_it_may_be_skipped() {
+fn existing_archives_can_be_skipped() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let out = text(dir.path());
@@ -31,13 +31,13 @@ fn what_exists_already_is_no_failure_where_it_may_be_skipped() {
 /// A build without `export` says how to get it.
 #[cfg(not(feature = "export"))]
 #[test]
-fn a_command_that_is_not_in_the_build() {
+fn export_is_explained_where_the_build_lacks_it() {
     let how = ["this build lacks `export`", "cargo install --locked slotpress --features export"];
     fails(&["export", "/full.tar.zst", "-o", "/tables"], 2, &how);
-    let said = fails(&["export", "/full.tar.zst", "--json"], 2, &how);
-    assert_eq!(said.lines().count(), 1, "{said}");
-    let said = fails(&["exporter", "/full.tar.zst"], 2, &[]);
-    assert!(!said.contains("lacks"), "{said}");
+    let stderr = fails(&["export", "/full.tar.zst", "--json"], 2, &how);
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    let stderr = fails(&["exporter", "/full.tar.zst"], 2, &[]);
+    assert!(!stderr.contains("lacks"), "{stderr}");
 }
 
 #[test]
@@ -76,12 +76,13 @@ fn mistakes_are_explained() {
     }
     // `--owner` implies accounts.
     let (code, stdout, stderr) = run(&["inspect", text(&full), "--owner", "11111111111111111111111111111111"]);
-    assert!(code == 0 && stdout.contains("11111111111111111111111111111111"), "{stdout}{stderr}");
+    assert_eq!(code, 0, "{stdout}{stderr}");
+    assert!(stdout.contains("11111111111111111111111111111111"), "{stdout}{stderr}");
 }
 
 /// With `--json`, wrong arguments are one JSON object too.
 #[test]
-fn json_of_wrong_arguments() {
+fn usage_errors_are_json_too() {
     for arguments in [
         &["archive", "--json", "--no-such-flag"][..],
         &["archive", "--json"],
@@ -89,19 +90,20 @@ fn json_of_wrong_arguments() {
         &["--json", "no-such-command"],
         &["verify", "x", "--expect-slot", "abc", "--json"],
     ] {
-        let said = fails(arguments, 2, &[]);
-        assert_eq!(said.lines().count(), 1, "{said}");
-        let line: Value = serde_json::from_str(&said).expect("JSON");
+        let stderr = fails(arguments, 2, &[]);
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+        let line: Value = serde_json::from_str(&stderr).expect("JSON");
         assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &2.into()));
         let message = line["message"].as_str().expect("a message");
-        assert!(!message.is_empty() && !message.starts_with("error"), "{said}");
-        assert!(line["hint"].is_string(), "{said}");
+        assert!(!message.is_empty(), "{stderr}");
+        assert!(!message.starts_with("error"), "{stderr}");
+        assert!(line["hint"].is_string(), "{stderr}");
     }
 }
 
 /// Names may hold any characters: output shows control characters, and no terminal obeys them.
 #[test]
-fn control_characters_of_names_are_shown() {
+fn control_characters_in_names_are_escaped() {
     const NAME: &str = "x\n\x1b]0;owned\x07\u{202e}";
     let dir = temp_dir();
     let path = dir.path().join(NAME);
@@ -133,7 +135,8 @@ fn control_characters_of_names_are_shown() {
         let (_, stdout, stderr) = run(arguments);
         let printed = stdout + &stderr;
         assert!(!printed.contains(|char: char| char != '\n' && char.is_control()), "{arguments:?}: {printed:?}");
-        assert!(!printed.contains('\u{202e}') && !printed.contains("x\n"), "{arguments:?}: {printed:?}");
+        assert!(!printed.contains('\u{202e}'), "{arguments:?}: {printed:?}");
+        assert!(!printed.contains("x\n"), "{arguments:?}: {printed:?}");
         let is_named = printed.contains("owned");
         assert!(!is_named || printed.contains("x\\n\\u{1b}]0;owned\\u{7}\\u{202e}"), "{arguments:?}: {printed:?}");
         named += usize::from(is_named);
@@ -144,7 +147,7 @@ fn control_characters_of_names_are_shown() {
 /// A URL given to the wrong command gives the name of the right one.
 #[cfg(feature = "net")]
 #[test]
-fn urls_where_files_are_read_and_hosts_without_a_scheme() {
+fn urls_and_hosts_get_the_right_command_as_hint() {
     let dir = temp_dir();
     let out = text(dir.path());
     let url = format!("http://user:secret@127.0.0.1:9/{FULL_26}");
@@ -161,15 +164,15 @@ fn urls_where_files_are_read_and_hosts_without_a_scheme() {
         (&["verify", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
         (&["inspect", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
     ] {
-        let said = fails(arguments, code, &["hint: ", expected]);
-        assert!(!said.contains("secret"), "{said}");
+        let stderr = fails(arguments, code, &["hint: ", expected]);
+        assert!(!stderr.contains("secret"), "{stderr}");
     }
 }
 
 /// A missing archive, which a validator may have deleted, has an exit code of its own in every
 /// command.
 #[test]
-fn an_archive_that_is_gone() {
+fn a_missing_archive_has_its_own_exit_code() {
     let dir = temp_dir();
     let out = text(dir.path());
     let gone = format!("/no/such/{FULL_26}");
@@ -185,14 +188,20 @@ fn an_archive_that_is_gone() {
     assert_eq!(names(dir.path()), [""; 0]);
 }
 
-/// A hint replaces a guess by spelling.
+/// A command without `--zstd-level` does not suggest it for `--level`.
 #[test]
-fn hints_without_guesses() {
-    let say = |arguments: &[&str]| {
-        let output = slotpress().args(arguments).output().expect("runs");
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        String::from_utf8(output.stderr).expect("text")
-    };
-    let said = say(&["verify", "/archive", "--level", "3"]);
-    assert!(said.contains("--level") && !said.contains("--zstd-level"), "{said}");
+fn flags_are_not_guessed() {
+    let stderr = fails(&["verify", "/archive", "--level", "3"], 2, &["--level"]);
+    assert!(!stderr.contains("--zstd-level"), "{stderr}");
+}
+
+/// Other tools call the flag `--level`.
+#[test]
+fn level_stands_for_zstd_level() {
+    fails(&["archive", "/ledger", "-o", "/", "--level", "x"], 2, &["'x' for '--zstd-level <N>'"]);
+}
+
+#[test]
+fn an_address_without_a_host_gets_a_suggestion() {
+    fails(&["serve", "/", "--listen", "8899"], 2, &["an address and a port are needed: 127.0.0.1:8899"]);
 }

@@ -17,7 +17,7 @@ fn pipe(path: &Path) {
 }
 
 /// Checks that the program ends by itself.
-fn ends(arguments: &[&str]) -> (Option<i32>, String) {
+fn assert_ends(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("timeout")
         .args(["--signal=KILL", SECONDS])
         .arg(slotpress_path())
@@ -25,13 +25,13 @@ fn ends(arguments: &[&str]) -> (Option<i32>, String) {
         .stdin(Stdio::null())
         .output()
         .expect("runs");
-    let (code, said) = said(&output);
-    assert!(code.is_some_and(|code| code != 137), "{arguments:?} waits for a pipe: {said}");
-    (code, said)
+    let (code, stderr) = said(&output);
+    assert!(code.is_some_and(|code| code != 137), "{arguments:?} waits for a pipe: {stderr}");
+    (code, stderr)
 }
 
 #[test]
-fn in_the_place_of_an_archive() {
+fn pipes_are_refused_as_archives() {
     let dir = temp_dir();
     let archive = dir.path().join(FULL_26);
     let out = dir.path().join("out");
@@ -45,13 +45,14 @@ fn in_the_place_of_an_archive() {
         vec!["recompress", text(&archive), "-o", text(&out)],
         vec!["levels", text(&archive), "--levels", "1"],
     ] {
-        let (code, said) = ends(&arguments);
-        assert!(code == Some(1) && said.contains("is not a file"), "{arguments:?}: {code:?} {said}");
+        let (code, stderr) = assert_ends(&arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {code:?} {stderr}");
+        assert!(stderr.contains("is not a file"), "{arguments:?}: {code:?} {stderr}");
     }
 }
 
 #[test]
-fn in_the_place_of_a_file_of_a_ledger() {
+fn pipes_in_a_ledger_do_not_block() {
     let out = temp_dir();
     let storage = "accounts/run/11.11";
     for file in ["26", "status_cache", "storages_list", "obsolete_accounts", "fastboot_version", "version"]
@@ -68,9 +69,9 @@ fn in_the_place_of_a_file_of_a_ledger() {
             vec!["inspect", text(ledger.path())],
             vec!["levels", text(ledger.path()), "--levels", "1", "--repeat", "1", "--min-time", "0"],
         ] {
-            let (code, said) = ends(&arguments);
+            let (code, stderr) = assert_ends(&arguments);
             let needs_it = matches!(arguments[0], "verify" | "archive") && !file.ends_with("/version");
-            assert!(!needs_it || matches!(code, Some(1 | 3)), "{file}, {arguments:?}: {code:?} {said}");
+            assert!(!needs_it || matches!(code, Some(1 | 3)), "{file}, {arguments:?}: {code:?} {stderr}");
             assert!(
                 fs::read_dir(out.path()).expect("read").next().is_none() || code == Some(0),
                 "{file}: something is left"
@@ -83,7 +84,7 @@ fn in_the_place_of_a_file_of_a_ledger() {
 }
 
 #[test]
-fn in_the_place_of_what_is_written() {
+fn pipes_at_output_paths_do_not_block() {
     let dir = temp_dir();
     let ledger = ledger("ledger-at-26");
     let out = dir.path().join("out");
@@ -92,20 +93,22 @@ fn in_the_place_of_what_is_written() {
     pipe(&out.join("tmp-snapshot-archive-slotpress-dead"));
     pipe(&out.join(FULL_26.replace("-26-", "-11-")));
     let arguments = ["archive", text(ledger.path()), "-o", text(&out)];
-    assert_eq!(ends(&arguments).0, Some(0));
+    assert_eq!(assert_ends(&arguments).0, Some(0));
     fs::remove_file(out.join(FULL_26)).expect("removed");
     pipe(&out.join(FULL_26));
-    let (code, said) = ends(&arguments);
-    assert!(code == Some(5) && said.contains("exists already"), "{code:?} {said}");
+    let (code, stderr) = assert_ends(&arguments);
+    assert_eq!(code, Some(5), "{code:?} {stderr}");
+    assert!(stderr.contains("exists already"), "{code:?} {stderr}");
     let forced: Vec<&str> = arguments.into_iter().chain(["--force"]).collect();
-    assert_eq!(ends(&forced).0, Some(0));
+    assert_eq!(assert_ends(&forced).0, Some(0));
     assert!(out.join(FULL_26).is_file());
     for name in ["slotpress-partial-journal", "ledger.lock", FULL_26] {
         let target = dir.path().join(format!("restored-{}", name.len()));
         fs::create_dir(&target).expect("made");
         pipe(&target.join(name));
-        let (code, said) = ends(&["restore", text(&fixture(FULL_26)), "--ledger", text(&target)]);
-        assert!(code == Some(1) && said.contains(name), "{name}: {code:?} {said}");
+        let (code, stderr) = assert_ends(&["restore", text(&fixture(FULL_26)), "--ledger", text(&target)]);
+        assert_eq!(code, Some(1), "{name}: {code:?} {stderr}");
+        assert!(stderr.contains(name), "{name}: {code:?} {stderr}");
         assert_eq!(
             names(&target).into_iter().filter(|left| left != "ledger.lock").collect::<Vec<_>>().len(),
             usize::from(name != "ledger.lock"),
@@ -136,8 +139,8 @@ fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
     // The input never ends, so the run ends because of the output or not at all.
     let code = exit_code(&mut child);
     drop(writer.join());
-    let mut said = String::new();
-    child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("read");
-    assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("no space left on device"), "{said}");
+    let mut stderr = String::new();
+    child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("read");
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("no space left on device"), "{stderr}");
 }

@@ -30,8 +30,8 @@ struct Fault {
     injection: &'static str,
     /// System calls.
     calls: &'static str,
-    /// Exit codes besides 0 and 1 that are right: a file that ends early is damaged.
-    also: Option<i32>,
+    /// Exit code besides 0 and 1 that is right: a file that ends early is damaged.
+    other_code: Option<i32>,
     /// True if SIGABRT may end the program, when the standard library gets no memory.
     may_abort: bool,
 }
@@ -41,7 +41,7 @@ const WRITING: &str = "write,writev,pwrite64,pwritev,copy_file_range,ftruncate,f
     rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir,linkat,fchmod,fchown,sync_file_range";
 
 const fn fault(name: &'static str, injection: &'static str, calls: &'static str) -> Fault {
-    Fault { name, injection, calls, also: None, may_abort: false }
+    Fault { name, injection, calls, other_code: None, may_abort: false }
 }
 
 const FAULTS: [Fault; 8] = [
@@ -58,7 +58,7 @@ const FAULTS: [Fault; 8] = [
         "openat,read,pread64,write,pwrite64,copy_file_range,ftruncate,fsync,syncfs,flock,fallocate,poll",
     ),
     fault("nothing is written", "retval=0", "write,pwrite64,copy_file_range"),
-    Fault { also: Some(3), ..fault("a file ends early", "retval=0", "read,pread64,getdents64") },
+    Fault { other_code: Some(3), ..fault("a file ends early", "retval=0", "read,pread64,getdents64") },
     fault("EAGAIN for a thread", "error=EAGAIN", "clone,clone3"),
     Fault { may_abort: true, ..fault("ENOMEM", "error=ENOMEM", "mmap,mremap") },
 ];
@@ -90,47 +90,48 @@ fn moments(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
 }
 
 /// Makes one run with a fault, and checks what must hold after it.
-fn try_one(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: &mut Counts) {
+fn run_with_fault(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: &mut Counts) {
     scenario.reset();
     let source = scenario.source_tree();
     // Calls that show the stage are also logged.
     let logged = format!("{},openat,mkdir,mkdirat,fsync,syncfs,rename,renameat,renameat2", fault.calls);
     let injection = format!("{call}:{}:when={number}", fault.injection);
     let run = trace(&scenario.arguments(), &logged, Some(&injection));
-    let (code, said) = said(&run.output);
+    let (code, stderr) = said(&run.output);
     let injected = run.calls.iter().rposition(|call| call.line.contains("(INJECTED)"));
-    let stage = injected.map_or(0, |at| scenario.stages(&run.calls)[at]);
-    let line = injected.map_or("", |at| run.calls[at].line.as_str());
-    let at = format!("{}, {injection}, {}: {line}\n{code:?} {said}", scenario.name, STAGES[stage]);
-    assert!((fault.may_abort || !said.contains("panicked")) && said.len() < 4096, "{at}");
+    let stage = injected.map_or(0, |index| scenario.stages(&run.calls)[index]);
+    let line = injected.map_or("", |index| run.calls[index].line.as_str());
+    let context = format!("{}, {injection}, {}: {line}\n{code:?} {stderr}", scenario.name, STAGES[stage]);
+    assert!((fault.may_abort || !stderr.contains("panicked")), "{context}");
+    assert!(stderr.len() < 4096, "{context}");
     match code {
         Some(0) => {
             counts.succeeded += 1;
-            assert!(scenario.is_complete(), "{at}: nothing is there");
+            assert!(scenario.is_complete(), "{context}: nothing is there");
         }
         Some(1) => counts.failed += 1,
-        Some(code) if fault.also == Some(code) => counts.damaged += 1,
+        Some(code) if fault.other_code == Some(code) => counts.damaged += 1,
         None if fault.may_abort && run.output.status.signal() == Some(6) => counts.aborted += 1,
-        _ => panic!("{at}"),
+        _ => panic!("{context}"),
     }
     if let Some(code) = code.filter(|code| *code != 0) {
-        assert!(said.contains("error: ") || line.contains("write(2,"), "{at}");
+        assert!(stderr.contains("error: ") || line.contains("write(2,"), "{context}");
         // Files that could not be removed or found stay.
         let is_cleanup =
             ["unlink", "rmdir", "openat", "getdents64", "flock", "stat"].iter().any(|name| call.contains(name));
         assert!(
             is_cleanup || code == 3 || scenario.partial_names().is_empty(),
-            "{at}: left {:?}",
+            "{context}: left {:?}",
             scenario.partial_names()
         );
         let is_late = stage >= 3 || !scenario.has_result();
-        assert!(is_late || !scenario.is_complete(), "{at}: something looks complete");
+        assert!(is_late || !scenario.is_complete(), "{context}: something looks complete");
     }
-    scenario.check(&source, &at);
+    scenario.check(&source, &context);
 }
 
 #[test]
-fn system_calls_that_fail() {
+fn failing_system_calls_leave_nothing() {
     needs!("strace");
     let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
     let errors = number_of("FAULTS_ERRORS", ERRORS_DEFAULT);
@@ -157,7 +158,7 @@ fn system_calls_that_fail() {
                 // Each call in turn, whether it occurs once or a hundred times.
                 let call = &names[(first + number) % names.len()];
                 let numbers = &moments[call];
-                try_one(&scenario, fault, call, numbers[draws.below(numbers.len())], &mut counts);
+                run_with_fault(&scenario, fault, call, numbers[draws.below(numbers.len())], &mut counts);
             }
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             let Counts { succeeded, failed, damaged, aborted } = counts;
@@ -186,7 +187,7 @@ fn short_calls(dir: &Path) -> std::path::PathBuf {
 
 /// Every read and write does a part of what was asked; some are interrupted.
 #[test]
-fn short_reads_and_writes() {
+fn short_reads_and_writes_are_continued() {
     needs!("cc");
     let dir = temp_dir();
     let library = short_calls(dir.path());
@@ -202,11 +203,11 @@ fn short_reads_and_writes() {
                 .env("SHORT_CALLS_COUNT", &count)
                 .output()
                 .expect("runs");
-            let at = format!("{}, seed {seed}: {:?}", scenario.name, said(&output));
-            assert_eq!(output.status.code(), Some(0), "{at}");
+            let context = format!("{}, seed {seed}: {:?}", scenario.name, said(&output));
+            assert_eq!(output.status.code(), Some(0), "{context}");
             let calls: u64 = fs::read_to_string(&count).expect("a count").trim().parse().expect("a number");
-            assert!(calls >= 10, "{at}: only {calls} short calls");
-            scenario.check(&source, &at);
+            assert!(calls >= 10, "{context}: only {calls} short calls");
+            scenario.check(&source, &context);
         }
     }
 }

@@ -32,7 +32,7 @@ fn files_in(dir: &Path) -> Vec<String> {
 
 /// Standard input sends nothing, or nothing more.
 #[test]
-fn idle_standard_input() {
+fn an_interrupt_ends_the_wait_for_standard_input() {
     let beginning = fs::read(fixture(FULL_3500)).expect("read");
     for (signal, length) in [(Signal::INT, 0), (Signal::TERM, 0), (Signal::INT, 30_000)] {
         for restores in [false, true] {
@@ -52,7 +52,7 @@ fn idle_standard_input() {
 
 /// Nobody reads the archive.
 #[test]
-fn a_full_pipe() {
+fn an_interrupt_ends_the_wait_for_a_full_pipe() {
     let archive = fixture(FULL_3500);
     let arguments = ["recompress", archive.to_str().expect("text"), "-o", "-", "--format", "none"];
     let (read_end, write_end) = std::io::pipe().expect("a pipe");
@@ -71,8 +71,8 @@ fn a_full_pipe() {
 fn pipes_are_not_files() {
     let dir = temp_dir();
     let make_pipe = |path: &Path| {
-        let made = Command::new("mkfifo").arg(path).status().expect("runs");
-        assert!(made.success());
+        let status = Command::new("mkfifo").arg(path).status().expect("runs");
+        assert!(status.success());
     };
     let pipe = dir.path().join("pipe.tar.zst");
     make_pipe(&pipe);

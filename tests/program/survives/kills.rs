@@ -40,17 +40,17 @@ fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, 
 
 /// Returns the stage in which a run was killed, from the call.
 fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
-    let at = trace.calls.iter().rposition(|one| one.name == call).expect("the call is in the log");
-    scenario.stages(&trace.calls)[at]
+    let index = trace.calls.iter().rposition(|logged| logged.name == call).expect("the call is in the log");
+    scenario.stages(&trace.calls)[index]
 }
 
 /// What a restore moves aside is never lost: a kill at each rename, with bank snapshots of the old
 /// state that are older, of the same slot, and newer.
 #[test]
-fn a_replaced_state_killed_at_each_rename() {
+fn a_replaced_state_survives_a_kill_at_each_rename() {
     needs!("strace");
     let all = scenarios();
-    let scenario = all.iter().find(|one| one.name == "restore --replace-state").expect("the scenario");
+    let scenario = all.iter().find(|scenario| scenario.name == "restore --replace-state").expect("the scenario");
     scenario.reset();
     let source = scenario.source_tree();
     let whole = trace(&scenario.arguments(), CHANGING, None);
@@ -68,7 +68,7 @@ fn a_replaced_state_killed_at_each_rename() {
 }
 
 #[test]
-fn killed_at_system_calls() {
+fn runs_killed_at_system_calls_can_be_repeated() {
     needs!("strace");
     let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
     let kills = number_of("FAULTS_KILLS", KILLS_DEFAULT);
@@ -80,7 +80,9 @@ fn killed_at_system_calls() {
     let all = scenarios().into_iter().chain(crate::common::scenarios::net_scenarios());
     // `FAULTS_ONLY` selects one command.
     let only = std::env::var("FAULTS_ONLY").ok();
-    for scenario in all.into_iter().filter(|one| one.has_result() && only.as_ref().is_none_or(|only| one.name == only))
+    for scenario in all
+        .into_iter()
+        .filter(|scenario| scenario.has_result() && only.as_ref().is_none_or(|only| scenario.name == only))
     {
         let scenario = &scenario;
         let names = scenario.stage_names();
@@ -104,8 +106,8 @@ fn killed_at_system_calls() {
                 }
                 let stage = stage_of(scenario, &killed, call);
                 let name = names[stage];
-                let at = format!("{}, killed at {call} {number}, {}", scenario.name, name);
-                scenario.check(&source, &format!("{at}\n{}", killed.log));
+                let context = format!("{}, killed at {call} {number}, {}", scenario.name, name);
+                scenario.check(&source, &format!("{context}\n{}", killed.log));
                 let (stage, count, calls) = counts.entry((scenario.name, stage)).or_default();
                 *stage = name;
                 *count += 1;

@@ -111,7 +111,7 @@ static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
 fn a_panic_anywhere_ends_the_run() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _lock = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let ledger = ledger("ledger-at-26");
     let runs: [(&str, Run); 4] =
         [("archive", run_archive), ("recompress", run_recompress), ("restore", run_restore), ("verify", run_verify)];
@@ -192,8 +192,8 @@ fn a_panic_at_every_place_ends_the_program() {
 
 /// No thread can be started: the run fails with an error.
 #[test]
-fn without_threads() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn a_system_that_refuses_threads_is_an_error() {
+    let _lock = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let archive = fixture(FULL_3500);
     let archive = archive.to_str().expect("text");
     let ledger = ledger("ledger-at-26");
@@ -203,15 +203,15 @@ fn without_threads() {
         fs::create_dir(&path).expect("created");
         path.to_str().expect("text").to_string()
     };
-    let one = out("1");
-    let two = out("2");
-    let three = out("3");
+    let restored = out("restored");
+    let archived = out("archived");
+    let recompressed = out("recompressed");
     for arguments in [
         vec!["verify", archive],
         vec!["inspect", archive, "--by-owner"],
-        vec!["restore", archive, "--ledger", &one],
-        vec!["archive", ledger.path().to_str().expect("text"), "-o", &two],
-        vec!["recompress", archive, "-o", &three],
+        vec!["restore", archive, "--ledger", &restored],
+        vec!["archive", ledger.path().to_str().expect("text"), "-o", &archived],
+        vec!["recompress", archive, "-o", &recompressed],
         // With several frames; one alone is measured without another thread.
         vec!["levels", archive, "--levels", "1", "--repeat", "1", "--frame-size", "64KiB"],
     ] {
@@ -233,7 +233,7 @@ fn without_threads() {
         assert_eq!(stderr.matches("cannot start a thread").count(), 1, "{arguments:?}: {stderr}");
         assert!(!stderr.contains("panicked"), "{stderr}");
     }
-    for made in [&two, &three] {
-        assert_eq!(fs::read_dir(made).expect("read").count(), 0, "nothing is left");
+    for dir in [&archived, &recompressed] {
+        assert_eq!(fs::read_dir(dir).expect("read").count(), 0, "nothing is left");
     }
 }

@@ -63,20 +63,20 @@ impl Setup {
 }
 
 #[test]
-fn the_state_of_an_exact_slot() {
+fn archives_the_state_of_an_exact_slot() {
     let setup = Setup::new(&[FULL_26], "25,26,27,39,40,41");
     let output = setup.run("40");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{output:?}");
-    let made = PathBuf::from(said.lines().last().expect("a line"));
+    let made = PathBuf::from(stdout.lines().last().expect("a line"));
     let expected = expected(40);
     assert_eq!(name(&made), format!("snapshot-40-{}.tar.zst", expected["snapshot_hash"].as_str().expect("a hash")));
-    assert!(said.contains("checked") || said.contains("ok"), "{said}");
+    assert!(stdout.contains("checked") || stdout.contains("ok"), "{stdout}");
 }
 
-/// Whatever makes a replay impossible is said before anything is restored.
+/// A replay that is impossible is refused before anything is restored.
 #[test]
-fn what_cannot_be_made_is_said_first() {
+fn impossible_replays_are_refused_first() {
     for (archives, blocks, slot, words) in [
         (&[FULL_26][..], "30,31,40", "40", "an archive of slot 29 or later is needed, and the newest is of 26"),
         (&[FULL_26], "25,26,39,41", "40", "no block of slot 40"),
@@ -86,14 +86,13 @@ fn what_cannot_be_made_is_said_first() {
     ] {
         let setup = Setup::new(archives, blocks);
         let output = setup.run(slot);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains(words), "{words}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{words}: {stderr}");
+        assert!(stderr.contains(words), "{words}: {stderr}");
         assert!(!setup.path("scratch").exists(), "{words}");
     }
     let setup = Setup::new(&[FULL_26, INCREMENTAL_26_40], "40");
     let output = setup.run("40");
-    assert!(
-        output.status.success() && String::from_utf8_lossy(&output.stdout).contains("slot 40 is there"),
-        "{output:?}"
-    );
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("slot 40 is there"), "{output:?}");
 }

@@ -93,13 +93,13 @@ fn the_image_brings_a_volume_to_a_recent_state() {
         let [ledger, accounts] = &volumes;
         let mounts = [(ledger.path(), "/ledger"), (accounts.path(), "/accounts")];
         let arguments = arguments_of(example, &server.url(""));
-        let said = image.succeeds(image.command(&mounts).args(&arguments));
-        assert!(said.contains("40 on the full archive of slot 26"), "{example}: {said}");
+        let stdout = image.succeeds(image.command(&mounts).args(&arguments));
+        assert!(stdout.contains("40 on the full archive of slot 26"), "{example}: {stdout}");
         let before = (tree(ledger.path()), tree(accounts.path()));
         assert!(names(&ledger.path().join("snapshots")).contains(&"40".to_string()));
         let gone: Vec<String> = arguments_of(example, "http://127.0.0.1:1");
-        let said = image.succeeds(image.command(&mounts).args(gone));
-        assert!(said.contains("skipped"), "{example}: {said}");
+        let stdout = image.succeeds(image.command(&mounts).args(gone));
+        assert!(stdout.contains("skipped"), "{example}: {stdout}");
         assert!(before == (tree(ledger.path()), tree(accounts.path())), "{example}");
     }
     // buildah itself ends by the signal, whatever the program does.

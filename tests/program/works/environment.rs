@@ -18,7 +18,7 @@ const EXPORTED: [(&str, &str); 7] = [
 
 /// Runs with all of these variables except some.
 fn run<A: AsRef<OsStr>>(arguments: &[A], without: &[&str]) -> String {
-    let variables = EXPORTED.iter().filter(|(name, _)| !without.iter().any(|one| name.ends_with(one)));
+    let variables = EXPORTED.iter().filter(|(name, _)| !without.iter().any(|ending| name.ends_with(ending)));
     let output = slotpress().args(arguments).envs(variables.copied()).output().expect("runs");
     let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -26,25 +26,25 @@ fn run<A: AsRef<OsStr>>(arguments: &[A], without: &[&str]) -> String {
 }
 
 #[test]
-fn what_does_not_apply_is_ignored() {
+fn variables_that_do_not_apply_are_ignored() {
     let full = fixture(FULL_26);
     let newer = fixture(INCREMENTAL_26_40);
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let out = |name: &str| dir.path().join(name);
     fs::create_dir(out("archives")).expect("created");
-    let own = ["_ACCOUNTS", "_SNAPSHOTS"];
+    let ledger_variables = ["_ACCOUNTS", "_SNAPSHOTS"];
 
     run(&["verify", text(&full)], &[]);
     run(&["verify", text(&full), text(&newer)], &[]);
-    assert!(run(&["verify", text(ledger.path())], &own).contains("capitalization"));
+    assert!(run(&["verify", text(ledger.path())], &ledger_variables).contains("capitalization"));
     run(&["inspect", text(&full)], &[]);
     run(&["inspect", text(&full), "--by-owner"], &[]);
     run(&["inspect", text(&full), "--account", "SysvarC1ock11111111111111111111111111111111"], &[]);
-    run(&["inspect", text(ledger.path())], &own);
+    run(&["inspect", text(ledger.path())], &ledger_variables);
     run(&["recompress", text(&full), "-o", text(&out("archives"))], &[]);
-    run(&["archive", text(ledger.path()), "-o", text(&out("archives")), "--force"], &own);
-    run(&["restore", text(&full), text(&newer), "--ledger", text(&out("a"))], &own);
+    run(&["archive", text(ledger.path()), "-o", text(&out("archives")), "--force"], &ledger_variables);
+    run(&["restore", text(&full), text(&newer), "--ledger", text(&out("a"))], &ledger_variables);
     assert!(out("a/snapshots/40/fastboot_version").exists());
     run(&["levels", text(&full), "--levels", "1", "--repeat", "1", "--min-time", "0"], &[]);
     run(&["synth", text(&out("synth")), "--size", "1MiB"], &[]);
@@ -72,25 +72,41 @@ fn several_accounts_paths_in_one_variable() {
     assert!(fs::read(out.join(FULL_26)).expect("read") == with_flags);
 }
 
-#[test]
-fn a_flag_wins_and_errors_name_the_variable() {
+/// Runs `verify` on a good archive with a variable; returns its exit code and its standard error.
+fn verify_with(variable: &str, value: &str, flags: &[&str]) -> (Option<i32>, String) {
     let full = fixture(FULL_26);
-    let run = |flags: &[&str], variable: (&str, &str)| {
-        let output = slotpress().args(["verify", text(&full)]).args(flags).envs([variable]).output().expect("runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-    };
-    let (code, said) = run(&[], ("SLOTPRESS_THREADS", "none"));
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("'none' for '--threads <N>'"), "{said}");
-    assert!(said.ends_with("hint: the value is that of SLOTPRESS_THREADS in the environment\n"), "{said}");
-    let (code, said) = run(&["--json"], ("SLOTPRESS_THREADS", "none"));
-    assert!(code == Some(2) && said.lines().count() == 1 && said.contains("SLOTPRESS_THREADS"), "{said}");
-    assert_eq!(run(&["--threads", "2"], ("SLOTPRESS_THREADS", "0")), (Some(0), String::new()));
-    // `serve` has a flag of the same name, with another variable.
+    let output = slotpress().args(["verify", text(&full)]).args(flags).env(variable, value).output().expect("runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn errors_name_the_variable_of_a_value() {
+    let (code, stderr) = verify_with("SLOTPRESS_THREADS", "none", &[]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("'none' for '--threads <N>'"), "{stderr}");
+    assert!(stderr.ends_with("hint: the value is that of SLOTPRESS_THREADS in the environment\n"), "{stderr}");
+    let (code, stderr) = verify_with("SLOTPRESS_THREADS", "none", &["--json"]);
+    assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
+    assert!(stderr.contains("SLOTPRESS_THREADS"), "{stderr}");
+}
+
+/// `serve` has a flag of the same name as `publish`, with another variable.
+#[test]
+fn errors_name_the_variable_of_the_running_command() {
     let publish = slotpress().args(["publish", "/a", "--to", "/b"]).env("SLOTPRESS_PUBLISH_GRACE", "soon").output();
-    let said = String::from_utf8_lossy(&publish.expect("runs").stderr).into_owned();
-    assert!(said.ends_with("hint: the value is that of SLOTPRESS_PUBLISH_GRACE in the environment\n"), "{said}");
-    let (code, said) = run(&[], ("SLOTPRESS_LEVEL", "9"));
+    let stderr = String::from_utf8_lossy(&publish.expect("runs").stderr).into_owned();
+    assert!(stderr.ends_with("hint: the value is that of SLOTPRESS_PUBLISH_GRACE in the environment\n"), "{stderr}");
+}
+
+#[test]
+fn a_flag_overrides_its_variable() {
+    assert_eq!(verify_with("SLOTPRESS_THREADS", "0", &["--threads", "2"]), (Some(0), String::new()));
+}
+
+#[test]
+fn variables_without_a_flag_are_warned_of() {
+    let (code, stderr) = verify_with("SLOTPRESS_LEVEL", "9", &[]);
+    assert_eq!(code, Some(0), "{stderr}");
     let warning = "SLOTPRESS_LEVEL is set, but no flag of slotpress has that variable: it is ignored";
-    assert!(code == Some(0) && said.contains(warning), "{said}");
+    assert!(stderr.contains(warning), "{stderr}");
 }

@@ -53,7 +53,7 @@ fn documented() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
     let mut kind = String::new();
-    let mut is_of_types = false;
+    let mut lists_types = false;
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("### ") {
             kind = quoted(heading).next().unwrap_or_default().to_string();
@@ -61,10 +61,10 @@ fn documented() -> Fields {
         }
         let columns: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
         match columns.as_slice() {
-            ["type", "fields"] => is_of_types = true,
-            ["field", "meaning"] => is_of_types = false,
-            [of, fields] if line.starts_with('|') && is_of_types => {
-                types.entry(quoted(of).collect()).or_default().extend(named(&without_asides(fields)));
+            ["type", "fields"] => lists_types = true,
+            ["field", "meaning"] => lists_types = false,
+            [types_column, fields] if line.starts_with('|') && lists_types => {
+                types.entry(quoted(types_column).collect()).or_default().extend(named(&without_asides(fields)));
             }
             [fields, meaning @ ..] if line.starts_with("| ") => {
                 let fields = named(fields);
@@ -77,11 +77,11 @@ fn documented() -> Fields {
         }
     }
     // "The fields of `archive` without `threads` and `read_back`"
-    let of_both = types["archive"].clone();
-    let of_both = of_both.into_iter().filter(|field| field != "threads" && !field.starts_with("read_back"));
-    let of_both: Vec<String> = of_both.collect();
+    let shared = types["archive"].clone();
+    let shared = shared.into_iter().filter(|field| field != "threads" && !field.starts_with("read_back"));
+    let shared: Vec<String> = shared.collect();
     for kind in ["recompress", "rebase"] {
-        types.get_mut(kind).expect("documented").extend(of_both.clone());
+        types.get_mut(kind).expect("documented").extend(shared.clone());
     }
     types
 }
@@ -93,11 +93,11 @@ struct Printed(Fields);
 impl Printed {
     fn run<A: AsRef<OsStr>>(&mut self, arguments: &[A]) {
         let output = slotpress().args(arguments).arg("--json").output().expect("runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let shown: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
-        assert!(!said.is_empty() || !output.status.success(), "{shown:?}: {errors}");
-        said.lines().chain(errors.lines().filter(|line| line.starts_with('{'))).for_each(|line| self.add(line));
+        assert!(!stdout.is_empty() || !output.status.success(), "{shown:?}: {stderr}");
+        stdout.lines().chain(stderr.lines().filter(|line| line.starts_with('{'))).for_each(|line| self.add(line));
     }
 
     fn add(&mut self, line: &str) {
@@ -121,24 +121,24 @@ fn add_fields(value: &Value, above: &str, fields: &mut BTreeSet<String>) {
 fn run_locally(printed: &mut Printed, dir: &Path) {
     let ledger_26 = ledger("ledger-at-26");
     let ledger_40 = ledger("ledger-at-40");
-    let at = |name: &str| text(&dir.join(name)).to_string();
+    let path = |name: &str| text(&dir.join(name)).to_string();
     let at_26 = text(ledger_26.path());
     let at_40 = text(ledger_40.path());
     let full = fixture(FULL_26);
     let incremental = fixture(INCREMENTAL_26_40);
     let full = text(&full);
     let incremental = text(&incremental);
-    fs::create_dir(at("out")).expect("made");
-    fs::create_dir(at("smaller")).expect("made");
+    fs::create_dir(path("out")).expect("made");
+    fs::create_dir(path("smaller")).expect("made");
 
-    printed.run(&["archive", at_26, "-o", &at("out"), "--dry-run"]);
-    printed.run(&["archive", at_26, "-o", &at("out"), "--verify"]);
-    printed.run(&["archive", at_26, "-o", &at("out"), "--skip-existing"]);
-    printed.run(&["archive", at_40, "-o", &at("out"), "--base-slot", "26"]);
-    printed.run(&["archive", at_26, "-o", &at("out")]);
-    printed.run(&["recompress", full, "-o", &at("smaller")]);
+    printed.run(&["archive", at_26, "-o", &path("out"), "--dry-run"]);
+    printed.run(&["archive", at_26, "-o", &path("out"), "--verify"]);
+    printed.run(&["archive", at_26, "-o", &path("out"), "--skip-existing"]);
+    printed.run(&["archive", at_40, "-o", &path("out"), "--base-slot", "26"]);
+    printed.run(&["archive", at_26, "-o", &path("out")]);
+    printed.run(&["recompress", full, "-o", &path("smaller")]);
     printed.run(&["rebase", full, incremental, "--onto", full, "--dry-run"]);
-    printed.run(&["restore", full, incremental, "--ledger", &at("restored")]);
+    printed.run(&["restore", full, incremental, "--ledger", &path("restored")]);
     printed.run(&["verify", full, incremental, "--expect-slot", "41"]);
     let padded = dir.join(FULL_26);
     let tar = [tar_of(full.as_ref()), vec![0; 9216]].concat();
@@ -149,15 +149,15 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
     printed.run(&["inspect", at_26, "--by-owner"]);
     printed.run(&["inspect", full, "--account", "Vote111111111111111111111111111111111111111"]);
     printed.run(&["doctor", at_26]);
-    printed.run(&["synth", &at("synth"), "--size", "1MiB"]);
+    printed.run(&["synth", &path("synth"), "--size", "1MiB"]);
     printed.run(&["demo", "--size", "1MiB"]);
-    printed.run(&["find", &at("out")]);
-    printed.run(&["fetch", &at("out"), "-o", &at("fetched")]);
-    printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted"), "--dry-run"]);
-    printed.run(&["bootstrap", &at("out"), "--ledger", &at("booted")]);
-    fs::write(at("out/") + &FULL_26.replace("-26-", "-27-"), "x").expect("written");
-    fs::write(at("out/slotpress-fetch-") + FULL_26, "x").expect("written");
-    let damaged = at("damaged");
+    printed.run(&["find", &path("out")]);
+    printed.run(&["fetch", &path("out"), "-o", &path("fetched")]);
+    printed.run(&["bootstrap", &path("out"), "--ledger", &path("booted"), "--dry-run"]);
+    printed.run(&["bootstrap", &path("out"), "--ledger", &path("booted")]);
+    fs::write(path("out/") + &FULL_26.replace("-26-", "-27-"), "x").expect("written");
+    fs::write(path("out/slotpress-fetch-") + FULL_26, "x").expect("written");
+    let damaged = path("damaged");
     let mut bytes = fs::read(full).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -165,8 +165,8 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
     fs::write(format!("{damaged}/{FULL_26}"), bytes).expect("written");
     fs::copy(incremental, format!("{damaged}/{INCREMENTAL_26_40}")).expect("copied");
     printed.run(&["verify", &damaged]);
-    printed.run(&["list", &at("out")]);
-    printed.run(&["prune", &at("out"), "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
+    printed.run(&["list", &path("out")]);
+    printed.run(&["prune", &path("out"), "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
     let quick = ["--repeat", "1", "--min-time", "0", "--frame-size", "64KiB", "--sample", "512KiB"];
     printed.run(&[["levels", full, "--levels", "1,2"].as_slice(), &quick].concat());
     printed.run(&[["levels", "link", full, "--levels", "1,2", "--bandwidth", "1Gbit"].as_slice(), &quick].concat());
@@ -176,7 +176,7 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
 
 /// Runs a server and clients; the lowest rate makes `archive` slow enough to print progress.
 fn run_with_server(printed: &mut Printed, dir: &Path) {
-    let at = |name: &str| text(&dir.join(name)).to_string();
+    let path = |name: &str| text(&dir.join(name)).to_string();
     let server = Server::start(&["--access-log"]);
     let url = server.url("");
     let full = server.url(&format!("/{FULL_26}"));
@@ -184,14 +184,14 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     printed.run(&["find", &url, other]);
     printed.run(&["find", &crate::bootstrap::Mirror::start().server.url("")]);
     printed.run(&["inspect", &full]);
-    printed.run(&["fetch", &url, "-o", &at("from-server")]);
-    printed.run(&["bootstrap", &url, "--ledger", &at("booted-from-server")]);
+    printed.run(&["fetch", &url, "-o", &path("from-server")]);
+    printed.run(&["bootstrap", &url, "--ledger", &path("booted-from-server")]);
     server.get("/nothing", "");
-    let is_said = |kind: &str| server.lines().iter().any(|line| line.contains(kind));
-    wait_for("the log of the server", || is_said(r#""type":"served""#) && is_said(r#""type":"answered""#));
+    let is_logged = |kind: &str| server.lines().iter().any(|line| line.contains(kind));
+    wait_for("the log of the server", || is_logged(r#""type":"served""#) && is_logged(r#""type":"answered""#));
     server.lines().iter().for_each(|line| printed.add(line));
     let dir = temp_dir();
-    let synth = at("for-progress");
+    let synth = path("for-progress");
     printed.run(&["synth", &synth, "--size", "1MiB"]);
     let flags = ["--max-rate", "64KiB"];
     printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
@@ -202,8 +202,8 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
 fn run_publish(printed: &mut Printed) {
     let mut run = |stage: &Stage, flags: &[&str]| {
         let output = stage.once(flags);
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-        said.lines().for_each(|line| printed.add(line));
+        let printed_text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        printed_text.lines().for_each(|line| printed.add(line));
     };
     let stage = Stage::with_pair();
     run(&stage, &["--as-is"]);
@@ -218,7 +218,7 @@ fn run_publish(printed: &mut Printed) {
 }
 
 #[test]
-fn what_is_printed_is_what_is_documented() {
+fn printed_fields_are_documented() {
     let mut printed = Printed::default();
     let dir = temp_dir();
     run_locally(&mut printed, dir.path());
@@ -230,9 +230,9 @@ fn what_is_printed_is_what_is_documented() {
     let mut wrong = Vec::new();
     let kinds: BTreeSet<&String> = documented.keys().chain(printed.0.keys()).collect();
     for kind in kinds {
-        let of = |fields: &'_ Fields| fields.get(kind).unwrap_or(&none).clone();
-        let listed = of(&documented);
-        let found = of(&printed.0);
+        let fields_of = |types: &'_ Fields| types.get(kind).unwrap_or(&none).clone();
+        let listed = fields_of(&documented);
+        let found = fields_of(&printed.0);
         let (unknown, missing): (Vec<_>, Vec<_>) =
             (found.difference(&listed).collect(), listed.difference(&found).collect());
         if !unknown.is_empty() || !missing.is_empty() || listed.is_empty() {
@@ -244,7 +244,7 @@ fn what_is_printed_is_what_is_documented() {
 
 /// Control characters are escaped as in JSON: each line can be parsed, and gives the original text.
 #[test]
-fn controls_are_escaped_and_not_altered() {
+fn control_characters_are_escaped_and_not_altered() {
     let controls = "\u{7f}\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
     let top = temp_dir();
     let dir = top.path().join(format!("a{controls}z"));
@@ -253,14 +253,14 @@ fn controls_are_escaped_and_not_altered() {
     let missing = dir.join("missing");
     for arguments in [vec![OsStr::new("list"), dir.as_os_str()], vec![OsStr::new("inspect"), missing.as_os_str()]] {
         let output = slotpress().args(&arguments).arg("--json").output().expect("runs");
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
-        assert!(!said.contains(|char| controls.contains(char)), "{said:?}");
-        let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        let printed_text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
+        assert!(!printed_text.contains(|char| controls.contains(char)), "{printed_text:?}");
+        let lines: Vec<Value> = printed_text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
         let (field, wanted) = match lines[0]["type"].as_str() {
             Some("archive_listed") => ("file", dir.join(FULL_26).to_str().expect("UTF-8").to_string()),
             // Messages show a path escaped, as they do on a terminal.
             _ => ("message", "\\u{9b}".to_string()),
         };
-        assert!(lines[0][field].as_str().expect("text").contains(&wanted), "{said}");
+        assert!(lines[0][field].as_str().expect("text").contains(&wanted), "{printed_text}");
     }
 }

@@ -29,15 +29,16 @@ fn the_nightly_job_runs_as_printed() {
     let job = || {
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
         let output = Command::new("/bin/sh").args(["-c", job]).env("PATH", path).output().expect("runs");
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        (output.status.code(), said)
+        let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        (output.status.code(), printed)
     };
     let silent = (Some(0), String::new());
-    let is_told = |what: &str| {
-        let (code, said) = job();
-        assert!(code == Some(1) && said.starts_with("error: "), "{what}: {code:?} {said}");
+    let assert_error_reported = |problem: &str| {
+        let (code, printed) = job();
+        assert_eq!(code, Some(1), "{problem}: {printed}");
+        assert!(printed.starts_with("error: "), "{problem}: {printed}");
     };
-    is_told("a directory that nobody writes to");
+    assert_error_reported("a directory that nobody writes to");
     let put = |name: &str| fs::copy(fixture(name), snapshots.join(name)).expect("copied");
     put(FULL_26);
     assert_eq!(job(), silent, "a full archive");
@@ -45,7 +46,7 @@ fn the_nightly_job_runs_as_printed() {
     put(INCREMENTAL_26_40);
     assert_eq!(job(), silent, "an incremental one on it");
     assert_eq!(names(&archive), [INCREMENTAL_26_40, FULL_26]);
-    let made = |name: &str| fs::metadata(archive.join(name)).and_then(|it| it.modified()).expect("a time");
+    let made = |name: &str| fs::metadata(archive.join(name)).and_then(|metadata| metadata.modified()).expect("a time");
     let before = made(INCREMENTAL_26_40);
     // An archive that is not among the newest two is removed.
     fs::write(archive.join(FULL_26.replace("-26-", "-5-")), filler(9)).expect("written");
@@ -56,9 +57,10 @@ fn the_nightly_job_runs_as_printed() {
     assert_eq!(made(INCREMENTAL_26_40), before);
     // Output that cron sends.
     with_age("--max-age 36h");
-    is_told("a validator that has stopped writing");
+    assert_error_reported("a validator that has stopped writing");
     with_age("--max-age 9999d");
     fs::copy(fixture(FULL_3500), snapshots.join(FULL_3500.replace("-3500-", "-3600-"))).expect("copied");
-    let (code, said) = job();
-    assert!(code == Some(3) && said.contains("error: "), "{code:?} {said}");
+    let (code, printed) = job();
+    assert_eq!(code, Some(3), "{printed}");
+    assert!(printed.contains("error: "), "{printed}");
 }

@@ -24,7 +24,8 @@ fn the_last_line_is_the_verdict() {
     let (code, stdout, stderr) = run(&["archive", text(ledger.path()), "-o", out, "--verify"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");
-    assert!(verdict.starts_with("GOOD: read back: 27 storages, ") && verdict.contains("records, state"), "{stdout}");
+    assert!(verdict.starts_with("GOOD: read back: 27 storages, "), "{stdout}");
+    assert!(verdict.contains("records, state"), "{stdout}");
     // A good pair restores without a warning, although its storages are longer than the newer bank
     // file says.
     let target = dir.path().join("ledger");
@@ -36,7 +37,7 @@ fn the_last_line_is_the_verdict() {
 
 /// A sum of lamports is beyond 2^53: as text, it keeps its last digit.
 #[test]
-fn lamports_as_text() {
+fn lamports_are_text_in_json() {
     let full = fixture(FULL_26);
     for (arguments, name) in [
         (["inspect", text(&full), "--json"], "capitalization_lamports"),
@@ -49,7 +50,7 @@ fn lamports_as_text() {
 }
 
 #[test]
-fn quiet_prints_the_path_and_nothing_else() {
+fn quiet_prints_only_paths() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let out = text(dir.path());
@@ -82,7 +83,7 @@ fn quiet_prints_the_path_and_nothing_else() {
 }
 
 #[test]
-fn verbose_tells_the_plan_and_what_limited_the_run() {
+fn verbose_prints_the_plan() {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
     let restored = out.path().join("restored");
@@ -110,7 +111,7 @@ fn verbose_tells_the_plan_and_what_limited_the_run() {
 #[test]
 fn the_long_version_names_every_feature() {
     let output = slotpress().arg("--version").output().expect("runs");
-    let said = String::from_utf8(output.stdout).expect("text");
-    assert!(said.contains("features  levels net serve stores synth"), "{said}");
-    assert_eq!(said.lines().any(|line| line.contains(" export")), cfg!(feature = "export"), "{said}");
+    let version = String::from_utf8(output.stdout).expect("text");
+    assert!(version.contains("features  levels net serve stores synth"), "{version}");
+    assert_eq!(version.lines().any(|line| line.contains(" export")), cfg!(feature = "export"), "{version}");
 }

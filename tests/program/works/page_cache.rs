@@ -31,13 +31,13 @@ const FRAME_SIZE_BYTES: u64 = 1_000_001;
 type Residency = BTreeMap<PathBuf, Vec<bool>>;
 
 /// A directory, a synthetic ledger in it, and its archive.
-struct Scene {
+struct TestLedger {
     dir: TempDir,
     ledger: PathBuf,
     archive: PathBuf,
 }
 
-impl Scene {
+impl TestLedger {
     fn new() -> Self {
         Self::new_in(
             &std::env::var_os("TEST_DISK").map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from),
@@ -49,9 +49,9 @@ impl Scene {
         let ledger = dir.path().join("ledger");
         let options = SynthOptions::new(&ledger, 12 << 20).storage_count(40u64).threads(2);
         synth(&options, &NoProgress).expect("a ledger");
-        let mut scene = Self { dir, ledger, archive: PathBuf::new() };
-        scene.archive = scene.make_archive("source", io_policy(IoHint::None));
-        scene
+        let mut test = Self { dir, ledger, archive: PathBuf::new() };
+        test.archive = test.make_archive("source", io_policy(IoHint::None));
+        test
     }
 
     fn new_dir(&self, name: &str) -> PathBuf {
@@ -219,53 +219,52 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
 
 #[test]
 fn archiving_leaves_the_page_cache_as_it_was() {
-    let scene = Scene::new();
-    scene.make_cold();
-    scene.make_archive("cold", io_policy(IoHint::Gentle));
-    assert_cold(scene.dir.path());
-    let before = assert_left_as_it_was(&scene.ledger, warm_some, |attempt| {
-        let archive = scene.make_archive(&format!("warm-{attempt}"), io_policy(IoHint::Gentle));
+    let test = TestLedger::new();
+    test.make_cold();
+    test.make_archive("cold", io_policy(IoHint::Gentle));
+    assert_cold(test.dir.path());
+    let before = assert_left_as_it_was(&test.ledger, warm_some, |attempt| {
+        let archive = test.make_archive(&format!("warm-{attempt}"), io_policy(IoHint::Gentle));
         assert_cold(archive.parent().expect("a directory"));
     });
 
     // Shows that this check finds a wrong action.
-    scene.make_archive("none", io_policy(IoHint::None));
-    let pages: Vec<bool> = residency(&scene.dir.path().join("none")).into_values().flatten().collect();
+    test.make_archive("none", io_policy(IoHint::None));
+    let pages: Vec<bool> = residency(&test.dir.path().join("none")).into_values().flatten().collect();
     assert!(pages.iter().any(|page| *page));
-    assert!(before != residency(&scene.ledger));
+    assert!(before != residency(&test.ledger));
 }
 
 #[test]
 fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
-    let scene = Scene::new();
-    let in_order = without_index(&scene.archive, scene.dir.path());
-    scene.make_cold();
-    scene.recompress("recompressed", io_policy(IoHint::Gentle));
-    assert_cold(scene.dir.path());
-    for (name, archive) in [("by-index", &scene.archive), ("in-order", &in_order)] {
-        scene.restore_from(archive, name, io_policy(IoHint::Gentle));
-        assert_cold(scene.dir.path());
+    let test = TestLedger::new();
+    let in_order = without_index(&test.archive, test.dir.path());
+    test.make_cold();
+    test.recompress("recompressed", io_policy(IoHint::Gentle));
+    assert_cold(test.dir.path());
+    for (name, archive) in [("by-index", &test.archive), ("in-order", &in_order)] {
+        test.restore_from(archive, name, io_policy(IoHint::Gentle));
+        assert_cold(test.dir.path());
     }
-    let source = scene.archive.parent().expect("a directory");
+    let source = test.archive.parent().expect("a directory");
     assert_left_as_it_was(
         source,
-        |_| drop(fs::read(&scene.archive).expect("read")),
+        |_| drop(fs::read(&test.archive).expect("read")),
         |attempt| {
-            scene.recompress(&format!("warm-{attempt}"), io_policy(IoHint::Gentle));
-            scene.restore(&format!("warm-restored-{attempt}"), io_policy(IoHint::Gentle));
+            test.recompress(&format!("warm-{attempt}"), io_policy(IoHint::Gentle));
+            test.restore(&format!("warm-restored-{attempt}"), io_policy(IoHint::Gentle));
         },
     );
 }
 
 #[test]
-fn results_do_not_depend_on_manners() {
-    let scene = Scene::new();
-    let expected = fs::read(&scene.archive).expect("read");
-    let restored = scene.restore("restored", io_policy(IoHint::None));
-    let tree = contents;
-    let restored = tree(&restored);
-    let in_order = without_index(&scene.archive, scene.dir.path());
-    let in_order_restored = tree(&scene.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));
+fn results_do_not_depend_on_the_io_policy() {
+    let test = TestLedger::new();
+    let expected = fs::read(&test.archive).expect("read");
+    let restored = test.restore("restored", io_policy(IoHint::None));
+    let restored = contents(&restored);
+    let in_order = without_index(&test.archive, test.dir.path());
+    let in_order_restored = contents(&test.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));
     // Reading the archive takes an eighth of a second, the ledger more.
     let rate = expected.len() as u64 * 8;
     let [gentle, none] = [IoHint::Gentle, IoHint::None].map(|hint| IoPolicy::default().io_hint(hint));
@@ -273,36 +272,36 @@ fn results_do_not_depend_on_manners() {
         [("gentle", gentle.clone()), ("none-slow", none.rate(rate)), ("gentle-slow", gentle.rate(rate))]
     {
         for archive in
-            [scene.make_archive(name, io_policy.clone()), scene.recompress(&format!("re-{name}"), io_policy.clone())]
+            [test.make_archive(name, io_policy.clone()), test.recompress(&format!("re-{name}"), io_policy.clone())]
         {
             assert!(fs::read(archive).expect("read") == expected, "{name}");
         }
-        let ledger = scene.restore(&format!("{name}-by-index"), io_policy.clone());
+        let ledger = test.restore(&format!("{name}-by-index"), io_policy.clone());
         assert!(contents(&ledger) == restored, "{name}");
-        let ledger = scene.restore_from(&in_order, &format!("{name}-in-order"), io_policy);
+        let ledger = test.restore_from(&in_order, &format!("{name}-in-order"), io_policy);
         assert!(contents(&ledger) == in_order_restored, "{name}");
     }
 }
 
 #[test]
 fn reading_is_no_faster_than_allowed() {
-    let scene = Scene::new();
-    let bytes = fs::metadata(&scene.archive).expect("read").len();
+    let test = TestLedger::new();
+    let bytes = fs::metadata(&test.archive).expect("read").len();
     let start = Instant::now();
-    scene.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).rate(bytes));
+    test.recompress("slow", IoPolicy::default().io_hint(IoHint::Gentle).rate(bytes));
     // A second, less the reads that the rate allows for the time of planning.
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
 /// Returns the program's arguments in tests of direct reading, in which no input is in the page
 /// cache.
-fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 6] {
-    let [ledger, archive] = [&scene.ledger, &scene.archive].map(|path| text(path).to_string());
-    let out = text(&scene.new_dir(&format!("out-{number}"))).to_string();
+fn cold_runs(test: &TestLedger, number: usize) -> [Vec<String>; 6] {
+    let [ledger, archive] = [&test.ledger, &test.archive].map(|path| text(path).to_string());
+    let out = text(&test.new_dir(&format!("out-{number}"))).to_string();
     let restored = format!("{out}/ledger");
-    let in_order = without_index(&scene.archive, scene.dir.path());
+    let in_order = without_index(&test.archive, test.dir.path());
     let in_order = text(&in_order);
-    let again = text(&scene.new_dir(&format!("again-{number}"))).to_string();
+    let again = text(&test.new_dir(&format!("again-{number}"))).to_string();
     [
         format!("archive {ledger} -o {out} --frame-size {FRAME_SIZE_BYTES} -v"),
         format!("verify {ledger} -v"),
@@ -315,17 +314,17 @@ fn cold_runs(scene: &Scene, number: usize) -> [Vec<String>; 6] {
 }
 
 /// Returns the archives that these runs made: one of the ledger, one that was restored.
-fn archives(scene: &Scene, number: usize) -> Vec<Vec<u8>> {
-    let made = files(&scene.dir.path().join(format!("out-{number}")));
+fn archives(test: &TestLedger, number: usize) -> Vec<Vec<u8>> {
+    let made = files(&test.dir.path().join(format!("out-{number}")));
     let made = made.iter().filter(|path| path.extension().is_some_and(|extension| extension == "zst"));
     made.map(|path| fs::read(path).expect("read")).collect()
 }
 
 /// Checks that cached pieces are read from the page cache, others past it, with the same results.
-fn check_direct_reading(scene: &Scene) {
-    let expected = fs::read(&scene.archive).expect("read");
+fn assert_direct_reading(test: &TestLedger) {
+    let expected = fs::read(&test.archive).expect("read");
     let direct = |number: usize, prepare: &dyn Fn(), more: &str| -> Vec<usize> {
-        let opened = cold_runs(scene, number).into_iter().map(|mut arguments| {
+        let opened = cold_runs(test, number).into_iter().map(|mut arguments| {
             if arguments[0] != "verify" {
                 arguments.extend(more.split_whitespace().map(str::to_string));
             }
@@ -336,19 +335,17 @@ fn check_direct_reading(scene: &Scene) {
             run.calls.iter().filter(|call| is_direct(&call.line)).count()
         });
         let opened = opened.collect();
-        assert!(archives(scene, number) == [expected.as_slice(); 2]);
+        assert!(archives(test, number) == [expected.as_slice(); 2]);
         opened
     };
-    let warm = || files(scene.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
+    let warm = || files(test.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
     // Of the ledger, pieces of storages that are large enough; of the archive, its frames.
-    let opened = direct(1, &|| scene.make_cold(), "");
-    assert!(
-        opened[..2].iter().all(|opened| *opened >= 10) && opened[2..].iter().all(|opened| *opened >= 3),
-        "{opened:?}"
-    );
-    scene.make_cold();
+    let opened = direct(1, &|| test.make_cold(), "");
+    assert!(opened[..2].iter().all(|opened| *opened >= 10), "{opened:?}");
+    assert!(opened[2..].iter().all(|opened| *opened >= 3), "{opened:?}");
+    test.make_cold();
     assert_eq!(direct(2, &warm, ""), [0; 6]);
-    let opened = direct(3, &|| scene.make_cold(), "--io-hint none");
+    let opened = direct(3, &|| test.make_cold(), "--io-hint none");
     assert_eq!([opened[0], opened[3], opened[5]], [0; 3]);
 }
 
@@ -367,47 +364,50 @@ fn is_not_direct(dir: &Path, test: &str) -> bool {
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 
 #[test]
-fn what_is_not_in_memory_is_read_directly() {
+fn uncached_files_are_read_directly() {
     needs!("strace");
-    let scene = Scene::new();
-    if !is_not_direct(scene.dir.path(), "program::works::page_cache::what_is_not_in_memory_is_read_directly") {
-        check_direct_reading(&scene);
+    let test = TestLedger::new();
+    if !is_not_direct(test.dir.path(), "program::works::page_cache::uncached_files_are_read_directly") {
+        assert_direct_reading(&test);
     }
 }
 
 #[test]
-fn what_is_not_in_memory_is_read_directly_from_xfs() {
+fn uncached_files_are_read_directly_from_xfs() {
     needs!("strace", "sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
     let disk = XfsDisk::new();
-    check_direct_reading(&Scene::new_in(disk.path()));
+    assert_direct_reading(&TestLedger::new_in(disk.path()));
 }
 
 /// If direct requests are refused, reading goes through the page cache, and one message says so.
 /// Short ones are continued. A disk that fails ends the run with an error that names the file.
 #[test]
-fn faults_of_direct_reading() {
+fn faults_of_direct_reading_are_handled() {
     needs!("cc");
-    let scene = Scene::new();
-    if is_not_direct(scene.dir.path(), "program::works::page_cache::faults_of_direct_reading") {
+    let test = TestLedger::new();
+    if is_not_direct(test.dir.path(), "program::works::page_cache::faults_of_direct_reading_are_handled") {
         return;
     }
-    let expected = fs::read(&scene.archive).expect("read");
-    let library = direct_faults(scene.dir.path());
+    let expected = fs::read(&test.archive).expect("read");
+    let library = direct_faults(test.dir.path());
     let faults = [None, Some(libc::EINTR), Some(libc::EINVAL), Some(libc::EOPNOTSUPP), Some(libc::EIO)];
     for (number, fault) in faults.into_iter().enumerate() {
-        for arguments in cold_runs(&scene, number) {
-            scene.make_cold();
+        for arguments in cold_runs(&test, number) {
+            test.make_cold();
             let mut command = Command::new(slotpress_path());
             command.args(&arguments).env("LD_PRELOAD", &library);
             if let Some(fault) = fault {
                 command.env("DIRECT_ERROR", fault.to_string());
             }
-            let (code, said) = said(&command.output().expect("runs"));
-            let at = format!("{fault:?}, {arguments:?}: {said}");
-            assert_eq!(code, Some(i32::from(fault == Some(libc::EIO))), "{at}");
-            assert!(code == Some(0) || said.contains("error: ") && said.contains(text(scene.dir.path())), "{at}");
+            let (code, stderr) = said(&command.output().expect("runs"));
+            let context = format!("{fault:?}, {arguments:?}: {stderr}");
+            assert_eq!(code, Some(i32::from(fault == Some(libc::EIO))), "{context}");
+            if code != Some(0) {
+                assert!(stderr.contains("error: "), "{context}");
+                assert!(stderr.contains(text(test.dir.path())), "{context}");
+            }
         }
-        let archives = archives(&scene, number);
+        let archives = archives(&test, number);
         assert_eq!(archives.len(), if fault == Some(libc::EIO) { 0 } else { 2 }, "{fault:?}");
         assert!(archives.iter().all(|archive| *archive == expected), "{fault:?}");
     }
@@ -426,10 +426,10 @@ fn direct_faults(dir: &Path) -> PathBuf {
 #[cfg(debug_assertions)]
 #[test]
 fn a_panic_while_reading_ahead_ends_the_program() {
-    let scene = Scene::new();
+    let test = TestLedger::new();
     for (number, panics) in [1, 3].into_iter().enumerate() {
-        for arguments in cold_runs(&scene, number) {
-            scene.make_cold();
+        for arguments in cold_runs(&test, number) {
+            test.make_cold();
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             crate::common::faults::panics_at(&arguments, "reading ahead", panics, None);
         }

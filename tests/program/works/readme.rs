@@ -25,17 +25,17 @@ fn without_times(line: &str) -> String {
         let unit = word.trim_matches(|char: char| !char.is_alphanumeric());
         ["ms", "s", "min", "h", "d", "KiB/s", "MiB/s", "GiB/s"].contains(&unit)
     };
-    let shown = |(at, word): (usize, &&str)| {
+    let shown = |(index, word): (usize, &&str)| {
         let is_number = word.contains(|char: char| char.is_ascii_digit());
-        let is_load = at > 0 && words[at - 1] == "load";
-        let is_timed = words.get(at + 1).is_some_and(|next| is_time(next));
+        let is_load = index > 0 && words[index - 1] == "load";
+        let is_timed = words.get(index + 1).is_some_and(|next| is_time(next));
         if is_time(word) || (is_number && (is_load || is_timed)) { "*" } else { word }.to_string()
     };
     words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
 }
 
 /// Compares the output with the documented one, in which `…` stands for any lines.
-fn check(command: &str, documented: &[&str], printed: &str) {
+fn assert_prints(command: &str, documented: &[&str], printed: &str) {
     let mut lines = printed.lines().map(without_times);
     let mut is_skipping = false;
     for expected in documented {
@@ -66,16 +66,16 @@ fn the_examples_print_what_they_say() {
         if !block.starts_with("$ ") || block.contains("/mnt/") || block.contains(" serve ") {
             continue;
         }
-        for one in block.strip_prefix("$ ").expect("a command").split("\n$ ") {
-            let mut lines = one.trim_end().lines();
+        for example in block.strip_prefix("$ ").expect("a command").split("\n$ ") {
+            let mut lines = example.trim_end().lines();
             let command = lines.next().expect("a command");
             let budget = if command.contains(" levels ") { " --budget 0" } else { "" };
-            check(command, &lines.collect::<Vec<_>>(), &shell(&format!("{command}{budget}"), dir.path()));
+            assert_prints(command, &lines.collect::<Vec<_>>(), &shell(&format!("{command}{budget}"), dir.path()));
             commands += 1;
         }
     }
     assert!(commands >= 10, "{commands} commands");
     let (_, demo) = readme.split_once("\n# A ledger, as a validator leaves it").expect("the demo");
     let demo = format!("…\n# A ledger, as a validator leaves it{}\n…", demo.split("\n```").next().unwrap_or_default());
-    check("slotpress demo", &demo.lines().collect::<Vec<_>>(), &shell("slotpress demo", dir.path()));
+    assert_prints("slotpress demo", &demo.lines().collect::<Vec<_>>(), &shell("slotpress demo", dir.path()));
 }

@@ -102,15 +102,17 @@ fn a_release_names_who_publishes_it() {
         let path = dir.path().join(FILES[1]);
         let text = fs::read_to_string(&path).expect("read");
         fs::write(&path, format!("{text}{placeholder}\n")).expect("written");
-        let (is_good, said) = check();
-        assert!(!is_good && said.contains("is a placeholder"), "{placeholder}: {said}");
+        let (is_good, stderr) = check();
+        assert!(!is_good, "{placeholder}: {stderr}");
+        assert!(stderr.contains("is a placeholder"), "{placeholder}: {stderr}");
         fs::write(&path, text).expect("written");
     }
     // A value that is filled in only in one place.
     for name in &FILES[2..] {
         copy(name);
-        let (is_good, said) = check();
-        assert!(!is_good && said.contains(&format!("{name} does not have: ")), "{said}");
+        let (is_good, stderr) = check();
+        assert!(!is_good, "{stderr}");
+        assert!(stderr.contains(&format!("{name} does not have: ")), "{stderr}");
         fill_in(name);
     }
 }

@@ -33,7 +33,8 @@ fn json_of_archive_and_restore() {
         .args(["--json", "--zstd-level=-5"])
         .output()
         .expect("runs");
-    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash format zstd_level storages frames input_bytes output_bytes \
                  root elapsed_seconds cpu_seconds name threads read_back unclustered_pieces";
@@ -52,7 +53,8 @@ fn json_of_archive_and_restore() {
     let mut restore = slotpress();
     restore.arg("restore").arg(&path).arg("--ledger").arg(&target).args(["--json", "--expect-hash", hash]);
     let output = restore.output().expect("runs");
-    assert!(output.status.success() && output.stderr.is_empty());
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty());
     let line = object(&output.stdout);
     let names = "type path slot base_slot hash storages input_bytes output_bytes elapsed_seconds cpu_seconds archives \
                  accounts validator_flags state state_reason accounts_checked complete replaced";
@@ -68,7 +70,8 @@ fn json_of_archive_and_restore() {
 #[test]
 fn json_of_inspect() {
     let output = slotpress().arg("inspect").arg(fixture(FULL_26)).arg("--json").output().expect("runs");
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
     let line = object(&output.stdout);
     assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"inspect".into(), &26.into(), &27.into()));
 }
@@ -109,7 +112,8 @@ fn stdout_is_for_results_and_quiet_is_quiet() {
     let (stdout, stderr) = run(&[]);
     assert_eq!(stdout.lines().next(), out.path().join(FULL_26).to_str());
     assert!(stdout.contains("  slot      26, 27 storages, zstd level 1, 1 frame\n"), "{stdout}");
-    assert!(stdout.contains("  size     ") && stdout.contains("  elapsed  "), "{stdout}");
+    assert!(stdout.contains("  size     "), "{stdout}");
+    assert!(stdout.contains("  elapsed  "), "{stdout}");
     assert_eq!(stderr, "", "a short run reports no progress");
     let (stdout, stderr) = run(&["--format", "none"]);
     assert!(stdout.contains(FULL_26.trim_end_matches(".zst")));
@@ -124,7 +128,7 @@ fn stdout_is_for_results_and_quiet_is_quiet() {
 
 /// A reader that closes the pipe early is not a failure.
 #[test]
-fn a_broken_pipe_on_stdout() {
+fn a_broken_pipe_is_no_failure() {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
     let archive_args = ["archive", ledger.path().to_str().expect("text"), "-o", out.path().to_str().expect("text")];
@@ -143,9 +147,9 @@ fn a_broken_pipe_on_stdout() {
                 command.arg("--force");
             }
             let output = command.output().expect("runs");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "{args:?}: {:?} {said}", output.status);
-            assert_eq!(said, "", "{args:?}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success(), "{args:?}: {:?} {stderr}", output.status);
+            assert_eq!(stderr, "", "{args:?}");
         }
     }
     assert!(out.path().join(FULL_26).exists());
@@ -162,33 +166,35 @@ fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
     assert_eq!(command.status().expect("runs").code(), Some(1));
     drop(command);
     // When its last user is gone, a terminal's reader gets an error after the output.
-    let mut said = Vec::new();
-    let _ = screen.read_to_end(&mut said);
-    String::from_utf8_lossy(&said).into_owned()
+    let mut shown = Vec::new();
+    let _ = screen.read_to_end(&mut shown);
+    String::from_utf8_lossy(&shown).into_owned()
 }
 
 #[test]
-fn colors() {
+fn errors_are_colored_unless_no_color_is_set() {
     assert!(on_a_terminal(None, &[]).contains("\x1b[1;31merror:\x1b[0m"));
     assert!(on_a_terminal(Some(""), &[]).contains("\x1b[1;31merror:\x1b[0m"), "empty means unset");
     let plain = on_a_terminal(Some("1"), &["-q"]);
-    assert!(plain.contains("error: ") && !plain.contains('\x1b'), "{plain:?}");
+    assert!(plain.contains("error: "), "{plain:?}");
+    assert!(!plain.contains('\x1b'), "{plain:?}");
 }
 
 /// Every line in the journal has its level, those of progress too.
 #[test]
-fn lines_of_the_journal() {
+fn journal_lines_have_levels() {
     let dir = temp_dir();
-    let at = |name: &str| dir.path().join(name);
-    slotpress().args(["synth", "--size", "1MiB"]).arg(at("ledger")).assert().success();
-    let log = fs::File::create(at("log")).expect("created");
+    let path = |name: &str| dir.path().join(name);
+    slotpress().args(["synth", "--size", "1MiB"]).arg(path("ledger")).assert().success();
+    let log = fs::File::create(path("log")).expect("created");
     let stat = log.metadata().expect("there");
     let mut command = std::process::Command::new(slotpress_path());
-    command.args(["archive", text(&at("ledger")), "-o", text(dir.path()), "--json", "--max-rate", "512KiB"]);
+    command.args(["archive", text(&path("ledger")), "-o", text(dir.path()), "--json", "--max-rate", "512KiB"]);
     command.env("JOURNAL_STREAM", format!("{}:{}", stat.dev(), stat.ino())).stdout(Stdio::null()).stderr(log);
     assert!(command.status().expect("runs").success());
-    let said = fs::read_to_string(at("log")).expect("read");
-    assert!(said.contains("\"progress\"") && said.lines().all(|line| line.starts_with("<6>{")), "{said}");
+    let log = fs::read_to_string(path("log")).expect("read");
+    assert!(log.contains("\"progress\""), "{log}");
+    assert!(log.lines().all(|line| line.starts_with("<6>{")), "{log}");
 }
 
 #[test]
@@ -210,7 +216,8 @@ fn help_fits_80_columns() {
             let mut slotpress = slotpress();
             slotpress.args((!command.is_empty()).then_some(command)).arg(help).env("COLUMNS", "80");
             let output = slotpress.output().expect("runs");
-            assert!(output.status.success() && output.stderr.is_empty());
+            assert!(output.status.success());
+            assert!(output.stderr.is_empty());
             for line in String::from_utf8(output.stdout).expect("text").lines() {
                 assert!(line.chars().count() <= 80, "{command} {help}: {line:?}");
             }
@@ -256,24 +263,30 @@ fn flags_stand_under_their_headings() {
     }
     for command in ["verify", "inspect", "list", "find", "fetch", "bootstrap", "rebase"] {
         let (help, found) = flags_of(command);
-        for (flag, of) in [("--allow-private", "Network:"), ("--proxy", "Network:"), ("--endpoint", "Stores:")] {
-            assert!(found.contains(&(flag.to_string(), of.to_string())), "{command} {flag}: {help}");
+        for (flag, heading) in [("--allow-private", "Network:"), ("--proxy", "Network:"), ("--endpoint", "Stores:")] {
+            assert!(found.contains(&(flag.to_string(), heading.to_string())), "{command} {flag}: {help}");
         }
     }
 }
 
 #[test]
-fn usage_errors_and_version() {
+fn usage_errors_have_exit_code_2() {
     let output = slotpress().args(["archive"]).output().expect("runs");
     assert_eq!(output.status.code(), Some(2));
-    assert!(output.stdout.is_empty() && String::from_utf8_lossy(&output.stderr).starts_with("error: "));
+    assert!(output.stdout.is_empty());
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "));
+}
+
+#[test]
+fn versions_are_short_and_long() {
     let output = slotpress().arg("-V").output().expect("runs");
-    let said = String::from_utf8(output.stdout).expect("text");
-    let details = said.strip_prefix(concat!("slotpress ", env!("CARGO_PKG_VERSION"), " (")).expect("the version");
-    assert!(details.ends_with(&format!("{}-linux-gnu)\n", std::env::consts::ARCH)), "{said}");
+    let version = String::from_utf8(output.stdout).expect("text");
+    let details = version.strip_prefix(concat!("slotpress ", env!("CARGO_PKG_VERSION"), " (")).expect("the version");
+    assert!(details.ends_with(&format!("{}-linux-gnu)\n", std::env::consts::ARCH)), "{version}");
     let output = slotpress().arg("--version").output().expect("runs");
-    let said = String::from_utf8(output.stdout).expect("text");
-    assert!(output.status.success() && output.stderr.is_empty());
-    let labels = said.lines().map(|line| line.split(' ').next().expect("a word")).collect::<Vec<_>>();
+    let version = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success());
+    assert!(output.stderr.is_empty());
+    let labels = version.lines().map(|line| line.split(' ').next().expect("a word")).collect::<Vec<_>>();
     assert_eq!(labels, ["slotpress", "commit", "libzstd", "features", "target"]);
 }

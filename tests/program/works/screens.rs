@@ -11,9 +11,9 @@ fn without_times(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let unit = |word: &str| word.trim_matches(|char: char| !char.is_alphanumeric()).to_string();
     let is_number = |word: &str| word.contains(|char: char| char.is_ascii_digit());
-    let shown = |(at, word): (usize, &&str)| {
-        let is_before_unit = words.get(at + 1).is_some_and(|next| UNITS.contains(&&*unit(next)));
-        let is_after = |is_such: &dyn Fn(&str) -> bool| at > 0 && is_such(words[at - 1]);
+    let shown = |(index, word): (usize, &&str)| {
+        let is_before_unit = words.get(index + 1).is_some_and(|next| UNITS.contains(&&*unit(next)));
+        let is_after = |is_such: &dyn Fn(&str) -> bool| index > 0 && is_such(words[index - 1]);
         if is_number(word) && (is_before_unit || is_after(&|before| before == "load")) {
             return if word.starts_with('(') { "(N" } else { "N" }.to_string();
         }

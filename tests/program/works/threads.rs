@@ -17,12 +17,12 @@ const THREADS_MAX: usize = 6;
 /// Threads that a pool would start without `--threads`, on any machine.
 const THREADS_UNBOUND: &str = "24";
 
-/// How long a new thread may wait for a core before it has its name.
+/// Time for which a new thread may wait for a core before it has its name.
 const NAMELESS_MAX: Duration = Duration::from_millis(20);
 
 /// Runs the program, which must succeed; returns the largest number of threads, without those that
 /// wait for a disk.
-fn most_threads(arguments: &[&str]) -> usize {
+fn max_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
@@ -31,7 +31,7 @@ fn most_threads(arguments: &[&str]) -> usize {
         fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == READER_NAME)
     };
     let start = Instant::now();
-    let mut most = 0;
+    let mut max = 0;
     let mut since = HashMap::new();
     loop {
         let tasks = fs::read_dir(&tasks).into_iter().flatten().flatten();
@@ -42,10 +42,10 @@ fn most_threads(arguments: &[&str]) -> usize {
         let now = Instant::now();
         let others = others.iter().map(fs::DirEntry::file_name);
         since = others.map(|id| (id.clone(), *since.get(&id).unwrap_or(&now))).collect();
-        most = most.max(since.values().filter(|since| now.duration_since(**since) >= NAMELESS_MAX).count());
+        max = max.max(since.values().filter(|since| now.duration_since(**since) >= NAMELESS_MAX).count());
         if let Some(status) = child.try_wait().expect("a child") {
             assert!(status.success(), "{arguments:?}");
-            return most;
+            return max;
         }
         if start.elapsed() > Duration::from_secs(120) {
             let _ = child.kill();
@@ -59,16 +59,16 @@ fn most_threads(arguments: &[&str]) -> usize {
 fn one_thread_is_one_thread() {
     let dir = temp_dir();
     let path = |name: &str| dir.path().join(name).to_str().expect("text").to_string();
-    let check = |arguments: &[&str]| {
-        let most = most_threads(arguments);
-        assert!((1..=THREADS_MAX).contains(&most), "{arguments:?}: {most} threads");
+    let assert_few_threads = |arguments: &[&str]| {
+        let max = max_threads(arguments);
+        assert!((1..=THREADS_MAX).contains(&max), "{arguments:?}: {max} threads");
     };
     let ledger = path("ledger");
     let older = path("ledger/at-full");
     let out = path("archives");
     fs::create_dir(&out).expect("created");
-    check(&["synth", &ledger, "--size", "24MiB", "--incremental", "4MiB"]);
-    check(&["archive", &older, "-o", &out]);
+    assert_few_threads(&["synth", &ledger, "--size", "24MiB", "--incremental", "4MiB"]);
+    assert_few_threads(&["archive", &older, "-o", &out]);
     let archives = || -> Vec<String> {
         let entries = fs::read_dir(&out).expect("read").flatten();
         let mut paths: Vec<String> = entries.map(|entry| entry.path().to_str().expect("text").to_string()).collect();
@@ -77,13 +77,13 @@ fn one_thread_is_one_thread() {
     };
     let full = archives().remove(0);
     let slot = full.rsplit("snapshot-").next().and_then(|name| name.split('-').next()).expect("a slot").to_string();
-    check(&["archive", &ledger, "-o", &out, "--base-slot", &slot, "--verify"]);
+    assert_few_threads(&["archive", &ledger, "-o", &out, "--base-slot", &slot, "--verify"]);
     let incremental = archives().remove(1);
-    check(&["verify", &full, &incremental]);
-    check(&["verify", &ledger]);
-    check(&["inspect", &ledger]);
-    check(&["inspect", &full, "--by-owner"]);
-    check(&["recompress", &full, "-o", &path("archives"), "--force", "--layout", "clustered"]);
-    check(&["restore", &full, &incremental, "--ledger", &path("restored")]);
-    check(&["levels", &ledger, "--levels", "1", "--repeat", "1", "--min-time", "0"]);
+    assert_few_threads(&["verify", &full, &incremental]);
+    assert_few_threads(&["verify", &ledger]);
+    assert_few_threads(&["inspect", &ledger]);
+    assert_few_threads(&["inspect", &full, "--by-owner"]);
+    assert_few_threads(&["recompress", &full, "-o", &path("archives"), "--force", "--layout", "clustered"]);
+    assert_few_threads(&["restore", &full, &incremental, "--ledger", &path("restored")]);
+    assert_few_threads(&["levels", &ledger, "--levels", "1", "--repeat", "1", "--min-time", "0"]);
 }
