@@ -14,13 +14,13 @@ use slotpress_base::{
 };
 use slotpress_net::Client;
 use slotpress_read::catalog::Archive;
-use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, scan_names};
+use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, scan_again, scan_names};
 
 use super::PublishOptions;
 use super::act::index::PreparedArchive;
-use super::act::pins::{PinDir, PinResult, check_dirs, remove};
+use super::act::pins::{PinDir, PinResult, check_dirs, remove, scan_open_dir};
 use super::act::{PublishRun, TICK, loops, target};
-use super::decide::{Board, Chores, DamagedArchive, EndedWork, Observed};
+use super::decide::{Board, Chores, DamagedArchive, Observed};
 use super::remember::{FileIdentity, PublishJournal};
 use super::tell::Teller;
 use super::tell::event::PublishEvent;
@@ -51,20 +51,26 @@ pub fn publish(
     let pins = PinDir::open(options)?;
     let client = Client::new(&options.client)?;
     // No progress bars: several would be drawn at once.
-    let told = Forward::new(progress, |event| {
+    let messages = Forward::new(progress, |event| {
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
     });
     let over = CancelToken::default();
     let journal = PublishJournal::open(pins.top.clone())?;
-    let board = Mutex::new(journal.read(|entries| Board::new(options, entries.refused(), Instant::now())));
-    let progress_of_all = &over.with(&told);
-    let changed = Condvar::new();
-    let run =
-        &PublishRun { options, pins, journal, client, progress: progress_of_all, over: over.clone(), board, changed };
+    let board = journal.read(|entries| Board::new(options, entries.refused(), Instant::now()));
+    let run = &PublishRun {
+        options,
+        pins,
+        journal,
+        client,
+        progress: &over.with(&messages),
+        over: over.clone(),
+        board: Mutex::new(board),
+        changed: Condvar::new(),
+    };
     std::thread::scope(|scope| {
         let result = guarded(|| {
             let teller = Teller::new(options, progress, on_event)?;
-            let mut keeper = Keeper { run, ready: Catalog::default(), ended: Vec::new(), teller };
+            let mut keeper = Keeper { run, ready: Catalog::default(), teller };
             let mut threads = vec![spawn(scope, || loops::maker(run))?, spawn(scope, || loops::rebaser(run))?];
             for (at, to) in options.targets.iter().enumerate() {
                 threads.push(spawn(scope, move || target::serve(run, to, at))?);
@@ -88,7 +94,6 @@ struct Keeper<'r, 'e> {
     run: &'r PublishRun<'e>,
     /// The ready archives of the last look: what was read of them is not read again.
     ready: Catalog,
-    ended: Vec<EndedWork>,
     teller: Teller<'r>,
 }
 
@@ -139,12 +144,11 @@ impl Keeper<'_, '_> {
     /// Returns true if a run with `--once` is over.
     fn work(&mut self) -> Result<bool> {
         for _ in 0..LOOKS_MAX {
-            self.run.update(|board| {
-                self.ended.append(&mut board.ended);
+            let ended = self.run.update(|board| {
                 board.has_news = false;
+                board.ended.len()
             });
             let facts = self.look()?;
-            let ended = mem::take(&mut self.ended);
             let chores = self.run.update(|board| {
                 board.see(facts, ended);
                 board.chores()
@@ -160,8 +164,8 @@ impl Keeper<'_, '_> {
     fn look(&mut self) -> Result<Observed> {
         let run = self.run;
         let seen = scan_names(&run.options.validator_dirs())?;
-        let pinned = run.pins.list_pinned()?;
-        let mut ready = run.pins.list_ready(&self.ready)?;
+        let pinned = scan_open_dir(&run.pins.pinned, scan_names)?;
+        let mut ready = scan_open_dir(&run.pins.ready, |dirs| scan_again(dirs, &self.ready))?;
         read_newest_bank_times(&mut ready, &self.ready);
         for unusable in ready.unusable() {
             run.progress.warn(&unusable.to_string());
@@ -172,9 +176,11 @@ impl Keeper<'_, '_> {
             entries.incremental_unix_seconds
         })?;
         self.ready = ready;
-        let slot_time = self.ready.slot_time;
-        let epoch_schedule = self.ready.epoch_schedule;
-        let ready = |archive: &Archive| PreparedArchive { archive: archive.clone(), slot_time, epoch_schedule };
+        let ready = |archive: &Archive| PreparedArchive {
+            archive: archive.clone(),
+            slot_time: self.ready.slot_time,
+            epoch_schedule: self.ready.epoch_schedule,
+        };
         Ok(Observed {
             // A time in the future was written before the clock jumped back, and is ignored.
             since_incremental: begun
@@ -228,7 +234,7 @@ impl Keeper<'_, '_> {
         }
         let board = self.run.board.lock();
         let refused = self.run.journal.read(|entries| board.check_refused(entries.refused()));
-        match self.teller.gravest() {
+        match self.teller.gravest.take() {
             None => refused.and_then(|()| board.check_left_out()),
             Some(gravest) if gravest.kind() == ErrorKind::Damaged => Err(gravest),
             Some(gravest) => refused.and(Err(gravest)),

@@ -89,10 +89,12 @@ impl FileIdentity {
 
 impl From<&Archive> for FileIdentity {
     fn from(archive: &Archive) -> Self {
-        let file = archive.file_id;
-        let size_bytes = archive.size_bytes;
-        let modified_ns = archive.modified_ns;
-        Self { device: file.device, inode: file.inode, size_bytes, modified_ns }
+        Self {
+            device: archive.file_id.device,
+            inode: archive.file_id.inode,
+            size_bytes: archive.size_bytes,
+            modified_ns: archive.modified_ns,
+        }
     }
 }
 

@@ -63,16 +63,9 @@ impl Changes {
         counts.accounts_closed += closed.len() as u64;
         counts.accounts_new += (written.len() - replaced.len()) as u64;
         counts.accounts_unchanged += unchanged;
-        for mark in written {
-            self.written.insert(mark);
-        }
-        for mark in closed {
-            self.closed.insert(mark);
-            self.outdated.insert(mark);
-        }
-        for mark in replaced {
-            self.outdated.insert(mark);
-        }
+        self.written.extend(written);
+        self.outdated.extend(closed.iter().copied().chain(replaced));
+        self.closed.extend(closed);
     }
 
     fn check_memory(&self, memory_bytes: u64) -> Result<()> {

@@ -3,14 +3,15 @@
 //! up the written and the outdated records, to check that the result is the new state.
 
 use std::ops::Range;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
-use parking_lot::Mutex;
 use rayon::prelude::*;
 use roaring::RoaringBitmap;
 use slotpress_base::{Error, Pool, Progress, Result, ShowPath, to_usize};
 use slotpress_format::{
-    Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, Record, RecordFault, RecordHeader, RecordSink,
-    RecordWalker, Records,
+    BankFile, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, RawRecord, Record, RecordFault,
+    RecordHeader, RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::visit::{ReadFault, unread_records};
@@ -44,9 +45,8 @@ pub struct OutputWriter<'a> {
     /// Archives of the new state, newest first.
     pub new: &'a [OpenArchive],
     pub old: &'a OpenArchive,
-    pub slots: SlotsBetween,
-    /// Bytes of the new state's bank file that hold its storage map.
-    pub storage_map_range: Range<u64>,
+    pub new_bank: &'a BankFile,
+    pub old_bank: &'a BankFile,
     pub changes: &'a Changes,
     pub threads: usize,
     /// Bytes of an archive that may be read ahead.
@@ -54,43 +54,49 @@ pub struct OutputWriter<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Range of slots for storages: above the old state's slot, up to that of the new one.
-#[derive(Clone, Copy, Debug)]
-pub struct SlotsBetween {
-    pub old: u64,
-    pub new: u64,
-}
-
 impl OutputWriter<'_> {
     pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
-        let Self { new, old, slots, changes, .. } = self;
-        let pool = Pool::start(self.threads)?;
-        let buffer = Vec::new();
-        let outdated = Vec::new();
-        let mut output = NewStorages { frames, slots, buffer, outdated, pool, written: RebasedTotals::default() };
-        let mut first_storage = 0;
-        for (number, archive) in new.iter().enumerate() {
-            let visitor = RereadVisitor::new(first_storage, &changes.written, number == 0);
-            let of = WhichState::New(self.storage_map_range.clone());
-            let mut sink = OutputSink { output: &mut output, visitor: &visitor, of, walk: MarkedWalk::default() };
-            self.read(archive, &visitor, &mut sink)?;
-            first_storage = visitor.state.lock().next_storage;
+        let changes = self.changes;
+        let mut output = NewStorages {
+            frames,
+            old_slot: self.old_bank.slot,
+            new_slot: self.new_bank.slot,
+            buffer: Vec::new(),
+            outdated: Vec::new(),
+            pool: Pool::start(self.threads)?,
+            totals: RebasedTotals::default(),
+        };
+        let mut next_storage = 0;
+        for (number, archive) in self.new.iter().enumerate() {
+            let role = if number == 0 { ArchiveRole::Newest(&self.new_bank.storage_map_range) } else { ArchiveRole::New };
+            next_storage = self.read(archive, role, next_storage, &changes.written, &mut output)?;
         }
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
-            let visitor = RereadVisitor::new(0, &changes.outdated, false);
-            let of = WhichState::Old(&changes.closed);
-            let mut sink = OutputSink { output: &mut output, visitor: &visitor, of, walk: MarkedWalk::default() };
-            self.read(old, &visitor, &mut sink)?;
+            self.read(self.old, ArchiveRole::Old(&changes.closed), 0, &changes.outdated, &mut output)?;
         }
         output.finish()
     }
 
-    fn read(&self, archive: &OpenArchive, visitor: &RereadVisitor<'_>, sink: &mut dyn EntrySink) -> Result<()> {
+    /// Reads an archive whose first storage has the number `first_storage`. Returns the number after
+    /// that of its last storage.
+    fn read(
+        &self,
+        archive: &OpenArchive,
+        role: ArchiveRole<'_>,
+        first_storage: u32,
+        wanted: &Marks,
+        output: &mut NewStorages<'_, '_>,
+    ) -> Result<u32> {
+        let has_documents = matches!(role, ArchiveRole::Newest(_));
+        let next_storage = AtomicU32::new(first_storage);
+        let visitor = RereadVisitor { wanted, has_documents, first_storage, next_storage };
+        let mut sink = OutputSink { output, visitor: &visitor, role, marks: None, walker: RecordWalker::default() };
         let pass = ArchivePass::new(self.threads, self.progress).decoders(self.threads.div_ceil(2));
         let read = archive.read_stream(self.ahead_bytes, self.progress, |stream| {
-            read_in_order(stream, archive.compression, &pass, visitor, Some(sink))
+            read_in_order(stream, archive.compression, &pass, &visitor, Some(&mut sink))
         });
-        read.map(drop).map_err(|error| error.within_damaged(archive.path().shown()))
+        read.map_err(|error| error.within_damaged(archive.path().shown()))?;
+        Ok(visitor.next_storage.load(Relaxed))
     }
 }
 
@@ -98,11 +104,12 @@ impl OutputWriter<'_> {
 /// one has the slot below.
 struct NewStorages<'a, 'f> {
     frames: &'a mut FramesOut<'f>,
-    slots: SlotsBetween,
+    old_slot: u64,
+    new_slot: u64,
     buffer: Vec<u8>,
     outdated: Vec<u8>,
     pool: Pool,
-    written: RebasedTotals,
+    totals: RebasedTotals,
 }
 
 impl NewStorages<'_, '_> {
@@ -112,8 +119,8 @@ impl NewStorages<'_, '_> {
         }
         push(&mut self.buffer, header, data);
         match header.lamports {
-            0 => self.written.tombstones += 1,
-            _ => self.written.records += 1,
+            0 => self.totals.tombstones += 1,
+            _ => self.totals.records += 1,
         }
         Ok(())
     }
@@ -127,13 +134,14 @@ impl NewStorages<'_, '_> {
 
     fn sum_outdated(&mut self) {
         let sum = sum(&self.pool, &self.outdated);
-        self.written.outdated.add(&sum);
+        self.totals.outdated.add(&sum);
         self.outdated.clear();
     }
 
     fn end_storage(&mut self) -> Result<()> {
-        let SlotsBetween { old, new } = self.slots;
-        let count = self.written.entries.iter().filter(|entry| is_storage(entry)).count() as u64;
+        let old = self.old_slot;
+        let new = self.new_slot;
+        let count = self.totals.entries.iter().filter(|entry| is_storage(entry)).count() as u64;
         let id = u32::try_from(count + 1).ok();
         let slot = new.checked_sub(count).filter(|slot| *slot > old);
         let (Some(slot), Some(id)) = (slot, id) else {
@@ -143,12 +151,12 @@ impl NewStorages<'_, '_> {
             ))
             .with_hint("rebase onto an older full archive"));
         };
-        self.written.written.add(&sum(&self.pool, &self.buffer));
+        self.totals.written.add(&sum(&self.pool, &self.buffer));
         let entry = Entry { kind: EntryKind::Storage { slot, id }, content_bytes: self.buffer.len() as u64 };
         self.frames.begin(&entry)?;
         self.frames.content(&self.buffer)?;
         self.frames.end(&entry)?;
-        self.written.entries.push(entry);
+        self.totals.entries.push(entry);
         self.buffer.clear();
         Ok(())
     }
@@ -158,7 +166,7 @@ impl NewStorages<'_, '_> {
         if !self.buffer.is_empty() {
             self.end_storage()?;
         }
-        Ok(self.written)
+        Ok(self.totals)
     }
 }
 
@@ -174,24 +182,21 @@ fn sum(pool: &Pool, records: &[u8]) -> StateSum {
     /// Number of records per task: enough to hash several accounts at a time.
     const RECORDS: usize = 1024;
     let records: Vec<_> = Records::new(records).collect();
-    let sums = || {
-        records.par_chunks(RECORDS).map(|records| {
-            let mut lattice = LatticeAccumulator::new();
-            let mut lamports = 0u128;
-            for record in records {
-                let header = RecordHeader::parse(record.header);
-                lattice.add(&header.account(record.data));
-                lamports += u128::from(header.lamports);
-            }
-            StateSum { lattice: lattice.take(), lamports }
-        })
+    let sum_of = |records: &[RawRecord<'_>]| {
+        let mut lattice = LatticeAccumulator::new();
+        let mut lamports = 0u128;
+        for record in records {
+            let header = RecordHeader::parse(record.header);
+            lattice.add(&header.account(record.data));
+            lamports += u128::from(header.lamports);
+        }
+        StateSum { lattice: lattice.take(), lamports }
     };
-    pool.run(|| {
-        sums().reduce(StateSum::default, |mut sum, other| {
-            sum.add(&other);
-            sum
-        })
-    })
+    let add = |mut sum: StateSum, other: StateSum| {
+        sum.add(&other);
+        sum
+    };
+    pool.run(|| records.par_chunks(RECORDS).map(sum_of).reduce(StateSum::default, add))
 }
 
 fn is_storage(entry: &Entry) -> bool {
@@ -201,30 +206,22 @@ fn is_storage(entry: &Entry) -> bool {
 struct RereadVisitor<'a> {
     wanted: &'a Marks,
     has_documents: bool,
-    state: Mutex<RereadState>,
+    first_storage: u32,
+    next_storage: AtomicU32,
 }
 
-#[derive(Default)]
-struct RereadState {
-    next_storage: u32,
-    has_storages: bool,
-}
-
-impl<'a> RereadVisitor<'a> {
-    fn new(next_storage: u32, wanted: &'a Marks, has_documents: bool) -> Self {
-        Self { wanted, has_documents, state: Mutex::new(RereadState { next_storage, has_storages: false }) }
-    }
-
+impl RereadVisitor<'_> {
     fn storage(&self) -> u32 {
-        self.state.lock().next_storage.saturating_sub(1)
+        self.next_storage.load(Relaxed).saturating_sub(1)
     }
 }
 
 impl Visitor for RereadVisitor<'_> {
     fn entry(&self, entry: &Entry) -> Result<EntryUse> {
-        let mut state = self.state.lock();
+        let number = self.next_storage.load(Relaxed);
         if !is_storage(entry) {
-            if self.has_documents && state.has_storages && matches!(entry.kind, EntryKind::BankFile(_)) {
+            let is_late = matches!(entry.kind, EntryKind::BankFile(_)) && number > self.first_storage;
+            if self.has_documents && is_late {
                 return Err(Error::damaged("its bank file is not in front of its storages")
                     .with_hint("only archives in an order of entries that both clients read can be rebased"));
             }
@@ -233,9 +230,8 @@ impl Visitor for RereadVisitor<'_> {
         if entry.content_bytes == 0 {
             return Ok(EntryUse::default());
         }
-        let is_for_sink = self.wanted.of_storage(state.next_storage).is_some();
-        (state.next_storage, state.has_storages) = (state.next_storage.saturating_add(1), true);
-        Ok(EntryUse { is_for_sink, ..EntryUse::default() })
+        self.next_storage.store(number.saturating_add(1), Relaxed);
+        Ok(EntryUse { is_for_sink: self.wanted.of_storage(number).is_some(), ..EntryUse::default() })
     }
 
     fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
@@ -244,25 +240,6 @@ impl Visitor for RereadVisitor<'_> {
             Some(which) => Err(unread_records(which)),
             None => Ok(()),
         }
-    }
-}
-
-#[derive(Default)]
-struct MarkedWalk<'a> {
-    walker: RecordWalker,
-    marks: Option<&'a RoaringBitmap>,
-}
-
-impl<'a> MarkedWalk<'a> {
-    fn begin(&mut self, marks: Option<&'a RoaringBitmap>) {
-        self.walker.restart();
-        self.marks = marks;
-    }
-
-    fn feed(&mut self, bytes: &[u8], on_record: &mut dyn FnMut(&Record<'_>) -> Result<()>) -> Result<()> {
-        let mut marked = MarkedSink { marks: self.marks, on_record, result: Ok(()) };
-        self.walker.feed(bytes, &mut marked);
-        marked.result
     }
 }
 
@@ -282,10 +259,14 @@ impl RecordSink for MarkedSink<'_, '_> {
     fn fault(&mut self, _: RecordFault) {}
 }
 
-enum WhichState<'a> {
-    /// The new one, with the place of the storage map in its bank file.
-    New(Range<u64>),
-    /// The old one, with its marked records whose accounts were closed.
+#[derive(Clone, Copy)]
+enum ArchiveRole<'a> {
+    /// The newest archive of the new state, with the range of the storage map in its bank file. Its
+    /// documents are copied.
+    Newest(&'a Range<u64>),
+    /// The full archive below it.
+    New,
+    /// The archive of the old state, with its marked records whose accounts were closed.
     Old(&'a Marks),
 }
 
@@ -294,8 +275,10 @@ enum WhichState<'a> {
 struct OutputSink<'a, 'o, 'p, 'f> {
     output: &'o mut NewStorages<'p, 'f>,
     visitor: &'a RereadVisitor<'a>,
-    of: WhichState<'a>,
-    walk: MarkedWalk<'a>,
+    role: ArchiveRole<'a>,
+    /// Marked records of the storage that is being read.
+    marks: Option<&'a RoaringBitmap>,
+    walker: RecordWalker,
 }
 
 /// An empty storage map, which consists of a count only. It replaces the new state's map, which
@@ -303,9 +286,10 @@ struct OutputSink<'a, 'o, 'p, 'f> {
 const EMPTY_MAP: [u8; 8] = [0; 8];
 
 impl OutputSink<'_, '_, '_, '_> {
+    /// Returns the range of the storage map in a bank file.
     fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
-        match (&self.of, kind) {
-            (WhichState::New(storage_map_range), EntryKind::BankFile(_)) => Some(storage_map_range.clone()),
+        match (self.role, kind) {
+            (ArchiveRole::Newest(storage_map_range), EntryKind::BankFile(_)) => Some(storage_map_range.clone()),
             _ => None,
         }
     }
@@ -315,13 +299,29 @@ impl OutputSink<'_, '_, '_, '_> {
         let removed_bytes = map_bytes.saturating_sub(EMPTY_MAP.len() as u64);
         Entry { content_bytes: entry.content_bytes.saturating_sub(removed_bytes), ..*entry }
     }
+
+    fn storage_content(&mut self, bytes: &[u8]) -> Result<()> {
+        let output = &mut *self.output;
+        let role = self.role;
+        let storage = self.visitor.storage();
+        let mut on_record = |record: &Record<'_>| {
+            let ArchiveRole::Old(closed) = role else { return output.record(record.header, record.data) };
+            output.outdated(record.header, record.data);
+            let is_closed = is_marked(closed.of_storage(storage), record.offset_bytes);
+            if is_closed { output.record(&tombstone(record.header.pubkey), &[]) } else { Ok(()) }
+        };
+        let mut marked = MarkedSink { marks: self.marks, on_record: &mut on_record, result: Ok(()) };
+        self.walker.feed(bytes, &mut marked);
+        marked.result
+    }
 }
 
 impl EntrySink for OutputSink<'_, '_, '_, '_> {
     fn begin(&mut self, _: u32, entry: &Entry) -> Result<()> {
-        let marks = self.visitor.wanted.of_storage(self.visitor.storage());
-        self.walk.begin(marks.filter(|_| is_storage(entry)));
+        self.marks = None;
         if is_storage(entry) {
+            self.walker.restart();
+            self.marks = self.visitor.wanted.of_storage(self.visitor.storage());
             return Ok(());
         }
         let entry = self.entry_of(entry);
@@ -330,24 +330,15 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
             self.output.end_storage()?;
         }
         self.output.frames.begin(&entry)?;
-        self.output.written.entries.push(entry);
+        self.output.totals.entries.push(entry);
         Ok(())
     }
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        if self.walk.marks.is_some() {
-            let output = &mut self.output;
-            let storage = self.visitor.storage();
-            return match &self.of {
-                WhichState::New(_) => self.walk.feed(bytes, &mut |record| output.record(record.header, record.data)),
-                WhichState::Old(closed) => self.walk.feed(bytes, &mut |record| {
-                    output.outdated(record.header, record.data);
-                    let is_closed = is_marked(closed.of_storage(storage), record.offset_bytes);
-                    if is_closed { output.record(&tombstone(record.header.pubkey), &[]) } else { Ok(()) }
-                }),
-            };
+        if self.marks.is_some() {
+            return self.storage_content(bytes);
         }
-        let map = self.output.written.entries.last().and_then(|entry| self.map_of(entry.kind));
+        let map = self.output.totals.entries.last().and_then(|entry| self.map_of(entry.kind));
         let frames = &mut self.output.frames;
         let Some(map) = map else { return frames.content(bytes) };
         let end = offset_bytes + bytes.len() as u64;

@@ -18,7 +18,7 @@ use slotpress_read::{
 };
 
 use super::changes::{ChangeCounts, Changes};
-use super::output::{OutputWriter, RebasedTotals, SlotsBetween};
+use super::output::{OutputWriter, RebasedTotals};
 use super::states::{ITEM_BYTES, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::NewArchive;
@@ -91,10 +91,15 @@ pub fn rebase(
     read_back(sink, &name, options, progress)?;
     let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
-    let base_hash = old.snapshot_hash();
-    let changes = changes.counts;
-    let spilled_bytes = *spilled_bytes;
-    Ok(RebaseReport { archive, base_hash, changes, input_bytes, new_bytes, tar_bytes, spilled_bytes })
+    Ok(RebaseReport {
+        archive,
+        base_hash: old.snapshot_hash(),
+        changes: changes.counts,
+        input_bytes,
+        new_bytes,
+        tar_bytes,
+        spilled_bytes: *spilled_bytes,
+    })
 }
 
 impl RebaseJob<'_> {
@@ -102,27 +107,23 @@ impl RebaseJob<'_> {
         [&self.full].into_iter().chain(&self.incremental)
     }
 
-    fn reopened(&self, archive: &NamedArchive) -> Result<OpenArchive> {
-        let source =
-            archive.source.clone().ok_or_else(|| Error::failed(format!("{} is not open", archive.path.shown())))?;
-        OpenArchive::from_source(source, archive.name.clone(), &self.options.encoding.io_policy)
-    }
-
+    /// Reads the bank file near the archive's beginning.
     fn front_of(&self, archive: &NamedArchive) -> Result<BankFile> {
-        let front = front::bank(&self.reopened(archive)?)?;
-        front.ok_or_else(|| {
-            Error::damaged("its bank file cannot be found near its beginning").within(archive.path.shown())
-        })
+        let missing = || Error::damaged("its bank file cannot be found near its beginning");
+        let bank = front::bank(&archive.open(&self.options.encoding.io_policy)?)?;
+        bank.ok_or_else(|| missing().within(archive.path.shown()))
     }
 
     fn announce(&self, input_bytes: u64) -> Result<()> {
-        let mut steps: Vec<Step> = self.new_archives().rev().chain([&self.onto]).map(step_of).collect::<Result<_>>()?;
-        // The length of the result is not known yet.
-        let read_back_bytes = 0;
+        let mut steps = Vec::new();
+        for archive in self.new_archives().rev().chain([&self.onto]) {
+            steps.push(Step::new(Stage::Verifying, Some(archive.length_bytes()?)));
+        }
         steps.extend([
             Step::new(Stage::Comparing, Some(0)),
             Step::new(Stage::Rebasing, Some(input_bytes)),
-            Step::new(Stage::Verifying, Some(read_back_bytes)),
+            // The result is read back. Its length is not known yet.
+            Step::new(Stage::Verifying, Some(0)),
             Step::new(Stage::Syncing, Some(0)),
         ]);
         self.progress.steps(&steps);
@@ -157,39 +158,39 @@ impl RebaseJob<'_> {
     fn write(&self, compared: &Compared, sink: &mut dyn Sink) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
         let Compared { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
-        let archives: Vec<OpenArchive> =
-            self.new_archives().rev().map(|it| self.reopened(it)).collect::<Result<_>>()?;
-        let old_archive = self.reopened(&self.onto)?;
+        let open = |archive: &NamedArchive| archive.open(&encoding.io_policy);
+        let new_archives: Vec<OpenArchive> = self.new_archives().rev().map(open).collect::<Result<_>>()?;
+        let old_archive = open(&self.onto)?;
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let workers = self.workers;
         let ahead_bytes = encoding.ahead_bytes(workers, decoding_side_bytes(encoding.frame_size_bytes))?;
         let is_unwanted = AtomicBool::default();
-        let written = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
-            let writing = OutputWriter {
-                new: &archives,
+        let totals = reframe(&mut writer, encoding, workers, &is_unwanted, self.progress, |frames, reads| {
+            let output = OutputWriter {
+                new: &new_archives,
                 old: &old_archive,
-                slots: SlotsBetween { old: old.slot, new: new.slot },
-                storage_map_range: new.storage_map_range.clone(),
+                new_bank: new,
+                old_bank: old,
                 changes,
                 threads: workers,
                 ahead_bytes,
                 progress: reads,
             };
-            writing.run(frames)
+            output.run(frames)
         })?;
-        check_sum(old, new, changes.counts, &written)?;
+        check_sum(old, new, changes.counts, &totals)?;
         let note = format!("{REBASED_ON}{}", old.snapshot_hash());
-        let made = writer.finish(written.entries.iter().copied(), Some(&note), encoding.frame_size_bytes)?;
-        Ok((written.entries, made))
+        let written = writer.finish(totals.entries.iter().copied(), Some(&note), encoding.frame_size_bytes)?;
+        Ok((totals.entries, written))
     }
 }
 
-fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, written: &RebasedTotals) -> Result<()> {
+fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, totals: &RebasedTotals) -> Result<()> {
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = changes;
     let mut sum = sum_of(old);
-    sum.subtract(&written.outdated);
-    sum.add(&written.written);
-    let has_all = (written.records, written.tombstones) == (accounts_changed + accounts_new, accounts_closed);
+    sum.subtract(&totals.outdated);
+    sum.add(&totals.written);
+    let has_all = (totals.records, totals.tombstones) == (accounts_changed + accounts_new, accounts_closed);
     if has_all && sum == sum_of(new) {
         return Ok(());
     }
@@ -203,10 +204,6 @@ fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
         Some(_) => Ok(archive.clone()),
         None => Ok(NamedArchive::from_source(Arc::new(LocalFile::open(&archive.path)?), archive.name.clone())),
     }
-}
-
-fn step_of(archive: &NamedArchive) -> Result<Step> {
-    Ok(Step::new(Stage::Verifying, Some(archive.length_bytes()?)))
 }
 
 fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {

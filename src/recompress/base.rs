@@ -4,20 +4,18 @@
 //! It is read after the incremental one, so that accounts in both are not hashed twice. As for the
 //! source, its index is not used.
 
-use std::collections::HashSet;
 use std::path::Path;
 
-use slotpress_base::{Error, IoPolicy, Result, ShowPath, Stage, Watch};
+use slotpress_base::{Error, IoPolicy, Result, Stage, Watch};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
     AccountsPass, ArchivePass, ArchiveRules, Failures, PairMember, Rule, SeenSlots, StateBuilder, Task, judge_pair,
-    read_again,
 };
 
 use super::run::RecompressJob;
 
 pub struct BaseArchive {
-    archive: OpenArchive,
+    pub archive: OpenArchive,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
     /// before.
     _watch: Watch,
@@ -32,22 +30,14 @@ impl BaseArchive {
         Ok(Self { archive, _watch })
     }
 
-    pub fn length_bytes(&self) -> u64 {
-        self.archive.length_bytes()
-    }
-
     /// Adds the full archive's accounts to the state check, and applies the rules to the archive.
-    pub fn add_to(&self, accounts: &StateBuilder, incremental: PairMember<'_>, job: RecompressJob<'_>) -> Result<()> {
-        self.read(accounts, incremental, job).map_err(|error| error.within_damaged(self.archive.path().shown()))
-    }
-
-    fn read(
+    pub fn add_to(
         &self,
         accounts: &StateBuilder,
         incremental: PairMember<'_>,
         RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
-        progress.stage(Stage::Verifying, Some(self.length_bytes()));
+        progress.stage(Stage::Verifying, Some(self.archive.length_bytes()));
         let failures = Failures::refusing(Rule::is_refused_for_output).below(true);
         let seen_slots = SeenSlots::default();
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));
@@ -57,19 +47,5 @@ impl BaseArchive {
         let (_, bank) = rules.finish(&self.archive, &mut read)?;
         let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
         judge_pair(PairMember::from_archive(&self.archive, Some(&bank)), incremental, &Failures::strict())
-    }
-
-    /// Reads wanted storages again. The archive's first storage has the number `first_storage`.
-    pub fn read_again(
-        &self,
-        first_storage: u32,
-        wanted: &HashSet<u32>,
-        records: &AccountsPass<'_>,
-        RecompressJob { options, progress, .. }: RecompressJob<'_>,
-    ) -> Result<()> {
-        if wanted.iter().any(|number| *number >= first_storage) {
-            read_again(&self.archive, first_storage, Some(wanted), records, options.encoding.threads, progress)?;
-        }
-        Ok(())
     }
 }

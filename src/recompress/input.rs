@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, ShowPath, Watch};
+use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, Watch};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::PairMember;
@@ -29,9 +29,9 @@ pub enum RecompressInput<'a> {
 const STANDARD_INPUT: &str = "standard input";
 
 impl<'s> RecompressInput<'s> {
-    /// Opens the source and reads its first bytes. If `wish` asks to stop while a stream sends
+    /// Opens the source and reads its first bytes. If `interrupt` asks to stop while a stream sends
     /// nothing, an error ends the waiting.
-    pub fn open(source: RecompressSource, options: &RecompressOptions, wish: &'s dyn Progress) -> Result<Self> {
+    pub fn open(source: RecompressSource, options: &RecompressOptions, interrupt: &'s dyn Progress) -> Result<Self> {
         match source {
             RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
@@ -40,7 +40,7 @@ impl<'s> RecompressInput<'s> {
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
             RecompressSource::Stream(file) => {
-                let mut reader = Interruptible::new(file, wish);
+                let mut reader = Interruptible::new(file, interrupt);
                 let mut start = Vec::new();
                 reader
                     .by_ref()
@@ -53,38 +53,35 @@ impl<'s> RecompressInput<'s> {
         }
     }
 
-    pub fn name(&self) -> Option<&ArchiveName> {
+    /// Returns the archive in a file; `None` for a stream.
+    pub fn archive(&self) -> Option<&OpenArchive> {
         match self {
-            Self::File { archive, .. } => archive.name.as_ref(),
+            Self::File { archive, .. } => Some(archive),
             Self::Stream { .. } => None,
         }
     }
 
-    /// The incremental archive of a pair, which builds on `base_slot`.
+    pub fn name(&self) -> Option<&ArchiveName> {
+        self.archive()?.name.as_ref()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.archive().map_or(Path::new(STANDARD_INPUT), OpenArchive::path)
+    }
+
+    /// Returns the incremental archive of a pair, which builds on `base_slot`.
     pub fn member(&self, base_slot: Option<u64>) -> PairMember<'_> {
-        let member = match self {
-            Self::File { archive, .. } => PairMember::from_archive(archive, None),
-            Self::Stream { .. } => PairMember::new(Path::new(STANDARD_INPUT), None),
-        };
+        let stream = || PairMember::new(Path::new(STANDARD_INPUT), None);
+        let member = self.archive().map_or_else(stream, |archive| PairMember::from_archive(archive, None));
         PairMember { base_slot, ..member }
     }
 
     pub fn length_bytes(&self) -> Option<u64> {
-        match self {
-            Self::File { archive, .. } => archive.source.length_bytes(),
-            Self::Stream { .. } => None,
-        }
+        self.archive()?.source.length_bytes()
     }
 
-    pub fn place(&self) -> String {
-        match self {
-            Self::File { archive, .. } => archive.path().shown(),
-            Self::Stream { .. } => STANDARD_INPUT.to_string(),
-        }
-    }
-
-    /// Calls `work` with the compressed bytes, and how they are compressed. At most `ahead_bytes_max`
-    /// of a file are read ahead.
+    /// Calls `work` with the compressed bytes and their compression. At most `ahead_bytes_max` of a
+    /// file are read ahead.
     pub fn read_stream<R>(
         &mut self,
         io_policy: &IoPolicy,

@@ -86,8 +86,8 @@ pub fn recompress(
     progress: &dyn Progress,
 ) -> Result<RecompressReport> {
     let is_unwanted = AtomicBool::new(false);
-    let wish = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
-    run::run(source, sink, options, (&wish, &is_unwanted), progress).map_err(|error| match error.kind() {
+    let interrupt = Until(|| is_unwanted.load(Relaxed) || progress.is_interrupted());
+    run::run(source, sink, options, &interrupt, &is_unwanted, progress).map_err(|error| match error.kind() {
         // If the user interrupted a wait, the error is the interruption, not a failure of the pipe.
         ErrorKind::Failed => progress.check().err().unwrap_or(error),
         _ => error,

@@ -56,9 +56,9 @@ pub fn run(
     let mut read = input.read_stream(&encoding.io_policy, ahead_bytes, job.progress, |stream, compression| {
         read_in_order(stream, compression, &pass, &rules, Some(&mut reframing))
     })?;
-    let (mut entries, bank) = match &*input {
-        RecompressInput::File { archive, .. } => rules.finish(archive, &mut read)?,
-        RecompressInput::Stream { .. } => rules.finish_entries(&mut read)?,
+    let (mut entries, bank) = match input.archive() {
+        Some(archive) => rules.finish(archive, &mut read)?,
+        None => rules.finish_entries(&mut read)?,
     };
     failures.require_client()?;
     let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };

@@ -31,13 +31,14 @@ pub struct RecompressJob<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Recompresses an archive. `wish` can interrupt waiting for a stream; sets `is_unwanted` once the
+/// Recompresses an archive. `interrupt` can end the waiting for a stream. Sets `is_unwanted` once the
 /// rest of a stream is not needed.
 pub fn run(
     source: RecompressSource,
     sink: &mut dyn Sink,
     options: &RecompressOptions,
-    (wish, is_unwanted): (&dyn Progress, &AtomicBool),
+    interrupt: &dyn Progress,
+    is_unwanted: &AtomicBool,
     progress: &dyn Progress,
 ) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
@@ -46,8 +47,8 @@ pub fn run(
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
     check_ways(&source, sink, options, checks_state)?;
-    let mut input = RecompressInput::open(source, options, wish)?;
-    if let RecompressInput::File { archive, .. } = &input {
+    let mut input = RecompressInput::open(source, options, interrupt)?;
+    if let Some(archive) = input.archive() {
         // Only what a newer bank file does not replace: one without stakes is kept as it is.
         refuse_for_firedancer_only(archive, true)?;
     }
@@ -71,7 +72,7 @@ pub fn run(
     let hash = decoded.bank.snapshot_hash();
     let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
     judge_expected(&options.check, slot, hash, &Failures::strict())
-        .map_err(|error| error.within_damaged(input.place()))?;
+        .map_err(|error| error.within_damaged(input.path().shown()))?;
     warn_of_kind(&decoded, progress);
     let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
     let name = ArchiveName { base_slot, slot, hash, extension };
@@ -85,7 +86,7 @@ impl RecompressJob<'_> {
     fn announce(self, input: &RecompressInput<'_>, workers: usize) {
         let Self { options, base, progress, .. } = self;
         let mut steps = vec![Step::new(Stage::Recompressing, input.length_bytes())];
-        steps.extend(base.map(|base| Step::new(Stage::Verifying, Some(base.length_bytes()))));
+        steps.extend(base.map(|base| Step::new(Stage::Verifying, Some(base.archive.length_bytes()))));
         steps.push(Step::new(Stage::Syncing, Some(0)));
         progress.steps(&steps);
         let length = input.length_bytes().map_or("an unknown size".to_string(), quantity::bytes);
@@ -105,7 +106,7 @@ impl RecompressJob<'_> {
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
             reading::run(self, input, frames, workers, state, reads)
-                .map_err(|error| error.within_damaged(input.place()))
+                .map_err(|error| error.within_damaged(input.path().shown()))
         };
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
         let note = decoded.is_from_firedancer.then_some(RECOMPRESSED);

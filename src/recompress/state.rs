@@ -2,13 +2,12 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, ErrorKind, Result, Stage, hint};
+use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::written;
 use slotpress_read::{AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StagedFile, StateBuilder, read_again};
 
-use super::base::BaseArchive;
 use super::input::RecompressInput;
 use super::reading::DecodedSource;
 use super::run::RecompressJob;
@@ -18,8 +17,8 @@ impl RecompressJob<'_> {
     /// that `CheckOptions::spill_dir` chooses.
     pub fn new_state_check(self, input: &RecompressInput<'_>, out_dir: Option<&Path>) -> Result<StateBuilder> {
         let spill_dir = self.options.check.spill_dir(out_dir);
-        let bytes =
-            input.length_bytes().unwrap_or_default().saturating_add(self.base.map_or(0, BaseArchive::length_bytes));
+        let base_bytes = self.base.map_or(0, |base| base.archive.length_bytes());
+        let bytes = input.length_bytes().unwrap_or_default().saturating_add(base_bytes);
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
@@ -46,12 +45,13 @@ impl RecompressJob<'_> {
         if let Some(base) = base {
             accounts.begin_older_archive(threads)?;
             let incremental = PairMember { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
-            base.add_to(&accounts, incremental, self)?;
+            base.add_to(&accounts, incremental, self)
+                .map_err(|error| error.within_damaged(base.archive.path().shown()))?;
         }
-        let (path, written_file) = match (written_file, input) {
-            (Some(file), _) => (file.path().to_path_buf(), Some(file)),
-            (None, RecompressInput::File { archive, .. }) => (archive.path().to_path_buf(), None),
-            (None, RecompressInput::Stream { .. }) => return Err(pipe_to_pipe()),
+        let path = match (written_file, input.archive()) {
+            (Some(file), _) => file.path(),
+            (None, Some(archive)) => archive.path(),
+            (None, None) => return Err(pipe_to_pipe()),
         };
         let accounts = &accounts;
         let failures = &Failures::refusing(Rule::is_refused_for_output);
@@ -61,22 +61,24 @@ impl RecompressJob<'_> {
             if wanted.iter().any(|number| *number < first_of_base) {
                 // At the end, drops pages that single reads leave, since pieces of the index and of
                 // superseded records share pages.
-                let _watch = options.encoding.io_policy.io_hint.watch([&path]);
+                let _watch = options.encoding.io_policy.io_hint.watch([path]);
                 let archive = match written_file {
                     Some(file) => OpenArchive::from_source(written(file)?, None, &options.encoding.io_policy)?,
                     // The index of the written file is right; the index of a source may be wrong.
-                    None => OpenArchive::open(&path, &options.encoding.io_policy)?.without_index(),
+                    None => OpenArchive::open(path, &options.encoding.io_policy)?.without_index(),
                 };
                 read_again(&archive, 0, Some(wanted), &records, threads, progress)?;
             }
-            match base {
-                Some(base) => base.read_again(first_of_base, wanted, &records, self),
-                None => Ok(()),
+            if let Some(base) = base
+                && wanted.iter().any(|number| *number >= first_of_base)
+            {
+                read_again(&base.archive, first_of_base, Some(wanted), &records, threads, progress)?;
             }
+            Ok(())
         });
         checked.map_err(|error| {
             let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
-            let error = error.within_damaged(input.place());
+            let error = error.within_damaged(input.path().shown());
             if is_whole { error } else { error.with_hint(hint::GIVE_BASE) }
         })
     }

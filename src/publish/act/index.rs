@@ -16,7 +16,6 @@ use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};
 
-use crate::publish::decide::choose::{ArchiveSet, StateKey, key};
 use crate::publish::tell::event::state_of;
 
 /// File name of the index. The index has the same path as the list of `slotpress serve`.
@@ -67,23 +66,6 @@ pub struct TargetIndex {
 }
 
 impl TargetIndex {
-    pub fn published(&self) -> ArchiveSet {
-        let archives = self.catalog.archives();
-        let rebased = archives.iter().filter(|archive| archive.is_rebased()).map(|archive| key(&archive.name));
-        ArchiveSet {
-            rebased: rebased.collect(),
-            ..ArchiveSet::from_names(archives.iter().map(|archive| &archive.name))
-        }
-    }
-
-    pub fn find(&self, is_it: impl Fn(&StateKey) -> bool) -> Option<&ArchiveName> {
-        self.catalog.archives().iter().map(|archive| &archive.name).find(|name| is_it(&key(name)))
-    }
-
-    fn has(&self, name: &ArchiveName) -> bool {
-        self.find(|there| *there == key(name)).is_some_and(|there| there == name)
-    }
-
     fn with(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
         let mut catalog = Catalog::new(archives);
         (catalog.slot_time, catalog.epoch_schedule) = (self.catalog.slot_time, self.catalog.epoch_schedule);
@@ -92,7 +74,7 @@ impl TargetIndex {
 
     fn add(&mut self, ready: &PreparedArchive, now: SystemTime) {
         let archive = &ready.archive;
-        if self.has(&archive.name) {
+        if self.catalog.find(&archive.name.to_string()).is_some() {
             return;
         }
         let listed = Archive {
@@ -114,7 +96,7 @@ impl TargetIndex {
     fn prune(&mut self, keep: &Keep, coming: Option<&PreparedArchive>, now: SystemTime) -> Vec<String> {
         let archives = self.catalog.archives();
         let now_ns = unix_ns(now);
-        let stays = self.newest_pair();
+        let newest_pair = self.newest_pair();
         // A time in the future was written before the clock jumped back: the archive counts as old.
         let past = |ns: u64| if ns > now_ns { 0 } else { ns };
         let later = archives.iter().map(|it| Archive { modified_ns: past(it.modified_ns), ..it.clone() });
@@ -123,22 +105,25 @@ impl TargetIndex {
             later.add(ready, now);
         }
         let reasons = plan_prune(&later.catalog, keep, now);
-        let reasons: Vec<_> = later.catalog.archives().iter().map(|archive| &archive.name).zip(reasons).collect();
-        let (kept, gone): (Vec<_>, Vec<_>) = archives
-            .iter()
-            .map(|archive| {
-                let reason = reasons.iter().find(|(name, _)| **name == archive.name);
-                Archive { kept_because: reason.and_then(|(_, reason)| *reason), ..archive.clone() }
-            })
-            .partition(|archive| archive.kept_because.is_some() || stays.contains(&archive.name));
+        let mut kept = Vec::new();
+        let mut pruned = Vec::new();
+        for archive in archives {
+            let number = later.catalog.archives().iter().position(|other| other.name == archive.name);
+            let kept_because = number.and_then(|number| reasons[number]);
+            if kept_because.is_some() || newest_pair.contains(archive) {
+                kept.push(Archive { kept_because, ..archive.clone() });
+            } else {
+                pruned.push(archive.name.to_string());
+            }
+        }
         self.catalog = self.with(kept);
-        gone.iter().map(|archive| archive.name.to_string()).collect()
+        pruned
     }
 
-    /// The pair that a node would choose: a full archive, and an incremental one based on it.
-    fn newest_pair(&self) -> Vec<ArchiveName> {
-        let Some(choice) = self.catalog.choice() else { return Vec::new() };
-        [choice.full].into_iter().chain(choice.incremental).map(|archive| archive.name.clone()).collect()
+    /// Returns the pair that a node would choose: a full archive, and an incremental one based on it.
+    fn newest_pair(&self) -> Vec<Archive> {
+        let choice = self.catalog.choice().into_iter();
+        choice.flat_map(|choice| [choice.full].into_iter().chain(choice.incremental)).cloned().collect()
     }
 
     fn json(&self, now: SystemTime) -> (String, Option<String>) {
@@ -147,11 +132,9 @@ impl TargetIndex {
             PublishedFields { fields: if is_in_list { fields.in_list() } else { fields }, state: state_of(archive) }
         };
         let all = ListFields::new(&self.catalog, now, |archive| fields(archive, true));
-        let latest = self.catalog.choice().map(|choice| {
-            let pair = self.with([choice.full].into_iter().chain(choice.incremental).cloned());
-            json(&ListFields::new(&pair, now, |archive| fields(archive, false)))
-        });
-        (json(&all), latest)
+        let latest = self.with(self.newest_pair());
+        let latest_json = || json(&ListFields::new(&latest, now, |archive| fields(archive, false)));
+        (json(&all), (!latest.archives().is_empty()).then(latest_json))
     }
 }
 
@@ -214,7 +197,8 @@ impl IndexedStore {
                 IndexStep::Agree => None,
             };
             let gone = index.prune(keep, coming, now);
-            let is_right = named.archives().iter().map(|archive| &archive.name).eq(&index.newest_pair());
+            let names = |archives: &[Archive]| archives.iter().map(|archive| archive.name.clone()).collect::<Vec<_>>();
+            let is_right = names(named.archives()) == names(&index.newest_pair());
             if !matches!(step, IndexStep::Add(_)) && gone.is_empty() && is_right {
                 return Ok(index);
             }
@@ -242,7 +226,7 @@ impl IndexedStore {
     /// Deletes an archive; returns false if it is in the index again.
     pub fn delete(&self, index: &TargetIndex, name: &str, progress: &dyn Progress) -> Result<bool> {
         match ArchiveName::parse(name) {
-            Some(archive) if !index.has(&archive) => self.store.delete(name, progress).map(|()| true),
+            Some(_) if index.catalog.find(name).is_none() => self.store.delete(name, progress).map(|()| true),
             _ => Ok(false),
         }
     }

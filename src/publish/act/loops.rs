@@ -14,7 +14,6 @@ use slotpress_stores::{Store, Target};
 use super::PublishRun;
 use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
-use crate::publish::decide::choose::StateKey;
 use crate::publish::decide::{Board, EndedWork};
 use crate::publish::keeper::WRITTEN_WITHIN;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
@@ -39,10 +38,7 @@ pub fn rebaser(run: &PublishRun<'_>) {
     while let Some((name, from, stop)) = run.wait(Board::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let start = Instant::now();
-        let result = guarded(|| match run.options.targets.get(from) {
-            Some(target) => rebase_from(target, &name, run, &stop),
-            None => Ok(()),
-        });
+        let result = guarded(|| rebase_from(&run.options.targets[from], &name, run, &stop));
         if stop.is_interrupted() {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }
@@ -93,13 +89,14 @@ fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel
     let gone = || Error::failed(format!("{target} no longer has its full archives"));
     let store = Store::open(target, &options.stores, &run.client)?;
     let index = IndexedStore::open(&store, false)?.ok_or_else(gone)?.read(progress)?;
-    let open = |is_it: &dyn Fn(&StateKey) -> bool| {
-        let name = index.find(is_it).ok_or_else(gone)?;
-        let source = store.open_source(&name.to_string(), cancel.clone())?;
-        Ok::<_, Error>(NamedArchive::from_source(source, Some(name.clone())))
+    let fulls = || index.catalog.archives().iter().filter(|archive| archive.is_full()).map(|archive| &archive.name);
+    let open = |full: Option<&ArchiveName>| {
+        let full = full.ok_or_else(gone)?;
+        let source = store.open_source(&full.to_string(), cancel.clone())?;
+        Ok::<_, Error>(NamedArchive::from_source(source, Some(full.clone())))
     };
-    let new = open(&|key| *key == (None, name.slot, name.hash))?;
-    let onto = open(&|(base, slot, _)| base.is_none() && Some(*slot) == name.base_slot)?;
+    let new = open(fulls().find(|full| (full.slot, full.hash) == (name.slot, name.hash)))?;
+    let onto = open(fulls().find(|full| Some(full.slot) == name.base_slot))?;
     let recompress = &options.recompress;
     let how = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };

@@ -6,18 +6,16 @@
 use std::cmp::Reverse;
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
+use rustix::fs::{AtFlags, CWD, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, hint};
 use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
-    Catalog, Locked, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files, scan_again, scan_names,
-    try_lock,
+    Catalog, Locked, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files, scan_names, try_lock,
 };
 use slotpress_stores::Target;
 
@@ -106,15 +104,6 @@ impl PinDir {
         Ok(Self { top, pinned, ready, quarantine })
     }
 
-    pub fn list_pinned(&self) -> Result<Catalog> {
-        of_dir(&self.pinned, scan_names)
-    }
-
-    /// Lists ready archives with their roots. Does not read files again that `known` describes.
-    pub fn list_ready(&self, known: &Catalog) -> Result<Catalog> {
-        of_dir(&self.ready, |dirs| scan_again(dirs, known))
-    }
-
     /// Destination of an archive that is made to be published.
     pub fn ready_sink(&self) -> DirSink {
         DirSink::from_dir(self.ready.clone()).replace(true)
@@ -137,9 +126,7 @@ impl PinDir {
 
     fn link(&self, archive: &Archive) -> Result<PinResult> {
         let path = archive.path();
-        let Some(from) = path.parent() else { return Ok(PinResult::Gone) };
-        let name = archive.name.to_string();
-        let hint = match link(KeptDir::open(from)?, name.as_ref(), archive, &self.pinned)? {
+        let hint = match link(archive, &self.pinned)? {
             Ok(true) => return Ok(PinResult::Yes),
             Ok(false) | Err(Errno::EXIST) => return Ok(PinResult::NotNow),
             Err(Errno::NOENT) => return Ok(PinResult::Gone),
@@ -199,7 +186,7 @@ impl PinDir {
         // failed, then grew), rename would keep both.
         remove(&self.quarantine, &text)?;
         self.pinned.rename(&text, &self.quarantine, &text).or_path("keep aside", &to)?;
-        let mut kept = of_dir(&self.quarantine, scan_names)?.archives().to_vec();
+        let mut kept = scan_open_dir(&self.quarantine, scan_names)?.archives().to_vec();
         kept.sort_by_key(|archive| Reverse(archive.name.slot));
         for old in kept.iter().skip(QUARANTINED_MAX) {
             remove(&self.quarantine, &old.name.to_string())?;
@@ -208,19 +195,19 @@ impl PinDir {
     }
 }
 
-/// Gives the file of an archive, at `path` below `dir`, a second name in `to`. Returns false if
-/// another file has taken its place; that file gets no second name.
-pub fn link(dir: impl AsFd, path: &Path, archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>> {
+/// Gives the file of an archive a second name in `to`. Returns false if another file has taken its
+/// place; that file gets no second name.
+pub fn link(archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>> {
     let name = archive.name.to_string();
     let ours = archive.file_id;
-    if let Err(error) = linkat(dir, path, to, &name, AtFlags::empty()) {
+    if let Err(error) = linkat(CWD, archive.path(), to, &name, AtFlags::empty()) {
         return Ok(Err(error));
     }
-    let is_it = to.found(&name)?.is_some_and(|found| (found.device, found.inode) == (ours.device, ours.inode));
-    if !is_it {
+    let is_ours = to.found(&name)?.is_some_and(|found| (found.device, found.inode) == (ours.device, ours.inode));
+    if !is_ours {
         remove(to, &name)?;
     }
-    Ok(Ok(is_it))
+    Ok(Ok(is_ours))
 }
 
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
@@ -240,7 +227,7 @@ fn share_blocks(to: &StagedFile, from: &File, path: &Path) -> Result<bool> {
 }
 
 /// Scans a directory by its path, and checks before and after that the path still leads to it.
-fn of_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Catalog>) -> Result<Catalog> {
+pub fn scan_open_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Catalog>) -> Result<Catalog> {
     dir.check_path()?;
     let catalog = scan(&[dir.path().to_path_buf()])?;
     dir.check_path()?;
@@ -272,11 +259,10 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
         missing.extend(check_output_dir(path).err());
     }
     // One target that exists is enough: the missing ones are tried again later.
-    let is_none_there = missing.len() == options.targets.len();
-    match missing.into_iter().next() {
-        Some(error) if is_none_there => Err(error),
-        _ => Ok(()),
+    if missing.len() < options.targets.len() {
+        return Ok(());
     }
+    missing.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Refuses a target inside the validator's directory or the directory of pins.

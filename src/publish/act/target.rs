@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::CWD;
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::progress::wait;
@@ -136,7 +135,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let keep = options.keep.within(options.keep.within.max(options.grace));
         let mut on_prune = |names: Vec<String>| self.change_pending(|pending| pending.extend(names));
         let index = there.publish(step, &keep, &mut on_prune, self.run.progress)?;
-        self.contents.published = index.published();
+        self.contents.published = ArchiveSet::from_archives(index.catalog.archives());
         self.delete_pending(there, &index)?;
         self.contents.index = index.catalog;
         Ok(())
@@ -170,7 +169,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// Puts an archive on the target. Leaves an identical archive of the same name unchanged; fails
     /// if another file has the name.
-    pub fn put(&self, ready: &PreparedArchive) -> Result<()> {
+    fn put(&self, ready: &PreparedArchive) -> Result<()> {
         if self.link(ready)? {
             return Ok(());
         }
@@ -188,13 +187,12 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     fn link(&self, ready: &PreparedArchive) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let path = ready.archive.path();
-        let to = dir.path_of(ready.archive.name.to_string());
-        match link(CWD, &path, &ready.archive, dir)? {
+        match link(&ready.archive, dir)? {
             Ok(true) => dir.sync().map(|()| true),
             Ok(false) => Err(changed(&path)),
             // If the name is taken, `send` reports it.
             Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
-            Err(error) => Err(Error::io("publish", &to, &error.into())),
+            Err(error) => Err(Error::io("publish", &dir.path_of(ready.archive.name.to_string()), &error.into())),
         }
     }
 
@@ -221,9 +219,9 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let name = ready.archive.name.to_string();
         let key = self.store.shown(&name);
         if let Some(begun) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
-            let is_of_it = begun.of == archive.etag();
-            let resume = || self.store.resume(&name, &begun.state, archive.size_bytes);
-            if let Some(upload) = is_of_it.then(resume).transpose()?.flatten() {
+            if begun.of == archive.etag()
+                && let Some(upload) = self.store.resume(&name, &begun.state, archive.size_bytes)?
+            {
                 return Ok(upload);
             }
             self.store.abort(&name, &begun.state, self.run.progress)?;
@@ -259,10 +257,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             upload.write(&[], progress)?;
             wait(progress, PARTS_CHECK);
         }
-        match upload.state() {
-            Some(state) => self.remember(ready, Some(state)),
-            None => Ok(()),
-        }
+        self.remember(ready, upload.state())
     }
 
     /// True if the object of this name is identical: compares roots if they are known, otherwise

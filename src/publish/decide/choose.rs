@@ -20,18 +20,26 @@ pub fn key(name: &ArchiveName) -> StateKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArchiveSet {
     pub keys: BTreeSet<StateKey>,
-    /// Those that `rebase` made: they are never the newest.
+    /// Archives that `rebase` made: they are never the newest.
     pub rebased: BTreeSet<StateKey>,
 }
 
 impl ArchiveSet {
-    pub fn from_names<'a>(names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
-        Self { keys: names.into_iter().map(key).collect(), rebased: BTreeSet::new() }
+    pub fn from_archives<'a>(archives: impl IntoIterator<Item = &'a Archive>) -> Self {
+        let mut set = Self::default();
+        for archive in archives {
+            set.keys.insert(key(&archive.name));
+            set.rebased.extend(archive.is_rebased().then(|| key(&archive.name)));
+        }
+        set
+    }
+
+    fn fulls(&self) -> impl DoubleEndedIterator<Item = &StateKey> {
+        self.keys.iter().filter(|(base, ..)| base.is_none())
     }
 
     fn newest_full(&self) -> Option<u64> {
-        // Full archives are first in the order of keys.
-        self.keys.iter().take_while(|(base, ..)| base.is_none()).last().map(|(_, slot, _)| *slot)
+        self.fulls().next_back().map(|(_, slot, _)| *slot)
     }
 
     fn newest_incremental_on(&self, base: u64) -> Option<u64> {
@@ -61,7 +69,7 @@ impl ArchiveSet {
     /// Rebased states that are missing: the newest full archive on each of the `onto` full archives
     /// before it.
     fn lacked_rebased(&self, onto: usize) -> BTreeSet<StateKey> {
-        let mut fulls = self.keys.iter().rev().filter(|(base, ..)| base.is_none());
+        let mut fulls = self.fulls().rev();
         let Some((_, new, hash)) = fulls.next() else { return BTreeSet::new() };
         let older = fulls.map(|(_, slot, _)| *slot).filter(|slot| slot < new).take(onto);
         older.map(|old| (Some(old), *new, *hash)).filter(|key| !self.keys.contains(key)).collect()
@@ -220,13 +228,8 @@ impl Board<'_> {
     /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready
     /// for it.
     pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<StateKey> {
-        match self.options.rebase_onto {
-            0 => BTreeSet::new(),
-            onto => {
-                let has = target.published();
-                has.with(self.newest_ready(has, true)).lacked_rebased(onto)
-            }
-        }
+        let has = target.published();
+        has.with(self.newest_ready(has, true)).lacked_rebased(self.options.rebase_onto)
     }
 
     /// Rebased states to be made; none while a newer full archive is to be prepared.

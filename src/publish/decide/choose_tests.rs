@@ -38,7 +38,8 @@ fn rebased(name: ArchiveName) -> PreparedArchive {
 }
 
 fn published(names: &[ArchiveName]) -> TargetState {
-    let contents = TargetContents { published: ArchiveSet::from_names(names), ..TargetContents::default() };
+    let contents =
+        TargetContents { published: ArchiveSet::from_archives(&archives(names)), ..TargetContents::default() };
     TargetState { contents, is_known: true, ..TargetState::default() }
 }
 
@@ -134,14 +135,15 @@ fn a_run_that_ends_by_itself_tries_once() {
     let mut now = Board::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
     let facts = Observed { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Observed::default() };
-    now.see(facts.clone(), Vec::new());
+    now.see(facts.clone(), 0);
     assert!(!now.is_over());
-    now.see(facts.clone(), vec![not_made(&facts.pinned[0])]);
+    now.end(not_made(&facts.pinned[0]));
+    now.see(facts.clone(), 1);
     assert!(prepared(&now).is_none() && now.is_over(), "it is given up");
 
     let mut now = Board::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
-    now.see(Observed { seen: archives(&[full(9)]), ..Observed::default() }, Vec::new());
+    now.see(Observed { seen: archives(&[full(9)]), ..Observed::default() }, 0);
     assert!(!now.is_over());
     now.pinned(facts.seen[0].clone(), PinResult::NotNow);
     assert!(matches!(now.told[..], [PublishEvent::Skipped { .. }]) && now.is_over());
@@ -156,10 +158,11 @@ fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
     let there = archives(&[on(1, 5)]);
     let mut facts = Observed { seen: there.clone(), pinned: there.clone(), ..Observed::default() };
     for attempt in 1..=5 {
-        now.see(facts.clone(), Vec::new());
+        now.see(facts.clone(), 0);
         assert_eq!(now.begin_making(), Some(on(1, 5)), "attempt {attempt}");
         facts.since_incremental = Some(begun);
-        now.see(facts.clone(), vec![not_made(&there[0])]);
+        now.end(not_made(&there[0]));
+        now.see(facts.clone(), 1);
         let told = mem::take(&mut now.told);
         let [PublishEvent::Failed { retry: Some(retry), .. }] = &told[..] else { panic!("{told:?}") };
         assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
@@ -222,7 +225,7 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     now.facts.ready.clear();
     now.verdicts.insert(key(&on(100, 300)), Retry { failures: 0, next: NextAttempt::Never });
     assert_eq!(now.to_rebase(), keys(&[]));
-    now.see(now.facts.clone(), Vec::new());
+    now.see(now.facts.clone(), 0);
     assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");
 }
 

@@ -27,6 +27,10 @@ impl Board<'_> {
         self.verdicts.insert(key(name), Retry { failures: 0, next });
     }
 
+    fn retry_mut(&mut self, name: &ArchiveName) -> &mut Retry {
+        self.verdicts.entry(key(name)).or_default()
+    }
+
     /// Leaves out an archive, which is told once, and is a failure of a run with `--once`.
     pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: &str) {
         let message = format!("{name} was left out, and is not published: {why}");
@@ -119,7 +123,8 @@ impl Board<'_> {
             // It may still be arriving under its name, for example from a program that copies it
             // there: it is read again later. A changed file is pinned anew.
             ErrorKind::Damaged => {
-                self.verdicts.entry(key(&source)).or_default().put_off(self.now + WRITTEN_WITHIN);
+                let until = self.now + WRITTEN_WITHIN;
+                self.retry_mut(&source).put_off(until);
                 self.stale.extend(is_changed.then(|| source.clone()));
                 if self.options.is_once {
                     self.skipped(source, WRITTEN);
@@ -131,7 +136,9 @@ impl Board<'_> {
                 self.leave_out(source, error.to_string(), hint);
             }
             _ => {
-                let retry = self.verdicts.entry(key(&source)).or_default().failed(self.options.is_once, self.now);
+                let is_once = self.options.is_once;
+                let now = self.now;
+                let retry = self.retry_mut(&source).failed(is_once, now);
                 self.failed(error, None, retry);
             }
         }
@@ -148,19 +155,20 @@ impl Board<'_> {
 
     pub fn answered(&mut self, at: usize, result: Result<()>) {
         self.has_news = true;
-        let Some(target) = self.targets.get_mut(at) else { return };
-        (target.is_busy, target.sends) = (false, None);
+        let target = &mut self.targets[at];
+        target.is_busy = false;
+        target.sends = None;
         match result {
             Ok(()) => target.retry = Retry::default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
                 let retry = target.retry.failed(self.options.is_once, self.now);
-                self.failed(error, self.options.targets.get(at).map(ToString::to_string), retry);
+                self.failed(error, Some(self.options.targets[at].to_string()), retry);
             }
         }
     }
 
     pub fn failed(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
-        self.told.push(PublishEvent::Failed { error, target, retry, is_of_hook: false });
+        self.told.push(PublishEvent::Failed { error, target, retry });
     }
 }

@@ -202,8 +202,7 @@ impl World<'_> {
             return Some(());
         }
         for _ in 0..LOOKS_MAX {
-            let ended = mem::take(&mut board.ended);
-            board.see(self.facts(), ended);
+            board.see(self.facts(), board.ended.len());
             self.listen(board);
             if !self.arrange(board)? {
                 self.begin(board)?;
@@ -364,9 +363,7 @@ impl World<'_> {
             there.index.insert(key, archive);
             prune(there, &self.options.keep);
         }
-        let rebased = there.index.values().filter(|archive| archive.is_rebased()).map(|it| key(&it.name));
-        let all = ArchiveSet::from_names(there.index.values().map(|archive| &archive.name));
-        let published = ArchiveSet { rebased: rebased.collect(), ..all };
+        let published = ArchiveSet::from_archives(there.index.values());
         there.sending = board.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
         if there.sending.is_none() {
             there.is_busy = false;

@@ -99,7 +99,7 @@ pub struct Board<'a> {
     left_out: BTreeMap<String, (ArchiveName, Error)>,
     has_begun_incremental: bool,
     looking: Retry,
-    /// Work that has ended: a look that begins after it takes it from here.
+    /// Work that has ended. The first look that began after its end takes it.
     pub ended: Vec<EndedWork>,
     /// What happened, for the keeper to tell.
     pub told: Vec<PublishEvent>,
@@ -146,9 +146,9 @@ impl<'a> Board<'a> {
         self.looking.is_due(self.now)
     }
 
-    /// Takes the result of a look, and the work that ended before it. Forgets verdicts on archives
-    /// that have changed or no longer exist.
-    pub fn see(&mut self, facts: Observed, ended: Vec<EndedWork>) {
+    /// Takes the result of a look, and as many pieces of work as had ended before it. Forgets verdicts
+    /// on archives that have changed or no longer exist.
+    pub fn see(&mut self, facts: Observed, ended: usize) {
         self.facts = facts;
         let seen: BTreeMap<StateKey, FileIdentity> =
             self.facts.seen.iter().map(|archive| (key(&archive.name), FileIdentity::from(archive))).collect();
@@ -159,7 +159,7 @@ impl<'a> Board<'a> {
             NextAttempt::Changed(was) => seen.get(key) == Some(&was),
             _ => there.contains(key),
         });
-        for ended in ended {
+        for ended in self.ended.drain(..ended).collect::<Vec<_>>() {
             self.hear(ended);
         }
         // The end of what is being made is told before a target may publish it.
@@ -237,31 +237,28 @@ impl<'a> Board<'a> {
     /// Returns true, and counts the target as busy, if its thread is to work: when nothing is known
     /// of it, or something is to be sent.
     pub fn begin_target(&mut self, at: usize) -> bool {
-        let now = self.now;
-        let is_once = self.options.is_once;
-        let Some(target) = self.targets.get(at) else { return false };
-        let begins = target.retry.is_due(now)
-            && !target.retry.is_given_up(is_once)
-            && (!target.is_known || self.next_for(target).is_some());
-        if let Some(target) = self.targets.get_mut(at) {
-            target.is_busy = begins;
-        }
+        let target = &self.targets[at];
+        let is_possible = target.retry.is_due(self.now) && !target.retry.is_given_up(self.options.is_once);
+        let begins = is_possible && (!target.is_known || self.next_for(target).is_some());
+        self.targets[at].is_busy = begins;
         begins
     }
 
     /// Takes what a target has now. Returns what it gets next.
     pub fn next_to_send(&mut self, at: usize, contents: &TargetContents) -> Option<PreparedArchive> {
-        let target = self.targets.get_mut(at)?;
-        (target.contents, target.is_known, target.sends) = (contents.clone(), true, None);
-        let name = self.next_for(self.targets.get(at)?)?.clone();
+        let target = &mut self.targets[at];
+        target.contents = contents.clone();
+        target.is_known = true;
+        target.sends = None;
+        let name = self.next_for(&self.targets[at])?.clone();
         let next = self.facts.ready.iter().find(|ready| ready.archive.name == name).cloned();
-        self.targets.get_mut(at)?.sends = Some(name);
+        self.targets[at].sends = Some(name);
         next
     }
 
     /// Length of all pins, in bytes.
     pub fn pinned_bytes(&self) -> u64 {
-        self.facts.pinned.iter().map(|pinned| pinned.size_bytes).fold(0, u64::saturating_add)
+        self.facts.pinned.iter().map(|pinned| pinned.size_bytes).sum()
     }
 
     /// With `--once`: true if all that was seen is done, or has failed.
@@ -278,10 +275,7 @@ impl<'a> Board<'a> {
     pub fn check_left_out(&self) -> Result<()> {
         let is_lacked = |name| self.targets.iter().any(|it| !it.is_silent() && it.contents.published.wants(name));
         let lacked = self.left_out.values().filter(|(name, _)| is_lacked(name));
-        match lacked.max_by_key(|(name, _)| name.slot) {
-            Some((_, error)) => Err(error.clone()),
-            None => Ok(()),
-        }
+        lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
     /// With `--once`: fails if one of the archives that were refused as damaged is newer than all
@@ -289,15 +283,11 @@ impl<'a> Board<'a> {
     pub fn check_refused(&self, refused: impl Iterator<Item = (ArchiveName, FileIdentity)>) -> Result<()> {
         let is_newer = |slot, target: &TargetState| target.contents.published.keys.iter().all(|key| key.1 < slot);
         let is_lacked = |name: &ArchiveName| self.targets.iter().any(|it| it.is_known && is_newer(name.slot, it));
-        match refused.map(|(name, _)| name).filter(is_lacked).max_by_key(|name| name.slot) {
-            None => Ok(()),
-            Some(name) => {
-                Err(Error::damaged(format!("{name} is damaged, and no archive of its slot or newer is published"))
-                    .with_hint(
-                        "it is refused until its file changes; the next archive of the validator takes its place",
-                    ))
-            }
-        }
+        let newest = refused.map(|(name, _)| name).filter(is_lacked).max_by_key(|name| name.slot);
+        let Some(name) = newest else { return Ok(()) };
+        let message = format!("{name} is damaged, and no archive of its slot or newer is published");
+        Err(Error::damaged(message)
+            .with_hint("it is refused until its file changes; the next archive of the validator takes its place"))
     }
 
     /// For each target: what it has, how many ready archives it lacks, and whether it works.

@@ -64,9 +64,6 @@ pub enum PublishEvent {
         /// Time until the next attempt; `None` if this run makes none.
         #[serde(rename = "retry_seconds", serialize_with = "text::optional_seconds")]
         retry: Option<Duration>,
-        #[doc(hidden)]
-        #[serde(skip)]
-        is_of_hook: bool,
     },
     /// The run was asked to stop.
     Stopping,
@@ -105,12 +102,15 @@ pub fn state_of(archive: &Archive) -> &'static str {
 
 impl ReadyArchive {
     pub(crate) fn new(archive: &Archive, target: Option<String>, elapsed: Duration) -> Self {
-        let name = archive.name.clone();
-        let root = archive.hashes.map(|hashes| hashes.root);
-        let state = state_of(archive);
-        let bytes = archive.size_bytes;
-        let rebased_on = archive.rebased_on();
-        Self { name, target, state, bytes, root, rebased_on, elapsed }
+        Self {
+            name: archive.name.clone(),
+            target,
+            state: state_of(archive),
+            bytes: archive.size_bytes,
+            root: archive.hashes.map(|hashes| hashes.root),
+            rebased_on: archive.rebased_on(),
+            elapsed,
+        }
     }
 }
 
@@ -133,12 +133,15 @@ impl PublishEvent {
     /// Variables of a hook: the fields of the event in JSON, as `PUBLISH_…`.
     pub fn variables(&self) -> Variables {
         let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Variables::new() };
-        let text = |value: Value| match value {
-            Value::Null => String::new(),
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
-        let variable = |(name, value): (String, Value)| (format!("PUBLISH_{}", name.to_uppercase()), text(value));
-        fields.into_iter().map(variable).collect()
+        let mut variables = Variables::new();
+        for (name, value) in fields {
+            let text = match value {
+                Value::Null => String::new(),
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            variables.push((format!("PUBLISH_{}", name.to_uppercase()), text));
+        }
+        variables
     }
 }

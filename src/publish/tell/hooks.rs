@@ -48,9 +48,9 @@ impl<'a> Hooks<'a> {
     pub fn tell(&mut self, event: &PublishEvent) -> bool {
         let program = match event {
             PublishEvent::Published(_) => &self.options.on_published,
-            PublishEvent::Refused { .. }
-            | PublishEvent::Skipped { .. }
-            | PublishEvent::Failed { is_of_hook: false, .. } => &self.options.on_failed,
+            PublishEvent::Refused { .. } | PublishEvent::Skipped { .. } | PublishEvent::Failed { .. } => {
+                &self.options.on_failed
+            }
             _ => return true,
         };
         let Some(program) = program else { return true };
@@ -140,7 +140,7 @@ mod tests {
         hooks.timeout = timeout;
         for _ in 0..count {
             let error = Error::failed("a $(touch x); b");
-            assert!(hooks.tell(&PublishEvent::Failed { error, target: None, retry: None, is_of_hook: false }));
+            assert!(hooks.tell(&PublishEvent::Failed { error, target: None, retry: None }));
         }
         hooks.end(&NoProgress).iter().map(ToString::to_string).collect()
     }
@@ -169,7 +169,7 @@ mod tests {
         let mut hooks = Hooks::new(&options);
         hooks.timeout = Duration::ZERO;
         let error = Error::failed("why");
-        hooks.tell(&PublishEvent::Failed { error, target: None, retry: None, is_of_hook: false });
+        hooks.tell(&PublishEvent::Failed { error, target: None, retry: None });
         assert!(hooks.poll().is_ok() && hooks.running.is_some());
         assert!(hooks.poll().expect_err("killed").to_string().contains("it was killed") && hooks.is_idle());
     }

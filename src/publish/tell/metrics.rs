@@ -106,9 +106,13 @@ impl PublishMetrics {
         REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
         let mut registry = Registry::default();
         series.register(with_build_info(&mut registry, "slotpress_publish"));
-        let registry = Mutex::new(registry);
-        let targets = Mutex::new(targets);
-        Self { series, registry, targets, start: Instant::now(), alert_after }
+        Self {
+            series,
+            registry: Mutex::new(registry),
+            targets: Mutex::new(targets),
+            start: Instant::now(),
+            alert_after,
+        }
     }
 
     /// Time since an archive was published; since the start of the run if none was, or its time is in
@@ -138,12 +142,13 @@ impl PublishMetrics {
             PublishEvent::Refused { .. } => failure("archive"),
             PublishEvent::Skipped { .. } => failure("skipped"),
             PublishEvent::Failed { target: Some(_), .. } => failure("target"),
-            PublishEvent::Failed { is_of_hook, .. } => {
-                self.series.hook_failures.inc_by(u64::from(*is_of_hook));
-                failure("other");
-            }
+            PublishEvent::Failed { target: None, .. } => failure("other"),
             _ => {}
         }
+    }
+
+    pub fn count_hook_failure(&self) {
+        self.series.hook_failures.inc();
     }
 
     pub fn see_pinned(&self, bytes: u64) {

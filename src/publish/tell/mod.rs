@@ -25,7 +25,9 @@ pub struct Teller<'a> {
     hooks: Hooks<'a>,
     metrics: Arc<PublishMetrics>,
     telling: Option<Telling>,
-    gravest: Option<Error>,
+    /// The gravest failure of an operation that is not repeated. A damaged archive counts most, a
+    /// network failure least.
+    pub gravest: Option<Error>,
 }
 
 impl<'a> Teller<'a> {
@@ -52,8 +54,7 @@ impl<'a> Teller<'a> {
     pub fn tell(&mut self, event: PublishEvent) {
         match &event {
             // Failures of operations that are repeated do not count: the next attempt may succeed.
-            PublishEvent::Failed { error, retry: None, is_of_hook: false, .. }
-            | PublishEvent::Refused { error, .. } => {
+            PublishEvent::Failed { error, retry: None, .. } | PublishEvent::Refused { error, .. } => {
                 let rank = |error: &Error| match error.kind() {
                     ErrorKind::Damaged => 2,
                     ErrorKind::Network => 0,
@@ -73,8 +74,12 @@ impl<'a> Teller<'a> {
         }
     }
 
+    /// Reports a failed hook. It is no failure of the run, and starts no other hook.
     fn tell_hook_failure(&mut self, error: Error) {
-        self.tell(PublishEvent::Failed { error, target: None, retry: None, is_of_hook: true });
+        let event = PublishEvent::Failed { error, target: None, retry: None };
+        self.metrics.count_hook_failure();
+        self.metrics.count(&event);
+        (self.on_event)(&event);
     }
 
     /// Starts and ends the operator's programs, without waiting for them.
@@ -89,12 +94,6 @@ impl<'a> Teller<'a> {
         for error in self.hooks.end(self.progress) {
             self.tell_hook_failure(error);
         }
-    }
-
-    /// The gravest failure of an operation that is not repeated. A damaged archive counts most, a
-    /// network failure least.
-    pub fn gravest(&mut self) -> Option<Error> {
-        self.gravest.take()
     }
 
     pub fn see(&mut self, board: &Board<'_>, free_bytes: Option<u64>) {

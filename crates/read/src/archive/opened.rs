@@ -206,7 +206,12 @@ impl NamedArchive {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 
-    pub(crate) fn open(&self, io_policy: &IoPolicy) -> Result<OpenArchive> {
+    /// Opens the archive.
+    ///
+    /// # Errors
+    /// It cannot be read, or does not start as an archive does.
+    #[doc(hidden)]
+    pub fn open(&self, io_policy: &IoPolicy) -> Result<OpenArchive> {
         let mut archive = match &self.source {
             Some(source) => OpenArchive::from_source(source.clone(), None, io_policy)?,
             None => OpenArchive::open(&self.path, io_policy)?,
