@@ -172,7 +172,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     options.on_failed = args.on_failed.clone();
     options.metrics = args.metrics;
     options.alert_after = args.alert_after;
-    options.is_once = args.once;
+    options.once = args.once;
     Ok(options)
 }
 

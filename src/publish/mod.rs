@@ -15,27 +15,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-// Four kinds of loops take their work from one board (`decide`), which does no I/O: the `keeper`, on
-// the calling thread, polls and pins; one loop prepares archives, one rebases them, and one for each
-// target publishes them (`act`). `tell` receives all events. `remember` is the journal.
+// Four kinds of loops take their work from one planner (`decide`), which does no I/O: the `watcher`,
+// on the calling thread, scans and pins; one loop prepares archives, one rebases them, and one for
+// each target publishes them (`act`). `report` receives all events. `remember` is the journal.
 
 mod act;
 mod decide;
-mod keeper;
 mod remember;
-mod tell;
+mod report;
+mod watcher;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use derive_setters::Setters;
-pub use keeper::publish;
+pub use report::event::{PublishEvent, ReadyArchive};
 use slotpress_base::{Error, Result};
 use slotpress_net::ClientOptions;
 use slotpress_read::Keep;
 use slotpress_stores::{StoreOptions, Target};
-pub use tell::event::{PublishEvent, ReadyArchive};
+pub use watcher::publish;
 
 use crate::recompress::RecompressOptions;
 
@@ -108,8 +108,8 @@ pub struct PublishOptions {
     /// Age of a target's newest archive above which `/healthz` fails. Default: none.
     #[setters(into)]
     pub alert_after: Option<Duration>,
-    /// Ends once everything present is published. Default: false.
-    pub is_once: bool,
+    /// Ends once everything that is there now is published. Default: false.
+    pub once: bool,
 }
 
 /// Time for which requests to a store are repeated before the target counts as failed. The restart
@@ -145,7 +145,7 @@ impl PublishOptions {
             on_failed: None,
             metrics: None,
             alert_after: None,
-            is_once: false,
+            once: false,
         }
     }
 

@@ -99,7 +99,7 @@ impl PartitionChanges {
     /// Compares accounts. All records of an account are next to each other in `sorted`.
     fn among(sorted: &[StateItem], readings: [usize; 2], slots: &[Vec<u64>; 2]) -> Self {
         let mut found = Self::default();
-        for records in sorted.chunk_by(|one, other| one.fingerprint == other.fingerprint) {
+        for records in sorted.chunk_by(|left, right| left.fingerprint == right.fingerprint) {
             let newest = |side: usize| {
                 let slot_of = |item: &StateItem| slots[side].get(item.storage() as usize).copied();
                 // Firedancer writes several storages of one slot. The last one in the archive

@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use roaring::RoaringBitmap;
 use slotpress_base::{Error, Pool, Progress, Result, ShowPath, to_usize};
 use slotpress_format::{
-    BankFile, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, RawRecord, Record, RecordFault,
-    RecordHeader, RecordSink, RecordWalker, Records,
+    BankFile, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, RawRecord, Record, RecordFault, RecordHeader,
+    RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::visit::{ReadFault, unread_records};
@@ -68,7 +68,8 @@ impl OutputWriter<'_> {
         };
         let mut next_storage = 0;
         for (number, archive) in self.new.iter().enumerate() {
-            let role = if number == 0 { ArchiveRole::Newest(&self.new_bank.storage_map_range) } else { ArchiveRole::New };
+            let role =
+                if number == 0 { ArchiveRole::Newest(&self.new_bank.storage_map_range) } else { ArchiveRole::New };
             next_storage = self.read(archive, role, next_storage, &changes.written, &mut output)?;
         }
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {

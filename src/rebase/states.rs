@@ -80,7 +80,7 @@ impl LogItem for StateItem {
 }
 
 pub struct StateLog {
-    printer: Fingerprinter,
+    fingerprinter: Fingerprinter,
     /// Keyed hash of an account's content. HighwayHash is well tested, and takes a quarter of
     /// blake3's time for accounts. Hashes are never shown, so nobody can learn the key, and nobody
     /// can make up an account with the hash of its predecessor.
@@ -101,7 +101,7 @@ impl StateLog {
         let items = VersionLog::new(memory_bytes, spill_dir, room_bytes);
         items.check_room_foreseen(memory_bytes)?;
         Ok(Self {
-            printer: Fingerprinter::new()?,
+            fingerprinter: Fingerprinter::new()?,
             content_hasher: HighwayHasher::new(Key(key.map(u64::from_le_bytes))),
             items,
             reading: AtomicU32::new(0),
@@ -171,7 +171,7 @@ impl StateWorker for LoggingWorker<'_> {
         }
         let is_tombstone = record.header.lamports == 0;
         let item = StateItem {
-            fingerprint: self.log.printer.fingerprint(&record.header.pubkey),
+            fingerprint: self.log.fingerprinter.fingerprint(&record.header.pubkey),
             place: number << STORAGE_SHIFT | self.reading << 1 | u32::from(is_tombstone),
             offset_units: (record.offset_bytes / OFFSET_UNIT_BYTES) as u32,
             content: if is_tombstone { [0; 16] } else { self.log.content_of(record, self.reading) },

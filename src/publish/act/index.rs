@@ -16,7 +16,7 @@ use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};
 
-use crate::publish::tell::event::state_of;
+use crate::publish::report::event::state_of;
 
 /// File name of the index. The index has the same path as the list of `slotpress serve`.
 const INDEX: &str = "archives";
@@ -99,7 +99,8 @@ impl TargetIndex {
         let newest_pair = self.newest_pair();
         // A time in the future was written before the clock jumped back: the archive counts as old.
         let past = |ns: u64| if ns > now_ns { 0 } else { ns };
-        let later = archives.iter().map(|it| Archive { modified_ns: past(it.modified_ns), ..it.clone() });
+        let later =
+            archives.iter().map(|archive| Archive { modified_ns: past(archive.modified_ns), ..archive.clone() });
         let mut later = Self { catalog: self.with(later), condition: Condition::Always };
         if let Some(ready) = coming {
             later.add(ready, now);

@@ -1,5 +1,5 @@
-//! The loops that prepare and rebase archives. Each takes its work from the board, and says there how
-//! it ended.
+//! The loops that prepare and rebase archives. Each takes its work from the planner, and reports the
+//! result there.
 
 use std::path::Path;
 use std::time::Instant;
@@ -14,28 +14,29 @@ use slotpress_stores::{Store, Target};
 use super::PublishRun;
 use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
-use crate::publish::decide::{Board, EndedWork};
-use crate::publish::keeper::WRITTEN_WITHIN;
+use crate::publish::decide::{EndedWork, PinnedSource, Planner};
+use crate::publish::watcher::WRITTEN_WITHIN;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
 /// Checks and recompresses pinned archives, one at a time.
-pub fn maker(run: &PublishRun<'_>) {
-    while let Some(source) = run.wait(Board::begin_making) {
+pub fn prepare_archives(run: &PublishRun<'_>) {
+    while let Some(name) = run.wait(Planner::begin_preparing) {
         let start = Instant::now();
-        let result = guarded(|| prepare(run, &source));
+        let result = guarded(|| prepare(run, &name));
         let elapsed = start.elapsed();
-        let pin = run.journal.read(|entries| entries.pins.get(&source.to_string()).copied());
+        let pin = run.journal.read(|entries| entries.pins.get(&name.to_string()).copied());
         let was = pin.unwrap_or_default();
         let is_quiet = !was.is_modified_within(elapsed + WRITTEN_WITHIN, now());
-        run.update(|board| board.end(EndedWork { name: source, result, elapsed, source: Some((was, is_quiet)) }));
+        let source = Some(PinnedSource { was, is_quiet });
+        run.update(|planner| planner.work_ended(EndedWork { name, result, elapsed, source }));
     }
 }
 
-/// Makes rebased archives, one at a time, with which nodes get from an older full archive of a
-/// target to the state of its newest one. Works at the lowest priority, because nobody waits for it.
-pub fn rebaser(run: &PublishRun<'_>) {
-    while let Some((name, from, stop)) = run.wait(Board::begin_rebase) {
+/// Makes rebased archives, one at a time. With them, nodes that have an older full archive of a target
+/// get the state of its newest one. Runs at the lowest priority, because nobody waits for the result.
+pub fn rebase_archives(run: &PublishRun<'_>) {
+    while let Some((name, from, stop)) = run.wait(Planner::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let start = Instant::now();
         let result = guarded(|| rebase_from(&run.options.targets[from], &name, run, &stop));
@@ -43,7 +44,7 @@ pub fn rebaser(run: &PublishRun<'_>) {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }
         let elapsed = start.elapsed();
-        run.update(|board| board.end(EndedWork { name, result, elapsed, source: None }));
+        run.update(|planner| planner.work_ended(EndedWork { name, result, elapsed, source: None }));
     }
 }
 

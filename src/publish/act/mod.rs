@@ -1,4 +1,4 @@
-//! Does the work: pins, prepares, rebases, and publishes on each target.
+//! Pins, prepares and rebases archives, and publishes them on each target.
 
 pub mod index;
 pub mod loops;
@@ -13,9 +13,9 @@ use slotpress_net::Client;
 
 use self::pins::PinDir;
 use super::PublishOptions;
-use super::decide::Board;
+use super::decide::Planner;
 use super::remember::PublishJournal;
-use super::tell::event::PublishEvent;
+use super::report::event::PublishEvent;
 
 /// Interval between checks whether there is work, or the user has interrupted the run.
 pub const TICK: Duration = Duration::from_millis(50);
@@ -29,34 +29,34 @@ pub struct PublishRun<'a> {
     pub progress: &'a dyn Progress,
     /// Cancelled at the end of the run.
     pub over: CancelToken,
-    pub board: Mutex<Board<'a>>,
+    pub planner: Mutex<Planner<'a>>,
     pub changed: Condvar,
 }
 
 impl<'a> PublishRun<'a> {
-    /// Waits until `begin` takes work from the board; `None` when the run is over.
-    pub fn wait<T>(&self, mut begin: impl FnMut(&mut Board<'a>) -> Option<T>) -> Option<T> {
-        let mut board = self.board.lock();
+    /// Waits until `begin` takes work from the planner. Returns `None` when the run is over.
+    pub fn wait<T>(&self, mut begin: impl FnMut(&mut Planner<'a>) -> Option<T>) -> Option<T> {
+        let mut planner = self.planner.lock();
         while !self.progress.is_interrupted() {
-            board.set_time(Instant::now());
-            if let Some(work) = begin(&mut board) {
+            planner.set_time(Instant::now());
+            if let Some(work) = begin(&mut planner) {
                 return Some(work);
             }
-            self.changed.wait_for(&mut board, TICK);
+            self.changed.wait_for(&mut planner, TICK);
         }
         None
     }
 
-    /// Changes the board, and lets the loops look at it.
-    pub fn update<T>(&self, change: impl FnOnce(&mut Board<'a>) -> T) -> T {
-        let mut board = self.board.lock();
-        board.set_time(Instant::now());
-        let done = change(&mut board);
+    /// Changes the planner, and wakes the loops.
+    pub fn update<T>(&self, change: impl FnOnce(&mut Planner<'a>) -> T) -> T {
+        let mut planner = self.planner.lock();
+        planner.set_time(Instant::now());
+        let done = change(&mut planner);
         self.changed.notify_all();
         done
     }
 
-    pub fn tell(&self, event: PublishEvent) {
-        self.board.lock().told.push(event);
+    pub fn report(&self, event: PublishEvent) {
+        self.planner.lock().events.push(event);
     }
 }

@@ -18,7 +18,7 @@ use super::index::{IndexStep, IndexedStore, PreparedArchive, TargetIndex};
 use super::pins::{check_target, link};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::remember::BegunUpload;
-use crate::publish::tell::event::{PublishEvent, ReadyArchive, state_of};
+use crate::publish::report::event::{PublishEvent, ReadyArchive, state_of};
 use crate::restore::copies::has_same_content;
 
 const PIECE_BYTES: u64 = 1 << 20;
@@ -40,11 +40,11 @@ pub struct TargetContents {
 }
 
 /// Publishes on a target whenever it lacks something.
-pub fn serve(run: &PublishRun<'_>, target: &Target, at: usize) {
+pub fn publish_to(run: &PublishRun<'_>, target: &Target, at: usize) {
     let mut was = None;
-    while let Some(()) = run.wait(|board| board.begin_target(at).then_some(())) {
-        let result = guarded(|| OpenTarget::open(run, target, at, &mut was)?.serve());
-        run.update(|board| board.answered(at, result));
+    while let Some(()) = run.wait(|planner| planner.begin_target(at).then_some(())) {
+        let result = guarded(|| OpenTarget::open(run, target, at, &mut was)?.publish_all());
+        run.update(|planner| planner.target_ended(at, result));
     }
 }
 
@@ -72,21 +72,21 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             let is_now = dir.itself()?;
             if was.replace(is_now).is_some_and(|was| !was.is_same(&is_now)) {
                 opened.change_pending(BTreeSet::clear)?;
-                opened.tell_failure(changed(dir.path()));
+                opened.report_failure(changed(dir.path()));
             }
         }
         Ok(opened)
     }
 
     /// Reads what the target has, and publishes what it lacks, until nothing more is ready for it.
-    fn serve(&mut self) -> Result<()> {
-        if let Some(there) = IndexedStore::open(&self.store, false)? {
-            self.publish(&there, IndexStep::Agree)?;
+    fn publish_all(&mut self) -> Result<()> {
+        if let Some(indexed) = IndexedStore::open(&self.store, false)? {
+            self.publish(&indexed, IndexStep::Agree)?;
         }
         loop {
             self.contents.free_bytes = self.store.dir().and_then(free_bytes);
             self.contents.worked_at = Some(clock::now());
-            let next = self.run.update(|board| board.next_to_send(self.at, &self.contents));
+            let next = self.run.update(|planner| planner.next_to_send(self.at, &self.contents));
             let Some(ready) = next else { return Ok(()) };
             self.run.progress.check()?;
             self.add(&ready)?;
@@ -95,33 +95,33 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     fn add(&mut self, ready: &PreparedArchive) -> Result<()> {
         let start = Instant::now();
-        let there = IndexedStore::open(&self.store, true)?.ok_or_else(|| {
+        let indexed = IndexedStore::open(&self.store, true)?.ok_or_else(|| {
             Error::failed(format!("{} is not there any more", self.name))
                 .with_hint("make the directory again, or mount what belongs there")
         })?;
         let bytes = ready.archive.size_bytes;
         if self.store.dir().is_some_and(|dir| !has_room(dir, bytes)) {
-            self.publish(&there, IndexStep::MakeRoom(ready))?;
+            self.publish(&indexed, IndexStep::MakeRoom(ready))?;
         }
         match self.put(ready) {
             // The disk may be full although free space is reported, for example because of a quota.
             Err(error) if self.store.dir().is_some() && error.kind() == ErrorKind::NoSpace => {
-                self.publish(&there, IndexStep::MakeRoom(ready))?;
+                self.publish(&indexed, IndexStep::MakeRoom(ready))?;
                 self.put(ready).map_err(no_room)?;
             }
             sent => sent?,
         }
-        self.publish(&there, IndexStep::Add(ready))?;
+        self.publish(&indexed, IndexStep::Add(ready))?;
         if let Some(dir) = self.store.dir() {
             dir.check_path()?;
         }
         let published = ReadyArchive::new(&ready.archive, Some(self.name.clone()), start.elapsed());
-        self.run.tell(PublishEvent::Published(published));
+        self.run.report(PublishEvent::Published(published));
         Ok(())
     }
 
-    fn tell_failure(&self, error: Error) {
-        self.run.update(|board| board.failed(error, Some(self.name.clone()), None));
+    fn report_failure(&self, error: Error) {
+        self.run.update(|planner| planner.failed(error, Some(self.name.clone()), None));
     }
 
     /// Changes which deletions are pending. Only this thread does so for the target.
@@ -130,24 +130,24 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         self.run.journal.change(|entries| change(&mut entries.targets.entry(name).or_default().pending_deletes))
     }
 
-    fn publish(&mut self, there: &IndexedStore, step: IndexStep<'_>) -> Result<()> {
+    fn publish(&mut self, indexed: &IndexedStore, step: IndexStep<'_>) -> Result<()> {
         let options = self.run.options;
         let keep = options.keep.within(options.keep.within.max(options.grace));
         let mut on_prune = |names: Vec<String>| self.change_pending(|pending| pending.extend(names));
-        let index = there.publish(step, &keep, &mut on_prune, self.run.progress)?;
+        let index = indexed.publish(step, &keep, &mut on_prune, self.run.progress)?;
         self.contents.published = ArchiveSet::from_archives(index.catalog.archives());
-        self.delete_pending(there, &index)?;
+        self.delete_pending(indexed, &index)?;
         self.contents.index = index.catalog;
         Ok(())
     }
 
-    fn delete_pending(&self, there: &IndexedStore, index: &TargetIndex) -> Result<()> {
+    fn delete_pending(&self, indexed: &IndexedStore, index: &TargetIndex) -> Result<()> {
         let pending = self.run.journal.read(|entries| entries.targets.get(&self.name).cloned());
         let mut names = Vec::new();
         let mut left = BTreeSet::new();
         let mut failed = None;
         for name in pending.unwrap_or_default().pending_deletes {
-            match there.delete(index, &name, self.run.progress) {
+            match indexed.delete(index, &name, self.run.progress) {
                 Ok(true) => names.push(name),
                 Ok(false) => {}
                 Err(error) => {
@@ -158,11 +158,11 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         }
         self.change_pending(|pending| *pending = left)?;
         if !names.is_empty() {
-            self.run.tell(PublishEvent::Pruned { target: self.name.clone(), names });
+            self.run.report(PublishEvent::Pruned { target: self.name.clone(), names });
         }
         // The archive is published. Deletions that failed are repeated another time.
         if let Some(error) = failed {
-            self.tell_failure(error);
+            self.report_failure(error);
         }
         Ok(())
     }
@@ -174,7 +174,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             return Ok(());
         }
         match self.send(ready) {
-            Err(error) if error.kind() == ErrorKind::Exists && self.is_there(ready)? => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Exists && self.has_same_archive(ready)? => Ok(()),
             Err(error) if error.kind() == ErrorKind::Exists => {
                 Err(error.with_hint("move it away: it differs from what would be published under this name"))
             }
@@ -262,17 +262,17 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// True if the object of this name is identical: compares roots if they are known, otherwise
     /// contents.
-    fn is_there(&self, ready: &PreparedArchive) -> Result<bool> {
+    fn has_same_archive(&self, ready: &PreparedArchive) -> Result<bool> {
         let archive = &ready.archive;
-        let there = self.store.open_source(&archive.name.to_string(), self.run.over.clone())?;
-        if there.length_bytes() != Some(archive.size_bytes) {
+        let existing = self.store.open_source(&archive.name.to_string(), self.run.over.clone())?;
+        if existing.length_bytes() != Some(archive.size_bytes) {
             return Ok(false);
         }
         if let Some(ours) = archive.hashes {
-            let tail = Tail::read(there.as_ref())?;
+            let tail = Tail::read(existing.as_ref())?;
             return Ok(tail.and_then(|tail| tail.hashes).is_some_and(|theirs| theirs.root == ours.root));
         }
-        has_same_content(&LocalFile::open(&archive.path())?, there.as_ref(), self.run.progress)
+        has_same_content(&LocalFile::open(&archive.path())?, existing.as_ref(), self.run.progress)
     }
 }
 

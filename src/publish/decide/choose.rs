@@ -7,7 +7,7 @@ use slotpress_format::{ArchiveName, Hash};
 use slotpress_read::catalog::Archive;
 
 use super::retry::Retry;
-use super::{Board, TargetState};
+use super::{Planner, TargetState};
 
 /// Identifies a state by base slot, slot and hash. Archives of one state with different compression
 /// have the same key.
@@ -43,8 +43,8 @@ impl ArchiveSet {
     }
 
     fn newest_incremental_on(&self, base: u64) -> Option<u64> {
-        let on_it = self.keys.iter().rev().filter(|key| key.0 == Some(base) && !self.rebased.contains(*key));
-        on_it.map(|(_, slot, _)| *slot).next()
+        let incrementals = self.keys.iter().rev().filter(|key| key.0 == Some(base) && !self.rebased.contains(*key));
+        incrementals.map(|(_, slot, _)| *slot).next()
     }
 
     /// True if a target with these archives lacks this one, and would become newer with it. An
@@ -66,8 +66,8 @@ impl ArchiveSet {
         with
     }
 
-    /// Rebased states that are missing: the newest full archive on each of the `onto` full archives
-    /// before it.
+    /// Returns the rebased states that are missing: those of the newest full archive on each of the
+    /// `onto` full archives before it.
     fn lacked_rebased(&self, onto: usize) -> BTreeSet<StateKey> {
         let mut fulls = self.fulls().rev();
         let Some((_, new, hash)) = fulls.next() else { return BTreeSet::new() };
@@ -102,32 +102,34 @@ impl TargetState {
     }
 }
 
-impl Board<'_> {
-    pub fn verdict(&self, key: &StateKey) -> Retry {
-        self.verdicts.get(key).copied().unwrap_or_default()
+impl Planner<'_> {
+    pub fn retry_of(&self, key: &StateKey) -> Retry {
+        self.retries.get(key).copied().unwrap_or_default()
     }
 
     fn candidates(&self) -> BTreeMap<StateKey, &Archive> {
         // A pinned archive takes precedence over a seen one of the same state, which may vanish.
         let all = self.facts.seen.iter().chain(&self.facts.pinned);
-        all.map(|it| (key(&it.name), it)).filter(|(key, _)| !self.verdict(key).is_refused()).collect()
+        all.map(|archive| (key(&archive.name), archive)).filter(|(key, _)| !self.retry_of(key).is_refused()).collect()
     }
 
     fn ready_names(&self) -> impl Iterator<Item = &ArchiveName> {
         self.facts.ready.iter().map(|ready| &ready.archive.name)
     }
 
-    /// Ready archives made by `rebase` from a full archive that a target has.
+    /// Returns ready archives that `rebase` made from a full archive that a target has.
     pub fn rebased_ready(&self) -> BTreeSet<StateKey> {
-        let rebased = self.facts.ready.iter().filter(|ready| ready.archive.is_rebased());
-        let has_full = |(_, slot, hash): &StateKey| {
-            self.targets.iter().any(|target| target.published().keys.contains(&(None, *slot, *hash)))
-        };
-        rebased.map(|ready| key(&ready.archive.name)).filter(has_full).collect()
+        let ready = self.facts.ready.iter().map(|ready| &ready.archive);
+        let mut rebased = ArchiveSet::from_archives(ready).rebased;
+        rebased.retain(|(_, slot, hash)| {
+            let full = (None, *slot, *hash);
+            self.targets.iter().any(|target| target.published().keys.contains(&full))
+        });
+        rebased
     }
 
-    /// What each target will have when everything ready is published; only targets that have
-    /// answered.
+    /// Returns the contents that each target will have once all ready archives are published. Leaves
+    /// out targets that have not answered.
     fn later(&self) -> Vec<ArchiveSet> {
         let rebased = self.rebased_ready();
         let answering = self.targets.iter().filter(|target| !target.is_silent());
@@ -142,31 +144,33 @@ impl Board<'_> {
     /// True if an archive may be prepared: full ones always, incremental ones when their turn
     /// comes. An archive that failed keeps its turn.
     fn has_turn(&self, key: &StateKey) -> bool {
-        let is_due = || {
-            if self.options.is_once {
-                !self.has_begun_incremental
-            } else {
-                self.facts.since_incremental.is_none_or(|since| since >= self.options.every)
-            }
+        let every = self.options.every;
+        let is_due = if self.options.once {
+            !self.has_begun_incremental
+        } else {
+            self.facts.since_incremental.is_none_or(|since| since >= every)
         };
-        key.0.is_none() || self.verdicts.contains_key(key) || is_due()
+        key.0.is_none() || self.retries.contains_key(key) || is_due
     }
 
-    /// Archives of a kind that have their turn, and that a target will still want when everything
-    /// ready is published; the newest comes last.
+    /// Returns the archives of a kind that have their turn, and that a target will still want when all
+    /// ready ones are published. The newest comes last.
     fn wanted(&self, is_full: bool) -> Vec<&Archive> {
         let later = self.later();
         let candidates = self.candidates();
         let mut wanted = Vec::from_iter(candidates.into_values());
-        wanted.retain(|it| it.is_full() == is_full && self.has_turn(&key(&it.name)));
+        wanted.retain(|archive| archive.is_full() == is_full && self.has_turn(&key(&archive.name)));
         wanted.retain(|archive| later.iter().any(|target| target.wants(&archive.name)));
         wanted.sort_by_key(|archive| archive.name.slot);
         wanted
     }
 
     fn next(&self, is_full: bool) -> Option<&Archive> {
-        let waits = |key: &StateKey| self.verdict(key).lets_others_go(self.options.is_once, self.now);
-        self.wanted(is_full).into_iter().rfind(|archive| !waits(&key(&archive.name)))
+        let is_first = |archive: &&Archive| {
+            let retry = self.retry_of(&key(&archive.name));
+            !retry.lets_others_go(self.options.once, self.now)
+        };
+        self.wanted(is_full).into_iter().rfind(is_first)
     }
 
     /// Chooses the next archive to check and recompress: the newest full one, then the newest
@@ -182,7 +186,6 @@ impl Board<'_> {
         let candidates = self.candidates();
         let next_full = self.next(true);
         let preparing = self.preparing.as_ref().map(key);
-        let mut needed = Vec::from_iter(preparing);
         let mut wanted = vec![self.wanted(true).pop(), next_full];
         // An incremental archive that is pinned while another one is prepared would be old when its
         // turn comes.
@@ -190,24 +193,26 @@ impl Board<'_> {
             wanted.extend([self.wanted(false).pop(), self.next(false)]);
         }
         // An archive that waits after failures is tried again, and stays pinned until then.
-        needed.extend(wanted.into_iter().flatten().map(|archive| key(&archive.name)));
-        let is_pinned = |needed: StateKey| self.facts.pinned.iter().any(|archive| key(&archive.name) == needed);
+        let wanted = wanted.into_iter().flatten().map(|archive| key(&archive.name));
+        let pinned = ArchiveSet::from_archives(&self.facts.pinned).keys;
         let mut pins = PinChanges::default();
         let mut bytes = 0u64;
         let mut stay = BTreeSet::new();
-        for needed in needed {
+        for needed in preparing.into_iter().chain(wanted) {
             let Some(archive) = candidates.get(&needed).filter(|_| !stay.contains(&needed)) else { continue };
-            let with_it = bytes.saturating_add(archive.size_bytes);
-            if self.options.pin_bytes.is_none_or(|bytes_max| with_it <= bytes_max) || preparing == Some(needed) {
-                bytes = with_it;
+            let new_bytes = bytes.saturating_add(archive.size_bytes);
+            if self.options.pin_bytes.is_none_or(|bytes_max| new_bytes <= bytes_max) || preparing == Some(needed) {
+                bytes = new_bytes;
                 stay.insert(needed);
-                pins.add.extend(Some(archive.name.clone()).filter(|_| !is_pinned(needed)));
+                if !pinned.contains(&needed) {
+                    pins.add.push(archive.name.clone());
+                }
             } else if !pins.no_room.contains(&archive.name) {
                 pins.no_room.push(archive.name.clone());
             }
         }
-        let unneeded = self.facts.pinned.iter().map(|archive| &archive.name).filter(|name| !stay.contains(&key(name)));
-        pins.drop = unneeded.cloned().collect();
+        let unneeded = self.facts.pinned.iter().filter(|archive| !stay.contains(&key(&archive.name)));
+        pins.drop = unneeded.map(|archive| archive.name.clone()).collect();
         pins
     }
 
@@ -220,19 +225,20 @@ impl Board<'_> {
 
     fn newest_ready(&self, has: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
         let rebased = self.rebased_ready();
-        let is_wanted = |name: &&ArchiveName| name.base_slot.is_none() == is_full && has.wants(name);
-        let wanted = self.ready_names().filter(is_wanted).filter(|name| !rebased.contains(&key(name)));
-        wanted.max_by_key(|name| name.slot)
+        let mut wanted = Vec::from_iter(self.ready_names());
+        wanted.retain(|name| name.base_slot.is_none() == is_full && has.wants(name));
+        wanted.retain(|name| !rebased.contains(&key(name)));
+        wanted.into_iter().max_by_key(|name| name.slot)
     }
 
-    /// Rebased states that a target lacks, now or as soon as it has the full archive that is ready
-    /// for it.
+    /// Returns the rebased states that a target lacks, now or as soon as it has the full archive that
+    /// is ready for it.
     pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<StateKey> {
         let has = target.published();
         has.with(self.newest_ready(has, true)).lacked_rebased(self.options.rebase_onto)
     }
 
-    /// Rebased states to be made; none while a newer full archive is to be prepared.
+    /// Returns the rebased states to be made; none while a newer full archive is to be prepared.
     pub fn to_rebase(&self) -> BTreeSet<StateKey> {
         let lacked: BTreeSet<StateKey> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
         if lacked.is_empty() || self.next(true).is_some() {
@@ -240,7 +246,7 @@ impl Board<'_> {
         }
         let ready: BTreeSet<StateKey> = self.ready_names().map(key).collect();
         let mut to_rebase = &lacked - &ready;
-        to_rebase.retain(|key| !self.verdict(key).is_refused());
+        to_rebase.retain(|key| !self.retry_of(key).is_refused());
         to_rebase.retain(|key| self.targets.iter().any(|target| target.can_rebase(key)));
         to_rebase
     }
@@ -256,7 +262,7 @@ impl Board<'_> {
         self.next_to_publish(target).or_else(|| self.next_rebased(target))
     }
 
-    /// Ready archives that can be deleted, because no target wants them or newer ones are ready.
+    /// Returns ready archives that no target wants, or that newer ready ones replace.
     pub fn unneeded(&self) -> Vec<&ArchiveName> {
         let mut wanted = BTreeSet::new();
         let rebased = self.rebased_ready();

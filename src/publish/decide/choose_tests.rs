@@ -1,4 +1,4 @@
-//! What the board decides in made-up situations.
+//! What the planner decides in made-up situations.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -52,20 +52,20 @@ fn options() -> PublishOptions {
     PublishOptions::new("/snapshots", []).every(Duration::from_secs(300))
 }
 
-fn situation(seen: &[ArchiveName], targets: Vec<TargetState>) -> Board<'static> {
-    let mut now = Board::new(leak(options()), [], Instant::now());
+fn situation(seen: &[ArchiveName], targets: Vec<TargetState>) -> Planner<'static> {
+    let mut now = Planner::new(leak(options()), [], Instant::now());
     (now.facts.seen, now.targets) = (archives(seen), targets);
     now
 }
 
-fn prepared(state: &Board<'_>) -> Option<ArchiveName> {
+fn prepared(state: &Planner<'_>) -> Option<ArchiveName> {
     state.next_to_prepare().map(|archive| archive.name.clone())
 }
 
 /// A preparation that failed.
-fn not_made(pinned: &Archive) -> EndedWork {
+fn preparation_failed(pinned: &Archive) -> EndedWork {
     let name = pinned.name.clone();
-    let source = Some((FileIdentity::from(pinned), true));
+    let source = Some(PinnedSource { was: FileIdentity::from(pinned), is_quiet: true });
     EndedWork { name, result: Err(Error::failed("a full disk")), elapsed: Duration::ZERO, source }
 }
 
@@ -114,59 +114,59 @@ fn older_baseless_and_refused_archives_are_left_out() {
     let now = situation(&[full(1), on(1, 5), on(7, 9)], vec![published(&[full(5)])]);
     assert_eq!(prepared(&now), None);
     let mut now = situation(&[full(8), full(9)], vec![published(&[full(5)])]);
-    now.verdicts.insert(key(&full(9)), Retry { failures: 0, next: NextAttempt::Never });
+    now.retries.insert(key(&full(9)), Retry { failures: 0, next: NextAttempt::Never });
     assert_eq!(prepared(&now), Some(full(8)));
 }
 
 #[test]
 fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
     let mut now = situation(&[full(8), full(9), on(5, 7)], vec![published(&[full(5)])]);
-    now.verdicts.insert(key(&full(9)), waiting());
+    now.retries.insert(key(&full(9)), waiting());
     assert_eq!((prepared(&now), now.pins().add), (Some(full(8)), vec![full(9), full(8)]));
-    now.verdicts.insert(key(&full(8)), waiting());
+    now.retries.insert(key(&full(8)), waiting());
     assert_eq!((prepared(&now), now.pins().add), (Some(on(5, 7)), vec![full(9), on(5, 7)]));
-    now.verdicts.clear();
+    now.retries.clear();
     assert_eq!((prepared(&now), now.pins().add), (Some(full(9)), vec![full(9)]));
 }
 
 #[test]
 fn a_run_that_ends_by_itself_tries_once() {
-    let options = leak(options().is_once(true));
-    let mut now = Board::new(options, [], Instant::now());
+    let options = leak(options().once(true));
+    let mut now = Planner::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
     let facts = Observed { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Observed::default() };
-    now.see(facts.clone(), 0);
+    now.record_scan(facts.clone(), 0);
     assert!(!now.is_over());
-    now.end(not_made(&facts.pinned[0]));
-    now.see(facts.clone(), 1);
+    now.work_ended(preparation_failed(&facts.pinned[0]));
+    now.record_scan(facts.clone(), 1);
     assert!(prepared(&now).is_none() && now.is_over(), "it is given up");
 
-    let mut now = Board::new(options, [], Instant::now());
+    let mut now = Planner::new(options, [], Instant::now());
     now.targets = vec![published(&[full(5)])];
-    now.see(Observed { seen: archives(&[full(9)]), ..Observed::default() }, 0);
+    now.record_scan(Observed { seen: archives(&[full(9)]), ..Observed::default() }, 0);
     assert!(!now.is_over());
     now.pinned(facts.seen[0].clone(), PinResult::NotNow);
-    assert!(matches!(now.told[..], [PublishEvent::Skipped { .. }]) && now.is_over());
+    assert!(matches!(now.events[..], [PublishEvent::Skipped { .. }]) && now.is_over());
     now.check_left_out().expect("a file that is being written is no failure");
 }
 
 #[test]
 fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
     let begun = Duration::ZERO;
-    let mut now = Board::new(leak(options()), [], Instant::now());
+    let mut now = Planner::new(leak(options()), [], Instant::now());
     now.targets = vec![published(&[full(1)])];
     let there = archives(&[on(1, 5)]);
     let mut facts = Observed { seen: there.clone(), pinned: there.clone(), ..Observed::default() };
     for attempt in 1..=5 {
-        now.see(facts.clone(), 0);
-        assert_eq!(now.begin_making(), Some(on(1, 5)), "attempt {attempt}");
+        now.record_scan(facts.clone(), 0);
+        assert_eq!(now.begin_preparing(), Some(on(1, 5)), "attempt {attempt}");
         facts.since_incremental = Some(begun);
-        now.end(not_made(&there[0]));
-        now.see(facts.clone(), 1);
-        let told = mem::take(&mut now.told);
+        now.work_ended(preparation_failed(&there[0]));
+        now.record_scan(facts.clone(), 1);
+        let told = mem::take(&mut now.events);
         let [PublishEvent::Failed { retry: Some(retry), .. }] = &told[..] else { panic!("{told:?}") };
         assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
-        assert_eq!(now.begin_making(), None, "attempt {attempt}: not yet");
+        assert_eq!(now.begin_preparing(), None, "attempt {attempt}: not yet");
         let later = now.now + *retry;
         now.set_time(later);
     }
@@ -193,7 +193,7 @@ fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
 }
 
 /// Sets the number of full archives to rebase onto.
-fn at<'n>(now: &'n mut Board<'static>, rebase_onto: usize) -> &'n Board<'static> {
+fn at<'n>(now: &'n mut Planner<'static>, rebase_onto: usize) -> &'n Planner<'static> {
     now.options = leak(options().rebase_onto(rebase_onto));
     now
 }
@@ -223,9 +223,9 @@ fn the_newest_full_archive_is_rebased_onto_older_ones() {
     assert_eq!(now.next_rebased(&now.targets[0]), None, "only one is asked for");
     assert_eq!(now.unneeded(), [&on(100, 300)]);
     now.facts.ready.clear();
-    now.verdicts.insert(key(&on(100, 300)), Retry { failures: 0, next: NextAttempt::Never });
+    now.retries.insert(key(&on(100, 300)), Retry { failures: 0, next: NextAttempt::Never });
     assert_eq!(now.to_rebase(), keys(&[]));
-    now.see(now.facts.clone(), 0);
+    now.record_scan(now.facts.clone(), 0);
     assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");
 }
 
@@ -316,14 +316,14 @@ proptest! {
             prop_assert!(base < Some(slot) && !now.rebased_ready().contains(&next), "made twice: {next:?}");
             now.facts.ready.push(rebased(on(base.unwrap_or_default(), slot)));
         }
-        let publish = |now: &mut Board<'_>, at: usize| {
+        let publish = |now: &mut Planner<'_>, at: usize| {
             let next = now.next_rebased(&now.targets[at]).map(key)?;
             let has = &mut now.targets[at].contents.published;
             Some((has.keys.insert(next), has.rebased.insert(next)))
         };
         for is_published in [false, true] {
             prop_assert_eq!((prepared(&now), now.pins()), (prepared(&plain), plain.pins()));
-            let unneeded = |of: &Board<'_>| keys(&of.unneeded().into_iter().cloned().collect::<Vec<_>>());
+            let unneeded = |of: &Planner<'_>| keys(&of.unneeded().into_iter().cloned().collect::<Vec<_>>());
             let ordinary: BTreeSet<StateKey> = unneeded(&now).difference(&now.rebased_ready()).copied().collect();
             prop_assert_eq!(ordinary, unneeded(&plain));
             for at in 0..now.targets.len() {

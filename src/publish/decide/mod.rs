@@ -1,14 +1,14 @@
-//! The board: what was seen, pinned and made, what each target has, and what is being done. All loops
-//! take their work from it. It does no I/O, so that whole lives of a publisher can be played
-//! (`life_tests`).
+//! The planner knows which archives were seen, pinned and made, what each target has, and which
+//! tasks are running. All loops take their work from it. It does no I/O, so that whole runs can be
+//! simulated (`simulation_tests`).
 
 pub mod choose;
 #[cfg(test)]
 mod choose_tests;
-mod hear;
-#[cfg(test)]
-mod life_tests;
+mod results;
 mod retry;
+#[cfg(test)]
+mod simulation_tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -25,9 +25,9 @@ use super::PublishOptions;
 use super::act::index::PreparedArchive;
 use super::act::target::TargetContents;
 use super::remember::FileIdentity;
-use super::tell::event::PublishEvent;
+use super::report::event::PublishEvent;
 
-/// Results of one look.
+/// Archives that one scan has found.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Archives in the validator's directories.
@@ -44,12 +44,19 @@ pub struct EndedWork {
     pub name: ArchiveName,
     pub result: Result<()>,
     pub elapsed: Duration,
-    /// For a preparation: identity of the file when it was pinned, and whether it had not changed for
-    /// a while when the reading began.
-    pub source: Option<(FileIdentity, bool)>,
+    /// The source of a preparation; `None` for a rebase.
+    pub source: Option<PinnedSource>,
 }
 
-/// A damaged archive, to be remembered, and moved aside if it is pinned.
+#[derive(Clone, Copy, Debug)]
+pub struct PinnedSource {
+    /// Identity of the file when it was pinned.
+    pub was: FileIdentity,
+    /// True if the file had not changed for a while when the reading began.
+    pub is_quiet: bool,
+}
+
+/// A damaged archive, which is recorded, and moved aside if it is pinned.
 #[derive(Debug)]
 pub struct DamagedArchive {
     pub name: ArchiveName,
@@ -57,9 +64,10 @@ pub struct DamagedArchive {
     pub error: Error,
 }
 
-/// What the keeper is to do. What goes has left the board already, so no loop takes it.
+/// Actions for the watcher. The planner has forgotten archives in `drop` and `remove` already, so no
+/// loop takes them.
 #[derive(Debug)]
-pub struct Chores {
+pub struct Actions {
     pub refuse: Vec<DamagedArchive>,
     pub drop: Vec<ArchiveName>,
     pub add: Vec<Archive>,
@@ -69,100 +77,100 @@ pub struct Chores {
     pub is_over: bool,
 }
 
-/// A target, as of its last answer.
 #[derive(Clone, Debug, Default)]
 pub struct TargetState {
     contents: TargetContents,
     is_known: bool,
     is_dir: bool,
     is_busy: bool,
-    sends: Option<ArchiveName>,
+    sending: Option<ArchiveName>,
     retry: Retry,
 }
 
-/// The facts of the last look, the work that is running, and the results of earlier work.
+/// Archives that the last scan found, tasks that are running, and results of earlier tasks.
 #[derive(Debug)]
-pub struct Board<'a> {
+pub struct Planner<'a> {
     options: &'a PublishOptions,
     now: Instant,
     facts: Observed,
     targets: Vec<TargetState>,
     preparing: Option<ArchiveName>,
     rebasing: Option<(StateKey, CancelToken)>,
-    /// Archives that are damaged, that cannot be pinned, that no client of today loads, or whose
-    /// preparation or rebase failed, and when they are tried again.
-    verdicts: BTreeMap<StateKey, Retry>,
-    /// Damaged archives that the keeper has not moved aside yet.
+    /// Next attempts for archives that are damaged, that cannot be pinned, that no current client
+    /// loads, or whose preparation or rebase failed.
+    retries: BTreeMap<StateKey, Retry>,
+    /// Damaged archives that the watcher has not moved aside yet.
     damaged: Vec<DamagedArchive>,
     stale: Vec<ArchiveName>,
-    /// Archives left out, by what was told, and the errors with which a run with `--once` ends.
-    left_out: BTreeMap<String, (ArchiveName, Error)>,
+    /// Archives that were left out, and the errors with which a run with `--once` ends.
+    left_out: BTreeMap<StateKey, (ArchiveName, Error)>,
     has_begun_incremental: bool,
-    looking: Retry,
-    /// Work that has ended. The first look that began after its end takes it.
+    scan_retry: Retry,
+    /// Tasks that have ended. The first scan that begins after its end takes a task from here.
     pub ended: Vec<EndedWork>,
-    /// What happened, for the keeper to tell.
-    pub told: Vec<PublishEvent>,
-    /// True if a piece of work has ended since the keeper asked.
-    pub has_news: bool,
+    /// Events that the watcher has not reported yet.
+    pub events: Vec<PublishEvent>,
+    /// True if a task has ended since the watcher asked.
+    pub has_results: bool,
 }
 
-impl<'a> Board<'a> {
-    /// Creates the board of a run. `refused` are damaged files that earlier runs have found.
+impl<'a> Planner<'a> {
+    /// Creates the planner of a run. `refused` lists damaged files that earlier runs have found.
     pub fn new(
         options: &'a PublishOptions,
         refused: impl IntoIterator<Item = (ArchiveName, FileIdentity)>,
         now: Instant,
     ) -> Self {
         let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
-        let mut board = Self {
+        let mut planner = Self {
             options,
             now,
             facts: Observed::default(),
             targets: options.targets.iter().map(target).collect(),
             preparing: None,
             rebasing: None,
-            verdicts: BTreeMap::new(),
+            retries: BTreeMap::new(),
             damaged: Vec::new(),
             stale: Vec::new(),
             left_out: BTreeMap::new(),
             has_begun_incremental: false,
-            looking: Retry::default(),
+            scan_retry: Retry::default(),
             ended: Vec::new(),
-            told: Vec::new(),
-            has_news: false,
+            events: Vec::new(),
+            has_results: false,
         };
         for (name, was) in refused {
-            board.pass_over(&name, NextAttempt::Changed(was));
+            planner.set_next_attempt(&name, NextAttempt::Changed(was));
         }
-        board
+        planner
     }
 
     pub fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    pub fn wants_look(&self) -> bool {
-        self.looking.is_due(self.now)
+    pub fn is_scan_due(&self) -> bool {
+        self.scan_retry.is_due(self.now)
     }
 
-    /// Takes the result of a look, and as many pieces of work as had ended before it. Forgets verdicts
-    /// on archives that have changed or no longer exist.
-    pub fn see(&mut self, facts: Observed, ended: usize) {
+    /// Records a scan, and the first `ended` tasks, which ended before it. Forgets retries of archives
+    /// that have changed or no longer exist.
+    pub fn record_scan(&mut self, facts: Observed, ended: usize) {
         self.facts = facts;
         let seen: BTreeMap<StateKey, FileIdentity> =
             self.facts.seen.iter().map(|archive| (key(&archive.name), FileIdentity::from(archive))).collect();
         let pinned = self.facts.pinned.iter().map(|archive| key(&archive.name));
         let rebases = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).chain(self.rebased_ready());
-        let there: BTreeSet<StateKey> = seen.keys().copied().chain(pinned).chain(rebases).collect();
-        self.verdicts.retain(|key, verdict| match verdict.next {
+        let existing: BTreeSet<StateKey> = seen.keys().copied().chain(pinned).chain(rebases).collect();
+        self.retries.retain(|key, retry| match retry.next {
             NextAttempt::Changed(was) => seen.get(key) == Some(&was),
-            _ => there.contains(key),
+            _ => existing.contains(key),
         });
+        self.left_out.retain(|key, _| existing.contains(key));
         for ended in self.ended.drain(..ended).collect::<Vec<_>>() {
-            self.hear(ended);
+            self.record_end(ended);
         }
-        // The end of what is being made is told before a target may publish it.
+        // The end of a task is reported before a target may publish its archive.
         let made = self.preparing.as_ref().map(key);
         let rebased = self.rebasing.as_ref().map(|(key, _)| *key);
         self.facts.ready.retain(|ready| ![made, rebased].contains(&Some(key(&ready.archive.name))));
@@ -173,10 +181,10 @@ impl<'a> Board<'a> {
         self.preparing.is_none() && self.next_to_prepare().is_none_or(has_no_room)
     }
 
-    /// Takes the next archive to check and recompress, which must be pinned. Returns its name.
-    pub fn begin_making(&mut self) -> Option<ArchiveName> {
+    /// Begins to check and recompress the next archive, which must be pinned. Returns its name.
+    pub fn begin_preparing(&mut self) -> Option<ArchiveName> {
         let next = self.next_to_prepare()?.name.clone();
-        if !self.verdict(&key(&next)).is_due(self.now) || !self.facts.pinned.iter().any(|pinned| pinned.name == next) {
+        if !self.retry_of(&key(&next)).is_due(self.now) || !self.facts.pinned.iter().any(|pinned| pinned.name == next) {
             return None;
         }
         self.preparing = Some(next.clone());
@@ -184,15 +192,16 @@ impl<'a> Board<'a> {
         Some(next)
     }
 
-    /// Takes the next state to rebase, unless an archive is to be prepared, or a working target
-    /// lacks a full archive. Returns its name, the target from which it is made, and what stops it.
-    /// Rebases onto the newest of the older full archives first, because most nodes have that one.
+    /// Begins the next rebase, unless an archive is to be prepared, or a working target lacks a full
+    /// archive. Returns the new archive's name, the target from which it is made, and a token that
+    /// stops it. Rebases onto the newest of the older full archives first, because most nodes have it.
     pub fn begin_rebase(&mut self) -> Option<(ArchiveName, usize, CancelToken)> {
         if self.rebasing.is_some() || !self.is_all_prepared() {
             return None;
         }
-        let next = self.to_rebase().into_iter().rev().find(|key| self.verdict(key).is_due(self.now))?;
-        let lacks_full = |at: &TargetState| self.next_to_publish(at).is_some_and(|name| name.base_slot.is_none());
+        let next = self.to_rebase().into_iter().rev().find(|key| self.retry_of(key).is_due(self.now))?;
+        let lacks_full =
+            |target: &TargetState| self.next_to_publish(target).is_some_and(|name| name.base_slot.is_none());
         if self.targets.iter().any(|target| target.retry.failures == 0 && lacks_full(target)) {
             return None;
         }
@@ -204,8 +213,9 @@ impl<'a> Board<'a> {
         Some((ArchiveName { base_slot, slot, hash, extension }, from, stop))
     }
 
-    /// Takes what the keeper is to do. Stops a rebase whose result is not wanted any more.
-    pub fn chores(&mut self) -> Chores {
+    /// Returns the actions that follow from the last scan. Stops a rebase whose result is no longer
+    /// wanted.
+    pub fn next_actions(&mut self) -> Actions {
         let mut pins = self.pins();
         let remove = self.to_remove();
         pins.drop.append(&mut self.stale);
@@ -222,7 +232,7 @@ impl<'a> Board<'a> {
         let add = self.facts.seen.iter().filter(is_to_pin).cloned().collect();
         self.facts.pinned.retain(|archive| !pins.drop.contains(&archive.name));
         self.facts.ready.retain(|ready| !remove.contains(&ready.archive.name));
-        Chores { refuse: mem::take(&mut self.damaged), drop: pins.drop, add, remove, is_over }
+        Actions { refuse: mem::take(&mut self.damaged), drop: pins.drop, add, remove, is_over }
     }
 
     fn to_remove(&self) -> Vec<ArchiveName> {
@@ -230,50 +240,50 @@ impl<'a> Board<'a> {
         if self.targets.iter().any(TargetState::is_silent) {
             return Vec::new();
         }
-        let is_sent = |name: &ArchiveName| self.targets.iter().any(|target| target.sends.as_ref() == Some(name));
+        let is_sent = |name: &ArchiveName| self.targets.iter().any(|target| target.sending.as_ref() == Some(name));
         self.unneeded().into_iter().filter(|name| !is_sent(name)).cloned().collect()
     }
 
-    /// Returns true, and counts the target as busy, if its thread is to work: when nothing is known
-    /// of it, or something is to be sent.
+    /// Returns true, and counts the target as busy, if its thread has work: the target is not known
+    /// yet, or lacks a ready archive.
     pub fn begin_target(&mut self, at: usize) -> bool {
         let target = &self.targets[at];
-        let is_possible = target.retry.is_due(self.now) && !target.retry.is_given_up(self.options.is_once);
+        let is_possible = target.retry.is_due(self.now) && !target.retry.is_given_up(self.options.once);
         let begins = is_possible && (!target.is_known || self.next_for(target).is_some());
         self.targets[at].is_busy = begins;
         begins
     }
 
-    /// Takes what a target has now. Returns what it gets next.
+    /// Records the contents of a target. Returns the archive that it gets next.
     pub fn next_to_send(&mut self, at: usize, contents: &TargetContents) -> Option<PreparedArchive> {
         let target = &mut self.targets[at];
         target.contents = contents.clone();
         target.is_known = true;
-        target.sends = None;
+        target.sending = None;
         let name = self.next_for(&self.targets[at])?.clone();
         let next = self.facts.ready.iter().find(|ready| ready.archive.name == name).cloned();
-        self.targets[at].sends = Some(name);
+        self.targets[at].sending = Some(name);
         next
     }
 
-    /// Length of all pins, in bytes.
     pub fn pinned_bytes(&self) -> u64 {
         self.facts.pinned.iter().map(|pinned| pinned.size_bytes).sum()
     }
 
-    /// With `--once`: true if all that was seen is done, or has failed.
+    /// With `--once`: true if every task is done, or has failed.
     fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
             let has_all = || target.is_known && self.next_for(target).is_none();
             !target.is_busy && (target.retry.is_given_up(true) || has_all())
         };
         let is_rebased = self.rebasing.is_none() && self.to_rebase().is_empty();
-        self.options.is_once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
+        self.options.once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
     }
 
     /// With `--once`: fails if a target lacks an archive that was left out.
     pub fn check_left_out(&self) -> Result<()> {
-        let is_lacked = |name| self.targets.iter().any(|it| !it.is_silent() && it.contents.published.wants(name));
+        let is_lacked =
+            |name| self.targets.iter().any(|target| !target.is_silent() && target.contents.published.wants(name));
         let lacked = self.left_out.values().filter(|(name, _)| is_lacked(name));
         lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
@@ -282,7 +292,8 @@ impl<'a> Board<'a> {
     /// that a target has.
     pub fn check_refused(&self, refused: impl Iterator<Item = (ArchiveName, FileIdentity)>) -> Result<()> {
         let is_newer = |slot, target: &TargetState| target.contents.published.keys.iter().all(|key| key.1 < slot);
-        let is_lacked = |name: &ArchiveName| self.targets.iter().any(|it| it.is_known && is_newer(name.slot, it));
+        let is_lacked =
+            |name: &ArchiveName| self.targets.iter().any(|target| target.is_known && is_newer(name.slot, target));
         let newest = refused.map(|(name, _)| name).filter(is_lacked).max_by_key(|name| name.slot);
         let Some(name) = newest else { return Ok(()) };
         let message = format!("{name} is damaged, and no archive of its slot or newer is published");
@@ -290,7 +301,8 @@ impl<'a> Board<'a> {
             .with_hint("it is refused until its file changes; the next archive of the validator takes its place"))
     }
 
-    /// For each target: what it has, how many ready archives it lacks, and whether it works.
+    /// Returns for each target its contents, the number of ready archives that it lacks, and whether it
+    /// works.
     pub fn targets(&self) -> impl Iterator<Item = (&TargetContents, usize, bool)> {
         self.targets.iter().map(|target| {
             let is_lacked = |ready: &&PreparedArchive| target.contents.published.wants(&ready.archive.name);

@@ -39,11 +39,11 @@ impl Retry {
 
     /// Records a failure; returns the pause until the next attempt, or `None` in a run with
     /// `--once`, which makes no other.
-    pub fn failed(&mut self, is_once: bool, now: Instant) -> Option<Duration> {
+    pub fn failed(&mut self, once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
         self.next = NextAttempt::At(now + pause);
-        (!is_once).then_some(pause)
+        (!once).then_some(pause)
     }
 
     /// Puts off the next attempt, without a failure; others go first until then.
@@ -61,12 +61,12 @@ impl Retry {
     }
 
     /// True if a run with `--once` makes no further attempt.
-    pub fn is_given_up(&self, is_once: bool) -> bool {
-        is_once && self.failures > 0
+    pub fn is_given_up(&self, once: bool) -> bool {
+        once && self.failures > 0
     }
 
-    pub fn lets_others_go(&self, is_once: bool, now: Instant) -> bool {
-        self.is_given_up(is_once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due(now)
+    pub fn lets_others_go(&self, once: bool, now: Instant) -> bool {
+        self.is_given_up(once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due(now)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Plays random lives of a publisher: a validator writes, purges and damages archives, targets
-//! fail, hang and come back, the clock jumps, and kills happen between any two acts. Only the board
+//! fail, hang and come back, the clock jumps, and kills happen between any two acts. Only the planner
 //! and the rules of pruning are real; the loops take their work in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ const LIVES: u64 = 10_000;
 const STEPS: usize = 30;
 /// Maximum number of looks in a row, each after an action that changes what the next one finds. If
 /// there are more, the work never ends.
-const LOOKS_MAX: usize = 8;
+const SCANS_MAX: usize = 8;
 /// Number of steps without disturbance after which all work is done: they take longer than any
 /// pause after a failure.
 const PEACE: usize = 24;
@@ -77,7 +77,7 @@ struct World<'a> {
     preparing: Option<(ArchiveName, Option<Result<()>>)>,
     rebasing: Option<(ArchiveName, CancelToken)>,
     /// Archives that are ready, and were told to be.
-    told: BTreeSet<StateKey>,
+    reported: BTreeSet<StateKey>,
     /// An archive that failed, and the time of the next attempt that was announced.
     promised: Option<(ArchiveName, Instant)>,
     is_peace: bool,
@@ -153,27 +153,27 @@ impl World<'_> {
         Some(())
     }
 
-    /// What the keeper does after a look; returns whether that changes what the next one finds.
-    fn arrange(&mut self, board: &mut Board<'_>) -> Option<bool> {
-        let chores = board.chores();
+    /// What the watcher does after a look; returns whether that changes what the next one finds.
+    fn arrange(&mut self, planner: &mut Planner<'_>) -> Option<bool> {
+        let actions = planner.next_actions();
         if !self.is_peace && self.percent(30) {
             // Loops go on meanwhile.
-            self.begin(board)?;
-            self.hear(board)?;
+            self.begin(planner)?;
+            self.record_end(planner)?;
         }
-        let mut has_changed = !(chores.refuse.is_empty() && chores.drop.is_empty() && chores.remove.is_empty());
-        for DamagedArchive { name, was, .. } in chores.refuse {
+        let mut has_changed = !(actions.refuse.is_empty() && actions.drop.is_empty() && actions.remove.is_empty());
+        for DamagedArchive { name, was, .. } in actions.refuse {
             self.acts()?;
             assert!(self.damaged.contains(&key(&name)), "a sound archive was refused");
             self.pinned.remove(&key(&name));
             self.refused.insert(key(&name), (name, was));
         }
-        for name in &chores.drop {
+        for name in &actions.drop {
             self.acts()?;
             assert!(self.preparing.as_ref().is_none_or(|(source, _)| source != name), "its pin is in use");
             self.pinned.remove(&key(name));
         }
-        for archive in chores.add {
+        for archive in actions.add {
             self.acts()?;
             let key = key(&archive.name);
             self.pins.insert(key, FileIdentity::from(&archive));
@@ -187,26 +187,26 @@ impl World<'_> {
                 self.pinned.insert(key, archive.clone());
             }
             has_changed |= matches!(pinned, PinResult::Yes | PinResult::Damaged(_));
-            board.pinned(archive, pinned);
+            planner.pinned(archive, pinned);
         }
-        for name in chores.remove {
+        for name in actions.remove {
             self.acts()?;
             self.ready.remove(&key(&name));
         }
         Some(has_changed)
     }
 
-    fn work(&mut self, board: &mut Board<'_>) -> Option<()> {
-        board.set_time(self.now);
-        if !board.wants_look() {
+    fn work(&mut self, planner: &mut Planner<'_>) -> Option<()> {
+        planner.set_time(self.now);
+        if !planner.is_scan_due() {
             return Some(());
         }
-        for _ in 0..LOOKS_MAX {
-            board.see(self.facts(), board.ended.len());
-            self.listen(board);
-            if !self.arrange(board)? {
-                self.begin(board)?;
-                self.check_promise(board);
+        for _ in 0..SCANS_MAX {
+            planner.record_scan(self.facts(), planner.ended.len());
+            self.listen(planner);
+            if !self.arrange(planner)? {
+                self.begin(planner)?;
+                self.check_promise(planner);
                 return Some(());
             }
         }
@@ -214,10 +214,10 @@ impl World<'_> {
     }
 
     /// Hears what is told.
-    fn listen(&mut self, board: &mut Board<'_>) {
-        for event in mem::take(&mut board.told) {
+    fn listen(&mut self, planner: &mut Planner<'_>) {
+        for event in mem::take(&mut planner.events) {
             match event {
-                PublishEvent::Prepared(made) => drop(self.told.insert(key(&made.name))),
+                PublishEvent::Prepared(made) => drop(self.reported.insert(key(&made.name))),
                 PublishEvent::Failed { target: None, retry: Some(retry), .. } => {
                     self.promised.iter_mut().for_each(|(_, due)| *due = self.now + retry);
                 }
@@ -227,13 +227,13 @@ impl World<'_> {
     }
 
     /// Lets the loops take their work, in any order.
-    fn begin(&mut self, board: &mut Board<'_>) -> Option<()> {
+    fn begin(&mut self, planner: &mut Planner<'_>) -> Option<()> {
         let loops = 2 + self.targets.len();
         let first = self.draws.below(loops);
         for number in (first..loops).chain(0..first) {
             match number {
                 0 if self.preparing.is_none() => {
-                    let Some(source) = board.begin_making() else { continue };
+                    let Some(source) = planner.begin_preparing() else { continue };
                     self.acts()?;
                     assert!(self.pinned.contains_key(&key(&source)), "it is not pinned");
                     if source.base_slot.is_some() {
@@ -242,13 +242,13 @@ impl World<'_> {
                     self.preparing = Some((source, None));
                 }
                 1 if self.rebasing.is_none() => {
-                    let Some((name, from, stop)) = board.begin_rebase() else { continue };
+                    let Some((name, from, stop)) = planner.begin_rebase() else { continue };
                     self.acts()?;
                     let has = &self.targets[from].index;
                     assert!(has.contains_key(&(None, name.slot, name.hash)), "the target lacks the full archive");
                     self.rebasing = Some((name, stop));
                 }
-                number if number > 1 && !self.targets[number - 2].is_busy && board.begin_target(number - 2) => {
+                number if number > 1 && !self.targets[number - 2].is_busy && planner.begin_target(number - 2) => {
                     self.acts()?;
                     self.targets[number - 2].is_busy = true;
                 }
@@ -260,7 +260,7 @@ impl World<'_> {
 
     /// Checks that an archive whose next attempt is due is being prepared, if it still exists and
     /// is wanted.
-    fn check_promise(&mut self, board: &Board<'_>) {
+    fn check_promise(&mut self, planner: &Planner<'_>) {
         let Some((name, _)) = self.promised.take_if(|(_, due)| *due <= self.now) else { return };
         let there = || self.seen.keys().chain(self.pinned.keys());
         // Newer archives come first.
@@ -270,15 +270,15 @@ impl World<'_> {
             has.keys.extend(self.ready.keys());
             !target.is_silent() && has.wants(&name)
         };
-        let is_wanted = is_newest && board.targets.iter().any(wants);
+        let is_wanted = is_newest && planner.targets.iter().any(wants);
         assert!(self.preparing.is_some() || !is_wanted, "{name} is not prepared again");
     }
 
     /// Lets loops whose work is done report their results.
-    fn hear(&mut self, board: &mut Board<'_>) -> Option<()> {
-        board.set_time(self.now);
+    fn record_end(&mut self, planner: &mut Planner<'_>) -> Option<()> {
+        planner.set_time(self.now);
         if self.preparing.is_some() && (self.is_peace || self.percent(50)) {
-            self.make(board);
+            self.make(planner);
         }
         if self.rebasing.is_some() && (self.is_peace || self.percent(30)) {
             let (name, stop) = self.rebasing.take().expect("it runs");
@@ -296,18 +296,18 @@ impl World<'_> {
                 made.hashes = Some(FrameHashes { root, at, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
-            board.end(EndedWork { name, result, elapsed: Duration::ZERO, source: None });
+            planner.work_ended(EndedWork { name, result, elapsed: Duration::ZERO, source: None });
         }
         for at in 0..self.targets.len() {
             if self.is_peace || self.percent(60) {
-                self.answer(board, at)?;
+                self.answer(planner, at)?;
             }
         }
         Some(())
     }
 
     /// Makes an archive, and reports it at once or later.
-    fn make(&mut self, board: &mut Board<'_>) {
+    fn make(&mut self, planner: &mut Planner<'_>) {
         let (source, result) = self.preparing.take().expect("it runs");
         let result = result.unwrap_or_else(|| {
             let error = match () {
@@ -329,11 +329,16 @@ impl World<'_> {
         }
         let was = self.pins.get(&key(&source)).copied().unwrap_or_default();
         let is_quiet = self.is_peace || self.percent(70);
-        board.end(EndedWork { name: source, result, elapsed: Duration::ZERO, source: Some((was, is_quiet)) });
+        planner.work_ended(EndedWork {
+            name: source,
+            result,
+            elapsed: Duration::ZERO,
+            source: Some(PinnedSource { was, is_quiet }),
+        });
     }
 
     /// Lets a target's loop do a step: what was taken is sent, and the next archive is taken.
-    fn answer(&mut self, board: &mut Board<'_>, at: usize) -> Option<()> {
+    fn answer(&mut self, planner: &mut Planner<'_>, at: usize) -> Option<()> {
         let is_peace = self.is_peace;
         let there = &mut self.targets[at];
         if there.mood == Mood::Hangs || !there.is_busy {
@@ -348,13 +353,13 @@ impl World<'_> {
         };
         if let Some(kind) = failed {
             there.is_busy = false;
-            board.answered(at, Err(Error::new(kind, "why")));
+            planner.target_ended(at, Err(Error::new(kind, "why")));
             return Some(());
         }
         if let Some(PreparedArchive { archive, .. }) = sending {
             let key = key(&archive.name);
             assert!(self.ready.contains_key(&key), "a ready archive was removed");
-            assert!(self.told.contains(&key), "it is published before it is told to be ready");
+            assert!(self.reported.contains(&key), "it is published before it is told to be ready");
             assert!(!self.damaged.contains(&key), "a damaged archive was published");
             there.files.insert(key);
             if !is_peace && self.draws.below(100) < 3 {
@@ -364,10 +369,10 @@ impl World<'_> {
             prune(there, &self.options.keep);
         }
         let published = ArchiveSet::from_archives(there.index.values());
-        there.sending = board.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
+        there.sending = planner.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
         if there.sending.is_none() {
             there.is_busy = false;
-            board.answered(at, Ok(()));
+            planner.target_ended(at, Ok(()));
         }
         self.acts += 1;
         Some(())
@@ -445,13 +450,13 @@ fn live(seed: u64) {
         targets: options.targets.iter().map(|_| there()).collect(),
         preparing: None,
         rebasing: None,
-        told: BTreeSet::new(),
+        reported: BTreeSet::new(),
         promised: None,
         is_peace: false,
         acts: 0,
         draws,
     };
-    let mut board = Board::new(&options, [], world.now);
+    let mut planner = Planner::new(&options, [], world.now);
     let mut had_full = vec![false; options.targets.len()];
     let mut quiet = 0;
     for step in 0..STEPS + PEACE {
@@ -459,7 +464,7 @@ fn live(seed: u64) {
             world.is_peace = true;
             world.targets.iter_mut().for_each(|there| there.mood = Mood::Works);
             // Restart the program: a running one remembers archives that it skipped.
-            world.kill(&mut board);
+            world.kill(&mut planner);
         }
         let acts = world.acts;
         if world.is_peace {
@@ -467,14 +472,14 @@ fn live(seed: u64) {
         } else {
             world.happen()
         }
-        let lived = world.work(&mut board).and_then(|()| world.hear(&mut board));
+        let lived = world.work(&mut planner).and_then(|()| world.record_end(&mut planner));
         world.check(&mut had_full);
         quiet = if world.is_peace && world.acts == acts { quiet + 1 } else { 0 };
         if quiet == QUIET {
             break;
         }
         if lived.is_none() || !world.is_peace && world.percent(3) {
-            world.kill(&mut board);
+            world.kill(&mut planner);
         }
     }
     world.check_end(seed);
@@ -482,11 +487,11 @@ fn live(seed: u64) {
 
 impl<'a> World<'a> {
     /// Ends the program: running work is lost, everything on disks stays.
-    fn kill(&mut self, board: &mut Board<'a>) {
+    fn kill(&mut self, planner: &mut Planner<'a>) {
         (self.preparing, self.rebasing, self.promised) = (None, None, None);
         self.targets.iter_mut().for_each(|there| (there.is_busy, there.sending) = (false, None));
-        self.told = self.ready.keys().copied().collect();
-        *board = Board::new(self.options, self.refused.values().cloned(), self.now);
+        self.reported = self.ready.keys().copied().collect();
+        *planner = Planner::new(self.options, self.refused.values().cloned(), self.now);
     }
 }
 

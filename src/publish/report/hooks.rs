@@ -45,7 +45,7 @@ impl<'a> Hooks<'a> {
     }
 
     /// Queues the event for its hook, if it has one; returns false if too many are waiting.
-    pub fn tell(&mut self, event: &PublishEvent) -> bool {
+    pub fn queue(&mut self, event: &PublishEvent) -> bool {
         let program = match event {
             PublishEvent::Published(_) => &self.options.on_published,
             PublishEvent::Refused { .. } | PublishEvent::Skipped { .. } | PublishEvent::Failed { .. } => {
@@ -140,7 +140,7 @@ mod tests {
         hooks.timeout = timeout;
         for _ in 0..count {
             let error = Error::failed("a $(touch x); b");
-            assert!(hooks.tell(&PublishEvent::Failed { error, target: None, retry: None }));
+            assert!(hooks.queue(&PublishEvent::Failed { error, target: None, retry: None }));
         }
         hooks.end(&NoProgress).iter().map(ToString::to_string).collect()
     }
@@ -169,7 +169,7 @@ mod tests {
         let mut hooks = Hooks::new(&options);
         hooks.timeout = Duration::ZERO;
         let error = Error::failed("why");
-        hooks.tell(&PublishEvent::Failed { error, target: None, retry: None });
+        hooks.queue(&PublishEvent::Failed { error, target: None, retry: None });
         assert!(hooks.poll().is_ok() && hooks.running.is_some());
         assert!(hooks.poll().expect_err("killed").to_string().contains("it was killed") && hooks.is_idle());
     }

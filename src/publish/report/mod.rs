@@ -15,22 +15,22 @@ use self::event::PublishEvent;
 use self::hooks::Hooks;
 use self::metrics::{PublishMetrics, newest};
 use super::PublishOptions;
-use super::decide::Board;
+use super::decide::Planner;
 
 /// Receives all events, and passes them on.
-pub struct Teller<'a> {
+pub struct Reporter<'a> {
     options: &'a PublishOptions,
     progress: &'a dyn Progress,
     on_event: &'a mut dyn FnMut(&PublishEvent),
     hooks: Hooks<'a>,
     metrics: Arc<PublishMetrics>,
-    telling: Option<Telling>,
-    /// The gravest failure of an operation that is not repeated. A damaged archive counts most, a
+    server: Option<Telling>,
+    /// The most serious failure of an operation that is not repeated: a damaged archive counts most, a
     /// network failure least.
-    pub gravest: Option<Error>,
+    pub worst_failure: Option<Error>,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> Reporter<'a> {
     pub fn new(
         options: &'a PublishOptions,
         progress: &'a dyn Progress,
@@ -38,20 +38,20 @@ impl<'a> Teller<'a> {
     ) -> Result<Self> {
         let names = options.targets.iter().map(ToString::to_string);
         let metrics = Arc::new(PublishMetrics::new(names, options.alert_after));
-        let telling = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
-        Ok(Self { options, progress, on_event, hooks: Hooks::new(options), metrics, telling, gravest: None })
+        let server = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
+        Ok(Self { options, progress, on_event, hooks: Hooks::new(options), metrics, server, worst_failure: None })
     }
 
     pub fn begin(&mut self) {
-        self.tell(PublishEvent::Watching {
+        self.report(PublishEvent::Watching {
             snapshots: self.options.snapshots.clone(),
             targets: self.options.targets.iter().map(ToString::to_string).collect(),
-            metrics: self.telling.as_ref().map(|telling| telling.address),
+            metrics: self.server.as_ref().map(|server| server.address),
         });
         notify(NotifyState::Ready);
     }
 
-    pub fn tell(&mut self, event: PublishEvent) {
+    pub fn report(&mut self, event: PublishEvent) {
         match &event {
             // Failures of operations that are repeated do not count: the next attempt may succeed.
             PublishEvent::Failed { error, retry: None, .. } | PublishEvent::Refused { error, .. } => {
@@ -60,51 +60,51 @@ impl<'a> Teller<'a> {
                     ErrorKind::Network => 0,
                     _ => 1,
                 };
-                if self.gravest.as_ref().is_none_or(|other| rank(other) < rank(error)) {
-                    self.gravest = Some(error.clone());
+                if self.worst_failure.as_ref().is_none_or(|other| rank(other) < rank(error)) {
+                    self.worst_failure = Some(error.clone());
                 }
             }
             PublishEvent::Stopping => notify(NotifyState::Stopping),
             _ => {}
         }
-        self.metrics.count(&event);
+        self.metrics.count_event(&event);
         (self.on_event)(&event);
-        if !self.hooks.tell(&event) {
+        if !self.hooks.queue(&event) {
             self.progress.warn("the hooks take too long: one was not run");
         }
     }
 
     /// Reports a failed hook. It is no failure of the run, and starts no other hook.
-    fn tell_hook_failure(&mut self, error: Error) {
+    fn report_hook_failure(&mut self, error: Error) {
         let event = PublishEvent::Failed { error, target: None, retry: None };
         self.metrics.count_hook_failure();
-        self.metrics.count(&event);
+        self.metrics.count_event(&event);
         (self.on_event)(&event);
     }
 
     /// Starts and ends the operator's programs, without waiting for them.
     pub fn poll_hooks(&mut self) {
         if let Err(error) = self.hooks.poll() {
-            self.tell_hook_failure(error);
+            self.report_hook_failure(error);
         }
     }
 
     /// Waits for the operator's programs, and reports which of them failed.
     pub fn end(&mut self) {
         for error in self.hooks.end(self.progress) {
-            self.tell_hook_failure(error);
+            self.report_hook_failure(error);
         }
     }
 
-    pub fn see(&mut self, board: &Board<'_>, free_bytes: Option<u64>) {
+    pub fn update(&mut self, planner: &Planner<'_>, free_bytes: Option<u64>) {
         notify(NotifyState::Watchdog);
-        self.metrics.see_pinned(board.pinned_bytes());
+        self.metrics.set_pinned_bytes(planner.pinned_bytes());
         if let Some(bytes) = free_bytes {
-            self.metrics.see_free(&self.options.pins.shown(), bytes);
+            self.metrics.set_free_bytes(&self.options.pins.shown(), bytes);
         }
         let mut newest_slot = None;
-        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(board.targets()) {
-            self.metrics.see(&target.to_string(), contents, waits, is_up);
+        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(planner.targets()) {
+            self.metrics.record(&target.to_string(), contents, waits, is_up);
             newest_slot = newest_slot.max(newest(&contents.index, |_| true).map(|archive| archive.name.slot));
         }
         if let Some(slot) = newest_slot {

@@ -1,5 +1,5 @@
-//! The keeper: looks every second, pins and unpins, removes what nobody needs, and tells what
-//! happened.
+//! Scans the validator's directories every second, pins and unpins archives, removes files that are
+//! not needed, and reports events.
 
 use std::mem;
 use std::thread::ScopedJoinHandle;
@@ -20,26 +20,26 @@ use super::PublishOptions;
 use super::act::index::PreparedArchive;
 use super::act::pins::{PinDir, PinResult, check_dirs, remove, scan_open_dir};
 use super::act::{PublishRun, TICK, loops, target};
-use super::decide::{Board, Chores, DamagedArchive, Observed};
+use super::decide::{Actions, DamagedArchive, Observed, Planner};
 use super::remember::{FileIdentity, PublishJournal};
-use super::tell::Teller;
-use super::tell::event::PublishEvent;
+use super::report::Reporter;
+use super::report::event::PublishEvent;
 
 /// A file modified within this time may be incomplete because it is being written.
 pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of looks in a row, each after a change of what the next one finds. After them,
-/// events are told.
-const LOOKS_MAX: usize = 8;
+/// Maximum number of scans in a row, each after a change that the next one finds. After them, events
+/// are reported.
+const SCANS_MAX: usize = 8;
 
-/// Publishes archives until the user interrupts it, or with [`PublishOptions::is_once`] until
+/// Publishes archives until the user interrupts it, or with [`PublishOptions::once`] until
 /// everything present is published. Blocks meanwhile. Calls `on_event` on the calling thread.
 ///
 /// # Errors
 /// If a directory cannot be used, or another process works in the directory of pins. With
-/// `is_once`, also the gravest failure, of kind
+/// `once`, also the most serious failure, of kind
 /// [`Damaged`](slotpress_base::error::ErrorKind::Damaged) if an archive was damaged.
 pub fn publish(
     options: &PublishOptions,
@@ -56,7 +56,7 @@ pub fn publish(
     });
     let over = CancelToken::default();
     let journal = PublishJournal::open(pins.top.clone())?;
-    let board = journal.read(|entries| Board::new(options, entries.refused(), Instant::now()));
+    let planner = journal.read(|entries| Planner::new(options, entries.refused(), Instant::now()));
     let run = &PublishRun {
         options,
         pins,
@@ -64,25 +64,26 @@ pub fn publish(
         client,
         progress: &over.with(&messages),
         over: over.clone(),
-        board: Mutex::new(board),
+        planner: Mutex::new(planner),
         changed: Condvar::new(),
     };
     std::thread::scope(|scope| {
         let result = guarded(|| {
-            let teller = Teller::new(options, progress, on_event)?;
-            let mut keeper = Keeper { run, ready: Catalog::default(), teller };
-            let mut threads = vec![spawn(scope, || loops::maker(run))?, spawn(scope, || loops::rebaser(run))?];
+            let reporter = Reporter::new(options, progress, on_event)?;
+            let mut watcher = Watcher { run, ready: Catalog::default(), reporter };
+            let mut threads =
+                vec![spawn(scope, || loops::prepare_archives(run))?, spawn(scope, || loops::rebase_archives(run))?];
             for (at, to) in options.targets.iter().enumerate() {
-                threads.push(spawn(scope, move || target::serve(run, to, at))?);
+                threads.push(spawn(scope, move || target::publish_to(run, to, at))?);
             }
-            let ended = keeper.keep(&threads);
+            let ended = watcher.watch(&threads);
             run.over.cancel();
             // A run with `--once` has no work left when it is over; interrupted threads end soon.
             let joined =
                 threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panicked(payload.as_ref())));
-            keeper.tell();
-            keeper.teller.end();
-            joined.and(ended).and_then(|()| keeper.result())
+            watcher.report();
+            watcher.reporter.end();
+            joined.and(ended).and_then(|()| watcher.result())
         });
         // Also after a panic: other threads may be waiting for this one.
         run.over.cancel();
@@ -90,78 +91,78 @@ pub fn publish(
     })
 }
 
-struct Keeper<'r, 'e> {
+struct Watcher<'r, 'e> {
     run: &'r PublishRun<'e>,
-    /// The ready archives of the last look: what was read of them is not read again.
+    /// Ready archives of the last scan, which are not read again.
     ready: Catalog,
-    teller: Teller<'r>,
+    reporter: Reporter<'r>,
 }
 
-impl Keeper<'_, '_> {
-    /// Works until the user interrupts it, or with `--once` until everything is done. Also ends when
-    /// a loop has ended, which is by a panic.
-    fn keep(&mut self, loops: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
-        let board = &self.run.board;
+impl Watcher<'_, '_> {
+    /// Works until the user interrupts it, or with `--once` until everything is done. Also ends if a
+    /// loop has panicked.
+    fn watch(&mut self, loops: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
+        let planner = &self.run.planner;
         let progress = self.run.progress;
-        self.teller.begin();
+        self.reporter.begin();
         while !progress.is_interrupted() && !loops.iter().any(ScopedJoinHandle::is_finished) {
-            if self.run.update(|board| board.wants_look()) {
-                let worked = self.work();
-                if self.run.update(|board| board.looked(worked))? {
+            if self.run.update(|planner| planner.is_scan_due()) {
+                let worked = self.scan_and_act();
+                if self.run.update(|planner| planner.scan_ended(worked))? {
                     return Ok(());
                 }
             }
-            self.teller.see(&board.lock(), free_bytes(&*self.run.pins.top));
+            self.reporter.update(&planner.lock(), free_bytes(&*self.run.pins.top));
             let start = Instant::now();
-            while !self.tell() && !progress.is_interrupted() && start.elapsed() < LOOK_EVERY {
-                self.teller.poll_hooks();
-                let mut board = board.lock();
-                if !board.has_news && board.told.is_empty() {
-                    self.run.changed.wait_for(&mut board, TICK);
+            while !self.report() && !progress.is_interrupted() && start.elapsed() < SCAN_INTERVAL {
+                self.reporter.poll_hooks();
+                let mut planner = planner.lock();
+                if !planner.has_results && planner.events.is_empty() {
+                    self.run.changed.wait_for(&mut planner, TICK);
                 }
             }
         }
-        self.teller.tell(PublishEvent::Stopping);
-        if self.run.options.is_once { Err(Error::interrupted()) } else { Ok(()) }
+        self.reporter.report(PublishEvent::Stopping);
+        if self.run.options.once { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    /// Tells what happened. Returns true if a piece of work has ended.
-    fn tell(&mut self) -> bool {
-        let (told, has_news) = {
-            let mut board = self.run.board.lock();
-            (mem::take(&mut board.told), mem::take(&mut board.has_news))
-        };
-        for event in told {
-            self.teller.tell(event);
+    /// Reports what happened. Returns true if a task has ended.
+    fn report(&mut self) -> bool {
+        let mut planner = self.run.planner.lock();
+        let events = mem::take(&mut planner.events);
+        let has_results = mem::take(&mut planner.has_results);
+        drop(planner);
+        for event in events {
+            self.reporter.report(event);
         }
-        if has_news {
+        if has_results {
             panic_point("planning");
         }
-        has_news
+        has_results
     }
 
-    /// Looks and acts until nothing changes what the next look finds, at most [`LOOKS_MAX`] times.
+    /// Scans and acts until the actions change nothing that a scan finds, at most [`SCANS_MAX`] times.
     /// Returns true if a run with `--once` is over.
-    fn work(&mut self) -> Result<bool> {
-        for _ in 0..LOOKS_MAX {
-            let ended = self.run.update(|board| {
-                board.has_news = false;
-                board.ended.len()
+    fn scan_and_act(&mut self) -> Result<bool> {
+        for _ in 0..SCANS_MAX {
+            let ended = self.run.update(|planner| {
+                planner.has_results = false;
+                planner.ended.len()
             });
-            let facts = self.look()?;
-            let chores = self.run.update(|board| {
-                board.see(facts, ended);
-                board.chores()
+            let facts = self.scan()?;
+            let actions = self.run.update(|planner| {
+                planner.record_scan(facts, ended);
+                planner.next_actions()
             });
-            let is_over = chores.is_over;
-            if !self.arrange(chores)? {
+            let is_over = actions.is_over;
+            if !self.act(actions)? {
                 return Ok(is_over);
             }
         }
         Ok(false)
     }
 
-    fn look(&mut self) -> Result<Observed> {
+    fn scan(&mut self) -> Result<Observed> {
         let run = self.run;
         let seen = scan_names(&run.options.validator_dirs())?;
         let pinned = scan_open_dir(&run.pins.pinned, scan_names)?;
@@ -192,25 +193,25 @@ impl Keeper<'_, '_> {
         })
     }
 
-    /// Pins, unpins, and removes. Returns true if that changes what the next look finds.
-    fn arrange(&self, chores: Chores) -> Result<bool> {
+    /// Pins, unpins and removes archives. Returns true if the next scan will find a change.
+    fn act(&self, actions: Actions) -> Result<bool> {
         let pins = &self.run.pins;
-        let mut has_changed = !(chores.refuse.is_empty() && chores.drop.is_empty() && chores.remove.is_empty());
-        for damaged in chores.refuse {
+        let mut has_changed = !(actions.refuse.is_empty() && actions.drop.is_empty() && actions.remove.is_empty());
+        for damaged in actions.refuse {
             self.refuse(damaged)?;
         }
-        for name in chores.drop {
+        for name in actions.drop {
             remove(&pins.pinned, &name.to_string())?;
         }
-        for archive in chores.add {
+        for archive in actions.add {
             let name = archive.name.clone();
             let identity = FileIdentity::from(&archive);
             self.run.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
             let pinned = pin(&archive, self.run)?;
             has_changed |= !matches!(pinned, PinResult::Gone | PinResult::NotNow);
-            self.run.update(|board| board.pinned(archive, pinned));
+            self.run.update(|planner| planner.pinned(archive, pinned));
         }
-        for name in chores.remove {
+        for name in actions.remove {
             remove(&pins.ready, &name.to_string())?;
         }
         Ok(has_changed)
@@ -221,28 +222,28 @@ impl Keeper<'_, '_> {
         if let Err(error) = &kept {
             self.run.progress.warn(&error.to_string());
         }
-        // Tell this before anything else can fail.
-        self.run.tell(PublishEvent::Refused { name: name.clone(), error, kept: kept.ok().flatten() });
+        // Report this before anything else can fail.
+        self.run.report(PublishEvent::Refused { name: name.clone(), error, kept: kept.ok().flatten() });
         self.run.journal.change(|entries| entries.refuse(&name, was))
     }
 
-    /// Result of the run. With `--once`, fails if an operation failed for good, or a target lacks
-    /// an archive that was left out, now or as damaged by an earlier run.
+    /// Returns the result of the run. With `--once`, fails if an operation failed for good, or a target
+    /// lacks an archive that was left out, now or as damaged by an earlier run.
     fn result(&mut self) -> Result<()> {
-        if !self.run.options.is_once {
+        if !self.run.options.once {
             return Ok(());
         }
-        let board = self.run.board.lock();
-        let refused = self.run.journal.read(|entries| board.check_refused(entries.refused()));
-        match self.teller.gravest.take() {
-            None => refused.and_then(|()| board.check_left_out()),
-            Some(gravest) if gravest.kind() == ErrorKind::Damaged => Err(gravest),
-            Some(gravest) => refused.and(Err(gravest)),
+        let planner = self.run.planner.lock();
+        let refused = self.run.journal.read(|entries| planner.check_refused(entries.refused()));
+        match self.reporter.worst_failure.take() {
+            None => refused.and_then(|()| planner.check_left_out()),
+            Some(error) if error.kind() == ErrorKind::Damaged => Err(error),
+            Some(error) => refused.and(Err(error)),
         }
     }
 }
 
-/// Pins an archive, unless a few reads tell that it is not whole.
+/// Pins an archive, unless its first or last bytes show that it is not whole.
 fn pin(archive: &Archive, run: &PublishRun<'_>) -> Result<PinResult> {
     match judge_file(archive).err() {
         None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),

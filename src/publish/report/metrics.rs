@@ -21,7 +21,7 @@ use crate::publish::act::target::TargetContents;
 
 type Labels = Vec<(&'static str, String)>;
 
-fn of(target: &str) -> Labels {
+fn target_label(target: &str) -> Labels {
     label("target", target)
 }
 
@@ -34,9 +34,9 @@ fn number(value: u64) -> i64 {
 }
 
 /// The newest archive that a validator wrote, among some of an index.
-pub fn newest(index: &Catalog, is_it: impl Fn(&Archive) -> bool) -> Option<&Archive> {
-    let written = index.archives().iter().filter(|it| !it.is_rebased());
-    written.filter(|it| is_it(it)).max_by_key(|it| it.name.slot)
+pub fn newest(index: &Catalog, is_counted: impl Fn(&Archive) -> bool) -> Option<&Archive> {
+    let archives = index.archives().iter().filter(|archive| !archive.is_rebased() && is_counted(archive));
+    archives.max_by_key(|archive| archive.name.slot)
 }
 
 /// Values of the label `reason`; all series exist from the start.
@@ -100,8 +100,8 @@ impl PublishMetrics {
         // Create the counters now: a counter that first appears with a count of 1 has no rate in
         // Prometheus.
         for target in targets.keys() {
-            drop(series.published.get_or_create(&of(target)));
-            drop(series.published_bytes.get_or_create(&of(target)));
+            drop(series.published.get_or_create(&target_label(target)));
+            drop(series.published_bytes.get_or_create(&target_label(target)));
         }
         REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
         let mut registry = Registry::default();
@@ -118,11 +118,11 @@ impl PublishMetrics {
     /// Time since an archive was published; since the start of the run if none was, or its time is in
     /// the future because the clock jumped back.
     fn age(&self, published: Option<&Archive>) -> Duration {
-        let age_ns = published.and_then(|it| unix_ns(clock::now()).checked_sub(it.modified_ns));
+        let age_ns = published.and_then(|archive| unix_ns(clock::now()).checked_sub(archive.modified_ns));
         age_ns.map_or_else(|| self.start.elapsed(), Duration::from_nanos)
     }
 
-    pub fn count(&self, event: &PublishEvent) {
+    pub fn count_event(&self, event: &PublishEvent) {
         let stage = |stage: &'static str, elapsed: Duration| {
             self.series.stage_seconds.get_or_create(&label("stage", stage)).inc_by(elapsed.as_secs_f64());
         };
@@ -135,9 +135,9 @@ impl PublishMetrics {
             }
             PublishEvent::Published(published) => {
                 stage("publish", published.elapsed);
-                let of = of(published.target.as_deref().unwrap_or_default());
-                self.series.published.get_or_create(&of).inc();
-                self.series.published_bytes.get_or_create(&of).inc_by(published.bytes);
+                let labels = target_label(published.target.as_deref().unwrap_or_default());
+                self.series.published.get_or_create(&labels).inc();
+                self.series.published_bytes.get_or_create(&labels).inc_by(published.bytes);
             }
             PublishEvent::Refused { .. } => failure("archive"),
             PublishEvent::Skipped { .. } => failure("skipped"),
@@ -151,27 +151,27 @@ impl PublishMetrics {
         self.series.hook_failures.inc();
     }
 
-    pub fn see_pinned(&self, bytes: u64) {
+    pub fn set_pinned_bytes(&self, bytes: u64) {
         self.series.pinned_bytes.set(number(bytes));
     }
 
     /// Records a target's contents, the number of ready archives that it lacks, and whether it
     /// works.
-    pub fn see(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
-        self.series.backlog.get_or_create(&of(target)).set(number(backlog as u64));
-        self.series.is_up.get_or_create(&of(target)).set(i64::from(is_up));
+    pub fn record(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
+        self.series.backlog.get_or_create(&target_label(target)).set(number(backlog as u64));
+        self.series.is_up.get_or_create(&target_label(target)).set(i64::from(is_up));
         if let Some(free_bytes) = contents.free_bytes {
-            self.see_free(target, free_bytes);
+            self.set_free_bytes(target, free_bytes);
         }
         if let Some(at) = contents.worked_at {
-            self.series.last_success.get_or_create(&of(target)).set(number(clock::since_1970(at).as_secs()));
+            self.series.last_success.get_or_create(&target_label(target)).set(number(clock::since_1970(at).as_secs()));
         }
         if !contents.index.archives().is_empty() {
             self.targets.lock().insert(target.to_string(), contents.index.clone());
         }
     }
 
-    pub fn see_free(&self, dir: &str, bytes: u64) {
+    pub fn set_free_bytes(&self, dir: &str, bytes: u64) {
         self.series.free_bytes.get_or_create(&label("directory", dir)).set(number(bytes));
     }
 }
@@ -185,7 +185,7 @@ impl Facts for PublishMetrics {
         };
         let series = &self.series;
         for (target, index) in self.targets.lock().iter() {
-            set(&series.newest_slot, &series.newest_age_seconds, of(target), newest(index, |_| true));
+            set(&series.newest_slot, &series.newest_age_seconds, target_label(target), newest(index, |_| true));
             for (kind, is_full) in [("full", true), ("incremental", false)] {
                 let labels = vec![("target", target.clone()), ("kind", kind.to_string())];
                 let newest = newest(index, |archive| archive.is_full() == is_full);
@@ -226,8 +226,8 @@ mod tests {
             let index = Catalog::new([Archive { modified_ns, ..Archive::new(name, "", 1) }]);
             TargetContents { index, ..TargetContents::default() }
         };
-        metrics.see("a", &contents(0), 0, true);
-        metrics.see("b", &contents(700), 1, false);
+        metrics.record("a", &contents(0), 0, true);
+        metrics.record("b", &contents(700), 1, false);
         let why = metrics.health().unwrap_err();
         assert!(why.starts_with("b: ") && !why.contains("a: "), "{why}");
         let mut text = String::new();
