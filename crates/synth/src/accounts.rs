@@ -51,7 +51,6 @@ pub struct Shape {
     pub data_len: u64,
 }
 
-/// Limit on the data of a random account in bytes.
 const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
@@ -61,8 +60,8 @@ const PURPOSE_RANDOM: u64 = 311;
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {
-    /// Returns kind and size of an account that is born in a storage of about `storage_bytes`.
-    /// Small storages hold no large accounts.
+    /// Returns the kind and size of an account that first appears in a storage of about
+    /// `storage_bytes`. Small storages hold no large accounts.
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
         let drawn = |origin| {
             let mut rng = Rng::new(self.key_of(origin));
@@ -70,8 +69,8 @@ impl Universe {
             (rng, kind)
         };
         let (mut rng, kind) = drawn(origin);
-        let before = origin.index.checked_sub(1).and_then(|index| drawn(Origin { index, ..origin }).1);
-        let kind = match before {
+        let previous_kind = origin.index.checked_sub(1).and_then(|index| drawn(Origin { index, ..origin }).1);
+        let kind = match previous_kind {
             Some(AccountKind::Program) => AccountKind::Code,
             _ => kind.unwrap_or_else(|| AccountKind::State(states::pick(&mut rng))),
         };
@@ -155,7 +154,7 @@ impl Universe {
     }
 }
 
-pub fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -> RecordHeader {
+fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -> RecordHeader {
     RecordHeader {
         write_version: 0,
         data_len,
@@ -169,7 +168,7 @@ pub fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -
     }
 }
 
-/// Appends the record of an account outside the mix to a storage that ends at a multiple of 8.
+/// Appends the record of an account that is not part of the mix to a storage that ends at a multiple of 8.
 pub fn write_own_record(
     pubkey: [u8; 32],
     owner: [u8; 32],
@@ -183,19 +182,15 @@ pub fn write_own_record(
     header
 }
 
-pub fn write_tombstone(pubkey: [u8; 32], storage: &mut Vec<u8>) {
-    write_own_record(pubkey, keys::SYSTEM, 0, &[], storage);
-}
-
 fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
-    let least = rent_exempt_lamports(shape.data_len);
-    let now = &mut draw.changing;
+    let minimum = rent_exempt_lamports(shape.data_len);
+    let rng = &mut draw.changing;
     match shape.kind {
         // Wallets hold up to 1,100 SOL. A quarter of them hold only the rent-exempt minimum.
-        AccountKind::Wallet if now.permille(250) => least,
-        AccountKind::Wallet => least + now.log_uniform(40),
-        AccountKind::Stake => least + now.log_uniform(41),
-        _ if now.permille(30) => least + now.log_uniform(32),
-        _ => least,
+        AccountKind::Wallet if rng.permille(250) => minimum,
+        AccountKind::Wallet => minimum + rng.log_uniform(40),
+        AccountKind::Stake => minimum + rng.log_uniform(41),
+        _ if rng.permille(30) => minimum + rng.log_uniform(32),
+        _ => minimum,
     }
 }

@@ -136,7 +136,7 @@ impl Bank<'_> {
     }
 
     fn epoch_stakes(&self, epoch: u64) -> SynthStakes {
-        SynthStakes::for_epoch(*self.universe, self.stakes.scale(), epoch)
+        SynthStakes::for_epoch(*self.universe, self.stakes.scale, epoch)
     }
 
     fn write_epoch_stakes<W: Write>(&self, out: &mut FieldWriter<W>, epoch: u64) -> Result<()> {

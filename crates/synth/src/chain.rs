@@ -28,7 +28,6 @@ pub const HARD_FORKS: [(u64, u64); 1] = [(246_464_040, 1)];
 const GROUP_SLOTS: u64 = 20;
 const GROUP_BLOCKS: u64 = GROUP_SLOTS - 1;
 
-/// Height of the first storage's block.
 pub const FIRST_HEIGHT: u64 = FIRST_SLOT / GROUP_SLOTS * GROUP_BLOCKS;
 
 pub const fn slot_at(height: u64) -> u64 {

@@ -22,7 +22,6 @@ pub struct StateDirectory {
     is_full: bool,
     ledger: PathBuf,
     bank_snapshot: PathBuf,
-    last: u64,
     obsolete: BufWriter<File>,
     obsolete_path: PathBuf,
     /// Length of each storage without its obsolete records.
@@ -31,11 +30,11 @@ pub struct StateDirectory {
 }
 
 impl StateDirectory {
-    /// Makes the directories of a state with `storage_count` storages, and begins the list of
+    /// Makes the directories of a state with `storage_count` storages, and starts the list of
     /// obsolete records.
     pub fn create(ledger: &Path, agave: AgaveVersion, is_full: bool, storage_count: u64) -> Result<Self> {
-        let last = storage_count - 1;
-        let bank_snapshot = ledger.join("snapshots").join(SynthLayout::slot(last).to_string());
+        let slot = SynthLayout::slot(storage_count - 1);
+        let bank_snapshot = ledger.join(format!("snapshots/{slot}"));
         let mut directories = vec![bank_snapshot.clone(), ledger.join("accounts/run")];
         if agave != AgaveVersion::V4_5 {
             directories.push(ledger.join("accounts/snapshot"));
@@ -51,7 +50,6 @@ impl StateDirectory {
             is_full,
             ledger: ledger.to_path_buf(),
             bank_snapshot,
-            last,
             obsolete,
             obsolete_path,
             lengths: Vec::with_capacity(storage_count as usize),
@@ -76,45 +74,38 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Writes all files that depend on the sums. Writes the mark of completeness last, as Agave
-    /// does. Returns the state, and the number of bytes written.
+    /// Writes all files that depend on the sums, and last the mark of completeness, as Agave does.
+    /// Returns the state, and the number of bytes written.
     pub fn finish(mut self, layout: &SynthLayout, sums: &Sums) -> Result<(SynthState, u64)> {
         self.obsolete.flush().or_path("write", &self.obsolete_path)?;
-        let count = self.lengths.len() as u64;
+        let last = self.lengths.len() as u64 - 1;
         let storages = (0..self.lengths.len()).map(|at| (SynthLayout::slot(at as u64), layout.id(at as u64)));
-        let write_at = |path: PathBuf, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
-            let mut file = create_file(&path)?;
-            content(&mut file).and_then(|()| file.flush()).or_path("write", &path)
-        };
-        let write = |name: &str, content: &mut dyn FnMut(&mut BufWriter<File>) -> std::io::Result<()>| {
-            write_at(self.bank_snapshot.join(name), content)
-        };
-        let slot = SynthLayout::slot(self.last);
-        let height = SynthLayout::height(self.last);
-        let agave = self.agave;
+        let path = |name: &str| self.bank_snapshot.join(name);
+        let slot = SynthLayout::slot(last);
+        let height = SynthLayout::height(last);
         let universe = &layout.universe;
         let genesis = self.ledger.join("genesis.bin");
-        write_at(genesis.clone(), &mut |file| write_genesis(universe, file))?;
-        write("storages_list", &mut |file| agave.write_storages_list(file, storages.clone()))?;
+        write_file(&genesis, |file| write_genesis(universe, file))?;
+        write_file(&path("storages_list"), |file| self.agave.write_storages_list(file, storages.clone()))?;
         let bank = Bank {
             universe,
             height,
             capitalization: sums.capitalization,
             data_bytes: sums.data_bytes,
             lattice: &sums.lattice,
-            stakes: layout.stakes(self.last),
+            stakes: layout.stakes(last),
         };
-        let mapped = if agave == AgaveVersion::V4_2 { self.lengths.len() } else { 0 };
-        write(&slot.to_string(), &mut |file| {
+        let mapped = if self.agave == AgaveVersion::V4_2 { self.lengths.len() } else { 0 };
+        write_file(&path(&slot.to_string()), |file| {
             let storage_map = storages.clone().zip(&self.lengths).take(mapped);
             bank.write(file, storage_map.map(|((slot, id), length)| (slot, id, *length)))
         })?;
-        write("status_cache", &mut |file| write_status_cache(universe, height, self.storage_bytes, file))?;
-        write("version", &mut |file| file.write_all(b"1.2.0"))?;
-        if agave != AgaveVersion::V4_2 {
-            write("startup_hints", &mut |file| write_startup_hints(file, sums.accounts))?;
+        write_file(&path("status_cache"), |file| write_status_cache(universe, height, self.storage_bytes, file))?;
+        write_file(&path("version"), |file| file.write_all(b"1.2.0"))?;
+        if self.agave != AgaveVersion::V4_2 {
+            write_file(&path("startup_hints"), |file| write_startup_hints(file, sums.accounts))?;
         }
-        write("fastboot_version", &mut |file| file.write_all(agave.fastboot_version().as_bytes()))?;
+        write_file(&path("fastboot_version"), |file| file.write_all(self.agave.fastboot_version().as_bytes()))?;
 
         let mut bytes = fs::metadata(&genesis).or_path("read", &genesis)?.len();
         for entry in fs::read_dir(&self.bank_snapshot).or_path("read", &self.bank_snapshot)? {
@@ -127,7 +118,7 @@ impl StateDirectory {
             hash: sums.lattice.snapshot_hash(),
             capitalization: sums.capitalization,
             accounts: sums.accounts,
-            storages: count,
+            storages: last + 1,
             storage_bytes: self.storage_bytes,
         };
         Ok((state, bytes))
@@ -170,15 +161,11 @@ fn create_file(path: &Path) -> Result<BufWriter<File>> {
     Ok(BufWriter::with_capacity(WRITE_BUFFER_BYTES, file))
 }
 
-/// Hard-links a file, or copies it if the file system has no hard links.
-pub fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
-    if fs::hard_link(from, to).is_ok() {
-        return Ok(());
-    }
-    fs::copy(from, to).or_path("write", to).map(drop)
+fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
+    let mut file = create_file(path)?;
+    write(&mut file).and_then(|()| file.flush()).or_path("write", path)
 }
 
-/// Makes a directory. Refuses an existing one that is not empty.
 pub fn claim_empty(directory: &Path) -> Result<()> {
     KeptDir::open_or_make(directory, &mut |_, _| {})?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {

@@ -14,7 +14,7 @@ use super::stakes::{Scale, SynthStakes};
 use super::staking::{STAKE_BYTES, VOTE_BYTES};
 use super::sysvars::SYSVARS_BYTES;
 use super::universe::{Origin, Universe};
-use super::{SynthOptions, bank, chain};
+use super::{SynthOptions, chain};
 
 /// Average size of a storage in a ledger smaller than mainnet's, including thousands of tiny ones.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
@@ -50,11 +50,10 @@ pub enum Successor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeClass {
     Quiet,
-    /// This many of 1,000 records are obsolete.
+    /// Some records are obsolete: this many of 1,000.
     Churned(u64),
     /// Some accounts have newer versions, but no list marks their older records yet.
     Stale,
-    /// Every record is obsolete.
     Emptied,
 }
 
@@ -62,7 +61,7 @@ pub struct SynthLayout {
     pub universe: Universe,
     /// Bytes of accounts in each storage. Storages of the full state come first.
     targets: Vec<u64>,
-    full_count: u64,
+    pub full_count: u64,
     /// For each storage of the incremental state: end of the range of full-state storages whose
     /// accounts it replaces.
     replaced_until: Vec<u64>,
@@ -73,7 +72,6 @@ pub struct SynthLayout {
 }
 
 impl SynthLayout {
-    /// Plans a full state, and an incremental one.
     pub fn new(options: &SynthOptions) -> Self {
         let SynthOptions { size_bytes, storage_count, incremental_bytes, .. } = *options;
         let universe = Universe::new(options.seed, options.mix);
@@ -83,7 +81,7 @@ impl SynthLayout {
         });
         // Accounts outside the mix are added: delegated stakes, and at the end of each state
         // sysvars and vote accounts.
-        let scale = Scale::new(size_bytes, full_count, bank::OTHER_BYTES);
+        let scale = Scale::new(size_bytes, full_count);
         let end_bytes = SYSVARS_BYTES + scale.voters * record_bytes(VOTE_BYTES);
         let own_bytes = end_bytes + scale.delegations * record_bytes(STAKE_BYTES);
         // Newer versions of replaced accounts are added too: about 2 % of the full state, and half
@@ -138,11 +136,6 @@ impl SynthLayout {
         storage + 1 == self.full_count || storage + 1 == self.count()
     }
 
-    /// Returns the last storage of the incremental state, if there is one.
-    pub fn last_incremental(&self) -> Option<u64> {
-        (self.count() > self.full_count).then(|| self.count() - 1)
-    }
-
     /// Returns the delegated stakes whose accounts are in a storage. Each storage of the full state
     /// has about equally many, but emptied ones have none.
     pub fn delegations(&self, storage: u64) -> Range<u64> {
@@ -154,15 +147,10 @@ impl SynthLayout {
         from(first)..from(storage + 1)
     }
 
-    pub fn full_count(&self) -> u64 {
-        self.full_count
-    }
-
     pub fn count(&self) -> u64 {
         self.targets.len() as u64
     }
 
-    /// True if a storage is newer than the full state.
     pub fn is_incremental(&self, storage: u64) -> bool {
         storage >= self.full_count
     }
@@ -199,19 +187,17 @@ impl SynthLayout {
         })
     }
 
-    /// Returns the storages of the same state.
     fn state_of(&self, storage: u64) -> Range<u64> {
         if self.is_incremental(storage) { self.full_count..self.count() } else { 0..self.full_count }
     }
 
     /// Returns the storage that replaces accounts of this one within the same state.
-    fn successor(&self, storage: u64) -> Option<u64> {
+    pub fn successor(&self, storage: u64) -> Option<u64> {
         let state = self.state_of(storage);
         let next = storage + stride(state.end - state.start);
         (next < state.end).then_some(next)
     }
 
-    /// Returns the storage whose accounts this one replaces within the same state.
     pub fn predecessor(&self, storage: u64) -> Option<u64> {
         let state = self.state_of(storage);
         let previous = storage.checked_sub(stride(state.end - state.start))?;
@@ -248,25 +234,18 @@ impl SynthLayout {
         }
     }
 
-    /// Returns the storage that replaces accounts of this one within the same state, and a function
-    /// that tells how each account of this one changes.
-    pub fn changes(&self, storage: u64) -> (u64, impl Fn(Origin, Shape) -> Option<RecordChange> + '_) {
-        let class = self.class(storage);
-        let by = self.successor(storage).unwrap_or(storage);
-        (by, move |origin: Origin, shape: Shape| {
-            let share = match class {
-                ChangeClass::Quiet => return None,
-                ChangeClass::Churned(share) => share,
-                ChangeClass::Stale => 30,
-                ChangeClass::Emptied => 1000,
-            };
-            let mut rng = Rng::new(mix(self.universe.number(PURPOSE_SUPERSEDED, storage), origin.index));
-            if !rng.permille(share) {
-                return None;
-            }
-            let is_obsolete = class != ChangeClass::Stale;
-            Some(RecordChange { is_obsolete, successor: successor(&mut rng, shape, is_obsolete) })
-        })
+    /// Returns how an account's first record is changed by a newer storage of the same state.
+    pub fn change_within_state(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
+        let class = self.class(origin.storage);
+        let share = match class {
+            ChangeClass::Quiet => return None,
+            ChangeClass::Churned(share) => share,
+            ChangeClass::Stale => 30,
+            ChangeClass::Emptied => 1000,
+        };
+        let mut rng = Rng::new(mix(self.universe.number(PURPOSE_SUPERSEDED, origin.storage), origin.index));
+        let is_obsolete = class != ChangeClass::Stale;
+        rng.permille(share).then(|| RecordChange { is_obsolete, successor: successor(&mut rng, shape, is_obsolete) })
     }
 
     /// Returns how the incremental state changes an account whose newest version in the full state

@@ -53,7 +53,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
-use directory::{PlacedStorage, StateDirectory, claim_empty, link_or_copy};
+use directory::{PlacedStorage, StateDirectory, claim_empty};
 use layout::SynthLayout;
 pub use mix::Mix;
 use parking_lot::Mutex;
@@ -195,8 +195,8 @@ const AT_FULL: &str = "at-full";
 
 fn check_options(options: &SynthOptions) -> Result<()> {
     if options.size_bytes < SIZE_BYTES_MIN || options.incremental_bytes.is_some_and(|b| b < INCREMENTAL_BYTES_MIN) {
-        let [least, incremental] = [SIZE_BYTES_MIN, INCREMENTAL_BYTES_MIN].map(quantity::bytes);
-        return Err(Error::usage(format!("a ledger has at least {least}, and an incremental state {incremental}")));
+        let [ledger, incremental] = [SIZE_BYTES_MIN, INCREMENTAL_BYTES_MIN].map(quantity::bytes);
+        return Err(Error::usage(format!("a ledger has at least {ledger}, and an incremental state {incremental}")));
     }
     let bytes = options.size_bytes.saturating_add(options.incremental_bytes.unwrap_or_default());
     if bytes > slotpress_format::archive::limits::UNPACKED_BYTES_MAX {
@@ -211,15 +211,14 @@ fn check_options(options: &SynthOptions) -> Result<()> {
 
 fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
     let out_dir = &options.out_dir;
-    let agave = options.agave;
     let layout = SynthLayout::new(options);
     if layout.count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
     }
     let has_two_states = options.incremental_bytes.is_some();
     let full_dir = if has_two_states { out_dir.join(AT_FULL) } else { out_dir.clone() };
-    let mut full = StateDirectory::create(&full_dir, agave, true, layout.full_count())?;
-    let newer = || StateDirectory::create(out_dir, agave, false, layout.count());
+    let mut full = StateDirectory::create(&full_dir, options.agave, true, layout.full_count)?;
+    let newer = || StateDirectory::create(out_dir, options.agave, false, layout.count());
     let mut newer = has_two_states.then(newer).transpose()?;
 
     let storage_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).sum();
@@ -228,10 +227,11 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     let sums = Mutex::new(StateSums::default());
     let mut written_bytes = 0;
     let pool = Pool::start(options.threads)?;
-    let place_one = |at| place(&layout, at, agave, &full_dir, has_two_states.then_some(out_dir), &sums, progress);
+    let newer_dir = has_two_states.then_some(out_dir);
+    let place_storage = |at| place(&layout, at, options.agave, &full_dir, newer_dir, &sums, progress);
     for round in rounds(&layout) {
         let placed: Vec<(PlacedStorage, u64)> =
-            pool.run(|| round.clone().into_par_iter().map(place_one).collect::<Result<_>>())?;
+            pool.run(|| round.clone().into_par_iter().map(place_storage).collect::<Result<_>>())?;
         for (at, (placed, bytes)) in round.zip(&placed) {
             let slot = SynthLayout::slot(at);
             let id = layout.id(at);
@@ -246,7 +246,7 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     }
 
     progress.stage(Stage::WritingBank, None);
-    written_bytes += place_stale_files(&layout, &full_dir, layout.full_count())?;
+    written_bytes += place_stale_files(&layout, &full_dir, layout.full_count)?;
     let mut sums = sums.into_inner();
     sums.full.add(&sums.both);
     sums.newer.add(&sums.both);
@@ -303,7 +303,9 @@ fn place(
     let storage = build(layout, at, BUFFER.take()).or_path("make", &path)?;
     fs::write(&path, &storage.bytes).or_path("write", &path)?;
     if newer_dir.is_some() && !layout.is_incremental(at) {
-        link_or_copy(&path, &StateDirectory::storage_path(full_dir, slot, id))?;
+        // Not every file system has hard links.
+        let link = StateDirectory::storage_path(full_dir, slot, id);
+        fs::hard_link(&path, &link).or_else(|_| fs::copy(&path, &link).map(drop)).or_path("write", &link)?;
     }
     sums.lock().add(&storage.sums);
     let placed = PlacedStorage::place(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;

@@ -5,10 +5,8 @@ pub enum AccountKind {
     Token,
     Wallet,
     Nonce,
-    /// An account of Token-2022, with extensions.
     Token2022,
     Mint,
-    /// A mint of Token-2022, with metadata.
     Mint2022,
     Metadata,
     Edition,

@@ -12,7 +12,6 @@ pub const fn mix(key: u64, index: u64) -> u64 {
 pub struct Rng(SplitMix64);
 
 impl Rng {
-    /// Starts the random stream of a key that [`mix`] made.
     pub const fn new(key: u64) -> Self {
         Self(SplitMix64::new(key))
     }

@@ -9,6 +9,7 @@
 
 use slotpress_format::Voter;
 
+use super::bank::OTHER_BYTES;
 use super::rng::{Rng, mix};
 use super::staking::{self, STAKE_BYTES, SynthDelegation, VOTE_BYTES};
 use super::universe::Universe;
@@ -26,9 +27,7 @@ pub const EPOCHS: u64 = 6;
 /// Smallest bank file, unless a sixteenth of the storages is less. In a smaller one, blockhashes
 /// would outweigh stakes.
 const BANK_BYTES_MIN: u64 = 400 * 1024;
-/// Ratio of mainnet's storages to its bank file.
 const STORAGES_PER_BANK: u64 = 409;
-/// Lengths of the items in an epoch's stakes.
 const DELEGATION_BYTES: u64 = 104;
 const VOTE_ACCOUNT_BYTES: u64 = VOTE_BYTES + 97;
 /// Bytes that a voter adds to an epoch's nodes and authorized voters.
@@ -39,9 +38,9 @@ const VOTERS_MAX: u64 = 2_000;
 impl Scale {
     /// Makes the scale for a ledger of this size. The bank file takes the same share of it as
     /// on mainnet.
-    pub fn new(storage_bytes: u64, storage_count: u64, other_bytes: u64) -> Self {
+    pub fn new(storage_bytes: u64, storage_count: u64) -> Self {
         let whole = (storage_bytes / STORAGES_PER_BANK).max(BANK_BYTES_MIN.min(storage_bytes / 16));
-        let fixed = other_bytes + storage_count * 32;
+        let fixed = OTHER_BYTES + storage_count * 32;
         let each = whole.saturating_sub(fixed).max(whole / 4) / (EPOCHS + 1);
         let voters = (each / 6 / VOTE_ACCOUNT_BYTES).clamp(1, VOTERS_MAX);
         let delegations = each.saturating_sub(voters * (VOTE_ACCOUNT_BYTES + VOTER_ENTRY_BYTES)) / DELEGATION_BYTES;
@@ -57,10 +56,6 @@ impl Scale {
         let pair = pairs.map(|pair| (pair[0], pair[1])).find(|(_, high)| at <= high.0);
         let (low, high) = pair.unwrap_or((first, last));
         low.1 + (high.1 - low.1) * (at - low.0) / (high.0 - low.0)
-    }
-
-    fn history_entries(self) -> u64 {
-        (self.delegations / 2_000).clamp(1, 512)
     }
 }
 
@@ -100,7 +95,7 @@ const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
 #[derive(Clone, Copy, Debug)]
 pub struct SynthStakes {
     universe: Universe,
-    scale: Scale,
+    pub scale: Scale,
     sample: u64,
     epoch: u64,
     slot: u64,
@@ -117,22 +112,14 @@ impl SynthStakes {
         Self { universe, scale, sample: epoch, epoch, slot: (epoch - 1) * chain::SLOTS_PER_EPOCH }
     }
 
-    pub fn scale(&self) -> Scale {
-        self.scale
-    }
-
     pub fn vote_address(&self, voter: u64) -> [u8; 32] {
         let sample = if self.scale.delegations < DELEGATIONS_SMALL { 0 } else { self.sample };
         self.universe.shared_key(keys::VOTERS, sample << 16 | voter)
     }
 
+    /// Returns the stream of a vote account's lasting properties. It begins with the node's address.
     fn fixed(&self, voter: u64) -> Rng {
         Rng::new(mix(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
-    }
-
-    /// Returns the identity of a vote account's validator.
-    pub fn node(&self, voter: u64) -> [u8; 32] {
-        staking::vote_node(&mut self.fixed(voter))
     }
 
     /// Returns the lamports of a vote account, and its data, of length [`VOTE_BYTES`].
@@ -178,7 +165,7 @@ impl SynthStakes {
     /// epoch after the request: so little changes at a time that the rate limit does not matter.
     pub fn voters(&self) -> Vec<Voter> {
         let mut voters: Vec<Voter> = (0..self.scale.voters)
-            .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.node(voter) })
+            .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.fixed(voter).key() })
             .collect();
         for delegation in self.delegations() {
             if let Some(voter) = voters.get_mut(delegation.voter as usize)
@@ -195,17 +182,18 @@ impl SynthStakes {
     pub fn history(&self, epoch: u64) -> Vec<[u64; 4]> {
         let effective = self.delegations().filter(|stake| stake.deactivation_epoch >= self.epoch);
         let effective: u64 = effective.map(|stake| stake.lamports).sum();
-        (1..=self.scale.history_entries())
+        let entries = (self.scale.delegations / 2_000).clamp(1, 512);
+        (1..=entries)
             .map(|back| {
                 let epoch = epoch - back;
-                let mut of = Rng::new(self.universe.number(PURPOSE_HISTORY, epoch));
-                let mut about = |part: u64| of.below(effective / part + 1);
-                [epoch, effective - about(64), about(128), about(128)]
+                let mut rng = Rng::new(self.universe.number(PURPOSE_HISTORY, epoch));
+                let mut up_to = |part: u64| rng.below(effective / part + 1);
+                [epoch, effective - up_to(64), up_to(128), up_to(128)]
             })
             .collect()
     }
 
-    /// Returns a delegation with its account: lamports and data.
+    /// Returns a delegation, and the lamports and data of its account.
     pub fn stake_account(&self, at: u64) -> (SynthDelegation, u64, Vec<u8>) {
         let delegation = self.delegation(at);
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));
@@ -237,18 +225,20 @@ mod tests {
         for count in [5, 6, 3_000] {
             let stakes = stakes(count);
             let voters = stakes.voters();
-            assert!(voters.len() == 5 && voters.iter().all(|voter| voter.stake > 0));
+            assert_eq!(voters.len(), 5);
+            assert!(voters.iter().all(|voter| voter.stake > 0));
             let in_effect = stakes.delegations().filter(|stake| stake.deactivation_epoch >= EPOCH);
-            let to_open = in_effect.filter(|stake| stake.voter < 5).map(|stake| stake.lamports).sum::<u64>();
-            assert_eq!(voters.iter().map(|voter| voter.stake).sum::<u64>(), to_open);
+            let of_open_accounts = in_effect.filter(|stake| stake.voter < 5).map(|stake| stake.lamports).sum::<u64>();
+            assert_eq!(voters.iter().map(|voter| voter.stake).sum::<u64>(), of_open_accounts);
             for stake in stakes.delegations() {
-                assert!(stake.activation_epoch < EPOCH && stake.activation_epoch <= stake.deactivation_epoch);
+                assert!(stake.activation_epoch < EPOCH);
+                assert!(stake.activation_epoch <= stake.deactivation_epoch);
             }
         }
     }
 
     #[test]
-    fn the_accounts_say_what_the_delegations_say() {
+    fn stake_accounts_agree_with_their_delegations() {
         let stakes = stakes(100);
         for at in 0..100 {
             let (delegation, lamports, data) = stakes.stake_account(at);
@@ -266,19 +256,20 @@ mod tests {
             assert_eq!(numbers, expected);
             assert_eq!(f64::from_bits(number(180)), staking::WARMUP_RATE);
         }
-        for voter in 0..5 {
-            assert_eq!(stakes.vote_account(voter).1[4..36], stakes.node(voter));
+        for (number, voter) in (0..).zip(stakes.voters()) {
+            assert_eq!(stakes.vote_account(number).1[4..36], voter.node);
         }
     }
 
     #[test]
     fn small_ledgers_have_few_stakes_and_large_ones_many() {
-        let scale = |bytes, storages| Scale::new(bytes, storages, 20_000);
-        assert_eq!(scale(1 << 20, 512).voters, 1);
-        let mainnet = scale(450_000_000_000, 430_000);
-        assert!(mainnet.voters == 2_000 && (1_000_000..2_000_000).contains(&mainnet.delegations), "{mainnet:?}");
-        for scale in [scale(1, 1), scale(1 << 20, 1 << 20), scale(1 << 26, 512)] {
-            assert!(scale.delegations >= scale.voters && scale.voters > 0);
+        assert_eq!(Scale::new(1 << 20, 512).voters, 1);
+        let mainnet = Scale::new(450_000_000_000, 430_000);
+        assert_eq!(mainnet.voters, 2_000);
+        assert!((1_000_000..2_000_000).contains(&mainnet.delegations), "{mainnet:?}");
+        for scale in [Scale::new(1, 1), Scale::new(1 << 20, 1 << 20), Scale::new(1 << 26, 512)] {
+            assert!(scale.voters > 0);
+            assert!(scale.delegations >= scale.voters);
         }
     }
 }

@@ -60,14 +60,10 @@ fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 8 + 8 + 32]);
 }
 
-pub fn vote_node(fixed: &mut Rng) -> [u8; 32] {
-    fixed.key()
-}
-
 /// Writes a vote account for a slot: version, node, withdrawer, commission, 31 votes, root, voter,
 /// prior voters (none), credits of up to 64 epochs, time.
 pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
-    let node = vote_node(fixed);
+    let node = fixed.key();
     out.extend_from_slice(&2u32.to_le_bytes());
     out.extend_from_slice(&node);
     out.extend_from_slice(&fixed.key());

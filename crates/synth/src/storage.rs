@@ -6,7 +6,7 @@ use std::io::Result;
 use slotpress_format::ledger::record::{align8, record_bytes};
 use slotpress_format::{LatticeHash, RECORD_HEADER_BYTES, RecordHeader};
 
-use super::accounts::{Shape, write_own_record, write_tombstone};
+use super::accounts::{Shape, write_own_record};
 use super::chain::rent_exempt_lamports;
 use super::keys;
 use super::layout::{Successor, SynthLayout};
@@ -62,20 +62,19 @@ pub struct Obsolete {
     pub offset: u64,
     pub data_len: u64,
     pub slot: u64,
-    /// True if the record is obsolete in the full state already, not only in the incremental one.
+    /// True if the record is already obsolete in the full state, not only in the incremental one.
     pub in_full: bool,
 }
 
 pub struct Storage {
     pub bytes: Vec<u8>,
     pub length: u64,
-    /// Obsolete records, in the order in which they were marked.
     pub obsolete: Vec<Obsolete>,
     pub sums: StateSums,
 }
 
 impl Storage {
-    /// Returns the bytes by which the storage shrinks when an obsolete record is cut out.
+    /// Returns the number of bytes by which the storage shrinks when an obsolete record is cut out.
     pub fn cut_bytes(&self, record: &Obsolete) -> u64 {
         record_bytes(record.data_len).min(self.length - record.offset)
     }
@@ -88,9 +87,8 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
     let mut obsolete = Vec::new();
     let is_incremental = layout.is_incremental(storage);
 
-    // Accounts that are born here come first.
-    let (superseded_by, change_in_state) = layout.changes(storage);
-    let changed_by = layout.replacing(storage);
+    // Accounts that first appear here come first.
+    let newer_storage = layout.replacing(storage);
     for (origin, shape) in layout.born(storage) {
         let offset = start_record(&mut bytes);
         let header = universe.write_record(origin, 0, shape, &mut bytes);
@@ -100,16 +98,19 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
             let slot = SynthLayout::slot(by);
             obsolete.push(Obsolete { offset, data_len: shape.data_len, slot, in_full });
         };
-        if let Some(change_in_state) = change_in_state(origin, shape) {
-            if change_in_state.is_obsolete {
-                mark(superseded_by, !is_incremental);
+        if let Some(change) = layout.change_within_state(origin, shape) {
+            if change.is_obsolete
+                && let Some(successor) = layout.successor(storage)
+            {
+                mark(successor, !is_incremental);
             }
         } else if is_incremental {
             sums.newer.add_account(&header, data);
-        } else if let Some((by, change_in_state)) = changed_by.and_then(|by| Some((by, layout.change(origin, shape)?)))
+        } else if let Some(newer_storage) = newer_storage
+            && let Some(change) = layout.change(origin, shape)
         {
-            if change_in_state.is_obsolete {
-                mark(by, false);
+            if change.is_obsolete {
+                mark(newer_storage, false);
             }
             sums.full.add_account(&header, data);
         } else {
@@ -127,22 +128,20 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
         }
         Successor::Tombstone => {
             start_record(&mut bytes);
-            write_tombstone(universe.pubkey(origin), &mut bytes);
+            write_own_record(universe.pubkey(origin), keys::SYSTEM, 0, &[], &mut bytes);
         }
         Successor::Nothing => {}
     };
     if let Some(older) = layout.predecessor(storage) {
-        let (_, change_in_state) = layout.changes(older);
         for (origin, shape) in layout.born(older) {
-            if let Some(change_in_state) = change_in_state(origin, shape) {
-                replace(origin, shape, change_in_state.successor);
+            if let Some(change) = layout.change_within_state(origin, shape) {
+                replace(origin, shape, change.successor);
             }
         }
     }
     for older in layout.replaced(storage) {
-        let (_, change_in_state) = layout.changes(older);
         for (origin, shape) in layout.born(older) {
-            if let (None, Some(change)) = (change_in_state(origin, shape), layout.change(origin, shape)) {
+            if let (None, Some(change)) = (layout.change_within_state(origin, shape), layout.change(origin, shape)) {
                 replace(origin, shape, change.successor);
             }
         }
@@ -154,7 +153,7 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
     obsolete.sort_by_key(|record| (record.slot, record.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let length = bytes.len() as u64;
     bytes.resize(align8(length) as usize, 0);
-    age(layout, storage, &mut bytes);
+    write_meaningless_bytes(layout, storage, &mut bytes);
     Ok(Storage { bytes, length, obsolete, sums })
 }
 
@@ -178,19 +177,18 @@ fn write_own_accounts(
     if !layout.is_last(storage) {
         return Ok(());
     }
-    let is_incremental = layout.is_incremental(storage);
-    let replaced_by = layout.last_incremental().filter(|_| !is_incremental);
+    let replaced_by = (storage + 1 < layout.count()).then(|| layout.count() - 1);
     let sysvars = sysvars(&layout.universe, SynthLayout::height(storage), &stakes)?
         .into_iter()
         .map(|(address, data)| (address, SYSVAR_OWNER, rent_exempt_lamports(data.len() as u64), data));
-    let vote_accounts = (0..stakes.scale().voters).map(|voter| {
+    let vote_accounts = (0..stakes.scale.voters).map(|voter| {
         let (lamports, data) = stakes.vote_account(voter);
         (stakes.vote_address(voter), keys::VOTE, lamports, data)
     });
     for (address, owner, lamports, data) in sysvars.chain(vote_accounts) {
         let offset = start_record(bytes) as u64;
         let header = write_own_record(address, owner, lamports, &data, bytes);
-        let sums = if is_incremental { &mut sums.newer } else { &mut sums.full };
+        let sums = if layout.is_incremental(storage) { &mut sums.newer } else { &mut sums.full };
         sums.add_account(&header, &data);
         if let Some(by) = replaced_by {
             obsolete.push(Obsolete { offset, data_len: header.data_len, slot: SynthLayout::slot(by), in_full: false });
@@ -205,33 +203,31 @@ fn start_record(bytes: &mut Vec<u8>) -> usize {
     bytes.len()
 }
 
-/// Fills in bytes without meaning: older Agave versions numbered their writes, and in some storages
-/// the padding after the executable flag is stack garbage.
-fn age(layout: &SynthLayout, storage: u64, bytes: &mut [u8]) {
+/// Fills in bytes that have no meaning: older Agave versions numbered their writes, and in some
+/// storages the padding after the executable flag is stack garbage.
+fn write_meaningless_bytes(layout: &SynthLayout, storage: u64, bytes: &mut [u8]) {
     let number = |purpose| layout.universe.number(purpose, storage);
-    let is_old = number(PURPOSE_OLD) % 10 == 0;
-    let is_dirty = number(PURPOSE_PADDING) % 16 == 0;
-    if !is_old && !is_dirty {
+    let has_write_versions = number(PURPOSE_OLD) % 10 == 0;
+    let has_garbage = number(PURPOSE_PADDING) % 16 == 0;
+    if !has_write_versions && !has_garbage {
         return;
     }
     let mut write_version = 1_000_000_000_000 + storage * 5_000;
     let mut rng = Rng::new(number(PURPOSE_PADDING));
     let mut garbage = [0; 7];
     let mut at = 0;
-    while at + RECORD_HEADER_BYTES <= bytes.len() {
-        let mut data_len = [0; 8];
-        data_len.copy_from_slice(&bytes[at + 8..at + 16]);
-        if is_old {
-            bytes[at..at + 8].copy_from_slice(&write_version.to_le_bytes());
+    while let Some(header) = bytes[at..].first_chunk_mut::<RECORD_HEADER_BYTES>() {
+        at += RecordHeader::parse(header).stored_bytes() as usize;
+        if has_write_versions {
+            header[..8].copy_from_slice(&write_version.to_le_bytes());
             write_version += 1 + rng.zipf(3);
         }
-        if is_dirty {
+        if has_garbage {
             if rng.permille(60) {
                 rng.fill(&mut garbage[..5]);
                 garbage[5..].copy_from_slice(&[0x7f, 0]);
             }
-            bytes[at + 97..at + 104].copy_from_slice(&garbage);
+            header[97..104].copy_from_slice(&garbage);
         }
-        at += record_bytes(u64::from_le_bytes(data_len)) as usize;
     }
 }

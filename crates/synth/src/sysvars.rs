@@ -52,7 +52,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
         sysvar(EPOCH_REWARDS, &|out| {
             // The distribution took place when the epoch began, and is over.
             let first_height = chain::height_of(epoch_start);
-            out.u64s(&[first_height + 1, stakes.scale().delegations / 4_096 + 1])?;
+            out.u64s(&[first_height + 1, stakes.scale.delegations / 4_096 + 1])?;
             out.bytes(&chain::blockhash(universe, first_height - 1))?;
             let rewards: u64 = stakes.voters().iter().map(|voter| voter.stake / 4_000).sum();
             out.u64s(&[rewards, 4_000, rewards, rewards])?; // the first two are a u128

@@ -18,7 +18,6 @@ pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Lengths of a Token-2022 mint's symbol and URI.
 const SYMBOL_BYTES: usize = 4;
 const URI_BYTES: usize = 63;
 
@@ -26,7 +25,6 @@ const URI_BYTES: usize = 63;
 /// a byte for its type; the extensions metadataPointer and tokenMetadata.
 const MINT_2022_BYTES: u64 = 165 + 1 + (4 + 64) + (4 + 64 + 3 * 4 + 4) + (SYMBOL_BYTES + URI_BYTES) as u64;
 
-/// Returns the length of a Token-2022 mint, which depends on its name.
 pub fn mint_2022_bytes(rng: &mut Rng) -> u64 {
     MINT_2022_BYTES + 5 + rng.below(16)
 }
@@ -54,9 +52,8 @@ fn recent(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
 
 /// Number of storages that count as written at the same time.
 const SEASON_STORAGES: u64 = 64;
-/// Token accounts of popular mints, among 1,000.
+/// Token accounts among 1,000 whose mint is popular, and those whose mint is in current use.
 const MINT_POPULAR: u64 = 270;
-/// Token accounts of mints in current use, among 1,000.
 const MINT_RECENT: u64 = 100;
 const MINTS_RECENT: u64 = 768;
 const OWNER_BUSY: u64 = 60;
@@ -125,7 +122,11 @@ pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
 /// Writes mint authority, supply, decimals, initialized flag, freeze authority.
 pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     let is_nft = draw.fixed.permille(550);
-    let authority = if draw.fixed.permille(400) { draw.fixed.key() } else { collection_key(draw, 0) };
+    let authority = if draw.fixed.permille(400) {
+        draw.fixed.key()
+    } else {
+        draw.universe.shared_key(keys::COLLECTIONS, collection(draw) * 8)
+    };
     let has_authority = is_nft || draw.fixed.permille(300);
     push_optional_key(out, has_authority.then_some(&authority));
     let supply = if is_nft { 1 } else { 1_000_000 * draw.changing.log_uniform(36) };
@@ -158,13 +159,8 @@ pub fn write_mint_2022(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&0u32.to_le_bytes());
 }
 
-/// Returns a key of the account's NFT collection: its authority or one of its creators.
-/// Neighbouring accounts often belong to one collection.
-fn collection_key(draw: &mut Draw<'_>, which: u64) -> [u8; 32] {
-    let collection = collection(draw);
-    draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + which)
-}
-
+/// Returns the number of the account's NFT collection. Neighbouring accounts often belong to the
+/// same one. A collection has up to eight shared keys: its authority, its creators, its own address.
 fn collection(draw: &Draw<'_>) -> u64 {
     let mut rng = draw.fixed.clone();
     let near = Rng::new(draw.universe.number(keys::COLLECTIONS, draw.neighbourhood / 4)).below(1 << 16);
@@ -233,9 +229,7 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 1 + creator));
         out.extend_from_slice(&[u8::from(creator == 0), (100 / creators) as u8]);
     }
-    out.extend_from_slice(&[1, 1, 1, 255 - draw.fixed.zipf(4) as u8, 1, 0]);
-    out.push(1);
-    out.push(1);
+    out.extend_from_slice(&[1, 1, 1, 255 - draw.fixed.zipf(4) as u8, 1, 0, 1, 1]);
     out.extend_from_slice(&draw.universe.shared_key(keys::COLLECTIONS, collection * 8 + 7));
 }
 
@@ -244,8 +238,8 @@ pub fn write_edition(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.push(6);
     out.extend_from_slice(&0u64.to_le_bytes());
     out.push(1);
-    let most = if draw.fixed.permille(900) { 0 } else { draw.fixed.log_uniform(10) };
-    out.extend_from_slice(&most.to_le_bytes());
+    let max_editions = if draw.fixed.permille(900) { 0 } else { draw.fixed.log_uniform(10) };
+    out.extend_from_slice(&max_editions.to_le_bytes());
 }
 
 fn push_optional_key(out: &mut Vec<u8>, key: Option<&[u8; 32]>) {

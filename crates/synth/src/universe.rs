@@ -54,7 +54,6 @@ impl Universe {
         Rng::new(mix(self.key_of(origin), 1)).key()
     }
 
-    /// Returns the random streams for a version of an account.
     pub fn draw(&self, origin: Origin, version: u64) -> Draw<'_> {
         let key = self.key_of(origin);
         Draw {

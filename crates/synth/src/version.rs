@@ -35,7 +35,6 @@ impl AgaveVersion {
         }
     }
 
-    /// Returns the length of an obsolete record in `obsolete_accounts`.
     pub fn obsolete_record_bytes(self) -> usize {
         if self == Self::V4_5 { 20 } else { 24 }
     }

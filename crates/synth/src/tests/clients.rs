@@ -11,14 +11,20 @@ use super::*;
 use crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER};
 
 type Key = [u8; 32];
-type VoteAccounts = Vec<(Key, u64, u64, Vec<u8>)>;
+
+struct VoteAccountFields {
+    address: Key,
+    stake: u64,
+    lamports: u64,
+    data: Vec<u8>,
+}
 
 /// Parts of a bank file that `ledger::bank_file` skips.
 struct BankParts {
     queue: Vec<(Key, u64)>,
     queue_last_index: u64,
     queue_last_hash: Key,
-    vote_accounts: VoteAccounts,
+    vote_accounts: Vec<VoteAccountFields>,
     delegations: Vec<DelegationFields>,
     history: Vec<[u64; 4]>,
     epochs: Vec<EpochParts>,
@@ -32,10 +38,23 @@ struct DelegationFields {
 
 struct EpochParts {
     epoch: u64,
-    vote_accounts: VoteAccounts,
+    vote_accounts: Vec<VoteAccountFields>,
     total_stake: u64,
-    nodes: Vec<(Key, Vec<Key>, u64)>,
+    nodes: Vec<NodeFields>,
     authorized_voters: Vec<(Key, Key)>,
+}
+
+#[derive(PartialEq, Debug)]
+struct NodeFields {
+    address: Key,
+    vote_accounts: Vec<Key>,
+    stake: u64,
+}
+
+struct StakesFields {
+    vote_accounts: Vec<VoteAccountFields>,
+    delegations: Vec<DelegationFields>,
+    history: Vec<[u64; 4]>,
 }
 
 fn many<R: BufRead, T>(r: &mut FieldReader<R>, mut item: impl FnMut(&mut FieldReader<R>) -> T) -> Vec<T> {
@@ -51,18 +70,16 @@ fn number<R: BufRead>(r: &mut FieldReader<R>) -> u64 {
     r.u64().expect("a number")
 }
 
-fn stakes<R: BufRead>(
-    r: &mut FieldReader<R>,
-    with_credits: bool,
-) -> (VoteAccounts, Vec<DelegationFields>, Vec<[u64; 4]>) {
+fn stakes<R: BufRead>(r: &mut FieldReader<R>, with_credits: bool) -> StakesFields {
     let vote_accounts = many(r, |r| {
         let address = key(r);
         let stake = number(r);
         let lamports = number(r);
         let data = many(r, |r| r.u8().expect("a byte"));
         assert_eq!(key(r), keys::VOTE);
-        assert_eq!((r.u8().expect("a flag"), number(r)), (0, u64::MAX));
-        (address, stake, lamports, data)
+        assert_eq!(r.u8().expect("a flag"), 0, "not executable");
+        assert_eq!(number(r), u64::MAX, "the rent epoch");
+        VoteAccountFields { address, stake, lamports, data }
     });
     let delegations = many(r, |r| {
         let stake_account = key(r);
@@ -74,7 +91,8 @@ fn stakes<R: BufRead>(
         DelegationFields { stake_account, voter, fields }
     });
     r.skip(16).expect("unused, epoch");
-    (vote_accounts, delegations, many(r, |r| [(); 4].map(|()| number(r))))
+    let history = many(r, |r| [(); 4].map(|()| number(r)));
+    StakesFields { vote_accounts, delegations, history }
 }
 
 fn parse_bank(path: &Path) -> BankParts {
@@ -93,7 +111,7 @@ fn parse_bank(path: &Path) -> BankParts {
     many(&mut r, |r| r.skip(16));
     r.skip(5 * 8 + 9 + 8 + 16 + 8 + 8 + 8 + 3 * 8 + 32 + 16 + 33 + 8).expect("fields");
     r.skip(8 + 33 + 8 + 8 + 8 + 1 + 33 + 6 * 8).expect("rent collector, epoch schedule, inflation");
-    let (vote_accounts, delegations, history) = stakes(&mut r, false);
+    let StakesFields { vote_accounts, delegations, history } = stakes(&mut r, false);
     r.skip(4 * 8 + 1).expect("unused");
     many(&mut r, |r| {
         r.skip(8).expect("a slot");
@@ -103,9 +121,9 @@ fn parse_bank(path: &Path) -> BankParts {
     let epochs = many(&mut r, |r| {
         let epoch = number(r);
         r.skip(4).expect("a tag");
-        let (vote_accounts, _, _) = stakes(r, true);
+        let vote_accounts = stakes(r, true).vote_accounts;
         let total_stake = number(r);
-        let nodes = many(r, |r| (key(r), many(r, key), number(r)));
+        let nodes = many(r, |r| NodeFields { address: key(r), vote_accounts: many(r, key), stake: number(r) });
         let authorized_voters = many(r, |r| (key(r), key(r)));
         EpochParts { epoch, vote_accounts, total_stake, nodes, authorized_voters }
     });
@@ -114,11 +132,21 @@ fn parse_bank(path: &Path) -> BankParts {
     BankParts { queue, queue_last_index, queue_last_hash, vote_accounts, delegations, history, epochs }
 }
 
-/// For each slot: the slot, whether it is a root, and for each blockhash the offset and the number
-/// of transactions.
-type StatusSlots = Vec<(u64, bool, Vec<(Key, u64, u64)>)>;
+/// Results of a slot in the status cache.
+struct StatusSlot {
+    slot: u64,
+    is_root: bool,
+    blockhashes: Vec<StatusBlockhash>,
+}
 
-fn parse_status_slots(path: &Path) -> StatusSlots {
+struct StatusBlockhash {
+    hash: Key,
+    /// Offset at which the transactions' hashes are cut.
+    offset: u64,
+    transactions: u64,
+}
+
+fn parse_status_slots(path: &Path) -> Vec<StatusSlot> {
     let mut r = FieldReader::open(path, "the status cache").expect("a status cache");
     let slots = many(&mut r, |r| {
         let slot = number(r);
@@ -132,9 +160,9 @@ fn parse_status_slots(path: &Path) -> StatusSlots {
                     r.skip(4 + 1 + 4 + 4).expect("an instruction's error");
                 }
             });
-            (hash, offset, results.len() as u64)
+            StatusBlockhash { hash, offset, transactions: results.len() as u64 }
         });
-        (slot, is_root, blockhashes)
+        StatusSlot { slot, is_root, blockhashes }
     });
     r.expect_end().expect("the end");
     slots
@@ -154,26 +182,26 @@ fn accounts(read: &Read) -> HashMap<Key, (RecordHeader, &[u8])> {
     newest.into_iter().map(|(key, (_, header, data))| (key, (header, data))).collect()
 }
 
-fn check_clients(state: &SynthState) {
+fn assert_clients_load(state: &SynthState) {
     let read = read_state(state);
     let accounts = accounts(&read);
     let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
     let parts = parse_bank(&bank_snapshot.join(state.slot.to_string()));
     let status = parse_status_slots(&bank_snapshot.join("status_cache"));
 
-    check_blockhashes(&read, &parts);
-    check_bank_hash(&read.bank);
+    assert_blockhashes_are_valid(&read, &parts);
+    assert_bank_hash_is_valid(&read.bank);
     let history = &accounts[&SLOT_HISTORY];
     assert_eq!(history.0.owner, SYSVAR_OWNER);
-    check_status_cache(&status, &parts, &slots_of_history(history.1, state.slot));
+    assert_status_cache_is_valid(&status, &parts, &slots_of_history(history.1, state.slot));
     let fields = FieldReader::open(&bank_snapshot.join("status_cache"), "the status cache").expect("a status cache");
     parse_status_cache(fields, state.slot).expect("slotpress reads it");
-    check_stakes(&parts, &accounts);
-    check_epochs(&read.bank, &parts);
+    assert_stakes_have_accounts(&parts, &accounts);
+    assert_epochs_are_valid(&read.bank, &parts);
 }
 
-/// Indexes must be consecutive, and blockhashes distinct.
-fn check_blockhashes(read: &Read, parts: &BankParts) {
+/// Checks that indexes are consecutive, and blockhashes distinct.
+fn assert_blockhashes_are_valid(read: &Read, parts: &BankParts) {
     let mut queue = parts.queue.clone();
     queue.sort_by_key(|(_, index)| *index);
     assert_eq!(queue.len(), 301);
@@ -183,7 +211,7 @@ fn check_blockhashes(read: &Read, parts: &BankParts) {
     assert_eq!(parts.queue_last_index, read.bank.block_height);
 }
 
-fn check_bank_hash(bank: &BankFile) {
+fn assert_bank_hash_is_valid(bank: &BankFile) {
     let parts = BankHashParts {
         parent_hash: bank.parent_hash,
         signature_count: bank.signature_count,
@@ -193,8 +221,8 @@ fn check_bank_hash(bank: &BankFile) {
     };
     assert_eq!(parts.hash(), bank.hash);
     assert_ne!(bank.hash, Hash([0; 32]));
-    assert!(bank.parent_slot < bank.slot && bank.parent_slot + 2 >= bank.slot);
-    assert_eq!((bank.ticks_per_slot, bank.genesis_creation_time), (64, 1_584_368_940), "as genesis.bin says");
+    assert!((bank.slot - 2..bank.slot).contains(&bank.parent_slot), "{} and {}", bank.parent_slot, bank.slot);
+    assert_eq!((bank.ticks_per_slot, bank.genesis_creation_time), (64, 1_584_368_940), "as in genesis.bin");
     assert_eq!(bank.max_tick_height, (bank.slot + 1) * 64);
 }
 
@@ -216,33 +244,35 @@ fn slots_of_history(data: &[u8], bank_slot: u64) -> Vec<u64> {
     (next - SLOT_HISTORY_SLOTS..next).rev().filter(is_found).collect()
 }
 
-fn check_status_cache(status: &StatusSlots, parts: &BankParts, history: &[u64]) {
+fn assert_status_cache_is_valid(status: &[StatusSlot], parts: &BankParts, history: &[u64]) {
     assert!(status.len() <= 300);
-    assert!(status.iter().all(|(_, is_root, _)| *is_root), "all are rooted");
-    let slots: Vec<u64> = status.iter().map(|(slot, ..)| *slot).collect();
+    assert!(status.iter().all(|slot| slot.is_root), "all are rooted");
+    let slots: Vec<u64> = status.iter().map(|slot| slot.slot).collect();
     assert_eq!(slots.iter().collect::<HashSet<_>>().len(), slots.len(), "each slot once");
     assert_eq!(slots, history[..slots.len()], "the newest slots of the slot history");
 
     let queue: HashSet<Key> = parts.queue.iter().map(|(hash, _)| *hash).collect();
     let mut offsets = HashMap::new();
     let mut transactions = 0;
-    for (slot, _, blockhashes) in status {
-        let mut here = HashSet::new();
-        for (hash, offset, count) in blockhashes {
-            assert!(here.insert(hash), "each blockhash once in slot {slot}");
-            assert!(queue.contains(hash), "of the queue");
+    for StatusSlot { slot, blockhashes, .. } in status {
+        let mut seen = HashSet::new();
+        for StatusBlockhash { hash, offset, transactions: count } in blockhashes {
+            assert!(seen.insert(hash), "each blockhash once in slot {slot}");
+            assert!(queue.contains(hash), "the queue has the blockhash");
             assert_ne!(*hash, parts.queue_last_hash, "not the newest");
             assert_eq!(offsets.insert(*hash, *offset).unwrap_or(*offset), *offset, "one offset throughout");
             assert!(*offset <= 32 - 20);
             transactions += count;
         }
     }
-    assert!(transactions >= 300 && offsets.values().collect::<HashSet<_>>().len() > 5);
+    assert!(transactions >= 300, "{transactions}");
+    assert!(offsets.values().collect::<HashSet<_>>().len() > 5, "{offsets:?}");
 }
 
-/// Every vote account and delegation in the bank file must equal an account.
-fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])>) {
-    assert!(!parts.vote_accounts.is_empty() && parts.delegations.len() >= parts.vote_accounts.len());
+/// Checks that every vote account and delegation in the bank file equals an account.
+fn assert_stakes_have_accounts(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])>) {
+    assert!(!parts.vote_accounts.is_empty());
+    assert!(parts.delegations.len() >= parts.vote_accounts.len());
     let mut in_effect: HashMap<Key, u64> = HashMap::new();
     for delegation in &parts.delegations {
         let (header, data) = &accounts[&delegation.stake_account];
@@ -254,10 +284,10 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
         if delegation.fields[2] > parts.history[0][0] {
             *in_effect.entry(delegation.voter).or_default() += delegation.fields[0];
         }
-        let is_cached = parts.vote_accounts.iter().any(|(address, ..)| *address == delegation.voter);
+        let is_cached = parts.vote_accounts.iter().any(|vote_account| vote_account.address == delegation.voter);
         assert!(is_cached || !accounts.contains_key(&delegation.voter), "a vote account that the bank does not know");
     }
-    for (address, stake, lamports, data) in &parts.vote_accounts {
+    for VoteAccountFields { address, stake, lamports, data } in &parts.vote_accounts {
         let (header, found) = &accounts[address];
         assert_eq!((header.owner, header.lamports, *found), (keys::VOTE, *lamports, &data[..]));
         assert_eq!(Some(stake), in_effect.get(address));
@@ -275,22 +305,29 @@ fn check_stakes(parts: &BankParts, accounts: &HashMap<Key, (RecordHeader, &[u8])
     assert_eq!(sysvar.expect("the stake history").1[..expected.len()], expected);
 }
 
-/// There must be stakes for this epoch and the next, and their parts must agree. The leader must be
-/// that of the leader schedule.
-fn check_epochs(bank: &BankFile, parts: &BankParts) {
+/// Checks that this epoch and the next have stakes, whose parts agree, and that the leader is the
+/// one of the leader schedule.
+fn assert_epochs_are_valid(bank: &BankFile, parts: &BankParts) {
     let epochs: Vec<u64> = parts.epochs.iter().map(|epoch| epoch.epoch).collect();
     assert_eq!(epochs.iter().max(), Some(&(bank.epoch() + 1)));
     assert!(epochs.contains(&bank.epoch()));
     for epoch in &parts.epochs {
-        assert_eq!(epoch.total_stake, epoch.vote_accounts.iter().map(|(_, stake, ..)| stake).sum::<u64>());
-        let nodes = epoch
-            .vote_accounts
-            .iter()
-            .map(|(address, stake, _, data)| (data[4..36].try_into().expect("a key"), vec![*address], *stake));
+        let stakes = epoch.vote_accounts.iter().map(|vote_account| vote_account.stake);
+        assert_eq!(epoch.total_stake, stakes.sum::<u64>());
+        let nodes = epoch.vote_accounts.iter().map(|vote_account| NodeFields {
+            address: vote_account.data[4..36].try_into().expect("a key"),
+            vote_accounts: vec![vote_account.address],
+            stake: vote_account.stake,
+        });
         assert_eq!(epoch.nodes, nodes.collect::<Vec<_>>());
-        assert!(epoch.authorized_voters.iter().zip(&epoch.nodes).all(|(voter, node)| *voter == (node.1[0], node.0)));
+        let has_voter = |(voter, node): (&(Key, Key), &NodeFields)| *voter == (node.vote_accounts[0], node.address);
+        assert!(epoch.authorized_voters.iter().zip(&epoch.nodes).all(has_voter));
         if epoch.epoch == bank.epoch() {
-            let voters = epoch.nodes.iter().map(|node| Voter { stake: node.2, address: node.1[0], node: node.0 });
+            let voters = epoch.nodes.iter().map(|node| Voter {
+                stake: node.stake,
+                address: node.vote_accounts[0],
+                node: node.address,
+            });
             let leader = leader(epoch.epoch, bank.slot % bank.epoch_schedule.slots_per_epoch, voters.collect());
             assert_eq!(leader.map(|leader| Hash(leader.node)), Some(bank.leader));
         }
@@ -298,7 +335,7 @@ fn check_epochs(bank: &BankFile, parts: &BankParts) {
 }
 
 #[test]
-fn both_states_are_what_clients_load() {
+fn clients_load_both_states() {
     let temporary = tempfile::tempdir().expect("a directory");
     let out = temporary.path().join("ledger");
     // The cases: one storage; a full state that ends before a skipped slot; more storages
@@ -306,7 +343,7 @@ fn both_states_are_what_clients_load() {
     for (size, storage_count) in [(SIZE_BYTES_MIN, Some(1)), (1 << 20, Some(19)), (16 << 20, None)] {
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
         let report = make(&SynthOptions { incremental_bytes, storage_count, ..options(&out, size) });
-        report.states.iter().for_each(check_clients);
+        report.states.iter().for_each(assert_clients_load);
         fs::remove_dir_all(&out).expect("removed");
     }
 }
@@ -330,5 +367,5 @@ fn stakes_of_a_large_ledger_fit_its_epochs() {
         assert_eq!(range.start, next);
         next = range.end;
     }
-    assert_eq!(next, stakes.scale().delegations);
+    assert_eq!(next, stakes.scale.delegations);
 }

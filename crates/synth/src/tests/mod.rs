@@ -122,19 +122,20 @@ fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
     records
 }
 
-/// Computes a state from the newest record of each account. Compares it with the bank file and
-/// the report.
-fn check(state: &SynthState) -> Read {
+/// Computes a state from the newest record of each account, and checks that it is the state of the
+/// bank file and of the report.
+fn assert_state_adds_up(state: &SynthState) -> Read {
     let read = read_state(state);
     let mut newest: HashMap<[u8; 32], (u64, RecordHeader, &[u8])> = HashMap::new();
     for (slot, storage) in &read.storages {
-        let mut here = HashSet::new();
+        let mut seen = HashSet::new();
         for (header, data) in records(storage) {
-            assert!(here.insert(header.pubkey), "an address comes once in a storage");
-            assert!(header.executable <= 1 && (header.lamports > 0 || header.pubkey != [0; 32]));
-            let entry = newest.entry(header.pubkey).or_insert((*slot, header, data));
-            if entry.0 < *slot {
-                *entry = (*slot, header, data);
+            assert!(seen.insert(header.pubkey), "an address comes once in a storage");
+            assert!(header.executable <= 1);
+            assert!(header.lamports > 0 || header.pubkey != [0; 32]);
+            let known = newest.entry(header.pubkey).or_insert((*slot, header, data));
+            if known.0 < *slot {
+                *known = (*slot, header, data);
             }
         }
     }
@@ -155,7 +156,8 @@ fn check(state: &SynthState) -> Read {
     assert_eq!((state.hash, state.capitalization), (lattice.snapshot_hash(), capitalization));
     assert_eq!((state.accounts, state.storages), (accounts, read.storages.len() as u64));
     assert_eq!(read.bank.epoch(), read.bank.stakes_epoch);
-    assert!(align8(state.storage_bytes) <= read.file_bytes && read.obsolete > 0);
+    assert!(align8(state.storage_bytes) <= read.file_bytes);
+    assert!(read.obsolete > 0);
     assert_eq!(read.storages.last().expect("storages").0, state.slot);
     read
 }
@@ -167,48 +169,53 @@ fn both_states_are_valid() {
     let report = make(&SynthOptions { incremental_bytes: Some(1 << 20), ..options(&out, 4 << 20) });
     let [full, newer] = &report.states[..] else { panic!("two states") };
     assert_eq!((&full.ledger_dir, &newer.ledger_dir), (&out.join("at-full"), &out));
-    let full = check(full);
-    let newer = check(newer);
+    let full = assert_state_adds_up(full);
+    let newer = assert_state_adds_up(newer);
 
     // A lifelike ledger has emptied storages, newer versions, closed accounts, and stale files.
     assert!(full.storages.iter().any(|(_, storage)| storage.is_empty()));
-    let of_full: HashSet<u64> = full.storages.iter().map(|(slot, _)| *slot).collect();
+    let full_slots: HashSet<u64> = full.storages.iter().map(|(slot, _)| *slot).collect();
     let old: HashSet<[u8; 32]> =
         full.storages.iter().flat_map(|(_, storage)| records(storage)).map(|(header, _)| header.pubkey).collect();
     let mut replaced = 0;
     let mut closed = 0;
-    for (_, storage) in newer.storages.iter().filter(|(slot, _)| !of_full.contains(slot)) {
+    for (_, storage) in newer.storages.iter().filter(|(slot, _)| !full_slots.contains(slot)) {
         for (header, _) in records(storage).iter().filter(|(header, _)| old.contains(&header.pubkey)) {
             if header.lamports == 0 { closed += 1 } else { replaced += 1 }
         }
     }
-    assert!(replaced > 500 && closed > 100, "{replaced} replaced, {closed} closed");
+    assert!(replaced > 500, "{replaced} replaced");
+    assert!(closed > 100, "{closed} closed");
     assert!(newer.obsolete > full.obsolete + 500);
     let in_run = fs::read_dir(out.join("accounts/run")).expect("run").count();
     assert_eq!(in_run, newer.storages.len() + 3);
     let size: u64 =
-        newer.storages.iter().filter(|(slot, _)| !of_full.contains(slot)).map(|(_, s)| s.len() as u64).sum();
+        newer.storages.iter().filter(|(slot, _)| !full_slots.contains(slot)).map(|(_, s)| s.len() as u64).sum();
     assert!((800_000..1_300_000).contains(&size), "the incremental state has {size} bytes");
 }
 
 #[test]
-fn one_state_is_valid_and_about_as_large_as_asked() {
+fn one_state_is_valid_and_has_about_the_requested_size() {
     for (size, storage_count) in [(2 << 20, None), (SIZE_BYTES_MIN, Some(3)), (4 << 20, Some(3000)), (8 << 20, None)] {
         let temporary = tempfile::tempdir().expect("a directory");
         let report = make(&SynthOptions { storage_count, ..options(temporary.path(), size) });
         let state = &report.states[0];
         if storage_count != Some(3) {
-            check(state);
+            assert_state_adds_up(state);
             assert_eq!(state.storages, storage_count.unwrap_or(512));
         }
         let ratio = state.storage_bytes as f64 / size as f64;
         // A storage ends with a whole record, so tiny ones are larger than requested.
-        assert!((0.9..1.5).contains(&ratio), "{size} bytes asked, {} made in {storage_count:?}", state.storage_bytes);
+        assert!(
+            (0.9..1.5).contains(&ratio),
+            "{size} bytes requested, {} made in {storage_count:?}",
+            state.storage_bytes
+        );
     }
 }
 
 #[test]
-fn bytes_depend_on_the_options_only() {
+fn bytes_depend_only_on_seed_and_options() {
     let make_with = |seed, threads| {
         let temporary = tempfile::tempdir().expect("a directory");
         let incremental_bytes = Some(1 << 18);
@@ -216,15 +223,15 @@ fn bytes_depend_on_the_options_only() {
         make(&options);
         files(temporary.path())
     };
-    let one = make_with(7, 1);
-    assert_eq!(one, make_with(7, 3));
-    let other = make_with(8, 3);
-    let same = one.iter().filter(|(path, hash)| other.get(*path) == Some(hash)).count();
-    assert!(same <= 4, "{same} files are the same: the versions only");
+    let with_seed_7 = make_with(7, 1);
+    assert_eq!(with_seed_7, make_with(7, 3));
+    let with_seed_8 = make_with(8, 3);
+    let same = with_seed_7.iter().filter(|(path, hash)| with_seed_8.get(*path) == Some(hash)).count();
+    assert!(same <= 4, "{same} files are the same, not only the versions");
 }
 
 #[test]
-fn options_that_make_no_sense() {
+fn impossible_options_are_usage_errors() {
     let temporary = tempfile::tempdir().expect("a directory");
     let out = temporary.path().join("ledger");
     for options in [
@@ -236,6 +243,11 @@ fn options_that_make_no_sense() {
         assert_eq!(synth(&options, &NoProgress).expect_err("refused").kind(), slotpress_base::error::ErrorKind::Usage);
     }
     assert!(!out.exists());
+}
+
+#[test]
+fn a_directory_with_files_is_refused() {
+    let temporary = tempfile::tempdir().expect("a directory");
     let existing = temporary.path().join("existing");
     fs::create_dir(&existing).expect("a directory");
     fs::write(existing.join("file"), "kept").expect("a file");
@@ -268,14 +280,14 @@ fn ratio(content: &[u8], level: i32) -> f64 {
     content.len() as f64 / compressed as f64
 }
 
-fn is_near(measured: f64, published: f64, what: &str) {
+fn assert_is_near(measured: f64, published: f64, what: &str) {
     assert!((measured / published - 1.0).abs() < 0.05, "{what}: {measured:.3}, not {published}");
 }
 
 /// Makes the bank file of a ledger of this size, without its storages.
 fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     let layout = SynthLayout::new(&SynthOptions::new("", size_bytes).seed(seed));
-    let last = layout.full_count() - 1;
+    let last = layout.full_count - 1;
     let bank = bank::Bank {
         universe: &layout.universe,
         height: SynthLayout::height(last),
@@ -284,7 +296,7 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
         lattice: &LatticeHash::zero(),
         stakes: layout.stakes(last),
     };
-    let mapped = if agave == AgaveVersion::V4_2 { layout.full_count() as usize } else { 0 };
+    let mapped = if agave == AgaveVersion::V4_2 { layout.full_count as usize } else { 0 };
     let storage_map = (0..mapped).map(|at| at as u64);
     let mut bytes = Vec::new();
     bank.write(&mut bytes, storage_map.map(|at| (SynthLayout::slot(at), layout.id(at), layout.target_bytes(at))))
@@ -292,26 +304,26 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
     bytes
 }
 
-/// Compression ratios of mainnet's bank file that were published: `zstd -b1 -e4`.
+/// Published compression ratios of mainnet's bank file, by level: `zstd -b1 -e4`.
 const BANK_RATIOS: [(i32, f64); 4] = [(1, 2.337), (2, 2.486), (3, 2.500), (4, 2.513)];
 
-/// Ledgers of any size, with and without a storage map.
+/// The sizes of ledgers vary, with and without a storage map.
 #[test]
-fn the_bank_file_compresses_like_mainnet_s() {
+fn the_bank_file_compresses_like_that_of_mainnet() {
     for (mib, seed) in [(64, 1), (128, 2), (192, 3), (256, 4), (512, 5), (768, 6), (1024, 7), (4096, 8)] {
         for agave in [AgaveVersion::V4_2, AgaveVersion::V4_4] {
             let bytes = bank_file(mib << 20, seed, agave);
             for (level, published) in BANK_RATIOS {
-                is_near(ratio(&bytes, level), published, &format!("{mib} MiB, {agave:?}, level {level}"));
+                assert_is_near(ratio(&bytes, level), published, &format!("{mib} MiB, {agave:?}, level {level}"));
             }
         }
     }
 }
 
-/// Compression ratios of mainnet that were published: the archive's in Agave pull request 2729, the
-/// bank file's from `zstd -b1 -e4`.
+/// Agave pull request 2729 published mainnet's ratios for the archive; those for the bank file are
+/// from `zstd -b1 -e4`.
 #[test]
-fn it_compresses_like_mainnet() {
+fn an_archive_compresses_like_that_of_mainnet() {
     const FRAME_BYTES: usize = 8 << 20;
     let temporary = tempfile::tempdir().expect("a directory");
     let report = make(&options(temporary.path(), 64 << 20));
@@ -319,7 +331,7 @@ fn it_compresses_like_mainnet() {
     let slot = state.slot;
     let bank = fs::read(temporary.path().join(format!("snapshots/{slot}/{slot}"))).expect("the bank file");
     for (level, published) in BANK_RATIOS {
-        is_near(ratio(&bank, level), published, "the bank file");
+        assert_is_near(ratio(&bank, level), published, "the bank file");
     }
     // As in a tar, each storage follows a header, and both are padded to 512 bytes.
     let mut archive = bank;
@@ -331,8 +343,12 @@ fn it_compresses_like_mainnet() {
         archive.extend_from_slice(&storage);
     }
     for (level, published) in [(1, 3.47), (3, 3.64)] {
-        is_near(ratio(&archive, level), published, "the archive");
+        assert_is_near(ratio(&archive, level), published, "the archive");
     }
     // The slow level compresses only a part, and is compared with level 1 on the same part.
-    is_near(ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1), 3.78 / 3.47, "level 10 to 1");
+    assert_is_near(
+        ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1),
+        3.78 / 3.47,
+        "level 10 to 1",
+    );
 }

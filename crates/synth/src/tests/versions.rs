@@ -15,7 +15,7 @@ fn layouts() -> Layouts {
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
         let report = make(&SynthOptions { agave, incremental_bytes, ..options(temporary.path(), 2 << 20) });
         if agave == AgaveVersion::V4_4 {
-            report.states.iter().for_each(|state| drop(check(state)));
+            report.states.iter().for_each(|state| drop(assert_state_adds_up(state)));
         }
         let contents = files(temporary.path()).into_keys().map(|path| {
             let content = fs::read(temporary.path().join(&path)).expect("a file");
@@ -43,40 +43,40 @@ fn only_the_lists_differ() {
     let [old, hints, tagged] = &files[..] else { panic!("three") };
     assert!(states.windows(2).all(|pair| (pair[0].slot, pair[0].hash) == (pair[1].slot, pair[1].hash)));
     let bank_snapshot = PathBuf::from(format!("snapshots/{}", states[0].slot));
-    let at = |name: &str| bank_snapshot.join(name);
+    let path = |name: &str| bank_snapshot.join(name);
     for newer in [hints, tagged] {
         let differing: Vec<&PathBuf> =
             newer.iter().filter(|(path, content)| old.get(*path) != Some(content)).map(|(path, _)| path).collect();
         assert!(differing.iter().all(|path| path.to_string_lossy().contains("snapshots/")), "{differing:?}");
         assert_eq!(newer.len(), old.len() + 2, "startup hints in both states");
-        let hints = &newer[&at("startup_hints")];
+        let hints = &newer[&path("startup_hints")];
         assert_eq!((hints.len(), u64_at(hints, 0), u32_at(hints, 8)), (20, 1, 0));
         assert_eq!(u64_at(hints, 12), states[0].accounts);
     }
-    assert_eq!(hints[&at("storages_list")], old[&at("storages_list")]);
-    assert_eq!(hints[&at("obsolete_accounts")], old[&at("obsolete_accounts")]);
-    let bank = at(&states[0].slot.to_string());
+    assert_eq!(hints[&path("storages_list")], old[&path("storages_list")]);
+    assert_eq!(hints[&path("obsolete_accounts")], old[&path("obsolete_accounts")]);
+    let bank = path(&states[0].slot.to_string());
     assert_eq!(hints[&bank], tagged[&bank]);
     assert_eq!(old[&bank].len() - hints[&bank].len(), 32 * states[0].storages as usize, "the storage map is empty");
-    let versions = files.iter().map(|files| &files[&at("fastboot_version")][..]);
+    let versions = files.iter().map(|files| &files[&path("fastboot_version")][..]);
     assert_eq!(versions.collect::<Vec<_>>(), [&b"3.0.0"[..], b"3.1.0", b"5.0.0"]);
 }
 
 #[test]
-fn the_lists_of_4_5_say_the_same() {
+fn the_lists_of_4_5_have_the_same_content() {
     let Layouts { files, states } = layouts();
-    let at =
+    let file =
         |version: usize, name: &str| &files[version][&PathBuf::from(format!("snapshots/{}/{name}", states[0].slot))];
 
-    let old = at(0, "storages_list");
-    let tagged = at(2, "storages_list");
+    let old = file(0, "storages_list");
+    let tagged = file(2, "storages_list");
     assert_eq!(old[..8], tagged[..8]);
     let items = old[8..].chunks(12).map(|item| (0, u32_at(item, 8), u64_at(item, 0)));
     let tagged_items = tagged[8..].chunks(16).map(|item| (u32_at(item, 0), u32_at(item, 4), u64_at(item, 8)));
     assert_eq!(items.collect::<Vec<_>>(), tagged_items.collect::<Vec<_>>());
 
-    let old = at(0, "obsolete_accounts");
-    let new = at(2, "obsolete_accounts");
+    let old = file(0, "obsolete_accounts");
+    let new = file(2, "obsolete_accounts");
     assert_eq!(old[..8], new[..8]);
     let mut from = 8;
     let mut new_from = 8;
