@@ -9,7 +9,7 @@ use std::fs;
 use std::io::{Write, stderr};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-/// All programs that tests may need, beside coreutils and a shell. `.ci/install` installs them.
+/// Programs that tests may need besides coreutils and a shell. `.ci/install` installs them.
 const PROGRAMS: &[&str] = &[
     "apache2",
     "aria2c",
@@ -39,7 +39,7 @@ const PROGRAMS: &[&str] = &[
     "zstd",
 ];
 
-/// Number of the right to mount in the sets of capabilities(7).
+/// Bit of the right to mount in a set of capabilities(7).
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Ends a test if one of these programs or rights is missing.
@@ -52,23 +52,22 @@ macro_rules! needs {
     };
 }
 
-/// True if the test must be skipped; says then what it lacks. `closure` is the type of a closure in
-/// the test, and begins with the test's name.
+/// Returns true if the test must be skipped, and prints what is missing. `closure` is the type of a
+/// closure in the test, which begins with the test's name.
 pub fn is_skipped(needs: &[&str], closure: &str) -> bool {
     let Some((need, why)) = needs.iter().find_map(|need| Some((*need, missing(need)?))) else { return false };
     let is_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
-    // What the kernel lacks cannot be installed. `.ci/test --as-root` runs the tests that
-    // need root.
-    let may_lack = needs.contains(&"loop_xfs") || ["root", "sys_admin"].contains(&need) && !is_root();
-    assert!(!is_ci || may_lack, "{why}, and where CI is set, no test is skipped: see .ci/install");
+    // Features of the kernel cannot be installed. `.ci/test --as-root` runs the tests that need root.
+    let may_be_missing = needs.contains(&"loop_xfs") || ["root", "sys_admin"].contains(&need) && !is_root();
+    assert!(!is_ci || may_be_missing, "{why}, and where CI is set, no test is skipped: see .ci/install");
     let test = closure.trim_end_matches("::{{closure}}");
-    // `eprintln!` would not do: the test runner shows its text only for tests that fail.
+    // The test runner hides the text of `eprintln!` unless the test fails.
     let _ = writeln!(stderr(), "skipped: {test}: {why}");
     true
 }
 
 fn missing(need: &str) -> Option<String> {
-    let (is_there, why) = match need {
+    let (is_available, why) = match need {
         "root" => (is_root(), "only root can do this".to_string()),
         "sys_admin" => (may_mount(), "this needs the right to mount".to_string()),
         "loop_xfs" => (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string()),
@@ -80,7 +79,7 @@ fn missing(need: &str) -> Option<String> {
             (is_installed(program), format!("{program} is not installed"))
         }
     };
-    (!is_there).then_some(why)
+    (!is_available).then_some(why)
 }
 
 fn is_installed(program: &str) -> bool {
@@ -90,8 +89,7 @@ fn is_installed(program: &str) -> bool {
     })
 }
 
-/// True if the Python that the variable `ENGINES_PYTHON` names, or else `python3`, has
-/// the packages.
+/// Returns true if Python has the packages. `ENGINES_PYTHON` names another program than `python3`.
 fn has_engines() -> bool {
     let python = env::var_os("ENGINES_PYTHON").unwrap_or("python3".into());
     let mut command = std::process::Command::new(python);

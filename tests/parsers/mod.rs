@@ -1,5 +1,5 @@
-//! Parsers of foreign bytes, with fixtures in which some bytes are changed, and with any bytes.
-//! `fuzz/` runs the same targets for longer.
+//! Tests the parsers of foreign input with changed fixtures, and with random bytes. `fuzz/` runs the
+//! same targets for longer.
 
 pub mod targets;
 
@@ -10,25 +10,25 @@ use slotpress_format::{Demand, FieldReader, parse_bank_file};
 use targets::TARGETS;
 
 use crate::common::*;
-use crate::verify::refused::fields::{BANK_FILE, Change, changed, places};
+use crate::verify::refused::fields::{BANK_FILE, Change, ListItems, changed, places};
 
-/// Returns a file of every chain's ledger at slot 26, each of another version of Agave.
-fn of_ledgers(path: &str) -> Vec<Vec<u8>> {
+/// Returns the file at this path of each chain's ledger at slot 26. The chains are from different
+/// versions of Agave, and not all of them have the file.
+fn files_of_ledgers(path: &str) -> Vec<Vec<u8>> {
     let ledgers = [ledger("ledger-at-26")].into_iter();
     let ledgers = ledgers.chain([AGAVE_4_4, AGAVE_4_5_SPLIT].map(|chain| ledger_of(chain, 26)));
     ledgers.filter_map(|ledger| fs::read(ledger.path().join(path)).ok()).collect()
 }
 
-/// Makes a small tar of the documents and the smallest storages, with an entry of every kind. It is
-/// not a whole snapshot.
+/// Makes a small tar with the documents and the smallest storages, which has an entry of every kind.
+/// It is not a complete snapshot.
 fn small_tar() -> Vec<u8> {
     let entries: Vec<TarEntry> = entries(&fixture(FULL_26));
-    let kept = |entry: &TarEntry| !entry.path.starts_with("accounts/") || entry.content.len() < 19_350;
-    make_tar(&entries.into_iter().filter(kept).collect::<Vec<_>>())
+    let is_small = |entry: &TarEntry| !entry.path.starts_with("accounts/") || entry.content.len() < 19_350;
+    make_tar(&entries.into_iter().filter(is_small).collect::<Vec<_>>())
 }
 
-/// Returns the skippable frames at the end of an archive, each from its magic number to the next or
-/// to the end.
+/// Returns the skippable frames at the end of an archive.
 fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     let is_start =
         |at: &usize| bytes[*at..].first_chunk().is_some_and(|magic| (u32::from_le_bytes(*magic) >> 4) == 0x0184_d2a5);
@@ -40,26 +40,26 @@ fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     starts.iter().filter_map(frame).filter(|frame| frame.len() > 16).collect()
 }
 
-/// Makes a bank file that can be read to its end, and of which clients refuse a field of nearly
-/// every kind. Inputs made of it reach the code that reports them.
-fn with_breaches(bank_file: &[u8]) -> Vec<u8> {
+/// Changes fields of a bank file so that it breaks demands of clients, but still parses. Inputs that
+/// are made of it reach the code that reports broken demands.
+fn with_broken_demands(bank_file: &[u8]) -> Vec<u8> {
     // The newest epoch is the last.
     let newest = |file: &[u8], name: &str| {
-        let mut places = places(file, BANK_FILE, true).into_iter().filter(|place| place.name == name);
+        let mut places = places(file, BANK_FILE, ListItems::All).into_iter().filter(|place| place.name == name);
         places.next_back().expect("a field").items.start
     };
     let changes =
         [("capitalization", Change::Highest), ("stakes / delegations / rate", Change::Set(0x4000_0000_0000_0000))];
-    let change = |file: Vec<u8>, (name, change): (&str, Change)| changed(&file, BANK_FILE, name, 0, &change);
+    let change = |file: Vec<u8>, (name, change): (&str, Change)| changed(&file, BANK_FILE, name, &change);
     let mut file = changes.into_iter().fold(bank_file.to_vec(), change);
     let stake = newest(&file, "epoch stakes / vote accounts / stake");
     file[stake - 8..stake].fill(0);
     file
 }
 
-/// Checks that the seeds break all demands that an input of the fuzzed length can break.
+/// The seeds break every demand that an input of the fuzzed length can break.
 #[test]
-fn the_seeds_break_demands() {
+fn the_seeds_break_all_demands_within_reach() {
     let seeds = seeds("bank_file");
     let file = seeds.last().expect("seeds");
     let bank = parse_bank_file(FieldReader::new(file.as_slice(), file.len() as u64, "the seed"), &mut |_| Ok(()));
@@ -67,23 +67,24 @@ fn the_seeds_break_demands() {
     demands.sort_unstable_by_key(|demand| *demand as u8);
     demands.dedup();
     assert_eq!(demands, [Demand::NoStake, Demand::FiredancerLimit]);
-    assert!(fs::read("fuzz/corpus/bank_file/seed-3").expect("read") == *file, "the corpus has it: seeds_for_fuzzing");
+    let in_corpus = fs::read("fuzz/corpus/bank_file/seed-3").expect("read");
+    assert!(in_corpus == *file, "the corpus has another seed: run seeds_for_fuzzing");
 }
 
-/// Returns nearly valid bytes for a target.
+/// Returns valid or nearly valid inputs for a target.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let archive = fixture(FULL_26);
     let small = || targets::wrapped::with_index(&small_tar(), 16_384, &|_| {});
-    let controlled = |control: [u8; 3]| [control.as_slice(), &small_tar()].concat();
+    let with_control_bytes = |control: [u8; 3]| [control.as_slice(), &small_tar()].concat();
     match target {
         "tar" => vec![tar_of(&archive)[..20_000].to_vec(), small_tar()],
         "frame" => vec![fs::read(&archive).expect("read")[..64].to_vec()],
         "bank_file" => {
-            let mut files = of_ledgers("snapshots/26/26");
-            files.push(with_breaches(&files[0]));
+            let mut files = files_of_ledgers("snapshots/26/26");
+            files.push(with_broken_demands(&files[0]));
             files
         }
-        "status_cache" => of_ledgers("snapshots/26/status_cache"),
+        "status_cache" => files_of_ledgers("snapshots/26/status_cache"),
         "sysvars" => {
             let slots = [&[1][..], &16_384u64.to_le_bytes(), &[5; 131_072], &1_048_576u64.to_le_bytes(), &[9; 8]];
             let history = [&2u64.to_le_bytes()[..], &[7; 64]];
@@ -95,9 +96,9 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             let mint = [&[0; 45][..], &[1], &[0; 119], &[1, 19, 0, 83, 0], &[7; 64], &texts].concat();
             vec![account(1), [account(2), vec![2, 7, 0, 0, 0, 2, 0, 8, 0, 1, 0, 0, 0, 0, 0, 0, 0]].concat(), mint]
         }
-        "storages_list" => of_ledgers("snapshots/26/storages_list"),
-        "obsolete" => of_ledgers("snapshots/26/obsolete_accounts"),
-        "split" => of_ledgers("accounts/run/26.26.meta"),
+        "storages_list" => files_of_ledgers("snapshots/26/storages_list"),
+        "obsolete" => files_of_ledgers("snapshots/26/obsolete_accounts"),
+        "split" => files_of_ledgers("accounts/run/26.26.meta"),
         "records" => {
             let files = contents(&archive).into_iter();
             let mut storages: Vec<Vec<u8>> =
@@ -106,7 +107,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             storages.into_iter().filter(|bytes| !bytes.is_empty()).take(2).collect()
         }
         "archive" => vec![targets::wrapped::in_one_frame(&small_tar()), small()],
-        "entries" => vec![controlled([40, 0, 0]), controlled([3, 5, 7])],
+        "entries" => vec![with_control_bytes([40, 0, 0]), with_control_bytes([3, 5, 7])],
         "names" => vec![FULL_26.into(), INCREMENTAL_26_40.into(), b"26.3".to_vec(), "5b".repeat(32).into()],
         "listing" => {
             let root = "5b".repeat(32);
@@ -127,14 +128,20 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Draws some changes: for each its place, as a part of the whole, and new value; and where the
-/// input is cut.
-fn changes() -> impl Strategy<Value = (Vec<(prop::sample::Index, u8)>, Option<prop::sample::Index>)> {
-    (prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6), any::<Option<prop::sample::Index>>())
+/// Changes of an input: new bytes at some places, and the end at which it is cut, if it is.
+#[derive(Clone, Debug)]
+struct Changes {
+    bytes: Vec<(prop::sample::Index, u8)>,
+    end: Option<prop::sample::Index>,
+}
+
+fn changes() -> impl Strategy<Value = Changes> {
+    let bytes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6);
+    (bytes, any::<Option<prop::sample::Index>>()).prop_map(|(bytes, end)| Changes { bytes, end })
 }
 
 #[test]
-fn no_bytes_upset_a_parser() {
+fn every_target_holds_for_changed_and_random_bytes() {
     for &(name, target) in TARGETS {
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name}");
@@ -145,19 +152,19 @@ fn no_bytes_upset_a_parser() {
             failure_persistence: None,
             ..ProptestConfig::default()
         });
-        let altered = (any::<prop::sample::Index>(), changes()).prop_map(|(which, (changes, end))| {
+        let altered = (any::<prop::sample::Index>(), changes()).prop_map(|(which, changes)| {
             let mut bytes = which.get(&seeds).clone();
-            for (at, byte) in changes {
-                let at = at.index(bytes.len());
-                bytes[at] = byte;
+            for (place, byte) in changes.bytes {
+                let index = place.index(bytes.len());
+                bytes[index] = byte;
             }
-            if let Some(end) = end {
+            if let Some(end) = changes.end {
                 bytes.truncate(end.index(bytes.len()) + 1);
             }
             bytes
         });
-        let any_bytes = prop::collection::vec(any::<u8>(), 0..2000);
-        let result = runner.run(&prop_oneof![3 => altered, 1 => any_bytes], |bytes| {
+        let random_bytes = prop::collection::vec(any::<u8>(), 0..2000);
+        let result = runner.run(&prop_oneof![3 => altered, 1 => random_bytes], |bytes| {
             target(&bytes);
             Ok(())
         });
@@ -179,7 +186,7 @@ fn every_target_is_fuzzed() {
     assert_eq!(programs, targets);
 }
 
-/// Writes the seeds for `fuzz/`, to the directory that FUZZ_SEEDS names.
+/// Writes the seeds for `fuzz/` to the directory that `FUZZ_SEEDS` names.
 #[test]
 #[ignore = "writes seeds: FUZZ_SEEDS=fuzz/found cargo test --test suite seeds_for_fuzzing -- --ignored"]
 fn seeds_for_fuzzing() {

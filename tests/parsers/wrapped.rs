@@ -1,15 +1,14 @@
-//! Archives made of any tar stream: changed bytes get past checksums and frames to the readers of
-//! entries.
+//! Makes archives of any tar stream, so that changed bytes pass the checks of checksums and frames,
+//! and reach the readers of entries.
 
 use slotpress_format::{Entry, EntryParser, Index, SeekTableItem, TarEvent, frame_hash, seek_table_frame};
 
 const BLOCK_BYTES: usize = 512;
 
-/// Place of a header's checksum.
 const CHECKSUM: std::ops::Range<usize> = 148..156;
 const LENGTH: std::ops::Range<usize> = 124..136;
 
-/// Returns the tar with the right checksum in every header that lengths lead to.
+/// Writes the right checksum into every header. Headers are found by the lengths in them.
 pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
     let mut at = 0;
     while let Some(header) = tar.get_mut(at..at + BLOCK_BYTES) {
@@ -30,10 +29,12 @@ pub fn in_one_frame(tar: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(tar, 1).expect("compressed")
 }
 
-/// Makes an archive of frames of the given size, with all that slotpress writes after them. `alter`
-/// changes the index.
+/// Makes an archive of frames of the given size, with the index and tables that slotpress writes after
+/// them. `alter` changes the index.
 pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
-    let (mut archive, mut items, mut hashes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut archive = Vec::new();
+    let mut items = Vec::new();
+    let mut hashes = Vec::new();
     let item = |bytes: &[u8], content_bytes: usize| SeekTableItem {
         compressed_bytes: bytes.len() as u32,
         content_bytes: content_bytes as u32,
@@ -61,7 +62,8 @@ pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<E
 
 /// Returns the entries of a tar, up to the first invalid one.
 fn entries(tar: &[u8]) -> Vec<Entry> {
-    let (mut parser, mut entries) = (EntryParser::default(), Vec::new());
+    let mut parser = EntryParser::default();
+    let mut entries = Vec::new();
     let _ = parser.feed(tar, &mut |event| {
         if let TarEvent::Begin(entry) = event {
             entries.push(entry);

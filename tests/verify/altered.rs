@@ -1,17 +1,50 @@
-//! Archives altered in every way that docs/snapshot-format.md#archive lists, and in some more.
+//! Archives with each of the changes that docs/snapshot-format.md#archive lists, and with others.
 
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 use slotpress_format::{FieldReader, parse_bank_file_lenient};
 
 use super::refused::versions::*;
 use crate::verify::fixtures::*;
 
-/// An altered archive: the change, and its files.
+/// A full archive, or a pair of archives, with a change.
 pub struct Altered {
+    /// Name of the change.
     pub what: String,
-    pub full: (String, Vec<u8>),
-    pub incremental: Option<(String, Vec<u8>)>,
+    pub full: ArchiveFile,
+    pub incremental: Option<ArchiveFile>,
+}
+
+#[derive(Clone)]
+pub struct ArchiveFile {
+    pub name: String,
+    pub bytes: Vec<u8>,
+}
+
+/// Paths of an altered archive on disk.
+pub struct AlteredPaths {
+    pub full: PathBuf,
+    pub incremental: Option<PathBuf>,
+}
+
+impl Altered {
+    /// Makes a full archive with the name of the fixture.
+    pub fn full(what: impl ToString, bytes: Vec<u8>) -> Self {
+        let full = ArchiveFile { name: FULL.to_string(), bytes };
+        Self { what: what.to_string(), full, incremental: None }
+    }
+
+    /// Returns its files, the full archive first.
+    pub fn files(&self) -> impl Iterator<Item = &ArchiveFile> {
+        [&self.full].into_iter().chain(&self.incremental)
+    }
+
+    /// Writes its files into a directory.
+    pub fn write_to(&self, dir: &Path) -> AlteredPaths {
+        let write = |file: &ArchiveFile| put(dir, &file.name, &file.bytes);
+        AlteredPaths { full: write(&self.full), incremental: self.incremental.as_ref().map(write) }
+    }
 }
 
 struct Corpus {
@@ -21,7 +54,7 @@ struct Corpus {
 
 impl Corpus {
     fn file(&mut self, what: impl ToString, bytes: Vec<u8>) {
-        self.all.push(Altered { what: what.to_string(), full: (FULL.to_string(), bytes), incremental: None });
+        self.all.push(Altered::full(what, bytes));
     }
 
     fn tar(&mut self, what: impl ToString, alter: impl FnOnce(&mut Tar)) {
@@ -39,9 +72,9 @@ impl Corpus {
         });
     }
 
-    fn document(&mut self, what: &str, is_it: fn(&str) -> bool, alter: impl FnOnce(&mut Vec<u8>)) {
+    fn document(&mut self, what: &str, matches: fn(&str) -> bool, alter: impl FnOnce(&mut Vec<u8>)) {
         self.tar(what, |tar| {
-            let member = tar.member(is_it);
+            let member = tar.member(matches);
             let mut content = member.content.clone();
             alter(&mut content);
             member.set_content(content);
@@ -52,8 +85,9 @@ impl Corpus {
         let mut tar = Tar::read(INCREMENTAL);
         alter(&mut tar);
         let full = std::fs::read(dir().join(FULL)).expect("the fixture");
-        let incremental = Some((INCREMENTAL.to_string(), zstd(&tar.write())));
-        self.all.push(Altered { what: format!("pair: {what}"), full: (FULL.to_string(), full), incremental });
+        let incremental = ArchiveFile { name: INCREMENTAL.to_string(), bytes: zstd(&tar.write()) };
+        let altered = Altered::full(format!("pair: {what}"), full);
+        self.all.push(Altered { incremental: Some(incremental), ..altered });
     }
 }
 
@@ -190,8 +224,8 @@ fn entries(corpus: &mut Corpus) {
             .retain(|member| !member.path().ends_with('/') && member.header.entry_type() != tar::EntryType::Directory)
     });
     corpus.tar("entry: other times, owners and modes", |tar| {
-        for (at, member) in tar.members.iter_mut().enumerate() {
-            member.header.set_mtime(at as u64 * 1000);
+        for (number, member) in tar.members.iter_mut().enumerate() {
+            member.header.set_mtime(number as u64 * 1000);
             member.header.set_uid(1000);
             member.header.set_gid(7);
             member.header.set_mode(0o600);
@@ -246,13 +280,13 @@ fn entries(corpus: &mut Corpus) {
         tar.members[at].header.as_mut_bytes()[124..136].fill(0);
         tar.members[at].header.set_cksum();
     });
-    for (what, is_it, name) in [
+    for (what, matches, name) in [
         ("versionX", (|path| path == "version") as fn(&str) -> bool, "versionX".to_string()),
-        ("status_cache2", |path| path == "snapshots/status_cache", "snapshots/status_cache2".to_string()),
+        ("status_cache2", is_status_cache, "snapshots/status_cache2".to_string()),
         ("snapshots/x for the bank file", is_bank_file, "snapshots/x".to_string()),
         ("leading zeros and + for the bank file", is_bank_file, "snapshots/026/+26".to_string()),
     ] {
-        corpus.tar(format!("name: {what}"), |tar| tar.member(is_it).rename(&name));
+        corpus.tar(format!("name: {what}"), |tar| tar.member(matches).rename(&name));
     }
     for (what, rename) in [
         ("leading zeros for a storage", (|slot, id| format!("00{slot}.0{id}")) as fn(&str, &str) -> String),
@@ -272,27 +306,27 @@ fn entries(corpus: &mut Corpus) {
         tar.members[12].header.set_cksum();
     });
     corpus.tar("entry: version twice", |tar| insert(tar, Member::new("version", b'0', b"1.2.0")));
-    for (what, is_it) in [
+    for (what, matches) in [
         ("version", (|path| path == "version") as fn(&str) -> bool),
-        ("status cache", |path| path == "snapshots/status_cache"),
+        ("status cache", is_status_cache),
         ("bank file", is_bank_file),
     ] {
         corpus.tar(format!("entry: no {what}"), |tar| {
-            let at = tar.position(is_it);
+            let at = tar.position(matches);
             tar.members.remove(at);
         });
         corpus.tar(format!("entry: {what} twice, alike"), |tar| {
-            let member = tar.members[tar.position(is_it)].clone();
+            let member = tar.members[tar.position(matches)].clone();
             tar.members.push(member);
         });
         corpus.tar(format!("entry: {what} twice, the first damaged"), |tar| {
-            let at = tar.position(is_it);
+            let at = tar.position(matches);
             let mut member = tar.members[at].clone();
             member.content[0] ^= 1;
             tar.members.insert(at, member);
         });
         corpus.tar(format!("entry: {what} last"), |tar| {
-            let at = tar.position(is_it);
+            let at = tar.position(matches);
             let member = tar.members.remove(at);
             tar.members.push(member);
         });
@@ -338,7 +372,7 @@ fn entries(corpus: &mut Corpus) {
             let member = tar.members[tar.position(|path| path == "accounts/26.26")].clone();
             for id in ids {
                 tar.members.push(member.clone());
-                tar.members.last_mut().expect("it").rename(&format!("accounts/26.{id}"));
+                tar.members.last_mut().expect("a storage").rename(&format!("accounts/26.{id}"));
             }
         });
     }
@@ -351,13 +385,13 @@ fn entries(corpus: &mut Corpus) {
     });
 }
 
-/// Fields of the bank file that occur twice, or have rules.
+/// Alters fields of the bank file that occur twice, or that have rules of their own.
 fn fields_of_the_bank(corpus: &mut Corpus) {
     let mut put = |what: &str, tar: Tar| corpus.file(what, zstd(&tar.write()));
-    for (what, tar) in only_for_firedancer() {
+    for (what, tar) in refused_only_by_firedancer() {
         put(&format!("bank: {what}"), tar);
     }
-    for error in BAIL_OUT {
+    for error in NEWER_ERRORS {
         put(&format!("bank: an error of {} bytes that older versions do not know", error.len()), with_error(error));
     }
     put("bank: another hash", with_bank(|bank, places| bank[places.hash] ^= 1));
@@ -389,15 +423,15 @@ fn fields_of_the_bank(corpus: &mut Corpus) {
         ("a tick too few", |bank, _, after| bank[after + 8] -= 1),
         ("a tick height of another slot", |bank, _, after| bank[after + 32] ^= 64),
         ("more blocks than slots", |bank, _, _| {
-            let at = StakesAt::of(bank).leader - 8;
+            let at = StakesPlaces::of(bank).leader - 8;
             bank[at] = 27;
         }),
         ("as many blocks as slots", |bank, _, _| {
-            let at = StakesAt::of(bank).leader - 8;
+            let at = StakesPlaces::of(bank).leader - 8;
             bank[at] = 26;
         }),
         ("stakes of the next epoch", |bank, _, _| {
-            let delegation = StakesAt::of(bank).delegation;
+            let delegation = StakesPlaces::of(bank).delegation;
             let count = u64_at(bank, delegation - 8) as usize;
             bank[delegation + 96 * count + 8] += 1;
         }),
@@ -414,17 +448,17 @@ fn fields_of_the_bank(corpus: &mut Corpus) {
     }
 }
 
-/// Places of the stakes in the bank file.
-struct StakesAt {
+/// Offsets of the stakes in the bank file.
+struct StakesPlaces {
     leader: usize,
-    /// Address of the first vote account; stake, lamports, length of the data and data follow.
+    /// Offset of the first vote account's address. Stake, lamports, length of the data and data follow.
     vote_account: usize,
     vote_data_bytes: usize,
-    /// Stake account's address of the first delegation; voter, stake, two epochs and a rate follow.
+    /// Offset of the first delegation's stake account. Voter, stake, two epochs and a rate follow.
     delegation: usize,
 }
 
-impl StakesAt {
+impl StakesPlaces {
     fn of(content: &[u8]) -> Self {
         let fields = FieldReader::new(content, content.len() as u64, "the bank file");
         let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), true).expect("a bank file");
@@ -436,25 +470,34 @@ impl StakesAt {
     }
 }
 
-/// Returns the places of the bank's fields from the bank hash to the stakes, and of those that
-/// Agave compares with `genesis.bin`: creation time and epoch schedule.
-pub fn fields_of_bank(content: &[u8]) -> (Range<usize>, [Range<usize>; 2]) {
+/// Places of fields in a bank file.
+pub struct BankFieldPlaces {
+    /// All fields from the bank hash to the stakes.
+    pub fields: Range<usize>,
+    /// Fields that Agave compares with `genesis.bin`: creation time and epoch schedule.
+    pub of_genesis: [Range<usize>; 2],
+}
+
+pub fn bank_field_places(content: &[u8]) -> BankFieldPlaces {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
     let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), true).expect("a bank file");
     let hash = content.windows(32).position(|bytes| bytes == bank.hash.0).expect("the bank hash");
-    let find = |bytes: &[u8]| content.windows(bytes.len()).position(|found| found == bytes).expect("the field");
+    let find = |bytes: &[u8]| content.windows(bytes.len()).position(|window| window == bytes).expect("the field");
     let ns_per_slot = [&bank.ticks_per_slot.to_le_bytes()[..], &bank.ns_per_slot.to_le_bytes()].concat();
     let time = find(&ns_per_slot) + ns_per_slot.len();
     let schedule =
         [bank.epoch_schedule.slots_per_epoch, bank.leader_schedule_slot_offset].map(u64::to_le_bytes).concat();
     let schedule = find(&schedule);
-    (hash..StakesAt::of(content).vote_account, [time..time + 8, schedule..schedule + 33])
+    BankFieldPlaces {
+        fields: hash..StakesPlaces::of(content).vote_account,
+        of_genesis: [time..time + 8, schedule..schedule + 33],
+    }
 }
 
-/// Values that Agave compares with the epoch stakes and the accounts.
+/// Alters values that Agave compares with the epoch stakes and the accounts.
 fn leaders_and_stakes(corpus: &mut Corpus) {
-    let mut alter = |what: &str, alter: &dyn Fn(&mut Vec<u8>, StakesAt)| {
-        corpus.document(&format!("stakes: {what}"), is_bank_file, |content| alter(content, StakesAt::of(content)));
+    let mut alter = |what: &str, alter: &dyn Fn(&mut Vec<u8>, StakesPlaces)| {
+        corpus.document(&format!("stakes: {what}"), is_bank_file, |content| alter(content, StakesPlaces::of(content)));
     };
     alter("another leader", &|content, at| content[at.leader] ^= 1);
     alter("no leader", &|content, at| content[at.leader..at.leader + 32].fill(0));
@@ -485,8 +528,7 @@ fn leaders_and_stakes(corpus: &mut Corpus) {
         content[at.delegation - 8] -= 1;
         content.drain(at.delegation..at.delegation + 96);
     });
-    // The same account in the stakes of an epoch: the stake of another follows, or the end of the
-    // list.
+    // The same account in the stakes of an epoch.
     alter("a vote account of an epoch of an unknown version", &|content, at| {
         let data = content[at.vote_account + 56..][..200].to_vec();
         let last = content.windows(200).rposition(|bytes| bytes == data).expect("in the epoch stakes");
@@ -495,7 +537,7 @@ fn leaders_and_stakes(corpus: &mut Corpus) {
     });
 }
 
-/// Puts an extension before the last two entries.
+/// Inserts an extension before the last three entries.
 fn insert_extension(tar: &mut Tar, kind: u8, content: &[u8]) {
     let at = tar.members.len() - 3;
     tar.members.insert(at, Member::new("@extension", kind, content));
@@ -510,7 +552,8 @@ fn names(corpus: &mut Corpus) {
         ("a hash that is none", FULL.replace("5vEh", "0OIl")),
         ("bzip2 by its name", FULL.replace("zst", "bz2")),
     ] {
-        corpus.all.push(Altered { what: format!("name: {what}"), full: (name, good.clone()), incremental: None });
+        let full = ArchiveFile { name, bytes: good.clone() };
+        corpus.all.push(Altered { what: format!("name: {what}"), full, incremental: None });
     }
 }
 
@@ -519,7 +562,6 @@ fn documents(corpus: &mut Corpus) {
     for version in ["1.2.0\n", "  1.2.0 ", "1.2.1", "2.0.0", "", "1.2.0.0", "one"] {
         corpus.document(&format!("version: {version:?}"), is_version, |content| *content = version.into());
     }
-    let is_status_cache = |path: &str| path == "snapshots/status_cache";
     corpus.document("status cache: a byte more", is_status_cache, |content| content.push(0));
     corpus.document("status cache: a byte less", is_status_cache, |content| content.truncate(content.len() - 1));
     corpus.document("status cache: not a root", is_status_cache, |content| content[16] = 0);
@@ -541,7 +583,7 @@ fn documents(corpus: &mut Corpus) {
     corpus.document("bank file: another capitalization", is_bank_file, |content| {
         let at = content
             .windows(8)
-            .position(|bytes| capitalizations.iter().any(|one| bytes == one))
+            .position(|bytes| capitalizations.iter().any(|capitalization| bytes == capitalization))
             .expect("the capitalization");
         content[at] ^= 1;
     });
@@ -667,8 +709,8 @@ fn pairs(corpus: &mut Corpus) {
     ] {
         corpus.all.push(Altered {
             what: format!("pair: {what}"),
-            full: (full_name, full.clone()),
-            incremental: Some((incremental_name, incremental.clone())),
+            full: ArchiveFile { name: full_name, bytes: full.clone() },
+            incremental: Some(ArchiveFile { name: incremental_name, bytes: incremental.clone() }),
         });
     }
 }

@@ -1,4 +1,4 @@
-//! Archives of the fixtures, taken apart and assembled again.
+//! Takes archives of the fixtures apart, and assembles them again.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +23,7 @@ pub fn tar_of(name: &str) -> Vec<u8> {
     zstd::stream::decode_all(bytes.as_slice()).expect("zstd")
 }
 
-/// One member of a tar stream, as it stands there.
+/// A member of a tar stream, with the bytes of its header.
 #[derive(Clone)]
 pub struct Member {
     pub header: tar::Header,
@@ -101,29 +101,32 @@ impl Tar {
         bytes
     }
 
-    pub fn position(&self, is_it: impl Fn(&str) -> bool) -> usize {
-        self.members.iter().position(|member| is_it(member.path().trim_end_matches('/'))).expect("a member")
+    /// Returns the index of the first member with a matching path.
+    pub fn position(&self, matches: impl Fn(&str) -> bool) -> usize {
+        self.members.iter().position(|member| matches(member.path().trim_end_matches('/'))).expect("a member")
     }
 
-    pub fn member(&mut self, is_it: impl Fn(&str) -> bool) -> &mut Member {
-        let at = self.position(is_it);
-        &mut self.members[at]
+    pub fn member(&mut self, matches: impl Fn(&str) -> bool) -> &mut Member {
+        let index = self.position(matches);
+        &mut self.members[index]
     }
 
-    /// Returns the storages, in their order.
+    /// Returns the indexes of the storages, in their order.
     pub fn storages(&self) -> Vec<usize> {
-        let is_storage =
-            |at: &usize| self.members[*at].path().starts_with("accounts/") && self.members[*at].path() != "accounts/";
+        let is_storage = |index: &usize| {
+            let path = self.members[*index].path();
+            path.starts_with("accounts/") && path != "accounts/"
+        };
         (0..self.members.len()).filter(is_storage).collect()
     }
 
     /// Returns a storage with at least three records, the first of which has data.
     pub fn rich_storage(&mut self) -> &mut Member {
-        let at = self
+        let index = self
             .storages()
             .into_iter()
-            .find(|at| {
-                let content = &self.members[*at].content;
+            .find(|index| {
+                let content = &self.members[*index].content;
                 let records = records(content);
                 records.len() >= 3
                     && records[0].1 > 136
@@ -131,19 +134,23 @@ impl Tar {
                     && u64_at(content, records[1].0 + 48) > 0
             })
             .expect("a storage");
-        &mut self.members[at]
+        &mut self.members[index]
     }
 }
 
 pub fn is_bank_file(path: &str) -> bool {
-    path.strip_prefix("snapshots/").and_then(|rest| rest.split_once('/')).is_some_and(|(a, b)| a == b)
+    path.strip_prefix("snapshots/").and_then(|rest| rest.split_once('/')).is_some_and(|(dir, file)| dir == file)
+}
+
+pub fn is_status_cache(path: &str) -> bool {
+    path == "snapshots/status_cache"
 }
 
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"))
 }
 
-/// Returns offset and length (without padding) of every record.
+/// Returns the offset of every record, and its length without padding.
 pub fn records(storage: &[u8]) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -173,20 +180,31 @@ pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient
     .expect("verifying does not fail")
 }
 
-/// Writes an archive under a name into a directory of its own.
+/// Writes a file, and returns its path.
 pub fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, bytes).expect("written");
     path
 }
 
-pub fn shown(report: &VerifyReport) -> String {
+/// Returns the rules of all failures.
+pub fn rules_of(report: &VerifyReport) -> Vec<Rule> {
+    report.failures.iter().map(|failure| failure.rule).collect()
+}
+
+/// Returns the clients that refuse the archive.
+pub fn refusing_clients(report: &VerifyReport) -> Vec<SnapshotClient> {
+    report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client).collect()
+}
+
+/// Describes all failures of a report.
+pub fn describe(report: &VerifyReport) -> String {
     let failures = report.failures.iter().map(|failure| {
         format!("{:?} {:?} expected {:?} found {:?}", failure.rule, failure.place, failure.expected, failure.found)
     });
     failures.collect::<Vec<_>>().join("\n")
 }
 
-pub fn of_rule(report: &VerifyReport, rule: Rule) -> Vec<&Failure> {
+pub fn failures_of(report: &VerifyReport, rule: Rule) -> Vec<&Failure> {
     report.failures.iter().filter(|failure| failure.rule == rule).collect()
 }

@@ -1,4 +1,4 @@
-//! `slotpress verify` finds every fault and its place, and agrees with the clients.
+//! `slotpress verify` reports every fault with its place, and its verdicts agree with the clients.
 
 pub mod altered;
 pub mod fixtures;

@@ -1,6 +1,6 @@
-//! States in which an account or a field of the bank file was altered, and everything else made
-//! anew: lattice hash, capitalization, bank hash, storage map, names. Only a client that uses the
-//! account or the field can find the change.
+//! States in which an account or a field of the bank file is altered, and everything that depends on
+//! it is recomputed: lattice hash, capitalization, bank hash, storage map, names. Only a client that
+//! uses the account or the field can find the change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use slotpress_format::{
     BankFile, FieldReader, LatticeAccumulator, RECORD_HEADER_BYTES, RecordHeader, parse_bank_file_lenient,
 };
 
-use crate::verify::altered::Altered;
+use crate::verify::altered::{Altered, ArchiveFile};
 use crate::verify::fixtures::*;
-use crate::verify::refused::fields::{BANK_FILE, FieldPlace, places};
+use crate::verify::refused::fields::{BANK_FILE, FieldPlace, ListItems, places};
 
 /// The content of an account, without its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,23 +22,44 @@ pub struct Account {
 }
 
 impl Account {
-    /// Makes an account as a payment to a new address makes it.
-    pub fn of_system(data: Vec<u8>) -> Self {
+    /// Makes an account like one that a payment creates.
+    pub fn owned_by_system(data: Vec<u8>) -> Self {
         Self { lamports: 1_000_000, owner: [0; 32], data }
     }
 }
 
-/// A state: a full archive, or one with an incremental one on it.
+/// Archives that make up a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateKind {
+    Full,
+    Pair,
+}
+
+/// A state: a full archive, or a pair of archives.
 #[derive(Clone)]
 pub struct State {
-    /// Directory of the chain, with its genesis.
+    /// Directory of the chain, which has its genesis.
     pub chain: PathBuf,
     full_name: String,
     full: Tar,
-    incremental: Option<(u64, Tar)>,
+    incremental: Option<IncrementalTar>,
 }
 
-fn named(dir: &Path, prefix: &str) -> String {
+#[derive(Clone)]
+struct IncrementalTar {
+    base_slot: u64,
+    tar: Tar,
+}
+
+/// A record of an account.
+struct Version {
+    slot: u64,
+    header: [u8; RECORD_HEADER_BYTES],
+    data: Vec<u8>,
+}
+
+/// Returns the name of the file with this prefix.
+fn find_name(dir: &Path, prefix: &str) -> String {
     let mut files = std::fs::read_dir(dir).expect("archives").map(|entry| entry.expect("an entry").file_name());
     let name = files.find(|name| name.to_string_lossy().starts_with(prefix)).expect("an archive");
     name.into_string().expect("UTF-8")
@@ -60,38 +81,42 @@ fn slot_of(path: &str) -> u64 {
 }
 
 impl State {
-    /// Reads archives in a directory, of a chain whose genesis is in another.
-    pub fn of(archives: &str, chain: &str, is_pair: bool) -> Self {
-        let archives = dir().parent().expect("the fixtures").join(archives);
-        let full_name = named(&archives, "snapshot-");
-        let incremental = is_pair.then(|| {
-            let name = named(&archives, "incremental-snapshot-");
-            let base = name.split('-').nth(2).and_then(|slot| slot.parse().ok()).expect("a base slot");
-            (base, Tar::read_from(&archives.join(&name)))
+    /// Reads the full archive of a chain, or its pair.
+    pub fn read(chain: &str, kind: StateKind) -> Self {
+        let chain = dir().with_file_name(chain);
+        let full_name = find_name(&chain, "snapshot-");
+        let incremental = (kind == StateKind::Pair).then(|| {
+            let name = find_name(&chain, "incremental-snapshot-");
+            let base_slot = name.split('-').nth(2).and_then(|slot| slot.parse().ok()).expect("a base slot");
+            IncrementalTar { base_slot, tar: Tar::read_from(&chain.join(&name)) }
         });
-        let full = Tar::read_from(&archives.join(&full_name));
-        Self { chain: dir().with_file_name(chain), full_name, full, incremental }
+        let full = Tar::read_from(&chain.join(&full_name));
+        Self { chain, full_name, full, incremental }
     }
 
     fn newest_tar(&mut self) -> &mut Tar {
-        self.incremental.as_mut().map_or(&mut self.full, |(_, tar)| tar)
+        self.incremental.as_mut().map_or(&mut self.full, |incremental| &mut incremental.tar)
     }
 
-    /// Returns the newest version of every account, with the bytes of its header.
-    fn versions(&self) -> BTreeMap<[u8; 32], (u64, [u8; RECORD_HEADER_BYTES], Vec<u8>)> {
-        let mut versions = BTreeMap::new();
-        for tar in [Some(&self.full), self.incremental.as_ref().map(|(_, tar)| tar)].into_iter().flatten() {
-            for at in tar.storages() {
-                let slot = slot_of(&tar.members[at].path());
-                let content = &tar.members[at].content;
+    /// Returns the archives, the full one first.
+    fn tars(&self) -> impl Iterator<Item = &Tar> {
+        [&self.full].into_iter().chain(self.incremental.as_ref().map(|incremental| &incremental.tar))
+    }
+
+    /// Returns the newest version of every account.
+    fn versions(&self) -> BTreeMap<[u8; 32], Version> {
+        let mut versions: BTreeMap<[u8; 32], Version> = BTreeMap::new();
+        for tar in self.tars() {
+            for index in tar.storages() {
+                let slot = slot_of(&tar.members[index].path());
+                let content = &tar.members[index].content;
                 for (at, length) in records(content) {
                     let header: [u8; RECORD_HEADER_BYTES] =
                         content[at..at + RECORD_HEADER_BYTES].try_into().expect("136");
                     let data = content[at + RECORD_HEADER_BYTES..at + length].to_vec();
                     let address = header[16..48].try_into().expect("32");
-                    let known: Option<&(u64, _, _)> = versions.get(&address);
-                    if known.is_none_or(|(known, ..)| *known <= slot) {
-                        versions.insert(address, (slot, header, data));
+                    if versions.get(&address).is_none_or(|known| known.slot <= slot) {
+                        versions.insert(address, Version { slot, header, data });
                     }
                 }
             }
@@ -101,7 +126,7 @@ impl State {
 
     /// Returns all accounts of the state.
     pub fn accounts(&self) -> BTreeMap<[u8; 32], Account> {
-        let account = |(_, header, data): (_, [u8; RECORD_HEADER_BYTES], Vec<u8>)| Account {
+        let account = |Version { header, data, .. }| Account {
             lamports: u64_at(&header, 48),
             owner: header[64..96].try_into().expect("32"),
             data,
@@ -110,12 +135,13 @@ impl State {
         accounts.filter(|(_, account)| account.lamports > 0).collect()
     }
 
-    /// Puts the newest version of an account into the newest storage; without lamports, it closes
-    /// the account.
+    /// Puts the newest version of an account into the newest storage. A version without lamports
+    /// closes the account.
     pub fn put(&mut self, address: &[u8; 32], account: &Account) {
         let tar = self.newest_tar();
-        without(tar, address);
-        let newest = tar.storages().into_iter().max_by_key(|at| slot_of(&tar.members[*at].path())).expect("a storage");
+        remove_records(tar, address);
+        let newest =
+            tar.storages().into_iter().max_by_key(|index| slot_of(&tar.members[*index].path())).expect("a storage");
         let mut content = tar.members[newest].content.clone();
         content.resize(content.len().next_multiple_of(8), 0);
         content.extend(record(address, account));
@@ -124,8 +150,8 @@ impl State {
 
     /// Removes all versions of an account.
     pub fn delete(&mut self, address: &[u8; 32]) {
-        without(&mut self.full, address);
-        without(self.newest_tar(), address);
+        remove_records(&mut self.full, address);
+        remove_records(self.newest_tar(), address);
     }
 
     /// Changes the newest bank file at the named field.
@@ -146,11 +172,11 @@ impl State {
         self.newest_tar().member(is_bank_file).content.clone()
     }
 
-    /// Makes everything else anew.
+    /// Recomputes everything that depends on the changes, and makes the archives.
     pub fn finish(mut self, what: impl ToString) -> Altered {
         let mut lattice = LatticeAccumulator::new();
         let mut lamports = 0u64;
-        for (_, header, data) in self.versions().values() {
+        for Version { header, data, .. } in self.versions().values() {
             let header = RecordHeader::parse(header);
             if header.lamports > 0 {
                 lattice.add(&header.account(data));
@@ -158,7 +184,7 @@ impl State {
             }
         }
         let lattice = lattice.take();
-        let storages = self.lengths();
+        let lengths = self.lengths();
         let member = self.newest_tar().member(is_bank_file);
         let mut content = member.content.clone();
         let mut set = |name: &str, bytes: &[u8]| {
@@ -172,25 +198,27 @@ impl State {
             let range = place(&content, "hash").range;
             content[range].copy_from_slice(&hash.0);
         }
-        set_map(&mut content, &storages);
+        set_storage_map(&mut content, &lengths);
         member.set_content(content);
         let hash = lattice.snapshot_hash();
-        let full = |name: String| (name, zstd(&self.full.write()));
+        let file = |name: String, tar: &Tar| ArchiveFile { name, bytes: zstd(&tar.write()) };
         let what = what.to_string();
         match &self.incremental {
-            None => Altered { what, full: full(format!("snapshot-{slot}-{hash}.tar.zst")), incremental: None },
-            Some((base, tar)) => {
-                let name = format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
-                let incremental = Some((name, zstd(&tar.write())));
-                Altered { what, full: full(self.full_name.clone()), incremental }
+            None => {
+                let full = file(format!("snapshot-{slot}-{hash}.tar.zst"), &self.full);
+                Altered { what, full, incremental: None }
+            }
+            Some(IncrementalTar { base_slot, tar }) => {
+                let full = file(self.full_name.clone(), &self.full);
+                let incremental = file(format!("incremental-snapshot-{base_slot}-{slot}-{hash}.tar.zst"), tar);
+                Altered { what, full, incremental: Some(incremental) }
             }
         }
     }
 
     /// Returns the lengths of all storages, by slot.
     fn lengths(&self) -> BTreeMap<u64, u64> {
-        let tars = [Some(&self.full), self.incremental.as_ref().map(|(_, tar)| tar)];
-        let members = tars.into_iter().flatten().flat_map(|tar| tar.storages().into_iter().map(|at| &tar.members[at]));
+        let members = self.tars().flat_map(|tar| tar.storages().into_iter().map(|index| &tar.members[index]));
         members.map(|member| (slot_of(&member.path()), member.content.len() as u64)).collect()
     }
 }
@@ -201,16 +229,16 @@ pub fn bank_of(content: &[u8]) -> BankFile {
 }
 
 fn place(content: &[u8], name: &str) -> FieldPlace {
-    places(content, BANK_FILE, false)
+    places(content, BANK_FILE, ListItems::First)
         .into_iter()
         .find(|place| place.name == name)
         .unwrap_or_else(|| panic!("no {name}"))
 }
 
-/// Removes the records of an account, and a storage that would be empty.
-fn without(tar: &mut Tar, address: &[u8; 32]) {
-    for at in tar.storages().into_iter().rev() {
-        let old = &tar.members[at].content;
+/// Removes the records of an account, and storages that have no others.
+fn remove_records(tar: &mut Tar, address: &[u8; 32]) {
+    for index in tar.storages().into_iter().rev() {
+        let old = &tar.members[index].content;
         let all = records(old);
         if !all.iter().any(|(at, _)| old[at + 16..at + 48] == *address) {
             continue;
@@ -220,16 +248,16 @@ fn without(tar: &mut Tar, address: &[u8; 32]) {
             content.resize(content.len().next_multiple_of(8), 0);
             content.extend_from_slice(&old[at..at + length]);
         }
-        if content.is_empty() { drop(tar.members.remove(at)) } else { tar.members[at].set_content(content) }
+        if content.is_empty() { drop(tar.members.remove(index)) } else { tar.members[index].set_content(content) }
     }
 }
 
-/// Gives the storages of the storage map their lengths, if there is a map.
-fn set_map(content: &mut [u8], lengths: &BTreeMap<u64, u64>) {
-    let all = places(content, BANK_FILE, true);
-    let of = |name: &str| all.iter().filter(|place| place.name == name).map(|place| place.range.clone()).collect();
-    let slots: Vec<_> = of("storage map / slot");
-    let items: Vec<_> = of("storage map / storages / length");
+/// Writes the lengths of storages into the storage map, if there is a map.
+fn set_storage_map(content: &mut [u8], lengths: &BTreeMap<u64, u64>) {
+    let all = places(content, BANK_FILE, ListItems::All);
+    let ranges = |name: &str| all.iter().filter(|place| place.name == name).map(|place| place.range.clone()).collect();
+    let slots: Vec<_> = ranges("storage map / slot");
+    let items: Vec<_> = ranges("storage map / storages / length");
     for (slot, length) in slots.into_iter().zip(items) {
         let bytes = lengths.get(&u64_at(content, slot.start)).copied().unwrap_or_default();
         content[length].copy_from_slice(&bytes.to_le_bytes());

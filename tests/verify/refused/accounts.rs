@@ -1,21 +1,19 @@
-//! Accounts that Agave reads between an archive and its first block, and fields that must agree in
-//! a pair. If one is altered and everything else is made anew, every command that makes or names a
-//! state refuses the result.
-
-use std::path::Path;
+//! Accounts that Agave reads between loading an archive and its first block, and fields that must
+//! agree in a pair. If one of them is altered and everything that depends on it is recomputed, every
+//! command that makes or names a state refuses the result.
 
 use slotpress_format::ledger::programs::address;
 use slotpress_format::{FEATURE, SHORTER_SLOTS, SLOT_HISTORY, STAKE};
-use slotpress_read::{Rule, SnapshotClient};
+use slotpress_read::{Rule, SnapshotClient, VerifyReport};
 
-use super::fields::{BANK_FILE, Change, Holds, places};
+use super::fields::{BANK_FILE, Change, Holds, ListItems, places};
 use crate::common::oracle::Oracle;
 use crate::common::{slotpress, temp_dir};
-use crate::verify::altered::Altered;
+use crate::verify::altered::{Altered, AlteredPaths};
 use crate::verify::fixtures::*;
-use crate::verify::remade::{Account, State, bank_of};
+use crate::verify::remade::{Account, State, StateKind, bank_of};
 
-/// Accounts that Agave reads and `verify` does not: the state's hash covers them.
+/// Accounts that Agave reads. `verify` does not, because the state's hash covers them.
 const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
 const EPOCH_REWARDS: [u8; 32] = address("SysvarEpochRewards1111111111111111111111111");
 const OLD_CERTIFICATE: [u8; 32] = address("aeApwREFa7cKFciqYJvKMuZ9GvV5mxSaUg3xaxGTVMW");
@@ -23,29 +21,29 @@ const OLD_REWARD_STAKES: [u8; 32] = address("FEhusMkCSpywBcjYA7j3NwrSKGH7oPmM1Bb
 const CERTIFICATE: [u8; 32] = address("42Ym56TQ7AKFThRv5nyoSABq5ZPgE2TLKo8BALZEtoU1");
 const REWARD_STAKES: [u8; 32] = address("CHfmHwNcskfxg1ZnLatbHbmVvYbA6rLDz3Xok5a3Ku8i");
 
-/// Archives, the chain's genesis, and whether they are a pair: of several epochs and features, one
-/// while rewards are paid out.
-const STATES: [(&str, &str, bool); 6] = [
-    ("agave-4.2.2", "agave-4.2.2", false),
-    ("agave-4.2.2-epoch", "agave-4.2.2-epoch", false),
-    ("agave-4.2.2", "agave-4.2.2", true),
-    ("agave-4.4.0", "agave-4.4.0", true),
-    ("agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4", true),
-    ("agave-validator-4.2.2", "agave-validator-4.2.2", false),
+/// States of several epochs, with several features, by the directories of their fixtures. In one of
+/// them, rewards are being paid out.
+const STATES: [(&str, StateKind); 6] = [
+    ("agave-4.2.2", StateKind::Full),
+    ("agave-4.2.2-epoch", StateKind::Full),
+    ("agave-4.2.2", StateKind::Pair),
+    ("agave-4.4.0", StateKind::Pair),
+    ("agave-4.5.0-alpha.4", StateKind::Pair),
+    ("agave-validator-4.2.2", StateKind::Full),
 ];
 
 fn state(number: usize) -> State {
-    let (archives, chain, is_pair) = STATES[number];
-    State::of(archives, chain, is_pair)
+    let (chain, kind) = STATES[number];
+    State::read(chain, kind)
 }
 
 /// Number of the state with votes, for which rewards are due. It has thousands of storages, so a
 /// loader takes ten times as long.
-const VOTES: usize = 5;
+const STATE_WITH_VOTES: usize = 5;
 
-/// Returns that state without rewards of any stake account.
-fn unpaid() -> State {
-    let mut state = state(VOTES);
+/// Returns the state with votes, without rewards for any stake account.
+fn state_without_rewards() -> State {
+    let mut state = state(STATE_WITH_VOTES);
     for (address, mut account) in state.accounts().into_iter().filter(|(_, account)| account.owner == STAKE) {
         // After kind, authorities, lockup and delegation.
         account.data[188..196].fill(0);
@@ -54,8 +52,8 @@ fn unpaid() -> State {
     state
 }
 
-/// Makes the EpochRewards sysvar while rewards are paid out in one block.
-fn rewards(lamports: u64, points: u128) -> Account {
+/// Makes the EpochRewards sysvar of a time at which rewards are paid out in one block.
+fn epoch_rewards(lamports: u64, points: u128) -> Account {
     let points = points.to_le_bytes();
     let data = [&numbers(&[1, 1, 0, 0, 0, 0])[..], &points, &numbers(&[lamports, 0]), &[1]].concat();
     Account { lamports: 1_454_640, owner: [5; 32], data }
@@ -68,79 +66,89 @@ fn numbers(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Changes, the rules that they break, and their states.
-const BROKEN: &[(&str, usize, Rule, Alter)] = &[
-    ("SlotHistory closed", 2, Rule::SlotHistory, |state| {
+/// A change that breaks a rule.
+struct Breach {
+    what: &'static str,
+    /// Number of the changed state.
+    state: usize,
+    rule: Rule,
+    alter: Alter,
+}
+
+const fn breach(what: &'static str, state: usize, rule: Rule, alter: Alter) -> Breach {
+    Breach { what, state, rule, alter }
+}
+
+const BREACHES: &[Breach] = &[
+    breach("SlotHistory closed", 2, Rule::SlotHistory, |state| {
         state.put(&SLOT_HISTORY, &Account { lamports: 0, owner: [0; 32], data: Vec::new() });
     }),
-    ("slots longer than a feature asks", 3, Rule::SlotTime, |state| {
+    breach("slots longer than a feature asks", 3, Rule::SlotTime, |state| {
         state.set_bank("ns per slot", &400_000_000u128.to_le_bytes());
     }),
-    ("slots of a feature that is not active", 3, Rule::SlotTime, |state| state.delete(&SHORTER_SLOTS[0].feature)),
-    ("hashes per tick other than a feature asks", 3, Rule::SlotTime, |state| set_hashes(state, 62_500)),
-    ("no hash in a tick", 0, Rule::NoHashesPerTick, |state| set_hashes(state, 0)),
-    ("one hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes(state, 1)),
-    ("a pair of two chains", 2, Rule::BaseMismatch, |state| {
+    breach("slots of a feature that is not active", 3, Rule::SlotTime, |state| state.delete(&SHORTER_SLOTS[0].feature)),
+    breach("hashes per tick other than a feature asks", 3, Rule::SlotTime, |state| set_hashes(state, 62_500)),
+    breach("no hash in a tick", 0, Rule::NoHashesPerTick, |state| set_hashes(state, 0)),
+    breach("one hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes(state, 1)),
+    breach("a pair of two chains", 2, Rule::BaseMismatch, |state| {
         state.change_bank("genesis creation time", |content, place| content[place.range.start] ^= 1);
     }),
-    ("a pair with other ticks", 2, Rule::BaseMismatch, |state| {
+    breach("a pair with other ticks", 2, Rule::BaseMismatch, |state| {
         state.set_bank("ticks per slot", &32u64.to_le_bytes());
         let slot = bank_of(&state.bank_content()).slot;
         for name in ["tick height", "max tick height"] {
             state.set_bank(name, &((slot + 1) * 32).to_le_bytes());
         }
     }),
-    ("a pair with other epochs", 2, Rule::BaseMismatch, |state| {
+    breach("a pair with other epochs", 2, Rule::BaseMismatch, |state| {
         state.change_bank("epoch schedule / leader schedule offset", |content, place| content[place.range.start] ^= 1);
     }),
 ];
 
-/// Sets a fixed number of hashes per tick in the bank.
+/// Sets the number of hashes per tick in the bank file.
 fn set_hashes(state: &mut State, number: u64) {
     state.change_bank("hashes per tick", |content, place| {
         content.splice(place.range.start..place.items.end, [&[1][..], &number.to_le_bytes()].concat());
     });
 }
 
-fn put_all(dir: &Path, altered: &Altered) -> (std::path::PathBuf, Option<std::path::PathBuf>) {
-    let file = |(name, bytes): &(String, Vec<u8>)| crate::verify::fixtures::put(dir, name, bytes);
-    (file(&altered.full), altered.incremental.as_ref().map(file))
+fn verify_for_agave(paths: &AlteredPaths) -> VerifyReport {
+    verify(&paths.full, paths.incremental.as_deref(), &SnapshotClient::AGAVE)
 }
 
-/// A remade state is valid except for the broken rule, and valid without a change.
 #[test]
-fn each_is_told_by_its_rule() {
-    for (archives, chain, is_pair) in STATES {
+fn unchanged_states_are_valid() {
+    for number in 0..STATES.len() {
         let dir = temp_dir();
-        let (full, incremental) = put_all(dir.path(), &State::of(archives, chain, is_pair).finish("nothing"));
-        let report = verify(&full, incremental.as_deref(), &SnapshotClient::AGAVE);
-        assert!(report.ok, "{archives}: {}", shown(&report));
-    }
-    for (what, number, rule, alter) in BROKEN {
-        let mut state = state(*number);
-        alter(&mut state);
-        let dir = temp_dir();
-        let (full, incremental) = put_all(dir.path(), &state.finish(what));
-        let report = verify(&full, incremental.as_deref(), &SnapshotClient::AGAVE);
-        let rules: Vec<Rule> = report.failures.iter().map(|failure| failure.rule).collect();
-        assert_eq!(rules, [*rule], "{what}: {}", shown(&report));
+        let report = verify_for_agave(&state(number).finish("nothing").write_to(dir.path()));
+        assert!(report.ok, "{:?}: {}", STATES[number], describe(&report));
     }
 }
 
-/// Every command that makes or names a state refuses it, and makes no files.
 #[test]
-fn nothing_is_made_of_them() {
-    for (what, number, rule, _) in BROKEN {
-        let (_, _, _, alter) = BROKEN.iter().find(|(name, ..)| name == what).expect("it");
+fn each_breach_is_reported_by_its_rule_alone() {
+    for Breach { what, state: number, rule, alter } in BREACHES {
         let mut state = state(*number);
         alter(&mut state);
         let dir = temp_dir();
-        let (full, incremental) = put_all(dir.path(), &state.finish(what));
+        let report = verify_for_agave(&state.finish(what).write_to(dir.path()));
+        assert_eq!(rules_of(&report), [*rule], "{what}: {}", describe(&report));
+    }
+}
+
+/// Every command that makes or names a state refuses one with a breach, and makes no files.
+#[test]
+fn commands_refuse_states_with_a_breach() {
+    for Breach { what, state: number, rule, alter } in BREACHES {
+        let mut state = state(*number);
+        alter(&mut state);
+        let dir = temp_dir();
+        let AlteredPaths { full, incremental } = state.finish(what).write_to(dir.path());
         let ledger = dir.path().join("ledger");
         let mut restore = slotpress();
         restore.arg("restore").arg(&full).args(&incremental).arg("--ledger").arg(&ledger);
-        let is_for_firedancer = *rule == Rule::NoHashesPerTick;
-        restore.assert().code(if is_for_firedancer { 1 } else { 3 });
+        let firedancer_loads_it = *rule == Rule::NoHashesPerTick;
+        restore.assert().code(if firedancer_loads_it { 1 } else { 3 });
         assert!(!ledger.join("snapshots").exists(), "{what}: restored");
         let out = dir.path().join("out");
         std::fs::create_dir(&out).expect("made");
@@ -150,13 +158,13 @@ fn nothing_is_made_of_them() {
             None => recompress.arg("recompress").arg(&full),
         };
         let recompressed = recompress.arg("-o").arg(&out).assert();
-        if is_for_firedancer {
+        if firedancer_loads_it {
             recompressed.success();
             continue;
         }
         recompressed.code(3);
         if let Some(incremental) = &incremental {
-            // The changed state as the new one on an older full archive.
+            // The changed state is the new one, on an older full archive.
             let mut rebase = slotpress();
             rebase.arg("rebase").arg(&full).arg(incremental).arg("--onto").arg(&full).arg("-o").arg(&out);
             rebase.assert().failure();
@@ -166,20 +174,20 @@ fn nothing_is_made_of_them() {
 }
 
 /// A stake account that is no longer delegated may be missing from the bank file's stakes
-/// (SIMD-0599); Agave accepts that too, if `AGAVE_ORACLE` is set.
+/// (SIMD-0599). If `AGAVE_ORACLE` is set, Agave must accept that too.
 #[test]
 fn inactive_stakes_may_be_missing() {
     let mut state = state(2);
     let (_, mut account) = state.accounts().into_iter().find(|(_, account)| account.owner == STAKE).expect("a stake");
-    // Activated and deactivated in epoch 0, and so never active: after voter and stake.
+    // Activation and deactivation follow voter and stake. With both in epoch 0, it was never active.
     account.data[124 + 40..124 + 56].fill(0);
     state.put(&[0x55; 32], &account);
     let chain = state.chain.clone();
     let dir = temp_dir();
-    let (full, incremental) = put_all(dir.path(), &state.finish("an inactive stake"));
+    let AlteredPaths { full, incremental } = state.finish("an inactive stake").write_to(dir.path());
     let incremental = incremental.expect("an incremental archive");
     let report = verify(&full, Some(&incremental), &SnapshotClient::ALL);
-    assert!(report.ok, "{}", shown(&report));
+    assert!(report.ok, "{}", describe(&report));
     for oracle in Oracle::all() {
         oracle.load(&full, Some(&incremental), &chain);
     }
@@ -193,12 +201,12 @@ fn inactive_stakes_may_be_missing() {
         run.arg(command).args(archives).arg(option).arg(&full).arg("-o").arg(&out).assert().success();
         let made = std::fs::read_dir(&out).expect("a directory").next().expect("an archive").expect("an entry").path();
         let report = verify(&full, Some(&made), &SnapshotClient::AGAVE);
-        assert!(report.ok, "{command}: {}", shown(&report));
+        assert!(report.ok, "{command}: {}", describe(&report));
     }
 }
 
-/// Accounts, changed one at a time: deleted, closed, emptied, halved, longer, of another owner. If
-/// Agave reads numbers of an account, each gets the ends of its range.
+/// Alters accounts, one at a time: deletes, closes, empties, halves or extends one, or changes its
+/// owner. Numbers that Agave reads are set to the ends of their ranges.
 fn altered_accounts(number: usize) -> Vec<Altered> {
     let state = state(number);
     let mut all = Vec::new();
@@ -214,13 +222,13 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
         if !is_read && (!is_native || *count > if account.owner == FEATURE { 12 } else { 3 }) {
             continue;
         }
-        let mut alter = |what: &str, changed: Option<Account>| {
+        let mut alter = |change: &str, changed: Option<Account>| {
             let mut state = state.clone();
             match changed {
                 Some(account) => state.put(address, &account),
                 None => state.delete(address),
             }
-            all.push(state.finish(format!("{:?}: {text} {what}", STATES[number].0)));
+            all.push(state.finish(format!("{:?}: {text} {change}", STATES[number].0)));
         };
         let data = &account.data;
         let with = |data: Vec<u8>| Some(Account { data, ..account.clone() });
@@ -246,7 +254,7 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
 /// Sets numbers that Agave reads to the ends of their ranges, and adds accounts that the chain
 /// lacks.
 fn fields_of_accounts(number: usize) -> Vec<Altered> {
-    let state = if number == VOTES { unpaid() } else { state(number) };
+    let state = if number == STATE_WITH_VOTES { state_without_rewards() } else { state(number) };
     let mut all = Vec::new();
     let mut alter = |what: &str, address: &[u8; 32], account: Account| {
         let mut state = state.clone();
@@ -271,8 +279,9 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
         ),
     ] {
         let Some(account) = accounts.get(&address) else { continue };
-        for (field, at, length) in fields {
-            let old = account.data[*at..at + length].to_vec();
+        for (field, start, length) in fields {
+            let range = *start..start + length;
+            let old = account.data[range.clone()].to_vec();
             let number = |number: u64| {
                 let mut bytes = number.to_le_bytes().to_vec();
                 bytes.resize(*length, 0);
@@ -289,7 +298,7 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
                 ("another", [&[old[0] ^ 1], &old[1..]].concat()),
             ] {
                 let mut account = account.clone();
-                account.data[*at..at + length].copy_from_slice(&bytes);
+                account.data[range.clone()].copy_from_slice(&bytes);
                 alter(&format!("{name}: {field} {value}"), &address, account);
             }
         }
@@ -307,14 +316,16 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
         alter(
             &format!("EpochRewards: {lamports} lamports for {points} points"),
             &EPOCH_REWARDS,
-            rewards(lamports, points),
+            epoch_rewards(lamports, points),
         );
     }
-    if number == VOTES {
+    if number == STATE_WITH_VOTES {
         return all;
     }
     let certificate = |slot: u64, signers: u64| [numbers(&[slot]), vec![0; 224], numbers(&[signers])].concat();
-    for (version, at, stakes_at) in [("4.2", OLD_CERTIFICATE, OLD_REWARD_STAKES), ("4.3", CERTIFICATE, REWARD_STAKES)] {
+    for (version, certificate_address, stakes_address) in
+        [("4.2", OLD_CERTIFICATE, OLD_REWARD_STAKES), ("4.3", CERTIFICATE, REWARD_STAKES)]
+    {
         for (what, data) in [
             ("nothing", Vec::new()),
             ("a byte", vec![1]),
@@ -324,7 +335,11 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
             ("a certificate without signers", certificate(3, 1)),
             ("a certificate of a slot to come", certificate(1 << 50, 0)),
         ] {
-            alter(&format!("{what} where {version} keeps the certificate"), &at, Account::of_system(data));
+            alter(
+                &format!("{what} where {version} keeps the certificate"),
+                &certificate_address,
+                Account::owned_by_system(data),
+            );
         }
         for (what, data) in [
             ("nothing", Vec::new()),
@@ -333,7 +348,8 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
             ("a stake too few", numbers(&[0, 1])),
             ("2001 stakes", [numbers(&[0, 2001]), vec![0; 2001 * 40]].concat()),
         ] {
-            alter(&format!("{what} where {version} keeps the stakes of rewards"), &stakes_at, Account::of_system(data));
+            let what = format!("{what} where {version} keeps the stakes of rewards");
+            alter(&what, &stakes_address, Account::owned_by_system(data));
         }
     }
     for params in &SHORTER_SLOTS {
@@ -353,25 +369,25 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
     all
 }
 
-/// Fields of the newest bank file, each altered alone, with all that depends on it made anew.
-/// Fields of a full archive that are compared with the genesis are left out.
+/// Alters fields of the newest bank file, one at a time, and recomputes what depends on them. Leaves
+/// out those fields of a full archive that are compared with the genesis.
 fn altered_fields(number: usize) -> Vec<Altered> {
     let mut state = state(number);
     let content = state.bank_content();
-    let stakes = content.len() / 4;
+    let front_end = content.len() / 4; // within the stakes
     let is_front =
-        |name: &str, start: usize| !name.contains(" / ") && start < stakes || name.starts_with("epoch schedule");
+        |name: &str, start: usize| !name.contains(" / ") && start < front_end || name.starts_with("epoch schedule");
     let mut all = Vec::new();
-    for place in places(&content, BANK_FILE, false) {
-        let is_made = ["capitalization", "hash", "slot"].contains(&place.name.as_str());
-        let is_of_genesis = ["ticks per slot", "genesis creation time", "epoch schedule / "];
-        if !STATES[number].2 && is_of_genesis.iter().any(|name| place.name.starts_with(name)) {
+    for place in places(&content, BANK_FILE, ListItems::First) {
+        let is_recomputed = ["capitalization", "hash", "slot"].contains(&place.name.as_str());
+        let genesis_fields = ["ticks per slot", "genesis creation time", "epoch schedule / "];
+        if STATES[number].1 == StateKind::Full && genesis_fields.iter().any(|name| place.name.starts_with(name)) {
             continue;
         }
-        if place.holds == Holds::Number && is_front(&place.name, place.range.start) && !is_made {
-            for change in Change::of(&place).into_iter().chain([Change::Set(1), Change::Set(1 << 20)]) {
+        if place.holds == Holds::Number && is_front(&place.name, place.range.start) && !is_recomputed {
+            for change in Change::all_of(&place).into_iter().chain([Change::Set(1), Change::Set(1 << 20)]) {
                 let mut state = state.clone();
-                state.change_bank(&place.name, |content, place| change.make(content, place, 0));
+                state.change_bank(&place.name, |content, place| change.apply(content, place, 0));
                 all.push(state.finish(format!("{:?}: {} {change:?}", STATES[number], place.name)));
             }
         }
@@ -395,13 +411,13 @@ fn altered_fields(number: usize) -> Vec<Altered> {
     all
 }
 
-/// Rules that are stricter than Agave's loader on purpose: the validator would end later, in its
-/// first block.
+/// Rules that are stricter than Agave's loader on purpose, with the reason: the validator would end
+/// later, in its first block.
 const STRICTER: &[(&str, Rule)] =
     &[("the thread that counts time ends at fewer than two", Rule::HashesPerTick), ("the same", Rule::NoHashesPerTick)];
 
-/// Accounts that `verify` does not judge although Agave demands something of them, by what the
-/// alterations are called, with the reason.
+/// Alterations that `verify` does not find although Agave refuses some of them: a part of their
+/// names, and the reason.
 const LOOSER: &[(&str, &str)] = &[
     ("SysvarRent1111", UNDER_THE_HASH),
     ("Rent: ", UNDER_THE_HASH),
@@ -416,45 +432,47 @@ const UNDER_THE_HASH: &str =
     "no writer breaks it, and the state's hash covers it: a hash that is the cluster's is right";
 
 /// Each version of Agave gives the same verdict as `verify`. `ACCOUNTS_STATES` selects some of
-/// `STATES`, by number.
+/// `STATES` by their numbers, such as `0,3`.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_accounts_agree_with_agave() {
     let oracles = Oracle::required();
-    let asked = std::env::var("ACCOUNTS_STATES").ok();
-    let is_asked =
-        |number: &usize| asked.as_ref().is_none_or(|asked| asked.split(',').any(|it| *it == number.to_string()));
+    let selection = std::env::var("ACCOUNTS_STATES").ok();
+    let is_selected = |number: &usize| {
+        selection.as_ref().is_none_or(|numbers| numbers.split(',').any(|text| *text == number.to_string()))
+    };
     let mut states = 0;
     let mut equal = 0;
     let mut stricter = 0;
     let mut looser = 0;
     let mut cautious = Vec::new();
     let mut dangerous = Vec::new();
-    for number in (0..STATES.len()).filter(is_asked) {
+    for number in (0..STATES.len()).filter(is_selected) {
         let all = match number {
-            VOTES => fields_of_accounts(number),
-            // These accounts are the same as in earlier states.
+            STATE_WITH_VOTES => fields_of_accounts(number),
+            // The accounts of these states are the same as in earlier ones.
             2 | 4 => altered_fields(number),
             _ => altered_accounts(number).into_iter().chain(altered_fields(number)).collect(),
         };
         let chain = state(number).chain;
         for altered in all {
             let dir = temp_dir();
-            let (full, incremental) = put_all(dir.path(), &altered);
-            let report = verify(&full, incremental.as_deref(), &SnapshotClient::AGAVE);
+            let paths = altered.write_to(dir.path());
+            let report = verify_for_agave(&paths);
             states += 1;
             if states % 100 == 0 {
                 eprintln!("{states} states: {equal} equal");
             }
             for oracle in &oracles {
                 let ours = report.clients.iter().find(|verdict| verdict.client == oracle.client).expect("a verdict");
-                let answer = oracle.accepts(&full, incremental.as_deref(), &chain);
-                let refusing = report.failures.iter().map(|it| it.rule).filter(|it| !it.is_tolerated_by(oracle.client));
-                let is_later = |rule: Rule| STRICTER.iter().any(|(_, it)| *it == rule);
-                let text = || format!("{}, {}: {}\n  {answer:?}", altered.what, oracle.client, shown(&report));
+                let answer = oracle.accepts(&paths.full, paths.incremental.as_deref(), &chain);
+                let rules = report.failures.iter().map(|failure| failure.rule);
+                let mut refusing = rules.filter(|rule| !rule.is_tolerated_by(oracle.client));
+                let is_stricter = |rule: Rule| STRICTER.iter().any(|(_, stricter)| *stricter == rule);
+                let text = || format!("{}, {}: {}\n  {answer:?}", altered.what, oracle.client, describe(&report));
                 match (ours.loads, answer.is_ok()) {
                     (true, true) | (false, false) => equal += 1,
-                    (false, true) if refusing.clone().all(is_later) => stricter += 1,
+                    (false, true) if refusing.all(is_stricter) => stricter += 1,
                     (false, true) => {
                         eprintln!("cautious: {}", text());
                         cautious.push(text());

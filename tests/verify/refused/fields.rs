@@ -1,6 +1,6 @@
-//! The fields of bank file and status cache, in their order: a table of the fields and of the
-//! effect of altering each. The reader here follows the table alone, while the clients have parsers
-//! of their own.
+//! The fields of the bank file and the status cache, in their order: a table of the fields, and the
+//! effect of altering each. The reader here follows only this table; the clients have their own
+//! parsers.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,22 +8,22 @@ use std::path::PathBuf;
 
 use slotpress_read::{Rule, SnapshotClient, VerifyReport, names_of};
 
-use crate::verify::altered::Altered;
+use crate::verify::altered::{Altered, ArchiveFile};
 use crate::verify::fixtures::*;
 
-/// A kind of field, or several fields.
+/// A field of a document, or several fields.
 pub enum Field {
-    /// So many bytes of a number, an address or a hash.
+    /// A number, an address or a hash of this many bytes.
     Number(&'static str, usize),
     /// A byte, 0 or 1.
     Flag(&'static str),
-    /// A byte, 0 or 1; after 1, the value.
+    /// A byte, 0 or 1. A 1 is followed by the value.
     Option(&'static str, &'static [Field]),
-    /// A count, and so many items.
+    /// A count, which is followed by the items.
     List(&'static str, &'static [Field]),
     /// The kind of an item: four bytes, which are 0.
     Kind(&'static str),
-    /// Fields that belong together.
+    /// Several fields with a common name.
     Group(&'static str, &'static [Field]),
 }
 
@@ -63,7 +63,7 @@ const HISTORY: Field = List(
     &[Number("epoch", 8), Number("effective", 8), Number("activating", 8), Number("deactivating", 8)],
 );
 
-/// The bank file: bank fields, accounts-db fields, extra fields.
+/// The bank file: fields of the bank, fields of accounts-db, extra fields.
 pub const BANK_FILE: &[Field] = &[
     Number("blockhash queue: last index", 8),
     Field::Option("blockhash queue: last hash", &[Number("hash", 32)]),
@@ -186,7 +186,7 @@ pub enum Holds {
     Number,
     Flag,
     Option,
-    /// So many items, and the end of the first.
+    /// A list with this many items.
     List(u64),
     Kind,
 }
@@ -194,22 +194,29 @@ pub enum Holds {
 /// The place of a field.
 #[derive(Clone, Debug)]
 pub struct FieldPlace {
-    /// Name after the names of the lists around it: "stakes / vote accounts / stake".
+    /// Name with the names of the lists around it, such as "stakes / vote accounts / stake".
     pub name: String,
-    /// Place of the number, the flag, or a list's count.
+    /// Place of the number, of the flag, or of a list's count.
     pub range: Range<usize>,
     pub holds: Holds,
-    /// Place of all items of a list or an option.
+    /// Place of all items of a list, or of an option's value.
     pub items: Range<usize>,
     /// End of a list's first item.
     pub first_end: usize,
 }
 
-/// Returns all places, with only the first item of each list, except `whole` lists with all items.
-pub fn places(content: &[u8], fields: &[Field], is_whole: bool) -> Vec<FieldPlace> {
+/// Items of a list whose places are returned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ListItems {
+    All,
+    First,
+}
+
+/// Returns the places of all fields, in the order of the file.
+pub fn places(content: &[u8], fields: &[Field], items: ListItems) -> Vec<FieldPlace> {
     let mut found = Vec::new();
-    let end = walk(content, fields, "", 0, is_whole, &mut Some(&mut found));
-    assert_eq!(end, content.len(), "the table is that of the file");
+    let end = walk(content, fields, "", 0, items, &mut Some(&mut found));
+    assert_eq!(end, content.len(), "the table has all fields of the file");
     found
 }
 
@@ -218,7 +225,7 @@ fn walk(
     fields: &[Field],
     prefix: &str,
     mut at: usize,
-    is_whole: bool,
+    list_items: ListItems,
     found: &mut Option<&mut Vec<FieldPlace>>,
 ) -> usize {
     for field in fields {
@@ -230,38 +237,40 @@ fn walk(
             Field::Option(name, _) => (name, Holds::Option, 1),
             List(name, _) => (name, Holds::List(u64_at(content, at)), 8),
             Group(name, fields) => {
-                at = walk(content, fields, &format!("{prefix}{name} / "), at, is_whole, found);
+                at = walk(content, fields, &format!("{prefix}{name} / "), at, list_items, found);
                 continue;
             }
         };
         at += length;
         let name = format!("{prefix}{name}");
         let items_start = at;
-        let number = found.as_ref().map(|found| found.len());
+        let found_index = found.as_ref().map(|found| found.len());
         if let Some(found) = found {
             let range = start..at;
             let items = at..at;
             found.push(FieldPlace { name: name.clone(), range, holds, items, first_end: at });
         }
-        let below = format!("{name} / ");
+        let inner_prefix = format!("{name} / ");
         let mut first_end = at;
         match field {
             Field::Option(_, fields) if content[start] == 1 => {
-                at = walk(content, fields, &below, at, is_whole, found);
+                at = walk(content, fields, &inner_prefix, at, list_items, found);
             }
             // Plain bytes have no fields.
             List(_, [Number(_, 1)]) => at += u64_at(content, start) as usize,
             List(_, fields) => {
                 for item in 0..u64_at(content, start) {
-                    let told = if item == 0 || is_whole { &mut *found } else { &mut None };
-                    at = walk(content, fields, &below, at, is_whole, told);
+                    let is_wanted = item == 0 || list_items == ListItems::All;
+                    let found = if is_wanted { &mut *found } else { &mut None };
+                    at = walk(content, fields, &inner_prefix, at, list_items, found);
                     first_end = if item == 0 { at } else { first_end };
                 }
             }
             _ => {}
         }
-        if let (Some(found), Some(number)) = (found.as_mut(), number) {
-            (found[number].items, found[number].first_end) = (items_start..at, first_end);
+        if let (Some(found), Some(index)) = (found.as_mut(), found_index) {
+            found[index].items = items_start..at;
+            found[index].first_end = first_end;
         }
     }
     at
@@ -278,15 +287,15 @@ pub enum Change {
     Zero,
     /// Sets another number.
     Set(u64),
-    /// Sets the list's length, with copies of its first item, or of these bytes if it was empty.
+    /// Extends the list to this length with copies of its first item, or with zeros if it was empty.
     Length(u64),
     /// Removes the list's first item, or the value of the option.
     LeftOut,
 }
 
 impl Change {
-    /// Returns the changes for a kind of field.
-    pub fn of(place: &FieldPlace) -> Vec<Self> {
+    /// Returns the changes for the kind of a field.
+    pub fn all_of(place: &FieldPlace) -> Vec<Self> {
         match place.holds {
             Holds::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
             Holds::Flag | Holds::Kind => vec![Self::Flipped, Self::Set(2)],
@@ -297,8 +306,7 @@ impl Change {
         }
     }
 
-    /// Makes the change.
-    pub fn make(&self, content: &mut Vec<u8>, place: &FieldPlace, item_bytes: usize) {
+    pub fn apply(&self, content: &mut Vec<u8>, place: &FieldPlace, item_bytes: usize) {
         let range = place.range.clone();
         match self {
             Self::Flipped => content[range.start] ^= 1,
@@ -331,7 +339,7 @@ impl Change {
     }
 }
 
-/// Returns the bytes of an item of fixed length.
+/// Returns the number of bytes of an item without the contents of its lists.
 fn item_bytes(fields: &[Field]) -> usize {
     let length = |field: &Field| match field {
         Number(_, length) => *length,
@@ -343,45 +351,44 @@ fn item_bytes(fields: &[Field]) -> usize {
     fields.iter().map(length).sum()
 }
 
-/// Returns the bytes of an item of this list.
-pub fn item_bytes_of(name: &str, fields: &[Field]) -> usize {
+/// Returns the number of bytes of an item of the named list.
+fn list_item_bytes(name: &str, fields: &[Field]) -> usize {
     let (first, rest) = name.split_once(" / ").map_or((name, None), |(first, rest)| (first, Some(rest)));
     let found = fields.iter().find_map(|field| match field {
         List(name, fields) | Group(name, fields) | Field::Option(name, fields) if *name == first => Some(*fields),
         _ => None,
     });
     match (found, rest) {
-        (Some(fields), Some(rest)) => item_bytes_of(rest, fields),
+        (Some(fields), Some(rest)) => list_item_bytes(rest, fields),
         (Some(fields), None) => item_bytes(fields),
         (None, _) => 0,
     }
 }
 
-/// Returns a file with one field changed.
-pub fn changed(content: &[u8], fields: &'static [Field], name: &str, nth: usize, change: &Change) -> Vec<u8> {
-    let places = places(content, fields, true);
-    let place = places.iter().filter(|place| place.name == name).nth(nth).unwrap_or_else(|| panic!("no {name}"));
+/// Returns a file in which the first field of this name is changed.
+pub fn changed(content: &[u8], fields: &'static [Field], name: &str, change: &Change) -> Vec<u8> {
+    let places = places(content, fields, ListItems::All);
+    let place = places.iter().find(|place| place.name == name).unwrap_or_else(|| panic!("no {name}"));
     let mut content = content.to_vec();
-    change.make(&mut content, place, item_bytes_of(name, fields));
+    change.apply(&mut content, place, list_item_bytes(name, fields));
     content
 }
 
-/// Demands of clients beyond the kind of a field: field, number of earlier occurrences, change,
-/// rule.
-const DEMANDS: &[(&str, usize, Change, Rule)] = &[
-    ("ancestors", 0, Change::Length(8193), Rule::FiredancerLimit),
-    ("hard forks", 0, Change::Length(65), Rule::FiredancerLimit),
-    ("blockhash queue: last hash", 0, Change::LeftOut, Rule::BankHash),
-    ("stakes / delegations / rate", 0, Change::Set(0x4000_0000_0000_0000), Rule::FiredancerLimit),
-    ("unused votes", 0, Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
-    ("historical roots", 0, Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
-    ("epoch stakes", 0, Change::Length(7), Rule::FiredancerLimit),
-    ("epoch stakes / vote accounts", 0, Change::Length(2001), Rule::VoteAccountLimit),
+/// Changes of the bank file that a client does not accept: field, change, and broken rule.
+const BANK_FILE_DEMANDS: &[(&str, Change, Rule)] = &[
+    ("ancestors", Change::Length(8193), Rule::FiredancerLimit),
+    ("hard forks", Change::Length(65), Rule::FiredancerLimit),
+    ("blockhash queue: last hash", Change::LeftOut, Rule::BankHash),
+    ("stakes / delegations / rate", Change::Set(0x4000_0000_0000_0000), Rule::FiredancerLimit),
+    ("unused votes", Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
+    ("historical roots", Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
+    ("epoch stakes", Change::Length(7), Rule::FiredancerLimit),
+    ("epoch stakes / vote accounts", Change::Length(2001), Rule::VoteAccountLimit),
 ];
 
-const DEMANDS_OF_THE_CACHE: &[(&str, usize, Change, Rule)] = &[
-    ("slots / blockhashes / offset", 0, Change::Set(12), Rule::FiredancerLimit),
-    ("slots", 0, Change::LeftOut, Rule::CachedSlots),
+const STATUS_CACHE_DEMANDS: &[(&str, Change, Rule)] = &[
+    ("slots / blockhashes / offset", Change::Set(12), Rule::FiredancerLimit),
+    ("slots", Change::LeftOut, Rule::CachedSlots),
 ];
 
 /// Archives with random fields altered.
@@ -391,9 +398,9 @@ pub struct RandomFields(u64);
 pub const OF_GENESIS: [&str; 5] =
     ["ticks per slot", "genesis creation time", "ns per slot", "slots per year", "epoch schedule / "];
 
-/// Fields of which Agave demands something that no writer breaks and no hash covers: `verify` does
-/// not judge them.
-pub const NOT_JUDGED: [&str; 3] = ["rent collector (unused): warmup", "unused epoch stakes", "epoch stakes / epoch"];
+/// Fields that `verify` does not check although Agave does: every writer sets them right, and no hash
+/// covers them.
+pub const UNCHECKED: [&str; 3] = ["rent collector (unused): warmup", "unused epoch stakes", "epoch stakes / epoch"];
 
 impl RandomFields {
     pub fn new(seed: u64) -> Self {
@@ -429,92 +436,100 @@ impl RandomFields {
         let mut what = name.clone();
         for _ in 0..=self.below(3) {
             // Four of five changes are in the bank file, which has more fields.
-            let (document, is_it, fields) = DOCUMENTS[usize::from(self.below(5) == 0)];
-            let member = tar.member(is_it);
+            let Document { name: document, is_entry, fields, .. } = DOCUMENTS[usize::from(self.below(5) == 0)];
+            let member = tar.member(is_entry);
             let mut content = member.content.clone();
-            let mut all = places(&content, fields, true);
+            let mut all = places(&content, fields, ListItems::All);
             all.retain(|place| !OF_GENESIS.iter().any(|name| place.name.starts_with(name)));
             // Each name is equally likely, for any number of items.
             let names: BTreeSet<&str> = all.iter().map(|place| place.name.as_str()).collect();
             let name = names.iter().nth(self.below(names.len())).expect("a name").to_string();
             all.retain(|place| place.name == name);
             let place = all.swap_remove(self.below(all.len()));
-            let mut changes = Change::of(&place);
+            let mut changes = Change::all_of(&place);
             if place.holds == Holds::Number {
                 changes.push(Change::Set(self.number() >> self.below(64)));
             }
             let change = changes.swap_remove(self.below(changes.len()));
-            change.make(&mut content, &place, item_bytes_of(&name, fields));
+            change.apply(&mut content, &place, list_item_bytes(&name, fields));
             what += &format!(", {document}: {name} at {}: {change:?}", place.range.start);
             member.set_content(content);
-            // After the change, the table may no longer match.
+            // The table may not fit the changed file.
             if place.holds != Holds::Number {
                 break;
             }
         }
-        (Altered { what, full: (name, zstd(&tar.write())), incremental: None }, chain)
+        let full = ArchiveFile { name, bytes: zstd(&tar.write()) };
+        (Altered { what, full, incremental: None }, chain)
     }
 }
 
-fn is_status_cache(path: &str) -> bool {
-    path == "snapshots/status_cache"
-}
-
 /// Returns the full archive with another bank file or status cache.
-fn with_document(is_it: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
+fn with_document(is_entry: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let mut tar = Tar::read(FULL);
-    let member = tar.member(is_it);
+    let member = tar.member(is_entry);
     let content = change(&member.content);
     member.set_content(content);
     zstd(&tar.write())
 }
 
-/// A document: its name, the test for its entry, and its fields.
-type Document = (&'static str, fn(&str) -> bool, &'static [Field]);
+#[derive(Clone, Copy)]
+struct Document {
+    name: &'static str,
+    /// True for the path of its entry.
+    is_entry: fn(&str) -> bool,
+    fields: &'static [Field],
+    demands: &'static [(&'static str, Change, Rule)],
+}
 
-const DOCUMENTS: [Document; 2] =
-    [("bank file", is_bank_file, BANK_FILE), ("status cache", is_status_cache, STATUS_CACHE)];
+const DOCUMENTS: [Document; 2] = [
+    Document { name: "bank file", is_entry: is_bank_file, fields: BANK_FILE, demands: BANK_FILE_DEMANDS },
+    Document { name: "status cache", is_entry: is_status_cache, fields: STATUS_CACHE, demands: STATUS_CACHE_DEMANDS },
+];
+
+/// Names the archive in which a demand is broken.
+fn name_of_demand(document: &str, name: &str, change: &Change, rule: Rule) -> String {
+    format!("{document}: {name} 0: {change:?}: {rule:?}")
+}
 
 /// Returns every field of both documents, altered in every way of its kind.
 pub fn altered_fields() -> Vec<Altered> {
     let mut all = Vec::new();
-    for (document, is_it, fields) in DOCUMENTS {
+    for Document { name: document, is_entry, fields, .. } in DOCUMENTS {
         let mut tar = Tar::read(FULL);
-        let content = tar.member(is_it).content.clone();
-        for place in places(&content, fields, false) {
-            for change in Change::of(&place) {
+        let content = tar.member(is_entry).content.clone();
+        for place in places(&content, fields, ListItems::First) {
+            for change in Change::all_of(&place) {
                 let mut changed = content.clone();
-                change.make(&mut changed, &place, item_bytes_of(&place.name, fields));
+                change.apply(&mut changed, &place, list_item_bytes(&place.name, fields));
                 let mut tar = tar.clone();
-                tar.member(is_it).set_content(changed);
-                let what = format!("{document}: {}: {change:?}", place.name);
-                all.push(Altered { what, full: (FULL.to_string(), zstd(&tar.write())), incremental: None });
+                tar.member(is_entry).set_content(changed);
+                all.push(Altered::full(format!("{document}: {}: {change:?}", place.name), zstd(&tar.write())));
             }
         }
     }
-    for ((document, is_it, fields), demands) in DOCUMENTS.into_iter().zip([DEMANDS, DEMANDS_OF_THE_CACHE]) {
-        for (name, nth, change, rule) in demands {
-            let bytes = with_document(is_it, |content| changed(content, fields, name, *nth, change));
-            let what = format!("{document}: {name} {nth}: {change:?}: {rule:?}");
-            all.push(Altered { what, full: (FULL.to_string(), bytes), incremental: None });
+    for Document { name: document, is_entry, fields, demands } in DOCUMENTS {
+        for (name, change, rule) in demands {
+            let bytes = with_document(is_entry, |content| changed(content, fields, name, change));
+            all.push(Altered::full(name_of_demand(document, name, change, *rule), bytes));
         }
     }
-    for (what, _, bytes) in vote_accounts_of_epochs() {
-        all.push(Altered { what: what.to_string(), full: (FULL.to_string(), bytes), incremental: None });
-    }
+    all.extend(altered_epoch_stakes().into_iter().map(|(what, _, bytes)| Altered::full(what, bytes)));
     all
 }
 
-/// Returns the vote accounts in the stakes of the next epoch.
-fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
+/// Alters vote accounts in the stakes of the next epoch. Returns the change, the broken rule, and the
+/// archive.
+fn altered_epoch_stakes() -> Vec<(&'static str, Rule, Vec<u8>)> {
     let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FieldPlace)| {
         with_document(is_bank_file, |content| {
-            let places = places(content, BANK_FILE, true);
+            let places = places(content, BANK_FILE, ListItems::All);
             let epochs: Vec<&FieldPlace> = places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
             let newest = epochs.iter().max_by_key(|place| u64_at(content, place.range.start)).expect("epochs");
-            let is_it = |place: &&FieldPlace| place.range.start > newest.range.start && place.name == name;
+            let mut later = places.iter().filter(|place| place.range.start > newest.range.start);
+            let place = later.find(|place| place.name == name).expect("a field");
             let mut content = content.to_vec();
-            change(&mut content, places.iter().find(is_it).expect("a field"));
+            change(&mut content, place);
             content
         })
     };
@@ -535,45 +550,41 @@ fn vote_accounts_of_epochs() -> Vec<(&'static str, Rule, Vec<u8>)> {
     ]
 }
 
-fn report_of(altered: &Altered, clients: &[SnapshotClient]) -> VerifyReport {
+fn verify_full(altered: &Altered, clients: &[SnapshotClient]) -> VerifyReport {
     let dir = tempfile::tempdir().expect("a directory");
-    verify(&put(dir.path(), &altered.full.0, &altered.full.1), None, clients)
+    verify(&altered.write_to(dir.path()).full, None, clients)
 }
 
-/// Checks the report on each: broken rules, and clients that refuse it.
+/// The reports have the broken rules, and the clients that refuse the archive.
 #[test]
-fn each_field_is_looked_at() {
+fn each_altered_field_has_its_report() {
     let mut text = String::new();
     for altered in altered_fields() {
-        let report = report_of(&altered, &[]);
-        let mut rules: Vec<String> = report.failures.iter().map(|it| format!("{:?}", it.rule)).collect();
+        let report = verify_full(&altered, &[]);
+        let mut rules: Vec<String> = report.failures.iter().map(|failure| format!("{:?}", failure.rule)).collect();
         rules.dedup();
-        let refusing: Vec<SnapshotClient> = report.clients.iter().filter(|it| !it.loads).map(|it| it.client).collect();
-        let by = if refusing.is_empty() {
+        let refusing = refusing_clients(&report);
+        let verdict = if refusing.is_empty() {
             "loaded by all".to_string()
         } else {
             format!("refused by {}", names_of(&refusing).join(", "))
         };
-        text += &format!("{}: {by}; {}\n", altered.what, rules.join(", "));
+        text += &format!("{}: {verdict}; {}\n", altered.what, rules.join(", "));
     }
     insta::assert_snapshot!(text);
 }
 
-/// Each demand is reported by its rule, and demands of Firedancer alone are not faults for Agave.
 #[test]
-fn each_demand_is_told() {
+fn each_broken_demand_is_reported_by_its_rule() {
     let all = altered_fields();
     let find = |what: &str| all.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
-    let demands = [("bank file", DEMANDS), ("status cache", DEMANDS_OF_THE_CACHE)];
-    let demands = demands.into_iter().flat_map(|(document, demands)| {
-        demands
-            .iter()
-            .map(move |(name, nth, change, rule)| (format!("{document}: {name} {nth}: {change:?}: {rule:?}"), *rule))
+    let of_documents = DOCUMENTS.iter().flat_map(|document| {
+        document.demands.iter().map(|(name, change, rule)| (name_of_demand(document.name, name, change, *rule), *rule))
     });
-    let others = vote_accounts_of_epochs().into_iter().map(|(what, rule, _)| (what.to_string(), rule));
-    for (what, rule) in demands.chain(others) {
-        let report = report_of(find(&what), &SnapshotClient::ALL);
-        assert!(!of_rule(&report, rule).is_empty(), "{what}: {}", shown(&report));
+    let of_epoch_stakes = altered_epoch_stakes().into_iter().map(|(what, rule, _)| (what.to_string(), rule));
+    for (what, rule) in of_documents.chain(of_epoch_stakes) {
+        let report = verify_full(find(&what), &SnapshotClient::ALL);
+        assert!(!failures_of(&report, rule).is_empty(), "{what}: {}", describe(&report));
     }
 }
 
@@ -589,13 +600,14 @@ fn has_row(page: &str, name: &str) -> bool {
     page.contains(&format!("| {name} |"))
 }
 
-/// The page has a row for each field, or names it in the row of the list or group that it is in.
+/// `docs/snapshot-format.md` has a row for each field, or names the field in the row of its list or
+/// group.
 #[test]
-fn the_page_names_every_field() {
+fn the_format_page_names_every_field() {
     let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/snapshot-format.md"));
-    for (document, is_it, fields) in DOCUMENTS {
-        let content = Tar::read(FULL).member(is_it).content.clone();
-        for place in places(&content, fields, false) {
+    for Document { name: document, is_entry, fields, .. } in DOCUMENTS {
+        let content = Tar::read(FULL).member(is_entry).content.clone();
+        for place in places(&content, fields, ListItems::First) {
             assert!(has_row(page, &place.name.replace(" / ", "/")), "{document}: {}", place.name);
         }
     }

@@ -1,4 +1,4 @@
-//! Every single flipped bit of a small archive is found, or lies in bytes without meaning.
+//! Flips single bits of a small archive: each is found, or is part of bytes that have no meaning.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use slotpress_read::{LocalFile, NamedArchive, Snapshot, Tail};
 
 use crate::verify::fixtures::*;
 
-/// Makes a small archive by slotpress, with an index, and frames small enough to cut storages.
+/// Makes a small archive with an index. Its frames are so small that storages span several of them.
 fn small_archive(dir: &Path) -> PathBuf {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
@@ -26,41 +26,41 @@ fn small_archive(dir: &Path) -> PathBuf {
         .expect("a file")
 }
 
-/// Returns the bytes that make the index one of another version, which is passed over.
-fn version(path: &Path) -> std::ops::Range<usize> {
+/// Returns the place of the index's version. An index of another version is ignored.
+fn index_version(path: &Path) -> std::ops::Range<usize> {
     let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("sound").expect("an index");
     let index_at = tail.frames.last().expect("a frame").end_bytes() as usize;
     index_at + 8..index_at + 16
 }
 
-/// Returns whether two files decode to the same tar stream, with the same frames and entries. Some
-/// bits of a compressed block are padding, or encode the same in two ways.
-fn is_same_archive(one: &Path, other: &Path) -> bool {
+/// Returns true if both files decode to the same tar stream, with the same frames and entries. Some
+/// bits of a compressed block are padding, or choose between two encodings of the same content.
+fn is_same_archive(first: &Path, second: &Path) -> bool {
     let read = |path: &Path| {
         let bytes = std::fs::read(path).expect("read");
         let tail = Tail::read(&LocalFile::open(path).ok()?).ok().flatten()?;
         Some((zstd::stream::decode_all(bytes.as_slice()).ok()?, tail.frames, tail.index.entries))
     };
-    read(one).is_some_and(|one| Some(one) == read(other))
+    read(first).is_some_and(|content| Some(content) == read(second))
 }
 
 #[test]
-fn every_flipped_bit_is_found_or_without_meaning() {
+fn every_flipped_bit_is_found_or_has_no_meaning() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = small_archive(dir.path());
     let bytes = std::fs::read(&path).expect("read");
-    let version = version(&path);
-    // One bit of three in headers, index and seek table; one of some thousand inside the
-    // frames, which checksums cover. That takes seconds. SLOTPRESS_EVERY_BIT takes all bits.
+    let index_version = index_version(&path);
+    // Every third bit in headers, index and seek table, and every 4001st bit inside the frames, which
+    // checksums cover. That takes seconds. With `SLOTPRESS_EVERY_BIT`, all bits.
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
-    let inner = |at: usize| {
+    let is_inside_a_frame = |byte: usize| {
         tail.frames.iter().any(|frame| {
             let start = frame.offset_bytes as usize;
-            (start + 18..start + frame.compressed_bytes as usize - 4).contains(&at)
+            (start + 18..start + frame.compressed_bytes as usize - 4).contains(&byte)
         })
     };
     let (step, inner_step) = if std::env::var_os("SLOTPRESS_EVERY_BIT").is_some() { (1, 1) } else { (3, 4001) };
-    let is_tried = |bit: &usize| bit.is_multiple_of(if inner(bit / 8) { inner_step } else { step });
+    let is_tried = |bit: &usize| bit.is_multiple_of(if is_inside_a_frame(bit / 8) { inner_step } else { step });
     let bits: Vec<usize> = (0..bytes.len() * 8).filter(is_tried).collect();
     let frame_starts: Vec<usize> = tail.frames.iter().map(|frame| frame.offset_bytes as usize).collect();
     let next = AtomicUsize::new(0);
@@ -72,11 +72,11 @@ fn every_flipped_bit_is_found_or_without_meaning() {
             let next = &next;
             let missed = &missed;
             let path = &path;
-            let version = &version;
+            let index_version = &index_version;
             let frame_starts = &frame_starts;
-            let own = dir.path().join(format!("worker-{worker}"));
-            std::fs::create_dir(&own).expect("a directory");
-            let copy = put(&own, path.file_name().expect("a name").to_str().expect("text"), bytes);
+            let worker_dir = dir.path().join(format!("worker-{worker}"));
+            std::fs::create_dir(&worker_dir).expect("a directory");
+            let copy = put(&worker_dir, path.file_name().expect("a name").to_str().expect("text"), bytes);
             scope.spawn(move || {
                 let mut options = options(&[]);
                 options.threads = 1;
@@ -95,12 +95,11 @@ fn every_flipped_bit_is_found_or_without_meaning() {
                         Ok(report) => !report.ok,
                         Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
                     };
-                    let means_nothing = !found && is_same_archive(&copy, path);
+                    let has_no_meaning = !found && is_same_archive(&copy, path);
                     write(at, bytes[at]);
-                    // Bit 4 of a frame header's descriptor is the "unused bit" of RFC 8878, which
-                    // decoders pass over.
+                    // Decoders ignore bit 4 of a frame header's descriptor, the "unused bit" of RFC 8878.
                     let is_unused = bit % 8 == 4 && frame_starts.contains(&at.wrapping_sub(4));
-                    if !found && !means_nothing && !is_unused && !version.contains(&at) {
+                    if !found && !has_no_meaning && !is_unused && !index_version.contains(&at) {
                         missed.lock().expect("not poisoned").push(*bit);
                     }
                 }

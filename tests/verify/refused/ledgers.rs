@@ -1,4 +1,4 @@
-//! Incomplete ledgers: every missing or cut file is named, and the rest is still read.
+//! Incomplete ledgers: a report names every missing or shortened file, and the rest is still read.
 
 use std::fs;
 use std::path::Path;
@@ -20,10 +20,10 @@ fn verify_dir(dir: &Path) -> VerifyReport {
     slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verifying does not fail")
 }
 
-/// Two storages are missing, one is cut, and a record elsewhere is wrong: four failures in each
-/// layout.
+/// Two storages are missing, one is shortened, and another one has a wrong record. The report has four
+/// failures in each layout.
 #[test]
-fn incomplete_ledgers_are_damaged_ones() {
+fn each_fault_of_an_incomplete_ledger_is_a_failure() {
     for (name, storages) in [
         ("ledger-at-26.tar.zst", "accounts/run"),
         ("ledger-at-40-hard-links.tar.zst", "accounts/snapshot/40"),
@@ -33,12 +33,12 @@ fn incomplete_ledgers_are_damaged_ones() {
         assert!(verify_dir(ledger.path()).ok);
         let path = |slot: u64| {
             let dir = ledger.path().join(storages);
-            let is_it = |name: &str| name.split('.').next() == Some(&slot.to_string());
+            let has_slot = |name: &str| name.split('.').next() == Some(&slot.to_string());
             let mut entries = fs::read_dir(&dir).expect("listed").map(|entry| entry.expect("an entry").file_name());
-            dir.join(entries.find(|name| name.to_str().is_some_and(is_it)).expect("a storage"))
+            dir.join(entries.find(|name| name.to_str().is_some_and(has_slot)).expect("a storage"))
         };
-        let slots: Vec<u64> = verify_slots(&ledger.path().join(storages));
-        let [first, second, cut, wrong] = [2, 5, 8, 11].map(|at| path(slots[at]));
+        let slots = slots_of_large_storages(&ledger.path().join(storages));
+        let [first, second, cut, wrong] = [2, 5, 8, 11].map(|index| path(slots[index]));
         fs::remove_file(&first).expect("removed");
         fs::remove_file(&second).expect("removed");
         let bytes = fs::read(&cut).expect("read");
@@ -48,27 +48,27 @@ fn incomplete_ledgers_are_damaged_ones() {
         fs::write(&wrong, bytes).expect("written");
         let report = verify_dir(ledger.path());
         let entry = |path: &Path| format!("accounts/{}", path.file_name().expect("a name").to_string_lossy());
-        let found: Vec<_> = report.failures.iter().map(|it| (it.rule, it.place.entry.clone())).collect();
+        let found: Vec<_> = report.failures.iter().map(|failure| (failure.rule, failure.place.entry.clone())).collect();
         let mut expected = vec![
             (Rule::MissingStorage, Some(entry(&first))),
             (Rule::MissingStorage, Some(entry(&second))),
             (Rule::Ledger, Some(entry(&cut))),
             (Rule::Executable, Some(entry(&wrong))),
         ];
-        expected[..3].sort_by(|one, other| one.1.cmp(&other.1));
-        assert_eq!(found, expected, "{name}: {}", shown(&report));
-        let missing = &report.failures.iter().find(|it| it.rule == Rule::MissingStorage).expect("missing");
-        assert!(
-            missing.expected.as_ref().is_some_and(|text| text.starts_with("a file in /")) && !missing.hint.is_empty()
-        );
+        expected[..3].sort_by_key(|(_, entry)| entry.clone());
+        assert_eq!(found, expected, "{name}: {}", describe(&report));
+        let missing = failures_of(&report, Rule::MissingStorage)[0];
+        let expected = missing.expected.as_deref().expect("an expected value");
+        assert!(expected.starts_with("a file in /"), "{expected}");
+        assert!(!missing.hint.is_empty());
         assert!(report.counts.records > 1000);
         let state = report.checks.iter().find(|check| check.name == Check::State).expect("the state");
         assert_eq!(state.skipped.as_deref(), Some("not all accounts could be read"));
     }
 }
 
-/// Returns slots of storages that are large enough for cuts and wrong records.
-fn verify_slots(dir: &Path) -> Vec<u64> {
+/// Returns the slots of storages that have more than one record.
+fn slots_of_large_storages(dir: &Path) -> Vec<u64> {
     let mut slots: Vec<u64> = fs::read_dir(dir)
         .expect("listed")
         .map(|entry| entry.expect("an entry"))

@@ -1,4 +1,4 @@
-//! Failures name the right frame, offset, entry and account, expected and found value; all of them
+//! Failures have the right frame, offset, entry, account, expected value and found value. All of them
 //! are reported.
 
 use std::path::{Path, PathBuf};
@@ -15,62 +15,73 @@ fn verify_tar(tar: &Tar) -> VerifyReport {
     verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[])
 }
 
-/// Three independent faults in two storages: each is named at its record, and the state differs.
+/// Two storages have three independent faults. Each is reported at its record, and so is the state.
 #[test]
-fn records() {
+fn faults_of_records_are_reported_at_their_offsets() {
     let mut tar = Tar::read(FULL);
-    let (second, third);
-    let (entry, accounts) = {
-        let member = tar.rich_storage();
-        let found = crate::verify::fixtures::records(&member.content);
-        (second, third) = (found[1].0, found[2].0);
-        member.content[second + 96] = 2;
-        member.content[third + 96] = 77;
-        let key = |at: usize| Address(member.content[at + 16..at + 48].try_into().expect("32"));
-        (member.path(), [key(second), key(third)])
-    };
+    let member = tar.rich_storage();
+    let offsets = [1, 2].map(|index| records(&member.content)[index].0);
+    member.content[offsets[0] + 96] = 2;
+    member.content[offsets[1] + 96] = 77;
+    let accounts = offsets.map(|offset| address_at(&member.content, offset));
+    let entry = member.path();
     let last = tar.members.last_mut().expect("a storage");
     let cut_entry = last.path();
-    let at = crate::verify::fixtures::records(&last.content).last().expect("a record").0;
-    let content = last.content[..at + 99].to_vec();
+    let cut_offset = records(&last.content).last().expect("a record").0;
+    let content = last.content[..cut_offset + 99].to_vec();
     last.set_content(content);
     let report = verify_tar(&tar);
-    let executable = of_rule(&report, Rule::Executable);
-    assert_eq!(executable.len(), 2, "{}", shown(&report));
-    for (failure, (at, account)) in executable.iter().zip([second, third].into_iter().zip(accounts)) {
+    let executable = failures_of(&report, Rule::Executable);
+    assert_eq!(executable.len(), 2, "{}", describe(&report));
+    for (failure, (offset, account)) in executable.iter().zip(offsets.into_iter().zip(accounts)) {
         assert_eq!(failure.place.entry.as_deref(), Some(entry.as_str()));
-        assert_eq!((failure.place.offset_bytes, failure.place.account), (Some(at as u64), Some(account)));
+        assert_eq!(failure.place.offset_bytes, Some(offset as u64));
+        assert_eq!(failure.place.account, Some(account));
         assert_eq!(failure.expected.as_deref(), Some("0 or 1"));
     }
-    let cut = of_rule(&report, Rule::StorageTail);
+    let cut = failures_of(&report, Rule::StorageTail);
     assert_eq!(cut[0].place.entry.as_deref(), Some(cut_entry.as_str()));
-    assert_eq!(cut[0].place.offset_bytes, Some(at as u64));
+    assert_eq!(cut[0].place.offset_bytes, Some(cut_offset as u64));
     assert!(report.failures.iter().any(|failure| failure.check == Check::State));
 }
 
-/// An account that its storage holds twice is named at both places.
+/// Returns the address of the account whose record starts at this offset.
+fn address_at(storage: &[u8], offset: usize) -> Address {
+    Address(storage[offset + 16..offset + 48].try_into().expect("32"))
+}
+
 #[test]
-fn twice_in_a_storage() {
+fn an_account_that_its_storage_has_twice_is_reported_at_both_places() {
     let mut tar = Tar::read(FULL);
     let member = tar.rich_storage();
-    let (at, length) = crate::verify::fixtures::records(&member.content)[1];
+    let (first, length) = records(&member.content)[1];
     let mut content = member.content.clone();
     content.resize(content.len().next_multiple_of(8), 0);
     let second = content.len();
-    content.extend_from_within(at..at + length);
-    let account = Address(content[at + 16..at + 48].try_into().expect("32"));
+    content.extend_from_within(first..first + length);
+    let account = address_at(&content, first);
     member.set_content(content);
     let entry = member.path();
     let report = verify_tar(&tar);
-    let found = of_rule(&report, Rule::DuplicateAccount);
+    let found = failures_of(&report, Rule::DuplicateAccount);
     let places: Vec<_> = found.iter().map(|failure| failure.place.offset_bytes).collect();
-    assert_eq!(places, [Some(at as u64), Some(second as u64)], "{}", shown(&report));
-    assert!(found.iter().all(|it| it.place.account == Some(account) && it.place.entry.as_deref() == Some(&entry)));
-    assert!(report.failures.iter().all(|failure| failure.check != Check::State), "that follows: {}", shown(&report));
+    assert_eq!(places, [Some(first as u64), Some(second as u64)], "{}", describe(&report));
+    for failure in &found {
+        assert_eq!(failure.place.account, Some(account));
+        assert_eq!(failure.place.entry.as_deref(), Some(entry.as_str()));
+    }
+    let has_state_failure = report.failures.iter().any(|failure| failure.check == Check::State);
+    assert!(!has_state_failure, "the wrong state is a consequence: {}", describe(&report));
 }
 
-/// Makes an archive with an index and many frames, and checks it.
-fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
+/// An undamaged archive with an index and many frames.
+struct FramedArchive {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    tail: Tail,
+}
+
+fn make_framed_archive(dir: &Path) -> FramedArchive {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
     tar::Archive::new(tar_of("ledger-at-40.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
@@ -84,20 +95,19 @@ fn archive_of_frames(dir: &Path) -> (PathBuf, Vec<u8>, Tail) {
         .expect("a file");
     let bytes = std::fs::read(&path).expect("read");
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
-    (path, bytes, tail)
+    FramedArchive { path, bytes, tail }
 }
 
-/// Damaged frames of an archive with an index are all reported with their offsets, and the rest is
-/// read. Damage may lie across two frames, or at the start of one.
+/// All damaged frames of an archive with an index are reported with their offsets, and the others are
+/// read. Several neighbouring frames may be damaged, and a frame may be damaged at its start.
 #[test]
-fn frames() {
+fn all_damaged_frames_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (path, sound, tail) = archive_of_frames(dir.path());
-    let middle =
-        |number: usize| tail.frames[number].offset_bytes as usize + tail.frames[number].compressed_bytes as usize / 2;
+    let FramedArchive { path, bytes: sound, tail } = make_framed_archive(dir.path());
     let start = |number: usize| tail.frames[number].offset_bytes as usize;
+    let middle = |number: usize| start(number) + tail.frames[number].compressed_bytes as usize / 2;
     let last = tail.frames.len() - 1;
-    for (numbers, places) in [
+    for (damaged, flipped_bytes) in [
         (vec![3, 7], vec![middle(3), middle(7)]),
         (vec![3, 4, 5], vec![middle(3), middle(4), middle(5)]),
         (vec![4], vec![start(4)]),
@@ -105,52 +115,54 @@ fn frames() {
         (vec![0], vec![middle(0)]),
     ] {
         let mut bytes = sound.clone();
-        places.iter().for_each(|at| bytes[*at] ^= 0x20);
+        flipped_bytes.iter().for_each(|offset| bytes[*offset] ^= 0x20);
         std::fs::write(&path, bytes).expect("written");
         let report = verify(&path, None, &[]);
-        let found = of_rule(&report, Rule::FrameDamaged);
+        let found = failures_of(&report, Rule::FrameDamaged);
         let places: Vec<_> = found.iter().map(|failure| (failure.place.frame, failure.place.offset_bytes)).collect();
         let expected: Vec<_> =
-            numbers.iter().map(|at| (Some(*at as u64), Some(tail.frames[*at].offset_bytes))).collect();
-        assert_eq!(places, expected, "{}", shown(&report));
-        assert_eq!(report.failures.len(), numbers.len(), "nothing follows from them: {}", shown(&report));
+            damaged.iter().map(|number| (Some(*number as u64), Some(tail.frames[*number].offset_bytes))).collect();
+        assert_eq!(places, expected, "{}", describe(&report));
+        assert_eq!(report.failures.len(), damaged.len(), "no consequences are reported: {}", describe(&report));
         assert!(report.checks.last().is_some_and(|state| state.skipped.is_some()));
         assert!(report.counts.records > 1000, "the other frames are read");
     }
 }
 
-/// A seek table with right sums and a wrong end of a frame: the frames beside it are not where it
-/// says.
+/// The sums of a seek table are right, but the end of a frame is wrong. The two frames at that end are
+/// damaged.
 #[test]
-fn a_seek_table_that_lies() {
+fn frames_that_a_seek_table_misplaces_are_reported() {
     let dir = tempfile::tempdir().expect("a directory");
-    let (path, sound, _) = archive_of_frames(dir.path());
+    let FramedArchive { path, bytes: sound, .. } = make_framed_archive(dir.path());
     let footer = sound.last_chunk().expect("a footer");
     let table_at = sound.len() - seek_table_bytes(footer).expect("a seek table") as usize;
     let items = parse_seek_table(&sound[table_at..]).expect("a seek table");
-    for by in [1, 700] {
-        let mut lying = items.clone();
-        lying[3].compressed_bytes += by;
-        lying[4].compressed_bytes -= by;
-        let bytes = [&sound[..table_at], &seek_table_frame(&lying).expect("few")].concat();
+    for shift_bytes in [1, 700] {
+        let mut shifted = items.clone();
+        shifted[3].compressed_bytes += shift_bytes;
+        shifted[4].compressed_bytes -= shift_bytes;
+        let bytes = [&sound[..table_at], &seek_table_frame(&shifted).expect("few")].concat();
         std::fs::write(&path, &bytes).expect("written");
-        assert_eq!(Tail::read(&LocalFile::open(&path).expect("opened")).expect("sums").map(|_| ()), Some(()));
+        let tail = Tail::read(&LocalFile::open(&path).expect("opened"));
+        assert!(tail.expect("right sums").is_some());
         let report = verify(&path, None, &[]);
-        let found = of_rule(&report, Rule::FrameDamaged);
+        let found = failures_of(&report, Rule::FrameDamaged);
         assert_eq!(found.iter().map(|failure| failure.place.frame).collect::<Vec<_>>(), [Some(3), Some(4)]);
-        assert_eq!(report.failures.len(), 2, "{}", shown(&report));
+        assert_eq!(report.failures.len(), 2, "{}", describe(&report));
     }
 }
 
-/// A fault that a client accepts is a warning for it, and a failure for the other.
+/// A fault is a warning if all chosen clients accept it, and a failure if one of them does not.
 #[test]
-fn clients_differ() {
+fn a_fault_that_a_client_accepts_is_a_warning_for_it() {
     let mut tar = Tar::read(FULL);
     tar.end = vec![0; 10_240];
     let dir = tempfile::tempdir().expect("a directory");
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
     let agave = verify(&path, None, &SnapshotClient::AGAVE);
-    assert!(agave.ok && agave.warnings.len() == 1);
+    assert!(agave.ok, "{}", describe(&agave));
+    assert_eq!(agave.warnings.len(), 1);
     assert!(agave.clients.iter().all(|verdict| verdict.loads == verdict.client.is_agave()));
     assert!(!verify(&path, None, &[SnapshotClient::Firedancer]).ok);
     assert!(!verify(&path, None, &SnapshotClient::ALL).ok);

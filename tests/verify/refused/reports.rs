@@ -1,6 +1,5 @@
-//! Reports on altered archives, word for word: every failure with its place, each client's verdict,
-//! and the messages of `restore`; and the table of rules. A change here changes what an operator
-//! reads.
+//! Snapshots of texts that operators read: the reports on altered archives, with every failure and its
+//! place and each client's verdict; the messages of `restore`; and the table of rules.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,28 +15,23 @@ use crate::common::{run_json, text};
 use crate::verify::altered::{Altered, corpus};
 use crate::verify::fixtures::*;
 
-/// Returns the report without the place and cause of a damaged frame, which depend on the
-/// compressor.
-fn stable() -> impl Iterator<Item = Altered> {
-    let depends = |what: &str| what.starts_with("a flipped bit") || what.starts_with("cut off after");
-    corpus().into_iter().filter(move |altered| !depends(&altered.what))
+/// Returns the altered archives whose reports do not depend on the compressor, which determines places
+/// and causes of damaged frames.
+fn archives_with_stable_reports() -> impl Iterator<Item = Altered> {
+    let is_unstable = |what: &str| what.starts_with("a flipped bit") || what.starts_with("cut off after");
+    corpus().into_iter().filter(move |altered| !is_unstable(&altered.what))
 }
 
-/// Writes the files of an altered archive into a directory.
-fn put_all(altered: &Altered, dir: &Path) -> Vec<std::path::PathBuf> {
-    let files = [Some(&altered.full), altered.incremental.as_ref()];
-    files.into_iter().flatten().map(|(name, bytes)| put(dir, name, bytes)).collect()
+/// Replaces the names of directories and archives.
+fn with_short_names(text: &str, dir: &Path) -> String {
+    text.replace(&format!("{}/", dir.display()), "").replace(FULL, "FULL").replace(INCREMENTAL, "INCREMENTAL")
 }
 
-fn in_words(place: &FailurePlace) -> String {
-    let file = |path: &std::path::PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+fn place_text(place: &FailurePlace) -> String {
+    let file_name = place.path.as_ref().and_then(|path| path.file_name());
+    let is_incremental = file_name.is_some_and(|name| name.to_string_lossy().starts_with("incremental"));
     let parts = [
-        place
-            .path
-            .as_ref()
-            .and_then(file)
-            .filter(|name| name.starts_with("incremental"))
-            .map(|_| "incremental".to_string()),
+        is_incremental.then(|| "incremental".to_string()),
         place.frame.map(|frame| format!("frame {frame}")),
         place.entry.clone(),
         place.offset_bytes.map(|offset_bytes| format!("at {offset_bytes}")),
@@ -46,31 +40,31 @@ fn in_words(place: &FailurePlace) -> String {
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn line(failure: &Failure) -> String {
-    let of = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_string());
+fn failure_line(failure: &Failure) -> String {
     let check = failure.check.name();
-    let place = in_words(&failure.place);
-    format!("  {check} {:?} [{place}] expected {}; found {}\n", failure.rule, of(&failure.expected), of(&failure.found))
+    let place = place_text(&failure.place);
+    let [expected, found] = [&failure.expected, &failure.found].map(|text| text.as_deref().unwrap_or("-"));
+    format!("  {check} {:?} [{place}] expected {expected}; found {found}\n", failure.rule)
 }
 
-fn told(report: &VerifyReport) -> String {
-    let mut text: String = report.failures.iter().map(line).collect();
+fn report_text(report: &VerifyReport) -> String {
+    let mut text: String = report.failures.iter().map(failure_line).collect();
     for warning in &report.warnings {
-        text += &format!("  warning:{}", line(warning));
+        text += &format!("  warning:{}", failure_line(warning));
     }
     for check in report.checks.iter().filter_map(|check| Some((check.name.name(), check.skipped.as_ref()?))) {
         writeln!(text, "  {} skipped: {}", check.0, check.1).expect("a string");
     }
-    let mut said: Vec<(String, Vec<String>)> = Vec::new();
+    let mut verdicts: Vec<(String, Vec<String>)> = Vec::new();
     for verdict in &report.clients {
         let because = verdict.because.map(|why| format!("no: {why}"));
         let Some(words) = because.or(verdict.note.map(|note| format!("yes, but {note}"))) else { continue };
-        match said.iter_mut().find(|(known, _)| *known == words) {
+        match verdicts.iter_mut().find(|(known, _)| *known == words) {
             Some((_, clients)) => clients.push(verdict.client.to_string()),
-            None => said.push((words, vec![verdict.client.to_string()])),
+            None => verdicts.push((words, vec![verdict.client.to_string()])),
         }
     }
-    for (words, clients) in said {
+    for (words, clients) in verdicts {
         writeln!(text, "  {}: {words}", clients.join(", ")).expect("a string");
     }
     let counts = &report.counts;
@@ -80,53 +74,49 @@ fn told(report: &VerifyReport) -> String {
 }
 
 #[test]
-fn of_altered_archives() {
+fn altered_archives_have_these_reports() {
     let mut text = String::new();
-    for altered in stable() {
+    for altered in archives_with_stable_reports() {
         let dir = tempfile::tempdir().expect("a directory");
-        let files = put_all(&altered, dir.path());
-        let incremental = files.get(1).map(NamedArchive::from_path);
-        let named = NamedArchive::from_path(&files[0]);
-        let report = slotpress_read::verify(
-            Snapshot::Archives { full: &named, incremental: incremental.as_ref() },
+        let paths = altered.write_to(dir.path());
+        let incremental = paths.incremental.as_ref().map(NamedArchive::from_path);
+        let full = NamedArchive::from_path(&paths.full);
+        let result = slotpress_read::verify(
+            Snapshot::Archives { full: &full, incremental: incremental.as_ref() },
             &options(&[]),
             &NoProgress,
         );
-        let told = report.map_or_else(|error| format!("  {:?}: {error}\n", error.kind()), |report| told(&report));
-        text += &format!("{}\n{told}", altered.what)
-            .replace(&format!("{}/", dir.path().display()), "")
-            .replace(FULL, "FULL")
-            .replace(INCREMENTAL, "INCREMENTAL");
+        let report = match result {
+            Ok(report) => report_text(&report),
+            Err(error) => format!("  {:?}: {error}\n", error.kind()),
+        };
+        text += &with_short_names(&format!("{}\n{report}", altered.what), dir.path());
     }
     insta::assert_snapshot!(text);
 }
 
 #[test]
-fn of_restoring_them() {
+fn restores_of_altered_archives_have_these_results() {
     let mut text = String::new();
-    for altered in stable() {
+    for altered in archives_with_stable_reports() {
         let dir = tempfile::tempdir().expect("a directory");
-        let files = put_all(&altered, dir.path());
+        let paths = altered.write_to(dir.path());
         let target = RestoreTarget::new(dir.path().join("ledger")).threads(2);
-        let mut options = RestoreOptions::new(&files[0], target);
-        options.incremental = files.get(1).map(RestoreSource::from);
-        let told = match restore(&options, &NoProgress) {
+        let mut options = RestoreOptions::new(&paths.full, target);
+        options.incremental = paths.incremental.as_ref().map(RestoreSource::from);
+        let result = match restore(&options, &NoProgress) {
             Ok(report) => format!("restored: {:?}", report.assurance),
             Err(error) => format!("{:?}: {error}", error.kind()),
         };
-        text += &format!("{}\n  {told}\n", altered.what)
-            .replace(&format!("{}/", dir.path().display()), "")
-            .replace(FULL, "FULL")
-            .replace(INCREMENTAL, "INCREMENTAL");
+        text += &with_short_names(&format!("{}\n  {result}\n", altered.what), dir.path());
     }
     insta::assert_snapshot!(text);
 }
 
-/// Counts accounts.
 #[derive(Default)]
-struct Counting(u64);
+struct AccountCounter(u64);
 
-impl AccountVisitor for Counting {
+impl AccountVisitor for AccountCounter {
     type Error = slotpress::Error;
 
     fn account(&mut self, _: &Account<'_>) -> slotpress::Result<()> {
@@ -135,51 +125,53 @@ impl AccountVisitor for Counting {
     }
 }
 
-/// A visit with the state check fails at its end if the state is not the bank file's.
+/// The records are read before the state is known to be wrong.
 #[test]
 fn a_visit_of_a_wrong_state_fails_at_its_end() {
-    let wrong = ["bank file: another capitalization", "records: a bit of lamports", "stakes: a delegation's voter"];
     let corpus = corpus();
-    for what in wrong.into_iter().chain(["nothing"]) {
+    for what in
+        ["nothing", "bank file: another capitalization", "records: a bit of lamports", "stakes: a delegation's voter"]
+    {
         let altered = corpus.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
         let dir = tempfile::tempdir().expect("a directory");
-        let named = NamedArchive::from_path(&put_all(altered, dir.path())[0]);
+        let archive = NamedArchive::from_path(altered.write_to(dir.path()).full);
         let visit = |mode| {
             let options = VerifyOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
-            visit_accounts(Snapshot::archive(&named), &options, &NoProgress, Counting::default)
+            visit_accounts(Snapshot::archive(&archive), &options, &NoProgress, AccountCounter::default)
         };
-        let (visitors, report) = visit(CheckMode::Frames).expect("all records can be read");
-        assert_eq!(visitors.iter().map(|it| it.0).sum::<u64>(), report.counts.accounts);
+        let (counters, report) = visit(CheckMode::Frames).expect("all records can be read");
+        assert_eq!(counters.iter().map(|counter| counter.0).sum::<u64>(), report.counts.accounts);
         match visit(CheckMode::State) {
             Ok(_) => assert_eq!(what, "nothing"),
             Err(error) => {
                 assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
                 let failure = Failure::from_error(&error).expect("the broken rule as data");
-                assert_eq!((failure.check, failure.to_string()), (Check::State, error.to_string()), "{what}");
+                assert_eq!(failure.check, Check::State, "{what}");
+                assert_eq!(failure.to_string(), error.to_string(), "{what}");
             }
         }
     }
 }
 
 #[test]
-fn inspect_says_why_a_client_does_not_read_an_archive() {
-    let altered = corpus().into_iter().find(|altered| altered.what == "a window of 2^26").expect("it");
+fn inspect_reports_why_a_client_does_not_read_an_archive() {
+    let altered = corpus().into_iter().find(|altered| altered.what == "a window of 2^26").expect("an archive");
     let dir = tempfile::tempdir().expect("a directory");
-    let (code, found, _) = run_json(&["inspect", text(&put_all(&altered, dir.path())[0])], None);
-    let clients = found["clients"].as_array().expect("clients");
-    assert_eq!((code, clients.len()), (0, SnapshotClient::ALL.len()), "{found}");
+    let (code, report, _) = run_json(&["inspect", text(&altered.write_to(dir.path()).full)], None);
+    assert_eq!(code, 0, "{report}");
+    let clients = report["clients"].as_array().expect("clients");
+    assert_eq!(clients.len(), SnapshotClient::ALL.len(), "{report}");
     for client in clients {
-        let why: &[&str] = if client["client"].as_str().is_some_and(|client| client.starts_with("firedancer")) {
-            &["a frame needs a larger window than Firedancer gives"]
-        } else {
-            &[]
-        };
-        assert_eq!((&client["reads"], &client["refusals"]), (&why.is_empty().into(), &why.into()), "{client}");
+        let is_firedancer = client["client"].as_str().is_some_and(|name| name.starts_with("firedancer"));
+        let refusals: &[&str] =
+            if is_firedancer { &["a frame needs a larger window than Firedancer gives"] } else { &[] };
+        assert_eq!(client["reads"], refusals.is_empty(), "{client}");
+        assert_eq!(client["refusals"], serde_json::json!(refusals), "{client}");
     }
 }
 
 #[test]
-fn the_book_of_rules() {
+fn rules_have_these_texts_and_clients() {
     let mut text = String::new();
     for rule in Rule::ALL {
         let kinds = [
@@ -187,7 +179,7 @@ fn the_book_of_rules() {
             (rule.is_unsupported(), "unsupported"),
             (rule.is_only_packing(), "of packing"),
         ];
-        let kinds: Vec<&str> = kinds.into_iter().filter(|(is, _)| *is).map(|(_, name)| name).collect();
+        let kinds: Vec<&str> = kinds.into_iter().filter(|(has_kind, _)| *has_kind).map(|(_, name)| name).collect();
         writeln!(text, "{rule:?} {kinds:?}: {}\n  expected {:?}\n  {}", rule.what(), rule.expected(), rule.remedy())
             .expect("a string");
         let clients = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);

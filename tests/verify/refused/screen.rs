@@ -1,95 +1,162 @@
-//! Verdicts as an operator reads them, and the hints that follow.
+//! Verdicts and hints of `verify`, as an operator reads them.
 
 use std::fs;
 use std::path::Path;
 
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{NamedArchive, NoProgress, Snapshot};
+use tempfile::TempDir;
 
 use crate::common::screen::*;
 use crate::common::*;
 
-/// Returns the pair, under its names and under others.
-fn pairs(dir: &Path) -> [(String, String); 2] {
-    let renamed = (dir.join("full.tar.zst"), dir.join("incremental.tar.zst"));
-    fs::copy(fixture(FULL_26), &renamed.0).expect("copied");
-    fs::copy(fixture(INCREMENTAL_26_40), &renamed.1).expect("copied");
-    let named = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
-    [named, renamed].map(|(full, incremental)| (text(&full).to_string(), text(&incremental).to_string()))
+struct Pair {
+    full: String,
+    incremental: String,
 }
 
-/// Archives may be in any order where their names say which is which.
+/// Returns the pair of the fixtures.
+fn pair() -> Pair {
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| text(&fixture(name)).to_string());
+    Pair { full, incremental }
+}
+
+/// Copies the pair under names from which no slot and hash can be read.
+fn renamed_pair(dir: &Path) -> Pair {
+    let copy = |fixture_name: &str, name: &str| {
+        let path = dir.join(name);
+        fs::copy(fixture(fixture_name), &path).expect("copied");
+        text(&path).to_string()
+    };
+    let full = copy(FULL_26, "full.tar.zst");
+    Pair { full, incremental: copy(INCREMENTAL_26_40, "incremental.tar.zst") }
+}
+
+/// Runs `verify`; returns its exit code, and its output in one line.
+fn verify(arguments: &[&str]) -> (i32, String) {
+    let (code, stdout, _) = run(&[&["verify"], arguments].concat());
+    (code, stdout.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
 #[test]
-fn archives_in_any_order() {
+fn archives_with_names_may_be_in_any_order() {
     let dir = temp_dir();
-    let [(full, incremental), renamed] = pairs(dir.path());
+    let Pair { full, incremental } = pair();
     let target = dir.path().join("ledger");
-    let words = ["the two archives are swapped", "hint: give the full archive first"];
-    let said = fails(&["verify", &renamed.1, &renamed.0], 2, &words);
-    assert_eq!(said.lines().count(), 2, "{said}");
-    // Without names, `restore` finds only that the archives do not fit.
-    fails(&["restore", &renamed.1, &renamed.0, "--ledger", text(&target)], 3, &[]);
-    assert!(!target.join("snapshots").exists());
     for arguments in
         [["verify", &incremental, &full].as_slice(), &["restore", &incremental, &full, "--ledger", text(&target)]]
     {
-        let (code, said, errors) = run(arguments);
-        assert!(code == 0 && said.contains(" 40 on "), "{said}{errors}");
+        let (code, stdout, stderr) = run(arguments);
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        assert!(stdout.contains(" 40 on "), "{stdout}");
     }
 }
 
-/// A snapshots directory as validators have it: two full archives, and two incremental ones on each.
 #[test]
-fn a_state_is_chosen_of_many_archives() {
+fn archives_without_names_must_be_in_order() {
     let dir = temp_dir();
-    let out = temp_dir();
-    let names = [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550];
-    for name in names {
+    let Pair { full, incremental } = renamed_pair(dir.path());
+    let target = dir.path().join("ledger");
+    let texts = ["the two archives are swapped", "hint: give the full archive first"];
+    let stderr = fails(&["verify", &incremental, &full], 2, &texts);
+    assert_eq!(stderr.lines().count(), 2, "{stderr}");
+    // `restore` finds only that the archives do not fit.
+    fails(&["restore", &incremental, &full, "--ledger", text(&target)], 3, &[]);
+    assert!(!target.join("snapshots").exists());
+}
+
+/// Makes a snapshots directory with two full archives and two incremental ones on each, as validators
+/// have it.
+fn snapshots_directory() -> TempDir {
+    let dir = temp_dir();
+    for name in [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550] {
         fs::copy(fixture(name), dir.path().join(name)).expect("copied");
     }
-    for (base, later) in [(INCREMENTAL_26_40, ("-40-", "-39-")), (INCREMENTAL_3500_3550, ("-3550-", "-3549-"))] {
-        fs::copy(fixture(base), dir.path().join(base.replace(later.0, later.1))).expect("copied");
+    for (name, slot, other_slot) in [(INCREMENTAL_26_40, "-40-", "-39-"), (INCREMENTAL_3500_3550, "-3550-", "-3549-")] {
+        fs::copy(fixture(name), dir.path().join(name.replace(slot, other_slot))).expect("copied");
     }
-    let listed: Vec<String> =
-        crate::common::names(dir.path()).iter().map(|name| text(&dir.path().join(name)).to_string()).collect();
-    let listed: Vec<&str> = listed.iter().rev().map(String::as_str).collect();
-    let ledgers = [out.path().join("of-the-list"), out.path().join("of-the-directory")];
-    for (archives, ledger) in [(&listed[..], &ledgers[0]), (&[text(dir.path())], &ledgers[1])] {
-        let (code, said, errors) = run(&[&["restore"], archives, &["--ledger", text(ledger)]].concat());
-        assert!(code == 0 && said.contains("  3550 on the full archive of slot 3500"), "{said}{errors}");
-        let (code, said, _) = run(&[&["verify", "--newest"], archives].concat());
-        assert!(code == 0 && said.contains("  slot 3550 on 3500") && said.contains("GOOD: "), "{said}");
-        let (code, said, _) = run(&[&["verify"], archives].concat());
-        assert!(code == 3 && said.ends_with("\n6 archives: 4 good; 2 damaged\n"), "{said}");
-        let (code, said, errors) = run(&[&["recompress", "--force", "-o", text(out.path())], archives].concat());
-        let made = [FULL_3500, INCREMENTAL_3500_3550].map(|name| out.path().join(name));
-        assert!(code == 0 && made.iter().all(|path| said.contains(text(path))), "{said}{errors}");
-        let (code, said, _) = run(&["verify", text(&made[0]), text(&made[1])]);
-        assert_eq!(code, 0, "{said}");
-    }
-    let unnamed = dir.path().join("unnamed");
-    fs::copy(fixture(FULL_26), &unnamed).expect("copied");
-    fails(&[&["verify", text(&unnamed)], &listed[..]].concat(), 2, &["unnamed does not have the name of an archive"]);
+    dir
 }
 
-/// An archive that is good but for its name is told the name.
+/// Returns the paths of all files in a directory, in reverse order.
+fn paths_in(dir: &Path) -> Vec<String> {
+    names(dir).iter().rev().map(|name| text(&dir.join(name)).to_string()).collect()
+}
+
 #[test]
-fn the_name_of_a_renamed_archive_is_told() {
-    let dir = temp_dir();
-    let [(full, _), (renamed, incremental)] = pairs(dir.path());
-    let wrong = dir.path().join(FULL_26.replace("-26-", "-27-"));
-    fs::copy(&full, &wrong).expect("copied");
-    let said = |arguments: &[&str]| {
-        let (code, said, _) = run(&[&["verify"], arguments].concat());
-        assert_eq!(code, 3, "{said}");
-        said.split_whitespace().collect::<Vec<_>>().join(" ")
-    };
-    for path in [renamed.as_str(), text(&wrong)] {
-        assert!(said(&[path]).contains(&format!("what to do: all but the name is good: name it {FULL_26}")));
+fn the_newest_state_is_chosen_from_many_archives() {
+    let dir = snapshots_directory();
+    let out = temp_dir();
+    let paths = paths_in(dir.path());
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    let ledgers = [out.path().join("from-paths"), out.path().join("from-directory")];
+    for (archives, ledger) in [(&paths[..], &ledgers[0]), (&[text(dir.path())], &ledgers[1])] {
+        let (code, stdout, stderr) = run(&[&["restore"], archives, &["--ledger", text(ledger)]].concat());
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        assert!(stdout.contains("  3550 on the full archive of slot 3500"), "{stdout}");
+        let (code, stdout, _) = run(&[&["verify", "--newest"], archives].concat());
+        assert_eq!(code, 0, "{stdout}");
+        assert!(stdout.contains("  slot 3550 on 3500"), "{stdout}");
+        assert!(stdout.contains("GOOD: "), "{stdout}");
+        let (code, stdout, stderr) = run(&[&["recompress", "--force", "-o", text(out.path())], archives].concat());
+        assert_eq!(code, 0, "{stdout}{stderr}");
+        let recompressed = [FULL_3500, INCREMENTAL_3500_3550].map(|name| out.path().join(name));
+        for path in &recompressed {
+            assert!(stdout.contains(text(path)), "{stdout}");
+        }
+        let (code, stdout) = verify(&recompressed.each_ref().map(|path| text(path)));
+        assert_eq!(code, 0, "{stdout}");
     }
-    assert!(said(&[&full, &incremental]).contains(&format!("name it {INCREMENTAL_26_40}")));
-    for arguments in [&[&*incremental][..], &[&renamed, "--quick"]] {
-        assert!(!said(arguments).contains("name it"), "it may be an incremental archive");
+}
+
+#[test]
+fn verify_checks_each_of_many_archives() {
+    let dir = snapshots_directory();
+    let paths = paths_in(dir.path());
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    for archives in [&paths[..], &[text(dir.path())]] {
+        let (code, stdout, _) = run(&[&["verify"], archives].concat());
+        assert_eq!(code, 3, "{stdout}");
+        assert!(stdout.ends_with("\n6 archives: 4 good; 2 damaged\n"), "{stdout}");
+    }
+}
+
+#[test]
+fn one_of_many_archives_without_a_name_is_a_usage_error() {
+    let dir = snapshots_directory();
+    let unnamed = dir.path().join("unnamed");
+    let paths = paths_in(dir.path());
+    fs::copy(fixture(FULL_26), &unnamed).expect("copied");
+    let archives: Vec<&str> = [text(&unnamed)].into_iter().chain(paths.iter().map(String::as_str)).collect();
+    fails(&[&["verify"], &archives[..]].concat(), 2, &["unnamed does not have the name of an archive"]);
+}
+
+#[test]
+fn the_right_name_of_a_renamed_archive_is_reported() {
+    let dir = temp_dir();
+    let full = pair().full;
+    let renamed = renamed_pair(dir.path());
+    let misnamed = dir.path().join(FULL_26.replace("-26-", "-27-"));
+    fs::copy(&full, &misnamed).expect("copied");
+    for path in [renamed.full.as_str(), text(&misnamed)] {
+        let (code, stdout) = verify(&[path]);
+        assert_eq!(code, 3, "{stdout}");
+        let remedy = format!("what to do: all but the name is good: name it {FULL_26}");
+        assert!(stdout.contains(&remedy), "{stdout}");
+    }
+    let (code, stdout) = verify(&[&full, &renamed.incremental]);
+    assert_eq!(code, 3, "{stdout}");
+    assert!(stdout.contains(&format!("name it {INCREMENTAL_26_40}")), "{stdout}");
+}
+
+#[test]
+fn no_name_is_reported_if_the_archive_may_be_incremental() {
+    let dir = temp_dir();
+    let renamed = renamed_pair(dir.path());
+    for arguments in [&[&*renamed.incremental][..], &[&renamed.full, "--quick"]] {
+        let (code, stdout) = verify(arguments);
+        assert_eq!(code, 3, "{stdout}");
+        assert!(!stdout.contains("name it"), "{stdout}");
     }
 }
 
@@ -97,49 +164,60 @@ fn the_name_of_a_renamed_archive_is_told() {
 #[test]
 fn an_archive_without_a_name_may_be_an_incremental_one() {
     let dir = temp_dir();
-    let [_, (_, incremental)] = pairs(dir.path());
+    let incremental = renamed_pair(dir.path()).incremental;
     let target = dir.path().join("ledger");
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    let words = ["add up to the bank file's", "if it is an incremental archive, give its full archive"];
-    fails(&["restore", &incremental, "--ledger", text(&target)], 3, &words);
-    fails(&["recompress", &incremental, "-o", text(&out)], 3, &words);
-    let output = slotpress().args(["verify", &incremental]).output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(output.status.code() == Some(3) && words.iter().all(|words| said.contains(words)), "{said}");
-}
-
-/// What is not zstd is good for a client that reads it, and otherwise not good.
-#[test]
-fn other_compressions() {
-    let dir = temp_dir();
-    let lz4 = temp_dir();
-    assert_eq!(run(&["recompress", text(&fixture(FULL_26)), "--format", "lz4", "-o", text(lz4.path())]).0, 0);
-    let tar = tar_of(&fixture(FULL_26));
-    let put = |extension: &str, bytes: &[u8]| {
-        let path = dir.path().join(FULL_26.replace("tar.zst", extension));
-        fs::write(&path, bytes).expect("written");
-        path
-    };
-    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
-    std::io::Write::write_all(&mut bzip2, &tar).expect("compressed");
-    let lz4 = lz4.path().join(&names(lz4.path())[0]);
-    for (path, client) in [(&lz4, "agave"), (&put("tar", &tar), "firedancer")] {
-        let (code, said, _) = run(&["verify", text(path), "--for", client]);
-        assert!(code == 0 && said.contains("loads it") && said.contains("frames   ok"), "{said}");
-        let (code, said, _) = run(&["verify", text(path)]);
-        assert!(code == 3 && said.contains("loads it") && said.contains("what to do: recompress it"), "{said}");
+    let texts = ["add up to the bank file's", "if it is an incremental archive, give its full archive"];
+    fails(&["restore", &incremental, "--ledger", text(&target)], 3, &texts);
+    fails(&["recompress", &incremental, "-o", text(&out)], 3, &texts);
+    let (code, stdout) = verify(&[&incremental]);
+    assert_eq!(code, 3, "{stdout}");
+    for text in texts {
+        assert!(stdout.contains(text), "{stdout}");
     }
-    let (code, said, _) = run(&["verify", text(&put("tar.bz2", &bzip2.finish().expect("compressed")))]);
-    assert!(
-        code == 3 && said.matches("refuses it").count() == 2 && said.contains("what to do: recompress it"),
-        "{said}"
-    );
 }
 
-/// Every command that takes two archives gives the same two lines if they are not a pair.
+/// An archive that is not compressed with zstd is good if the chosen client reads it. Without a chosen
+/// client, it is not good.
 #[test]
-fn archives_that_are_no_pair() {
+fn archives_in_other_formats_are_good_for_clients_that_read_them() {
+    let dir = temp_dir();
+    let lz4_dir = temp_dir();
+    let (code, _, stderr) =
+        run(&["recompress", text(&fixture(FULL_26)), "--format", "lz4", "-o", text(lz4_dir.path())]);
+    assert_eq!(code, 0, "{stderr}");
+    let lz4 = lz4_dir.path().join(&names(lz4_dir.path())[0]);
+    let tar = dir.path().join(FULL_26.replace("tar.zst", "tar"));
+    fs::write(&tar, tar_of(&fixture(FULL_26))).expect("written");
+    for (path, client) in [(&lz4, "agave"), (&tar, "firedancer")] {
+        let (code, stdout, _) = run(&["verify", text(path), "--for", client]);
+        assert_eq!(code, 0, "{stdout}");
+        assert!(stdout.contains("loads it"), "{stdout}");
+        assert!(stdout.contains("frames   ok"), "{stdout}");
+        let (code, stdout, _) = run(&["verify", text(path)]);
+        assert_eq!(code, 3, "{stdout}");
+        assert!(stdout.contains("loads it"), "{stdout}");
+        assert!(stdout.contains("what to do: recompress it"), "{stdout}");
+    }
+}
+
+#[test]
+fn all_clients_refuse_an_archive_in_bzip2() {
+    let dir = temp_dir();
+    let path = dir.path().join(FULL_26.replace("tar.zst", "tar.bz2"));
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    std::io::Write::write_all(&mut encoder, &tar_of(&fixture(FULL_26))).expect("compressed");
+    fs::write(&path, encoder.finish().expect("compressed")).expect("written");
+    let (code, stdout, _) = run(&["verify", text(&path)]);
+    assert_eq!(code, 3, "{stdout}");
+    assert_eq!(stdout.matches("refuses it").count(), 2, "{stdout}");
+    assert!(stdout.contains("what to do: recompress it"), "{stdout}");
+}
+
+/// Every command that takes two archives prints the same two lines if they are not a pair.
+#[test]
+fn archives_that_are_not_a_pair_are_a_usage_error() {
     let [full, other, incremental] = [FULL_26, FULL_3500, INCREMENTAL_26_40].map(fixture);
     let dir = temp_dir();
     let out = temp_dir();
@@ -148,45 +226,43 @@ fn archives_that_are_no_pair() {
     let target = out.path().join("ledger");
     let out = out.path().join("out");
     fs::create_dir(&out).expect("made");
-    for (first, second, words) in [
+    for (first, second, error) in [
         (&full, &full, "both archives are full ones"),
         (&incremental, &incremental, "both archives are incremental ones"),
         (&other, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
         (&unnamed, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
     ] {
-        let said = [
-            fails(&["verify", text(first), text(second)], 2, &[words, "hint: give the full archive"]),
-            fails(&["restore", text(first), text(second), "--ledger", text(&target)], 2, &[words]),
-            fails(&["inspect", text(first), text(second), "--by-owner"], 2, &[words]),
-        ];
-        assert!(said.iter().all(|one| *one == said[0] && one.lines().count() == 2), "{said:?}");
+        let stderr = fails(&["verify", text(first), text(second)], 2, &[error, "hint: give the full archive"]);
+        assert_eq!(stderr.lines().count(), 2, "{stderr}");
+        let restore = ["restore", text(first), text(second), "--ledger", text(&target)];
+        assert_eq!(fails(&restore, 2, &[error]), stderr);
+        assert_eq!(fails(&["inspect", text(first), text(second), "--by-owner"], 2, &[error]), stderr);
         if *second == incremental {
-            fails(&["recompress", text(second), "--base", text(first), "-o", text(&out)], 2, &[words]);
+            fails(&["recompress", text(second), "--base", text(first), "-o", text(&out)], 2, &[error]);
         }
     }
     assert_eq!(names(&out), [""; 0]);
 }
 
-/// Of many similar failures, the first three are printed.
 #[test]
-fn failures_that_are_alike_stand_together() {
+fn only_the_first_three_of_many_similar_failures_are_printed() {
     let ledger = ledger("ledger-at-40");
     let run_dir = ledger.path().join("accounts/run");
     for name in names(&run_dir).iter().take(10) {
         fs::remove_file(run_dir.join(name)).expect("removed");
     }
-    let (code, said, _) = run(&["verify", text(ledger.path())]);
+    let (code, stdout, _) = run(&["verify", text(ledger.path())]);
+    assert_eq!(code, 3, "{stdout}");
     let (_, report, _) = run_json(&["verify", text(ledger.path())], None);
     // One of the ten records is not part of the state.
-    let all = report["failures"].as_array().expect("failures").len();
-    assert!(code == 3 && (5..=10).contains(&all), "{report}");
-    assert_eq!(said.matches("failure: entries: a storage is missing").count(), 3, "{said}");
-    assert!(said.contains(&format!("and {} more (`--json` lists", all - 3)), "{said}");
+    let failures = report["failures"].as_array().expect("failures").len();
+    assert!((5..=10).contains(&failures), "{report}");
+    assert_eq!(stdout.matches("failure: entries: a storage is missing").count(), 3, "{stdout}");
+    assert!(stdout.contains(&format!("and {} more (`--json` lists", failures - 3)), "{stdout}");
 }
 
-/// `inspect` and `verify` agree on an archive whose name is not its own.
 #[test]
-fn a_renamed_archive_has_one_verdict() {
+fn inspect_and_verify_agree_on_a_renamed_archive() {
     let dir = temp_dir();
     for name in ["renamed.tar.zst".to_string(), FULL_26.replace("-26-", "-27-")] {
         let path = dir.path().join(name);
@@ -201,17 +277,17 @@ fn a_renamed_archive_has_one_verdict() {
     }
 }
 
-/// Room in a chosen directory for temporary files is checked before anything is read: no time is
-/// lost, and nothing is written.
+/// Space for temporary files is checked before anything is read, so no time is lost, and nothing is
+/// written.
 #[test]
-fn a_temporary_directory_without_room_is_refused_at_once() {
+fn a_temporary_directory_without_space_is_refused_at_once() {
     const HUGE_BYTES: u64 = 8 << 40;
     let dir = temp_dir();
     let on_disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let archive = dir.path().join(FULL_26);
     let temporary = on_disk.path();
     fs::copy(fixture(FULL_26), &archive).expect("copied");
-    // A hole after the archive: its length gives the estimated unpacked size.
+    // A hole after the archive makes it longer. Its length gives the estimated unpacked size.
     fs::File::options().write(true).open(&archive).and_then(|file| file.set_len(HUGE_BYTES)).expect("grown");
     let verify = |dir: &Path| {
         let check = CheckOptions::default().memory_bytes(64 << 20).temporary_dir(dir.to_path_buf());
@@ -222,7 +298,7 @@ fn a_temporary_directory_without_room_is_refused_at_once() {
     };
     assert!(verify(temporary).contains("not enough space under "));
     assert_eq!(names(temporary), Vec::<String>::new());
-    // A directory in memory has no room either, whatever it reports.
+    // A directory in memory has no space, whatever it reports.
     let memory = Path::new("/dev/shm");
     if dir.path().starts_with(memory) {
         assert!(verify(memory).contains("/dev/shm is in memory too"));

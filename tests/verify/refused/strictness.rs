@@ -1,5 +1,5 @@
-//! All commands are as strict as `verify`: they make nothing from an archive if `verify` would
-//! refuse the result.
+//! All commands are as strict as `verify`: none of them makes a ledger or an archive that `verify`
+//! would refuse.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicUsize;
@@ -26,12 +26,12 @@ use {
 };
 
 use super::fields::altered_fields;
-use crate::verify::altered::{Altered, corpus};
+use crate::verify::altered::{Altered, AlteredPaths, corpus};
 use crate::verify::fixtures::*;
 
-/// Verifies a full archive, or an incremental one on it. If they are not a pair, returns a report
-/// with a failure.
-fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
+/// Verifies a full archive or a pair. The report on archives that are not a pair has the result
+/// `ok: false`.
+fn verify_archives(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
     let report = slotpress_read::verify(
         Snapshot::Archives { full: &NamedArchive::from_path(full), incremental: incremental.as_ref() },
@@ -44,28 +44,42 @@ fn verified(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     })
 }
 
-/// Makes a ledger and archives of an altered archive, and verifies each; `None` if it was not made.
-fn made_of(altered: &Altered, dir: &Path) -> [Option<VerifyReport>; 3] {
-    let full = put(dir, &altered.full.0, &altered.full.1);
-    let incremental = altered.incremental.as_ref().map(|(name, bytes)| put(dir, name, bytes));
+fn verify_ledger(ledger: PathBuf) -> VerifyReport {
+    let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
+    slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified")
+}
+
+/// A command, and the report on its result.
+struct CommandResult {
+    command: &'static str,
+    /// `None` if the command failed.
+    report: Option<VerifyReport>,
+}
+
+/// Makes a ledger and archives from an altered archive, and verifies each.
+fn make_and_verify(altered: &Altered, dir: &Path) -> [CommandResult; 3] {
+    let AlteredPaths { full, incremental } = altered.write_to(dir);
     let ledger = dir.join("ledger");
-    let mut to_restore = RestoreOptions::new(&full, RestoreTarget::new(&ledger).threads(2));
-    to_restore.incremental = incremental.clone().map(RestoreSource::from);
-    let restored = restore(&to_restore, &NoProgress).ok().map(|_| {
-        let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-        slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified")
-    });
-    let recompressed = |source: &Path, base: Option<&Path>, to: &str| {
-        let out = dir.join(to);
+    let mut restore_options = RestoreOptions::new(&full, RestoreTarget::new(&ledger).threads(2));
+    restore_options.incremental = incremental.clone().map(RestoreSource::from);
+    let restored = restore(&restore_options, &NoProgress).ok().map(|_| verify_ledger(ledger));
+    let recompress = |source: &Path, base: Option<&Path>, out: &str| {
+        let out = dir.join(out);
         std::fs::create_dir_all(&out).expect("made");
         let mut sink = DirSink::open(out).expect("opened");
         let mut options = RecompressOptions::default().encoding(EncodingOptions::default().threads(2));
         options.base = base.map(Path::to_path_buf);
         recompress(RecompressSource::File(source.to_path_buf()), &mut sink, &options, &NoProgress).ok()?.archive.path
     };
-    let made = recompressed(&full, None, "full");
-    let made_incremental = incremental.as_ref().and_then(|path| recompressed(path, Some(&full), "incremental"));
-    [restored, made.map(|path| verified(&path, None)), made_incremental.map(|path| verified(&full, Some(&path)))]
+    let new_full = recompress(&full, None, "full");
+    let new_incremental = incremental.as_ref().and_then(|path| recompress(path, Some(&full), "incremental"));
+    let new_full = new_full.map(|path| verify_archives(&path, None));
+    let new_incremental = new_incremental.map(|path| verify_archives(&full, Some(&path)));
+    [
+        CommandResult { command: "restore", report: restored },
+        CommandResult { command: "recompress", report: new_full },
+        CommandResult { command: "recompress --base", report: new_incremental },
+    ]
 }
 
 #[test]
@@ -75,25 +89,25 @@ fn nothing_is_made_that_verify_refuses() {
     let all: Vec<Altered> = corpus().into_iter().chain(altered_fields()).collect();
     for altered in &all {
         let dir = tempfile::tempdir().expect("a directory");
-        let made = made_of(altered, dir.path());
-        for (nth, (what, report)) in ["restore", "recompress", "recompress --base"].into_iter().zip(made).enumerate() {
-            let Some(report) = report else { continue };
-            counts[nth] += 1;
+        for (index, result) in make_and_verify(altered, dir.path()).into_iter().enumerate() {
+            let CommandResult { command, report: Some(report) } = result else { continue };
+            counts[index] += 1;
             // The full archive below a new incremental one is unchanged.
-            let is_of_base = |path: &Path| nth == 2 && path.ends_with(&altered.full.0);
-            let failure = report.failures.iter().find(|it| !it.place.path.as_deref().is_some_and(is_of_base));
-            if let Some(failure) = failure {
-                wrong.push(format!("{what} of {}: {:?}", altered.what, failure.rule));
+            let is_base = |path: &Path| command == "recompress --base" && path.ends_with(&altered.full.name);
+            let mut failures = report.failures.iter();
+            if let Some(failure) = failures.find(|failure| !failure.place.path.as_deref().is_some_and(is_base)) {
+                wrong.push(format!("{command} of {}: {:?}", altered.what, failure.rule));
             }
         }
     }
     eprintln!("{} altered archives; made: {counts:?} ledgers, archives, incremental archives", all.len());
-    assert!(counts.iter().all(|count| *count > 0) && wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Tries the whole corpus and every eighth altered field. A run takes a tenth of a second, mostly
-/// waiting for the disk, so four run at a time.
-fn each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
+/// Checks the whole corpus and every eighth altered field. `check` returns what is wrong. It takes a
+/// tenth of a second, mostly waiting for the disk, so four run at a time.
+fn assert_each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
     let sample: Vec<Altered> = corpus().into_iter().chain(altered_fields().into_iter().step_by(8)).collect();
     let check = &check;
     let wrong: Vec<String> = thread::scope(|scope| {
@@ -105,62 +119,54 @@ fn each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
     assert!(wrong.is_empty(), "{} archives, {} wrong:\n{}", sample.len(), wrong.len(), wrong.join("\n"));
 }
 
-/// From a server: the ledger, and the archives beside it, which stay as they arrived. Only their
-/// packing may be wrong, as with `restore`.
+/// The archives beside a bootstrapped ledger are kept as they arrived, so only their packing may be
+/// wrong, as with `restore`.
 #[cfg(feature = "net")]
 #[test]
 fn nothing_is_bootstrapped_that_verify_refuses() {
     let count = AtomicUsize::new(0);
-    each_of_a_sample(|altered| {
-        let files: Files = altered.incremental.iter().chain([&altered.full]).cloned().collect();
+    assert_each_of_a_sample(|altered| {
+        let files: Files = altered.files().map(|file| (file.name.clone(), file.bytes.clone())).collect();
         let server = serve(&files, Way::Ranges);
         let dir = tempfile::tempdir().expect("a directory");
         let ledger = dir.path().join("ledger");
-        let mut to_bootstrap = BootstrapOptions::new([server.url("").parse().expect("a URL")], &ledger);
-        to_bootstrap.restore = to_bootstrap.restore.threads(2);
-        let Ok(report) =
-            bootstrap(&Client::new(&ClientOptions::default()).expect("a client"), &to_bootstrap, &NoProgress)
-        else {
-            return Vec::new();
-        };
+        let mut options = BootstrapOptions::new([server.url("").parse().expect("a URL")], &ledger);
+        options.restore = options.restore.threads(2);
+        let client = Client::new(&ClientOptions::default()).expect("a client");
+        let Ok(report) = bootstrap(&client, &options, &NoProgress) else { return Vec::new() };
         count.fetch_add(1, Relaxed);
-        let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-        let of_ledger =
-            slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified").failures;
+        let mut failures = verify_ledger(ledger).failures;
         let archives = &report.restore.archives;
-        let mut failures = verified(&archives[0], archives.get(1).map(PathBuf::as_path)).failures;
-        failures.retain(|failure| !failure.rule.is_only_packing());
-        let wrong = of_ledger.iter().chain(&failures);
-        wrong.map(|failure| format!("{}: {:?} in {:?}", altered.what, failure.rule, failure.place)).collect()
+        let of_archives = verify_archives(&archives[0], archives.get(1).map(PathBuf::as_path)).failures;
+        failures.extend(of_archives.into_iter().filter(|failure| !failure.rule.is_only_packing()));
+        failures.iter().map(|failure| format!("{}: {:?} in {:?}", altered.what, failure.rule, failure.place)).collect()
     });
     let count = count.into_inner();
     eprintln!("{count} ledgers");
     assert!(count > 0);
 }
 
-/// From a validator's directory: archives with a name in the target. With `--as-is`, an archive is
-/// published if and only if `verify` accepts it.
+/// With `--as-is`, an archive in the validator's directory is published if and only if `verify` accepts
+/// it.
 #[cfg(all(feature = "serve", feature = "stores"))]
 #[test]
 fn nothing_is_published_that_verify_refuses() {
     let count = AtomicUsize::new(0);
-    each_of_a_sample(|altered| {
+    assert_each_of_a_sample(|altered| {
         let mut wrong = Vec::new();
         for flags in [&[][..], &["--as-is"]] {
             let stage = Stage::new(&[]);
-            let archives: Vec<PathBuf> = [Some(&altered.full), altered.incremental.as_ref()]
-                .into_iter()
-                .flatten()
-                .map(|(name, bytes)| put(&stage.snapshots(), name, bytes))
-                .collect();
+            let archives: Vec<PathBuf> =
+                altered.files().map(|file| put(&stage.snapshots(), &file.name, &file.bytes)).collect();
             let output = stage.once(flags);
             let mut is_base_published = true;
-            for (nth, archive) in archives.iter().enumerate() {
+            for (index, archive) in archives.iter().enumerate() {
                 let same_name = stage.mirror().join(archive.file_name().expect("a name"));
-                let published = Some(same_name.with_extension("zst")).filter(|it| it.exists()).unwrap_or(same_name);
+                let recompressed = same_name.with_extension("zst");
+                let published = if recompressed.exists() { recompressed } else { same_name };
                 // The state of an incremental archive alone is not checked.
-                let report = |archive: &Path| match nth {
-                    0 => verified(archive, None),
+                let report = |archive: &Path| match index {
+                    0 => verify_archives(archive, None),
                     _ => slotpress_read::verify(
                         Snapshot::archive(&NamedArchive::from_path(archive)),
                         &options(&[]).check(CheckOptions::default().mode(CheckMode::Frames)),
@@ -173,16 +179,16 @@ fn nothing_is_published_that_verify_refuses() {
                     && let report = report(&published)
                     && !report.ok
                 {
-                    wrong.push(format!("{flags:?} publishes {}: {}", altered.what, shown(&report)));
+                    wrong.push(format!("{flags:?} publishes {}: {}", altered.what, describe(&report)));
                 }
-                is_base_published &= is_published || nth > 0;
+                is_base_published &= is_published || index > 0;
                 let base_slot = ArchiveName::from_path(archive).and_then(|name| name.base_slot);
                 let is_on_base = base_slot
                     .is_none_or(|slot| ArchiveName::from_path(&archives[0]).is_some_and(|full| full.slot == slot));
                 let is_accepted = is_base_published && is_on_base && report(archive).ok;
                 if flags.contains(&"--as-is") && is_published != is_accepted {
-                    let said = String::from_utf8_lossy(&output.stderr);
-                    wrong.push(format!("{flags:?} of {}: accepted: {is_accepted}; {said}", altered.what));
+                    let stderr = String::from_utf8_lossy(&output.stderr);
+                    wrong.push(format!("{flags:?} of {}: accepted: {is_accepted}; {stderr}", altered.what));
                 }
                 count.fetch_add(usize::from(is_published), Relaxed);
             }

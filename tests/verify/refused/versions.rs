@@ -1,6 +1,5 @@
-//! Differences between versions of Agave. Each change is found at its place, and counts for the
-//! clients that refuse it. If `AGAVE_ORACLE` names loaders of Agave's
-//! own, they must agree.
+//! Differences between versions of Agave. `verify` reports each change at its place, and for the clients
+//! that refuse it. If `AGAVE_ORACLE` names programs built on Agave's own loader, they must agree.
 
 use std::path::Path;
 
@@ -13,10 +12,11 @@ use crate::common::screen::{fails, run};
 use crate::common::text;
 use crate::verify::fixtures::*;
 
-/// Places in a bank file: the queue's blockhashes (hash, 8 bytes, index, 8 bytes), and the bank
-/// hash.
+/// Offsets in a bank file.
 pub struct BankPlaces {
+    /// The queue's blockhashes: hash, 8 bytes, index, 8 bytes.
     pub items: Vec<usize>,
+    /// The bank hash.
     pub hash: usize,
 }
 
@@ -34,9 +34,11 @@ impl BankPlaces {
     }
 }
 
-/// Places of a status cache: blockhashes with transactions, and results.
+/// Offsets in a status cache.
 struct CachePlaces {
+    /// The blockhashes that have transactions.
     blockhashes: Vec<usize>,
+    /// The results of the transactions.
     results: Vec<usize>,
 }
 
@@ -56,7 +58,7 @@ impl CachePlaces {
                 }
                 at += 48;
                 for _ in 0..transactions {
-                    assert_eq!(u32_at(at + 20), 0, "all of the fixture's transactions went well");
+                    assert_eq!(u32_at(at + 20), 0, "all transactions of the fixture succeeded");
                     results.push(at + 20);
                     at += 24;
                 }
@@ -79,7 +81,7 @@ pub fn with_bank(change: impl Fn(&mut Vec<u8>, &BankPlaces)) -> Tar {
 
 fn with_cache(change: impl Fn(&mut Vec<u8>, &CachePlaces)) -> Tar {
     let mut tar = Tar::read(FULL);
-    let member = tar.member(|path| path == "snapshots/status_cache");
+    let member = tar.member(is_status_cache);
     let mut cache = member.content.clone();
     let places = CachePlaces::of(&cache);
     change(&mut cache, &places);
@@ -87,8 +89,7 @@ fn with_cache(change: impl Fn(&mut Vec<u8>, &CachePlaces)) -> Tar {
     tar
 }
 
-/// Sets the result of a transaction, or of an instruction of it, to an error that Agave 4.3 does
-/// not know.
+/// Sets the result of a transaction, or of one of its instructions, to an error.
 pub fn with_error(error: &'static [u8]) -> Tar {
     with_cache(move |cache, places| {
         let at = places.results[0];
@@ -96,24 +97,20 @@ pub fn with_error(error: &'static [u8]) -> Tar {
     })
 }
 
-pub const BAIL_OUT: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0]];
-
-fn refusing(report: &VerifyReport) -> Vec<SnapshotClient> {
-    let refusing = report.clients.iter().filter(|verdict| !verdict.loads).map(|verdict| verdict.client);
-    refusing.collect()
-}
+/// Results of transactions that Agave 4.3 does not know.
+pub const NEWER_ERRORS: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0]];
 
 /// Checks that Agave's own loaders agree with the report.
 fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
     for oracle in Oracle::all() {
         let answer = oracle.accepts(path, None, genesis);
-        assert_eq!(answer.is_ok(), !refusing(report).contains(&oracle.client), "{}: {answer:?}", oracle.client);
+        assert_eq!(answer.is_ok(), !refusing_clients(report).contains(&oracle.client), "{}: {answer:?}", oracle.client);
     }
 }
 
-/// An archive without a storage map, as 4.4 writes it, is valid.
+/// Agave 4.4 and later write no storage map.
 #[test]
-fn no_storage_map() {
+fn archives_without_a_storage_map_are_valid() {
     for chain in ["agave-4.4.0", "agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4-split"] {
         let dir = dir().with_file_name(chain);
         let mut files = std::fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
@@ -121,42 +118,42 @@ fn no_storage_map() {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshot-"))
         };
         let full = files.find(is_full).expect("a full archive");
-        for asked in [&[][..], &SnapshotClient::ALL] {
-            let report = verify(&full, None, asked);
-            assert!(report.ok && report.warnings.is_empty() && report.unlisted_count == 0, "{}", shown(&report));
-            assert_eq!(refusing(&report), []);
+        for clients in [&[][..], &SnapshotClient::ALL] {
+            let report = verify(&full, None, clients);
+            assert!(report.ok, "{}", describe(&report));
+            assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+            assert_eq!(report.unlisted_count, 0);
+            assert_eq!(refusing_clients(&report), []);
         }
         assert_agave_agrees(&full, &verify(&full, None, &[]), &dir);
     }
 }
 
 #[test]
-fn errors_that_older_versions_do_not_know() {
-    for error in BAIL_OUT {
+fn older_versions_refuse_results_that_they_do_not_know() {
+    for error in NEWER_ERRORS {
         let dir = tempfile::tempdir().expect("a directory");
         let path = put(dir.path(), FULL, &zstd(&with_error(error).write()));
         let report = verify(&path, None, &[]);
-        assert!(report.ok && report.warnings.is_empty(), "{}", shown(&report));
-        assert_eq!(refusing(&report), [SnapshotClient::Agave42, SnapshotClient::Agave43]);
+        assert!(report.ok, "{}", describe(&report));
+        assert!(report.warnings.is_empty(), "{:?}", report.warnings);
+        assert_eq!(refusing_clients(&report), [SnapshotClient::Agave42, SnapshotClient::Agave43]);
         assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
-        assert!(
-            verify(&path, None, &[SnapshotClient::Agave44, SnapshotClient::Agave45, SnapshotClient::Firedancer]).ok
-        );
+        let newer = [SnapshotClient::Agave44, SnapshotClient::Agave45, SnapshotClient::Firedancer];
+        assert!(verify(&path, None, &newer).ok);
         let report = verify(&path, None, &SnapshotClient::AGAVE);
-        let failure = &of_rule(&report, Rule::NewerErrors)[0];
+        let failure = &failures_of(&report, Rule::NewerErrors)[0];
         assert_eq!(failure.place.entry.as_deref(), Some("snapshots/status_cache"));
-        assert!(failure.found.as_ref().is_some_and(|found| found.ends_with(if error.len() == 8 {
-            "39"
-        } else {
-            "54"
-        })));
+        let code = if error.len() == 8 { "39" } else { "54" };
+        let found = failure.found.as_deref().expect("a found value");
+        assert!(found.ends_with(code), "{found}");
     }
 }
 
-/// Agave refuses the bank file, Firedancer the status cache, and each is normal for the other: no
-/// client loads the archive, `verify` says so without being asked, and nothing is made from it.
+/// Agave refuses the bank file and Firedancer the status cache. Each accepts what the other refuses, so
+/// only together they make the archive useless.
 #[test]
-fn no_client_loads_it() {
+fn an_archive_that_no_client_loads_is_refused() {
     let mut tar = with_bank(|bank, places| {
         let at = places.hash + 80 + 16 * u64_at(bank, places.hash + 72) as usize + 40;
         let length = if bank[at] == 0 { 1 } else { 9 };
@@ -165,29 +162,31 @@ fn no_client_loads_it() {
     let dir = tempfile::tempdir().expect("a directory");
     let out = tempfile::tempdir().expect("a directory");
     let report = verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[]);
-    assert!(report.ok && refusing(&report) == SnapshotClient::AGAVE, "{}", shown(&report));
-    let member = tar.member(|path| path == "snapshots/status_cache");
+    assert!(report.ok, "{}", describe(&report));
+    assert_eq!(refusing_clients(&report), SnapshotClient::AGAVE);
+    let member = tar.member(is_status_cache);
     let cache = slotpress_format::parse_status_cache(
-        FieldReader::new(&member.content[..], member.content.len() as u64, "it"),
+        FieldReader::new(&member.content[..], member.content.len() as u64, "the status cache"),
         u64::MAX,
     );
     let slots = cache.expect("a status cache").slots;
-    let bare = slots.iter().flat_map(|slot| [&slot.to_le_bytes()[..], &[1], &[0; 8]].concat());
-    member.set_content((slots.len() as u64).to_le_bytes().into_iter().chain(bare).collect());
+    let empty_slots = slots.iter().flat_map(|slot| [&slot.to_le_bytes()[..], &[1], &[0; 8]].concat());
+    member.set_content((slots.len() as u64).to_le_bytes().into_iter().chain(empty_slots).collect());
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
     let report = verify(&path, None, &[]);
-    assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::NoClient], "{}", shown(&report));
-    let (code, said, _) = run(&["verify", path.to_str().expect("text")]);
-    let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    let found = "found Agave 4.2 to 4.5: the bank file says 0 hashes per tick";
-    assert!(code == 3 && said.contains(found) && said.contains("; Firedancer: the status cache holds no"), "{said}");
-    fails(&["recompress", path.to_str().expect("text"), "-o", text(out.path())], 3, &["no client loads it"]);
+    assert_eq!(rules_of(&report), [Rule::NoClient], "{}", describe(&report));
+    let (code, stdout, _) = run(&["verify", text(&path)]);
+    let stdout = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(code, 3, "{stdout}");
+    assert!(stdout.contains("found Agave 4.2 to 4.5: the bank file says 0 hashes per tick"), "{stdout}");
+    assert!(stdout.contains("; Firedancer: the status cache holds no"), "{stdout}");
+    fails(&["recompress", text(&path), "-o", text(out.path())], 3, &["no client loads it"]);
     assert_eq!(std::fs::read_dir(out.path()).expect("read").count(), 0);
 }
 
-/// Changes on which Firedancer fails or aborts, and which Agave loads. No writer makes them, so they
-/// are not judged.
-pub fn only_for_firedancer() -> [(&'static str, Tar); 5] {
+/// Returns archives on which Firedancer fails or aborts, and which Agave loads. No writer makes such
+/// archives, so `verify` does not look for the changes.
+pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
     [
         (
             "a gap",
@@ -216,7 +215,7 @@ pub fn only_for_firedancer() -> [(&'static str, Tar); 5] {
         ("the newest blockhash", {
             let mut tar = Tar::read(FULL);
             let newest = tar.member(is_bank_file).content[9..41].to_vec();
-            let member = tar.member(|path| path == "snapshots/status_cache");
+            let member = tar.member(is_status_cache);
             let mut cache = member.content.clone();
             let at = CachePlaces::of(&cache).blockhashes[0];
             cache[at..at + 32].copy_from_slice(&newest);
@@ -226,33 +225,31 @@ pub fn only_for_firedancer() -> [(&'static str, Tar); 5] {
         (
             "two offsets",
             with_cache(|cache, places| {
-                let one = places.blockhashes[0];
-                let other = places.blockhashes[1];
-                cache.copy_within(one..one + 32, other);
-                let offset = (u64_at(cache, one + 32) + 1) % 12;
-                cache[other + 32..other + 40].copy_from_slice(&offset.to_le_bytes());
+                let [first, second, ..] = places.blockhashes[..] else { panic!("two blockhashes") };
+                cache.copy_within(first..first + 32, second);
+                let offset = (u64_at(cache, first + 32) + 1) % 12;
+                cache[second + 32..second + 40].copy_from_slice(&offset.to_le_bytes());
             }),
         ),
     ]
 }
 
-/// The bank hash covers its parts, and every client recomputes it.
+/// Every client recomputes the bank hash.
 #[test]
-fn bank_hash() {
+fn all_clients_refuse_a_wrong_bank_hash() {
     for part in [0, 32] {
         let tar = with_bank(|bank, places| bank[places.hash + part] ^= 1);
         let dir = tempfile::tempdir().expect("a directory");
         let path = put(dir.path(), FULL, &zstd(&tar.write()));
         let report = verify(&path, None, &[]);
-        assert_eq!(report.failures.iter().map(|it| it.rule).collect::<Vec<_>>(), [Rule::BankHash]);
-        assert_eq!(refusing(&report), SnapshotClient::ALL);
+        assert_eq!(rules_of(&report), [Rule::BankHash], "{}", describe(&report));
+        assert_eq!(refusing_clients(&report), SnapshotClient::ALL);
         assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
     }
 }
 
-/// Firedancer reads the SlotHistory sysvar.
 #[test]
-fn slot_history() {
+fn firedancer_refuses_an_archive_without_slot_history() {
     let mut tar = Tar::read(FULL);
     let address = bs58::decode("SysvarS1otHistory11111111111111111111111111").into_vec().expect("base58");
     let mut changed = 0;
@@ -270,12 +267,12 @@ fn slot_history() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
     let report = verify(&path, None, &[SnapshotClient::Firedancer]);
-    assert_eq!(of_rule(&report, Rule::SlotHistory).len(), 1, "{}", shown(&report));
+    assert_eq!(failures_of(&report, Rule::SlotHistory).len(), 1, "{}", describe(&report));
 }
 
-/// 4.4 loads a storage that is padded to a page, but cannot archive it.
+/// Agave 4.4 loads a storage that is padded to a page, but cannot archive it.
 #[test]
-fn padded_storages() {
+fn a_padded_storage_has_a_note_for_agave_4_4() {
     let mut tar = Tar::read(FULL);
     let at = tar.storages()[3];
     let mut content = tar.members[at].content.clone();
@@ -284,16 +281,15 @@ fn padded_storages() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = put(dir.path(), FULL, &zstd(&tar.write()));
     let report = verify(&path, None, &SnapshotClient::AGAVE);
-    assert!(report.ok, "{}", shown(&report));
-    let noted: Vec<SnapshotClient> = report.clients.iter().filter(|it| it.note.is_some()).map(|it| it.client).collect();
-    assert_eq!(noted, [SnapshotClient::Agave44]);
-    assert!(refusing(&report).contains(&SnapshotClient::Firedancer));
+    assert!(report.ok, "{}", describe(&report));
+    let with_note = report.clients.iter().filter(|verdict| verdict.note.is_some()).map(|verdict| verdict.client);
+    assert_eq!(with_note.collect::<Vec<_>>(), [SnapshotClient::Agave44]);
+    assert!(refusing_clients(&report).contains(&SnapshotClient::Firedancer));
     assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
 }
 
-/// Which versions boot from which layout of a ledger.
 #[test]
-fn layouts_of_ledgers() {
+fn versions_refuse_the_ledger_layouts_of_other_versions() {
     use SnapshotClient::*;
     for (chain, ledger, refused) in [
         ("agave-4.2.2", "ledger-at-40-hard-links", &[Agave45][..]),
@@ -306,12 +302,13 @@ fn layouts_of_ledgers() {
         let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
         tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
         let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-        for asked in [&[][..], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
+        for clients in [&[][..], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
             let report =
-                slotpress_read::verify(Snapshot::ledger(&paths), &options(asked), &NoProgress).expect("verified");
-            assert_eq!(refusing(&report), refused, "{chain}");
-            assert!(report.warnings.is_empty(), "{}", shown(&report));
-            assert_eq!(report.ok, !asked.iter().any(|client| refused.contains(client)), "{chain}: {asked:?}");
+                slotpress_read::verify(Snapshot::ledger(&paths), &options(clients), &NoProgress).expect("verified");
+            assert_eq!(refusing_clients(&report), refused, "{chain}");
+            assert!(report.warnings.is_empty(), "{}", describe(&report));
+            let is_refused = clients.iter().any(|client| refused.contains(client));
+            assert_eq!(report.ok, !is_refused, "{chain}: {clients:?}");
         }
     }
 }

@@ -1,12 +1,19 @@
-//! Archives without an index: damage ends the reading, and does not hide faults before it.
+//! Archives without an index: reading ends at damage, and faults before the damage are still found.
 
 use slotpress_read::{Check, Rule, VerifyReport};
 
 use crate::verify::fixtures::*;
 
-/// Makes a frame with a checksum, with or without its content size.
-fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {
-    if has_content_size {
+/// Form of a frame's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ContentSize {
+    Stated,
+    Unknown,
+}
+
+/// Makes a frame with a checksum.
+fn frame(content: &[u8], content_size: ContentSize) -> Vec<u8> {
+    if content_size == ContentSize::Stated {
         let mut compressor = zstd::bulk::Compressor::new(1).expect("a compressor");
         compressor.include_checksum(true).expect("set");
         return compressor.compress(content).expect("compresses");
@@ -17,72 +24,76 @@ fn frame(content: &[u8], has_content_size: bool) -> Vec<u8> {
     encoder.finish().expect("finished")
 }
 
-/// Verifies frames of the given tar, some of them damaged; returns also where each frame starts.
-fn verify_frames(
-    tar: &[u8],
-    frame_bytes: usize,
-    damaged: &[usize],
-    has_content_size: bool,
-) -> (VerifyReport, Vec<u64>) {
+/// An archive of many frames, and the report on it.
+struct VerifiedFrames {
+    report: VerifyReport,
+    /// Offset of each frame.
+    starts: Vec<u64>,
+}
+
+/// Makes frames of a tar, some of them damaged, and verifies the archive.
+fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], content_size: ContentSize) -> VerifiedFrames {
     let mut bytes = Vec::new();
     let mut starts = Vec::new();
     for (number, content) in tar.chunks(frame_bytes).enumerate() {
         starts.push(bytes.len() as u64);
-        let mut frame = frame(content, has_content_size);
+        let mut frame = frame(content, content_size);
         if damaged.contains(&number) {
-            // Changes the checksum: the frame's end stays.
+            // The checksum is changed, so the frame's end stays where it is.
             let last = frame.len() - 1;
             frame[last] ^= 1;
         }
         bytes.extend(frame);
     }
     let dir = tempfile::tempdir().expect("a directory");
-    (verify(&put(dir.path(), FULL, &bytes), None, &[]), starts)
+    VerifiedFrames { report: verify(&put(dir.path(), FULL, &bytes), None, &[]), starts }
 }
 
 fn skipped(report: &VerifyReport, check: Check) -> Option<String> {
     report.checks.iter().find(|result| result.name == check).and_then(|result| result.skipped.clone())
 }
 
-/// The first damaged frame is named with number and offset, and ends the reading. Faults before it
-/// are found too.
+/// The first damaged frame is reported with its number and offset, and reading ends there. Faults
+/// before it are found too.
 #[test]
 fn the_first_damaged_frame_is_reported() {
     let mut tar = Tar::read(FULL);
-    let sound = verify_frames(&tar.write(), 40_000, &[], true).0;
-    assert!(sound.ok, "{}", shown(&sound));
+    let sound = verify_frames(&tar.write(), 40_000, &[], ContentSize::Stated).report;
+    assert!(sound.ok, "{}", describe(&sound));
     let storages = tar.storages();
     let early = storages[2];
     let late = storages[storages.len() - 2];
-    for at in [early, late] {
-        tar.members[at].content[96] = 9;
+    for index in [early, late] {
+        tar.members[index].content[96] = 9;
     }
     let bytes = tar.write();
     let count = bytes.len().div_ceil(40_000);
-    for has_content_size in [true, false] {
+    for content_size in [ContentSize::Stated, ContentSize::Unknown] {
         for damaged in [vec![count / 2, count - 2], vec![count - 2], vec![count - 1], vec![0]] {
-            let (report, starts) = verify_frames(&bytes, 40_000, &damaged, has_content_size);
+            let VerifiedFrames { report, starts } = verify_frames(&bytes, 40_000, &damaged, content_size);
             let first = damaged[0];
-            let found = of_rule(&report, Rule::FrameDamaged);
-            let places: Vec<_> = found.iter().map(|one| (one.place.frame, one.place.offset_bytes)).collect();
-            assert_eq!(places, [(Some(first as u64), Some(starts[first]))], "{}", shown(&report));
+            let found = failures_of(&report, Rule::FrameDamaged);
+            let places: Vec<_> =
+                found.iter().map(|failure| (failure.place.frame, failure.place.offset_bytes)).collect();
+            assert_eq!(places, [(Some(first as u64), Some(starts[first]))], "{}", describe(&report));
             assert_eq!(report.counts.frames, first as u64 + 1);
             assert!(report.counts.records < sound.counts.records);
-            let executable = of_rule(&report, Rule::Executable);
+            let executable = failures_of(&report, Rule::Executable);
             let entries: Vec<_> = executable.iter().filter_map(|failure| failure.place.entry.clone()).collect();
             if first > 0 {
-                assert!(entries.contains(&tar.members[early].path()), "{}", shown(&report));
+                assert!(entries.contains(&tar.members[early].path()), "{}", describe(&report));
             }
-            assert_eq!(report.failures.len(), 1 + entries.len(), "nothing follows from it: {}", shown(&report));
+            assert_eq!(report.failures.len(), 1 + entries.len(), "no consequences are reported: {}", describe(&report));
             for check in [Check::Entries, Check::Records, Check::State] {
                 assert!(skipped(&report, check).is_some(), "{check:?}");
             }
-            assert_eq!((skipped(&report, Check::Bank).is_some(), report.slot.is_none()), (first == 0, first == 0));
+            assert_eq!(skipped(&report, Check::Bank).is_some(), first == 0);
+            assert_eq!(report.slot.is_none(), first == 0);
         }
     }
 }
 
-/// An invalid header is named at its offset, and ends the reading. Faults before it are still
+/// An invalid header is reported with its offset, and reading ends there. Faults before it are still
 /// found.
 #[test]
 fn a_damaged_header_does_not_hide_faults_before_it() {
@@ -91,38 +102,39 @@ fn a_damaged_header_does_not_hide_faults_before_it() {
     let early = storages[2];
     let broken = storages[3];
     let late = storages[storages.len() - 2];
-    let offset: usize = tar.members[..broken].iter().map(|it| 512 + it.content.len().next_multiple_of(512)).sum();
+    let offset: usize =
+        tar.members[..broken].iter().map(|member| 512 + member.content.len().next_multiple_of(512)).sum();
     tar.members[broken].header.as_mut_bytes()[0] ^= 1;
     tar.members[early].content[96] = 9;
     tar.members[late].content[96] = 9;
     for frame_bytes in [10_000, usize::MAX] {
-        let report = verify_frames(&tar.write(), frame_bytes, &[], true).0;
-        let damaged = of_rule(&report, Rule::TarDamaged);
-        assert_eq!(damaged.len(), 1, "{}", shown(&report));
+        let report = verify_frames(&tar.write(), frame_bytes, &[], ContentSize::Stated).report;
+        let damaged = failures_of(&report, Rule::TarDamaged);
+        assert_eq!(damaged.len(), 1, "{}", describe(&report));
         let found = damaged[0].found.clone().unwrap_or_default();
         assert!(found.contains(&format!("at offset {offset} of the tar stream")), "{found}");
-        assert_eq!(of_rule(&report, Rule::Executable)[0].place.entry, Some(tar.members[early].path()));
-        assert_eq!(report.failures.len(), 2, "{}", shown(&report));
+        assert_eq!(failures_of(&report, Rule::Executable)[0].place.entry, Some(tar.members[early].path()));
+        assert_eq!(report.failures.len(), 2, "{}", describe(&report));
         for check in [Check::Entries, Check::Records] {
             assert_eq!(skipped(&report, check).as_deref(), Some("nothing after the damage was read"));
         }
     }
 }
 
-/// Damaged headers take no time, and the report says what was not checked.
+/// Reading ends at the first of many damaged headers, and the report has the checks that were skipped.
 #[test]
-fn a_stream_is_given_up_at_a_damaged_header() {
+fn reading_ends_at_the_first_damaged_header() {
     let mut tar = Tar::read(FULL);
     let version = tar.position(|path| path == "version");
-    let mut bad = Member::new("accounts/1.1", b'0', b"");
-    bad.header.as_mut_bytes()[0] ^= 1;
-    let good = tar.members[version].clone();
+    let mut damaged = Member::new("accounts/1.1", b'0', b"");
+    damaged.header.as_mut_bytes()[0] ^= 1;
+    let undamaged = tar.members[version].clone();
     for _ in 0..200 {
-        tar.members.splice(1..1, [bad.clone(), good.clone()]);
+        tar.members.splice(1..1, [damaged.clone(), undamaged.clone()]);
     }
-    let report = verify_frames(&tar.write(), usize::MAX, &[], true).0;
+    let report = verify_frames(&tar.write(), usize::MAX, &[], ContentSize::Stated).report;
     assert!(!report.ok);
-    assert_eq!(of_rule(&report, Rule::TarDamaged).len(), 1);
-    assert_eq!(report.counts.storages, 0, "given up before the storages");
+    assert_eq!(failures_of(&report, Rule::TarDamaged).len(), 1);
+    assert_eq!(report.counts.storages, 0, "reading ended before the storages");
     assert!(skipped(&report, Check::Entries).is_some());
 }

@@ -1,4 +1,4 @@
-//! Archives by Firedancer's own producer, which `verify` finds good.
+//! Archives that Firedancer wrote, and that are good.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -7,42 +7,63 @@ use crate::common::firedancer::*;
 use crate::common::*;
 
 #[test]
-fn they_are_verified_for_each_client() {
+fn archives_of_firedancer_are_good_for_all_clients() {
     let full = full(NEW);
     let incremental = incremental(NEW);
     for archives in [&[full.as_path()][..], &[&full, &incremental]] {
         let (code, report, stderr) = verify(archives, &["--for", "agave,firedancer"]);
-        assert!(code == 0 && report["warnings"] == serde_json::json!([]), "{report} {stderr}");
+        assert_eq!(code, 0, "{report} {stderr}");
+        assert_eq!(report["warnings"], serde_json::json!([]));
     }
 }
 
-/// `inspect` recognizes the maker by tar headers, or by the note of a recompressed archive: bank
-/// file and slots of storages no longer show it.
-#[test]
-fn inspect_says_who_made_them() {
-    let inspected = |archive: &Path| {
-        let (code, report, stderr) = run(command("inspect").arg(archive));
-        assert_eq!(code, 0, "{stderr}");
-        let shown = command("inspect").arg(archive).output().expect("runs").stdout;
-        (report["is_from_firedancer"] == true, String::from_utf8_lossy(&shown).into_owned())
-    };
-    for chain in [OLD, NO_STAKES, NEW] {
-        let dir = temp_dir();
-        let (is_firedancers, shown) = inspected(&full(chain));
-        assert!(is_firedancers && shown.contains("Firedancer; no index") && shown.contains("of tar"), "{shown}");
-        if chain != NEW {
-            continue;
-        }
-        assert_eq!(run(command("recompress").arg(full(chain)).arg("-o").arg(dir.path())).0, 0);
-        let (is_firedancers, shown) = inspected(&dir.path().join(name(&full(chain))));
-        assert!(is_firedancers && shown.contains("of an archive of Firedancer's"), "{shown}");
-        let input = std::fs::File::open(full(chain)).expect("opened");
-        let mut piped = command("recompress");
-        piped.args(["-", "--force", "-o"]).arg(dir.path()).stdin(Stdio::from(input));
-        assert!(piped.output().expect("runs").status.success());
-        assert!(inspected(&dir.path().join(name(&full(chain)))).0, "{chain}");
+/// Output of `inspect` on an archive.
+struct Inspected {
+    is_from_firedancer: bool,
+    stdout: String,
+}
+
+fn inspect(archive: &Path) -> Inspected {
+    let (code, report, stderr) = run(command("inspect").arg(archive));
+    assert_eq!(code, 0, "{stderr}");
+    let stdout = command("inspect").arg(archive).output().expect("runs").stdout;
+    Inspected {
+        is_from_firedancer: report["is_from_firedancer"] == true,
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
     }
-    for agaves in [fixture(FULL_26), fixture_of(AGAVE_4_4, "snapshot-26-"), fixture_of(AGAVE_4_5, "incremental-")] {
-        assert!(!inspected(&agaves).0, "{}", agaves.display());
+}
+
+#[test]
+fn inspect_recognizes_archives_of_firedancer() {
+    for chain in [OLD, NO_STAKES, NEW] {
+        let Inspected { is_from_firedancer, stdout } = inspect(&full(chain));
+        assert!(is_from_firedancer, "{chain}: {stdout}");
+        assert!(stdout.contains("Firedancer; no index"), "{chain}: {stdout}");
+        assert!(stdout.contains("of tar"), "{chain}: {stdout}");
+    }
+}
+
+/// Bank file and slots of storages do not show who wrote the original, but a note in the index does.
+#[test]
+fn inspect_recognizes_recompressed_archives_of_firedancer() {
+    let dir = temp_dir();
+    let source = full(NEW);
+    let recompressed = dir.path().join(name(&source));
+    let (code, _, stderr) = run(command("recompress").arg(&source).arg("-o").arg(dir.path()));
+    assert_eq!(code, 0, "{stderr}");
+    let Inspected { is_from_firedancer, stdout } = inspect(&recompressed);
+    assert!(is_from_firedancer, "{stdout}");
+    assert!(stdout.contains("of an archive of Firedancer's"), "{stdout}");
+    let input = std::fs::File::open(&source).expect("opened");
+    let mut piped = command("recompress");
+    piped.args(["-", "--force", "-o"]).arg(dir.path()).stdin(Stdio::from(input));
+    assert!(piped.output().expect("runs").status.success());
+    assert!(inspect(&recompressed).is_from_firedancer);
+}
+
+#[test]
+fn inspect_recognizes_archives_of_agave() {
+    for archive in [fixture(FULL_26), fixture_of(AGAVE_4_4, "snapshot-26-"), fixture_of(AGAVE_4_5, "incremental-")] {
+        assert!(!inspect(&archive).is_from_firedancer, "{}", archive.display());
     }
 }

@@ -1,6 +1,6 @@
-//! Good archives and ledgers are found good, with the values that Agave gives.
+//! Good archives and ledgers, with the values that Agave reports.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use slotpress_base::NoProgress;
 use slotpress_format::LedgerPaths;
@@ -9,98 +9,135 @@ use slotpress_read::{Check, CheckMode, CheckOptions, NamedArchive, Snapshot, Sna
 use crate::common::oracle::Oracle;
 use crate::verify::fixtures::*;
 
-fn check(report: &VerifyReport, slot: u64, hash: &str, capitalization: u64, accounts: u64) {
-    assert!(report.ok, "{}", shown(report));
-    assert!(report.warnings.is_empty(), "{}", shown(report));
+/// A state, with the values that Agave reports.
+struct ExpectedState {
+    slot: u64,
+    hash: &'static str,
+    capitalization: u64,
+    accounts: u64,
+}
+
+const STATE_26: ExpectedState = ExpectedState {
+    slot: 26,
+    hash: "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt",
+    capitalization: 1101927935518954,
+    accounts: 2339,
+};
+
+const STATE_40: ExpectedState = ExpectedState {
+    slot: 40,
+    hash: "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi",
+    capitalization: 1102994308621166,
+    accounts: 3432,
+};
+
+fn assert_is_good(report: &VerifyReport, state: &ExpectedState) {
+    assert!(report.ok, "{}", describe(report));
+    assert!(report.warnings.is_empty(), "{}", describe(report));
     assert!(report.checks.iter().all(|check| check.ok));
-    assert_eq!(report.slot, Some(slot));
-    assert_eq!(report.hash.expect("a hash").to_string(), hash);
-    assert_eq!(report.capitalization, Some(capitalization));
-    assert_eq!(report.counts.accounts, accounts);
+    assert_eq!(report.slot, Some(state.slot));
+    assert_eq!(report.hash.expect("a hash").to_string(), state.hash);
+    assert_eq!(report.capitalization, Some(state.capitalization));
+    assert_eq!(report.counts.accounts, state.accounts);
+}
+
+fn verify_ledger(ledger: PathBuf) -> VerifyReport {
+    let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
+    slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified")
 }
 
 #[test]
-fn archives_of_agave() {
-    let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
-    check(&verify(&dir().join(FULL), None, &[]), 26, hash, 1101927935518954, 2339);
-    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
-    let both = verify(&dir().join(FULL), Some(&dir().join(INCREMENTAL)), &[]);
-    assert!(both.clients.len() == SnapshotClient::ALL.len() && both.clients.iter().all(|client| client.loads));
-    check(&both, 40, hash, 1102994308621166, 3432);
-    // A part of a state is not a state: a flag allows to check all else.
-    let alone = NamedArchive::from_path(dir().join(INCREMENTAL));
-    let error = slotpress_read::verify(Snapshot::archive(&alone), &options(&SnapshotClient::ALL), &NoProgress)
+fn archives_of_agave_are_good() {
+    assert_is_good(&verify(&dir().join(FULL), None, &[]), &STATE_26);
+    let pair = verify(&dir().join(FULL), Some(&dir().join(INCREMENTAL)), &[]);
+    assert_is_good(&pair, &STATE_40);
+    assert_eq!(pair.clients.len(), SnapshotClient::ALL.len());
+    assert!(pair.clients.iter().all(|verdict| verdict.loads));
+}
+
+#[test]
+fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
+    let archive = NamedArchive::from_path(dir().join(INCREMENTAL));
+    let error = slotpress_read::verify(Snapshot::archive(&archive), &options(&SnapshotClient::ALL), &NoProgress)
         .expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
-    let frames = options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
-    let alone = slotpress_read::verify(Snapshot::archive(&alone), &frames, &NoProgress).expect("verified");
-    assert!(alone.ok, "{}", shown(&alone));
-    let skipped: Vec<_> = alone.checks.iter().filter(|check| check.skipped.is_some()).map(|check| check.name).collect();
-    assert_eq!(skipped, [Check::Records, Check::State]);
 }
 
 #[test]
-fn archives_of_a_validator() {
+fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
+    let archive = NamedArchive::from_path(dir().join(INCREMENTAL));
+    let options = options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
+    let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
+    assert!(report.ok, "{}", describe(&report));
+    let skipped = report.checks.iter().filter(|check| check.skipped.is_some()).map(|check| check.name);
+    assert_eq!(skipped.collect::<Vec<_>>(), [Check::Records, Check::State]);
+}
+
+#[test]
+fn archives_of_a_validator_are_good() {
     let full = validator_dir().join("snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeiombt7UVw.tar.zst");
     let incremental =
         validator_dir().join("incremental-snapshot-3500-3550-4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529.tar.zst");
-    let hash = "4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529";
-    check(&verify(&full, Some(&incremental), &[]), 3550, hash, 503000734413761571, 1895);
-    assert!(verify(&full, None, &[]).ok);
+    let state = ExpectedState {
+        slot: 3550,
+        hash: "4QFDUfNuS6K6375C8WXD93cbtR4go8HkmUoc4YjLj529",
+        capitalization: 503000734413761571,
+        accounts: 1895,
+    };
+    assert_is_good(&verify(&full, Some(&incremental), &[]), &state);
+    let report = verify(&full, None, &[]);
+    assert!(report.ok, "{}", describe(&report));
 }
 
-fn unpack(archive: &Path, to: &Path) {
-    let bytes = std::fs::read(archive).expect("the fixture");
-    let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
-    tar::Archive::new(tar.as_slice()).unpack(to).expect("unpacked");
-}
-
+/// The directory of an unpacked archive is a ledger, too.
 #[test]
-fn ledgers() {
-    for (archive, slot, hash, capitalization, accounts) in [
-        ("ledger-at-26", 26, "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt", 1101927935518954, 2339),
-        ("ledger-at-40", 40, "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi", 1102994308621166, 3432),
-        ("ledger-at-40-hard-links", 40, "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi", 1102994308621166, 3432),
+fn ledgers_are_good() {
+    for (archive, state) in [
+        ("ledger-at-26.tar.zst", &STATE_26),
+        ("ledger-at-40.tar.zst", &STATE_40),
+        ("ledger-at-40-hard-links.tar.zst", &STATE_40),
+        (FULL, &STATE_26),
     ] {
-        let to = tempfile::tempdir().expect("a directory");
-        unpack(&dir().join(format!("{archive}.tar.zst")), to.path());
-        let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-        let report = slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified");
-        check(&report, slot, hash, capitalization, accounts);
+        let ledger = tempfile::tempdir().expect("a directory");
+        tar::Archive::new(tar_of(archive).as_slice()).unpack(ledger.path()).expect("unpacked");
+        assert_is_good(&verify_ledger(ledger.path().to_path_buf()), state);
     }
-    let to = tempfile::tempdir().expect("a directory");
-    unpack(&dir().join(FULL), to.path());
-    let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
-    let report = slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified");
-    check(&report, 26, "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt", 1101927935518954, 2339);
 }
 
-/// Expected values are compared, even if all else is right.
 #[test]
-fn expectations() {
+fn an_archive_of_the_expected_slot_and_hash_is_good() {
     let archive = NamedArchive::from_path(dir().join(FULL));
     let mut options = options(&SnapshotClient::AGAVE);
-    options.check.expect_slot = Some(26);
-    options.check.expect_hash = Some("5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt".parse().expect("a hash"));
-    assert!(slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified").ok);
-    options.check.expect_slot = Some(27);
+    options.check.expect_slot = Some(STATE_26.slot);
+    options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
     let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
-    assert!(!report.ok && report.clients.iter().all(|client| client.loads));
+    assert!(report.ok, "{}", describe(&report));
+}
+
+#[test]
+fn a_good_archive_of_an_unexpected_slot_is_refused() {
+    let archive = NamedArchive::from_path(dir().join(FULL));
+    let mut options = options(&SnapshotClient::AGAVE);
+    options.check.expect_slot = Some(27);
+    options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
+    let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
+    assert!(!report.ok);
+    assert!(report.clients.iter().all(|verdict| verdict.loads));
     options.quick = true;
     assert!(!slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified").ok);
 }
 
-/// Chains with updates and closes, made by Agave's own crates: full, full with incremental, and
-/// both directories. `$AGAVE_ORACLE gen OUT …` makes them.
+/// The full archive, the pair and both ledgers of chains with updates and closed accounts, which
+/// `$AGAVE_ORACLE gen OUT …` makes with Agave's own crates.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
-fn generated_chains() {
+fn generated_chains_are_good() {
     for oracle in Oracle::required() {
-        try_generated_chains(&oracle);
+        assert_generated_chains_are_good(&oracle);
     }
 }
 
-fn try_generated_chains(oracle: &Oracle) {
+fn assert_generated_chains_are_good(oracle: &Oracle) {
     for (seed, update_percent, close_permille) in [(1, 30, 5), (2, 80, 50), (3, 5, 200)] {
         let out = tempfile::tempdir().expect("a directory");
         let chain = out.path().join("chain");
@@ -114,25 +151,22 @@ fn try_generated_chains(oracle: &Oracle) {
             .status()
             .expect("the oracle runs");
         assert!(status.success());
-        let archives: Vec<_> =
-            std::fs::read_dir(chain.join("archives")).expect("archives").map(|it| it.expect("one").path()).collect();
-        let of_kind = |prefix: &str| {
-            let is_it = |path: &&std::path::PathBuf| {
-                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix))
-            };
-            archives.iter().find(is_it).expect("an archive").clone()
-        };
-        let full = of_kind("snapshot-");
-        let incremental = of_kind("incremental-");
+        let archives: Vec<_> = std::fs::read_dir(chain.join("archives"))
+            .expect("archives")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        let [full, incremental] = ["snapshot-", "incremental-"].map(|prefix| {
+            let has_prefix =
+                |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix));
+            archives.iter().find(has_prefix).expect("an archive").clone()
+        });
         for report in [verify(&full, None, &[]), verify(&full, Some(&incremental), &[])] {
-            assert!(report.ok, "seed {seed}: {}", shown(&report));
+            assert!(report.ok, "seed {seed}: {}", describe(&report));
             assert!(report.checks.iter().all(|check| check.skipped.is_none()));
         }
         for ledger in [chain.clone(), chain.join("at-full")] {
-            let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-            let report =
-                slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified");
-            assert!(report.ok, "seed {seed}: {}", shown(&report));
+            let report = verify_ledger(ledger);
+            assert!(report.ok, "seed {seed}: {}", describe(&report));
         }
     }
 }

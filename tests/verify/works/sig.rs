@@ -1,4 +1,4 @@
-//! What sig loads, for users who ask for it.
+//! Verdicts for sig, which only `--for sig` requests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,34 +6,48 @@ use std::path::{Path, PathBuf};
 use crate::common::firedancer::{NEW, full};
 use crate::common::*;
 
-/// Verifies an archive for sig. Returns the exit code and the rules that it breaks.
-fn verdict(archive: &Path) -> (i32, Vec<String>) {
-    let (code, report, stderr) = run_json(&["verify", text(archive), "--for", "sig"], None);
-    let failures = report["failures"].as_array().unwrap_or_else(|| panic!("{stderr}"));
-    (code, failures.iter().map(|failure| failure["rule"].as_str().expect("a rule").to_string()).collect())
+/// Verdict for sig on an archive.
+struct SigVerdict {
+    code: i32,
+    broken_rules: Vec<String>,
 }
 
-fn packed(entries: &[TarEntry], dir: &Path) -> PathBuf {
+fn verify_for_sig(archive: &Path) -> SigVerdict {
+    let (code, report, stderr) = run_json(&["verify", text(archive), "--for", "sig"], None);
+    let failures = report["failures"].as_array().unwrap_or_else(|| panic!("{stderr}"));
+    let broken_rules = failures.iter().map(|failure| failure["rule"].as_str().expect("a rule").to_string());
+    SigVerdict { code, broken_rules: broken_rules.collect() }
+}
+
+fn write_archive(entries: &[TarEntry], dir: &Path) -> PathBuf {
     let path = dir.join(FULL_26);
     fs::write(&path, zstd::encode_all(make_tar(entries).as_slice(), 1).expect("compressed")).expect("written");
     path
 }
 
 #[test]
-fn archives_of_agave_and_of_slotpress() {
+fn sig_loads_archives_of_agave_and_of_slotpress() {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
-    let own = archive(ledger.path(), out.path(), &[]);
-    for archive in [own, fixture(FULL_26), fixture_of(AGAVE_4_4, "snapshot-26-"), fixture_of(AGAVE_4_5, "snapshot-26-")]
-    {
-        assert_eq!(verdict(&archive), (0, Vec::new()), "{}", archive.display());
+    let ours = archive(ledger.path(), out.path(), &[]);
+    let of_agave = [fixture(FULL_26), fixture_of(AGAVE_4_4, "snapshot-26-"), fixture_of(AGAVE_4_5, "snapshot-26-")];
+    for archive in [ours].iter().chain(&of_agave) {
+        let verdict = verify_for_sig(archive);
+        assert_eq!(verdict.broken_rules, [""; 0], "{}", archive.display());
+        assert_eq!(verdict.code, 0, "{}", archive.display());
     }
-    // Its status cache comes last.
-    assert_eq!(verdict(&full(NEW)), (3, vec!["version-first".to_string()]));
+}
+
+/// The status cache of Firedancer's archives comes last.
+#[test]
+fn sig_refuses_archives_of_firedancer() {
+    let verdict = verify_for_sig(&full(NEW));
+    assert_eq!(verdict.broken_rules, ["version-first"]);
+    assert_eq!(verdict.code, 3);
 }
 
 #[test]
-fn what_sig_refuses() {
+fn sig_refuses_archives_with_these_changes() {
     let sound = entries(&fixture(FULL_26));
     let position = |path: &str| sound.iter().position(|entry| entry.path.starts_with(path)).expect("an entry");
     let bank = position("snapshots/26/26");
@@ -45,39 +59,58 @@ fn what_sig_refuses() {
             entries.insert(to, entry);
         })
     };
-    let content =
-        |at: usize, change: fn(&mut Vec<u8>)| -> Change { Box::new(move |entries| change(&mut entries[at].content)) };
+    let with_content = |index: usize, change: fn(&mut Vec<u8>)| -> Change {
+        Box::new(move |entries| change(&mut entries[index].content))
+    };
     let changes: [(Change, &str); 8] = [
         (moved(0, 2), "version-first"),
         (moved(position("snapshots/status_cache"), storage), "version-first"),
         (moved(bank, storage), "order"),
         // The block id is the last Option of the bank file: a flag and 32 bytes.
         (
-            content(bank, |bank| {
+            with_content(bank, |bank| {
                 let end = bank.len() - 33;
                 bank.truncate(end);
                 bank.push(0);
             }),
             "block-id",
         ),
-        (content(storage, |storage| storage[104] = 1), "stored-hash"),
-        (content(storage, |storage| storage[96] = 2), "executable"),
-        (content(storage, |storage| storage.extend([7; 100])), "storage-tail"),
+        (with_content(storage, |storage| storage[104] = 1), "stored-hash"),
+        (with_content(storage, |storage| storage[96] = 2), "executable"),
+        (with_content(storage, |storage| storage.extend([7; 100])), "storage-tail"),
         (Box::new(move |entries| entries[storage].path = "accounts/27.17".to_string()), "storage-too-new"),
     ];
     for (change, rule) in changes {
         let dir = temp_dir();
         let mut entries = sound.clone();
         change(&mut entries);
-        let (code, rules) = verdict(&packed(&entries, dir.path()));
-        assert!(code == 3 && rules.iter().any(|broken| broken == rule), "{rule}: {code} {rules:?}");
+        let verdict = verify_for_sig(&write_archive(&entries, dir.path()));
+        assert_eq!(verdict.code, 3, "{rule}: {:?}", verdict.broken_rules);
+        assert!(verdict.broken_rules.iter().any(|broken| broken == rule), "{rule}: {:?}", verdict.broken_rules);
     }
-    // An empty storage is passed over: the other clients refuse it.
+}
+
+/// Writes an archive with an empty storage.
+fn archive_with_an_empty_storage(dir: &Path) -> PathBuf {
+    let mut entries = entries(&fixture(FULL_26));
+    let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/17.17")).expect("a storage");
+    storage.content.clear();
+    write_archive(&entries, dir)
+}
+
+/// The other clients refuse it.
+#[test]
+fn sig_ignores_an_empty_storage() {
     let dir = temp_dir();
-    let mut entries = sound.clone();
-    entries[storage].content.clear();
-    let archive = packed(&entries, dir.path());
-    assert!(!verdict(&archive).1.contains(&"empty-storage".to_string()));
+    let verdict = verify_for_sig(&archive_with_an_empty_storage(dir.path()));
+    assert!(!verdict.broken_rules.contains(&"empty-storage".to_string()), "{:?}", verdict.broken_rules);
+}
+
+#[test]
+fn there_is_no_verdict_for_sig_without_a_request() {
+    let dir = temp_dir();
+    let archive = archive_with_an_empty_storage(dir.path());
     let (code, report, _) = run_json(&["verify", text(&archive), "--check", "frames"], None);
-    assert!(code == 3 && !report["clients"].to_string().contains("sig"), "it is judged only on request: {report}");
+    assert_eq!(code, 3, "{report}");
+    assert!(!report["clients"].to_string().contains("sig"), "{report}");
 }
