@@ -30,7 +30,7 @@ const STORAGE_SHIFT: u32 = READINGS.ilog2() + 1;
 /// Records start at multiples of 8 bytes.
 const OFFSET_UNIT_BYTES: u64 = 8;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateItem {
     pub fingerprint: Fingerprint,
     place: u32,
@@ -59,7 +59,6 @@ impl StateItem {
 
 impl LogItem for StateItem {
     const BYTES: usize = 36;
-    const ZERO: Self = Self { fingerprint: Fingerprint([0; 3]), place: 0, offset_units: 0, content: [0; 16] };
 
     fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint

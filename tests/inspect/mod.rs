@@ -28,7 +28,7 @@ pub fn inspect(input: &Path, flags: &[&str]) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
 }
 
-pub fn fails(input: &Path, flags: &[&str], code: i32, message: &str) {
+pub fn assert_fails(input: &Path, flags: &[&str], code: i32, message: &str) {
     let output = slotpress().arg("inspect").arg(input).args(flags).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
@@ -37,7 +37,7 @@ pub fn fails(input: &Path, flags: &[&str], code: i32, message: &str) {
 }
 
 /// Runs a command that must succeed; returns its lines of JSON.
-pub fn lines(arguments: &[&str]) -> Vec<Value> {
+pub fn json_output(arguments: &[&str]) -> Vec<Value> {
     let output = slotpress().args(arguments).arg("--json").output().expect("runs");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).expect("UTF-8");

@@ -1,74 +1,95 @@
 //! `slotpress list`: archives, and those that a node would choose.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::common::listed::{names, objects};
+use crate::common::screen::{fails, run};
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
+fn list_json(dir: &Path) -> Vec<Value> {
+    let output = slotpress().args(["list", "--json"]).arg(dir).output().expect("run");
+    objects(&output.stdout)
+}
+
 #[test]
-fn a_list_tells_what_a_node_would_choose() {
+fn a_list_shows_the_archives_that_a_node_would_choose() {
     let dir = two_archives();
-    let output = slotpress().arg("list").arg(dir.path()).output().expect("run");
-    let text = String::from_utf8(output.stdout).expect("text");
-    assert!(output.status.success());
+    let (code, stdout, stderr) = run(&["list", text(dir.path())]);
+    assert_eq!(code, 0, "{stderr}");
     for part in
         [&format!("* {FULL_26}"), &format!("* {INCREMENTAL_26_40}"), "14 slots (4 s) behind", "start at slot 40"]
     {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(stdout.contains(part), "{part}: {stdout}");
     }
-    let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
-    let objects = objects(&output.stdout);
+    let objects = list_json(dir.path());
     assert_eq!(objects.len(), 3);
     assert_eq!((&objects[0]["name"], &objects[0]["chosen"]), (&FULL_26.into(), &true.into()));
     assert_eq!(objects[1]["base"], FULL_26);
     assert_eq!((&objects[2]["type"], &objects[2]["incremental"]), (&"choice".into(), &INCREMENTAL_26_40.into()));
     assert_eq!((&objects[0]["slots_behind"], &objects[0]["seconds_behind"]), (&14.into(), &4.into()));
-    // The bank file gives the age, of an archive with or without an index.
-    let told = |objects: &[Value]| (objects[2]["slot_ms"].clone(), objects[2]["slot_time_source"].clone());
-    assert_eq!(told(&objects), (300.into(), "bank-file".into()));
-    archive(ledger("ledger-at-26").path(), dir.path(), &["--force"]);
-    let output = slotpress().args(["list", "--json"]).arg(dir.path()).output().expect("run");
-    assert_eq!(told(&self::objects(&output.stdout)), (300.into(), "bank-file".into()));
-    slotpress().arg("list").arg(dir.path().join("none")).assert().failure().code(1);
-    let empty = temp_dir();
-    let output = slotpress().arg("list").arg(empty.path()).output().expect("run");
-    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).starts_with("no archives in"));
-    // `--newest` fails if there is none.
-    for flags in [&["--newest"][..], &["--newest", "-q"], &["--newest", "--json"]] {
-        let said =
-            slotpress().arg("list").arg(empty.path()).args(flags).assert().failure().code(1).get_output().clone();
-        assert!(String::from_utf8_lossy(&said.stderr).contains("has no archive that a node would choose"), "{said:?}");
-    }
-    slotpress().args(["list", "--newest"]).arg(dir.path()).assert().success();
 }
 
-/// The list of a server says as much as its directory. A server without a list gives the archives
+/// The bank file of an archive is read with or without an index.
+#[test]
+fn the_slot_time_comes_from_the_bank_file() {
+    let dir = two_archives();
+    let assert_slot_time = || {
+        let objects = list_json(dir.path());
+        assert_eq!(objects[2]["slot_ms"], 300);
+        assert_eq!(objects[2]["slot_time_source"], "bank-file");
+    };
+    assert_slot_time();
+    archive(ledger("ledger-at-26").path(), dir.path(), &["--force"]);
+    assert_slot_time();
+}
+
+#[test]
+fn a_missing_directory_is_an_error() {
+    fails(&["list", text(&temp_dir().path().join("none"))], 1, &[]);
+}
+
+#[test]
+fn an_empty_directory_has_no_newest_archive() {
+    let empty = temp_dir();
+    let (code, stdout, stderr) = run(&["list", text(empty.path())]);
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stdout.starts_with("no archives in"), "{stdout}");
+    for flags in [&["--newest"][..], &["--newest", "-q"], &["--newest", "--json"]] {
+        let arguments = [&["list", text(empty.path())], flags].concat();
+        fails(&arguments, 1, &["has no archive that a node would choose"]);
+    }
+    slotpress().args(["list", "--newest"]).arg(two_archives().path()).assert().success();
+}
+
+/// The list of a server has the archives of its directory. A server without a list gives the archives
 /// to which it redirects.
 #[cfg(feature = "net")]
 #[test]
-fn a_list_of_a_server() {
+fn the_archives_of_a_server_are_listed() {
     let server = crate::common::served::Server::start(&[]);
     let list = |url: &str| {
-        let output = slotpress().args(["list", "--json", url]).output().expect("run");
-        (output.status.code(), objects(&output.stdout), String::from_utf8_lossy(&output.stderr).into_owned())
+        let (code, stdout, _) = run(&["list", "--json", url]);
+        (code, objects(stdout.as_bytes()))
     };
-    let (code, listed, _) = list(&server.url("/"));
-    assert_eq!((code, listed.len()), (Some(0), 3));
+    let (code, listed) = list(&server.url("/"));
+    assert_eq!((code, listed.len()), (0, 3));
     assert_eq!((&listed[0]["name"], &listed[0]["size_bytes"]), (&FULL_26.into(), &218_457.into()));
     assert_eq!(listed[0]["file"], server.url(&format!("/{FULL_26}")));
     assert_eq!((&listed[1]["base"], &listed[1]["chosen"]), (&FULL_26.into(), &true.into()));
     // A single archive may be listed too.
-    let (code, listed, _) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
-    assert_eq!((code, &listed[0]["name"], listed.len()), (Some(0), &INCREMENTAL_26_40.into(), 2));
+    let (code, listed) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
+    assert_eq!((code, &listed[0]["name"], listed.len()), (0, &INCREMENTAL_26_40.into(), 2));
     assert_eq!(listed[0]["size_bytes"], 110_400);
     // A few requests do not reach its bank file; that the file is new has no meaning.
-    assert!(listed[0]["age_seconds"].is_null() && listed[0]["modified_unix_seconds"].is_number(), "{listed:?}");
+    assert!(listed[0]["age_seconds"].is_null(), "{listed:?}");
+    assert!(listed[0]["modified_unix_seconds"].is_number(), "{listed:?}");
     let url = server.url("/");
     let (status, _) = server.stop();
     assert!(status.success());
-    let (code, _, errors) = list(&url);
-    assert_eq!(code, Some(4), "{errors}");
+    fails(&["list", "--json", &url], 4, &[]);
 }
 
 /// Redirects lead only to the newest archives. The list also has older ones, archives on them, and

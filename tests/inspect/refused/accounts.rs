@@ -5,61 +5,81 @@ use std::fs;
 use crate::common::*;
 use crate::inspect::*;
 
+/// Address of an account that no archive holds.
+const MISSING_ACCOUNT: &str = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
+
+/// Requests that need both archives of a pair.
+const REQUESTS: [&[&str]; 3] = [&["--account", MISSING_ACCOUNT], &["--by-owner"], &[]];
+
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_addresses_are_usage_errors() {
     let full = fixture(FULL_26);
-    fails(&full, &["--account", "nonsense0"], 2, "32 bytes in base58");
-    fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
-    let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
-    fails(&full, &["--account", nobody], 1, "no storage holds the account");
-    fails(&fixture(INCREMENTAL_26_40), &["--account", nobody], 1, "full archive of slot 26");
-    let ledger = ledger("ledger-at-40");
-    fails(ledger.path(), &["--account", nobody], 1, "no storage holds the account");
+    assert_fails(&full, &["--account", "nonsense0"], 2, "32 bytes in base58");
+    assert_fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
 }
 
-/// Two archives that are no pair show no account of either, whatever is asked of them.
 #[test]
-fn no_pair_is_taken_for_one() {
-    let full = fixture(FULL_26);
+fn a_missing_account_is_an_error() {
+    let flags = ["--account", MISSING_ACCOUNT];
+    assert_fails(&fixture(FULL_26), &flags, 1, "no storage holds the account");
+    assert_fails(&fixture(INCREMENTAL_26_40), &flags, 1, "full archive of slot 26");
+    let ledger = ledger("ledger-at-40");
+    assert_fails(ledger.path(), &flags, 1, "no storage holds the account");
+}
+
+/// The names of a pair determine its order.
+#[test]
+fn a_pair_may_be_given_in_any_order() {
+    let flags = ["--account", "SysvarC1ock11111111111111111111111111111111"];
     let incremental = fixture(INCREMENTAL_26_40);
-    let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
-    // Names say which is which, so the order does not matter.
-    let clock = "SysvarC1ock11111111111111111111111111111111";
-    assert_eq!(inspect(&incremental, &[text(&full), "--account", clock])[0]["slot"], 40);
-    for flags in [&["--account", nobody][..], &["--by-owner"], &[]] {
+    assert_eq!(inspect(&incremental, &[&[text(&fixture(FULL_26))], &flags[..]].concat())[0]["slot"], 40);
+}
+
+#[test]
+fn archives_whose_names_are_not_a_pair_are_usage_errors() {
+    for flags in REQUESTS {
         for (first, second, message) in [
-            (&fixture(FULL_3500), &incremental, "builds on slot 26, but the full archive is of slot 3500"),
-            (&full, &fixture(FULL_3500), "both archives are full ones"),
+            (FULL_3500, INCREMENTAL_26_40, "builds on slot 26, but the full archive is of slot 3500"),
+            (FULL_26, FULL_3500, "both archives are full ones"),
         ] {
-            fails(first, &[&[text(second)], flags].concat(), 2, message);
+            assert_fails(&fixture(first), &[&[text(&fixture(second))], flags].concat(), 2, message);
         }
-        // The chains are told by the bank files.
-        let other = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
-        fails(&full, &[&[text(&other)], flags].concat(), 3, "does not build on this full one");
-        // Without names, the bank files tell more.
-        let out = temp_dir();
-        let [first, second] = ["first", "second"].map(|name| out.path().join(name));
-        fs::copy(&incremental, &first).expect("copied");
-        fs::copy(&full, &second).expect("copied");
-        fails(&first, &[&[text(&second)], flags].concat(), 2, "the two archives are swapped");
     }
 }
 
-/// A frame that does not decode may hold any account, so nothing is counted, and no account is "not
-/// there".
 #[test]
-fn damage_is_not_passed_over() {
+fn archives_whose_bank_files_are_of_different_chains_are_refused() {
+    let other = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
+    for flags in REQUESTS {
+        assert_fails(&fixture(FULL_26), &[&[text(&other)], flags].concat(), 3, "does not build on this full one");
+    }
+}
+
+#[test]
+fn swapped_archives_without_names_are_usage_errors() {
+    let out = temp_dir();
+    let [first, second] = ["first", "second"].map(|name| out.path().join(name));
+    fs::copy(fixture(INCREMENTAL_26_40), &first).expect("copied");
+    fs::copy(fixture(FULL_26), &second).expect("copied");
+    for flags in REQUESTS {
+        assert_fails(&first, &[&[text(&second)], flags].concat(), 2, "the two archives are swapped");
+    }
+}
+
+/// A frame that does not decode may hold any account, so nothing is counted, and no account counts as
+/// missing.
+#[test]
+fn damage_is_an_error_of_every_search() {
     let out = temp_dir();
     let ledger = ledger("ledger-at-40");
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    let nobody = "9xQeWvG816bUx9EPjHmaT23yvVM2ZWbrrpZb9PusVFim";
     for source in [ours, fixture(FULL_26)] {
         let mut bytes = fs::read(&source).expect("read");
         let middle = bytes.len() / 2;
         bytes[middle..middle + 64].fill(0x55);
         let damaged = out.path().join(format!("damaged-{}", name(&source)));
         fs::write(&damaged, bytes).expect("written");
-        fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
-        fails(&damaged, &["--account", nobody], 3, "not all of its records can be read");
+        assert_fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
+        assert_fails(&damaged, &["--account", MISSING_ACCOUNT], 3, "not all of its records can be read");
     }
 }

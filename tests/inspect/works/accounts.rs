@@ -16,29 +16,29 @@ fn of_type<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == kind).collect()
 }
 
-/// Compares the counts with those of a plain walk; `is_of_owner` selects accounts.
-fn check_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn Fn(&Plain) -> bool) {
+/// Compares the counts with those of a plain walk over the records that `is_wanted` selects.
+fn assert_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn Fn(&Plain) -> bool) {
     let lines = inspect(input, &[&["--by-owner"], flags].concat());
     let newest = newest(records);
     let (left, superseded): (Vec<&Plain>, Vec<&Plain>) = records
         .iter()
         .filter(|record| is_wanted(record))
         .partition(|record| newest[&record.pubkey].slot == record.slot);
-    let (live, dead): (Vec<&Plain>, Vec<&Plain>) = left.into_iter().partition(|record| record.lamports > 0);
+    let (open, closed): (Vec<&Plain>, Vec<&Plain>) = left.into_iter().partition(|record| record.lamports > 0);
     let totals = &lines[0];
     assert_eq!(totals["type"], "accounts");
-    assert_eq!(totals["accounts"], live.len());
-    assert_eq!(totals["tombstones"], dead.len());
-    assert_eq!(totals["data_bytes"], live.iter().map(|record| record.data.len()).sum::<usize>());
-    assert_eq!(totals["stored_bytes"], live.iter().map(|record| record.stored_bytes()).sum::<u64>());
-    assert_eq!(totals["tombstone_bytes"], dead.iter().map(|record| record.stored_bytes()).sum::<u64>());
-    assert_eq!(totals["lamports"], live.iter().map(|record| record.lamports).sum::<u64>());
+    assert_eq!(totals["accounts"], open.len());
+    assert_eq!(totals["tombstones"], closed.len());
+    assert_eq!(totals["data_bytes"], open.iter().map(|record| record.data.len()).sum::<usize>());
+    assert_eq!(totals["stored_bytes"], open.iter().map(|record| record.stored_bytes()).sum::<u64>());
+    assert_eq!(totals["tombstone_bytes"], closed.iter().map(|record| record.stored_bytes()).sum::<u64>());
+    assert_eq!(totals["lamports"], open.iter().map(|record| record.lamports).sum::<u64>());
 
     assert_eq!(totals["superseded_records"], superseded.len());
     assert_eq!(totals["superseded_bytes"], superseded.iter().map(|record| record.stored_bytes()).sum::<u64>());
 
     let mut by_owner: HashMap<&str, (u64, u64, u64)> = HashMap::new();
-    for record in live.iter().chain(&dead) {
+    for record in open.iter().chain(&closed) {
         let totals = by_owner.entry(&record.owner).or_default();
         match record.lamports {
             0 => totals.2 += 1,
@@ -63,17 +63,17 @@ fn counts_are_those_of_a_plain_walk() {
     let out = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
         let archive = fixture(name);
-        check_counts(&archive, &records(&archive), &[], &|_| true);
+        assert_counts(&archive, &records(&archive), &[], &|_| true);
     }
     let ledger = ledger("ledger-at-40");
     let small_frames = ["--frame-size", "64KiB"];
     let ours = archive(ledger.path(), out.path(), &small_frames);
     let records = records(&ours);
-    check_counts(&ours, &records, &["--threads", "3"], &|_| true);
-    check_counts(&ours, &records, &["--owner", TOKEN], &|record| record.owner == TOKEN);
-    check_counts(&ledger.path().join("."), &records, &[], &|_| true);
+    assert_counts(&ours, &records, &["--threads", "3"], &|_| true);
+    assert_counts(&ours, &records, &["--owner", TOKEN], &|record| record.owner == TOKEN);
+    assert_counts(&ledger.path().join("."), &records, &[], &|_| true);
     let plain = archive(ledger.path(), out.path(), &["--format", "none"]);
-    check_counts(&plain, &records, &[], &|_| true);
+    assert_counts(&plain, &records, &[], &|_| true);
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn counts_agree_with_agave() {
     let expected = expected(26);
     let archive = fixture(FULL_26);
     let newest = newest(&records(&archive));
-    let live = newest.values().filter(|record| record.lamports > 0).count();
-    assert_eq!(expected["accounts"], live, "the test's own walk");
+    let open = newest.values().filter(|record| record.lamports > 0).count();
+    assert_eq!(expected["accounts"], open, "the test's own walk");
     let lines = inspect(&archive, &["--by-owner"]);
     assert_eq!(lines[0]["accounts"], expected["accounts"]);
 }
@@ -108,7 +108,7 @@ fn samples(records: &[Plain]) -> Vec<Plain> {
     samples.into_iter().cloned().collect()
 }
 
-fn check_account(input: &Path, sample: &Plain) {
+fn assert_account(input: &Path, sample: &Plain) {
     let lines = inspect(input, &["--account", &sample.pubkey]);
     assert_eq!(lines.len(), 1);
     let line = &lines[0];
@@ -129,15 +129,15 @@ fn accounts_are_found_in_their_newest_version() {
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
     let ours_records = records(&ours);
     let samples = samples(&ours_records);
-    assert!(samples.iter().any(|sample| sample.lamports == 0), "one that is closed");
+    assert!(samples.iter().any(|sample| sample.lamports == 0), "a closed account");
     for sample in &samples {
-        check_account(&ours, sample);
-        check_account(ledger.path(), sample);
+        assert_account(&ours, sample);
+        assert_account(ledger.path(), sample);
     }
     for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
         let archive = fixture(name);
         for sample in self::samples(&records(&archive)) {
-            check_account(&archive, &sample);
+            assert_account(&archive, &sample);
         }
     }
 }
@@ -145,7 +145,7 @@ fn accounts_are_found_in_their_newest_version() {
 /// An archive with several versions of some accounts, storages in any order, with and without an
 /// index.
 #[test]
-fn newer_versions_win_whatever_the_order() {
+fn the_newest_version_is_found_in_any_order_of_storages() {
     let source = fixture(FULL_26);
     let mut entries = entries(&source);
     // The first account of every storage gets one of two addresses: one for odd slots, one for even
@@ -186,15 +186,15 @@ fn newer_versions_win_whatever_the_order() {
     for key in keys.map(|key| bs58::encode(key).into_string()) {
         assert!(records.iter().filter(|record| record.pubkey == key).count() > 5);
         assert!(newest[&key].slot + 1 >= newest_slot);
-        check_account(&tar, &newest[&key]);
-        check_account(&indexed, &newest[&key]);
+        assert_account(&tar, &newest[&key]);
+        assert_account(&indexed, &newest[&key]);
     }
-    check_counts(&indexed, &records, &[], &|_| true);
+    assert_counts(&indexed, &records, &[], &|_| true);
 }
 
-/// An empty storage has no records, but counts among the entries: those after it keep their names.
+/// An empty storage has no records, but counts among the entries.
 #[test]
-fn an_empty_storage_shifts_no_names() {
+fn storages_after_an_empty_one_keep_their_names() {
     let mut entries = entries(&fixture(FULL_26));
     let storages = entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0');
     storages.step_by(9).for_each(|storage| storage.content.clear());
@@ -206,37 +206,37 @@ fn an_empty_storage_shifts_no_names() {
     let indexed = out.path().join(FULL_26);
     assert!(inspect(&indexed, &[])[0]["root"].is_string(), "it has an index");
     for sample in newest(&records(&tar)).values().step_by(97) {
-        check_account(&indexed, sample);
+        assert_account(&indexed, sample);
     }
 }
 
 /// Storages are searched in rounds, the newest first. Damage in the oldest storage does not matter
 /// to an account of the newest one; accounts of the oldest are found too.
 #[test]
-fn a_search_stops_at_the_newest_storage_that_has_it() {
+fn a_search_stops_at_the_newest_storage_that_has_the_account() {
     let ledger = temp_dir();
     let out = temp_dir();
     synthetic_ledger(ledger.path(), 36 << 20, 200);
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "512KiB", "--zstd-level", "1"]);
     let newest = newest(&records(&ours));
-    let first = newest.values().max_by_key(|record| record.slot).expect("one").clone();
-    let last = newest.values().min_by_key(|record| record.slot).expect("one").clone();
+    let first = newest.values().max_by_key(|record| record.slot).expect("an account").clone();
+    let last = newest.values().min_by_key(|record| record.slot).expect("an account").clone();
     for sample in [&first, &last] {
-        check_account(&ours, sample);
-        check_account(ledger.path(), sample);
+        assert_account(&ours, sample);
+        assert_account(ledger.path(), sample);
     }
     let mut bytes = fs::read(&ours).expect("read");
-    let place = bytes.len() / 8;
-    bytes[place..place + 64].fill(0x55);
+    let offset = bytes.len() / 8;
+    bytes[offset..offset + 64].fill(0x55);
     fs::write(&ours, bytes).expect("written");
     let flags = ["--threads", "1", "--account"];
     let found = inspect(&ours, &[&flags[..], &[&first.pubkey]].concat());
     assert_eq!(found[0]["slot"], first.slot);
-    fails(&ours, &[&flags[..], &[&last.pubkey]].concat(), 3, "not all of its records can be read");
+    assert_fails(&ours, &[&flags[..], &[&last.pubkey]].concat(), 3, "not all of its records can be read");
 }
 
 #[test]
-fn the_screen_is_eighty_columns_wide() {
+fn lines_have_at_most_eighty_columns() {
     let archive = fixture(FULL_3500);
     let run = |flags: &[&str]| {
         let output = slotpress().arg("inspect").arg(&archive).args(flags).output().expect("runs");
@@ -253,28 +253,29 @@ fn the_screen_is_eighty_columns_wide() {
     }
     let clock = "SysvarC1ock11111111111111111111111111111111";
     let text = run(&["--account", clock]);
-    assert!(text.contains("  40 B\n") && text.contains("  00000000  ac 0d 00 00 00 00 00 00 "), "{text}");
+    assert!(text.contains("  40 B\n"), "{text}");
+    assert!(text.contains("  00000000  ac 0d 00 00 00 00 00 00 "), "{text}");
     let text = run(&["--account", "SysvarS1otHistory11111111111111111111111111"]);
-    assert!(
-        text.contains("  128 KiB\n") && text.contains("`--json` has all") && text.contains("  000003f0  "),
-        "{text}"
-    );
+    for part in ["  128 KiB\n", "`--json` has all", "  000003f0  "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]
-fn closed_accounts_are_said_to_be_closed() {
+fn closed_accounts_are_marked_as_closed() {
     let archive = fixture(INCREMENTAL_26_40);
     let newest = newest(&records(&archive));
-    let closed = newest.values().find(|record| record.lamports == 0).expect("one is closed");
+    let closed = newest.values().find(|record| record.lamports == 0).expect("a closed account");
     let output = slotpress().arg("inspect").arg(&archive).args(["--account", &closed.pubkey]).output().expect("runs");
     let text = String::from_utf8(output.stdout).expect("text");
-    assert!(output.status.success() && text.contains("closed: its newest record has no lamports"), "{text}");
+    assert!(output.status.success(), "{text}");
+    assert!(text.contains("closed: its newest record has no lamports"), "{text}");
 }
 
 /// `inspect` must never take the lock, or a validator that starts then would fail. It makes no lock
 /// file either.
 #[test]
-fn a_ledgers_lock_is_looked_at_only() {
+fn a_ledgers_lock_is_never_taken() {
     let ledger = ledger("ledger-at-40");
     let lock = ledger.path().join("ledger.lock");
     let _ = fs::remove_file(&lock);
@@ -288,15 +289,15 @@ fn a_ledgers_lock_is_looked_at_only() {
 
     // While `inspect` runs, another process always gets the lock.
     let (taken, was_seen) = std::thread::scope(|scope| {
-        let looking = scope.spawn(|| (0..12).map(|_| in_use()).filter(|in_use| *in_use == true).count());
+        let inspecting = scope.spawn(|| (0..12).map(|_| in_use()).filter(|in_use| *in_use == true).count());
         let mut taken = 0;
-        while !looking.is_finished() {
+        while !inspecting.is_finished() {
             file.try_lock().expect("nobody else takes it");
             std::thread::sleep(std::time::Duration::from_micros(300));
             file.unlock().expect("unlocked");
             taken += 1;
         }
-        (taken, looking.join().expect("looked"))
+        (taken, inspecting.join().expect("inspected"))
     });
     assert!(taken > 10, "{taken} times, seen {was_seen} times");
 
@@ -310,9 +311,8 @@ fn a_ledgers_lock_is_looked_at_only() {
     assert_eq!(modified(), before);
 }
 
-/// A full and an incremental archive together; owners by address and by name.
 #[test]
-fn a_pair_and_owners_by_name() {
+fn owners_of_a_pair_are_found_by_address_and_name() {
     let full = fixture(FULL_26);
     let incremental = fixture(INCREMENTAL_26_40);
     let run = |flags: &[&str]| {
@@ -321,13 +321,14 @@ fn a_pair_and_owners_by_name() {
         String::from_utf8(output.stdout).expect("text")
     };
     let both = run(&[]);
-    assert!(both.contains("full archive") && both.contains("incremental archive on slot 26"), "{both}");
-    const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
+    assert!(both.contains("full archive"), "{both}");
+    assert!(both.contains("incremental archive on slot 26"), "{both}");
     let table = run(&["--by-owner"]);
     let row = table.lines().position(|line| line.starts_with(&format!("{TOKEN}  "))).expect("a row");
     assert_eq!(table.lines().nth(row + 1), Some("  Token"), "{table}");
     let by_name = run(&["--owner", "token", "--json"]);
-    assert!(by_name == run(&["--owner", TOKEN, "--json"]) && by_name.contains(TOKEN), "{by_name}");
+    assert_eq!(by_name, run(&["--owner", TOKEN, "--json"]));
+    assert!(by_name.contains(TOKEN), "{by_name}");
     // The newest version is in the incremental archive.
     let ledger = ledger("ledger-at-40");
     let output =

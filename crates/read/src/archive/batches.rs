@@ -24,7 +24,6 @@ struct BatchItem {
     is_last: bool,
 }
 
-/// Sends batches to workers, which return emptied ones through `free`.
 pub struct Batcher {
     batches: Sender<StorageBatch>,
     free: Receiver<StorageBatch>,

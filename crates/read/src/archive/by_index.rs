@@ -130,7 +130,6 @@ impl IndexReader<'_> {
         self.pieces.read(&range, to).map(drop)
     }
 
-    /// Returns the documents that end in the frame, and the lengths that were read.
     fn read_frame(
         &self,
         item: AheadItem<'_, FrameItem>,
@@ -177,7 +176,6 @@ impl IndexReader<'_> {
         }
     }
 
-    /// Parses the tar stream of one frame. Every header must match the index.
     fn parse_frame(&self, item: FrameItem, worker: &mut FrameReader<'_>, content: &[u8]) -> Result<Documents> {
         slotpress_base::threads::panic_point("entries by index");
         let FrameItem { frame, span, before, after, .. } = item;

@@ -84,7 +84,6 @@ fn classes_of_block(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes
     }
 }
 
-/// Classifies a position as the start of a frame, and so the end of the one before.
 fn classes_of_frame(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
     let magic = rest.first_chunk().copied().map(u32::from_le_bytes).unwrap_or_default();
     if magic != ZSTD_MAGIC && magic & !15 != SKIPPABLE_MAGIC {

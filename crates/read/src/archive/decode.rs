@@ -15,7 +15,6 @@ pub type FrameFault = (u64, Error);
 
 type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 
-/// Decodes a stream in order. Calls `on_frame` for every frame before it is read.
 pub fn decode_in_order<'a>(
     input: impl BufRead + Send + 'a,
     compression: Extension,

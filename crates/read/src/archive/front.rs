@@ -22,7 +22,6 @@ const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// storages.
 pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
 
-/// True if a setting in the index says that the archive was recompressed from one of Firedancer.
 pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
 }

@@ -69,7 +69,6 @@ pub fn read_in_order(
 /// sink, or of a worker that panicked, whose records were not visited.
 type Stop = Mutex<Option<Error>>;
 
-/// Starts the threads that visit records.
 fn start_workers<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     pass: &ArchivePass<'_>,
@@ -95,7 +94,6 @@ fn start_workers<'scope, 'a: 'scope>(
     Ok(Batcher::new(batches, free))
 }
 
-/// Decodes all frames, and passes their content on.
 fn decode(
     input: Box<dyn BufRead + Send + '_>,
     compression: Extension,
@@ -121,10 +119,8 @@ fn decode(
     Ok(statistics.into_inner())
 }
 
-/// The parser of the tar stream.
 struct EntryReader<'a, 's> {
     parser: EntryParser,
-    /// Threads of the visitor's sinks.
     sinks: Option<&'a Pool>,
     /// True after damage: no further entries are read.
     is_lost: bool,
@@ -163,9 +159,8 @@ impl<'a> EntryReader<'a, '_> {
         stopped.map_or(Ok(result), Err)
     }
 
-    /// Reports a frame that does not decode, and ends the reading.
     fn lose_frame(&mut self, (number, error): FrameFault) -> Result<()> {
-        let is_after_end = self.is_over();
+        let is_after_end = self.parser.end() != TarEnd::Inside;
         let lost = (!is_after_end).then_some(NOTHING_AFTER);
         self.events.visitor.fault(ReadFault::LostFrame { number, error: &error, is_after_end }, lost)?;
         if !is_after_end {
@@ -180,14 +175,8 @@ impl<'a> EntryReader<'a, '_> {
         self.is_lost = true;
     }
 
-    /// True after the end of the tar stream.
-    fn is_over(&self) -> bool {
-        self.parser.end() != TarEnd::Inside
-    }
-
-    /// Judges the end of the stream, and returns what was read.
     fn conclude(self, decoded: Result<FrameStatistics>) -> Result<ReadArchive> {
-        let is_over = self.is_over();
+        let is_over = self.parser.end() != TarEnd::Inside;
         let Self { parser, is_lost, is_ended, events, .. } = self;
         let visitor = events.visitor;
         let mut read = ReadArchive {
@@ -219,7 +208,6 @@ impl<'a> EntryReader<'a, '_> {
     }
 }
 
-/// Passes the parser's events to visitor, sinks, documents and batches.
 struct Events<'a, 's> {
     visitor: &'a dyn Visitor,
     stop: &'a Stop,
@@ -232,7 +220,6 @@ struct Events<'a, 's> {
 }
 
 impl<'a> Events<'a, '_> {
-    /// Takes an event. `sinks` are the threads of the visitor's sinks.
     fn event<'b>(&mut self, event: TarEvent<'b>, sinks: Option<&PoolScope<'b>>) -> Result<()>
     where
         'a: 'b,
@@ -307,7 +294,6 @@ impl<'a> Events<'a, '_> {
         }
     }
 
-    /// Drops the current entry, whose content will not be complete.
     fn abandon(&mut self) {
         self.documents.abandon();
         self.open = None;

@@ -99,7 +99,6 @@ impl OpenArchive {
         Self { tail: None, index_error: None, ..self }
     }
 
-    /// Returns the path of the source, or another name that errors show.
     pub fn path(&self) -> &Path {
         self.source.path()
     }

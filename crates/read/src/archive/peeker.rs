@@ -40,7 +40,6 @@ impl<R: BufRead> Peeker<R> {
         Ok(&self.carried)
     }
 
-    /// Consumes bytes that were peeked.
     pub fn consume(&mut self, count: usize) {
         self.position = self.position.saturating_add(count as u64);
         if self.carried.is_empty() {

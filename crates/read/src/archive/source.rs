@@ -25,9 +25,7 @@ pub const PIECE_BYTES: usize = 1024 * 1024;
 /// Requests and bytes of a remote source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transferred {
-    /// Number of requests so far.
     pub requests: u64,
-    /// Number of bytes so far.
     #[serde(rename = "transferred_bytes")]
     pub bytes: u64,
 }
@@ -177,7 +175,6 @@ impl<'a> PieceReader<'a> {
         Self { source, file: source.file().zip(source.length_bytes()), hint }
     }
 
-    /// Length of the source; `None` if it is not a file.
     pub(super) fn file_bytes(&self) -> Option<u64> {
         Some(self.file?.1)
     }

@@ -126,7 +126,6 @@ impl Tail {
         Ok(Some(Self { index, hashes, frames, skippable_bytes: length_bytes.saturating_sub(index_at) }))
     }
 
-    /// Returns every frame, with the part of the tar stream that it covers.
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
         let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
         let mut lengths = lengths.enumerate();

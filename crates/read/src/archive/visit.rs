@@ -71,7 +71,6 @@ impl ReadFault<'_> {
     }
 }
 
-/// Makes the error for records that cannot be read, because a part of the archive cannot.
 pub fn unread_records(which: &str) -> Error {
     Error::damaged(format!("not all records can be read: {which}"))
 }

@@ -68,7 +68,6 @@ impl EntryJson {
 }
 
 impl Catalog {
-    /// Takes the reasons for which archives are kept from a list of the same archives.
     #[doc(hidden)]
     pub fn set_reasons<'a>(&mut self, listed: impl IntoIterator<Item = &'a Archive>) {
         let reasons: BTreeMap<String, Option<KeepReason>> =

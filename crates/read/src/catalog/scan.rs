@@ -59,8 +59,6 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
     Ok(Catalog::with_copies(archives_of(dirs)?))
 }
 
-/// Judges all archives of the directories. Returns the usable ones, with their frame hashes, and
-/// the unusable ones.
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
     // By their paths: `serve` looks each second, and a directory may have thousands of archives.
     let usable = known.archives.iter().map(|archive| (archive, None));

@@ -134,7 +134,7 @@ pub fn inspect_accounts(
 }
 
 #[derive(Default)]
-struct CountedOwner {
+struct CountedOwners {
     totals: RecordTotals,
     owners: HashMap<Address, RecordTotals>,
     has_more: bool,
@@ -145,12 +145,18 @@ struct CountedOwner {
 struct OwnerTally {
     owner: Option<Address>,
     owners_max: usize,
-    counted: Mutex<CountedOwner>,
+    counted: Mutex<CountedOwners>,
 }
 
 impl OwnerTally {
-    fn merge_owners(&self, counted: &mut CountedOwner, owners: &mut HashMap<Address, RecordTotals>) {
-        for (owner, totals) in owners.drain() {
+    /// Moves what a worker counted into the tally.
+    fn merge(&self, part: &mut CountedOwners) {
+        let part = std::mem::take(part);
+        let mut counted = self.counted.lock();
+        counted.totals.add(&part.totals);
+        count(&mut counted.superseded_records, part.superseded_records);
+        count(&mut counted.superseded_bytes, part.superseded_bytes);
+        for (owner, totals) in part.owners {
             let is_full = counted.owners.len() >= self.owners_max;
             match counted.owners.get_mut(&owner) {
                 Some(known) => known.add(&totals),
@@ -163,13 +169,13 @@ impl OwnerTally {
 
 impl StateVisitor for OwnerTally {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
-        Box::new(OwnerTallyWorker { tally: self, part: CountedOwner::default() })
+        Box::new(OwnerTallyWorker { tally: self, part: CountedOwners::default() })
     }
 }
 
 struct OwnerTallyWorker<'a> {
     tally: &'a OwnerTally,
-    part: CountedOwner,
+    part: CountedOwners,
 }
 
 impl StateWorker for OwnerTallyWorker<'_> {
@@ -188,7 +194,7 @@ impl StateWorker for OwnerTallyWorker<'_> {
         part.totals.add_record(header);
         part.owners.entry(owner).or_default().add_record(header);
         if part.owners.len() >= WORKER_OWNERS_MAX {
-            self.tally.merge_owners(&mut self.tally.counted.lock(), &mut part.owners);
+            self.tally.merge(part);
         }
         Ok(())
     }
@@ -196,11 +202,7 @@ impl StateWorker for OwnerTallyWorker<'_> {
 
 impl Drop for OwnerTallyWorker<'_> {
     fn drop(&mut self) {
-        let mut counted = self.tally.counted.lock();
-        self.tally.merge_owners(&mut counted, &mut self.part.owners);
-        counted.totals.add(&self.part.totals);
-        count(&mut counted.superseded_records, self.part.superseded_records);
-        count(&mut counted.superseded_bytes, self.part.superseded_bytes);
+        self.tally.merge(&mut self.part);
     }
 }
 
@@ -220,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_limited() {
+    fn the_number_of_owners_is_limited() {
         let tally = OwnerTally { owner: None, owners_max: 4, counted: Mutex::default() };
         for half in 0..2 {
             let mut worker = tally.new_worker();

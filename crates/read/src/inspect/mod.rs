@@ -82,9 +82,7 @@ fn base_slot<S: Serializer>(name: &Option<ArchiveName>, serializer: S) -> std::r
 #[non_exhaustive]
 pub struct ClientReading {
     pub client: SnapshotClient,
-    /// True if no reason was found for which the client refuses the archive.
     pub reads: bool,
-    /// The reasons for which the client refuses the archive.
     pub refusals: Vec<&'static str>,
 }
 
@@ -99,9 +97,6 @@ pub struct EntrySummary {
     pub storage_bytes: u64,
     /// Length of the longest storage, in bytes.
     pub storage_bytes_max: u64,
-    /// Slot of the newest storage.
-    #[serde(skip)]
-    pub storage_slot_max: u64,
     /// Length of the bank file, in bytes.
     pub bank_file_bytes: u64,
     /// Length of the status cache, in bytes.
@@ -113,11 +108,10 @@ pub struct EntrySummary {
 impl EntrySummary {
     fn add(&mut self, entry: &Entry) {
         match entry.kind {
-            EntryKind::Storage { slot, .. } => {
+            EntryKind::Storage { .. } => {
                 count(&mut self.storages, 1);
                 count(&mut self.storage_bytes, entry.content_bytes);
                 self.storage_bytes_max = self.storage_bytes_max.max(entry.content_bytes);
-                self.storage_slot_max = self.storage_slot_max.max(slot);
             }
             EntryKind::BankFile(_) => self.bank_file_bytes = entry.content_bytes,
             EntryKind::StatusCache => self.status_cache_bytes = entry.content_bytes,

@@ -25,7 +25,6 @@ pub(super) struct OpenStorage<'a> {
 }
 
 impl<'a> OpenStorage<'a> {
-    /// Wraps the file of an append vec, or the `.meta` file of a split storage.
     pub fn from_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
         let StorageFile { file_bytes, modified_ns, .. } = *storage;
         Self { file, path, file_bytes, modified_ns, io_hint }
@@ -62,17 +61,12 @@ impl<'a> OpenStorage<'a> {
         let mut wanted = Vec::new();
         let mut left = to.len() as u64;
         for range in kept {
-            let start = range.start.saturating_add(offset);
-            if start >= range.end {
-                offset = offset.saturating_sub(range_bytes(range));
-                continue;
-            }
+            let start = range.start.saturating_add(offset).min(range.end);
             let end = range.end.min(start.saturating_add(left));
-            wanted.push(start..end);
+            offset = offset.saturating_sub(range_bytes(range));
             left = left.saturating_sub(range_bytes(&(start..end)));
-            offset = 0;
-            if left == 0 {
-                break;
+            if start < end {
+                wanted.push(start..end);
             }
         }
         if left > 0 {

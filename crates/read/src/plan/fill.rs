@@ -12,7 +12,6 @@ use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
 impl Plan {
-    /// Returns the length in the tar stream of every entry and of the end, for cutting frames.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
         self.entries().map(|entry| entry.tar_bytes()).chain([END_OF_ARCHIVE_BYTES])
     }
@@ -42,7 +41,6 @@ impl Plan {
         second.or(first).is_some_and(|(storage, offset, bytes)| self.is_cold_storage(storage, offset, bytes))
     }
 
-    /// True if a part of a storage is not in the page cache, as far as the kernel knows.
     pub fn is_cold_storage(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
         let StorageFile { file_bytes, .. } = storage.file;
         let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);

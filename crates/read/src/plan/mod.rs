@@ -36,7 +36,6 @@ pub struct PlannedFile {
     pub entry: Entry,
     /// Path of the file; `None` for a directory.
     pub path: Option<PathBuf>,
-    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
@@ -96,16 +95,6 @@ impl PlanOptions {
     pub fn new(base_slot: Option<u64>, threads: usize) -> Self {
         Self { base_slot, threads, io_policy: IoPolicy::default() }
     }
-
-    fn check_base(&self, slot: u64) -> Result<()> {
-        match self.base_slot.filter(|base| *base >= slot) {
-            Some(base) => {
-                Err(Error::usage(format!("the base slot {base} is not below the bank snapshot's slot {slot}"))
-                    .with_hint("the base slot is the slot of the full archive that the incremental one builds on"))
-            }
-            None => Ok(()),
-        }
-    }
 }
 
 impl Plan {
@@ -129,7 +118,11 @@ impl Plan {
         on_fault: &mut OnFault<'_>,
     ) -> Result<Self> {
         let BankSnapshot { slot, storages, roots, obsolete_accounts, .. } = &snapshot;
-        options.check_base(*slot)?;
+        if let Some(base) = options.base_slot.filter(|base| *base >= *slot) {
+            let message = format!("the base slot {base} is not below the bank snapshot's slot {slot}");
+            return Err(Error::usage(message)
+                .with_hint("the base slot is the slot of the full archive that the incremental one builds on"));
+        }
         let mut unplanned: Vec<UnplannedStorage<'_>> =
             storages.iter().map(|file| UnplannedStorage { file, obsolete: None, map_bytes: None }).collect();
         let format = snapshot.layout.obsolete_format();
@@ -150,7 +143,12 @@ impl Plan {
             progress.warn("slots of 2^32 and above: Firedancer cannot load this archive");
         }
         let files = plan_files(&snapshot)?;
-        check_entries(files.len().saturating_add(planned.storages.len()) as u64)?;
+        let entries = files.len().saturating_add(planned.storages.len()) as u64;
+        if entries > ENTRIES_MAX {
+            let message = format!("the archive would have {entries} entries: Agave loads at most {ENTRIES_MAX}");
+            return Err(Error::failed(message)
+                .with_hint("recompress the archives that the validator writes: the validator merges small storages"));
+        }
         let io_hint = options.io_policy.io_hint;
         Ok(Self { bank, files, roots: snapshot.roots, obsolete_accounts: lists, io_hint, ..planned })
     }
@@ -165,7 +163,6 @@ impl Plan {
         self.files.iter().map(|file| file.entry).chain(self.storages.iter().map(PlannedStorage::entry))
     }
 
-    /// Returns the length of the tar stream in bytes, including its end.
     pub fn tar_bytes(&self) -> u64 {
         self.entry_lengths().sum()
     }
@@ -175,20 +172,9 @@ impl Plan {
     }
 }
 
-fn check_entries(entries: u64) -> Result<()> {
-    if entries <= ENTRIES_MAX {
-        return Ok(());
-    }
-    let message = format!("the archive would have {entries} entries: Agave loads at most {ENTRIES_MAX}");
-    Err(Error::failed(message)
-        .with_hint("recompress the archives that the validator writes: the validator merges small storages"))
-}
-
 struct UnplannedStorage<'a> {
     file: &'a StorageFile,
-    /// Obsolete records, if they are listed.
     obsolete: Option<ObsoleteSummary>,
-    /// Length that the bank file's storage map gives.
     map_bytes: Option<u64>,
 }
 
@@ -233,7 +219,6 @@ fn read_bank(
     Ok(bank)
 }
 
-/// Sources of the lengths of storages in the archive, besides their files.
 struct LengthReader<'a> {
     lists: Option<&'a ObsoleteLists>,
     roots: &'a [StorageRoot],

@@ -166,7 +166,6 @@ fn read_uid(kind: SplitFile, source: &OpenStorage<'_>, read: &mut ReadAt<'_>) ->
     kind.uid(&header).map_err(|error| error.within((source.path)().shown()))
 }
 
-/// Walks over all entries, and computes the length of those that remain, and the checkpoints.
 fn scan_entries(
     range: MetaRange,
     obsolete: &[ObsoleteItem],
@@ -231,7 +230,6 @@ impl SplitPiece<'_> {
         Ok(())
     }
 
-    /// Reads data from the `.data` file, and checks that they belong to the account.
     fn read_large(
         &mut self,
         data_at: u64,

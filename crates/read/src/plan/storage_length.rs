@@ -69,7 +69,6 @@ pub struct Checkpoint {
 #[derive(Debug, Default)]
 pub struct StorageLength {
     pub content_bytes: u64,
-    /// Bytes of padding at the end that are not in the file.
     pub padding_bytes: u8,
     /// True if the file is longer than the bank file says, although no obsolete records are listed
     /// for it.
@@ -125,7 +124,6 @@ pub fn storage_length(
     Ok(length(cut_file_bytes, true))
 }
 
-/// The obsolete entries of a `.meta` file that are still ahead.
 pub struct ObsoleteEntries<'a>(pub &'a [ObsoleteItem]);
 
 impl ObsoleteEntries<'_> {

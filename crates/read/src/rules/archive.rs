@@ -57,13 +57,11 @@ impl<'a> ArchiveRules<'a> {
         Self { is_by_index, ..Self::new(base_slot, archive.source.length_bytes(), seen_slots, failures) }
     }
 
-    /// Passes the records of all storages to the state check, too.
     #[must_use]
     pub fn with_records(self, records: Option<&'a AccountsPass<'a>>) -> Self {
         Self { records, ..self }
     }
 
-    /// Passes all contents to a sink, too.
     #[must_use]
     pub fn with_sink(self) -> Self {
         Self { has_sink: true, ..self }
@@ -76,7 +74,9 @@ impl<'a> ArchiveRules<'a> {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 if !self.is_by_index {
-                    self.frames.lock().end_at(number, error.offset_bytes().unwrap_or_default());
+                    // Frames that were read ahead of it do not count.
+                    let last = Some((number, error.offset_bytes().unwrap_or_default()));
+                    *self.frames.lock() = FrameWatch { last, has_index: false, is_over: true };
                 }
                 failures.at(FailurePlace::frame(Some(number), error.offset_bytes())).add_error(rule, error)
             }
@@ -130,8 +130,13 @@ impl<'a> ArchiveRules<'a> {
     /// was read whether Firedancer wrote the archive.
     pub fn finish(&self, archive: &OpenArchive, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
         if !self.is_by_index {
-            self.frames.lock().finish(archive.source.is_stream(), self.failures)?;
-            read.frames.frames = self.frames.lock().count();
+            let watch = self.frames.lock();
+            // In a stream, no index is searched for.
+            if watch.has_index && !archive.source.is_stream() && !self.failures.has(Rule::Index) {
+                let found = "an index without a seek table that fits";
+                self.failures.add(Rule::Index, "an index and its seek table", found)?;
+            }
+            read.frames.frames = watch.last.map_or(0, |(number, _)| number.saturating_add(1));
         }
         let (entries, bank) = self.finish_entries(read)?;
         judge_name(archive, bank.as_ref(), self.failures)?;
@@ -180,7 +185,6 @@ impl Visitor for ArchiveRules<'_> {
         }
     }
 
-    /// Records a fault; returns an error if it must end the work.
     fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         self.judge_fault(fault)?;
         if let Some(which) = lost {
@@ -212,31 +216,13 @@ fn check_window(header: &FrameHeader, at: &FailuresAt<'_>) -> Result<()> {
 /// The last frame that was seen, and whether an index was. By the index, frames come in any order.
 #[derive(Debug, Default)]
 struct FrameWatch {
+    /// Number and offset of the last frame with tar data.
     last: Option<(u64, u64)>,
     has_index: bool,
     is_over: bool,
 }
 
 impl FrameWatch {
-    /// Reports an index that could not be used as damaged, except in a stream, where no index is
-    /// searched for.
-    fn finish(&self, is_stream: bool, failures: &Failures) -> Result<()> {
-        if self.has_index && !is_stream && !failures.has(Rule::Index) {
-            let found = "an index without a seek table that fits";
-            failures.add(Rule::Index, "an index and its seek table", found)?;
-        }
-        Ok(())
-    }
-
-    /// Ends the watch with a frame that does not decode. What was read ahead of it does not count.
-    fn end_at(&mut self, number: u64, offset_bytes: u64) {
-        *self = Self { last: Some((number, offset_bytes)), has_index: false, is_over: true };
-    }
-
-    fn count(&self) -> u64 {
-        self.last.map_or(0, |(number, _)| number.saturating_add(1))
-    }
-
     /// Number of the frame at an offset; `None` if the offset is before the last frame seen.
     fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
         let (number, start) = self.last?;
@@ -249,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_frame_is_the_one_that_is_damaged() {
+    fn damage_after_the_start_of_the_last_frame_is_in_that_frame() {
         let watch = FrameWatch { last: Some((2, 700)), ..FrameWatch::default() };
         let numbers = [None, Some(699), Some(700), Some(9000)].map(|offset_bytes| watch.number_of(offset_bytes));
         assert_eq!(numbers, [None, None, Some(2), Some(2)]);

@@ -13,7 +13,6 @@ use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
 use crate::{Documents, ParsedBank};
 
-/// Checks that the documents were parsed and agree with each other. Returns the bank file.
 pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: &Failures) -> Result<Option<BankFile>> {
     if let Some(version) = &documents.version {
         judge_version(version, &failures.at(FailurePlace::entry("version")))?;
@@ -70,7 +69,6 @@ fn judge_version(version: &[u8], at: &FailuresAt<'_>) -> Result<()> {
     at.add(Rule::VersionLength, expected, format!("{} bytes", version.len()))
 }
 
-/// Checks a status cache against the bank file, and notes its slots there.
 fn judge_status_cache(cache: &StatusCache, mut bank: Option<&mut BankFile>, at: &FailuresAt<'_>) -> Result<()> {
     if let Some(bank) = &mut bank {
         if bank.lacks_stakes() && cache.slots.len() == 1 {
@@ -201,7 +199,8 @@ fn judge_chain(bank: &BankFile, at: &FailuresAt<'_>) -> Result<()> {
     }
     if let Some(account) = bank.invalid_vote_account {
         let expected = "a vote account that Agave can read";
-        at.account(account).add(Rule::InvalidVoteAccount, expected, "another account")?;
+        let place = FailurePlace { account: Some(account), ..at.place.clone() };
+        at.failures.at(place).add(Rule::InvalidVoteAccount, expected, "another account")?;
     }
     judge_breaches(&bank.breaches, at)
 }

@@ -24,7 +24,6 @@ pub struct EntryChecker {
 }
 
 impl EntryChecker {
-    /// Starts the checks; with `base_slot`, only storages of newer slots are allowed.
     pub fn new(base_slot: Option<u64>) -> Self {
         Self { base_slot, ..Self::default() }
     }

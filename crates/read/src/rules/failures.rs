@@ -123,7 +123,6 @@ impl Failure {
     }
 }
 
-/// Shows all fields except the path and the hint.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
@@ -269,7 +268,6 @@ impl Failures {
     }
 }
 
-/// Collects failures at one place.
 pub(crate) struct FailuresAt<'a> {
     pub failures: &'a Failures,
     pub place: FailurePlace,
@@ -306,11 +304,6 @@ impl FailuresAt<'_> {
         }
         self.failures.push(failure);
         Ok(())
-    }
-
-    /// Adds an account to the place.
-    pub fn account(&self, account: Address) -> Self {
-        Self { place: FailurePlace { account: Some(account), ..self.place.clone() }, ..*self }
     }
 }
 

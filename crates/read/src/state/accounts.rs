@@ -14,13 +14,13 @@ use slotpress_format::{BankFile, LatticeAccumulator};
 use crate::rules::state::judge_state;
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
-use crate::state::known::KnownAccounts;
+use crate::state::known::KnownPartition;
 use crate::state::marks::Marks;
 use crate::state::newest::Newest;
 use crate::state::stakes::StakeAccounts;
 use crate::state::sums::{PassSums, StateSum};
 use crate::state::superseded::superseded_among;
-use crate::state::version::ITEM_BYTES;
+use crate::state::version::{ITEM_BYTES, partition_of};
 use crate::state::versions::VersionLog;
 use crate::state::visitor::{StateVisitor, Task};
 use crate::state::well_known::WellKnownAccount;
@@ -32,7 +32,6 @@ const RECORD_BYTES_TYPICAL: u64 = 256;
 /// Upper estimate of a zstd archive's compression ratio.
 pub const RATIO_TYPICAL: u64 = 6;
 
-/// Returns an upper estimate of the number of records in storages of this total size.
 pub fn typical_records(storages_bytes: u64) -> u64 {
     storages_bytes / RECORD_BYTES_TYPICAL
 }
@@ -42,7 +41,7 @@ pub struct StateBuilder {
     pub(super) printer: Fingerprinter,
     pub log: VersionLog,
     /// Accounts of a newer archive, and the number of the first storage of the older one.
-    newer: Option<(KnownAccounts, u32)>,
+    newer: Option<(Vec<KnownPartition>, u32)>,
     pub(super) kept_records: Option<KeptRecords>,
     pub stakes: StakeAccounts,
     pub well_known: Newest<WellKnownAccount>,
@@ -110,7 +109,6 @@ impl StateBuilder {
         Ok(())
     }
 
-    /// Returns the merged sums. They are complete once all workers have ended.
     pub fn sums(&self) -> PassSums {
         self.sums.lock().clone()
     }
@@ -123,7 +121,6 @@ impl StateBuilder {
         }
     }
 
-    /// Finds the superseded records among `sorted`, and returns those for which `is_wanted` is true.
     fn superseded_among(&self, sorted: &[RecordVersion], is_wanted: fn(&RecordVersion) -> bool) -> Superseded {
         let slots = self.slots.read();
         let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
@@ -136,9 +133,9 @@ impl StateBuilder {
         sums.superseded += superseded.count;
     }
 
-    /// True if a newer archive, which was read before, is known to hold the account.
     pub(super) fn is_in_newer(&self, storage: u32, fingerprint: &Fingerprint) -> bool {
-        self.newer.as_ref().is_some_and(|(newer, first)| storage >= *first && newer.contains(fingerprint))
+        let known = self.newer.as_ref().filter(|(_, first)| storage >= *first);
+        known.is_some_and(|(partitions, _)| partitions[partition_of(fingerprint)].contains(fingerprint))
     }
 
     pub(super) fn add(&self, added: &PassSums) {
@@ -152,7 +149,6 @@ impl StateBuilder {
 
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
-/// The end of a check or a visit, when all records were read once and logged.
 impl StateBuilder {
     /// Subtracts superseded records, and judges the state unless that check is skipped. Records of
     /// which no copy was kept are read by `read_again`, in rounds that fit in memory.
@@ -218,7 +214,6 @@ impl StateBuilder {
         self.judge(bank, failures)
     }
 
-    /// Marks all superseded records, and empties the log.
     fn mark_superseded(&self, threads: usize) -> Result<Marks> {
         let mut marks = Marks::default();
         self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, |_| true), &mut |found| {

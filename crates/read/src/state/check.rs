@@ -28,7 +28,6 @@ pub enum CheckMode {
     Frames,
 }
 
-/// Default memory for finding superseded records, in bytes.
 pub const STATE_MEMORY_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Checks and expected values, for verifying, visiting, restoring and recompressing.
@@ -89,7 +88,6 @@ impl CheckOptions {
     }
 }
 
-/// Makes the error for checking the state of an incremental archive without its full one.
 pub fn incremental_alone() -> Error {
     Error::failed("the state of an incremental archive alone cannot be checked").with_hint(hint::GIVE_FULL_ARCHIVE)
 }
@@ -158,7 +156,6 @@ impl Assurance {
     }
 }
 
-/// Checks slot and hash against what the caller expects.
 pub fn judge_expected(options: &CheckOptions, found_slot: u64, found_hash: Hash, failures: &Failures) -> Result<()> {
     if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
         let expected = format!("slot {slot}");

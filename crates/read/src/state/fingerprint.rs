@@ -18,7 +18,7 @@ use std::path::Path;
 
 use slotpress_base::{IoContext, Result};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Fingerprint(pub [u32; 3]);
 
 const WORDS: usize = 8;

@@ -73,7 +73,6 @@ impl KeptRecords {
         }
     }
 
-    /// Passes superseded records that were kept to `on_record`, and removes them from the list.
     pub fn take_from(&self, superseded: &mut Vec<RecordVersion>, on_record: &mut dyn FnMut(&RecordHeader, &[u8])) {
         let kept = self.kept.lock();
         superseded.retain(|version| {

@@ -1,21 +1,12 @@
 //! Table of the accounts of a newer archive, in which the accounts of an older one are looked up.
 
 use crate::state::fingerprint::Fingerprint;
-use crate::state::version::partition_of;
 
-/// A sorted list of each partition's fingerprints. It is divided into buckets by the bits after the
-/// partition's, so that a look-up costs two memory accesses.
-pub struct KnownAccounts(pub Vec<KnownPartition>);
-
-impl KnownAccounts {
-    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
-        self.0[partition_of(fingerprint)].contains(fingerprint)
-    }
-}
-
-/// Least average number of fingerprints in a bucket.
+/// Minimum average number of fingerprints in a bucket.
 const KNOWN_BUCKET_ITEMS: usize = 4;
 
+/// A sorted list of a partition's fingerprints. It is divided into buckets by the bits after the
+/// partition's, so that a look-up costs two memory accesses.
 pub struct KnownPartition {
     sorted: Vec<Fingerprint>,
     starts: Vec<u32>,
@@ -45,7 +36,7 @@ impl KnownPartition {
         (rest >> 32) as usize
     }
 
-    fn contains(&self, fingerprint: &Fingerprint) -> bool {
+    pub fn contains(&self, fingerprint: &Fingerprint) -> bool {
         let bucket = self.bucket(fingerprint);
         self.sorted[self.starts[bucket] as usize..self.starts[bucket + 1] as usize].contains(fingerprint)
     }

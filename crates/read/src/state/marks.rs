@@ -42,7 +42,6 @@ impl Marks {
         self.0.iter().map(RoaringBitmap::len).sum()
     }
 
-    /// Memory of the bitmaps besides the marks themselves, in bytes.
     pub fn overhead_bytes(&self) -> u64 {
         self.0.len() as u64 * STORAGE_MARKS_BYTES
     }
@@ -54,7 +53,6 @@ impl Extend<Mark> for Marks {
     }
 }
 
-/// True if the record at this offset of a storage is marked.
 pub fn is_marked(marks: Option<&RoaringBitmap>, offset_bytes: u64) -> bool {
     marks.is_some_and(|marks| marks.contains(mark_of(0, offset_bytes).1))
 }

@@ -32,7 +32,6 @@ pub struct Newest<T> {
 }
 
 impl<T> Newest<T> {
-    /// Prepares to keep at most `count_max` accounts.
     pub fn new(count_max: usize) -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::default(), count_max }
     }

@@ -87,13 +87,11 @@ impl AccountsWorker<'_> {
         self.record_error(result);
     }
 
-    /// Adds a record to the state. Keeps its account if that is compared with the bank file.
     fn add(&mut self, record: &Record<'_>) {
         self.pass.accounts.stakes.look_at(self.storage, record);
         self.contribute(record);
     }
 
-    /// Logs a record, unless a newer archive is known to hold its account.
     fn log(&mut self, record: &Record<'_>, is_added: bool) {
         let accounts = self.pass.accounts;
         let storage = self.storage;
@@ -136,9 +134,9 @@ impl AccountsWorker<'_> {
             self.contribute(record);
         }
         if is_twice {
-            let place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
-            let at = self.pass.failures.at(place).account(Address(record.header.pubkey));
-            self.record_error(at.add(Rule::DuplicateAccount, "once", "more than once"));
+            let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
+            place.account = Some(Address(record.header.pubkey));
+            self.record_error(self.pass.failures.at(place).add(Rule::DuplicateAccount, "once", "more than once"));
         }
     }
 

@@ -17,7 +17,6 @@ use crate::{Check, FailurePlace, Failures, Rule, StorageRef};
 
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
 
-/// An account that determines the bank file's stakes.
 #[derive(Debug)]
 pub enum StakedAccount {
     Delegation(Delegation),
@@ -48,7 +47,6 @@ impl Default for StakeAccounts {
 }
 
 impl StakeAccounts {
-    /// Keeps a record with lamports if it is a vote account or a delegated stake account.
     pub fn look_at(&self, storage: StorageRef, record: &Record<'_>) {
         let header = &record.header;
         let staked = match header.owner {

@@ -147,7 +147,6 @@ impl StorageReader {
         })
     }
 
-    /// Returns the length of the archive, or of the ledger's storages, in bytes.
     pub fn length_bytes(&self) -> u64 {
         match self {
             Self::Archive(archive) => archive.length_bytes(),

@@ -2,7 +2,6 @@
 
 use slotpress_format::LatticeHash;
 
-/// Sum of the lattice hashes and lamports of some accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StateSum {
     pub lattice: LatticeHash,
@@ -22,14 +21,12 @@ impl StateSum {
     }
 }
 
-/// Sum of the added accounts, and counts of the records that were read.
 #[derive(Clone, Debug, Default)]
 pub struct PassSums {
     pub state: StateSum,
     pub records: u64,
     pub tombstones: u64,
     pub superseded: u64,
-    /// Newest versions with lamports.
     pub accounts: u64,
 }
 

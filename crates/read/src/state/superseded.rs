@@ -6,7 +6,6 @@ use crate::RecordVersion;
 use crate::state::fingerprint::Fingerprint;
 use crate::state::version::ITEM_BYTES;
 
-/// Records of some accounts that are superseded or duplicate.
 #[derive(Debug, Default)]
 pub struct Superseded {
     /// Superseded records that are wanted.

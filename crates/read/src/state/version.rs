@@ -5,9 +5,8 @@ use crate::state::fingerprint::Fingerprint;
 use crate::state::marks::{Mark, UNIT_BYTES, mark_of};
 
 /// An item of a log: some facts about one record of an account.
-pub trait LogItem: Copy + Ord + Send + Sync {
+pub trait LogItem: Copy + Default + Ord + Send + Sync {
     const BYTES: usize;
-    const ZERO: Self;
 
     fn fingerprint(&self) -> &Fingerprint;
 
@@ -28,7 +27,7 @@ const BATCH_ITEMS: usize = 32 * 1024;
 
 pub const ITEM_BYTES: u64 = RecordVersion::BYTES as u64;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordVersion {
     pub fingerprint: Fingerprint,
     /// Twice the storage's number, plus 1 for a tombstone, so that records of one storage are
@@ -64,7 +63,6 @@ impl RecordVersion {
 
 impl LogItem for RecordVersion {
     const BYTES: usize = 20;
-    const ZERO: Self = Self { fingerprint: Fingerprint([0; 3]), tagged_storage: 0, offset_units: 0 };
 
     fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
@@ -91,16 +89,10 @@ pub fn partition_of(fingerprint: &Fingerprint) -> usize {
     (fingerprint.0[0] >> (32 - PARTITIONS.ilog2())) as usize
 }
 
-/// Records of one worker that are not in the log yet.
+#[derive(Default)]
 pub struct LogBatch<T = RecordVersion> {
     items: Vec<T>,
     ordered: Vec<T>,
-}
-
-impl<T> Default for LogBatch<T> {
-    fn default() -> Self {
-        Self { items: Vec::new(), ordered: Vec::new() }
-    }
 }
 
 impl<T: LogItem> LogBatch<T> {
@@ -123,7 +115,7 @@ impl<T: LogItem> LogBatch<T> {
         for count in &mut starts {
             start += std::mem::replace(count, start);
         }
-        self.ordered.resize(self.items.len(), T::ZERO);
+        self.ordered.resize(self.items.len(), T::default());
         for item in &self.items {
             let place = &mut starts[item.partition()];
             self.ordered[*place] = *item;
@@ -142,7 +134,7 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let count = chunks.iter().map(Vec::len).sum::<usize>();
     let bits = (count / BUCKET_ITEMS).max(1).ilog2().min(32 - PARTITIONS.ilog2());
     let first_bits = if bits <= SPREAD_BITS_MAX { bits } else { bits / 2 };
-    items.resize(count, T::ZERO);
+    items.resize(count, T::default());
     let mut ends = Vec::new();
     spread(|| chunks.iter().flatten(), PARTITIONS.ilog2(), first_bits, items, &mut ends);
     if first_bits == bits {

@@ -38,7 +38,7 @@ use rayon::prelude::*;
 use slotpress_base::{Error, Pool, Result};
 use slotpress_format::STORAGES_MAX;
 
-use crate::state::known::{KnownAccounts, KnownPartition};
+use crate::state::known::KnownPartition;
 use crate::state::spill::Spill;
 use crate::state::version::{LogBatch, LogItem, PARTITIONS, group_by_account};
 use crate::{RecordVersion, Superseded};
@@ -58,10 +58,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
     PARTITIONS as u64 * chunk_bytes::<T>()
 }
 
-/// A log of items. The default item is a [`RecordVersion`] of 20 bytes.
 pub struct VersionLog<T = RecordVersion> {
     partitions: Vec<Mutex<Partition<T>>>,
-    /// Memory that the log may hold, in bytes.
     log_bytes: u64,
     /// Memory for sorting, in bytes. The superseded records of a round may take as many bytes
     /// again, and the free memory of the log.
@@ -70,16 +68,11 @@ pub struct VersionLog<T = RecordVersion> {
     spill: Spill,
 }
 
+#[derive(Default)]
 struct Partition<T> {
     chunks: Vec<Vec<T>>,
     /// Offsets of this partition's full chunks in the temporary file.
     spilled: Vec<u64>,
-}
-
-impl<T> Default for Partition<T> {
-    fn default() -> Self {
-        Self { chunks: Vec::new(), spilled: Vec::new() }
-    }
 }
 
 impl<T: LogItem> Partition<T> {
@@ -128,7 +121,6 @@ impl<T: LogItem> VersionLog<T> {
         Ok(())
     }
 
-    /// Adds a chunk to the partition. If memory is full, spills the partition's chunks first.
     fn make_room(&self, partition: &mut Partition<T>) -> Result<()> {
         let chunk_bytes = chunk_bytes::<T>();
         let average_bytes = (self.held_bytes.load(Relaxed) + self.spilled_bytes()) / PARTITIONS as u64;
@@ -242,7 +234,7 @@ impl VersionLog {
     /// Copies the accounts in the log into a table for look-ups, which `threads` threads build.
     /// `None` if something was spilled, or the table would take more than half of the log's memory.
     /// Otherwise, the table's memory is taken from the log's.
-    pub fn known_accounts(&mut self, threads: usize) -> Result<Option<KnownAccounts>> {
+    pub fn known_accounts(&mut self, threads: usize) -> Result<Option<Vec<KnownPartition>>> {
         let items_of = |partition: &Mutex<Partition<RecordVersion>>| {
             partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64
         };
@@ -259,7 +251,7 @@ impl VersionLog {
         let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
         let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
         self.log_bytes = self.log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<RecordVersion>());
-        Ok(Some(KnownAccounts(partitions)))
+        Ok(Some(partitions))
     }
 }
 

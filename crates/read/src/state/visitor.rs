@@ -18,11 +18,14 @@ pub enum Task<'a> {
     Add(Option<&'a dyn StateVisitor>),
     /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),
-    /// Log every record that is read.
     Log,
     /// Pass every record to the visitor. With `hash`, hash those that nothing supersedes, for the
     /// check of the state.
-    Visit { visitor: &'a dyn StateVisitor, superseded: &'a Marks, hash: bool },
+    Visit {
+        visitor: &'a dyn StateVisitor,
+        superseded: &'a Marks,
+        hash: bool,
+    },
 }
 
 pub trait StateVisitor: Sync {
@@ -53,7 +56,6 @@ pub struct StatePart {
     pub is_from_firedancer: bool,
 }
 
-/// Part of a [`StateVisitor`] that one worker calls.
 pub trait StateWorker {
     /// Called for each record, in any order. The first error ends the reading.
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()>;

@@ -39,7 +39,6 @@ const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WellKnownAccount {
-    /// Balance; 0 if the account is closed.
     pub lamports: u64,
     pub owner: [u8; 32],
     /// First bytes of its data.
@@ -65,7 +64,6 @@ impl Newest<WellKnownAccount> {
         self.keep(address, storage, record.offset_bytes, account);
     }
 
-    /// Returns the newest versions of the accounts, also of closed ones.
     pub fn accounts(&self) -> WellKnownAccounts {
         let mut accounts = WellKnownAccounts::new();
         self.for_each(|address, account| drop(accounts.insert(*address, account.clone())));

@@ -10,11 +10,9 @@ use std::path::{Path, PathBuf};
 /// the renames that move files into place, and exists from before the first until after the last.
 pub const RESTORE_JOURNAL_NAME: &str = "slotpress-partial-journal";
 
-/// Hint for errors about the journal of a killed restore.
 pub const RESTORE_JOURNAL_HINT: &str =
     "run the same restore or bootstrap again: it first puts back what was there before";
 
-/// Path of the journal of a killed or running restore; `None` if the directory has none.
 pub fn restore_journal(snapshots_dir: &Path) -> Option<PathBuf> {
     Some(snapshots_dir.join(RESTORE_JOURNAL_NAME)).filter(|path| path.is_file())
 }

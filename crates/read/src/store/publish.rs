@@ -22,7 +22,6 @@ pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 /// system calls.
 const ATTEMPTS_MAX: usize = 100;
 
-/// Hint for errors in a directory from which another process removes files.
 pub(super) const OTHER_PROCESS_HINT: &str = "find out which program removes files there, or choose another directory";
 
 /// A file that does not have its final name yet.
@@ -146,7 +145,6 @@ impl StagedFile {
         Ok(path)
     }
 
-    /// True if the name leads to this file.
     fn has_name(&self, name: &OsStr) -> Result<bool> {
         Ok(self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found)))
     }

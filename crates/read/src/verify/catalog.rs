@@ -65,7 +65,6 @@ pub enum ArchiveBase<'a> {
 }
 
 impl<'a> ArchiveBase<'a> {
-    /// Chooses a full archive of the slot that is not among the damaged ones, if there is one.
     fn choose(base_slot: Option<u64>, all: &[&'a Archive], damaged: &[PathBuf]) -> Self {
         let Some(slot) = base_slot else { return Self::Itself };
         let mut fulls = all.iter().filter(|full| full.is_full() && full.name.slot == slot);
@@ -176,7 +175,6 @@ pub fn verify_catalog(
     Ok(found)
 }
 
-/// Verifies an archive with its full one. Without a good full one, verifies its frames and files.
 fn verify_one(
     archive: &Archive,
     base: ArchiveBase<'_>,

@@ -62,7 +62,6 @@ impl VerifyOptions {
         }
     }
 
-    /// Refuses a part of a state if the state is to be checked.
     pub(crate) fn check_part(&self, is_part: bool) -> Result<()> {
         if is_part && self.why_not_state().is_none() && !self.allows_part { Err(incremental_alone()) } else { Ok(()) }
     }
@@ -112,8 +111,7 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
-/// Makes the error for a visit of accounts if some records cannot be read.
-pub fn lost_records(path: &Path) -> Error {
+pub(crate) fn lost_records(path: &Path) -> Error {
     Error::damaged("not all of its records can be read").within(path.shown()).with_hint(hint::USE_VERIFY)
 }
 

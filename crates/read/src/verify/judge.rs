@@ -72,8 +72,18 @@ fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&
     let (Some(newest), base) = (read.first(), read.get(1)) else {
         return Err(Error::usage("there is no archive to verify"));
     };
-    if let Some(base) = base {
-        judge_base(newest, base, job)?;
+    if let (Some(base), Some(incremental)) = (base, newest.archive())
+        && let Some(full) = base.archive()
+    {
+        // A visit of the accounts of two archives that are not a pair fails.
+        let strict = Failures::strict();
+        let failures = if job.visitor.is_some() { &strict } else { &newest.failures };
+        let full = PairMember::from_archive(full, base.bank.as_ref());
+        judge_pair(full, PairMember::from_archive(incremental, newest.bank.as_ref()), failures)?;
+    }
+    if newest.failures.has(Rule::BaseMismatch) {
+        // Failures that follow from this one would hide it.
+        newest.failures.skip(Check::State, "the archives are not a pair");
     }
     if let Some(bank) = &newest.bank {
         judge_expected(&options.check, bank.slot, bank.snapshot_hash(), &newest.failures)?;
@@ -138,7 +148,6 @@ fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
 }
 
 impl VerifyReport {
-    /// Hints at the right names if nothing else is wrong.
     fn hint_at_names(&mut self, names: &[(PathBuf, ArchiveName)]) {
         use Rule::{ExtensionWrong, NameMismatch, NameUnknown};
         let is_of_name = |failure: &Failure| matches!(failure.rule, NameUnknown | NameMismatch | ExtensionWrong);
@@ -176,19 +185,4 @@ fn add_part(counts: &mut Counts, part: &VerifiedPart) {
             counts.obsolete = Some((plan.obsolete_records, plan.obsolete_bytes));
         }
     }
-}
-
-/// Judges whether the two archives are a pair. If they are not, a visit of their accounts fails.
-fn judge_base(newest: &VerifiedPart, base: &VerifiedPart, job: &VerifyJob<'_>) -> Result<()> {
-    let strict = Failures::strict();
-    let failures = if job.visitor.is_some() { &strict } else { &newest.failures };
-    if let (Some(full), Some(incremental)) = (base.archive(), newest.archive()) {
-        let full = PairMember::from_archive(full, base.bank.as_ref());
-        judge_pair(full, PairMember::from_archive(incremental, newest.bank.as_ref()), failures)?;
-    }
-    if newest.failures.has(Rule::BaseMismatch) {
-        // Failures that follow from this one would hide it.
-        newest.failures.skip(Check::State, "the archives are not a pair");
-    }
-    Ok(())
 }

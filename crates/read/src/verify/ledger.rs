@@ -21,7 +21,6 @@ use crate::{
     judge_documents, restore_journal,
 };
 
-/// Verifies the ledger of a stopped validator or an unpacked archive, and holds its lock meanwhile.
 pub(crate) fn read_ledger(
     paths: &LedgerPaths,
     slot: Option<u64>,
@@ -105,7 +104,6 @@ fn judge_files(snapshot: &BankSnapshot, failures: &Failures) -> Result<Option<Ba
     Ok(bank)
 }
 
-/// Plans the storages. Reports missing and damaged ones, and leaves them out.
 fn plan_judged(
     snapshot: BankSnapshot,
     base_slot: Option<u64>,

@@ -79,7 +79,6 @@ impl VerifiedPart {
         })
     }
 
-    /// Passes the records of all or the wanted storages to the state check.
     pub fn read_records(
         &self,
         accounts: &StateBuilder,

@@ -141,7 +141,6 @@ impl FrameEvents<'_, '_, '_> {
         Ok(())
     }
 
-    /// Ends the frame. Sends the state of a document that continues in the next frame.
     pub fn suspend(&mut self) -> Result<()> {
         let last = self.number.checked_sub(1).and_then(|last| self.entries.get(last));
         if let (Some(sink), Some(entry)) = (self.sink.as_mut().filter(|_| self.wanted.is_for_sink), last) {
