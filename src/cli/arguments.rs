@@ -114,7 +114,8 @@ impl NewLedgerArgs {
         self.directories.paths(&self.ledger)
     }
 
-    /// The target of a restore, with as many threads as fit into memory beside `other_bytes`.
+    /// Returns the target of a restore, with as many threads as fit into memory beside
+    /// `other_bytes`.
     pub fn target(&self, how: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<RestoreTarget> {
         let io_policy = how.io_policy.apply(ui);
         let check = how.check.options(how.work.memory);
@@ -243,7 +244,7 @@ pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
     } else {
         "no failure was found; read back: {storages}[, {accounts}]; checked: {checks}; not checked: {unknown}"
     };
-    ui.say_of(report, text);
+    ui.say_filled(report, text);
 }
 
 #[derive(Clone, Debug, Args)]

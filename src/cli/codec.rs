@@ -67,12 +67,12 @@ impl ZstdArgs {
 }
 
 impl EncodingArgs {
-    /// The codec. Warns if not every client reads the format.
+    /// Returns the codec. Warns if not every client reads the format.
     pub fn options(&self, ui: &Ui) -> Result<EncodingOptions> {
         Ok(EncodingOptions::default().codec(self.codec(ui)?).frame_size_bytes(self.frame_size))
     }
 
-    /// Maximum memory for decoding archives from which a new one is made, in bytes.
+    /// Returns the maximum memory for decoding archives from which a new one is made, in bytes.
     pub fn decoding_bytes(&self) -> u64 {
         decoding_side_bytes(self.frame_size)
     }

@@ -51,7 +51,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     };
     // Short paths in what is shown.
     env::set_current_dir(dir).or_path("enter", dir)?;
-    show_all(&args.size, ui)?;
+    run_script(&args.size, ui)?;
     ui.say("\nA large ledger may take another rate: `slotpress doctor LEDGER` measures its disk and the cores.");
     ui.say(&match &args.keep {
         Some(dir) => format!("Everything is kept in {}.", dir.shown()),
@@ -61,7 +61,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-fn show_all(size: &str, ui: &Ui) -> Result<()> {
+fn run_script(size: &str, ui: &Ui) -> Result<()> {
     let show = |title: &str, command: &str| {
         ui.say(&format!("\n# {title}\n$ slotpress {command}"));
         let words: Vec<OsString> = format!("slotpress {command}").split(' ').map(OsString::from).collect();

@@ -45,8 +45,8 @@ mod tests {
                 .lines()
                 .filter(|line| !line.starts_with('#'))
             {
-                let at = line.find("slotpress").expect("the command");
-                let words = line[at..].split(['|', '>']).next().expect("a command").split_whitespace();
+                let start = line.find("slotpress").expect("the command");
+                let words = line[start..].split(['|', '>']).next().expect("a command").split_whitespace();
                 let parsed = command.clone().try_get_matches_from(words);
                 match parsed {
                     Ok(_) => {}

@@ -12,7 +12,7 @@ use slotpress::{Error, Progress, Result};
 use slotpress_read::spill_dir;
 
 use super::arguments::{CheckArgs, WorkArgs};
-use super::network::{StateArgs, StateInput};
+use super::network::{READ_TWICE, StateArgs, StateInput};
 use super::planned::{DECODING_WORKER_BYTES, divided};
 use super::stores::store_of;
 use super::ui::Ui;
@@ -176,10 +176,10 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         (None, Some(store)) => ExportTo::Store(store, spill_dir(None)),
         (None, None) => ExportTo::Dir(args.output.clone()),
     };
-    let input = args.state.open(true, ui)?;
+    let input = args.state.open(READ_TWICE, ui)?;
     let mut since = None;
     if !args.since.is_empty() {
-        since = Some(args.state.open_other(&args.since, true, ui)?);
+        since = Some(args.state.open_other(&args.since, READ_TWICE, ui)?);
     }
     let states = ExportInput { snapshot: input.snapshot(), since: since.as_ref().map(StateInput::snapshot) };
     let exported = export(states, to, &options, ui);

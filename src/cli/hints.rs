@@ -24,7 +24,7 @@ fn flags_of(command: &Command) -> impl Iterator<Item = String> {
     command.get_arguments().filter_map(|flag| flag.get_long()).map(|long| format!("--{long}"))
 }
 
-/// A hint; `None` if it names a flag that the running command does not have.
+/// Returns a hint; `None` if it names a flag that the running command does not have.
 pub fn fitting(hint: &str) -> Option<&str> {
     let has = |flag: &str| FLAGS.get().is_none_or(|flags| flags.contains(flag));
     flags_in(hint).all(has).then_some(hint)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use slotpress_base::text;
 
-/// An object with its type before its fields.
+/// Returns an object with its type before its fields.
 pub fn typed(kind: &str, report: &impl Serialize) -> impl Serialize {
     both(BTreeMap::from([("type", kind)]), report)
 }

@@ -61,12 +61,12 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// A place as a URL; `None` for a path.
+/// Returns a place as a URL; `None` for a path.
 pub fn url_of(place: &Path) -> Option<&str> {
     place.to_str().filter(|text| text.contains("://"))
 }
 
-/// The archives of a place that a node would choose.
+/// Returns the archives of a place that a node would choose.
 ///
 /// # Errors
 /// If there is none.

@@ -34,7 +34,7 @@ pub fn man(args: &ManArgs, command: Command) -> Result<()> {
     clap_mangen::generate_to(command, &args.dir).or_path("write man pages into", &args.dir)
 }
 
-/// Text of `--version` after the name: everything that a bug report should contain.
+/// Returns the text of `--version` after the name: everything that a bug report should contain.
 pub fn long_version() -> String {
     let export = if cfg!(feature = "export") { " export" } else { "" };
     format!(
@@ -46,7 +46,7 @@ pub fn long_version() -> String {
     )
 }
 
-/// Text of `-V` after the name: version, commit if known, target.
+/// Returns the text of `-V` after the name: version, commit if known, target.
 pub fn short_version() -> String {
     let commit = COMMIT.map(|commit| format!("{}, ", commit.get(..12).unwrap_or(commit)));
     format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), target())

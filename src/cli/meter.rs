@@ -194,7 +194,8 @@ fn given_bytes(now: &Arriving<'_>) -> u64 {
 }
 
 impl MeterReading {
-    /// Name of the stage, with its number if there are several steps: `2 of 4 Restoring`.
+    /// Returns the name of the stage, with its number if there are several steps: `2 of 4
+    /// Restoring`.
     fn label(&self) -> String {
         match (self.step, self.steps) {
             (Some(step), Some(steps)) if steps > 1 => format!("{step} of {steps} {}", self.stage),
@@ -202,7 +203,8 @@ impl MeterReading {
         }
     }
 
-    /// Percentage, time left, rate or what arrives, bytes, ratio: the most important first.
+    /// Returns the percentage, time left, rate or what arrives, bytes, ratio: the most important
+    /// first.
     fn parts(&self) -> String {
         let of_all = if self.is_overall { " of all" } else { "" };
         let done = self.done_percent.map(|percent| format!("{} %{of_all}", percent as u64));
@@ -231,7 +233,7 @@ impl MeterReading {
         format!("{}: {}", self.label(), self.parts())
     }
 
-    /// The same with a bar, cut at the edge of a terminal.
+    /// Returns the same text with a bar, cut at the edge of a terminal.
     pub fn bar_line(&self, columns: usize) -> String {
         let mut line = self.label() + " ";
         if let Some(percent) = self.done_percent.filter(|_| columns >= COLUMNS_OF_BAR) {
@@ -328,9 +330,9 @@ mod tests {
     fn the_slower_side_is_named() {
         let (second, before) = (Duration::from_secs(1), [("http://a/x".to_string(), 5 << 20)]);
         let later = [("http://a/x".to_string(), 8 << 20), ("http://b/x".to_string(), 1 << 20)];
-        let at = |there_bytes, given, waited| Arriving { there_bytes, length_bytes: Some(100), given, waited };
-        let before = Arrival::new(&at(0, &before, second));
-        let note = |there_bytes, waited| before.note(&at(there_bytes, &later, waited), second);
+        let arriving = |there_bytes, given, waited| Arriving { there_bytes, length_bytes: Some(100), given, waited };
+        let before = Arrival::new(&arriving(0, &before, second));
+        let note = |there_bytes, waited| before.note(&arriving(there_bytes, &later, waited), second);
         assert_eq!(note(45, second.mul_f32(1.6)), "45 % fetched, 4 MiB/s, the network is slower");
         assert_eq!(note(45, second), "45 % fetched, 4 MiB/s, the restore is slower");
         assert_eq!(note(100, second), "fetched, the restore is slower");
@@ -346,23 +348,23 @@ mod tests {
             step(Stage::Verifying, Some(20)),
             step(Stage::Syncing, Some(0)),
         ]);
-        let at = |meter: &Meter| (meter.read().step.zip(meter.read().steps), meter.read().done_percent);
+        let progress = |meter: &Meter| (meter.read().step.zip(meter.read().steps), meter.read().done_percent);
         meter.stage(&Stage::Restoring, Some(60));
         meter.advance(30, 0);
-        assert_eq!(at(&meter), (Some((1, 4)), Some(30.0)));
+        assert_eq!(progress(&meter), (Some((1, 4)), Some(30.0)));
         meter.stage(&Stage::Restoring, Some(20));
-        assert_eq!(at(&meter), (Some((2, 4)), Some(60.0)));
+        assert_eq!(progress(&meter), (Some((2, 4)), Some(60.0)));
         meter.stage(&Stage::Subtracting, None);
-        assert_eq!(at(&meter), (None, None), "a stage that was not announced is no step");
+        assert_eq!(progress(&meter), (None, None), "a stage that was not announced is no step");
         meter.stage(&Stage::Verifying, Some(40));
         meter.advance(20, 0);
-        assert_eq!(at(&meter), (Some((3, 4)), Some(83.3)), "the size stated at the start of a step counts");
+        assert_eq!(progress(&meter), (Some((3, 4)), Some(83.3)), "the size stated at the start of a step counts");
         meter.stage(&Stage::Syncing, None);
-        assert_eq!(at(&meter), (Some((4, 4)), None));
+        assert_eq!(progress(&meter), (Some((4, 4)), None));
         meter.steps(&[step(Stage::Measurement("1".into()), None), step(Stage::Measurement("2".into()), None)]);
         meter.stage(&Stage::Measurement("1".into()), Some(10));
         meter.advance(5, 0);
-        assert_eq!(at(&meter), (Some((1, 2)), Some(50.0)), "of the stage, where steps have no known size");
+        assert_eq!(progress(&meter), (Some((1, 2)), Some(50.0)), "of the stage, where steps have no known size");
         assert!(meter.read().plain_line().contains("50 %,"), "{}", meter.read().plain_line());
         meter.advance(9, 0);
         assert!(meter.read().plain_line().ends_with("14 B of 14 B"), "{}", meter.read().plain_line());

@@ -142,7 +142,7 @@ impl TransferArgs {
         limits
     }
 
-    /// The trusted servers, and how many of them must confirm the state.
+    /// Returns the trusted servers, and how many of them must confirm the state.
     pub fn trusted(&self) -> Result<(Vec<Url>, usize)> {
         Ok((urls(&self.trust)?, usize::from(self.quorum)))
     }
@@ -174,9 +174,12 @@ pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<
     }
 }
 
+/// Argument of commands that read parts of an archive twice.
+pub const READ_TWICE: bool = true;
+
 /// Opens an archive named on the command line by its path or its URL. One from a server without ranges
 /// can be read only once.
-pub fn open_archive(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<NamedArchive> {
+pub fn open_archive(path: &Path, read_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<NamedArchive> {
     let Some(text) = list::url_of(path) else {
         refuse_url(path, &|url| format!("for a server, write {url}"))?;
         return Ok(NamedArchive::from_path(path));
@@ -194,7 +197,7 @@ pub fn open_archive(path: &Path, is_read_twice: bool, args: &NetworkArgs, ui: &U
     let name = remote.archive_name();
     let source: SharedSource = if remote.accepts_ranges && remote.length_bytes.is_some() {
         Arc::new(UrlSource::from_remote(&client, remote, stop)?)
-    } else if is_read_twice {
+    } else if read_twice {
         let place = shown(&remote.url);
         let message = format!("{place}: the server does not send ranges of the file, and parts of it are read twice");
         let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", shown(&url));
@@ -215,8 +218,8 @@ pub fn show_transfer(archive: &NamedArchive, ui: &Ui) {
     ui.report("transfer", "", &fields, &[row]);
 }
 
-/// Path of an archive that was found at a place, or its URL with the user and password of the
-/// place's.
+/// Returns the path of an archive that was found at a place, or its URL with the user and password
+/// of the place's.
 pub fn path_at(archive: &Archive, place: &Path) -> PathBuf {
     let path = archive.path();
     let url = |path: &Path| path.to_str().filter(|text| is_url(text)).and_then(|text| parse_url(text).ok());
@@ -294,8 +297,8 @@ pub enum StateInput {
 }
 
 impl StateArgs {
-    pub fn open(&self, is_read_twice: bool, ui: &Ui) -> Result<StateInput> {
-        match self.open_other(&self.inputs, is_read_twice, ui)? {
+    pub fn open(&self, read_twice: bool, ui: &Ui) -> Result<StateInput> {
+        match self.open_other(&self.inputs, read_twice, ui)? {
             StateInput::Ledger(paths, _) => Ok(StateInput::Ledger(self.directories.paths(&paths.ledger), self.slot)),
             _ if self.slot.is_some() => Err(Error::usage("--slot is for a ledger directory, not for an archive")
                 .with_hint("--expect-slot compares an archive's slot")),
@@ -304,8 +307,8 @@ impl StateArgs {
     }
 
     /// Opens the archives that [`archives_of`] chooses, by the same network, or another ledger.
-    pub fn open_other(&self, paths: &[PathBuf], is_read_twice: bool, ui: &Ui) -> Result<StateInput> {
-        let open = |path: &PathBuf| open_archive(path, is_read_twice, &self.network, ui);
+    pub fn open_other(&self, paths: &[PathBuf], read_twice: bool, ui: &Ui) -> Result<StateInput> {
+        let open = |path: &PathBuf| open_archive(path, read_twice, &self.network, ui);
         match archives_of(paths, Some(&self.network), ui)?.as_slice() {
             [ledger] if ledger.is_dir() => {
                 values::check_ledger(ledger)?;
@@ -328,7 +331,7 @@ impl StateInput {
         }
     }
 
-    /// The archives, the full one first; none for a ledger.
+    /// Returns the archives, the full one first; none for a ledger.
     pub fn archives(&self) -> impl Iterator<Item = &NamedArchive> {
         let archives = match self {
             Self::Ledger(..) => [None, None],

@@ -34,7 +34,7 @@ pub struct NewArchiveArgs {
 }
 
 impl NewArchiveArgs {
-    /// Options for writing to an output, with as many workers as fit into memory beside
+    /// Returns options for writing to an output, with as many workers as fit into memory beside
     /// `other_bytes`.
     pub fn options(&self, output: &Output<'_>, other_bytes: u64, ui: &Ui) -> Result<EncodingOptions> {
         let upload_bytes = output.memory_bytes();
@@ -62,7 +62,7 @@ impl NewArchiveArgs {
     }
 }
 
-/// Path of a new archive; its name if it went elsewhere than into a directory.
+/// Returns the path of a new archive; its name if it went elsewhere than into a directory.
 pub fn path_of(new: &NewArchive) -> PathBuf {
     new.path.clone().unwrap_or_else(|| PathBuf::from(new.name.to_string()))
 }

@@ -80,14 +80,14 @@ fn fitting(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_bytes: 
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))
 }
 
-/// The memory asked for; otherwise the default, but at most a quarter of what the tightest limit
-/// leaves.
+/// Returns the memory asked for; otherwise the default, but at most a quarter of what the tightest
+/// limit leaves.
 pub fn memory_or(asked: Option<u64>, default_bytes: u64) -> u64 {
     asked.unwrap_or_else(|| tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4)))
 }
 
-/// The memory asked for; otherwise half of the free memory, but at most a quarter of what the tightest
-/// limit leaves.
+/// Returns the memory asked for; otherwise half of the free memory, but at most a quarter of what
+/// the tightest limit leaves.
 pub fn memory_or_half(asked: Option<u64>) -> u64 {
     /// Used if free memory cannot be determined.
     const UNKNOWN_BYTES: u64 = 2 << 30;

@@ -129,19 +129,19 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
 }
 
 fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
-    let is_dated = args.retention.needs_dates();
+    let with_dates = args.retention.needs_dates();
     if let Some(store) = store_of(target, None, &args.connection)? {
         if args.keep_free.is_some() {
             return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
         }
         refuse_published(&store, ui)?;
-        let catalog = stores::catalog(&store, is_dated, &args.connection, ui)?;
+        let catalog = stores::catalog(&store, with_dates, &args.connection, ui)?;
         let remove = |archive: &Archive| store.delete(&archive.name.to_string(), ui);
         return prune(target, &catalog, &remove, args, ui);
     }
     refuse_published(&Store::from_dir(Arc::new(KeptDir::open(target)?)), ui)?;
     let mut catalog = scan_with_copies(&[target.to_path_buf()])?;
-    if is_dated {
+    if with_dates {
         read_bank_times(&mut catalog);
     }
     prune_partials(target, args, ui)?;

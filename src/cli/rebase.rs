@@ -11,7 +11,7 @@ use slotpress_base::ShowPath;
 
 use super::archive::NEW_ARCHIVE;
 use super::arguments::ExpectedArgs;
-use super::network::{StateArgs, StateInput, open_archive, show_transfer};
+use super::network::{READ_TWICE, StateArgs, StateInput, open_archive, show_transfer};
 use super::output::{NewArchiveArgs, Output, path_of};
 use super::ui::Ui;
 
@@ -67,8 +67,8 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let other_bytes = new.encoding.decoding_bytes() + check.memory_bytes;
     let encoding = new.options(&output, other_bytes, ui)?;
     let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
-    let onto = open_archive(&args.onto, true, network, ui)?;
-    let state = args.state.open(true, ui)?;
+    let onto = open_archive(&args.onto, READ_TWICE, network, ui)?;
+    let state = args.state.open(READ_TWICE, ui)?;
     let ledger;
     let (full, incremental) = match &state {
         StateInput::Archives(full, incremental) => (full, incremental.as_ref()),

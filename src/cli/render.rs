@@ -26,7 +26,7 @@ pub fn lines(report: &Value, rows: &[&str]) -> Vec<String> {
 /// Least width of labels, so that parts of a report stand below each other.
 pub const LABEL_COLUMNS: usize = 8;
 
-/// The text of a row without a label; `None` if it is left out.
+/// Returns the text of a row without a label; `None` if it is left out.
 pub fn filled(text: &str, report: &Value) -> Option<String> {
     filled_in(text, report, "")
 }
@@ -60,7 +60,7 @@ fn with_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Op
     Some(filled)
 }
 
-/// A value by the unit in which its name ends: that of a count is what is counted.
+/// Returns a value by the unit in which its name ends: that of a count is what is counted.
 fn shown(name: &str, value: &Value) -> Option<String> {
     let is_age = name.contains("age_") || name.ends_with("_behind");
     let name = name.trim_end_matches("_max").trim_end_matches("_behind");

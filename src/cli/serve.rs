@@ -147,8 +147,8 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
     }
 }
 
-/// A finished transfer for the log. The text contains nothing that a client chose: names are those of
-/// archives, addresses are numbers.
+/// Returns a finished transfer for the log. The text contains nothing that a client chose: names
+/// are those of archives, addresses are numbers.
 fn words(finished: &Finished) -> String {
     let part = match (finished.is_whole, finished.requests) {
         (true, _) => "",

@@ -68,7 +68,7 @@ pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<Small>> {
         return Ok(None);
     }
     let (dirs, name) = path.rsplit_once('/').unwrap_or_default();
-    let below = |at: Option<Store>, name| at.map_or(Ok(None), |at| at.below(name, false));
+    let below = |store: Option<Store>, name| store.map_or(Ok(None), |store| store.below(name, false));
     let index = dirs.split('/').try_fold(Some(store.clone()), below)?;
     index.map_or(Ok(None), |index| index.get_small(name, INDEX_BYTES_MAX, ui))
 }
@@ -76,7 +76,7 @@ pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<Small>> {
 /// Lists the archives of a store. A few small requests for each incremental archive tell whether
 /// `rebase` made it; if they are to be dated, a few more for each archive read its bank file's
 /// front.
-pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
+pub fn catalog(store: &Store, with_dates: bool, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
     let dir = store.target().to_string();
     let client = Client::new(&args.options())?;
     let mut archives = Vec::new();
@@ -87,12 +87,12 @@ pub fn catalog(store: &Store, is_dated: bool, args: &ConnectionArgs, ui: &Ui) ->
         ui.check()?;
         let mut archive = Archive::new(name, &dir, object.length_bytes);
         archive.modified_ns = unix_ns(object.modified);
-        if is_dated || !archive.is_full() {
+        if with_dates || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag()));
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
             archive.hashes = source.as_ref().ok().and_then(|source| judge(source).ok()).flatten();
-            if let Some(bank) = source.ok().filter(|_| is_dated).and_then(|source| bank_of(source, &archive.name)) {
+            if let Some(bank) = source.ok().filter(|_| with_dates).and_then(|source| bank_of(source, &archive.name)) {
                 archive.bank_unix_seconds = bank.time().map(|time| unix_ns(time) / 1_000_000_000);
                 if archive.is_full() && newest.is_none_or(|(slot, ..)| slot < archive.name.slot) {
                     newest = Some((archive.name.slot, bank.slot_time(), bank.epoch_schedule));

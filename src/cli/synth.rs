@@ -73,6 +73,6 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     }
     let made = "Made in {elapsed_seconds}. Validators load it, but cannot follow a cluster from it: its blocks and votes \
                 are made up.";
-    ui.say_of(&report, made);
+    ui.say_filled(&report, made);
     Ok(())
 }

@@ -145,7 +145,7 @@ impl<'a, R> TableOf<'a, R> {
 }
 
 impl Table {
-    /// The rows as JSON objects; empty for a table that programs do not get.
+    /// Returns the rows as JSON objects; empty for a table that programs do not get.
     pub fn json_lines(&self) -> Vec<JsonLine> {
         let mut lines = Vec::new();
         for row in self.rows.iter().filter(|_| !self.kind.is_empty()) {
@@ -184,7 +184,7 @@ impl Table {
         lines
     }
 
-    /// Blanks between columns. A table with columns to spare is a wide one.
+    /// Returns the blanks between columns. A table with columns to spare is a wide one.
     fn gap(&self) -> u16 {
         if self.spare.is_empty() { 2 } else { 1 }
     }
@@ -195,10 +195,10 @@ impl Table {
         let mut grid = comfy_table::Table::new();
         grid.load_style(NOTHING).set_header(shown.iter().map(|(_, column)| &column.heading));
         for row in &self.rows {
-            grid.add_row(shown.iter().map(|(at, column)| column.unit.show(&row[*at])));
+            grid.add_row(shown.iter().map(|(index, column)| column.unit.show(&row[*index])));
         }
-        for (column, (_, of)) in grid.column_iter_mut().zip(&shown) {
-            let side = match of.unit {
+        for (column, (_, shown_column)) in grid.column_iter_mut().zip(&shown) {
+            let side = match shown_column.unit {
                 Unit::Text => CellAlignment::Left,
                 _ => CellAlignment::Right,
             };
@@ -211,12 +211,13 @@ impl Table {
         self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
     }
 
-    /// Values for the page's template: headings, and rows of cells with their sort keys.
+    /// Returns the values for the page's template: headings, and rows of cells with their sort
+    /// keys.
     pub fn for_page(&self) -> Value {
-        let keys: Vec<Vec<Value>> = self.shown().map(|(at, _)| self.sort_keys(at)).collect();
+        let keys: Vec<Vec<Value>> = self.shown().map(|(index, _)| self.sort_keys(index)).collect();
         let row = |(number, row): (usize, &Vec<Value>)| {
-            let cell = |((at, column), keys): ((usize, &Column), &Vec<Value>)| {
-                json!([column.unit.show(&row[at]), keys[number]])
+            let cell = |((index, column), keys): ((usize, &Column), &Vec<Value>)| {
+                json!([column.unit.show(&row[index]), keys[number]])
             };
             let cells: Vec<Value> = self.shown().zip(&keys).map(cell).collect();
             json!({ "is_best": self.best == Some(number), "cells": cells })
@@ -226,8 +227,8 @@ impl Table {
         json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
     }
 
-    /// Sort keys of a column: numbers (a trailing `*` is ignored), or for text the order of the
-    /// rows. Unknown values come last.
+    /// Returns the sort keys of a column: numbers (a trailing `*` is ignored), or for text the
+    /// order of the rows. Unknown values come last.
     fn sort_keys(&self, column: usize) -> Vec<Value> {
         let key = |value: &Value| match value {
             Value::String(text) => text.trim_end_matches('*').parse::<f64>().ok().map(Value::from),

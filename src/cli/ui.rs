@@ -139,7 +139,7 @@ impl Ui {
     }
 
     /// Prints a sentence for people, with fields of a report.
-    pub fn say_of(&self, report: &impl Serialize, text: &str) {
+    pub fn say_filled(&self, report: &impl Serialize, text: &str) {
         let report = serde_json::to_value(report).unwrap_or_default();
         self.say(&render::filled(text, &report).unwrap_or_default());
     }
@@ -181,7 +181,8 @@ impl Ui {
         }
     }
 
-    /// The flag that is set when the user interrupts the run, for owners that outlive the `Ui`.
+    /// Returns the flag that is set when the user interrupts the run, for owners that outlive the
+    /// `Ui`.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.interrupted.clone()
     }

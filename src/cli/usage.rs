@@ -40,7 +40,7 @@ fn missing(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// The first paragraph of clap's error as one line.
+/// Returns the first paragraph of clap's error as one line.
 fn message_of(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return "a command or an argument is missing".to_string();

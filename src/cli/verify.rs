@@ -178,7 +178,7 @@ fn counts(check: Check) -> &'static str {
     }
 }
 
-/// Each client's verdict. Agave versions with the same verdict share a line.
+/// Returns a line for each client's verdict. Agave versions with the same verdict share a line.
 fn client_lines(report: &VerifyReport) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.asked.is_empty() {
@@ -222,8 +222,8 @@ fn verdict(report: &VerifyReport) -> String {
 /// Maximum number of failures printed of each rule.
 const FAILURES_PER_RULE_MAX: u64 = 3;
 
-/// The first failures of each rule, and then how many more there are. `unlisted` is the number of
-/// those that the report does not list.
+/// Returns the first failures of each rule, and then how many more there are. `unlisted` is the
+/// number of those that the report does not list.
 fn failure_lines(word: &str, failures: &[Failure], unlisted: u64, report: &VerifyReport) -> Vec<String> {
     let mut of_rule = BTreeMap::new();
     let mut hints = BTreeSet::new();
@@ -324,7 +324,7 @@ fn first_failure(report: &VerifyReport) -> Option<String> {
     }
 }
 
-/// The last line: how many are good, and which checks were not made.
+/// Returns the last line: how many are good, and which checks were not made.
 fn summary(found: &CatalogVerdict) -> String {
     let CatalogVerdict { archives, good, partly, damaged, left_out, .. } = found;
     let mut text = format!("{}: {good} good", values::count_of(*archives, "archive"));

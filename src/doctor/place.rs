@@ -16,7 +16,7 @@ use super::{Finding, Verdict};
 
 /// Limit on the files of each accounts directory among which the largest are searched, so that a ledger
 /// with millions of storages takes no longer than others.
-const LOOKED_AT_MAX: usize = 20_000;
+const SEARCHED_FILES_MAX: usize = 20_000;
 
 const FILES_MAX: usize = 64;
 
@@ -130,7 +130,7 @@ fn space(dir: &Path) -> Option<Finding> {
 /// Returns the largest files in the accounts paths with their lengths in bytes, largest first.
 pub fn largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
     let dirs = paths.accounts_dirs().into_iter().flat_map(|dir| [dir.join("run"), dir]);
-    let entries = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flat_map(|dir| dir.flatten().take(LOOKED_AT_MAX));
+    let entries = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flat_map(|dir| dir.flatten().take(SEARCHED_FILES_MAX));
     let mut files: Vec<(PathBuf, u64)> = entries
         .filter_map(|entry| {
             let metadata = entry.metadata().ok()?;

@@ -72,7 +72,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Total length of the frames to be measured, in bytes.
+    /// Returns the total length of the frames to be measured, in bytes.
     pub fn content_bytes(&self) -> u64 {
         self.frames.iter().map(|frame| frame.content.len() as u64).sum()
     }
@@ -127,7 +127,7 @@ fn whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
     places
 }
 
-/// Number of frames in the sample; all of them if the whole input is measured.
+/// Returns the number of frames in the sample; all of them if the whole input is measured.
 fn sample_frames(sample_bytes: u64, total_bytes: u64, total_frames: u64) -> Result<u64> {
     if sample_bytes >= total_bytes {
         return Ok(total_frames);

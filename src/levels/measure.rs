@@ -138,7 +138,7 @@ impl<'a> Batch<'a> {
         batches
     }
 
-    /// Lengths of the content, and of the compressed frames.
+    /// Returns the lengths of the content, and of the compressed frames.
     fn sizes(&self) -> (u64, u64) {
         let content = self.pieces.iter().map(|piece| piece.len() as u64).sum();
         (content, self.compressed.lock().bytes.len() as u64)
@@ -249,7 +249,7 @@ impl<'a> Bench<'a> {
         Self { batches, options, each: None, runs_end: None, end: None, progress }
     }
 
-    /// Number of pieces; after a measurement, of those that were measured.
+    /// Returns the number of pieces; after a measurement, of those that were measured.
     pub fn pieces(&self) -> u64 {
         self.batches.iter().map(|batch| batch.pieces.len() as u64).sum()
     }
@@ -334,7 +334,7 @@ impl<'a> Bench<'a> {
 
     /// Makes one pass over all batches. With a deadline, it ends there, but after one batch at the
     /// earliest.
-    fn pass(&self, team: &Team, deadline: Option<Instant>, is_progress: bool, work: &Work<'_>) -> Result<Pass> {
+    fn pass(&self, team: &Team, deadline: Option<Instant>, counts_progress: bool, work: &Work<'_>) -> Result<Pass> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
         let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -348,7 +348,7 @@ impl<'a> Bench<'a> {
                 let stop = if self.is_over() { Err(Error::interrupted()) } else { self.progress.check() };
                 let result = stop.and_then(|()| work(worker, batch));
                 result.inspect_err(|_| is_failed.store(true, Relaxed))?;
-                if is_progress {
+                if counts_progress {
                     self.progress.advance(batch.sizes().0, 0);
                 }
             }
@@ -357,7 +357,7 @@ impl<'a> Bench<'a> {
             Ok(Elapsed { wall, cpu })
         };
         let stopwatch = Stopwatch::start();
-        let run = |at: usize| guarded(|| run(&mut team.workers[at].lock()));
+        let run = |index: usize| guarded(|| run(&mut team.workers[index].lock()));
         // A single worker runs on this thread: waking another one may take longer than a pass over a few
         // small pieces.
         let is_alone = team.workers.len() == 1;

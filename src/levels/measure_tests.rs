@@ -26,16 +26,16 @@ fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (V
 #[test]
 fn sizes_do_not_depend_on_threads() {
     let codecs = [1, -3, 12].map(FrameCodec::zstd);
-    let one = measure(&codecs, 1, &NoProgress);
+    let single = measure(&codecs, 1, &NoProgress);
     let many = measure(&codecs, 9, &NoProgress);
-    assert!(one.1.is_ok());
+    assert!(single.1.is_ok());
     assert!(many.1.is_ok());
     let sizes = |rows: &[LevelRow]| rows.iter().map(|row| (row.codec.level, row.output_bytes)).collect::<Vec<_>>();
-    assert_eq!(sizes(&one.0), sizes(&many.0));
-    assert_eq!((one.0[0].input_bytes, one.0[0].compress.runs), (350_000, 2));
-    assert!(one.0[2].peak_memory_bytes > 140_000);
-    assert!(many.0[2].peak_memory_bytes > one.0[2].peak_memory_bytes);
-    assert_eq!((one.0[0].size_error_percent, one.0[0].estimated_output_bytes), (None, None));
+    assert_eq!(sizes(&single.0), sizes(&many.0));
+    assert_eq!((single.0[0].input_bytes, single.0[0].compress.runs), (350_000, 2));
+    assert!(single.0[2].peak_memory_bytes > 140_000);
+    assert!(many.0[2].peak_memory_bytes > single.0[2].peak_memory_bytes);
+    assert_eq!((single.0[0].size_error_percent, single.0[0].estimated_output_bytes), (None, None));
 }
 
 #[test]
@@ -81,7 +81,11 @@ fn a_budget_bounds_the_time() {
     assert_eq!(left.expect("no error").iter().map(|codec| codec.level).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].compress.runs, rows[0].decompress.runs), (1, 1));
-    assert!(rows[0].warnings.iter().any(|it| it.text.starts_with("measured 1 of 2 times")), "{:?}", rows[0].warnings);
+    assert!(
+        rows[0].warnings.iter().any(|warning| warning.text.starts_with("measured 1 of 2 times")),
+        "{:?}",
+        rows[0].warnings
+    );
 }
 
 #[test]

@@ -149,33 +149,34 @@ pub struct LevelRow {
 }
 
 impl LevelRow {
-    /// Bytes of input per byte of output.
+    /// Returns the bytes of input per byte of output.
     pub fn ratio(&self) -> f64 {
         self.input_bytes as f64 / (self.output_bytes as f64).max(1.0)
     }
 
-    /// Percentage of the input that is saved; negative if the output is larger.
+    /// Returns the percentage of the input that is saved; negative if the output is larger.
     pub fn saving_percent(&self) -> f64 {
         100.0 * (1.0 - self.output_bytes as f64 / (self.input_bytes as f64).max(1.0))
     }
 
-    /// Bytes of input compressed per second.
+    /// Returns the bytes of input compressed per second.
     pub fn compress_bytes_per_second(&self) -> f64 {
         self.input_bytes as f64 / self.compress.median.max(1e-9)
     }
 
-    /// Bytes of input decompressed per second.
+    /// Returns the bytes of input decompressed per second.
     pub fn decompress_bytes_per_second(&self) -> f64 {
         self.input_bytes as f64 / self.decompress.median.max(1e-9)
     }
 
-    /// Size of the output in percent of another row's.
+    /// Returns the size of the output in percent of another row's.
     pub fn size_percent_of(&self, reference: &Self) -> f64 {
         100.0 * self.output_bytes as f64 / (reference.output_bytes as f64).max(1.0)
     }
 
-    /// Time of compressing as a multiple of another row's. Compares CPU times if the workers of
-    /// either row had to wait for cores, because elapsed time then depends on other programs.
+    /// Returns the time of compressing as a multiple of another row's. Compares CPU times if the
+    /// workers of either row had to wait for cores, because elapsed time then depends on other
+    /// programs.
     pub fn time_factor_of(&self, reference: &Self) -> f64 {
         let cpu = (self.compress_cpu_seconds, reference.compress_cpu_seconds);
         if self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {

@@ -89,7 +89,7 @@ pub struct PieceRow {
 }
 
 impl PieceRow {
-    /// Bytes of content per second on one core, from the average of `latency`.
+    /// Returns the bytes of content per second on one core, from the average of `latency`.
     pub fn bytes_per_second(&self, latency: &Latency) -> f64 {
         self.row.input_bytes as f64 / (self.measured_pieces as f64).max(1.0) / latency.average_seconds.max(1e-12)
     }
@@ -230,8 +230,8 @@ fn spread<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wanted: usiz
     (0..ROUNDS).flat_map(|round| taken.iter().skip(round).step_by(ROUNDS).copied()).collect()
 }
 
-/// Records of a storage, header and data without padding, up to the end mark or the first invalid
-/// record.
+/// Returns the records of a storage, header and data without padding, up to the end mark or the
+/// first invalid record.
 fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))

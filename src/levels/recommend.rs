@@ -33,7 +33,7 @@ pub struct CodecChoice {
 }
 
 impl CodecChoice {
-    /// The flag of `archive` that selects it: `--zstd-level 3`, `--format lz4`.
+    /// Returns the flag of `archive` that selects it: `--zstd-level 3`, `--format lz4`.
     pub fn flag(&self) -> String {
         flags_of(self.codec)
     }
@@ -72,8 +72,8 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let smallest = *curve.last()?;
     let is_worth = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= WORTH_PERCENT_MIN;
     let knee = knee_of(&curve).filter(is_worth).unwrap_or(fastest);
-    let at = curve.iter().position(|row| row.codec == knee.codec).unwrap_or_default();
-    let around = curve.iter().skip(at.saturating_sub(1)).take(if at == 0 { 2 } else { 3 });
+    let knee_index = curve.iter().position(|row| row.codec == knee.codec).unwrap_or_default();
+    let around = curve.iter().skip(knee_index.saturating_sub(1)).take(if knee_index == 0 { 2 } else { 3 });
     let scatters = |row: &&LevelRow| row.warnings.iter().any(|warning| warning.about == "times");
 
     let time = if is_by_cpu { "CPU time" } else { "time" };
@@ -98,25 +98,25 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
             others.push(choice(row, reason));
         }
     }
-    let mut of_smallest = "no measured choice is smaller".to_string();
+    let mut smallest_reason = "no measured choice is smaller".to_string();
     if smallest.codec != fastest.codec {
-        of_smallest += &format!(" ({})", against(smallest));
+        smallest_reason += &format!(" ({})", against(smallest));
     }
-    let mut of_knee = "nothing else is worth it".to_string();
+    let mut knee_reason = "nothing else is worth it".to_string();
     if knee.codec != fastest.codec {
-        of_knee = against(knee);
+        knee_reason = against(knee);
     }
     Some(Recommendation {
         shortest_time: choice(fastest, format!("no measured choice takes less {time}")),
-        smallest_size: choice(smallest, of_smallest),
-        knee: choice(knee, of_knee),
+        smallest_size: choice(smallest, smallest_reason),
+        knee: choice(knee, knee_reason),
         measured_well_enough: !around.copied().any(|row| scatters(&row)),
         others,
     })
 }
 
-/// Format of the archives that `archive` writes with this codec; `None` if it does not offer the
-/// codec.
+/// Returns the format of the archives that `archive` writes with this codec; `None` if it does not
+/// offer the codec.
 pub(super) fn format_of(codec: FrameCodec) -> Option<Extension> {
     match codec.name {
         REFERENCE_CODEC | CLUSTERED_CODEC => Some(Extension::TarZstd),
@@ -144,7 +144,7 @@ fn is_offered(row: &LevelRow) -> bool {
     format_of(row.codec).is_some_and(|extension| readers(extension).into_iter().any(SnapshotClient::is_agave))
 }
 
-/// Rows that no other beats in both time and size, from the fastest to the smallest.
+/// Returns the rows that no other beats in both time and size, from the fastest to the smallest.
 pub fn pareto_curve(mut rows: Vec<&LevelRow>) -> Vec<&LevelRow> {
     rows.sort_by(|a, b| {
         let by_time = a.compress.median.total_cmp(&b.compress.median);
@@ -295,8 +295,9 @@ mod tests {
     #[test]
     fn few_levels() {
         assert_eq!(recommend(&[]), None);
-        let one = recommend(&rows(&PUBLISHED[..1])).expect("one level");
-        assert_eq!((one.shortest_time.codec.level, one.smallest_size.codec.level, one.knee.codec.level), (1, 1, 1));
+        let single = recommend(&rows(&PUBLISHED[..1])).expect("one level");
+        let levels = (single.shortest_time.codec.level, single.smallest_size.codec.level, single.knee.codec.level);
+        assert_eq!(levels, (1, 1, 1));
         let two = recommend(&rows(&PUBLISHED[..2])).expect("two levels");
         assert_eq!((two.shortest_time.codec.level, two.smallest_size.codec.level, two.knee.codec.level), (1, 2, 1));
     }
@@ -308,10 +309,10 @@ mod tests {
                 table.iter().enumerate().map(|(at, (size, seconds))| (at as i32 + 1, *size, *seconds)).collect();
             let rows = rows(&table);
             let Recommendation { shortest_time, smallest_size, knee, .. } = recommend(&rows).expect("some levels");
-            let of = |choice: &CodecChoice| rows.iter().find(|row| row.codec == choice.codec).expect("a measured level");
-            let fastest = of(&shortest_time);
-            let smallest = of(&smallest_size);
-            let knee = of(&knee);
+            let row_of = |choice: &CodecChoice| rows.iter().find(|row| row.codec == choice.codec).expect("a measured level");
+            let fastest = row_of(&shortest_time);
+            let smallest = row_of(&smallest_size);
+            let knee = row_of(&knee);
             for row in &rows {
                 prop_assert!(fastest.compress.median <= row.compress.median);
                 prop_assert!(smallest.output_bytes <= row.output_bytes);

@@ -29,9 +29,9 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Error of the estimated size in percent; about 95 of 100 samples stay within it. `sample` has
-/// content and compressed bytes of each sampled frame in order. `None` for fewer than two frames, 0
-/// if the sample is the whole.
+/// Returns the error of the estimated size in percent; about 95 of 100 samples stay within it.
+/// `sample` has content and compressed bytes of each sampled frame in order. `None` for fewer than
+/// two frames, 0 if the sample is the whole.
 pub fn size_error_percent(sample: &[(u64, u64)], total_frames: u64) -> Option<f64> {
     if sample.len() as u64 >= total_frames {
         return Some(0.0);
@@ -96,7 +96,7 @@ mod tests {
             .filter(|seed| {
                 let sample: Vec<_> =
                     choose_frames(4000, 80, *seed).iter().map(|frame| population[*frame as usize]).collect();
-                let (content, compressed) = sample.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                let (content, compressed) = sample.iter().fold((0, 0), |sum, frame| (sum.0 + frame.0, sum.1 + frame.1));
                 let estimate = (4000 * (8u64 << 20)) as f64 * compressed as f64 / content as f64;
                 let off_percent = 100.0 * (estimate / truth as f64 - 1.0).abs();
                 size_error_percent(&sample, 4000).is_some_and(|error| off_percent <= error)

@@ -60,8 +60,8 @@ enum Content {
 }
 
 impl OpenInput {
-    /// Length of each entry in the stream with its header, then the length of the data after the
-    /// last entry.
+    /// Returns the length of each entry in the stream with its header, then the length of the data
+    /// after the last entry.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + '_ {
         self.entries.iter().map(Entry::tar_bytes).chain([self.end_bytes])
     }

@@ -31,7 +31,7 @@ impl Summary {
         Self { median, min: *min, max: *max, runs: runs.len() }
     }
 
-    /// Difference between slowest and fastest run, in percent of the median.
+    /// Returns the difference between slowest and fastest run, in percent of the median.
     pub fn spread_percent(&self) -> f64 {
         if self.median > 0.0 { 100.0 * (self.max - self.min) / self.median } else { 0.0 }
     }
@@ -135,8 +135,8 @@ impl Latency {
         let square = |time: &u64| (seconds(time) - average).powi(2);
         // With fewer than `one_in` samples, none is above the percentile.
         let percentile = |one_in: usize| {
-            let at = samples.saturating_sub(samples / one_in + 1);
-            (samples >= one_in).then(|| times.get(at).map(seconds)).flatten()
+            let index = samples.saturating_sub(samples / one_in + 1);
+            (samples >= one_in).then(|| times.get(index).map(seconds)).flatten()
         };
         Self {
             samples: samples as u64,
@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn measurements_that_give_warnings() {
         assert_eq!(run_warning("compress", &[1.0, 1.01, 1.02]), None);
-        let said = |warning: Option<Warning>| warning.map(|warning| warning.text).unwrap_or_default();
-        assert_eq!(said(run_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");
-        assert_eq!(said(run_warning("compress", &[0.001; 9])), "one run takes only 1.0 ms");
-        assert_eq!(said(shape_warning(7, 2)), "too few frames (7) for 2 workers");
+        let text = |warning: Option<Warning>| warning.map(|warning| warning.text).unwrap_or_default();
+        assert_eq!(text(run_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");
+        assert_eq!(text(run_warning("compress", &[0.001; 9])), "one run takes only 1.0 ms");
+        assert_eq!(text(shape_warning(7, 2)), "too few frames (7) for 2 workers");
         let busy = Elapsed { wall: Duration::from_secs(10), cpu: Duration::from_secs(8) };
         assert_eq!(
-            said(load_warning(&busy, &[1.0])),
+            text(load_warning(&busy, &[1.0])),
             "workers waited 20 % of their time for a core: another load runs"
         );
         assert_eq!(load_warning(&busy, &[0.01]), None);

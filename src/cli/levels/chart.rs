@@ -22,7 +22,7 @@ pub struct Chart {
     pub caption: String,
     pub x_label: &'static str,
     /// True if the x axis shows bytes, false for seconds.
-    pub is_of_bytes: bool,
+    pub x_in_bytes: bool,
     /// Shown above the y axis, because text next to it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
@@ -41,7 +41,7 @@ impl Chart {
         let labelled = points.iter().map(|(x, y)| (*x, *y, String::new())).collect();
         let series = vec![(name, labelled)];
         let y_label = y_label.to_string();
-        Self { caption, x_label, is_of_bytes: true, y_label, series, line: points, best: None }
+        Self { caption, x_label, x_in_bytes: true, y_label, series, line: points, best: None }
     }
 
     /// Names of the series with their colors; empty for a single series.
@@ -76,7 +76,7 @@ impl Chart {
             .y_label_area_size(56)
             .build_cartesian_2d(across, low - room..high + room)?;
         let show: fn(&f64) -> String =
-            if self.is_of_bytes { |x| quantity::bytes(*x as u64) } else { |x| quantity::tick(*x) };
+            if self.x_in_bytes { |x| quantity::bytes(*x as u64) } else { |x| quantity::tick(*x) };
         chart
             .configure_mesh()
             .y_labels(6)
@@ -108,7 +108,7 @@ impl Chart {
     /// Chooses two to six round values for the x axis, so few that their labels do not touch.
     fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
-        let sets: [(f64, &[f64]); 4] = if self.is_of_bytes {
+        let sets: [(f64, &[f64]); 4] = if self.x_in_bytes {
             [(4.0, &[1.0]), (16.0, &[1.0]), (64.0, &[1.0]), (1024.0, &[1.0])]
         } else {
             [(10.0, &[1.0, 2.0, 3.0, 5.0]), (10.0, &[1.0, 2.0, 5.0]), (10.0, &[1.0, 3.0]), (10.0, &[1.0])]

@@ -46,8 +46,8 @@ impl SourceArgs {
         self.path.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Options for reading the input with `threads` threads, holding at most `held_bytes` of it in
-    /// memory.
+    /// Returns options for reading the input with `threads` threads, holding at most `held_bytes`
+    /// of it in memory.
     pub fn options(&self, threads: usize, held_bytes: u64) -> MeasureOptions {
         MeasureOptions::new("")
             .paths(self.directories.paths(self.path()))
@@ -58,8 +58,8 @@ impl SourceArgs {
             .threads(threads)
     }
 
-    /// Maximum content held in memory, in bytes: `--sample`; without it `bytes_max`, but at most 1
-    /// GiB and a quarter of what the tightest memory limit leaves.
+    /// Returns the maximum content held in memory, in bytes: `--sample`; without it `bytes_max`,
+    /// but at most 1 GiB and a quarter of what the tightest memory limit leaves.
     pub fn held_bytes(&self, bytes_max: u64) -> u64 {
         planned::memory_or(self.sample, bytes_max)
     }

@@ -70,10 +70,10 @@ fn warnings(rows: &[LevelRow]) -> Vec<String> {
         if reasons.iter().any(|(about, _)| *about == warning.about) {
             continue;
         }
-        let is_of = |row: &&LevelRow| row.warnings.iter().any(|other| other.about == warning.about);
-        let codecs: Vec<String> = rows.iter().filter(is_of).map(|row| row.codec.to_string()).collect();
-        let of = if codecs.len() == rows.len() { String::new() } else { format!("{}: ", codecs.join(", ")) };
-        reasons.push((warning.about, of + &warning.text));
+        let has_reason = |row: &&LevelRow| row.warnings.iter().any(|other| other.about == warning.about);
+        let codecs: Vec<String> = rows.iter().filter(has_reason).map(|row| row.codec.to_string()).collect();
+        let prefix = if codecs.len() == rows.len() { String::new() } else { format!("{}: ", codecs.join(", ")) };
+        reasons.push((warning.about, prefix + &warning.text));
     }
     let reasons: Vec<String> = reasons.into_iter().map(|(_, text)| text).collect();
     if reasons.is_empty() {

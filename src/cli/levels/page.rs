@@ -142,7 +142,7 @@ mod tests {
             chart: Some(Chart {
                 caption: name.clone(),
                 x_label: "x",
-                is_of_bytes: false,
+                x_in_bytes: false,
                 y_label: name.clone(),
                 series: vec![(name.clone(), vec![(1.0, 1.0, name.clone())]); 2],
                 line: Vec::new(),

@@ -147,7 +147,8 @@ fn frame_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Frame sizes in ascending order, each once. Without a choice, powers of four: 32 B, 128 B, … 32 MiB.
+/// Returns the frame sizes in ascending order, each once. Without a choice, powers of four: 32 B,
+/// 128 B, … 32 MiB.
 fn frame_sizes(asked: &[u64]) -> Vec<u64> {
     let mut sizes = asked.to_vec();
     if sizes.is_empty() {

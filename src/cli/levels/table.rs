@@ -102,11 +102,11 @@ fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
     let largest = shown.iter().map(|row| row.output_bytes).max().unwrap_or_default();
     let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let (unit_bytes, unit) = units.into_iter().find(|(bytes, _)| largest >= *bytes).unwrap_or((1, "B"));
-    let at = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / unit_bytes as f64);
+    let point = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / unit_bytes as f64);
     let mut series: Vec<Series> = Vec::new();
     for row in &shown {
         let FrameCodec { name, level } = row.codec;
-        let (x, y) = at(row);
+        let (x, y) = point(row);
         let label = if level == 0 { String::new() } else { level.to_string() };
         match series.last_mut() {
             Some((codec, points)) if *codec == name => points.push((x, y, label)),
@@ -118,30 +118,34 @@ fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
                   time; the ring is the best of both."
             .to_string(),
         x_label: "time to compress (logarithmic)",
-        is_of_bytes: false,
+        x_in_bytes: false,
         y_label: format!("size in {unit}"),
         series,
-        line: pareto_curve(shown).into_iter().map(at).collect(),
-        best: best.map(at),
+        line: pareto_curve(shown).into_iter().map(point).collect(),
+        best: best.map(point),
     }
 }
 
 fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
-    let of = |what: &str, choice: &CodecChoice| {
+    let advice_for = |what: &str, choice: &CodecChoice| {
         let mut reason = choice.reason.clone();
         if let Some(estimate) = rows.iter().find(|row| row.codec == choice.codec).and_then(estimate) {
             reason += &format!("; {estimate}");
         }
         Advice { what: what.to_string(), choice: choice.flag(), reason }
     };
-    let mut best = of("best of both", &found.knee);
+    let mut best = advice_for("best of both", &found.knee);
     if !found.measured_well_enough {
         best.reason = format!("it may be {}", best.choice);
         best.choice = "not measured well enough".to_string();
     }
-    let mut advice = vec![of("shortest time", &found.shortest_time), of("smallest size", &found.smallest_size), best];
+    let mut advice = vec![
+        advice_for("shortest time", &found.shortest_time),
+        advice_for("smallest size", &found.smallest_size),
+        best,
+    ];
     for other in &found.others {
-        advice.push(Advice { choice: other.codec.to_string(), ..of("no archive", other) });
+        advice.push(Advice { choice: other.codec.to_string(), ..advice_for("no archive", other) });
     }
     advice
 }
@@ -201,7 +205,11 @@ pub(crate) mod tests {
         for row in &mut rows {
             (row.size_error_percent, row.estimated_output_bytes) = (Some(1.25), Some(row.output_bytes * 93));
         }
-        assert!(report(&rows).advice.iter().all(|one| one.reason.ends_with(" GiB ± 1.2 %")), "{:?}", report(&rows));
+        assert!(
+            report(&rows).advice.iter().all(|advice| advice.reason.ends_with(" GiB ± 1.2 %")),
+            "{:?}",
+            report(&rows)
+        );
         insta::assert_snapshot!(report(&rows).csv().expect("made"));
         let alone = report(&rows[..1]);
         assert!(alone.advice.is_empty(), "{alone:?}");
@@ -235,10 +243,10 @@ pub(crate) mod tests {
             row.warnings = vec![load(percent)];
         }
         rows[0].warnings = vec![Warning { about: "runs", text: "measured once".to_string() }];
-        let said = warnings(&rows);
+        let sentences = warnings(&rows);
         let expected = "rough times: zstd 1: measured once; zstd 3, lz4: workers waited 20 % of their time; stop";
-        assert!(said.len() == 1, "{said:?}");
-        assert!(said[0].starts_with(expected), "{said:?}");
+        assert!(sentences.len() == 1, "{sentences:?}");
+        assert!(sentences[0].starts_with(expected), "{sentences:?}");
         rows.iter_mut().for_each(|row| row.warnings = vec![load(9)]);
         assert!(warnings(&rows)[0].starts_with("rough times: workers waited"), "of all levels");
     }

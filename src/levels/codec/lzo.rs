@@ -37,11 +37,11 @@ fn word_at(content: &[u8], at: usize) -> Option<u32> {
     content.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-fn common_bytes(one: &[u8], other: &[u8]) -> usize {
-    let one_words = one.as_chunks::<8>().0;
-    let other_words = other.as_chunks::<8>().0;
-    let same = 8 * one_words.iter().zip(other_words).take_while(|(one, other)| one == other).count();
-    same + one[same..].iter().zip(&other[same..]).take_while(|(one, other)| one == other).count()
+fn common_bytes(left: &[u8], right: &[u8]) -> usize {
+    let left_words = left.as_chunks::<8>().0;
+    let right_words = right.as_chunks::<8>().0;
+    let same = 8 * left_words.iter().zip(right_words).take_while(|(left, right)| left == right).count();
+    same + left[same..].iter().zip(&right[same..]).take_while(|(left, right)| left == right).count()
 }
 
 /// Appends literals. Up to three are counted in the two lowest bits of the match before them.

@@ -57,19 +57,19 @@ impl fmt::Display for FrameCodec {
 }
 
 impl FrameCodec {
-    /// zstd at this level, as `archive` uses it.
+    /// Returns zstd at this level, as `archive` uses it.
     pub fn zstd(level: i32) -> Self {
         Self { name: REFERENCE_CODEC, level }
     }
 
-    /// Order of records that this codec expects in frames.
+    /// Returns the order of records that this codec expects in frames.
     pub fn layout(&self) -> RecordLayout {
         if self.name == CLUSTERED_CODEC { RecordLayout::Clustered } else { RecordLayout::Verbatim }
     }
 
-    /// Memory of one worker in bytes: the encoder's context, and a frame before compressing,
-    /// compressed, and decompressed. The context is measured after compressing a frame, because
-    /// most of it is allocated then.
+    /// Returns the memory of one worker in bytes: the encoder's context, and a frame before
+    /// compressing, compressed, and decompressed. The context is measured after compressing a
+    /// frame, because most of it is allocated then.
     ///
     /// # Errors
     /// If the codec cannot be used, for example for lack of memory.
@@ -81,7 +81,8 @@ impl FrameCodec {
         Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), frame_size_bytes))
     }
 
-    /// Length of the buffer for a frame with content of this length: no codec writes more.
+    /// Returns the length of the buffer for a frame with content of this length: no codec writes
+    /// more.
     pub(crate) fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
         match self.name {
             REFERENCE_CODEC | CLUSTERED_CODEC => zstd_safe::compress_bound(content_bytes),
@@ -164,7 +165,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Memory of the context: of the libraries' hash tables, or from their manuals.
+    /// Returns the memory of the context: of the libraries' hash tables, or from their manuals.
     pub fn context_bytes(&self) -> usize {
         match self {
             Self::Zstd(zstd) => zstd.context_bytes(),

@@ -66,7 +66,7 @@ impl LinkQuestion {
         Some(self.egress_bytes(row) as f64 / 1e9 * self.egress_price_per_gb?)
     }
 
-    /// Time until a node can be started, in seconds, if the link had another bandwidth.
+    /// Returns the time until a node can be started, in seconds, if the link had another bandwidth.
     pub fn seconds_at(&self, row: &LinkRow, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
         let link = Link { bandwidth_bits_per_second, ..self.link };
         Self { link, ..*self }.timed(*row).total(way)
@@ -152,19 +152,19 @@ pub struct LinkRow {
 }
 
 impl LinkRow {
-    /// Name in words: `zstd 3`, `lz4`, `uncompressed`.
+    /// Returns the name in words: `zstd 3`, `lz4`, `uncompressed`.
     pub fn name(&self) -> String {
         if self.codec.name == UNCOMPRESSED { "uncompressed".to_string() } else { self.codec.to_string() }
     }
 
-    /// The stage that takes longest; of equal ones, the first.
+    /// Returns the stage that takes longest; of equal ones, the first.
     pub fn slowest(&self) -> &'static str {
         let longest = self.stage_seconds.into_iter().fold(0.0, f64::max);
         let stage = STAGES.into_iter().zip(self.stage_seconds).find(|(_, seconds)| *seconds >= longest);
         stage.map_or("", |(stage, _)| stage)
     }
 
-    /// Seconds from the start until a node has all storages in place.
+    /// Returns the seconds from the start until a node has all storages in place.
     pub fn total(&self, way: TransferMode) -> f64 {
         match way {
             TransferMode::StoreAndForward => self.stage_seconds.iter().sum(),
@@ -221,7 +221,7 @@ impl LinkReport {
     }
 }
 
-/// A plain tar, limited only by disks and link.
+/// Returns a plain tar, limited only by disks and link.
 fn uncompressed(bytes: u64) -> LevelRow {
     let codec = FrameCodec { name: UNCOMPRESSED, level: 0 };
     LevelRow { codec, input_bytes: bytes, output_bytes: bytes, ..LevelRow::default() }

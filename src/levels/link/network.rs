@@ -44,7 +44,7 @@ impl Link {
         Self { bandwidth_bits_per_second, rtt_seconds: 0.0, streams: 1, nodes: 1, window_bytes: WINDOW_BYTES }
     }
 
-    /// Rate of each node after the slow start, in bytes of payload per second.
+    /// Returns the rate of each node after the slow start, in bytes of payload per second.
     pub fn bytes_per_second(&self) -> f64 {
         self.share().min(f64::from(self.streams) * self.window_rate())
     }
@@ -53,15 +53,15 @@ impl Link {
         self.bytes_per_second() < self.share()
     }
 
-    /// Bandwidth in bit/s above which more does not help, because the window limits the rate;
-    /// `None` if more always helps.
+    /// Returns the bandwidth in bit/s above which more does not help, because the window limits the
+    /// rate; `None` if more always helps.
     pub fn useful_bits_per_second(&self) -> Option<f64> {
         let per_bandwidth = self.share() / self.bandwidth_bits_per_second;
         let bits = f64::from(self.streams) * self.window_rate() / per_bandwidth;
         bits.is_finite().then_some(bits)
     }
 
-    /// Seconds from a node's request until it has received this many bytes.
+    /// Returns the seconds from a node's request until it has received this many bytes.
     pub fn seconds_for(&self, bytes: f64) -> f64 {
         self.seconds_at_most(bytes, f64::INFINITY)
     }
@@ -87,13 +87,13 @@ impl Link {
         setup_seconds + transfer
     }
 
-    /// A node's share of the bandwidth, without headers.
+    /// Returns a node's share of the bandwidth, without headers.
     fn share(&self) -> f64 {
         let payload = MSS_BYTES / (MSS_BYTES + HEADER_BYTES);
         self.bandwidth_bits_per_second / 8.0 * payload / f64::from(self.nodes)
     }
 
-    /// Rate of one window per round trip; infinite without delay.
+    /// Returns the rate of one window per round trip; infinite without delay.
     fn window_rate(&self) -> f64 {
         self.window_bytes as f64 / self.rtt_seconds
     }

@@ -8,8 +8,16 @@ use serde_json::Value;
 use crate::common::{FULL_26, fixture, number, slotpress};
 use crate::levels::*;
 
-/// Checks what holds for every row; returns (level, input, output).
-fn assert_row_adds_up(row: &Value) -> (i64, u64, u64) {
+/// A measured level, and the lengths of its input and output.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct LevelSizes {
+    level: i64,
+    input_bytes: u64,
+    output_bytes: u64,
+}
+
+/// Checks what holds for every row; returns its level and sizes.
+fn assert_row_adds_up(row: &Value) -> LevelSizes {
     let codec = row["codec"].as_str().expect("a codec");
     assert!(row["type"] == "level", "{row}");
     assert!(["zstd", "clustered"].contains(&codec), "{row}");
@@ -25,21 +33,22 @@ fn assert_row_adds_up(row: &Value) -> (i64, u64, u64) {
     }
     assert!(number(row, "cpu_percent") >= 0.0, "{row}");
     assert!(number(row, "peak_memory_bytes") > 0.0, "{row}");
-    (row["level"].as_i64().expect("a level"), input as u64, output as u64)
+    let level = row["level"].as_i64().expect("a level");
+    LevelSizes { level, input_bytes: input as u64, output_bytes: output as u64 }
 }
 
 /// Checks the rows and the recommendation; returns the rows of zstd without clustering.
-fn assert_rows_add_up(lines: &[Value], expected_levels: &[i64]) -> Vec<(i64, u64, u64)> {
+fn assert_rows_add_up(lines: &[Value], expected_levels: &[i64]) -> Vec<LevelSizes> {
     let (recommendation, rows) = lines.split_last().expect("some lines");
-    let smallest = rows.iter().map(assert_row_adds_up).map(|row| row.2).min();
+    let smallest = rows.iter().map(assert_row_adds_up).map(|row| row.output_bytes).min();
     assert_eq!(recommendation["type"], "recommendation");
     let is_smallest = |row: &&Value| {
         let chosen = &recommendation["smallest_size"];
         (&row["codec"], &row["level"]) == (&chosen["codec"], &chosen["level"])
     };
-    assert_eq!(rows.iter().find(is_smallest).map(|row| assert_row_adds_up(row).2), smallest);
+    assert_eq!(rows.iter().find(is_smallest).map(|row| assert_row_adds_up(row).output_bytes), smallest);
     let rows: Vec<_> = rows.iter().filter(|row| row["codec"] == "zstd").map(assert_row_adds_up).collect();
-    assert_eq!(rows.iter().map(|row| row.0).collect::<Vec<_>>(), expected_levels);
+    assert_eq!(rows.iter().map(|row| row.level).collect::<Vec<_>>(), expected_levels);
     for choice in ["shortest_time", "smallest_size", "knee"] {
         let choice = &recommendation[choice];
         assert!(expected_levels.contains(&choice["level"].as_i64().expect("a level")), "{choice}");
@@ -64,10 +73,10 @@ fn ledger(name: &str, dir: &Path) -> PathBuf {
 fn archives_of_agave_are_measured() {
     let lines = levels(&fixture(FULL_26), &["--levels", "3,-5--4,1"]);
     let rows = assert_rows_add_up(&lines, &[-5, -4, 1, 3]);
-    let size = |level: i64| rows.iter().find(|row| row.0 == level).map(|row| row.2);
+    let size = |level: i64| rows.iter().find(|row| row.level == level).map(|row| row.output_bytes);
     assert!(size(-5) > size(1));
     assert!(size(1) > size(3));
-    assert!(rows.iter().all(|row| row.1 == rows[0].1), "the same input for all");
+    assert!(rows.iter().all(|row| row.input_bytes == rows[0].input_bytes), "the same input for all");
     assert_eq!(lines[2]["size_percent"], 100.0, "against level 1");
 }
 
@@ -97,8 +106,9 @@ fn sizes_do_not_depend_on_the_kind_of_input() {
 
     // The clustered size is that of `archive`: its frames and the rest of the file, which is the
     // same for both.
-    let clustered =
-        |input: &Path| assert_row_adds_up(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).2;
+    let clustered = |input: &Path| {
+        assert_row_adds_up(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).output_bytes
+    };
     fs::create_dir(path("clustered")).expect("made");
     let out_dir = path("clustered");
     let arguments = ["archive", "--frame-size", "64KiB", "--layout", "clustered", "-o"];
@@ -107,10 +117,14 @@ fn sizes_do_not_depend_on_the_kind_of_input() {
     let beside = |archive: &Path, frames: u64, settings: &str| {
         fs::metadata(archive).expect("there").len() - frames - settings.len() as u64
     };
-    assert!(clustered(&ledger) < sizes[0].2);
+    assert!(clustered(&ledger) < sizes[0].output_bytes);
     for input in &inputs {
         let frames = clustered(input);
-        assert_eq!(beside(&archive, frames, " layout=clustered"), beside(&inputs[1], sizes[0].2, ""), "{frames}");
+        assert_eq!(
+            beside(&archive, frames, " layout=clustered"),
+            beside(&inputs[1], sizes[0].output_bytes, ""),
+            "{frames}"
+        );
     }
 
     // Samples are the same frames too, found by plan, by index, by reading, by decoding.
@@ -120,12 +134,13 @@ fn sizes_do_not_depend_on_the_kind_of_input() {
     let arguments = ["--levels", "1", "--frame-size", "64KiB", "--sample", "300KiB"];
     let sampled: Vec<_> = inputs.iter().map(|input| levels(input, &arguments)[0].clone()).collect();
     for row in &sampled {
-        let (_, input, output) = assert_row_adds_up(row);
-        assert!(input <= 300 * 1024, "{row}");
-        assert!(input < sizes[0].1, "{row}");
-        assert_eq!((input, output), (assert_row_adds_up(&sampled[0]).1, assert_row_adds_up(&sampled[0]).2));
+        let LevelSizes { input_bytes, output_bytes, .. } = assert_row_adds_up(row);
+        assert!(input_bytes <= 300 * 1024, "{row}");
+        assert!(input_bytes < sizes[0].input_bytes, "{row}");
+        let first = assert_row_adds_up(&sampled[0]);
+        assert_eq!((input_bytes, output_bytes), (first.input_bytes, first.output_bytes));
         assert!(number(row, "size_error_percent") > 0.0);
-        assert!(number(row, "estimated_output_bytes") > output as f64);
+        assert!(number(row, "estimated_output_bytes") > output_bytes as f64);
     }
 }
 
@@ -143,7 +158,8 @@ fn any_file_can_be_measured() {
         .chunks(256 * 1024)
         .map(|chunk| zstd::bulk::compress(chunk, 2).expect("compressed").len() + CHECKSUM_BYTES)
         .sum();
-    assert_eq!(rows, [(2, content.len() as u64, expected as u64)]);
+    let input_bytes = content.len() as u64;
+    assert_eq!(rows, [LevelSizes { level: 2, input_bytes, output_bytes: expected as u64 }]);
 }
 
 /// Clustering, which makes archives smaller in the same time, has a row, and is recommended if it
@@ -155,7 +171,7 @@ fn clustered_records_are_measured_too() {
     let rows: Vec<_> = lines.iter().filter_map(row).map(|(codec, level)| format!("{codec} {level}")).collect();
     let expected = ["zstd 1", "zstd 2", "zstd 3", "zstd 4", "clustered 1", "clustered 2", "clustered 3"];
     assert_eq!(rows, expected);
-    let sizes: Vec<u64> = lines[..7].iter().map(|line| assert_row_adds_up(line).2).collect();
+    let sizes: Vec<u64> = lines[..7].iter().map(|line| assert_row_adds_up(line).output_bytes).collect();
     assert!(sizes[4] < sizes[0], "{sizes:?}");
     assert!(sizes[6] < sizes[2], "{sizes:?}");
     assert!(lines[7]["measured_well_enough"].is_boolean(), "{}", lines[7]);

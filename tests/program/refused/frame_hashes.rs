@@ -81,10 +81,16 @@ fn an_archive_with_another_root_is_refused() {
     assert_eq!(restore(&root).0, 0);
 }
 
-/// Makes an archive with many frames and one with a foreign frame, and returns the root of the
-/// first. The foreign frame has the same length, and a right checksum, index and seek table, so
-/// that only its hash shows it.
-fn archive_and_forgery(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
+/// An archive with many frames, the same with a foreign frame, and the root of the original.
+struct ForgedArchive {
+    original: PathBuf,
+    forged: PathBuf,
+    root: String,
+}
+
+/// Replaces a frame of an archive. The foreign frame has the same length, and a right checksum, index and
+/// seek table, so that only its hash shows it.
+fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
     let full = fixture(FULL_26);
     // At this level, another byte gives the same length.
     let flags = ["--zstd-level=-1000", "--frame-size", "64KiB"];
@@ -110,14 +116,14 @@ fn archive_and_forgery(dir: &Path, out: &Path) -> (PathBuf, PathBuf, String) {
     bytes[start..end].copy_from_slice(&forged);
     let forged = dir.join(name(&path));
     fs::write(&forged, &bytes).expect("written");
-    (path, forged, root)
+    ForgedArchive { original: path, forged, root }
 }
 
 #[test]
 fn a_foreign_frame_is_found() {
     let dir = temp_dir();
     let out = temp_dir();
-    let (_, forged, root) = archive_and_forgery(dir.path(), out.path());
+    let ForgedArchive { forged, root, .. } = forge_frame(dir.path(), out.path());
     let (code, line, stderr) = run(&["verify", text(&forged)]);
     assert_eq!(code, 3, "{stderr}");
     assert_eq!(line["failures"][0]["rule"], "frame-hash", "{line}");
@@ -133,15 +139,15 @@ fn a_foreign_frame_is_found() {
 fn quick_verifying_reads_all_frames_with_a_root() {
     let dir = temp_dir();
     let out = temp_dir();
-    let (right, forged, root) = archive_and_forgery(dir.path(), out.path());
+    let ForgedArchive { original, forged, root } = forge_frame(dir.path(), out.path());
     let quick = |path: &Path, flags: &[&str]| run(&[&["verify", "--quick", text(path)], flags].concat());
-    assert_eq!(quick(&right, &["--expect-root", &root]).0, 0);
+    assert_eq!(quick(&original, &["--expect-root", &root]).0, 0);
     // The forged frame is read in any case; a frame of accounts is not. A bit in the middle of that one:
     assert_eq!(quick(&forged, &["--expect-root", &root]).0, 3);
-    let archive = OpenArchive::open(&right, &IoPolicy::default()).expect("opens");
+    let archive = OpenArchive::open(&original, &IoPolicy::default()).expect("opens");
     let frames = &archive.tail.as_ref().expect("an index").frames;
     let number = frames.len() - 2;
-    let mut bytes = fs::read(&right).expect("read");
+    let mut bytes = fs::read(&original).expect("read");
     bytes[(frames[number].offset_bytes + frames[number].end_bytes()) as usize / 2] ^= 1;
     fs::write(&forged, &bytes).expect("written");
     assert_eq!(quick(&forged, &[]).0, 0, "without a root, accounts are not looked at");
@@ -173,9 +179,9 @@ fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
 fn standard_input_is_read_in_order_at_any_rate() {
     let dir = temp_dir();
     let out = temp_dir();
-    let (right, forged, root) = archive_and_forgery(dir.path(), out.path());
+    let ForgedArchive { original, forged, root } = forge_frame(dir.path(), out.path());
     let ledger = dir.path().join("ledger");
-    let bytes = fs::read(&right).expect("read");
+    let bytes = fs::read(&original).expect("read");
     let restore = |path: &Path, root: Option<&str>, is_slow: bool| -> (Option<i32>, String) {
         let mut command = std::process::Command::new(slotpress_path());
         command.args(["-q", "restore", "-", "--ledger", text(&ledger)]).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -187,7 +193,7 @@ fn standard_input_is_read_in_order_at_any_rate() {
         } else {
             command.stdin(fs::File::open(path).expect("opened")).output().expect("ends")
         };
-        for path in [ledger.join(name(&right)), ledger.join("snapshots")] {
+        for path in [ledger.join(name(&original)), ledger.join("snapshots")] {
             assert_eq!(path.exists(), output.status.success(), "what is published is what was checked");
         }
         let _ = fs::remove_dir_all(&ledger);
@@ -203,9 +209,9 @@ fn standard_input_is_read_in_order_at_any_rate() {
     fs::write(&cut, &bytes[..bytes.len() - 100]).expect("written");
     let plain = fixture(FULL_26);
     for (path, root, code, words) in [
-        (&right, None, 0, ""),
-        (&right, Some(&root), 0, ""),
-        (&right, Some(&other), 3, "root"),
+        (&original, None, 0, ""),
+        (&original, Some(&root), 0, ""),
+        (&original, Some(&other), 3, "root"),
         (&forged, None, 0, ""),
         (&forged, Some(&root), 3, "does not match its hash"),
         (&lying_index, None, 0, ""),

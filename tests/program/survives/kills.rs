@@ -67,13 +67,21 @@ fn a_replaced_state_survives_a_kill_at_each_rename() {
     }
 }
 
+/// Kills of one command in one stage, and the system calls at which they came.
+#[derive(Default)]
+struct StageKills {
+    name: &'static str,
+    kills: u64,
+    calls: BTreeSet<String>,
+}
+
 #[test]
 fn runs_killed_at_system_calls_can_be_repeated() {
     needs!("strace");
     let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
     let kills = number_of("FAULTS_KILLS", KILLS_DEFAULT);
     let mut draws = Draws(seed);
-    let mut counts: BTreeMap<(&str, usize), (&str, u64, BTreeSet<String>)> = BTreeMap::new();
+    let mut counts: BTreeMap<(&str, usize), StageKills> = BTreeMap::new();
     #[cfg(not(feature = "net"))]
     let all = scenarios();
     #[cfg(feature = "net")]
@@ -95,7 +103,7 @@ fn runs_killed_at_system_calls_can_be_repeated() {
         assert!(stages.iter().copied().eq(0..names.len()), "{}: stages {stages:?}\n{}", scenario.name, whole.log);
         for (stage, moments) in moments {
             for _ in 0..kills * TRIES {
-                if counts.get(&(scenario.name, stage)).is_some_and(|(_, count, _)| *count >= kills) {
+                if counts.get(&(scenario.name, stage)).is_some_and(|stage| stage.kills >= kills) {
                     break;
                 }
                 let (call, number) = &moments[draws.below(moments.len())];
@@ -108,21 +116,21 @@ fn runs_killed_at_system_calls_can_be_repeated() {
                 let name = names[stage];
                 let context = format!("{}, killed at {call} {number}, {}", scenario.name, name);
                 scenario.check(&source, &format!("{context}\n{}", killed.log));
-                let (stage, count, calls) = counts.entry((scenario.name, stage)).or_default();
-                *stage = name;
-                *count += 1;
-                calls.insert(call.clone());
+                let counted = counts.entry((scenario.name, stage)).or_default();
+                counted.name = name;
+                counted.kills += 1;
+                counted.calls.insert(call.clone());
             }
-            let count = counts.get(&(scenario.name, stage)).map_or(0, |(_, count, _)| *count);
+            let count = counts.get(&(scenario.name, stage)).map_or(0, |stage| stage.kills);
             assert!(count >= kills, "{}, {}: {count} kills", scenario.name, names[stage]);
         }
     }
     let mut table = format!("Seed {seed}, at least {kills} for each command and stage.\n\n");
     table += "| Command | Stage | Kills | Killed when entering |\n|---|---|---:|---|\n";
-    for ((command, _), (stage, count, calls)) in &counts {
+    for ((command, _), StageKills { name, kills, calls }) in &counts {
         let calls: Vec<String> = calls.iter().map(|call| format!("`{call}`")).collect();
-        table += &format!("| `{command}` | {stage} | {count} | {} |\n", calls.join(", "));
+        table += &format!("| `{command}` | {name} | {kills} | {} |\n", calls.join(", "));
     }
-    table += &format!("| all | | {} | |\n", counts.values().map(|(_, count, _)| count).sum::<u64>());
+    table += &format!("| all | | {} | |\n", counts.values().map(|stage| stage.kills).sum::<u64>());
     println!("{table}");
 }
