@@ -262,10 +262,10 @@ pub struct RetentionArgs {
     /// Days are those of UTC, and the time is that in the bank file; an archive of unknown time stays.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_daily: Option<u64>,
-    /// The same of weeks, which begin on Monday
+    /// The same for weeks, which begin on Monday
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_weekly: Option<u64>,
-    /// The same of epochs that are over
+    /// The same for epochs that have ended
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_epoch_ends: Option<u64>,
 }

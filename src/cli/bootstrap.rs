@@ -72,7 +72,8 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     // Here, --max-rate limits the network instead of the disk.
     target.io_policy.pace = None;
     let (trusted, quorum) = args.transfer.trusted()?;
-    let find = args.peers.find_options()?.wants_incremental(!args.no_incremental);
+    let find = args.peers.find_options()?;
+    let find = find.wants_incremental(!args.no_incremental);
     let find = find.expected_genesis_hash(args.expect_genesis_hash);
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
         .find(find)
@@ -121,10 +122,11 @@ fn fetched(report: &BootstrapReport) -> String {
     let mut servers = BTreeSet::new();
     let mut bytes = 0;
     let mut time = Duration::ZERO;
-    for fetched in report.archives.iter().filter_map(|archive| archive.fetched.as_ref()) {
-        servers.extend(fetched.servers.iter().map(|share| share.server.as_str()));
-        bytes += fetched.fetched_bytes();
-        time += fetched.elapsed;
+    let downloads = report.archives.iter().filter_map(|archive| archive.fetched.as_ref());
+    for download in downloads {
+        servers.extend(download.servers.iter().map(|share| share.server.as_str()));
+        bytes += download.fetched_bytes();
+        time += download.elapsed;
     }
     if servers.is_empty() {
         return "nothing: the archives were there".to_string();
@@ -138,26 +140,29 @@ fn fetched(report: &BootstrapReport) -> String {
 /// Warns, as the last line, that a newer state was given up.
 pub fn warn_of_newer_state(given_up: Option<&AbandonedState>, ui: &Ui) {
     let Some(state) = given_up else { return };
-    let names: Vec<String> = state.archives.iter().map(ToString::to_string).collect();
-    let names = names.join(" and ");
+    let names = Vec::from_iter(state.archives.iter().map(ToString::to_string)).join(" and ");
     ui.warn(&format!("a newer state was given up, of slot {}: {names}: {}", state.slot, state.why));
 }
 
 fn show_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     ui.object("bootstrap_plan", plan);
-    ui.say(&format!("Would make a ledger in {}:", options.restore.paths.ledger.shown()));
+    let ledger = options.restore.paths.ledger.shown();
+    ui.say(&format!("Would make a ledger in {ledger}:"));
     for choice in std::iter::once(&plan.full).chain(&plan.incremental) {
         let label = if choice.is_local() { "use" } else { "fetch" };
-        ui.part("", choice, &[&*format!("{label}: {{name}}, [{{file_bytes}} ]from {{from}}")]);
+        let row = format!("{label}: {{name}}, [{{file_bytes}} ]from {{from}}");
+        ui.part("", choice, &[row.as_str()]);
     }
     let age = match plan.candidate.age {
         Some(_) => "age: [{age_slots}, ]{age_seconds} now; about {expected_age_seconds} at boot",
-        None => "age: unknown: no RPC server and no time of the file tells it",
+        None => "age: unknown: neither an RPC server nor the time of the file shows it",
     };
     let resume = "resume: [{kept_bytes} of a download that was interrupted]";
-    ui.part("", plan, &[resume, age, "replaces: [{existing}, moved aside at the end]"]);
+    let replaces = "replaces: [{existing}, moved aside at the end]";
+    ui.part("", plan, &[resume, age, replaces]);
     for space in &plan.space {
-        ui.part("", space, &["space: about {needed_bytes} needed, {free_bytes} free in {dir}"]);
+        let row = "space: about {needed_bytes} needed, {free_bytes} free in {dir}";
+        ui.part("", space, &[row]);
     }
     if plan.ways.len() > 1 {
         let incremental = plan.incremental.as_ref().map(|choice| &choice.name);

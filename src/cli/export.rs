@@ -20,16 +20,16 @@ use super::{stdout, values};
 
 /// Write the accounts of a state as tables: Parquet files that any engine reads, or CSV
 ///
-/// Newest versions of accounts only, of a full archive, of a full and an incremental one, or of a
-/// ledger. The input is read twice. Files get their names after the state was checked; on standard
+/// Exports only the newest version of each account, from a full archive, a full and an incremental
+/// one, or a ledger. The input is read twice. Files get their names after the state was checked; on standard
 /// output, rows come before that, and only exit code 0 says that they are right. Into OUTPUT go
 /// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// Export only what changed since this older state: rows that were added, changed or closed
     ///
-    /// It is a full archive, with an incremental one on it, or a ledger, and must be what the output has
-    /// last.
+    /// The older state is a full archive, a full and an incremental one, or a ledger, and must be the
+    /// state that was exported to the output last.
     #[arg(long, value_names = ["OLD_FULL", "OLD_INCREMENTAL"], num_args = 1..=2)]
     since: Vec<PathBuf>,
     /// The directory (made if it is missing) or store (s3://BUCKET/PREFIX) for the tables, or - for
@@ -118,7 +118,10 @@ fn addresses_of(text: &str) -> Result<Vec<Address>> {
     match text.strip_prefix('@') {
         // An empty filter would select every account, so an empty list is an error.
         Some(path) => values::listed(Path::new(path), "address", parse),
-        None => Ok(vec![parse(text).map_err(|error| error.within(format!("--address {text}")))?]),
+        None => {
+            let address = parse(text).map_err(|error| error.within(format!("--address {text}")))?;
+            Ok(vec![address])
+        }
     }
 }
 

@@ -82,5 +82,5 @@ fn show(report: &FetchReport, ui: &Ui) {
 const FETCHED: &str =
     "fetched: {fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}[, {kept_bytes} existed already]";
 
-const UNCHECKED: &str = "checked: from its first frame to its last, not what they hold: it has no frame hashes; \
+const UNCHECKED: &str = "checked: its frames are complete, but not their contents, because it has no frame hashes; \
     `slotpress verify` checks the rest";

@@ -49,7 +49,8 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     }
     ui.object("find", &report);
     if let Some(best) = report.candidates.first() {
-        for offer in [Some(&best.full), best.incremental.as_ref()].into_iter().flatten() {
+        let offers = [Some(&best.full), best.incremental.as_ref()];
+        for offer in offers.into_iter().flatten() {
             ui.short(&offer.shown());
         }
     }
@@ -74,13 +75,15 @@ fn show(report: &FindReport, ui: &Ui) {
             Some((server, why)) if server.contains("://") => why,
             _ => &refused.why,
         };
-        reasons.entry(why).or_default().push(shown_source(&refused.source));
+        let source = shown_source(&refused.source);
+        reasons.entry(why).or_default().push(source);
     }
     let mut reasons: Vec<(&str, Vec<String>)> = reasons.into_iter().collect();
     reasons.sort_by_key(|(_, sources)| std::cmp::Reverse(sources.len()));
     if !reasons.is_empty() {
         let refused = values::show_count(report.refused.len() as u64);
-        ui.say(&format!("{refused} of {} servers cannot be used:", report.asked_count));
+        let asked = report.asked_count;
+        ui.say(&format!("{refused} of {asked} servers cannot be used:"));
     }
     for (why, sources) in reasons.iter().take(REASONS_MAX) {
         let names = cut(&sources.join(", "), 70);
@@ -99,7 +102,8 @@ fn show(report: &FindReport, ui: &Ui) {
 
 /// Removes `http://` and a slash at the end, which nearly all sources have.
 fn shown_source(source: &str) -> String {
-    source.trim_start_matches("http://").trim_end_matches('/').to_string()
+    let place = source.trim_start_matches("http://");
+    place.trim_end_matches('/').to_string()
 }
 
 fn table(candidates: &[Candidate]) -> Table {

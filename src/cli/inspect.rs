@@ -109,7 +109,8 @@ fn show_archive(found: &ArchiveInspection, ui: &Ui) {
     }
     let forks = hard_forks(&found.bank);
     let mut clients = Vec::new();
-    for (name, refusals) in lines_of(found.clients.iter().map(|reader| (reader.client, &reader.refusals)).collect()) {
+    let refusals = found.clients.iter().map(|reader| (reader.client, &reader.refusals));
+    for (name, refusals) in lines_of(refusals.collect()) {
         let label = if clients.is_empty() { "clients" } else { "" };
         clients.push(match refusals.join("; ").as_str() {
             "" => format!("{label}: {name}: reads it"),
@@ -123,8 +124,9 @@ fn show_archive(found: &ArchiveInspection, ui: &Ui) {
 
 /// Returns a row with the slots of hard forks, and the number of restarts at each.
 fn hard_forks(bank: &BankFields) -> String {
-    let forks: Vec<String> = bank.hard_forks.iter().map(|(slot, count)| format!("{slot} ({count})")).collect();
-    format!("hard forks: {}", forks.join(", "))
+    let forks = bank.hard_forks.iter().map(|(slot, count)| format!("{slot} ({count})"));
+    let forks = Vec::from_iter(forks).join(", ");
+    format!("hard forks: {forks}")
 }
 
 const BANK: &[&str] = &[
@@ -191,7 +193,8 @@ fn owner_table(found: &AccountsSummary) -> Table {
         }
     }
     if let Some(more) = found.owners.len().checked_sub(OWNER_ROWS_MAX + 1) {
-        rows.push((format!("{} more", values::show_count(more as u64 + 1)), rest));
+        let count = values::show_count(more as u64 + 1);
+        rows.push((format!("{count} more"), rest));
     }
     let all_bytes = found.totals.stored_bytes.max(1) as f64;
     TableOf::new("", "", &rows)
@@ -205,7 +208,8 @@ fn owner_table(found: &AccountsSummary) -> Table {
 /// Finds one account and prints it. `shown` is the input as the user named it.
 fn run_account(input: Snapshot<'_>, pubkey: Address, threads: usize, shown: &Path, ui: &Ui) -> Result<()> {
     let Some(found) = find_account(input, pubkey, threads, ui)? else {
-        let error = Error::failed(format!("{}: no storage holds the account {pubkey}", shown.shown()));
+        let place = shown.shown();
+        let error = Error::failed(format!("{place}: no storage holds the account {pubkey}"));
         let base = ArchiveName::from_path(shown).and_then(|name| name.base_slot);
         let hint = "an incremental archive holds what changed after its base: look into the full archive of slot";
         return Err(match base {
@@ -241,6 +245,9 @@ fn hex_row(offset: usize, bytes: &[u8]) -> String {
     for byte in bytes {
         let _ = write!(text, " {byte:02x}");
     }
-    let plain = |byte: &u8| if byte.is_ascii_graphic() || *byte == b' ' { char::from(*byte) } else { '.' };
+    let plain = |byte: &u8| match byte {
+        b' '..=b'~' => char::from(*byte),
+        _ => '.',
+    };
     format!("{text:<60} {}", bytes.iter().map(plain).collect::<String>())
 }

@@ -132,19 +132,22 @@ pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> S
     let size = values::show_bytes(archive.size_bytes);
     let age = values::show_age(archive.age(now));
     let place = if archive.is_remote { "remote/" } else { "" };
-    format!("{place}{}\n    {size}, here for {age}, not usable: {fault}", archive.name)
+    let name = &archive.name;
+    format!("{place}{name}\n    {size}, here for {age}, not usable: {fault}")
 }
 
 /// Prints an unfinished download, and with `prune` what became of it: whether it was removed, and in
 /// which words.
 pub fn show_partial(partial: &Partial, removed: Option<(bool, &str)>, ui: &Ui) {
     let (is_removed, words) = removed.unwrap_or((false, ""));
-    ui.object("partial_download", &both(partial, &json!({ "removed": is_removed })));
+    let more = json!({ "removed": is_removed });
+    ui.object("partial_download", &both(partial, more));
     if words.is_empty() {
         return ui.say(&format!("  {}", partial_line(partial)));
     }
     ui.short(&partial.path().shown());
-    ui.say(&format!("{words} {partial} ({})", values::show_bytes(partial.size_bytes)));
+    let size = values::show_bytes(partial.size_bytes);
+    ui.say(&format!("{words} {partial} ({size})"));
 }
 
 pub fn partial_line(partial: &Partial) -> String {
@@ -180,7 +183,8 @@ pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
         if !place.is_dir() || LEDGER_NAMES.iter().any(|name| place.join(name).exists()) {
             return Ok(None);
         }
-        return Ok(Some(scan_with_copies(&[place.to_path_buf()])?).filter(|catalog| !is_empty(catalog)));
+        let catalog = scan_with_copies(&[place.to_path_buf()])?;
+        return Ok(Some(catalog).filter(|catalog| !is_empty(catalog)));
     };
     if let SourceArg::Archive(_) = text.parse()? {
         return Ok(None);

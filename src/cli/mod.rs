@@ -80,7 +80,7 @@ struct ScreenArgs {
     /// line
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Print more: the plan, and where the time went
+    /// Print more details, such as the plan
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     verbose: bool,
     /// Show no progress; otherwise a bar on a terminal, and elsewhere a line now and then

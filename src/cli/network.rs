@@ -74,7 +74,7 @@ pub struct PeersArgs {
     #[arg(long, value_parser = values::choice(CLUSTERS))]
     cluster: Option<Cluster>,
     /// Maximum age of the state at boot: a time such as 45m, or a number of slots
-    /// [default: 135min, where an RPC server tells the slot]
+    /// [default: 135min, where an RPC server reports the slot]
     #[arg(long, value_name = "TIME|SLOTS", value_parser = max_age)]
     max_age: Option<MaxAge>,
 }
@@ -222,7 +222,7 @@ pub fn show_transfer(archive: &NamedArchive, ui: &Ui) {
 /// of the place's.
 pub fn path_at(archive: &Archive, place: &Path) -> PathBuf {
     let path = archive.path();
-    let url = |path: &Path| path.to_str().filter(|text| is_url(text)).and_then(|text| parse_url(text).ok());
+    let url = |path: &Path| list::url_of(path).and_then(|text| parse_url(text).ok());
     let (Some(place), Some(mut found)) = (url(place), url(&path)) else { return path };
     if place.origin() == found.origin() {
         // Both fail only for URLs that can have no user.

@@ -33,11 +33,11 @@ const ENOUGH: [&str; 7] =
 
 /// Remove old archives from directories or stores
 ///
-/// Also looks into a subdirectory `remote`. Always keeps the archives that a node would choose, the newest incremental archive, and every
-/// full archive on which a kept incremental one is based. Results of `rebase` are counted apart,
-/// and keep no full archive. Files that have the name of an archive and are not usable (empty,
-/// truncated, something else) are shown and not counted; only --unusable removes them. A target of
-/// `publish` is refused: `publish` prunes it.
+/// Also looks into a subdirectory `remote`. Always keeps the archives that a node would choose, the
+/// newest incremental archive, and every full archive on which a kept incremental one is based.
+/// Results of `rebase` are counted apart, and keep no full archive. Files that have the name of an
+/// archive and are not usable (empty, truncated, something else) are shown and not counted; only
+/// --unusable removes them. A target of `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
 pub struct PruneArgs {
     /// Directories or stores (s3://BUCKET/PREFIX) of archives; each is pruned on its own
@@ -56,7 +56,7 @@ pub struct PruneArgs {
     /// Those that days, weeks and epochs keep are removed last.
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_bytes: Option<u64>,
-    /// The same until this much is free on the file system
+    /// The same, until this much is free on the file system
     #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
     keep_free: Option<u64>,
     /// Also remove files that have the name of an archive and are not usable, and unfinished downloads
@@ -99,7 +99,8 @@ impl<'a> Decision<'a> {
         let kept_because = reason.map(KeepReason::as_str);
         let mut kept_line = String::new();
         if let Some(why) = kept_because {
-            kept_line = format!("kept {}: {}", shown_with_size(archive), why.replace('_', " "));
+            let archive = shown_with_size(archive);
+            kept_line = format!("kept {archive}: {}", why.replace('_', " "));
         }
         Self { archive, removable: reason.is_none(), kept_because, fault: None, kept_line }
     }
@@ -160,7 +161,8 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
     };
     let index = stores::index_of(store, ui).map_err(unreadable)?;
     let latest = store.get_small(LATEST_JSON, INDEX_BYTES_MAX, ui).map_err(unreadable)?;
-    if [index, latest].iter().flatten().any(|document| parse_list(&document.bytes, "").is_some()) {
+    let mut documents = [index, latest].into_iter().flatten();
+    if documents.any(|document| parse_list(&document.bytes, "").is_some()) {
         let message = format!("{target} is a target of `slotpress publish`, whose index would name what is gone");
         return Err(
             Error::failed(message).with_hint("let `slotpress publish` prune it: --keep-full, --keep-incremental")
@@ -178,17 +180,18 @@ fn prune(
 ) -> Result<()> {
     let now = clock::now();
     // Unusable files go first: their space counts as free.
-    let mut decisions: Vec<Decision<'_>> =
-        catalog.unusable().iter().map(|file| Decision::unusable(file, args, now)).collect();
-    let freed_bytes =
-        decisions.iter().filter(|decision| decision.removable).map(|decision| decision.archive.size_bytes).sum();
+    let unusable = catalog.unusable().iter();
+    let mut decisions = Vec::from_iter(unusable.map(|file| Decision::unusable(file, args, now)));
+    let removable = decisions.iter().filter(|decision| decision.removable);
+    let freed_bytes = removable.map(|decision| decision.archive.size_bytes).sum();
     let keep = keep(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
         let dir = dir.shown();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
     let plan = plan_prune(catalog, &keep, now);
-    let mut planned: Vec<Decision<'_>> = catalog.archives().iter().zip(&plan).map(Decision::planned).collect();
+    let planned = catalog.archives().iter().zip(&plan);
+    let mut planned = Vec::from_iter(planned.map(Decision::planned));
     // Remove incremental archives before full ones: if the run is interrupted, none is left without its
     // full archive.
     planned.sort_by_key(|decision| decision.archive.is_full());
@@ -236,8 +239,9 @@ fn prune(
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
     let line = format!("{words} {archives} ({removed}), kept {} ({kept})", summary.kept);
     ui.item("prune", &summary, "", &line);
-    if let Some(bytes_max) = keep.bytes_max.filter(|bytes_max| summary.kept_bytes > *bytes_max) {
-        let more = values::show_bytes(summary.kept_bytes - bytes_max);
+    let excess_bytes = summary.kept_bytes.saturating_sub(keep.bytes_max.unwrap_or(u64::MAX));
+    if excess_bytes > 0 {
+        let more = values::show_bytes(excess_bytes);
         ui.warn(&format!(
             "{}: {more} more are kept than the flags ask for: a node needs them, or their time is unknown",
             dir.shown()
@@ -247,7 +251,8 @@ fn prune(
 }
 
 fn shown_with_size(archive: &Archive) -> String {
-    format!("{} ({})", archive.path().shown(), values::show_bytes(archive.size_bytes))
+    let size = values::show_bytes(archive.size_bytes);
+    format!("{} ({size})", archive.path().shown())
 }
 
 /// With `--unusable`, removes unfinished downloads that no process is using.
@@ -269,9 +274,9 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
 fn keep(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
     let mut bytes_max = args.keep_bytes;
     if let Some(keep_free) = args.keep_free {
-        let bytes: u64 = catalog.archives().iter().map(|archive| archive.size_bytes).sum();
+        let sizes = catalog.archives().iter().map(|archive| archive.size_bytes);
         let free_bytes = Space::new(dir, 0)?.free_bytes.saturating_add(freed_bytes);
-        let left_bytes = bytes.saturating_sub(keep_free.saturating_sub(free_bytes));
+        let left_bytes = sizes.sum::<u64>().saturating_sub(keep_free.saturating_sub(free_bytes));
         bytes_max = Some(left_bytes.min(bytes_max.unwrap_or(u64::MAX)));
     }
     let counts = [args.keep_full, args.keep_incremental, args.keep_bytes, args.keep_free];

@@ -40,7 +40,7 @@ pub struct PublishArgs {
     /// once
     #[arg(long, value_name = "TARGET", required = true, value_delimiter = ',')]
     to: Vec<String>,
-    /// Publish the archives that are there now, then end: for a timer
+    /// Publish the archives that exist now, then exit (for a timer)
     #[arg(long)]
     once: bool,
     /// Publish the newest incremental archive this often; full ones are all published

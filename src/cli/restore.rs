@@ -27,8 +27,8 @@ pub struct RestoreArgs {
     archives: Vec<PathBuf>,
     #[command(flatten)]
     target: NewLedgerArgs,
-    /// Rename archives into the snapshots directory instead of copying them; it must be on their file
-    /// system
+    /// Rename archives into the snapshots directory instead of copying them; both must be on the same
+    /// file system
     #[arg(long = "move")]
     move_archives: bool,
     /// Expected root, as `archive` and `inspect` print it: the hash of every frame is checked. Give

@@ -34,8 +34,8 @@ pub struct ServeArgs {
     /// Limit sending to this many bytes per second, for each client address
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     max_rate_per_client: Option<u64>,
-    /// Address of a proxy whose X-Forwarded-For tells the client, so that limits and the log are
-    /// about clients and not about the proxy; may be given more than once
+    /// Address of a proxy whose X-Forwarded-For names the client, so that limits and the log apply to
+    /// clients and not to the proxy; may be given more than once
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     trusted_proxy: Vec<IpAddr>,
     /// Log every request, not only refusals, errors and whole transfers

@@ -55,7 +55,8 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
     let Some(text) = super::list::url_of(target) else { return Ok(None) };
     let mut options = StoreOptions::default().s3(args.stores.s3());
     options.memory_bytes = memory_bytes.map_or(options.memory_bytes, |bytes| options.memory_bytes.min(bytes / 2));
-    Store::open(&text.parse::<Target>()?, &options, &Client::new(&args.options())?).map(Some)
+    let client = Client::new(&args.options())?;
+    Store::open(&text.parse::<Target>()?, &options, &client).map(Some)
 }
 
 /// Reads the index that `publish` keeps in a target; `None` if there is none.
@@ -89,10 +90,11 @@ pub fn catalog(store: &Store, with_dates: bool, args: &ConnectionArgs, ui: &Ui) 
         archive.modified_ns = unix_ns(object.modified);
         if with_dates || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
-            let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag()));
+            let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag())).ok();
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
-            archive.hashes = source.as_ref().ok().and_then(|source| judge(source).ok()).flatten();
-            if let Some(bank) = source.ok().filter(|_| with_dates).and_then(|source| bank_of(source, &archive.name)) {
+            archive.hashes = source.as_ref().and_then(|source| judge(source).ok()?);
+            let source = source.filter(|_| with_dates);
+            if let Some(bank) = source.and_then(|source| bank_of(source, &archive.name)) {
                 archive.bank_unix_seconds = bank.time().map(|time| unix_ns(time) / 1_000_000_000);
                 if archive.is_full() && newest.is_none_or(|(slot, ..)| slot < archive.name.slot) {
                     newest = Some((archive.name.slot, bank.slot_time(), bank.epoch_schedule));
@@ -110,6 +112,7 @@ pub fn catalog(store: &Store, with_dates: bool, args: &ConnectionArgs, ui: &Ui) 
 }
 
 fn bank_of(source: UrlSource, name: &ArchiveName) -> Option<BankFile> {
-    let opened = archive::OpenArchive::from_source(Arc::new(source), Some(name.clone()), &IoPolicy::default());
+    let name = Some(name.clone());
+    let opened = archive::OpenArchive::from_source(Arc::new(source), name, &IoPolicy::default());
     front::bank_by_index(&opened.ok()?)
 }

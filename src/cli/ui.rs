@@ -191,13 +191,12 @@ impl Ui {
     /// else as a line.
     pub fn log_event(&self, kind: &str, level: Level, event: &impl Serialize, text: &str) {
         let time = time_now();
-        let stamp = json!({ "time": time });
-        let timed = both(&stamp, event);
         if !self.args.json {
             let fields = serde_json::to_value(event).unwrap_or_default();
-            self.log_at(level, &format!("{time} {}", render::filled(text, &fields).unwrap_or_default()));
+            let text = render::filled(text, &fields).unwrap_or_default();
+            self.log_at(level, &format!("{time} {text}"));
         } else if !kind.is_empty() {
-            self.object(kind, &timed);
+            self.object(kind, &both(json!({ "time": time }), event));
         }
     }
 
@@ -219,7 +218,8 @@ impl Ui {
         let message = error.to_string();
         let hint = error.hint().and_then(hints::fitting);
         if self.args.json {
-            return self.stderr_at(Level::Error, &error_line(&message, hint, error.kind().exit_code()));
+            let line = error_line(&message, hint, error.kind().exit_code());
+            return self.stderr_at(Level::Error, &line);
         }
         self.labelled(Level::Error, "error:", "1;31", &message);
         if let Some(hint) = hint {
@@ -309,8 +309,8 @@ impl Progress for Ui {
             ProgressEvent::Stage { stage, input_bytes } => self.begin_stage(stage, input_bytes),
             ProgressEvent::Bytes { input, output } => self.count(input, output),
             ProgressEvent::Arriving(arriving) => self.meter.arriving(&arriving),
-            ProgressEvent::Status(message) => self.log_at(Level::Info, message),
-            ProgressEvent::Detail(message) if self.args.verbose => self.log_at(Level::Info, message),
+            ProgressEvent::Detail(_) if !self.args.verbose => {}
+            ProgressEvent::Status(text) | ProgressEvent::Detail(text) => self.log_at(Level::Info, text),
             ProgressEvent::Warning(message) => self.warning(message),
             _ => {}
         }
@@ -330,7 +330,8 @@ impl Ui {
     fn begin_stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.end_stage();
         self.meter.stage(stage, total_bytes);
-        self.next_line_ms.store(self.line_interval.unwrap_or_default().as_millis() as u64, Relaxed);
+        let interval = self.line_interval.unwrap_or_default();
+        self.next_line_ms.store(interval.as_millis() as u64, Relaxed);
         // After an interruption, a message has taken the place of the bar.
         if self.has_bar && !self.is_interrupted() {
             *self.bar.lock() = Some(self.new_bar());
@@ -351,8 +352,11 @@ impl Ui {
             // Printing looks for a bar, and takes the lock.
             drop(bar);
             let reading = self.meter.read();
-            let as_json = || json(&typed("progress", &reading));
-            self.stderr_at(Level::Info, &if self.args.json { as_json() } else { reading.plain_line() });
+            if self.args.json {
+                self.stderr_at(Level::Info, &json(&typed("progress", &reading)));
+            } else {
+                self.stderr_at(Level::Info, &reading.plain_line());
+            }
         }
     }
 

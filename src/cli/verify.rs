@@ -34,7 +34,7 @@ pub struct VerifyArgs {
     /// than two archives
     #[arg(long)]
     newest: bool,
-    /// The clients that will load it; what they tolerate is a warning only [default: every
+    /// The clients that will load it; what they all tolerate is only a warning [default: every
     /// deviation is a failure]
     ///
     /// agave stands for Agave 4.2 to 4.5.
@@ -151,7 +151,8 @@ fn lines(report: &VerifyReport) -> Vec<String> {
         "  elapsed  {elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     ));
     lines.extend(failure_lines("failure", &report.failures, 0, report));
-    lines.extend(failure_lines("warning", &report.warnings, report.unlisted_count, report));
+    let unlisted = report.unlisted_count;
+    lines.extend(failure_lines("warning", &report.warnings, unlisted, report));
     if report.ok {
         match report.expected_hash {
             _ if !report.completed(Check::State) => {}
@@ -182,11 +183,13 @@ fn counts(check: Check) -> &'static str {
 fn client_lines(report: &VerifyReport) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.asked.is_empty() {
-        lines.push(format!("  asked for    {}", names_of(&report.asked).join(", ")));
+        let asked = names_of(&report.asked).join(", ");
+        lines.push(format!("  asked for    {asked}"));
     }
     let verdicts =
         lines_of(report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note))).collect());
-    let width = verdicts.iter().map(|(name, _)| name.len() + 1).max().unwrap_or_default();
+    let widths = verdicts.iter().map(|(name, _)| name.len() + 1);
+    let width = widths.max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
     for (name, (because, note)) in verdicts {
         let name = format!("{name}:");
@@ -247,7 +250,8 @@ fn failure_lines(word: &str, failures: &[Failure], unlisted: u64, report: &Verif
         let file = if report.paths.len() > 1 { "file: {path}" } else { "" };
         let place = [file, "frame: {frame}", "entry: {entry}", offset, "account: {account}"];
         let rows = [&place[..], &["expected: {expected}", "found: {found}"]].concat();
-        lines.extend(render::lines(&serde_json::to_value(failure).unwrap_or_default(), &rows));
+        let fields = serde_json::to_value(failure).unwrap_or_default();
+        lines.extend(render::lines(&fields, &rows));
     }
     for hint in hints {
         lines.push(format!("  what to do: {hint}"));
@@ -292,7 +296,8 @@ fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         }
         Err(error) => {
             let text = error.to_string();
-            let reason = text.strip_prefix(&format!("{shown}: ")).unwrap_or(&text).to_string();
+            let place = format!("{shown}: ");
+            let reason = text.strip_prefix(&place).unwrap_or(&text).to_string();
             (Some(reason.clone()), Some(reason))
         }
     };
@@ -300,7 +305,8 @@ fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         let fields = json!({ "file": path.to_string_lossy(), "reason": reason, "damaged": verdict.is_damaged() });
         ui.object("archive_not_checked", &fields);
     }
-    let left_out = verdict.report.as_ref().is_ok_and(|report| report.left_out().next().is_some());
+    let report = verdict.report.as_ref();
+    let left_out = report.is_ok_and(|report| report.left_out().next().is_some());
     let (short, line) = match (failed, why_not) {
         (Some(why), _) if verdict.is_damaged() => {
             let line = format!("FAILED  {shown}: {why}");
@@ -329,7 +335,7 @@ fn summary(found: &CatalogVerdict) -> String {
     let CatalogVerdict { archives, good, partly, damaged, left_out, .. } = found;
     let mut text = format!("{}: {good} good", values::count_of(*archives, "archive"));
     if *partly > 0 {
-        let left_out = left_out.iter().map(|check| check.name()).collect::<Vec<_>>().join(", ");
+        let left_out = Vec::from_iter(left_out.iter().map(|check| check.name())).join(", ");
         text += &format!("; {partly} without a failure, but not all checks were made: {left_out}");
     }
     for (count, word) in [(*damaged, "damaged"), (archives - good - partly - damaged, "not verified")] {

@@ -59,13 +59,8 @@ pub fn measure_levels(
         return Err(Error::usage(format!("{codec}: the input holds no records to cluster"))
             .with_hint("give a ledger or a snapshot archive"));
     }
-    let mut batches = Vec::new();
-    for frame in &input.frames {
-        let mut batch = Batch::new(&frame.content);
-        batch.carry = frame.carry.as_ref();
-        batches.push(batch);
-    }
-    let mut bench = Bench::new(batches, options, progress);
+    let batches = input.frames.iter().map(|frame| Batch::new(&frame.content, frame.carry.as_ref()));
+    let mut bench = Bench::new(batches.collect(), options, progress);
     let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
     // Levels take very different times for the same bytes: show the percentage of each level on its
     // own.
@@ -73,8 +68,9 @@ pub fn measure_levels(
     progress.steps(&steps.collect::<Vec<_>>());
     for (number, codec) in codecs.iter().enumerate() {
         // Divide the remaining time evenly among the remaining codecs.
-        let share = |end: Instant| end.saturating_duration_since(Instant::now()) / (codecs.len() - number) as u32;
-        bench.runs_end = end.map(|end| Instant::now() + share(end));
+        let now = Instant::now();
+        let left = (codecs.len() - number) as u32;
+        bench.runs_end = end.map(|end| now + end.saturating_duration_since(now) / left);
         bench.end = end.filter(|_| number > 0);
         let mut row = match bench.measure(*codec, codec.to_string()) {
             Ok((row, _)) => row,
@@ -118,8 +114,8 @@ impl Compressed {
 }
 
 impl<'a> Batch<'a> {
-    fn new(piece: &'a [u8]) -> Self {
-        Self { pieces: vec![piece], carry: None, compressed: Mutex::default() }
+    fn new(piece: &'a [u8], carry: Option<&'a CarriedPosition>) -> Self {
+        Self { pieces: vec![piece], carry, compressed: Mutex::default() }
     }
 
     pub fn from_pieces(pieces: &[&'a [u8]]) -> Vec<Self> {
@@ -129,7 +125,7 @@ impl<'a> Batch<'a> {
             match batches.last_mut() {
                 Some(batch) if batch.pieces.len() < BATCH_PIECES && bytes < BATCH_BYTES => batch.pieces.push(piece),
                 _ => {
-                    batches.push(Self::new(piece));
+                    batches.push(Self::new(piece, None));
                     bytes = 0;
                 }
             }
@@ -176,10 +172,9 @@ fn timed<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
 }
 
 fn laid_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batch: &Batch<'_>) -> Result<&'a [u8]> {
-    match clusterer {
-        None => Ok(piece),
-        Some(clusterer) => Ok(clusterer.cluster(piece, FrameLink::alone(batch.carry.cloned()))?.0),
-    }
+    let Some(clusterer) = clusterer else { return Ok(piece) };
+    let link = FrameLink::alone(batch.carry.cloned());
+    Ok(clusterer.cluster(piece, link)?.0)
 }
 
 impl Worker {
@@ -270,13 +265,14 @@ impl<'a> Bench<'a> {
         if self.each.is_some() {
             self.batches.truncate(reached.batches);
         }
-        let compress = self.repeat("compress", &team, &Worker::encode)?;
+        let compress = self.repeat(&team, &Worker::encode)?;
         self.pass(&team, None, true, &Worker::check)?;
-        let decompress = self.repeat("decompress", &team, &Worker::decode)?;
+        let decompress = self.repeat(&team, &Worker::decode)?;
 
         let sizes = self.batches.iter().map(Batch::sizes);
         let (input_bytes, output_bytes) = sizes.fold((0, 0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
-        let longest = self.batches.iter().flat_map(|batch| &batch.pieces).map(|piece| piece.len()).max().unwrap_or(0);
+        let pieces = self.batches.iter().flat_map(|batch| &batch.pieces);
+        let longest = pieces.map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = (longest + codec.encoded_bytes_max(longest)) as u64;
         let encoding_bytes = buffer_bytes + clustering_bytes(codec.layout(), longest as u64);
         let worker_memory_bytes = |worker: &Mutex<Worker>| {
@@ -288,8 +284,8 @@ impl<'a> Bench<'a> {
         let runs = compress.taken.len().min(decompress.taken.len());
         let mut warnings = Vec::new();
         warnings.extend(shape_warning(self.batches.len(), self.options.threads));
-        warnings.extend(compress.warnings());
-        warnings.extend(decompress.warnings());
+        warnings.extend(compress.warnings("compress"));
+        warnings.extend(decompress.warnings("decompress"));
         warnings.extend(few_runs_warning(runs, self.options.repeat));
         let row = LevelRow {
             codec,
@@ -313,18 +309,20 @@ impl<'a> Bench<'a> {
 
     /// Makes runs until both their number and their minimum time are reached, or the time for
     /// further runs is over.
-    fn repeat(&self, what: &'static str, team: &Team, work: &Work<'_>) -> Result<Runs> {
+    fn repeat(&self, team: &Team, work: &Work<'_>) -> Result<Runs> {
         for worker in &team.workers {
             worker.lock().times = self.each.map(|_| Vec::new());
         }
         let start = Instant::now();
-        let mut runs = Runs { what, ..Runs::default() };
+        let mut runs = Runs::default();
         let is_late = || self.runs_end.is_some_and(|end| Instant::now() >= end);
         let is_wanted = |runs: usize| runs < self.options.repeat.max(1) || start.elapsed() < self.options.min_time;
         while runs.taken.is_empty() || (is_wanted(runs.taken.len()) && !is_late()) {
             let pass = self.pass(team, None, runs.taken.len() < self.options.repeat, work)?;
-            runs.busy.wall += pass.busy.wall;
-            runs.busy.cpu += pass.busy.cpu;
+            for worker in pass.busy {
+                runs.busy.wall += worker.wall;
+                runs.busy.cpu += worker.cpu;
+            }
             runs.taken.push(pass.taken);
         }
         let times = team.workers[0].lock().times.take();
@@ -368,15 +366,12 @@ impl<'a> Bench<'a> {
             [worker] => *worker,
             _ => stopwatch.elapsed(),
         };
-        let sum = |of: fn(&Elapsed) -> Duration| busy.iter().map(of).sum();
-        let busy = Elapsed { wall: sum(|taken| taken.wall), cpu: sum(|taken| taken.cpu) };
         Ok(Pass { taken, busy, batches: next.into_inner().min(self.batches.len()) })
     }
 }
 
 #[derive(Default)]
 struct Runs {
-    what: &'static str,
     taken: Vec<Elapsed>,
     busy: Elapsed,
     latency: Latency,
@@ -391,9 +386,9 @@ impl Runs {
         median(&self.taken.iter().map(of).collect::<Vec<_>>())
     }
 
-    fn warnings(&self) -> Vec<Warning> {
+    fn warnings(&self, what: &'static str) -> Vec<Warning> {
         let seconds = self.seconds();
-        let mut warnings = Vec::from_iter(run_warning(self.what, &seconds));
+        let mut warnings = Vec::from_iter(run_warning(what, &seconds));
         warnings.extend(load_warning(&self.busy, &seconds));
         warnings
     }
@@ -401,7 +396,8 @@ impl Runs {
 
 struct Pass {
     taken: Elapsed,
-    busy: Elapsed,
+    /// Time of each worker.
+    busy: Vec<Elapsed>,
     batches: usize,
 }
 

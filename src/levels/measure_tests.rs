@@ -42,7 +42,7 @@ fn sizes_do_not_depend_on_threads() {
 fn a_frame_that_does_not_round_trip_is_an_error() {
     let content = [7; 1000];
     let plain = FrameCodec { name: "none", level: 0 };
-    let batch = Batch::new(&content);
+    let batch = Batch::new(&content, None);
     let mut worker = Worker::new(plain).expect("a worker");
     worker.encode(&batch).expect("copied");
     worker.check(&batch).expect("the same bytes");

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rayon::prelude::*;
 use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, IoContext, Pool, Progress, Result, ShowPath, Stage};
@@ -83,7 +83,7 @@ impl OpenInput {
         }
         let archive = match OpenArchive::open(path, &Default::default()) {
             Ok(archive) => archive,
-            Err(error) if error.kind() == ErrorKind::Damaged && !is_named_archive(path) => {
+            Err(error) if error.kind() == ErrorKind::Damaged && ArchiveName::from_path(path).is_none() => {
                 let file = slotpress_base::open_file(path)?;
                 let content = Content::Plain(file, path.clone());
                 return Ok(Self { kind: InputKind::File, entries: Vec::new(), end_bytes: metadata.len(), content });
@@ -119,7 +119,8 @@ impl OpenInput {
     /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage(Stage::Surveying, Some(archive.length_bytes()));
-        let must_be_archive = is_named_archive(archive.path());
+        // Under the name of an archive, other content is an error instead of a plain file.
+        let must_be_archive = ArchiveName::from_path(archive.path()).is_some();
         let mut entries = Vec::new();
         let mut total_bytes = 0u64;
         // `None` once the stream is known not to be a snapshot's tar stream.
@@ -175,12 +176,6 @@ impl OpenInput {
             Content::Stream(archive) => load_stream(archive, chosen, threads, progress),
         }
     }
-}
-
-/// True if the file has the name of a snapshot archive. Other content is then an error instead of a
-/// plain file.
-fn is_named_archive(path: &Path) -> bool {
-    ArchiveName::from_path(path).is_some()
 }
 
 fn load_each(

@@ -159,7 +159,8 @@ fn times(link: &LinkReport) -> Table {
     );
     let mut table = table.finish();
     table.notes = vec![String::new(), WHAT_IS_COUNTED.to_string()];
-    let error = link.rows.iter().filter_map(|row| row.size_error_percent).fold(0.0, f64::max);
+    let errors = link.rows.iter().filter_map(|row| row.size_error_percent);
+    let error = errors.fold(0.0, f64::max);
     if error > 0.0 {
         let error = quantity::percent(error);
         table.notes.push(format!("From a sample: sizes and send times are within {error}."));
@@ -168,7 +169,8 @@ fn times(link: &LinkReport) -> Table {
         let nodes = quantity::count_of(link.question.link.nodes.into(), "node");
         table.notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
     }
-    let best = link.recommendations.iter().find(|choice| choice.way == TransferMode::Streaming);
+    let mut choices = link.recommendations.iter();
+    let best = choices.find(|choice| choice.way == TransferMode::Streaming);
     table.best = best.and_then(|best| link.rows.iter().position(|row| row.codec == best.codec));
     table.spare = &[5, 4, 2, 3, 8];
     table
@@ -182,13 +184,14 @@ fn break_evens(link: &LinkReport) -> Table {
     let mut table = TableOf::new("break-even-table", "", &pairs)
         .shown("level", Unit::Text, |(pair, _)| label(pair.heavier_codec, pair.heavier_level))
         .shown("against", Unit::Text, |(pair, _)| label(pair.lighter_codec, pair.lighter_level))
-        .shown("streaming", Unit::Text, |(streaming, _)| heavier_at(streaming))
-        .shown("store and forward", Unit::Text, |(_, stored)| heavier_at(stored))
+        .shown("streaming", Unit::Text, |(pair, _)| heavier_at(pair))
+        .shown("store and forward", Unit::Text, |(_, pair)| heavier_at(pair))
         .finish();
     table.title =
         "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string();
     if let Some(bits) = link.question.link.useful_bits_per_second() {
-        table.notes.push(format!("Above {}, the window is the limit.", show_bandwidth(bits)));
+        let bandwidth = show_bandwidth(bits);
+        table.notes.push(format!("Above {bandwidth}, the window is the limit."));
     }
     table.spare = &[3, 1];
     table
