@@ -24,10 +24,8 @@ const WAYS_MAX: usize = 8;
 pub struct Route {
     pub full: ArchiveName,
     pub incremental: Option<ArchiveName>,
-    /// True if the full archive is on a local disk.
     #[serde(rename = "full_is_local")]
     pub is_full_local: bool,
-    /// Slot of the state.
     pub slot: u64,
     /// Number of bytes to fetch; `None` if a server does not state a size.
     pub fetch_bytes: Option<u64>,

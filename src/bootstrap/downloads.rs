@@ -37,7 +37,6 @@ const SOURCES_HINT: &str = "give other sources, or try again later";
 /// Thread of a download. Returns its result, and the time of its end.
 type Fetching<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
 
-/// The downloads of a run.
 pub struct Downloads<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     pub context: FetchContext<'env>,
@@ -70,7 +69,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         })
     }
 
-    /// True for a `fetch` whose sources are all URLs of archives: only these archives are fetched.
+    /// Returns true for a `fetch` whose sources are all URLs of archives: only these are fetched.
     pub fn is_exact(&self) -> bool {
         let sources = &self.context.find.sources;
         let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
@@ -84,7 +83,6 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         selection.renew(found);
     }
 
-    /// Uses an existing file.
     fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Attempted<ObtainedArchive> {
         let context = &self.context;
         let root = if context.is_fetch() {
@@ -102,12 +100,11 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         Ok(obtained)
     }
 
-    /// Classifies the failure of a download.
     fn failed(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
         let Some(fault) = DownloadFault::in_error(&error) else { return error.into() };
         let rejected = download.rejected();
         let has_older = download.given_bytes() < download.file().done_bytes();
-        // What came in order comes again from the beginning.
+        // Bytes from a server without ranges are sent again from the beginning.
         let is_kept = download.file().identity().length_bytes.is_some();
         // If the server's file is unchanged, asking again would not help.
         let FetchContext { client, progress, .. } = self.context;

@@ -117,7 +117,7 @@ pub struct BootstrapReport {
     /// Archives from which the ledger was restored, the full one first. Their paths are
     /// in `restore`.
     pub archives: Vec<FetchedArchive>,
-    /// What trusted servers said about the newest archive, and whether a hash was given.
+    /// Answers of the trusted servers about the newest archive, and whether a hash was given.
     #[serde(flatten)]
     pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.

@@ -45,7 +45,6 @@ impl Attempt {
     }
 }
 
-/// Why an archive is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// It is wrong, and an earlier run fetched a part of it.
@@ -61,7 +60,7 @@ pub enum Reason {
     Unconfirmed,
 }
 
-/// What follows on a full archive that was read.
+/// Archive that is used after a full one was read.
 #[derive(Clone, Debug)]
 pub enum Next {
     Take(ChosenArchive),
@@ -86,40 +85,37 @@ pub struct AbandonedState {
     is_remote: bool,
 }
 
-/// What is left to choose from: offers of the sources, and what has failed.
+/// Offers that are left to choose from, and what has failed.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    /// Offers of the sources.
     pub found: Ranking,
     /// Archives of this node, the expected state, and what has failed.
     pub node: Node,
-    /// The newest state that was given up.
     pub given_up: Option<AbandonedState>,
     /// Number of repetitions for each server that had failed. One server cannot use up those of the
     /// others.
     pub again: BTreeMap<String, usize>,
     /// True if the sources may have other archives by now, and are to be asked again.
     pub is_outdated: bool,
-    /// The last failure.
     pub last: Option<Error>,
     /// Warning about it that is due when another attempt begins.
     pub untold: Option<String>,
 }
 
 impl Selection {
-    /// All candidates, best first.
+    /// Returns all candidates, best first.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.found.rank(&self.node).0
     }
 
-    /// The best candidate; a last resort only if there is no other.
+    /// Returns the best candidate; a last resort only if there is no other.
     fn best(&self) -> Option<Candidate> {
         let mut candidates = self.candidates();
         candidates.sort_by_key(|candidate| self.is_last_resort(candidate));
         candidates.into_iter().next()
     }
 
-    /// The best candidate.
+    /// Returns the best candidate.
     ///
     /// # Errors
     /// None is left, or only archives of this node.
@@ -209,7 +205,7 @@ impl Selection {
         })
     }
 
-    /// The archives of a candidate, each with all places that have it.
+    /// Returns the archives of a candidate, each with all places that have it.
     pub fn choices(&self, candidate: &Candidate) -> Attempt {
         let incremental = candidate.incremental.as_ref();
         let mut fulls: Vec<&Offer> = self.found.offers.iter().collect();
@@ -223,14 +219,14 @@ impl Selection {
         Attempt { full, incremental: incremental.map(|offer| self.chosen_on(offer, &place)) }
     }
 
-    /// An incremental archive on the full one at a place, with all places that have it.
+    /// Returns an incremental archive on the full one at a place, with all places that have it.
     fn chosen_on(&self, incremental: &Offer, full_place: &str) -> ChosenArchive {
         let mut allowed: Vec<&Offer> = self.found.offers.iter().collect();
         allowed.retain(|offer| self.node.allows(offer, Some(full_place)));
         ChosenArchive::from_offer(incremental, &allowed)
     }
 
-    /// The newest incremental archive on the full one in use.
+    /// Returns the newest incremental archive on the full one in use.
     pub fn newest_on(&self, full: &ChosenArchive) -> Option<ChosenArchive> {
         let place = full.first_place();
         let newest = self.found.newest_on(&full.name, &place, &self.node, None)?;
@@ -356,8 +352,7 @@ fn is_among(known: &[Offer], offer: &Offer) -> bool {
     known.iter().any(|known| known.name == offer.name && known.place == offer.place)
 }
 
-/// Error for a run in which no source gives a usable archive, and only the node's own archives are
-/// left.
+/// Returns the error for a run that has no usable archive of a source, and whose node has some.
 pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let slot = best.slot();
     let here: Vec<String> = best.offers().map(Offer::shown).collect();

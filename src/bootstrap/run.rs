@@ -46,15 +46,13 @@ pub trait World {
     /// Waits for the download. For `fetch`, gives the archive its name.
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()>;
 
-    /// Archives whose partial files this run has made or continued, and the number of their bytes
-    /// on disk.
+    /// Returns the archives whose partial files this run has made or continued, and the number of
+    /// their bytes on disk.
     fn kept(&self) -> Vec<(ArchiveName, u64)>;
 
-    /// Removes a partial file.
     fn remove(&mut self, name: &ArchiveName);
 }
 
-/// Failure of an archive.
 #[derive(Clone, Debug)]
 pub struct ArchiveFault {
     /// `None` if no other archive would help.
@@ -62,11 +60,10 @@ pub struct ArchiveFault {
     pub error: Error,
 }
 
-/// Result of an attempt to get an archive.
 pub type Attempted<T> = Result<T, Box<ArchiveFault>>;
 
 impl ArchiveFault {
-    /// A failure after which other archives are tried.
+    /// Makes a failure after which other archives are tried.
     pub fn new(reason: Reason, error: Error) -> Box<Self> {
         Box::new(Self { reason: Some(reason), error })
     }
@@ -105,7 +102,7 @@ impl ObtainedArchive {
         Self { archive: FetchedArchive::new(&choice.name), choice: choice.clone(), download: None, file: None }
     }
 
-    /// True if a local file was replaced or changed since it was chosen.
+    /// Returns true if a local file was replaced or changed since it was chosen.
     pub fn is_swapped(&self) -> bool {
         self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| facts_of(path) != before)
     }
@@ -119,7 +116,6 @@ impl ObtainedArchive {
     }
 }
 
-/// Result of a run that succeeded.
 pub struct Finished<R> {
     pub result: R,
     pub archives: Vec<FetchedArchive>,
@@ -150,7 +146,7 @@ pub fn run<R>(
     }
 }
 
-/// Tells the last failure, when it is known how the run goes on.
+/// Warns of the last failure, once it is known how the run continues.
 pub fn tell(world: &dyn World, selection: &mut Selection, then: &str) {
     if let Some(failure) = selection.untold.take() {
         world.progress().warn(&format!("{failure}{then}"));

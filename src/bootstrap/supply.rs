@@ -14,7 +14,6 @@ use super::next::{Attempt, Next, Reason, Selection};
 use super::run::{ArchiveFault, Attempted, Finished, ObtainedArchive, World, record, remove, tell};
 use crate::restore::{Supplied, Supply};
 
-/// Supply of the archives of one candidate.
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
     selection: &'r mut Selection,
@@ -105,7 +104,6 @@ impl<'r> ArchiveSupply<'r> {
         }
     }
 
-    /// Waits for the download of the last archive.
     fn finish_last(&mut self) -> Attempted<()> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;

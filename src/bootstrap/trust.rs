@@ -68,8 +68,10 @@ pub struct Trust<'a> {
 }
 
 impl<'a> Trust<'a> {
+    /// Checks that the servers can reach the quorum.
+    ///
     /// # Errors
-    /// There are fewer servers than the quorum, so that they could never confirm a state.
+    /// There are fewer servers than the quorum.
     pub fn new(client: &'a Client, progress: &'a dyn Progress, trusted: &'a [Url], quorum: usize) -> Result<Self> {
         let count = trusted.len();
         if count > 0 && quorum > count {

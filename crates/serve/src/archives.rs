@@ -11,7 +11,6 @@ use slotpress_read::catalog::scan;
 
 use super::Server;
 
-/// Time between two scans.
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The archives of the last successful scan, and the error of a later one.
@@ -29,21 +28,15 @@ fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
 }
 
 impl ServedArchives {
-    /// Makes the first scan.
-    ///
-    /// # Errors
-    /// A directory cannot be read.
     pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
         let catalog = Arc::new(look(&dirs, &Catalog::default())?);
         Ok(Self { dirs, last: Mutex::new((catalog, None)) })
     }
 
-    /// The archives of the last successful scan.
     pub fn last(&self) -> Arc<Catalog> {
         self.last.lock().0.clone()
     }
 
-    /// Why a directory cannot be read now.
     pub fn error(&self) -> Option<String> {
         self.last.lock().1.clone()
     }

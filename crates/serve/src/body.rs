@@ -13,7 +13,6 @@ use super::connection::Steps;
 use super::files::Reading;
 use super::respond::Content;
 
-/// Makes the body of a response.
 pub fn body(content: Content, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
     match content {
         Content::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),

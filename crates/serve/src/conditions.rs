@@ -60,7 +60,7 @@ pub fn file_answer(method: &Method, headers: &HeaderMap, version: &Version, now:
     parse_range(range, version.length_bytes)
 }
 
-/// True if an If-Range header names exactly this version.
+/// Returns true if an If-Range header names exactly this version.
 fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
     match httpdate::parse_http_date(tag) {
         Ok(date) => {
@@ -78,7 +78,7 @@ pub fn parse_range(text: &str, length_bytes: u64) -> FileAnswer {
     }
 }
 
-/// The single range of a header; `None` for several ranges and for an invalid one.
+/// Parses the single range of a header; `None` for several ranges and for an invalid one.
 fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     let (unit, ranges) = text.split_once('=')?;
     let mut ranges = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
@@ -102,7 +102,7 @@ fn number(text: &str) -> Option<u64> {
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Value of a header; `None` if the header occurs twice or is not text, and is thus ignored.
+/// Returns the value of a header; `None` if it occurs twice or is not text, and is thus ignored.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -111,8 +111,8 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Entity tags in all headers of this name. Tags of this server contain no comma, so it is harmless
-/// to split others at commas.
+/// Returns the entity tags in all headers of this name. Tags of this server contain no comma, so it
+/// is harmless to split others at commas.
 fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
 }

@@ -37,7 +37,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const UNREAD_BYTES_MAX: usize = 256 * 1024;
 const UNREAD_TIME: Duration = Duration::from_secs(1);
 
-/// Response for connections beyond the limit.
 const TOO_MANY: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
@@ -47,7 +46,6 @@ const NO_DATE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
     the clock of this server says no date";
 
-/// What a listener serves.
 #[derive(Clone)]
 pub enum Site {
     Archives(Arc<Server>),
@@ -65,7 +63,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The server whose log and metrics tell of its connections; that of metrics tells nothing.
+    /// Returns the server that logs and counts the connections; none for a listener of metrics.
     fn server(&self) -> Option<&Server> {
         match &self.site {
             Site::Archives(server) => Some(server),
@@ -84,7 +82,6 @@ impl Endpoint {
     }
 }
 
-/// Accepts connections until told to stop.
 pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
     loop {
         let accepted = tokio::select! {
@@ -124,8 +121,8 @@ async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, a
     }
 }
 
-/// How far a connection has come. hyper asks for a piece of a file when the client has taken the
-/// earlier ones, so pieces tell whether the client stands still.
+/// Progress of a connection. hyper asks for a piece of a file when the client has taken the earlier
+/// ones, so a client that takes no piece has stalled.
 #[derive(Debug, Default)]
 pub struct Steps {
     taken: AtomicU64,
@@ -133,12 +130,12 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// The server makes a piece, and the client cannot be late.
+    /// Notes that the server prepares a piece, so that the client cannot be late.
     pub fn work(&self) {
         self.is_working.store(true, Relaxed);
     }
 
-    /// The server has done what it was asked for.
+    /// Notes that the server has done what hyper asked for.
     pub fn take(&self) {
         self.taken.fetch_add(1, Relaxed);
         self.is_working.store(false, Relaxed);

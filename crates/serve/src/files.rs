@@ -91,7 +91,7 @@ impl Reading {
         }
     }
 
-    /// True if this window and the next are in the page cache, so that reading does not block.
+    /// Returns true if this window and the next are in the page cache, so that reading does not block.
     pub fn is_resident(&self, offset: u64) -> bool {
         let window = bytes_of(offset / WINDOW_BYTES);
         let end = window.end.saturating_add(WINDOW_BYTES);

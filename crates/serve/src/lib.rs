@@ -215,7 +215,6 @@ impl Server {
     }
 }
 
-/// Limit on events that wait to be logged.
 const LOG_EVENTS_MAX: usize = 4096;
 
 /// Intervals for checking signals, and for checking certificates.

@@ -151,7 +151,6 @@ impl Admission {
         sleep(wait.unwrap_or_default()).await;
     }
 
-    /// Number of bytes to send at a time.
     pub fn piece_bytes(&self) -> u64 {
         let connections = self.limits.connections() as u64;
         let share = PIECES_BYTES.checked_div(connections).unwrap_or(PIECES_BYTES);

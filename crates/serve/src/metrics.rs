@@ -96,7 +96,6 @@ impl Metrics {
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Updates the gauges.
     pub fn update(&self, catalog: &Catalog, transfers: usize, connections: usize) {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.transfers.set(gauge(transfers as u64));

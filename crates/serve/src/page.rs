@@ -18,7 +18,6 @@ use super::api::List;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// Longest accepted host name.
 const HOST_BYTES_MAX: usize = 260;
 
 /// Headers that allow only the page's own style and script.

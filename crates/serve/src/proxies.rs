@@ -8,9 +8,9 @@ use hyper::header::HeaderName;
 /// Header to which each proxy appends the address of its client; a de facto standard.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Client of a request from the proxy at `peer`: the last address in `X-Forwarded-For` that is not
-/// a trusted proxy's. The client may have invented earlier addresses. Without such an address, the
-/// client is the proxy itself.
+/// Returns the client of a request from the proxy at `peer`: the last address in `X-Forwarded-For`
+/// that is not a trusted proxy's. The client may have invented earlier addresses. Without such an
+/// address, the client is the proxy itself.
 pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
     let texts: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
     let hops = texts.iter().flat_map(|text| text.split(',')).rev().map(|text| address(text.trim()));

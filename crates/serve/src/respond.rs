@@ -67,7 +67,6 @@ pub async fn answer(
     with(response, SERVER, "slotpress")
 }
 
-/// A request of a client for archives.
 struct Exchange<'a> {
     server: &'a Server,
     client: SocketAddr,
@@ -239,10 +238,9 @@ fn open_genesis(dirs: &[PathBuf]) -> Option<(File, Stat)> {
     Some((file, stat))
 }
 
-/// Number of characters to which a request is cut in the log.
 const LOGGED_CHARS_MAX: usize = 256;
 
-/// True if the request names exactly one host (RFC 9112, 3.2).
+/// Returns true if the request names exactly one host (RFC 9112, 3.2).
 fn is_for_one_host(request: &Parts) -> bool {
     let hosts = request.headers.get_all(HOST).iter().count();
     hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
@@ -286,7 +284,6 @@ fn not_allowed(words: &str, methods: &str) -> Response<Content> {
     with(plain(StatusCode::METHOD_NOT_ALLOWED, words), ALLOW, methods)
 }
 
-/// Redirects to an archive.
 fn see_other(archive: Option<&Archive>) -> Response<Content> {
     let Some(archive) = archive else { return missing() };
     let response = with(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0");

@@ -41,7 +41,6 @@ impl Facts for Server {
     }
 }
 
-/// Makes the endpoint of a listener for metrics.
 pub(crate) fn endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::Receiver<bool>) -> Endpoint {
     let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX).client_connections(CONNECTIONS_MAX);
     let options = Arc::new(options);

@@ -23,7 +23,6 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Limit on the size of a PEM file.
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
 pub struct Certificates {

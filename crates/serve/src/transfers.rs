@@ -156,7 +156,6 @@ impl Transfers {
         Running { transfers: self.clone(), key, sent_bytes }
     }
 
-    /// Returns reports of the open transfers, as they are now.
     pub fn list(&self) -> Vec<Finished> {
         let now = Instant::now();
         let open = self.open.lock();
