@@ -23,8 +23,7 @@ use crate::restore::Supply;
 #[non_exhaustive]
 pub struct FetchOptions {
     /// Sources to ask, and the maximum age; replaces the sources that were given to `new`. If all are
-    /// URLs of archives, these archives are fetched, whatever their age. `dates_by_banks` and
-    /// `measures_single` have no effect here.
+    /// URLs of archives, these archives are fetched, whatever their age.
     pub find: FindOptions,
     /// Directory for downloaded archives; created if it is missing. Archives of local sources stay
     /// where they are.

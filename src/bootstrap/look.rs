@@ -35,12 +35,11 @@ impl FetchContext<'_> {
     /// directory.
     pub fn look(&self, is_plan: bool) -> Result<(FindReport, Selection)> {
         let progress = self.progress;
-        // A single source need not be measured, so the download begins sooner.
-        let mut options = self.find.clone().measures_single(false);
+        let mut options = self.find.clone();
         // Ages are read from bank files for a plan, and where that takes no request. For a maximum
         // age, `find` reads them anyway.
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
-        options.dates_by_banks = is_plan || !asks_servers;
+        options.dates_by_banks |= is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
         let named = self.bootstrap.map_or(&[][..], |bootstrap| &bootstrap.bases);
         options.sources.extend(bases::local_sources(self.dir, named)?);

@@ -58,7 +58,6 @@ use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Suppl
 #[non_exhaustive]
 pub struct BootstrapOptions {
     /// Sources to ask, and the maximum age; replaces the sources that were given to `new`.
-    /// `dates_by_banks` and `measures_single` have no effect here.
     pub find: FindOptions,
     /// Full archives that the node has outside the snapshots directory. If a source has an
     /// incremental archive on one of them, and this is the best choice, only the incremental
@@ -67,7 +66,8 @@ pub struct BootstrapOptions {
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore; replaces the ledger that was given to `new`.
     pub restore: RestoreTarget,
-    /// Limits of the downloads. Roots belong in `expect_roots`, not here.
+    /// Limits of the downloads. Every fetched archive must have the root in `expect_root`, if there is
+    /// one; `expect_roots` also takes the roots of a pair.
     pub limits: FetchLimits,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
     /// state. If one has another state of the slot, the run ends. With trusted servers, the state
