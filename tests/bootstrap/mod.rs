@@ -73,8 +73,8 @@ impl Mirror {
         let ledger = dir.path().join("ledger");
         let old = self.put_old(dir.path());
         let rebased = self.server.path(&self.rebased);
-        let said = run(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = run(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
+        assert_eq!(output.code, Some(0), "{output:?}");
         ledger_tree(&ledger)
     }
 
@@ -111,12 +111,12 @@ impl Fleet {
             let ledger = temp_dir();
             let ledger = ledger.path().join("ledger");
             let size = format!("{}MiB", day + 2);
-            let said = run(&["synth", text(&ledger), "--size", "16MiB", "--incremental", &size]);
-            assert_eq!(said.code, Some(0), "{said:?}");
-            let said = run(&["archive", text(&ledger), "-o", text(out)]);
-            assert_eq!(said.code, Some(0), "{said:?}");
+            let output = run(&["synth", text(&ledger), "--size", "16MiB", "--incremental", &size]);
+            assert_eq!(output.code, Some(0), "{output:?}");
+            let output = run(&["archive", text(&ledger), "-o", text(out)]);
+            assert_eq!(output.code, Some(0), "{output:?}");
             fs::copy(ledger.join("genesis.bin"), genesis.path().join("genesis.bin")).expect("copied");
-            PathBuf::from(said.line("archive")["path"].as_str().expect("a path"))
+            PathBuf::from(output.line("archive")["path"].as_str().expect("a path"))
         };
         let olds_of: Vec<PathBuf> = (1..=count).map(|day| archive_of_day(day, olds.path())).collect();
         let new = archive_of_day(count + 1, dir.path());

@@ -18,22 +18,24 @@ pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Pa
 
 /// Does the same with a command that has environment variables of its own.
 #[cfg(debug_assertions)]
-pub fn command_panics_at(of: &Command, place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
-    let arguments: Vec<_> = of.get_args().collect();
+pub fn command_panics_at(original: &Command, place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
+    let arguments: Vec<_> = original.get_args().collect();
     let mut command = Command::new("timeout");
-    command.args(["--signal=KILL", "60"]).arg(of.get_program()).args(&arguments);
-    command.envs(of.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    command.args(["--signal=KILL", "60"]).arg(original.get_program()).args(&arguments);
+    command.envs(original.get_envs().filter_map(|(name, value)| Some((name, value?))));
     command.env("FAULTS_PANIC_AT", format!("{place}:{number}")).env_remove("RUST_BACKTRACE");
     command.stdin(stdin.map_or(Stdio::null(), |path| fs::File::open(path).expect("opened").into()));
     let output = command.output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let at = format!("{arguments:?}, {place} {number}: {:?} {said}", output.status);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let at = format!("{arguments:?}, {place} {number}: {:?} {stderr}", output.status);
     if output.status.code() == Some(0) {
         assert!(number > 1, "no thread comes by: {at}");
         return None;
     }
     assert_eq!(output.status.code(), Some(1), "{at}");
-    assert!(said.contains("error: ") && said.contains(&format!("an injected panic at {place}")), "{at}");
-    assert!(!said.contains("panicked at 'a") && !said.contains("thread '"), "{at}");
-    Some(said)
+    assert!(stderr.contains("error: "), "{at}");
+    assert!(stderr.contains(&format!("an injected panic at {place}")), "{at}");
+    assert!(!stderr.contains("panicked at 'a"), "{at}");
+    assert!(!stderr.contains("thread '"), "{at}");
+    Some(stderr)
 }

@@ -302,8 +302,8 @@ impl Scenario {
                 return;
             }
         }
-        let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(code, Some(0), "{at}: what looks complete is not: {said}");
+        let (code, stderr) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(code, Some(0), "{at}: what looks complete is not: {stderr}");
     }
 
     /// Returns names of temporary files. A run that was not killed leaves none.
@@ -319,15 +319,16 @@ impl Scenario {
         self.check_final_names(at);
         let was_complete = self.is_complete();
         let arguments = self.arguments();
-        let (code, said) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let (code, stderr) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         #[cfg(feature = "net")]
         let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report | Kind::Fetched(_));
         #[cfg(not(feature = "net"))]
         let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report);
         if !was_complete || runs_again {
-            assert_eq!(code, Some(0), "{at}: a rerun fails: {said}\n{:?}", names(self.dir.path()));
+            assert_eq!(code, Some(0), "{at}: a rerun fails: {stderr}\n{:?}", names(self.dir.path()));
         } else {
-            assert!(code == Some(5) && said.contains("already"), "{at}: {code:?} {said}");
+            assert_eq!(code, Some(5), "{at}: {code:?} {stderr}");
+            assert!(stderr.contains("already"), "{at}: {code:?} {stderr}");
         }
         assert!(self.is_complete(), "{at}: a rerun leaves nothing");
         self.check_final_names(at);
@@ -350,8 +351,8 @@ pub const OLD: &str = "old";
 /// newer one, all complete.
 pub fn make_old(archive: &Path, slot: u64, ledger: &Path, accounts: &Path) {
     let arguments = ["restore", text(archive), "--ledger", text(ledger), "--accounts", text(accounts)];
-    let (code, said) = run(&arguments);
-    assert_eq!(code, Some(0), "{said}");
+    let (code, stderr) = run(&arguments);
+    assert_eq!(code, Some(0), "{stderr}");
     let bank = ledger.join(format!("snapshots/{slot}"));
     fs::write(bank.join(OLD), "old").expect("written");
     [slot - 1, slot + 1].into_iter().for_each(|other| copy_tree(&bank, &ledger.join(format!("snapshots/{other}"))));
@@ -442,8 +443,8 @@ pub fn scenarios() -> Vec<Scenario> {
     let into_archive = |dir: &Path, command: &str, source: PathBuf| {
         let first = dir.join("first");
         fs::create_dir(&first).expect("made");
-        let (code, said) = run(&[command, text(&source), "-o", text(&first)]);
-        assert_eq!(code, Some(0), "{said}");
+        let (code, stderr) = run(&[command, text(&source), "-o", text(&first)]);
+        assert_eq!(code, Some(0), "{stderr}");
         let archive = fs::read_dir(&first).expect("read").next().expect("an archive").expect("an entry").path();
         let kind = Kind::Archive(name(&archive), fs::read(&archive).expect("read"));
         fs::remove_dir_all(first).expect("removed");

@@ -27,12 +27,12 @@ pub fn free_port() -> u16 {
 /// Starts a server in the foreground, and waits until it listens.
 pub fn start(command: &mut Command, port: u16, log: &Path) -> Running {
     let server = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts"));
-    let mut said = String::new();
+    let mut printed = String::new();
     wait_for("the server; its log is printed", || {
         let more = fs::read_to_string(log).unwrap_or_default();
-        if more != said {
+        if more != printed {
             eprintln!("{more}");
-            said = more;
+            printed = more;
         }
         TcpStream::connect(("127.0.0.1", port)).is_ok()
     });

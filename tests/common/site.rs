@@ -43,8 +43,8 @@ pub fn larger_archive() -> Files {
         &["synth", text(&ledger), "--size", "16MiB"][..],
         &["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB"],
     ] {
-        let said = run(arguments);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = run(arguments);
+        assert_eq!(output.code, Some(0), "{output:?}");
     }
     files_in(&out)
 }
@@ -60,13 +60,13 @@ pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
     fs::create_dir(&out).expect("made");
     let full = ledger.join("at-full");
-    let said = run(&["synth", text(&ledger), "--size", "8MiB", "--incremental", "1MiB"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let said = run(&["archive", text(&full), "-o", text(&out), "--frame-size", "256KiB"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let slot = said.line("archive")["slot"].to_string();
-    let said = run(&["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB", "--base-slot", &slot]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["synth", text(&ledger), "--size", "8MiB", "--incremental", "1MiB"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let output = run(&["archive", text(&full), "-o", text(&out), "--frame-size", "256KiB"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let slot = output.line("archive")["slot"].to_string();
+    let output = run(&["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB", "--base-slot", &slot]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let files = files_in(&out);
     assert_eq!(files.len(), 2);
     assert!(files.values().any(|bytes| bytes.len() > 2 << 20), "several ranges");
@@ -169,8 +169,8 @@ pub fn restored(files: &Files) -> TempDir {
     };
     let (full, incremental) = (put("snapshot-"), put("incremental-"));
     let ledger = dir.path().join("ledger");
-    let said = run(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     dir
 }
 

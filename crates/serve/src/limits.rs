@@ -220,7 +220,8 @@ mod tests {
         assert_eq!(limits.connections(), 3);
         drop((first, third, fourth));
         limits.sweep();
-        assert!(limits.connections() == 0 && limits.clients.lock().is_empty());
+        assert!(limits.connections() == 0);
+        assert!(limits.clients.lock().is_empty());
     }
 
     /// Runs a future with a clock that moves on as soon as all tasks wait.
@@ -267,6 +268,7 @@ mod tests {
             tasks.iter().for_each(tokio::task::JoinHandle::abort);
         });
         let [one, nine] = [sent[0].load(Relaxed), sent[1].load(Relaxed)];
-        assert!(one.abs_diff(nine) <= 2 && one > 10, "{one} pieces to one connection, {nine} to nine");
+        assert!(one.abs_diff(nine) <= 2, "{one} pieces to one connection, {nine} to nine");
+        assert!(one > 10, "{one} pieces to one connection, {nine} to nine");
     }
 }

@@ -132,7 +132,8 @@ mod tests {
     fn counters_exist_from_the_start() {
         let metrics = Metrics::new();
         let text = text(&metrics.registry());
-        assert!(text.contains("# TYPE slotpress_serve_responses counter\n") && text.ends_with("# EOF\n"), "{text}");
+        assert!(text.contains("# TYPE slotpress_serve_responses counter\n"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
         assert!(text.contains("slotpress_serve_responses_total{status=\"404\"} 0\n"), "{text}");
         assert!(text.contains("slotpress_serve_connections_refused_total{reason=\"client\"} 0\n"), "{text}");
         assert!(text.contains("slotpress_serve_build_info{version=\"0."), "{text}");

@@ -106,7 +106,8 @@ mod tests {
     fn a_page_is_made() {
         let list = List::new(&Catalog::default(), Vec::new(), std::time::UNIX_EPOCH);
         let page = page(&list, "here", false);
-        assert!(page.contains("There are no archives yet.") && page.ends_with("</html>"), "{page}");
+        assert!(page.contains("There are no archives yet."), "{page}");
+        assert!(page.ends_with("</html>"), "{page}");
     }
 
     #[test]

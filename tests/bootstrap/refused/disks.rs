@@ -16,8 +16,8 @@ fn disks() {
     let snapshots = there.path().join("snapshots");
     let accounts = there.path().join("accounts");
     let flags = ["--snapshots", text(&snapshots), "--accounts", text(&accounts)];
-    let said = run(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)][..], &flags].concat());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)][..], &flags].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
     let fetched = files_in(&snapshots);
     assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&snapshots));
 
@@ -30,11 +30,12 @@ fn disks() {
         dir.path().display()
     );
     let output = Command::new("sh").args(["-c", &format!("trap '' XFSZ; {command}")]).output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("error: ") && !said.contains("panicked"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("error: "), "{stderr}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
     assert!(!names(dir.path()).iter().any(|name| files.contains_key(name)), "{:?}", names(dir.path()));
-    let said = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert!(files_in(dir.path()) == files);
 }

@@ -33,16 +33,18 @@ fn sources_that_have_nothing_are_named() {
             let out = dir.path().join("out");
             fs::create_dir(&out).expect("made");
             files.iter().for_each(|(name, bytes)| fs::write(out.join(name), bytes).expect("written"));
-            let said = run(&[command, source, flag, text(&out)]);
-            assert_eq!(said.code, Some(4), "{command} {source}: {said:?}");
-            let is_named = said.stderr.contains(source.trim_end_matches('/')) && said.stderr.contains("of slot 40");
-            assert!(is_named && said.stderr.contains("slotpress restore"), "{command} {source}: {said:?}");
+            let output = run(&[command, source, flag, text(&out)]);
+            assert_eq!(output.code, Some(4), "{command} {source}: {output:?}");
+            let is_named = output.stderr.contains(source.trim_end_matches('/')) && output.stderr.contains("of slot 40");
+            assert!(is_named, "{command} {source}: {output:?}");
+            assert!(output.stderr.contains("slotpress restore"), "{command} {source}: {output:?}");
             // If another source has an archive, this is a warning.
-            let said = run(&[command, source, &good.url("/"), flag, text(&out)]);
-            assert_eq!(said.code, Some(0), "{command} {source}: {said:?}");
+            let output = run(&[command, source, &good.url("/"), flag, text(&out)]);
+            assert_eq!(output.code, Some(0), "{command} {source}: {output:?}");
             let warns = |line: &&str| line.contains("\"warning\"") && line.contains("this source is passed over");
-            let warnings: Vec<&str> = said.stderr.lines().filter(warns).collect();
-            assert!(warnings.len() == 1 && warnings[0].contains(source.trim_end_matches('/')), "{said:?}");
+            let warnings: Vec<&str> = output.stderr.lines().filter(warns).collect();
+            assert_eq!(warnings.len(), 1, "{output:?}");
+            assert!(warnings[0].contains(source.trim_end_matches('/')), "{output:?}");
         }
     }
     // The local archives are the expected ones.
@@ -50,6 +52,6 @@ fn sources_that_have_nothing_are_named() {
     let ledger = dir.path().join("ledger");
     fs::create_dir(&ledger).expect("made");
     files.iter().for_each(|(name, bytes)| fs::write(ledger.join(name), bytes).expect("written"));
-    let said = run(&["bootstrap", &silent[4], "--ledger", text(&ledger), "--expect-hash", hash]);
-    assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &40.into()), "{said:?}");
+    let output = run(&["bootstrap", &silent[4], "--ledger", text(&ledger), "--expect-hash", hash]);
+    assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &40.into()), "{output:?}");
 }

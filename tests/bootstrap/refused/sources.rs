@@ -13,22 +13,23 @@ fn is_fetch(request: &Request) -> bool {
 
 /// A trusted server that cannot be asked has not denied the archive.
 #[test]
-fn a_trusted_server_that_cannot_be_asked() {
+fn an_unreachable_trusted_server_has_not_denied_the_archive() {
     let good = serve(&full_only(), Way::Ranges);
     let dir = temp_dir();
     for command in [["fetch", "-o"], ["bootstrap", "--ledger"]] {
         let to = dir.path().join(command[0]);
-        let said = run(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
-        assert_eq!(said.code, Some(4), "{said:?}");
-        let is_told = said.stderr.contains("it cannot be asked") && said.stderr.contains(DEAD);
-        assert!(is_told && !said.stderr.contains("does not have"), "{said:?}");
+        let output = run(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
+        assert_eq!(output.code, Some(4), "{output:?}");
+        let is_told = output.stderr.contains("it cannot be asked") && output.stderr.contains(DEAD);
+        assert!(is_told, "{output:?}");
+        assert!(!output.stderr.contains("does not have"), "{output:?}");
     }
 }
 
 /// A server that sends wrong bytes and no version of its file: it is not used again, as the message
 /// says.
 #[test]
-fn a_lone_server_that_corrupts() {
+fn a_corrupting_server_is_dropped() {
     let files = full_only();
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         let served = Arc::new(files.clone());
@@ -51,10 +52,10 @@ fn a_lone_server_that_corrupts() {
             answer(stream, "206 Partial Content", &[("Content-Range", &place)], body)
         });
         let dir = temp_dir();
-        let said = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
-        assert_eq!(said.code, Some(3), "{said:?}");
-        assert_eq!(said.stderr.matches("is no longer used").count(), 1, "{said:?}");
-        assert!(said.stderr.contains("\"hint\":"), "{said:?}");
+        let output = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
+        assert_eq!(output.code, Some(3), "{output:?}");
+        assert_eq!(output.stderr.matches("is no longer used").count(), 1, "{output:?}");
+        assert!(output.stderr.contains("\"hint\":"), "{output:?}");
         let middle = files.values().next().expect("an archive").len() as u64 / 2;
         let is_of_middle = |request: &&Request| {
             is_fetch(request) && request.range().is_some_and(|range| range.contains(&middle) && range.end < 2 * middle)
@@ -62,22 +63,23 @@ fn a_lone_server_that_corrupts() {
         let asked = server.requests().iter().filter(is_of_middle).count();
         // Requested twice if the first request stalled for 2 seconds and another connection took it
         // over.
-        assert!((1..=2).contains(&asked), "{command} asked {asked} times: {said:?}");
+        assert!((1..=2).contains(&asked), "{command} asked {asked} times: {output:?}");
     }
 }
 
 /// Where no source answers, no ledger is begun.
 #[test]
-fn an_unreachable_source() {
+fn an_unreachable_source_leaves_no_ledger() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", DEAD, "--ledger", text(&ledger)]);
-    assert!(said.code == Some(4) && !ledger.exists(), "{said:?}");
+    let output = run(&["bootstrap", DEAD, "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(!ledger.exists(), "{output:?}");
 }
 
 /// Nothing is fetched that cannot be unpacked here, and nothing is left.
 #[test]
-fn an_archive_without_room() {
+fn an_archive_without_room_is_not_fetched() {
     let files = full_only();
     let name = files.keys().next().expect("an archive").clone();
     let server = Server::start(move |request, stream| {
@@ -90,15 +92,16 @@ fn an_archive_without_room() {
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains("not enough space") && !ledger.exists(), "{said:?}");
-    assert!(!server.requests().iter().any(is_fetch), "{said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("not enough space"), "{output:?}");
+    assert!(!ledger.exists(), "{output:?}");
+    assert!(!server.requests().iter().any(is_fetch), "{output:?}");
 }
 
 /// A trusted server that has archives, but fails when it is asked which, has not denied one.
 #[test]
-fn a_trusted_server_whose_list_fails() {
+fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
     let good = serve(&full_only(), Way::Ranges);
     let dir = temp_dir();
     let trusted = Server::start(|request, stream| {
@@ -109,27 +112,29 @@ fn a_trusted_server_whose_list_fails() {
         }
     });
     let to = dir.path().join("ledger");
-    let said = run(&["bootstrap", &good.url(""), "--ledger", text(&to), "--trust", &trusted.url("")]);
-    assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.stderr.contains("it cannot be asked") && !said.stderr.contains("does not have"), "{said:?}");
+    let output = run(&["bootstrap", &good.url(""), "--ledger", text(&to), "--trust", &trusted.url("")]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(output.stderr.contains("it cannot be asked"), "{output:?}");
+    assert!(!output.stderr.contains("does not have"), "{output:?}");
 }
 
 /// If the genesis is to be compared and no source has it, nothing is fetched.
 #[test]
-fn an_expected_genesis_that_no_source_has() {
+fn a_missing_expected_genesis_fails_before_the_fetch() {
     let good = serve(&full_only(), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = ["--expect-genesis-hash", "11111111111111111111111111111112"];
-    let said = run(&[&["bootstrap", &good.url(""), "--ledger", text(&ledger)], &hash[..]].concat());
-    assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(said.stderr.contains("no source has a genesis") && said.stderr.contains("\"hint\":"), "{said:?}");
-    assert!(!good.requests().iter().any(is_fetch), "{said:?}");
+    let output = run(&[&["bootstrap", &good.url(""), "--ledger", text(&ledger)], &hash[..]].concat());
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(output.stderr.contains("no source has a genesis"), "{output:?}");
+    assert!(output.stderr.contains("\"hint\":"), "{output:?}");
+    assert!(!good.requests().iter().any(is_fetch), "{output:?}");
 }
 
 /// Archives are restored only if they have the expected roots.
 #[test]
-fn roots_that_are_not_those_expected() {
+fn only_archives_with_the_expected_roots_are_restored() {
     let files = archives(&[]);
     let server = serve(&files, Way::Ranges);
     let dir = temp_dir();
@@ -149,20 +154,20 @@ fn roots_that_are_not_those_expected() {
         ("one", incremental.clone(), 3, "not the archive that was asked for"),
         ("two", format!("{full},{full}"), 4, of_incremental),
     ] {
-        let said = bootstrap(name, &roots);
-        assert_eq!(said.code, Some(code), "{said:?}");
-        assert!(said.stderr.contains(words), "{said:?}");
-        assert!(!dir.path().join(name).join("snapshots").exists(), "{said:?}");
+        let output = bootstrap(name, &roots);
+        assert_eq!(output.code, Some(code), "{output:?}");
+        assert!(output.stderr.contains(words), "{output:?}");
+        assert!(!dir.path().join(name).join("snapshots").exists(), "{output:?}");
     }
     for (name, roots) in [("three", full.clone()), ("four", format!("{full},{incremental}"))] {
-        let said = bootstrap(name, &roots);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = bootstrap(name, &roots);
+        assert_eq!(output.code, Some(0), "{output:?}");
     }
 }
 
 /// The same from a server that does not say how long its archive is.
 #[test]
-fn a_root_of_an_archive_without_a_length() {
+fn the_root_is_checked_without_a_length() {
     let [right, other] = ["1", "9"].map(|level| archives(&["--zstd-level", level]));
     let (full, bytes) = right.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("an archive");
     let dir = temp_dir();
@@ -182,8 +187,12 @@ fn a_root_of_an_archive_without_a_length() {
             Ok(Then::Close)
         });
         let url = server.url("");
-        let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--no-incremental", "--expect-root", root]);
-        assert_eq!(said.code, Some(code), "{said:?}");
-        assert_eq!((ledger.join("snapshots").exists(), ledger.join(full).exists()), (code == 0, code == 0), "{said:?}");
+        let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--no-incremental", "--expect-root", root]);
+        assert_eq!(output.code, Some(code), "{output:?}");
+        assert_eq!(
+            (ledger.join("snapshots").exists(), ledger.join(full).exists()),
+            (code == 0, code == 0),
+            "{output:?}"
+        );
     }
 }

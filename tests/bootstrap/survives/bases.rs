@@ -10,20 +10,20 @@ use crate::common::http::{Request, Server, answer};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Checks that the ledger is that of the newest full archive alone, and that the run says what it
-/// does.
-fn ordinary(mirror: &Mirror, url: &str, ledger: &Path, what: &str) -> String {
-    let said = run(&["bootstrap", url, "--ledger", text(ledger)]);
-    assert_eq!(said.code, Some(0), "{what}: {said:?}");
-    let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
-    assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{what}: {said:?}");
-    assert!(said.stderr.contains("is not used any more"), "{what}: {said:?}");
+/// Checks that a run makes a ledger of the newest full archive alone, and warns of the others.
+/// Returns its standard error.
+fn assert_newest_full_alone(mirror: &Mirror, url: &str, ledger: &Path, what: &str) -> String {
+    let output = run(&["bootstrap", url, "--ledger", text(ledger)]);
+    assert_eq!(output.code, Some(0), "{what}: {output:?}");
+    let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
+    assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{what}: {output:?}");
+    assert!(output.stderr.contains("is not used any more"), "{what}: {output:?}");
     assert!(!names(ledger).iter().any(|name| name.starts_with("slotpress-fetch")), "{what}: {:?}", names(ledger));
-    said.stderr
+    output.stderr
 }
 
 #[test]
-fn an_old_archive_that_is_damaged() {
+fn a_damaged_old_archive_is_not_used() {
     let mirror = Mirror::start();
     let url = mirror.server.url("");
     // A byte of a frame with a hash.
@@ -36,8 +36,8 @@ fn an_old_archive_that_is_damaged() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&old, bytes).expect("written");
-    let said = ordinary(&mirror, &url, &ledger, "a damaged frame");
-    assert!(!said.contains("for nothing"), "nothing was fetched yet: {said}");
+    let stderr = assert_newest_full_alone(&mirror, &url, &ledger, "a damaged frame");
+    assert!(!stderr.contains("for nothing"), "nothing was fetched yet: {stderr}");
     // Another valid state under its name: only the sum of all accounts shows it.
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -46,13 +46,13 @@ fn an_old_archive_that_is_damaged() {
     let storage = entries.iter_mut().rfind(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     storage.content[48] ^= 1;
     fs::write(&old, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
-    let said = ordinary(&mirror, &url, &ledger, "other lamports");
-    assert!(said.contains(&format!("of {} were fetched for nothing", mirror.rebased)), "{said}");
+    let stderr = assert_newest_full_alone(&mirror, &url, &ledger, "other lamports");
+    assert!(stderr.contains(&format!("of {} were fetched for nothing", mirror.rebased)), "{stderr}");
 }
 
-/// The rebased archive is not as the source said: gone, another one, or cut.
+/// The rebased archive is not as the source states: gone, another one, or cut.
 #[test]
-fn what_goes_on_it_is_not_as_it_was_told() {
+fn an_unusable_rebased_archive_is_not_used() {
     let mirror = Mirror::start();
     let files: Files = [&mirror.new, &mirror.rebased]
         .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
@@ -62,9 +62,9 @@ fn what_goes_on_it_is_not_as_it_was_told() {
     let middle = damaged.len() / 3;
     damaged[middle] ^= 1;
     let cut = files[&mirror.rebased][..damaged.len() / 2].to_vec();
-    let lies: BTreeMap<&str, Option<Vec<u8>>> =
+    let faults: BTreeMap<&str, Option<Vec<u8>>> =
         [("gone", None), ("damaged", Some(damaged)), ("cut off", Some(cut))].into();
-    for (what, rebased) in lies {
+    for (what, rebased) in faults {
         let files = files.clone();
         let list = list.clone();
         let name = mirror.rebased.clone();
@@ -84,13 +84,13 @@ fn what_goes_on_it_is_not_as_it_was_told() {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         mirror.put_old(&ledger);
-        ordinary(&mirror, &liar.url(""), &ledger, what);
+        assert_newest_full_alone(&mirror, &liar.url(""), &ledger, what);
     }
 }
 
 /// The list says that it builds on this full archive; its index names one of another chain.
 #[test]
-fn a_list_that_lies_about_the_base() {
+fn a_wrong_base_in_a_list_is_found() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -109,13 +109,13 @@ fn a_list_that_lies_about_the_base() {
             respond(&files, Way::Ranges, request, stream)
         }
     });
-    let said = ordinary(&mirror, &liar.url(""), &ledger, "another chain");
-    assert!(said.contains("for nothing"), "{said}");
+    let stderr = assert_newest_full_alone(&mirror, &liar.url(""), &ledger, "another chain");
+    assert!(stderr.contains("for nothing"), "{stderr}");
 }
 
 /// The old archive and the sources both fail. The old archive stays, and the next run uses it.
 #[test]
-fn when_the_sources_fail_too() {
+fn the_old_archive_stays_when_the_sources_fail() {
     let mirror = Mirror::start();
     let list = mirror.list();
     let dir = temp_dir();
@@ -133,12 +133,13 @@ fn when_the_sources_fail_too() {
             respond(&heads, Way::Ranges, request, stream)
         }
     });
-    let said = run(&["bootstrap", &poor.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(4), "{said:?}");
-    assert!(old.exists() && !ledger.join("snapshots/40").exists(), "{:?}", names(&ledger));
-    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
+    let output = run(&["bootstrap", &poor.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(4), "{output:?}");
+    assert!(old.exists(), "{:?}", names(&ledger));
+    assert!(!ledger.join("snapshots/40").exists(), "{:?}", names(&ledger));
+    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
 }
 
 /// A cut file beside the node's archives is named once, however often the directory is looked at.
@@ -151,7 +152,7 @@ fn a_cut_file_is_named_once() {
     let bytes = fs::read(&old).expect("read");
     let older = format!("snapshot-1-{}", name(&old).rsplit('-').next().expect("a hash"));
     fs::write(ledger.join(&older), &bytes[..bytes.len() / 2]).expect("written");
-    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.stderr.matches(&format!("{older} is not used: ")).count(), 1, "{said:?}");
+    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.stderr.matches(&format!("{older} is not used: ")).count(), 1, "{output:?}");
 }

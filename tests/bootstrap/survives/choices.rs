@@ -37,7 +37,7 @@ fn is_get_of(request: &Request, name: &str) -> bool {
 /// is fetched; the old one and the damaged one are not fetched again. The same holds if the
 /// mirror's old archive has other bytes than the node's.
 #[test]
-fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
+fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     let mirror = Mirror::start();
     let base = temp_dir();
     let old = mirror.put_old(base.path());
@@ -46,8 +46,9 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
     let middle = rebased.len() / 3;
     rebased[middle] ^= 1;
     let again = temp_dir();
-    let said = run(&["recompress", text(&old), "-o", text(again.path()), "--zstd-level", "1", "--frame-size", "64KiB"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output =
+        run(&["recompress", text(&old), "-o", text(again.path()), "--zstd-level", "1", "--frame-size", "64KiB"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let bytes = |path: &Path| fs::read(path).expect("read");
     for (is_in_dir, theirs) in
         [(false, bytes(&old)), (true, bytes(&old)), (true, bytes(&again.path().join(&mirror.old)))]
@@ -69,20 +70,20 @@ fn a_damaged_rebased_archive_where_the_old_full_one_is_on_offer() {
         } else {
             arguments.extend(["--base", text(&old)]);
         }
-        let said = run(&arguments);
-        assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &40.into()), "{said:?}");
-        let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
-        assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{said:?}");
+        let output = run(&arguments);
+        assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &40.into()), "{output:?}");
+        let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
+        assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{output:?}");
         let requests = server.requests();
-        assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old)), "{said:?}");
-        assert!(said.line("bootstrap")["given_up"].is_null(), "the new full one has that state: {said:?}");
+        assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old)), "{output:?}");
+        assert!(output.line("bootstrap")["given_up"].is_null(), "the new full one has that state: {output:?}");
     }
 }
 
 /// The only source loses its incremental archive. The run gets the older state; the last line says
 /// which newer one was given up, and why.
 #[test]
-fn the_last_line_tells_what_was_given_up() {
+fn the_last_line_names_an_abandoned_state() {
     let files = archives(&[]);
     let incremental = files.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
@@ -96,26 +97,29 @@ fn the_last_line_tells_what_was_given_up() {
             }
         });
         let dir = temp_dir();
-        let said = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        let last = said.stderr.lines().last().unwrap_or_default();
-        assert!(last.contains(&incremental) && last.contains("404") && last.contains("slot 40"), "{said:?}");
-        let given_up = &said.line(command)["given_up"];
+        let output = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        let last = output.stderr.lines().last().unwrap_or_default();
+        assert!(last.contains(&incremental), "{output:?}");
+        assert!(last.contains("404"), "{output:?}");
+        assert!(last.contains("slot 40"), "{output:?}");
+        let given_up = &output.line(command)["given_up"];
         assert_eq!(
             (&given_up["slot"], &given_up["archives"][1]),
             (&40.into(), &incremental.clone().into()),
-            "{said:?}"
+            "{output:?}"
         );
         // Nothing was given up, so there is no such line.
         let good = serve(&files, Way::Ranges);
-        let said = run(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
-        assert!(said.code == Some(0) && said.line(command)["given_up"].is_null(), "{said:?}");
+        let output = run(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(output.line(command)["given_up"].is_null(), "{output:?}");
     }
 }
 
 /// Nine mirrors have damaged archives; the run gets the state of the honest one.
 #[test]
-fn nine_mirrors_that_lie_and_one_that_does_not() {
+fn one_honest_mirror_among_ten_is_enough() {
     let files = archives(&[]);
     let incremental = files.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
     let liars: Vec<Server> = (0..9)
@@ -136,28 +140,28 @@ fn nine_mirrors_that_lie_and_one_that_does_not() {
         let out = dir.path().join("out");
         let arguments: Vec<&str> =
             [command].into_iter().chain(urls.iter().map(String::as_str)).chain([flag, text(&out)]).collect();
-        let said = run(&arguments);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        let archives = said.line(command)["archives"].as_array().expect("archives").clone();
-        assert_eq!(archives.last().expect("one")["name"].as_str(), Some(incremental.as_str()), "{said:?}");
-        assert!(said.line(command)["given_up"]["slot"].as_u64() > Some(40), "{said:?}");
+        let output = run(&arguments);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        let archives = output.line(command)["archives"].as_array().expect("archives").clone();
+        assert_eq!(archives.last().expect("one")["name"].as_str(), Some(incremental.as_str()), "{output:?}");
+        assert!(output.line(command)["given_up"]["slot"].as_u64() > Some(40), "{output:?}");
     }
 }
 
 /// The node has a full archive and an incremental one on it, from the day before. A mirror has a
 /// newer rebased archive on the same full archive: only that is fetched.
 #[test]
-fn the_second_day_of_a_node_with_its_own_archives() {
+fn a_newer_rebased_archive_is_fetched_onto_the_nodes_full_one() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.put_old(&ledger);
     fs::copy(fixture(INCREMENTAL_26_40), ledger.join(INCREMENTAL_26_40.replace("-26-40-", "-26-33-"))).expect("copied");
-    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
+    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
     let names: Vec<Option<&str>> = archives.iter().map(|one| one["name"].as_str()).collect();
-    assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased.as_str())], "{said:?}");
+    assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased.as_str())], "{output:?}");
 }
 
 /// What replaces the base.
@@ -189,7 +193,7 @@ fn swap(base: &Path, kind: Swap) {
 
 /// A base that is replaced after it was chosen: the run continues with the full archive.
 #[test]
-fn a_base_that_is_swapped() {
+fn a_base_replaced_during_the_run_is_not_used() {
     let mirror = Mirror::start();
     let files = files_of(&mirror, &[&mirror.new, &mirror.rebased]);
     let list = mirror.list();
@@ -226,9 +230,9 @@ fn a_base_that_is_swapped() {
                 .timeout(Duration::from_secs(60))
                 .output()
                 .expect("runs");
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(0), "{at}: {said}");
-            assert!(ledger.join("snapshots/40").is_dir(), "{at}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{at}: {stderr}");
+            assert!(ledger.join("snapshots/40").is_dir(), "{at}: {stderr}");
         }
     }
 }

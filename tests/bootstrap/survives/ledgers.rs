@@ -86,9 +86,9 @@ fn killed_runs_are_finished_by_the_next() {
         assert!(!is_marked, "round {round}");
     }
     assert!(kills >= 3, "{kills} kills");
-    let said = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
+    let output = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
     // The ledger was complete before, or is now.
-    assert!(matches!(said.code, Some(0 | 5)), "{said:?}");
+    assert!(matches!(output.code, Some(0 | 5)), "{output:?}");
     assert!(ledger_tree(&ledger) == expected, "{:?}", names(&ledger));
     let left: BTreeSet<String> = names(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
     assert!(left.is_empty(), "{left:?}");
@@ -153,9 +153,9 @@ fn a_source_that_vanishes_is_replaced_by_another() {
     let ledger = dir.path().join("ledger");
     for urls in [[vanishing.url(""), steady.url("")], [steady.url(""), vanishing.url("")]] {
         let _ = fs::remove_dir_all(&ledger);
-        let said = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert_eq!(said.line("restore")["slot"], 40);
+        let output = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert_eq!(output.line("restore")["slot"], 40);
     }
 }
 
@@ -173,9 +173,9 @@ fn forged(files: &Files) -> Files {
         let tar = dir.path().join(name.replace(".zst", ""));
         fs::write(&tar, make_tar(&entries)).expect("written");
         let out = temp_dir();
-        let said =
+        let output =
             run(&["recompress", text(&tar), "-o", text(out.path()), "--check", "frames", "--frame-size", "64KiB"]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(output.code, Some(0), "{output:?}");
         forged.extend(files_in(out.path()));
     }
     forged
@@ -190,19 +190,22 @@ fn a_source_that_fails_a_check_is_dropped() {
     for urls in [[liar.url(""), honest.url("")], [honest.url(""), liar.url("")]] {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let said = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        assert_eq!((&said.line("restore")["slot"], &said.line("restore")["state"]), (&40.into(), &"checked".into()));
+        let output = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert_eq!(
+            (&output.line("restore")["slot"], &output.line("restore")["state"]),
+            (&40.into(), &"checked".into())
+        );
     }
     // Without another source, the run fails, names the source, and leaves nothing that a later run
     // would use.
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.stderr.contains(&liar.url("")), "{said:?}");
-    let said = run(&["bootstrap", &honest.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.stderr.contains(&liar.url("")), "{output:?}");
+    let output = run(&["bootstrap", &honest.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
 }
 
 /// Returns whether a request asks for the newest incremental archive.
@@ -233,10 +236,11 @@ fn a_run_waits_for_a_server_that_is_away_for_the_incremental() {
     let server = away_at_the_end(archives(&[]), 4);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("restore")["slot"], 40, "{said:?}");
-    assert!(said.stderr.contains("asked again in") && said.stderr.contains(" UTC: "), "with the time: {said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
+    assert!(output.stderr.contains("asked again in"), "with the time: {output:?}");
+    assert!(output.stderr.contains(" UTC: "), "with the time: {output:?}");
 }
 
 /// The run also waits for a server that sends the full archive, but is too busy to say whether it
@@ -254,9 +258,9 @@ fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
         }
     });
     let dir = temp_dir();
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&dir.path().join("ledger"))]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("restore")["slot"], 40, "{said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&dir.path().join("ledger"))]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
 }
 
 /// Collects warnings.
@@ -307,10 +311,10 @@ fn an_incremental_archive_that_vanishes_is_looked_for_again() {
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("restore")["slot"], 26);
-    assert!(said.stderr.contains("no incremental archive could be fetched"), "{said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 26);
+    assert!(output.stderr.contains("no incremental archive could be fetched"), "{output:?}");
     let full = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive").1.len() as u64;
     let is_get = |request: &&Request| request.method == "GET" && request.path.starts_with("/snapshot-");
     let asked: u64 = server
@@ -347,9 +351,9 @@ fn a_dropped_liar_stays_dropped() {
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &liar.url(""), &honest.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("restore")["slot"], 26);
+    let output = run(&["bootstrap", &liar.url(""), &honest.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 26);
     let dropped = format!("{} is not used any more", liar.url(&format!("/{FULL_26}")));
-    assert_eq!(said.stderr.matches(&dropped).count(), 1, "{said:?}");
+    assert_eq!(output.stderr.matches(&dropped).count(), 1, "{output:?}");
 }

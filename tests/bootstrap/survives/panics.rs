@@ -33,8 +33,8 @@ fn a_panic_in_a_worker_of_the_network_ends_the_run() {
                     let found = if out.exists() { names(&out) } else { Vec::new() };
                     assert!(!found.iter().any(|name| name.contains("slotpress-partial")), "{at}: {found:?}");
                     assert!(!found.iter().any(|name| name.ends_with("fastboot_version")), "{at}: {found:?}");
-                    let said = run(&arguments);
-                    assert_eq!(said.code, Some(0), "{at}: {said:?}");
+                    let output = run(&arguments);
+                    assert_eq!(output.code, Some(0), "{at}: {output:?}");
                     match command {
                         "fetch" => assert!(files_in(&out) == files, "{at}: {:?}", names(&out)),
                         _ => assert!(ledger_tree(&out) == ledger_tree(&expected.path().join("ledger")), "{at}"),

@@ -53,19 +53,19 @@ fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
 /// minute and ends slow transfers. `bootstrap` takes the newest again, or says why there is none
 /// and makes the ledger of the full archive.
 #[test]
-fn incremental_archives_that_are_replaced() {
+fn replaced_incremental_archives_are_fetched_again() {
     for (way, files) in [(Way::Ranges, archives(&[])), (Way::Whole, archives(&[])), (Way::Whole, agaves_archives())] {
         let files = Arc::new(files);
         for (replaced, slot) in [(3, 40), (usize::MAX, 26)] {
             let server = replacing(&files, way, replaced);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
-            let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-            assert_eq!(said.code, Some(0), "{way:?}, {replaced}: {said:?}");
-            assert_eq!(said.line("restore")["slot"], slot, "{said:?}");
+            let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+            assert_eq!(output.code, Some(0), "{way:?}, {replaced}: {output:?}");
+            assert_eq!(output.line("restore")["slot"], slot, "{output:?}");
             assert!(ledger.join(format!("snapshots/{slot}/fastboot_version")).is_file());
-            let is_told = said.stderr.contains("no incremental archive could be fetched");
-            assert_eq!(is_told, slot == 26, "{}", said.stderr);
+            let is_told = output.stderr.contains("no incremental archive could be fetched");
+            assert_eq!(is_told, slot == 26, "{}", output.stderr);
             let left: Vec<String> =
                 names(&ledger).into_iter().filter(|name| name.contains("slotpress-fetch")).collect();
             assert!(left.is_empty(), "{left:?}");

@@ -9,19 +9,19 @@ use crate::common::*;
 
 /// The run does not wait at its end for a source that has not answered before.
 #[test]
-fn a_dead_source_beside_one_without_an_incremental() {
+fn a_source_that_never_answered_is_not_waited_for() {
     let good = serve(&full_only(), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", DEAD, &good.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("restore")["slot"], 26);
-    assert!(!said.stderr.contains("asked again"), "it is not waited for: {said:?}");
+    let output = run(&["bootstrap", DEAD, &good.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 26);
+    assert!(!output.stderr.contains("asked again"), "it is not waited for: {output:?}");
 }
 
 /// A source of any kind that is busy at first is asked again.
 #[test]
-fn a_source_that_is_busy_at_first() {
+fn a_busy_source_is_asked_again() {
     let files = full_only();
     let name = files.keys().next().expect("an archive").clone();
     for (command, flag, path) in [
@@ -45,15 +45,15 @@ fn a_source_that_is_busy_at_first() {
             respond(&served, Way::Ranges, &request, stream)
         });
         let dir = temp_dir();
-        let said = run(&[command, &server.url(&path), flag, text(&dir.path().join("out"))]);
-        assert_eq!(said.code, Some(0), "{command} {path}: {said:?}");
+        let output = run(&[command, &server.url(&path), flag, text(&dir.path().join("out"))]);
+        assert_eq!(output.code, Some(0), "{command} {path}: {output:?}");
     }
     // The run does not wait if another source has an archive.
     let busy = Server::start(|_, stream| answer(stream, "429 Too Many Requests", &[("Retry-After", "90")], b""));
     let good = serve(&files, Way::Ranges);
     let dir = temp_dir();
-    let said = run(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
+    assert_eq!(output.code, Some(0), "{output:?}");
 }
 
 /// A source with an invented newer state: the run takes the state that trusted servers confirm.
@@ -68,10 +68,17 @@ fn a_made_up_state_is_not_confirmed() {
     for (command, flag) in [("bootstrap", "--ledger"), ("fetch", "-o")] {
         let dir = temp_dir();
         let out = dir.path().join("out");
-        let said = run(&[command, &liar.url(""), &good.url(""), flag, text(&out), "--trust", &trusted.url("")]);
-        assert_eq!(said.code, Some(0), "{said:?}");
-        let report = said.line(command);
-        assert_eq!((&report["archives"][0]["slot"], &report["given_up"]["slot"]), (&26.into(), &99.into()), "{said:?}");
-        assert!(report["given_up"]["reason"].as_str().is_some_and(|why| why.contains("no trusted server")), "{said:?}");
+        let output = run(&[command, &liar.url(""), &good.url(""), flag, text(&out), "--trust", &trusted.url("")]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        let report = output.line(command);
+        assert_eq!(
+            (&report["archives"][0]["slot"], &report["given_up"]["slot"]),
+            (&26.into(), &99.into()),
+            "{output:?}"
+        );
+        assert!(
+            report["given_up"]["reason"].as_str().is_some_and(|why| why.contains("no trusted server")),
+            "{output:?}"
+        );
     }
 }

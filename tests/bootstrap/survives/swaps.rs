@@ -10,7 +10,7 @@ use crate::common::*;
 /// The same holds when it replaces an old state.
 #[cfg(feature = "net")]
 #[test]
-fn directories_of_a_bootstrap_swapped_for_links() {
+fn links_in_place_of_directories_are_not_followed() {
     use crate::common::site::{Way, files_in, serve};
     let (from, archive) = small_archive();
     let archived = contents(&archive);

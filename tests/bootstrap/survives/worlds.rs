@@ -32,12 +32,12 @@ fn chain() -> &'static Chain {
         let fulls: Vec<PathBuf> = (0..DAYS)
             .map(|day| {
                 let ledger = dir.path().join(format!("ledger-{day}"));
-                let said =
+                let output =
                     run(&["synth", text(&ledger), "--size", "4MiB", "--incremental", &format!("{}MiB", day + 3)]);
-                assert_eq!(said.code, Some(0), "{said:?}");
-                let said = run(&["archive", text(&ledger), "-o", text(dir.path())]);
-                assert_eq!(said.code, Some(0), "{said:?}");
-                PathBuf::from(said.line("archive")["path"].as_str().expect("a path"))
+                assert_eq!(output.code, Some(0), "{output:?}");
+                let output = run(&["archive", text(&ledger), "-o", text(dir.path())]);
+                assert_eq!(output.code, Some(0), "{output:?}");
+                PathBuf::from(output.line("archive")["path"].as_str().expect("a path"))
             })
             .collect();
         let read = |path: &Path| (name(path), fs::read(path).expect("read"));
@@ -180,18 +180,18 @@ fn play(drawn: &Drawn, seed: u64) -> (JsonOutput, Option<u64>) {
     let mut arguments = vec!["bootstrap", "--ledger", text(&ledger), "--streams", "2"];
     arguments.extend(urls.iter().map(String::as_str));
     arguments.extend(bases.iter().flat_map(|base| ["--base", text(base)]));
-    let said = run(&arguments);
+    let output = run(&arguments);
     let booted = fs::read_dir(ledger.join("snapshots")).into_iter().flatten().flatten();
     let booted = booted.filter(|entry| entry.path().join("fastboot_version").exists());
     let slot = booted.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).max();
-    assert!(said.code.is_some(), "seed {seed}: {said:?}");
-    (said, slot)
+    assert!(output.code.is_some(), "seed {seed}: {output:?}");
+    (output, slot)
 }
 
 /// Checks that the run ends with the state of the honest source or a newer one. If a newer state
 /// could have arrived, the last line must say so.
 #[test]
-fn the_program_in_random_worlds() {
+fn random_worlds_end_with_the_best_state() {
     let first = number_of("WORLDS_FIRST", 0);
     let count = number_of("WORLDS_REAL", 6);
     println!("worlds {first} to {}", first + count);
@@ -199,21 +199,27 @@ fn the_program_in_random_worlds() {
     let mut told = 0;
     for seed in first..first + count {
         let drawn = Drawn::of_seed(seed);
-        let (said, slot) = play(&drawn, seed);
+        let (output, slot) = play(&drawn, seed);
         let Some(slot) = slot else {
-            assert!(matches!(said.code, Some(3 | 4)), "seed {seed}: {drawn:?}: {said:?}");
-            assert!(newest_that_comes(&drawn).is_none(), "seed {seed}: {drawn:?}: {said:?}");
+            assert!(matches!(output.code, Some(3 | 4)), "seed {seed}: {drawn:?}: {output:?}");
+            assert!(newest_that_comes(&drawn).is_none(), "seed {seed}: {drawn:?}: {output:?}");
             continue;
         };
-        assert_eq!(said.code, Some(0), "seed {seed}: {drawn:?}: {said:?}");
+        assert_eq!(output.code, Some(0), "seed {seed}: {drawn:?}: {output:?}");
         done += 1;
-        let report = said.line("bootstrap");
+        let report = output.line("bootstrap");
         let says = report["given_up"]["slot"].as_u64().is_some_and(|better| better > slot);
         told += u64::from(says);
         let honest = drawn.honest_day().map(slot_of);
-        assert!(honest.is_none_or(|honest| slot >= honest), "seed {seed}: {slot}, not {honest:?}: {drawn:?}: {said:?}");
+        assert!(
+            honest.is_none_or(|honest| slot >= honest),
+            "seed {seed}: {slot}, not {honest:?}: {drawn:?}: {output:?}"
+        );
         let best = newest_that_comes(&drawn).map(slot_of);
-        assert!(says || best.is_none_or(|best| slot >= best), "seed {seed}: {slot}, not {best:?}: {drawn:?}: {said:?}");
+        assert!(
+            says || best.is_none_or(|best| slot >= best),
+            "seed {seed}: {slot}, not {best:?}: {drawn:?}: {output:?}"
+        );
     }
     println!("{done} states, of which {told} with a word on a better one");
 }

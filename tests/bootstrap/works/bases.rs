@@ -17,13 +17,13 @@ fn a_clone_takes_no_room() {
     let ledger = disk.path().join("ledger");
     let base = mirror.put_old(&disk.path().join("elsewhere"));
     let url = mirror.server.url("");
-    let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base), "--dry-run"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base), "--dry-run"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let bytes = |path: &Path| fs::metadata(path).expect("there").len();
     let old = bytes(&base);
     let rebased = bytes(&mirror.server.path(&mirror.rebased));
-    let needed = said.line("bootstrap_plan")["space"][0]["needed_bytes"].as_u64();
-    assert_eq!(needed, Some(4 * (old + rebased) + rebased), "{said:?}");
+    let needed = output.line("bootstrap_plan")["space"][0]["needed_bytes"].as_u64();
+    assert_eq!(needed, Some(4 * (old + rebased) + rebased), "{output:?}");
 }
 
 /// The old archive is in the snapshots directory, in its `remote`, or elsewhere. Only the rebased
@@ -60,16 +60,17 @@ fn only_what_changed_is_fetched() {
         let bytes = |name: &str| fs::metadata(mirror.server.path(name)).expect("there").len();
         assert_eq!(ways[..2], [(true, 40, bytes(&mirror.rebased)), (false, 40, bytes(&mirror.new))], "{plan}");
         for way in plan["ways"].as_array().expect("ways") {
-            assert!(way["fetch_seconds"].is_f64() && way["restore_seconds"].is_f64(), "{way}");
+            assert!(way["fetch_seconds"].is_f64(), "{way}");
+            assert!(way["restore_seconds"].is_f64(), "{way}");
         }
 
-        let said = run(&arguments);
-        assert_eq!(said.code, Some(0), "{place}: {said:?}");
-        let archives = said.line("bootstrap")["archives"].as_array().expect("archives").clone();
+        let output = run(&arguments);
+        assert_eq!(output.code, Some(0), "{place}: {output:?}");
+        let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
         let fetched: Vec<_> =
             archives.iter().map(|one| (one["name"].as_str().expect("a name"), one["was_there"] == true)).collect();
         assert_eq!(fetched, [(mirror.old.as_str(), true), (mirror.rebased.as_str(), false)], "{place}");
-        assert_eq!(said.line("restore")["slot"], 40);
+        assert_eq!(output.line("restore")["slot"], 40);
         let mut tree = ledger_tree(&ledger);
         tree.retain(|path, _| !path.starts_with("remote"));
         let mut expected = expected.clone();
@@ -84,12 +85,12 @@ fn only_what_changed_is_fetched() {
 
 /// `fetch` does the same into a directory that has the old archive.
 #[test]
-fn fetch_goes_on_what_is_there() {
+fn fetch_reuses_the_old_archive() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     mirror.put_old(dir.path());
-    let said = run(&["fetch", &mirror.server.url(""), "-o", text(dir.path())]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["fetch", &mirror.server.url(""), "-o", text(dir.path())]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let mut expected = vec![mirror.rebased.clone(), mirror.old.clone()];
     expected.sort();
     assert_eq!(names(dir.path()), expected);
@@ -102,15 +103,15 @@ fn without_an_old_archive_the_newest_is_fetched() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
-    assert_eq!(said.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
+    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
+    assert_eq!(output.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
 }
 
 /// A validator that has the state of a rebased archive confirms it.
 #[test]
-fn a_validator_vouches_for_a_rebased_archive() {
+fn a_validator_confirms_a_rebased_archive() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let url = mirror.server.url("");
@@ -118,15 +119,15 @@ fn a_validator_vouches_for_a_rebased_archive() {
     let validator = mirror.validator();
     let ledger = dir.path().join("ledger");
     mirror.put_old(&ledger);
-    let said = run(&["bootstrap", &url, "--ledger", text(&ledger), "--trust", &validator.url("")]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
-    assert_eq!(said.line("bootstrap")["vouched_by"].as_array().map(Vec::len), Some(1), "{said:?}");
+    let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--trust", &validator.url("")]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
+    assert_eq!(output.line("bootstrap")["vouched_by"].as_array().map(Vec::len), Some(1), "{output:?}");
 }
 
 /// Ten nodes with old archives of different slots, each of which the mirror rebases onto.
 #[test]
-fn a_fleet_with_different_old_archives() {
+fn each_node_of_a_fleet_fetches_only_what_changed() {
     let fleet = &crate::bootstrap::Fleet::start(10);
     let mut fetched = Vec::new();
     std::thread::scope(|scope| {
@@ -139,11 +140,12 @@ fn a_fleet_with_different_old_archives() {
                     let ledger = dir.path().join("ledger");
                     fs::create_dir_all(&ledger).expect("made");
                     fs::copy(old, ledger.join(name(old))).expect("copied");
-                    let said = run(&["bootstrap", &fleet.server.url(""), "--ledger", text(&ledger), "--threads", "1"]);
-                    assert_eq!(said.code, Some(0), "{said:?}");
-                    let archives = said.line("bootstrap")["archives"].clone();
+                    let output =
+                        run(&["bootstrap", &fleet.server.url(""), "--ledger", text(&ledger), "--threads", "1"]);
+                    assert_eq!(output.code, Some(0), "{output:?}");
+                    let archives = output.line("bootstrap")["archives"].clone();
                     assert_eq!(archives[0]["was_there"], true, "{archives}");
-                    assert_eq!(said.line("restore")["hash"], fleet.hash.as_str());
+                    assert_eq!(output.line("restore")["hash"], fleet.hash.as_str());
                     (dir, archives[1]["fetched_bytes"].as_u64().expect("bytes"))
                 })
             })

@@ -12,7 +12,7 @@ fn files(archives: &[std::path::PathBuf]) -> Files {
 
 /// Candidates that only Firedancer loads are skipped with a warning: the next one is taken.
 #[test]
-fn what_agave_does_not_load_is_passed_over() {
+fn archives_that_only_firedancer_loads_are_skipped() {
     let agaves = files(&[fixture(FULL_26)]);
     let expected = temp_dir();
     let newer = "firedancer-2026-08/validator";
@@ -29,16 +29,16 @@ fn what_agave_does_not_load_is_passed_over() {
             let ledger = dir.path().join(format!("ledger-{number}"));
             let urls: Vec<String> = servers.iter().map(|server| server.url("")).collect();
             let urls = urls.iter().map(String::as_str);
-            let said =
+            let output =
                 run(&["bootstrap"].into_iter().chain(urls).chain(["--ledger", text(&ledger)]).collect::<Vec<_>>());
-            let words = said.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(words.contains("only Firedancer loads it"), "{number} {way:?} {said:?}");
+            let words = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(words.contains("only Firedancer loads it"), "{number} {way:?} {output:?}");
             if number < 2 {
-                assert_eq!(said.code, Some(0), "{number} {way:?} {said:?}");
+                assert_eq!(output.code, Some(0), "{number} {way:?} {output:?}");
                 assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{number} {way:?}");
             } else {
-                assert_eq!(said.code, Some(1), "{way:?} {said:?}");
-                assert!(words.contains(HINT), "{said:?}");
+                assert_eq!(output.code, Some(1), "{way:?} {output:?}");
+                assert!(words.contains(HINT), "{output:?}");
                 assert!(names(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", names(&ledger));
             }
         }
@@ -47,14 +47,14 @@ fn what_agave_does_not_load_is_passed_over() {
 
 /// Archives by newer versions of Firedancer are candidates like others.
 #[test]
-fn what_agave_loads_is_taken() {
+fn archives_that_agave_loads_are_used() {
     let files = files(&[full(NEW), incremental(NEW)]);
     let expected = restored(&files);
     let server = serve(&files, Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")));
 }
 
@@ -62,7 +62,7 @@ fn what_agave_loads_is_taken() {
 /// whose vote accounts have no rent epochs, and 0 hashes per tick. The next pair is taken, or the
 /// full archive alone.
 #[test]
-fn the_next_pair_is_taken() {
+fn after_a_refused_pair_the_next_is_used() {
     let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
     for (refused, next, why) in [
         ([full(NEW), agaves[1].clone()], agaves.clone(), "rent epoch"),
@@ -82,10 +82,10 @@ fn the_next_pair_is_taken() {
             restored.success();
             let mut arguments = vec!["bootstrap", "--ledger", text(&ledger)];
             arguments.extend(urls.iter().take(2 - number).map(String::as_str));
-            let said = run(&arguments);
-            assert_eq!(said.code, Some(0), "{why}: {said:?}");
-            let words = said.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(number == 0 || words.contains(why), "{said:?}");
+            let output = run(&arguments);
+            assert_eq!(output.code, Some(0), "{why}: {output:?}");
+            let words = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(number == 0 || words.contains(why), "{output:?}");
             assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{why}, {number}");
         }
     }

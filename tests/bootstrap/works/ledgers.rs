@@ -8,16 +8,16 @@ use crate::common::site::*;
 use crate::common::*;
 
 #[test]
-fn a_ledger_comes_out_as_if_restored_from_disk() {
+fn the_ledger_equals_one_restored_from_disk() {
     for files in [archives(&[]), agaves_archives()] {
         let expected = restored(&files);
         for way in [Way::Ranges, Way::Whole, Way::Liar] {
             let server = serve(&files, way);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
-            let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-            assert_eq!(said.code, Some(0), "{way:?} {said:?}");
-            let restore = said.line("restore");
+            let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+            assert_eq!(output.code, Some(0), "{way:?} {output:?}");
+            let restore = output.line("restore");
             assert_eq!((&restore["slot"], &restore["state"]), (&40.into(), &"checked".into()));
             assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{way:?}");
         }
@@ -25,13 +25,13 @@ fn a_ledger_comes_out_as_if_restored_from_disk() {
 }
 
 #[test]
-fn a_full_archive_alone_does() {
+fn a_full_archive_alone_makes_a_ledger() {
     let server = serve(&archives(&[]), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--no-incremental"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert_eq!(said.line("restore")["slot"], 26);
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--no-incremental"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 26);
     let slots = names(&ledger.join("snapshots"));
     assert!(slots.contains(&"26".to_string()), "{slots:?}");
 }
@@ -41,9 +41,9 @@ fn a_dry_run_writes_nothing() {
     let server = serve(&archives(&[]), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let plan = said.line("bootstrap_plan");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let plan = output.line("bootstrap_plan");
     assert_eq!((&plan["full"]["slot"], &plan["incremental"]["slot"]), (&26.into(), &40.into()));
     assert!(!ledger.exists());
     // Nor does it clean up what a killed restore left.
@@ -56,16 +56,17 @@ fn a_dry_run_writes_nothing() {
             fs::write(ledger.join("slotpress-partial-journal"), "{}").expect("written");
         }
         let before = tree(&ledger);
-        let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run", "--replace-state"]);
-        assert!(said.code == Some(0) && tree(&ledger) == before, "{said:?}");
-        assert_eq!(said.line("bootstrap_plan")["existing"].as_array().expect("a list"), existing, "{said:?}");
+        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run", "--replace-state"]);
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(tree(&ledger) == before, "{output:?}");
+        assert_eq!(output.line("bootstrap_plan")["existing"].as_array().expect("a list"), existing, "{output:?}");
     }
 }
 
 /// What an operator reads at the end: how to start the validator as the last of a few lines, and a
 /// warning if it is not known whose state it is.
 #[test]
-fn few_lines_end_with_the_command_that_starts() {
+fn the_output_ends_with_the_command_that_starts_a_validator() {
     let server = serve(&archives(&[]), Way::Ranges);
     let dir = temp_dir();
     let url = server.url("");
@@ -73,26 +74,30 @@ fn few_lines_end_with_the_command_that_starts() {
     let bootstrap = |flags: &[&str]| {
         let output =
             slotpress().args(["bootstrap", &url, "--ledger", text(&ledger)]).args(flags).output().expect("runs");
-        let [said, warned] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
-        (output.status.code(), said, warned)
+        let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+        (output.status.code(), stdout, stderr)
     };
-    let check_lines = |said: &str| {
-        let lines: Vec<&str> = said.lines().collect();
-        assert!(lines.len() <= 13 && lines.last().is_some_and(|last| last.starts_with("  agave-validator ")), "{said}");
-        assert!(said.contains("checked, ") && !said.contains("checks the rest"), "{said}");
+    let assert_short = |stdout: &str| {
+        let lines: Vec<&str> = stdout.lines().collect();
+        assert!(lines.len() <= 13, "{stdout}");
+        assert!(lines.last().is_some_and(|last| last.starts_with("  agave-validator ")), "{stdout}");
+        assert!(stdout.contains("checked, "), "{stdout}");
+        assert!(!stdout.contains("checks the rest"), "{stdout}");
     };
-    let (code, said, warned) = bootstrap(&[]);
-    assert_eq!(code, Some(0), "{warned}");
-    check_lines(&said);
-    assert!(warned.lines().last().is_some_and(|last| last.starts_with("warning: nobody confirmed")), "{warned}");
-    // What is there already is not fetched again.
-    let (code, said, warned) = bootstrap(&[]);
-    assert!(code == Some(5) && said.is_empty(), "{warned}");
-    assert!(warned.ends_with("error: slot 40 is already there: start the validator\n"), "{warned}");
-    let (code, said, warned) = bootstrap(&["--replace-state", "--trust", &url]);
-    assert!(code == Some(0) && !warned.contains("nobody confirmed"), "{warned}");
-    check_lines(&said);
-    assert!(said.contains("rm -r "), "{said}");
+    let (code, stdout, stderr) = bootstrap(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_short(&stdout);
+    assert!(stderr.lines().last().is_some_and(|last| last.starts_with("warning: nobody confirmed")), "{stderr}");
+    // An existing state is not fetched again.
+    let (code, stdout, stderr) = bootstrap(&[]);
+    assert_eq!(code, Some(5), "{stderr}");
+    assert_eq!(stdout, "", "{stderr}");
+    assert!(stderr.ends_with("error: slot 40 is already there: start the validator\n"), "{stderr}");
+    let (code, stdout, stderr) = bootstrap(&["--replace-state", "--trust", &url]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!stderr.contains("nobody confirmed"), "{stderr}");
+    assert_short(&stdout);
+    assert!(stdout.contains("rm -r "), "{stdout}");
 }
 
 /// Packs a genesis as servers have it.
@@ -116,20 +121,21 @@ fn a_genesis_is_fetched_and_compared() {
     let ledger = dir.path().join("ledger");
     let hash =
         slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-genesis-hash", &hash]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-genesis-hash", &hash]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), genesis);
     let ledger = dir.path().join("other");
     let wrong = "11111111111111111111111111111112";
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
-    assert_eq!(said.code, Some(3), "{said:?}");
-    assert!(said.stderr.contains("genesis hash") && !ledger.exists(), "{said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.stderr.contains("genesis hash"), "{output:?}");
+    assert!(!ledger.exists(), "{output:?}");
 }
 
 /// A genesis of another chain than the state's: Agave would not start, so nothing is left. One that
 /// cannot be read is passed over.
 #[test]
-fn a_genesis_of_another_chain() {
+fn a_genesis_of_another_chain_is_refused() {
     let other = fs::read(fixture_of(AGAVE_4_4, "genesis.bin")).expect("read");
     for (genesis, code, words) in
         [(&other[..], 3, "is of another chain than the genesis"), (b"the beginning of a chain", 0, "the genesis: ")]
@@ -139,17 +145,18 @@ fn a_genesis_of_another_chain() {
         let server = serve(&files, Way::Ranges);
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-        assert_eq!(said.code, Some(code), "{said:?}");
-        assert!(said.stderr.contains(words), "{said:?}");
+        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        assert_eq!(output.code, Some(code), "{output:?}");
+        assert!(output.stderr.contains(words), "{output:?}");
         let is_there = |name: &str| ledger.join(name).exists();
-        assert!(is_there("snapshots") == (code == 0) && !is_there("genesis.bin"), "{said:?}");
+        assert!(is_there("snapshots") == (code == 0), "{output:?}");
+        assert!(!is_there("genesis.bin"), "{output:?}");
     }
 }
 
 /// Of the genesis blocks that servers have, that of the state's chain is used, and the others are named.
 #[test]
-fn a_server_with_the_genesis_of_another_chain() {
+fn the_genesis_of_the_right_chain_is_used() {
     let right = fixture("genesis.bin");
     let wrong = fixture_of(AGAVE_4_4, "genesis.bin");
     let serving = |genesis: &Path| {
@@ -161,9 +168,9 @@ fn a_server_with_the_genesis_of_another_chain() {
     let server = serving(&right);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let said = run(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.stderr.contains(&format!("{}: the genesis is of another chain", other.url("/genesis.tar.bz2"))));
+    let output = run(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stderr.contains(&format!("{}: the genesis is of another chain", other.url("/genesis.tar.bz2"))));
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), fs::read(right).expect("read"));
 }
 
@@ -182,19 +189,19 @@ fn an_old_state_is_moved_aside() {
         fs::write(ledger.join(name), "the validator's").expect("written");
     }
     let before = tree(&ledger);
-    let said = bootstrap(&[]);
-    assert_eq!(said.code, Some(5), "without the flag it is refused: {said:?}");
+    let output = bootstrap(&[]);
+    assert_eq!(output.code, Some(5), "without the flag it is refused: {output:?}");
     assert!(tree(&ledger) == before, "and untouched");
-    let said = bootstrap(&["--replace-state", "--expect-slot", "41"]);
-    assert_eq!(said.code, Some(3), "what fails moves nothing: {said:?}");
+    let output = bootstrap(&["--replace-state", "--expect-slot", "41"]);
+    assert_eq!(output.code, Some(3), "what fails moves nothing: {output:?}");
     let mut after = tree(&ledger);
     after.retain(|path, _| before.contains_key(path));
     assert!(after == before);
 
-    let said = bootstrap(&["--replace-state"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    let replaced = said.line("bootstrap")["replaced"].as_array().expect("a list").clone();
-    assert_eq!(replaced.len(), 2, "{said:?}");
+    let output = bootstrap(&["--replace-state"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let replaced = output.line("bootstrap")["replaced"].as_array().expect("a list").clone();
+    assert_eq!(replaced.len(), 2, "{output:?}");
     let now = tree(&ledger);
     for (path, content) in &before {
         let is_state = path.starts_with("snapshots/26") || path.starts_with("accounts/run/");

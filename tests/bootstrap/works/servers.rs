@@ -12,7 +12,7 @@ use crate::common::*;
 /// Agave's RPC port: 303, no ranges, no ETag, a deadline for transfers. Firedancer's: 302, one
 /// answer per connection.
 #[test]
-fn the_servers_of_both_clients() {
+fn servers_of_both_clients_are_sources() {
     let files = Arc::new(agaves_archives());
     for (status, is_firedancer) in [("303 See Other", false), ("302 Found", true)] {
         let served = files.clone();
@@ -46,8 +46,8 @@ fn the_servers_of_both_clients() {
         });
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-        assert_eq!(said.code, Some(0), "{status} {said:?}");
+        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        assert_eq!(output.code, Some(0), "{status} {output:?}");
         assert!(!server.requests().iter().any(|request| request.path.contains('?')));
         let fetched = files_in(&ledger);
         assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&ledger));
@@ -75,8 +75,8 @@ fn storages_are_restored_before_the_last_byte() {
         }
         respond(&served, Way::Ranges, request, stream)
     });
-    let said = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--streams", "2"]);
-    assert_eq!(said.code, Some(0), "nothing was restored before the end came: {said:?}");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--streams", "2"]);
+    assert_eq!(output.code, Some(0), "nothing was restored before the end came: {output:?}");
 }
 
 fn is_storage_name(name: &str) -> bool {

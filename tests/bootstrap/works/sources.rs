@@ -5,7 +5,7 @@ use crate::common::*;
 
 /// The newest archive is a plain tar: the next newest is taken, and the last line says why.
 #[test]
-fn what_agave_does_not_read_is_passed_over() {
+fn archives_that_agave_does_not_read_are_skipped() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     let mirror = temp_dir();
@@ -21,15 +21,16 @@ fn what_agave_does_not_read_is_passed_over() {
     {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let said = run(&[&["bootstrap"], &sources[..], &["--ledger", text(&ledger)]].concat());
-        assert!(said.stderr.contains("Agave does not read .tar archives"), "{said:?}");
+        let output = run(&[&["bootstrap"], &sources[..], &["--ledger", text(&ledger)]].concat());
+        assert!(output.stderr.contains("Agave does not read .tar archives"), "{output:?}");
         if taken {
-            assert_eq!((said.code, &said.line("restore")["slot"]), (Some(0), &26.into()), "{said:?}");
-            assert_eq!(said.line("bootstrap")["given_up"]["slot"], 40, "{said:?}");
-            let last = said.stderr.lines().last().expect("a line");
-            assert!(last.contains("a newer state was given up, of slot 40"), "{said:?}");
+            assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &26.into()), "{output:?}");
+            assert_eq!(output.line("bootstrap")["given_up"]["slot"], 40, "{output:?}");
+            let last = output.stderr.lines().last().expect("a line");
+            assert!(last.contains("a newer state was given up, of slot 40"), "{output:?}");
         } else {
-            assert!(said.code == Some(1) && said.stderr.contains("recompress it first"), "{said:?}");
+            assert_eq!(output.code, Some(1), "{output:?}");
+            assert!(output.stderr.contains("recompress it first"), "{output:?}");
             assert!(!ledger.exists(), "{:?}", names(&ledger));
         }
     }

@@ -23,7 +23,7 @@ fn new_archives_appear() {
 }
 
 #[test]
-fn what_is_pruned_is_finished_for_those_who_read_it() {
+fn a_pruned_archive_is_sent_to_its_end() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 32 << 20);
     let server = Server::start_in(dir, &[]);
@@ -60,7 +60,7 @@ fn a_transfer_is_finished_before_the_server_ends() {
 }
 
 #[test]
-fn the_grace_ends() {
+fn transfers_are_cut_after_the_grace() {
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 60, 32 << 20);
     let mut server = Server::start_in(dir, &["--grace", "1s"]);
@@ -73,7 +73,7 @@ fn the_grace_ends() {
 }
 
 #[test]
-fn a_service_manager_is_told() {
+fn the_service_manager_is_notified() {
     let dir = temp_dir();
     let path = dir.path().join("notify");
     let socket = std::os::unix::net::UnixDatagram::bind(&path).expect("bound");
@@ -100,7 +100,7 @@ fn a_service_manager_is_told() {
 }
 
 #[test]
-fn what_is_wrong_is_told_at_the_start() {
+fn wrong_options_fail_at_the_start() {
     let dir = two_archives();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let address = taken.local_addr().expect("an address").to_string();
@@ -113,7 +113,8 @@ fn what_is_wrong_is_told_at_the_start() {
     ] {
         let output = slotpress().arg("serve").arg(dir.path()).args(&arguments).output().expect("run");
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(code) && text.contains(part), "{arguments:?}: {text}");
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        assert!(text.contains(part), "{arguments:?}: {text}");
     }
     slotpress().args(["serve", "--listen", "127.0.0.1:0", "/none"]).assert().failure().code(1);
 }

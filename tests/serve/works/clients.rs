@@ -11,7 +11,7 @@ use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
 #[test]
-fn both_redirects_and_exact_names() {
+fn redirects_lead_to_the_newest_archives() {
     let server = Server::start(&[]);
     for (path, name) in [("/snapshot.tar.bz2", FULL_26), ("/incremental-snapshot.tar.bz2", INCREMENTAL_26_40)] {
         for method in ["GET", "HEAD"] {
@@ -22,7 +22,8 @@ fn both_redirects_and_exact_names() {
         }
         let file = fs::read(fixture(name)).expect("read");
         let whole = server.get(&format!("/{name}"), "");
-        assert!(whole.status == 200 && whole.body == file);
+        assert_eq!(whole.status, 200);
+        assert!(whole.body == file);
         assert_eq!(whole.header("accept-ranges"), "bytes");
         assert!(!whole.headers.contains_key("transfer-encoding"));
         let head = server.request("HEAD", &format!("/{name}"), "");
@@ -32,7 +33,8 @@ fn both_redirects_and_exact_names() {
     let (status, lines) = server.stop();
     assert!(status.success(), "a server that is asked to stop has not failed: {lines:?}");
     let transfers: Vec<&String> = lines.iter().filter(|line| line.contains("\"served\"")).collect();
-    assert!(transfers.len() == 2 && transfers.iter().all(|line| line.contains("\"complete\":true")), "{lines:?}");
+    assert_eq!(transfers.len(), 2, "{lines:?}");
+    assert!(transfers.iter().all(|line| line.contains("\"complete\":true")), "{lines:?}");
 }
 
 #[test]
@@ -53,7 +55,8 @@ fn redirects_never_choose_a_rebased_archive() {
     assert_eq!((full.status, full.header("location")), (303, format!("/{}", name(&old)).as_str()));
     assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404);
     let exact = server.get(&format!("/{}", name(&rebased)), "");
-    assert!(exact.status == 200 && exact.body == fs::read(&rebased).expect("read"));
+    assert_eq!(exact.status, 200);
+    assert!(exact.body == fs::read(&rebased).expect("read"));
 }
 
 #[test]
@@ -63,7 +66,9 @@ fn ranges_and_conditions() {
     let file = fs::read(fixture(FULL_26)).expect("read");
     let length = file.len();
     let etag = server.request("HEAD", &path, "").header("etag").to_string();
-    assert!(etag.starts_with('"') && etag.ends_with('"') && etag.len() > 30, "strong: {etag}");
+    assert!(etag.starts_with('"'), "strong: {etag}");
+    assert!(etag.ends_with('"'), "strong: {etag}");
+    assert!(etag.len() > 30, "strong: {etag}");
     let date = server.request("HEAD", &path, "").header("last-modified").to_string();
     let part = |headers: &str| server.get(&path, headers);
 
@@ -75,10 +80,12 @@ fn ranges_and_conditions() {
     assert_eq!(part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n")).status, 206);
     for other in ["\"other\"", "Sat, 01 Jan 2000 00:00:00 GMT", "W/\"x\""] {
         let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {other}\r\n"));
-        assert!(response.status == 200 && response.body == file, "{other}");
+        assert_eq!(response.status, 200, "{other}");
+        assert!(response.body == file, "{other}");
     }
     let several = part("Range: bytes=0-1,5-6\r\n");
-    assert!(several.status == 200 && several.body == file, "several ranges are answered whole");
+    assert_eq!(several.status, 200, "several ranges are answered whole");
+    assert!(several.body == file, "several ranges are answered whole");
     let response = part(&format!("Range: bytes={length}-\r\n"));
     assert_eq!((response.status, response.header("content-range")), (416, format!("bytes */{length}").as_str()));
     for (headers, status) in [
@@ -102,7 +109,7 @@ fn ranges_and_conditions() {
 
 /// Reads far into a file, over many pieces.
 #[test]
-fn long_ranges() {
+fn long_ranges_have_their_bytes() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 40 << 20);
     let server = Server::start_in(dir, &[]);
@@ -118,7 +125,7 @@ fn long_ranges() {
 }
 
 #[test]
-fn many_requests_on_one_connection() {
+fn one_connection_serves_many_requests() {
     let server = Server::start(&[]);
     let mut stream = server.connect();
     let file = fs::read(fixture(INCREMENTAL_26_40)).expect("read");
@@ -143,7 +150,7 @@ fn many_requests_on_one_connection() {
 }
 
 #[test]
-fn only_some_methods() {
+fn only_get_head_and_options_are_allowed() {
     let server = Server::start(&[]);
     let path = format!("/{FULL_26}");
     assert_eq!(server.request("OPTIONS", &path, "").status, 204);
@@ -221,7 +228,7 @@ fn what_others_ask_for() {
 /// A client like Firedancer's: HEAD and GET on both paths, no query, up to four redirects, a stated
 /// length, no ranges.
 #[test]
-fn a_client_as_firedancers() {
+fn a_client_like_firedancers_gets_both_archives() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 8 << 20);
     let incremental = INCREMENTAL_26_40.replace("-26-40-", "-60-70-");
@@ -242,7 +249,9 @@ fn a_client_as_firedancers() {
                 let response = read_head(&mut stream).expect("a head");
                 if response.status == 303 {
                     path = response.header("location").to_string();
-                    assert!(path.starts_with('/') && path.ends_with(".tar.zst") && !path.contains('?'), "{path}");
+                    assert!(path.starts_with('/'), "{path}");
+                    assert!(path.ends_with(".tar.zst"), "{path}");
+                    assert!(!path.contains('?'), "{path}");
                     continue;
                 }
                 assert_eq!((response.status, path.as_str()), (200, format!("/{name}").as_str()));

@@ -28,7 +28,8 @@ fn clients_behind_a_proxy_have_their_own_limits() {
     let (_, head) = ask("9.9.9.9, 203.0.113.3");
     assert_eq!((head.status, head.header("retry-after")), (503, "5"), "a second one of the third client");
     let refused = server.wait_for_line(&["\"answered\"", "\"status\":503"]);
-    assert!(refused.contains("\"client\":\"203.0.113.3\"") && refused.contains(&path), "{refused}");
+    assert!(refused.contains("\"client\":\"203.0.113.3\""), "{refused}");
+    assert!(refused.contains(&path), "{refused}");
     drop(held);
     server.wait_for_line(&["\"served\"", "\"client\":\"203.0.113.2\""]);
     // Without a transfer, the client's place is free again at once.
@@ -40,12 +41,13 @@ fn clients_behind_a_proxy_have_their_own_limits() {
 
 /// Without the flag, claimed addresses have no effect; refusals and errors are logged.
 #[test]
-fn nobody_is_believed_unasked() {
+fn forwarded_addresses_are_ignored_by_default() {
     let server = Server::start(&[]);
     assert_eq!(server.get("/no\x1bthing", "").status, 400);
     assert_eq!(server.get("/nothing", "X-Forwarded-For: 203.0.113.1\r\n").status, 404);
     let line = server.wait_for_line(&["\"answered\"", "GET /nothing"]);
-    assert!(line.contains("\"client\":\"127.0.0.1\"") && line.contains("\"status\":404"), "{line}");
+    assert!(line.contains("\"client\":\"127.0.0.1\""), "{line}");
+    assert!(line.contains("\"status\":404"), "{line}");
     server.get("/healthz", "");
     server.get("/last", "");
     server.wait_for_line(&["GET /last"]);

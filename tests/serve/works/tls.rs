@@ -68,7 +68,7 @@ fn certificates_are_read_again() {
 /// A wrong scheme of a server is named with the right one.
 #[cfg(feature = "net")]
 #[test]
-fn the_scheme_that_is_meant() {
+fn a_wrong_scheme_is_named_with_the_right_one() {
     needs!("openssl");
     let dir = temp_dir();
     certificate(dir.path());
@@ -88,9 +88,9 @@ fn the_scheme_that_is_meant() {
                 _ => vec![command, &url],
             };
             let output = slotpress().args(&arguments).output().expect("run");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(4), "{arguments:?}: {said}");
-            assert!(said.contains(&format!("use {meant} in its URL")), "{arguments:?}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(4), "{arguments:?}: {stderr}");
+            assert!(stderr.contains(&format!("use {meant} in its URL")), "{arguments:?}: {stderr}");
         }
     }
 }
@@ -111,5 +111,6 @@ fn a_key_of_another_certificate_is_refused() {
         .output()
         .expect("run");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(1) && text.contains("cannot use"), "{text}");
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot use"), "{text}");
 }
