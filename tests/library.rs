@@ -1,7 +1,6 @@
 //! The library, as a program that embeds it sees it: no test names a module.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::error::Error as _;
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -291,8 +290,8 @@ fn damage_is_an_error_of_its_kind() {
     let error =
         restore(&RestoreOptions::new(dir.path().join("none"), RestoreTarget::new(dir.path().join("x"))), &NoProgress);
     let error = error.expect_err("no file");
-    let source = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
-    assert_eq!(source.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound), "{error:?}");
+    let cause = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound), "{error:?}");
 }
 
 #[test]

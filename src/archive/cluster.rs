@@ -34,13 +34,10 @@ pub const START: RecordPosition = RecordPosition::RecordAt(0);
 /// Sorts the records of one piece after another, and reuses its memory: about 60 bytes per record.
 #[derive(Debug, Default)]
 pub struct Clusterer {
-    /// Start and end of each whole record in the piece.
     records: Vec<(u32, u32)>,
     /// Sort key of each record; the lowest bits are its index in `records`.
     keys: Vec<u64>,
-    /// A 64-bit hash of each record's address.
     addresses: Vec<u64>,
-    /// A hash table of `addresses`, with open addressing.
     table: Vec<u64>,
 }
 
@@ -200,7 +197,7 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> RecordPos
     // follow each other from there.
     let mut follow: Vec<u32> = vec![0; places as usize];
     let mut found = RecordPosition::Over;
-    let mut most = 1;
+    let mut longest_chain = 1;
     for place in (0..follow.len()).rev() {
         let at = first + place as u64 * slotpress_format::RECORD_ALIGNMENT;
         follow[place] = match piece[(at - offset) as usize..].first_chunk().map(record_bytes) {
@@ -215,15 +212,16 @@ pub fn find_position(piece: &[u8], offset: u64, storage_bytes: u64) -> RecordPos
             }
             Some(_) => 0,
         };
-        if follow[place] > most {
-            (found, most) = (RecordPosition::RecordAt(at), follow[place]);
+        if follow[place] > longest_chain {
+            found = RecordPosition::RecordAt(at);
+            longest_chain = follow[place];
         }
     }
     found
 }
 
-/// Length of the record that begins with this header, without padding; 0 for the end mark; `None` if
-/// the header is not valid.
+/// Returns the length of the record that begins with this header, without padding: 0 for the end
+/// mark, `None` if the header is not valid.
 fn record_bytes(header: &[u8; RECORD_HEADER_BYTES]) -> Option<u64> {
     match RecordStart::parse(header) {
         RecordStart::End => Some(0),
@@ -246,7 +244,6 @@ const HASH_BITS: u32 = START_BITS - PREFIX_BITS;
 /// Parts of a balance: its number of bits, and the bits after the highest one.
 const MAGNITUDE_BITS: u32 = 6;
 const MANTISSA_BITS: u32 = START_BITS - MAGNITUDE_BITS;
-/// Width of a key without the record's index, which takes the lowest bits.
 const KEY_BITS: u32 = LENGTH_BITS + OWNER_BITS + START_BITS;
 const _: () = assert!(KEY_BITS == 46);
 
@@ -389,7 +386,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_but_order_and_noise_changes(accounts in accounts(), is_last_padded in any::<bool>()) {
+        fn clustering_changes_only_order_and_noise(accounts in accounts(), is_last_padded in any::<bool>()) {
             let storage = storage(&accounts, is_last_padded);
             let (clustered, is_ordered) = cluster(&storage);
             prop_assert!(is_ordered);
@@ -430,7 +427,7 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_stay(bytes in proptest::collection::vec(any::<u8>(), 1..600), kind in 0u8..3) {
+        fn bytes_that_are_not_records_stay(bytes in proptest::collection::vec(any::<u8>(), 1..600), kind in 0u8..3) {
             let mut bytes = bytes;
             // Makes the bytes resemble records: a short length, and a valid flag.
             if kind > 0 && bytes.len() >= RECORD_HEADER_BYTES {
@@ -442,7 +439,7 @@ mod tests {
         }
 
         #[test]
-        fn damage_stays(accounts in accounts(), at in any::<prop::sample::Index>(), value in any::<u8>()) {
+        fn damaged_storages_stay(accounts in accounts(), at in any::<prop::sample::Index>(), value in any::<u8>()) {
             let mut bytes = storage(&accounts, true);
             prop_assume!(!bytes.is_empty());
             let at = at.index(bytes.len());
@@ -455,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_twice_stays_in_order() {
+    fn records_with_one_address_keep_their_order() {
         let account = Account { address: 1, owner: 9, lamports: 5, is_executable: false, data: vec![1; 9], noise: 3 };
         let twice = [account.clone(), Account { owner: 1, data: Vec::new(), ..account }];
         let storage = storage(&twice, true);
@@ -463,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_end_mark_stays() {
+    fn bytes_after_the_end_mark_stay() {
         let account = Account { address: 1, owner: 9, lamports: 5, is_executable: false, data: vec![1; 9], noise: 0 };
         let first = Account { address: 2, owner: 1, data: Vec::new(), ..account.clone() };
         let mut storage = storage(&[account, first], true);

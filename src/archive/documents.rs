@@ -12,7 +12,6 @@ use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
 
 const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
-/// Runs `work` while another thread reads the status cache at `path`.
 pub fn while_reading<R>(
     path: &Path,
     progress: &dyn Progress,
@@ -21,8 +20,8 @@ pub fn while_reading<R>(
     std::thread::scope(|scope| {
         let reading = spawn(scope, || guarded(|| read_status_cache(path, progress)))?;
         // On an early return, the scope waits for the reader, which stops at the end of the file.
-        let done = work()?;
-        Ok((done, reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))?))
+        let result = work()?;
+        Ok((result, reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))?))
     })
 }
 
@@ -32,8 +31,8 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
     let length = file.metadata().or_path("read", path)?.len();
     let what = format!("the status cache {}", path.shown());
     if length > ENTRY_BYTES_MAX {
-        let [length, most] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
-        let message = format!("{what} has {length}, and no file of a snapshot has more than {most}");
+        let [length, max] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
+        let message = format!("{what} has {length}, and no file of a snapshot has more than {max}");
         return Err(Error::damaged(message).with_hint(WRITE_ANOTHER));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible::new(file, progress));

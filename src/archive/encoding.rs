@@ -76,7 +76,6 @@ impl EncodingOptions {
         Ok(memory_bytes.saturating_sub(used_bytes))
     }
 
-    /// Describes the encoding and its `workers`, for the operator.
     pub(crate) fn describe(&self, workers: usize) -> String {
         format!(
             "workers: {workers}, frames of {}, page cache: {}",
@@ -98,7 +97,7 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
         .with_hint("a frame has 64KiB to 32MiB"))
 }
 
-/// Returns the most memory in bytes that one worker takes: its frame, a clustered copy of it, its
+/// Returns the largest memory in bytes of one worker: its frame, a clustered copy of it, its
 /// output buffers, and zstd's context. To measure the context, compresses a frame of zeros: the
 /// context's size depends only on level and frame size.
 ///

@@ -8,6 +8,7 @@
 //! take frames in order, so a worker waits only for another one that is running.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use slotpress_base::quantity::count_of;
 use slotpress_base::{Progress, Result};
 use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, EntryParser, TarEvent};
 
@@ -127,7 +128,7 @@ impl FrameClusterer {
             };
             let Some(entry) = entry else { return Ok(()) };
             // Contents are slices of `tar`, so the offset follows from the addresses.
-            let at = piece.as_ptr().addr() - tar.as_ptr().addr();
+            let start = piece.as_ptr().addr() - tar.as_ptr().addr();
             let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
             let mut is_ordered = true;
             if is_storage {
@@ -135,7 +136,7 @@ impl FrameClusterer {
             }
             // Sends the position before copying, since the worker of the next frame may be waiting
             // for it.
-            let offset_bytes = BLOCK_BYTES + offset + (tar.len() - at) as u64;
+            let offset_bytes = BLOCK_BYTES + offset + (tar.len() - start) as u64;
             if let Some(after) = &link.after
                 && offset_bytes < entry.tar_bytes()
             {
@@ -145,9 +146,9 @@ impl FrameClusterer {
             if is_storage {
                 // A frame without storages is never copied.
                 let clustered = content_buffer(clustered, tar.len());
-                clustered[done..at].copy_from_slice(&tar[done..at]);
-                done = at + piece.len();
-                is_ordered &= clusterer.copy(piece, &mut clustered[at..done]);
+                clustered[done..start].copy_from_slice(&tar[done..start]);
+                done = start + piece.len();
+                is_ordered &= clusterer.copy(piece, &mut clustered[start..done]);
                 left_as_is += u64::from(!is_ordered);
             }
             Ok(())
@@ -172,8 +173,8 @@ pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
 pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
     if storages > 0 {
         progress.warn(&format!(
-            "{storages} storage{} not clustered, but stored unchanged: invalid records, or an address that occurs twice",
-            if storages == 1 { "" } else { "s" }
+            "{} not clustered, but stored unchanged: invalid records, or an address that occurs twice",
+            count_of(storages, "storage")
         ));
     }
 }
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn storages_over_several_frames() {
+    fn storages_over_several_frames_keep_their_records() {
         let content: Vec<u8> = (0..250).flat_map(|number| record(number, usize::from(number) * 7 % 300)).collect();
         let entry = Entry { kind: EntryKind::Storage { slot: 1, id: 1 }, content_bytes: content.len() as u64 };
         let mut tar = entry.header().to_vec();
@@ -227,15 +228,15 @@ mod tests {
             });
             // Clusters each frame without its neighbours, as in a sample. Zeros at its start may
             // look like one more record, so one frame may differ.
-            let mut others = 0;
+            let mut different_frames = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
                 let carry = (number > 0).then(|| CarriedPosition::found(entry, (number * size) as u64, frame));
                 let mut clusterer = FrameClusterer::default();
                 let (bytes, left_as_is) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
                 assert_eq!((bytes.len(), left_as_is), (linked.len(), 0), "frame {number} of {size} bytes");
-                others += usize::from(bytes != linked);
+                different_frames += usize::from(bytes != linked);
             }
-            assert!(others <= 1, "{others} of {} frames of {size} bytes", frames.len());
+            assert!(different_frames <= 1, "{different_frames} of {} frames of {size} bytes", frames.len());
             let whole = results.concat();
             assert_eq!(whole[..512], tar[..512]);
             let records = |bytes: &[u8]| {

@@ -43,7 +43,7 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge, while_reading};
-use crate::archive::encode::{EncodedFrame, FrameContent, encode_frames};
+use crate::archive::encode::{EncodedFrame, encode_frames};
 use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_left_as_is};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
@@ -198,8 +198,8 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     sink.begin(Some(name), input_bytes, encoding.io_policy.io_hint)?;
     let mut writer = ArchiveWriter::new(sink, &encoding.codec);
     planned.encode(planned.frames(), progress, &mut |frame| writer.frame(&frame))?;
-    let made = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
-    warn_left_as_is(made.unclustered_pieces, progress);
+    let written_archive = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
+    warn_left_as_is(written_archive.unclustered_pieces, progress);
 
     let base = planned.base(sink);
     let read_back = match (&options.read_back, sink.file()) {
@@ -217,7 +217,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
         sink,
         name.clone(),
         plan.storages.len() as u64,
-        made,
+        written_archive,
         &encoding.codec,
         &stopwatch,
         progress,
@@ -231,7 +231,6 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
 /// the end if they were not there before. The lists and the bank file are read several times.
 type HeldLedger = (Option<LedgerLock>, Watch);
 
-/// Takes the ledger's lock, and finds the bank snapshot.
 fn open_snapshot(options: &ArchiveOptions, progress: &dyn Progress) -> Result<(BankSnapshot, HeldLedger)> {
     let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage(Stage::Planning, None);
@@ -257,7 +256,6 @@ fn plan_snapshot(
     Ok(plan)
 }
 
-/// Name and contents of an archive that may be made. Holds the ledger's lock.
 struct PlannedArchive<'a> {
     options: &'a ArchiveOptions,
     plan: Plan,
@@ -266,11 +264,9 @@ struct PlannedArchive<'a> {
     _held: HeldLedger,
 }
 
-impl FrameContent for AheadItem<'_, (FrameSpan, FrameLink)> {
-    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
-        let (span, link) = self.read(buffer)?;
-        Ok((span.length_bytes as usize, link))
-    }
+fn fill(frame: AheadItem<'_, (FrameSpan, FrameLink)>, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
+    let (span, link) = frame.read(buffer)?;
+    Ok((span.length_bytes as usize, link))
 }
 
 impl<'a> PlannedArchive<'a> {
@@ -310,7 +306,6 @@ impl<'a> PlannedArchive<'a> {
         )
     }
 
-    /// Divides the plan into frames, each linked to the next.
     fn frames(&self) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
         let encoding = &self.options.encoding;
         let mut spans = FrameCutter::new(self.plan.entry_lengths(), encoding.frame_size_bytes).peekable();
@@ -322,7 +317,6 @@ impl<'a> PlannedArchive<'a> {
         })
     }
 
-    /// Reads frames and encodes them on all cores; `on_frame` gets them in order.
     fn encode(
         &self,
         frames: impl Iterator<Item = (FrameSpan, FrameLink)> + Send,
@@ -340,7 +334,9 @@ impl<'a> PlannedArchive<'a> {
             item_bytes_max: encoding.frame_size_bytes,
             ahead_bytes_max: encoding.ahead_bytes(self.workers, 0)?,
         };
-        read_ahead(frames, &reading, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
+        read_ahead(frames, &reading, |frames| {
+            encode_frames(frames, &fill, &encoding.codec, self.workers, progress, on_frame)
+        })
     }
 
     /// Finds the full archive of an incremental one in the directories of [`archives_beside`].
@@ -396,8 +392,6 @@ fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()
     Err(Error::failed(message).with_hint(hint))
 }
 
-/// Lists the archives in the output directory, if there is one, and in the validator's
-/// snapshots directory.
 fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
     let dirs = out_dir.into_iter().chain([options.paths.snapshots_dir()]);
     let dirs = dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf);

@@ -10,22 +10,22 @@ use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::Recycler;
 
-use crate::archive::encode::{FrameContent, encode_frames};
+use crate::archive::encode::{EncodedFrame, encode_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, FrameLinker};
 use crate::archive::writer::ArchiveWriter;
 
 /// Number of frames that may wait between the reading and the encoding side, so that neither side
 /// waits for each step of the other.
-const FRAMES_UNDER_WAY: usize = 2;
+const FRAMES_IN_FLIGHT: usize = 2;
 
-/// Most memory in bytes of the reading side, for frames of 32 MiB and one decoder: three decoded
+/// Largest memory in bytes of the reading side, for frames of 32 MiB and one decoder: three decoded
 /// frames and two compressed ones of 16 MiB.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
-/// Returns the most memory in bytes that is needed in addition to the compressing workers.
+/// Returns a limit in bytes on the memory that is needed in addition to the compressing workers.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
-    DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_UNDER_WAY as u64 + 2))
+    DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_IN_FLIGHT as u64 + 2))
 }
 
 /// Puts entries into frames, and sends the frames to the encoding side.
@@ -35,10 +35,10 @@ pub struct FramesOut<'a> {
 }
 
 struct FrameOutlet<'a> {
-    frames_tx: Sender<Result<ReadFrame<'a>>>,
+    /// Contents of frames that the reading side has filled, and their links.
+    frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
     recycler: &'a Recycler,
     linker: FrameLinker,
-    /// True between the header of an entry and its end.
     is_inside: bool,
     is_unwanted: &'a AtomicBool,
 }
@@ -46,26 +46,11 @@ struct FrameOutlet<'a> {
 impl FrameOutlet<'_> {
     fn send(&mut self, content: Vec<u8>) -> Result<Vec<u8>> {
         let link = self.linker.link(self.is_inside);
-        let frame = ReadFrame { content, link, recycler: self.recycler };
-        if self.frames_tx.send(Ok(frame)).is_err() {
+        if self.frames_tx.send(Ok((content, link))).is_err() {
             self.is_unwanted.store(true, Relaxed);
             return Err(Error::failed("the encoding side has stopped"));
         }
         Ok(self.recycler.take())
-    }
-}
-
-/// A frame that the reading side has filled.
-struct ReadFrame<'a> {
-    content: Vec<u8>,
-    link: FrameLink,
-    recycler: &'a Recycler,
-}
-
-impl FrameContent for ReadFrame<'_> {
-    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
-        self.recycler.give(std::mem::replace(buffer, self.content));
-        Ok((buffer.len(), self.link))
     }
 }
 
@@ -100,7 +85,7 @@ pub fn reframe<T: Send>(
     read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
 ) -> Result<T> {
     let recycler = Recycler::default();
-    let (frames_tx, frames_rx) = bounded(FRAMES_UNDER_WAY);
+    let (frames_tx, frames_rx) = bounded(FRAMES_IN_FLIGHT);
     // The encoding side counts written bytes, the reading side read bytes.
     let reads = Forward::new(progress, |event| match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
@@ -137,9 +122,13 @@ pub fn reframe<T: Send>(
             }
         };
         let reading = spawn(scope, move || guarded(read))?;
-        let encoded = guarded(|| {
-            encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut |frame| writer.frame(&frame))
-        });
+        let fill = |(content, link): (Vec<u8>, FrameLink), buffer: &mut Vec<u8>| -> Result<_> {
+            recycler.give(std::mem::replace(buffer, content));
+            Ok((buffer.len(), link))
+        };
+        let mut on_frame = |frame: EncodedFrame<'_>| writer.frame(&frame);
+        let frames = frames_rx.into_iter();
+        let encoded = guarded(|| encode_frames(frames, &fill, &encoding.codec, workers, &writes, &mut on_frame));
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.
         is_unwanted.store(encoded.is_err(), Relaxed);

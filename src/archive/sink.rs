@@ -17,25 +17,24 @@ use slotpress_stores::{Store, Upload, headers_of};
 /// Destination of an archive: [`DirSink`], [`StreamSink`] or, with the feature `stores`,
 /// `StoreSink`. In a directory or store, the archive gets its name only when it is complete.
 pub trait Sink {
-    /// The output directory; `None` for a store or a stream.
+    /// Returns the output directory; `None` for a store or a stream.
     #[doc(hidden)]
     fn dir(&self) -> Option<&KeptDir> {
         None
     }
 
-    /// Path of the output directory.
     #[doc(hidden)]
     fn parent(&self) -> Option<&Path> {
         self.dir().map(KeptDir::path)
     }
 
-    /// The destination as messages name it; `None` for a stream.
+    /// Returns the name of the destination for messages; `None` for a stream.
     #[doc(hidden)]
     fn shown(&self) -> Option<String> {
-        self.parent().map(|dir| dir.shown().to_string())
+        self.parent().map(ShowPath::shown)
     }
 
-    /// Archives in a store, one of which may be the base of an incremental archive.
+    /// Lists the archives in a store, one of which may be the base of an incremental archive.
     #[doc(hidden)]
     fn archives(&self) -> Result<Vec<ArchiveName>> {
         Ok(Vec::new())
@@ -53,7 +52,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// The file before it gets its name; `None` for a store or a stream.
+    /// Returns the file before it gets its name; `None` for a store or a stream.
     #[doc(hidden)]
     fn file(&self) -> Option<&StagedFile> {
         None
@@ -152,7 +151,7 @@ impl Sink for DirSink {
 
     fn flush(&mut self) -> Result<()> {
         let (file, to) = self.begun.as_mut().ok_or_else(not_begun)?;
-        to.flush().or_path("write", file.path())
+        to.finish().or_path("write", file.path())
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {

@@ -36,7 +36,6 @@ pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
 }
 
 impl<'a> ArchiveWriter<'a> {
-    /// Writes into a sink that has begun.
     pub fn new(to: &'a mut dyn Sink, codec: &'a Codec) -> Self {
         Self { to, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
     }
@@ -70,7 +69,15 @@ impl<'a> ArchiveWriter<'a> {
                 let writer = concat!("slotpress ", env!("CARGO_PKG_VERSION")).to_string();
                 let hashes = std::mem::take(&mut self.hashes);
                 let index = Index { writer, settings, frame_size_bytes, hashes, entries: entries.collect() };
-                self.put_tail(&index.to_frame()?)?;
+                let index = index.to_frame()?;
+                self.list(&index, 0)?;
+                // An archive of 4 TiB in the smallest frames has half as many as the table can hold.
+                let table = seek_table_frame(&self.frames)
+                    .ok_or_else(|| Error::failed("there are too many frames for a seek table"))?;
+                let length_bytes = self.written.length_bytes + (index.len() + table.len()) as u64;
+                self.written.root = Some(Root::new(length_bytes, [index.as_slice(), &table]));
+                self.put(&index)?;
+                self.put(&table)?;
             }
             ArchiveFormat::Lz4 => self.put(&lz4::END_MARK)?,
             ArchiveFormat::None => {}
@@ -79,19 +86,6 @@ impl<'a> ArchiveWriter<'a> {
         Ok(self.written)
     }
 
-    /// Writes index and seek table.
-    fn put_tail(&mut self, index: &[u8]) -> Result<()> {
-        self.list(index, 0)?;
-        // An archive of 4 TiB in the smallest frames has half as many as the table can hold.
-        let table = seek_table_frame(&self.frames)
-            .ok_or_else(|| Error::failed("there are too many frames for a seek table"))?;
-        let length_bytes = self.written.length_bytes + (index.len() + table.len()) as u64;
-        self.written.root = Some(Root::new(length_bytes, [index, &table]));
-        self.put(index)?;
-        self.put(&table)
-    }
-
-    /// Adds a frame to the seek table.
     fn list(&mut self, frame: &[u8], content_bytes: u64) -> Result<()> {
         let too_large = |_| Error::failed("a frame is longer than 4 GiB");
         let compressed_bytes = u32::try_from(frame.len()).map_err(too_large)?;

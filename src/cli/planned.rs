@@ -76,7 +76,7 @@ fn fitting(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_bytes: 
         ))
         .with_hint(SMALLER));
     };
-    let addresses_bytes = if limit.is_of_addresses { THREAD_ADDRESSES_BYTES } else { 0 };
+    let addresses_bytes = if limit.counts_reserved { THREAD_ADDRESSES_BYTES } else { 0 };
     Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn fewer_workers_or_none() {
-        let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes, is_of_addresses: false };
+        let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes, counts_reserved: false };
         let worker = 100 << 20;
         let other = 50 << 20;
         assert_eq!(fitting(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
@@ -128,7 +128,7 @@ mod tests {
         let error = fitting(&limit(150 << 20), 8, worker, other).expect_err("none fits");
         assert!(error.to_string().contains("the limit leaves 150 MiB"), "{error}");
         assert!(fitting(&limit(150 << 20), 8, worker, u64::MAX).is_err());
-        let addresses = MemoryLimit { is_of_addresses: true, ..limit(450 << 20) };
+        let addresses = MemoryLimit { counts_reserved: true, ..limit(450 << 20) };
         assert_eq!(fitting(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");
     }
 

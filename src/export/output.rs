@@ -110,7 +110,7 @@ impl ExportOutput {
             check_output_dir(path)?;
         }
         let mut made = MadeDirs::default();
-        let dir = made.open_or_make(path)?;
+        let dir = made.open_or_make(path, None)?;
         Self::new(Store::from_dir(dir.clone()), &dir, made, progress)
     }
 

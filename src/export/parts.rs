@@ -343,7 +343,7 @@ impl<'a> PartFile<'a> {
 
     /// Syncs the file. `rows` is the number of rows in it.
     pub fn close(mut self, rows: u64) -> Result<ExportedFile> {
-        self.to.flush().and_then(|()| self.file.sync_all()).or_path("write", &self.dir.path_of(&self.name))?;
+        self.to.finish().and_then(|()| self.file.sync_all()).or_path("write", &self.dir.path_of(&self.name))?;
         Ok(ExportedFile {
             path: String::new(),
             rows,

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use slotpress_base::{Error, Pool, Progress, Result, to_usize};
+use slotpress_base::{Error, Progress, Result, start_pool, to_usize};
 use slotpress_read::Spill;
 
 /// Limit on the length of keys: two addresses as text, a byte for each, and one for the state where
@@ -284,7 +284,7 @@ impl Sorter {
         let spill = &self.spill;
         let mut spilled = std::mem::take(&mut *self.spilled.lock());
         let mut held = std::mem::take(&mut *self.held.lock());
-        Pool::start(threads)?.run(|| held.par_iter_mut().for_each(SortRun::sort));
+        start_pool(threads)?.install(|| held.par_iter_mut().for_each(SortRun::sort));
         let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
         while spilled.len() > sources_max {
             let some = spilled.drain(..sources_max).map(|run| read_run(spill, run)).collect();

@@ -18,7 +18,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use slotpress_base::threads::guarded;
-use slotpress_base::{Elapsed, Error, ErrorKind, Pool, Progress, Result, Stage, Step, Stopwatch, quantity};
+use slotpress_base::{
+    Elapsed, Error, ErrorKind, Progress, Result, Stage, Step, Stopwatch, ThreadPool, quantity, start_pool,
+};
 
 use crate::archive::layout::{CarriedPosition, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
 use crate::levels::codec::{Decoder, Encoder, FrameCodec};
@@ -233,7 +235,7 @@ impl Worker {
 }
 
 struct Team {
-    pool: Pool,
+    pool: ThreadPool,
     workers: Vec<Mutex<Worker>>,
 }
 
@@ -258,7 +260,7 @@ impl<'a> Bench<'a> {
         self.progress.stage(Stage::Measurement(stage), Some(all_bytes));
         let count = self.options.threads.clamp(1, self.batches.len().max(1));
         let workers = (0..count).map(|_| Worker::new(codec).map(Mutex::new)).collect::<Result<_>>()?;
-        let pool = Pool::start(count)?;
+        let pool = start_pool(count)?;
         let team = Team { pool, workers };
         let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
         let reached = self.pass(&team, Some(warm_up), false, &Worker::encode)?;
@@ -359,8 +361,11 @@ impl<'a> Bench<'a> {
         // A single worker runs on this thread: waking another one may take longer than a pass over a few
         // small pieces.
         let is_alone = team.workers.len() == 1;
-        let busy =
-            if is_alone { vec![run(0)] } else { team.pool.run(|| rayon::broadcast(|context| run(context.index()))) };
+        let busy = if is_alone {
+            vec![run(0)]
+        } else {
+            team.pool.install(|| rayon::broadcast(|context| run(context.index())))
+        };
         let busy = busy.into_iter().collect::<Result<Vec<Elapsed>>>()?;
         let taken = match busy.as_slice() {
             [worker] => *worker,

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
-use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, IoContext, Pool, Progress, Result, ShowPath, Stage};
+use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, IoContext, Progress, Result, ShowPath, Stage, start_pool};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
@@ -191,7 +191,7 @@ fn load_each(
         progress.advance(frame.span.length_bytes, 0);
         Ok(ContentFrame::new(content))
     };
-    Pool::start(threads)?.run(|| chosen.par_iter().map(load).collect())
+    start_pool(threads)?.install(|| chosen.par_iter().map(load).collect())
 }
 
 /// Decodes a file from its start, and keeps the chosen frames.

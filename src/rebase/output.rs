@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rayon::prelude::*;
 use roaring::RoaringBitmap;
-use slotpress_base::{Error, Pool, Progress, Result, ShowPath, to_usize};
+use slotpress_base::{Error, Progress, Result, ShowPath, ThreadPool, start_pool, to_usize};
 use slotpress_format::{
     BankFile, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, RawRecord, Record, RecordFault, RecordHeader,
     RecordSink, RecordWalker, Records,
@@ -63,7 +63,7 @@ impl OutputWriter<'_> {
             new_slot: self.new_bank.slot,
             buffer: Vec::new(),
             outdated: Vec::new(),
-            pool: Pool::start(self.threads)?,
+            pool: start_pool(self.threads)?,
             totals: RebasedTotals::default(),
         };
         let mut next_storage = 0;
@@ -109,7 +109,7 @@ struct NewStorages<'a, 'f> {
     new_slot: u64,
     buffer: Vec<u8>,
     outdated: Vec<u8>,
-    pool: Pool,
+    pool: ThreadPool,
     totals: RebasedTotals,
 }
 
@@ -179,7 +179,7 @@ fn push(records: &mut Vec<u8>, header: &RecordHeader, data: &[u8]) {
 }
 
 /// Sums up records that lie one after another.
-fn sum(pool: &Pool, records: &[u8]) -> StateSum {
+fn sum(pool: &ThreadPool, records: &[u8]) -> StateSum {
     /// Number of records per task: enough to hash several accounts at a time.
     const RECORDS: usize = 1024;
     let records: Vec<_> = Records::new(records).collect();
@@ -197,7 +197,7 @@ fn sum(pool: &Pool, records: &[u8]) -> StateSum {
         sum.add(&other);
         sum
     };
-    pool.run(|| records.par_chunks(RECORDS).map(sum_of).reduce(StateSum::default, add))
+    pool.install(|| records.par_chunks(RECORDS).map(sum_of).reduce(StateSum::default, add))
 }
 
 fn is_storage(entry: &Entry) -> bool {

@@ -32,18 +32,17 @@ impl AssignedStorage {
 #[derive(Clone, Debug)]
 pub struct Assigner {
     roots: u16,
-    storages: Vec<AssignedStorage>,
+    /// Storages of all archives so far, in the order of the archives.
+    pub storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
     next_id: u32,
 }
 
 impl Assigner {
-    /// Creates an assigner that spreads storages over `roots` accounts paths.
     pub fn new(roots: u16) -> Self {
         Self { roots: roots.max(1), storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
 
-    /// Assigns an entry, if it is a storage; `None` for others.
     pub fn assign(&mut self, entry: &Entry) -> Result<Option<AssignedStorage>> {
         let EntryKind::Storage { slot, id: archive_id } = entry.kind else { return Ok(None) };
         let number = self.storages.len();
@@ -66,15 +65,6 @@ impl Assigner {
             self.next_id += 1;
         }
         id
-    }
-
-    /// All storages so far, in the order of the archives.
-    pub fn storages(&self) -> &[AssignedStorage] {
-        &self.storages
-    }
-
-    pub fn into_storages(self) -> Vec<AssignedStorage> {
-        self.storages
     }
 }
 

@@ -9,7 +9,7 @@ use slotpress_read::{
 };
 
 use crate::restore::RestoreTarget;
-use crate::restore::input::{Feed, Opened};
+use crate::restore::input::{Opened, RestoreInput};
 use crate::restore::unpack::{Unpacked, Unpacker};
 
 impl Opened {
@@ -23,15 +23,14 @@ impl Opened {
 }
 
 impl Unpacker<'_> {
-    /// Checks the combined state of all archives, if that was requested.
-    pub fn check_state(&self, newest: &Unpacked, feed: &Feed<'_>) -> Result<Assurance> {
+    pub fn check_state(&self, newest: &Unpacked, input: &RestoreInput<'_>) -> Result<Assurance> {
         let accounts = match &self.state {
-            Some(state) => Some(self.read_state(state, &newest.bank).map_err(|error| explained(error, feed))?),
+            Some(state) => Some(self.read_state(state, &newest.bank).map_err(|error| explained(error, input))?),
             None => None,
         };
         let check = &self.run.options.check;
         judge_expected(check, newest.bank.slot, newest.bank.snapshot_hash(), &Failures::strict())?;
-        let has_index = feed.archives().all(|archive| archive.tail.is_some());
+        let has_index = input.archives().all(|archive| archive.tail.is_some());
         Ok(Assurance::new(accounts, has_index))
     }
 
@@ -53,8 +52,8 @@ impl Unpacker<'_> {
     }
 }
 
-fn explained(error: Error, feed: &Feed<'_>) -> Error {
-    match feed.opened.as_slice() {
+fn explained(error: Error, input: &RestoreInput<'_>) -> Error {
+    match input.opened.as_slice() {
         [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
             error.with_hint("if it is an incremental archive, give its full archive first")
         }

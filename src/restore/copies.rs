@@ -22,14 +22,13 @@ use crate::restore::input::Opened;
 use crate::restore::journal::{Move, Moves};
 use crate::restore::target::Target;
 
-/// How an archive gets into the archives directory.
 #[derive(Debug)]
 pub enum ArchiveCopy {
     /// It was downloaded there, and stays even if the restore fails.
     Fetched(Arc<dyn Publishable>),
     /// A new file: a clone of the archive, or what was saved from standard input; or, if it is not
     /// complete, one that will be filled after everything else was written.
-    New { copy: StagedFile, is_complete: bool },
+    New { file: StagedFile, is_complete: bool },
     /// The file itself, by its directory and its name there. It will be renamed.
     Moved(Arc<KeptDir>, String),
 }
@@ -54,10 +53,10 @@ impl ArchiveCopy {
             let Some(name) = name.filter(|_| is_movable) else { return Err(not_movable(path, dir)) };
             return Ok(Some(Self::Moved(Arc::new(KeptDir::open(parent_path)?), name.to_string())));
         }
-        let copy = StagedFile::create_in(dir)?;
-        let is_complete =
-            archive.source.file().is_some_and(|file| rustix::fs::ioctl_ficlone(copy.file(), file).is_ok());
-        Ok(Some(Self::New { copy, is_complete }))
+        let file = StagedFile::create_in(dir)?;
+        let source = archive.source.file();
+        let is_complete = source.is_some_and(|source| rustix::fs::ioctl_ficlone(file.file(), source).is_ok());
+        Ok(Some(Self::New { file, is_complete }))
     }
 }
 
@@ -71,9 +70,8 @@ fn not_movable(path: &Path, dir: &KeptDir) -> Error {
 }
 
 impl Opened {
-    /// Number of bytes that will be written to the archives directory for this archive.
     pub fn bytes_to_copy(&self) -> u64 {
-        match self.way {
+        match self.copy {
             Some(ArchiveCopy::New { is_complete: false, .. }) => self.archive.length_bytes(),
             _ => 0,
         }
@@ -93,24 +91,24 @@ impl Opened {
         progress: &dyn Progress,
     ) -> Result<PathBuf> {
         let dir = &target.snapshots_dir;
-        let Some(way) = self.way else { return place_of(&self.archive, name) };
+        let Some(copy) = self.copy else { return place_of(&self.archive, name) };
         let name = name.to_string();
         let path = dir.path_of(&name);
-        let source = match &way {
+        let source = match &copy {
             ArchiveCopy::Fetched(file) => LocalFile::open(file.path())?,
             ArchiveCopy::Moved(from, file) => LocalFile::new(from.path_of(file), from.open_file(file)?, 0),
-            ArchiveCopy::New { copy, is_complete } => {
+            ArchiveCopy::New { file, is_complete } => {
                 if !is_complete {
                     progress.stage(Stage::Copying, Some(self.archive.length_bytes()));
-                    copy_archive(&self.archive, copy, progress)?;
+                    copy_archive(&self.archive, file, progress)?;
                 }
-                let file = copy.file().try_clone().or_path("open", copy.path())?;
-                LocalFile::new(copy.path().to_path_buf(), file, 0)
+                let opened = file.file().try_clone().or_path("open", file.path())?;
+                LocalFile::new(file.path().to_path_buf(), opened, 0)
             }
         };
         if dir.found(&name)?.is_some() {
-            let there = LocalFile::new(path.clone(), dir.open_file(&name)?, 0);
-            if has_same_content(&source, &there, progress)? {
+            let existing = LocalFile::new(path.clone(), dir.open_file(&name)?, 0);
+            if has_same_content(&source, &existing, progress)? {
                 return Ok(path);
             }
             let message = format!("{} exists already, and is not the same archive", path.shown());
@@ -121,10 +119,10 @@ impl Opened {
         if let Some(file) = source.file() {
             target.owner.take(file).or_path("change the owner of", source.path())?;
         }
-        match way {
+        match copy {
             ArchiveCopy::Fetched(file) => return file.publish(&name),
-            ArchiveCopy::New { copy, .. } => {
-                copy.publish(&name, false)?;
+            ArchiveCopy::New { file, .. } => {
+                file.publish(&name, false)?;
                 moves.placed(&name)?;
             }
             ArchiveCopy::Moved(from, file) => moves.add(Move::new((&from, &file), (dir, &name))?),
@@ -133,7 +131,7 @@ impl Opened {
     }
 }
 
-/// Place of an archive that is in the archives directory already.
+/// Returns the path of an archive that is in the archives directory already.
 ///
 /// # Errors
 /// It has another name than the one that a validator reads.
@@ -147,16 +145,15 @@ fn place_of(archive: &OpenArchive, name: &ArchiveName) -> Result<PathBuf> {
         .with_hint(format!("rename it to {name}")))
 }
 
-/// Compares two files byte for byte.
 pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
     let mut piece = vec![0; PIECE_BYTES];
-    let mut of_other = vec![0; PIECE_BYTES];
+    let mut other_piece = vec![0; PIECE_BYTES];
     let mut offset_bytes = 0;
     loop {
         progress.check()?;
         let read = one.read_up_to(&mut piece, offset_bytes).or_path("read", one.path())?;
-        let read_other = other.read_up_to(&mut of_other, offset_bytes).or_path("read", other.path())?;
-        if piece.get(..read) != of_other.get(..read_other) {
+        let read_other = other.read_up_to(&mut other_piece, offset_bytes).or_path("read", other.path())?;
+        if piece.get(..read) != other_piece.get(..read_other) {
             return Ok(false);
         }
         if read == 0 {
@@ -166,8 +163,8 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
     }
 }
 
-/// Copies an archive past the page cache where that is supported. Bytes are read ahead while others
-/// are written.
+/// Copies an archive, bypassing the page cache where that is supported. Bytes are read ahead while
+/// others are written.
 fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress) -> Result<()> {
     let mut writer = StreamWriter::direct(to.file(), archive.io_policy.io_hint);
     archive.read_stream(AHEAD_BYTES, progress, |mut stream| {
@@ -176,7 +173,7 @@ fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress)
             let piece = filled(&mut stream).or_path("read", archive.path())?;
             let length = piece.len();
             if length == 0 {
-                return writer.flush().or_path("write", to.path());
+                return writer.finish().or_path("write", to.path());
             }
             writer.write_all(piece).or_path("write", to.path())?;
             stream.consume(length);

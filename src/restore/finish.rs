@@ -63,7 +63,6 @@ pub fn finish(
     Ok((bank_snapshots.path_of(&slot), placed))
 }
 
-/// Writes the files that Agave 4.2 and later need in a bank snapshot.
 fn write_boot_files(dir: &PartialDir, slot: &str, storages: &[AssignedStorage]) -> Result<()> {
     let ids = || storages.iter().map(|storage| (storage.slot, storage.id));
     write_file(dir, "storages_list", &|to| write_storages_list(to, ids()))?;
@@ -75,6 +74,6 @@ fn write_boot_files(dir: &PartialDir, slot: &str, storages: &[AssignedStorage]) 
 }
 
 fn write_file(dir: &PartialDir, name: &str, write: &dyn Fn(&mut BufWriter<File>) -> std::io::Result<()>) -> Result<()> {
-    let mut to = BufWriter::new(dir.create_file(name, false)?);
+    let mut to = BufWriter::new(dir.create_file(name)?);
     write(&mut to).and_then(|()| to.flush()).or_path("write", &dir.path.join(name))
 }

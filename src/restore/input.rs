@@ -28,7 +28,6 @@ pub trait Supply {
     fn next(&mut self) -> Result<Option<Supplied>>;
 }
 
-/// An archive that is to be opened.
 #[cfg_attr(not(feature = "net"), allow(dead_code))]
 #[derive(Debug)]
 pub enum Supplied {
@@ -44,9 +43,8 @@ pub enum Supplied {
 
 pub struct Opened {
     pub archive: OpenArchive,
-    /// How it gets into the archives directory; `None` if it is there.
-    pub way: Option<ArchiveCopy>,
-    /// Root that the archive must have.
+    /// `None` if the archive is in the archives directory already.
+    pub copy: Option<ArchiveCopy>,
     pub expect_root: Option<Root>,
     /// True if frames and root are compared after the archive was read, because it is still arriving.
     pub is_hashed_at_end: bool,
@@ -58,8 +56,7 @@ impl Opened {
     }
 }
 
-/// The archives of a restore in their order.
-pub struct Feed<'a> {
+pub struct RestoreInput<'a> {
     run: Run<'a>,
     pub opened: Vec<Opened>,
     more: Option<&'a mut dyn Supply>,
@@ -67,7 +64,7 @@ pub struct Feed<'a> {
     move_archives: bool,
 }
 
-impl<'a> Feed<'a> {
+impl<'a> RestoreInput<'a> {
     #[cfg(feature = "net")]
     pub fn from_supply(run: Run<'a>, supply: &'a mut dyn Supply, expect_roots: &'a [Root]) -> Self {
         Self { run, opened: Vec::new(), more: Some(supply), expect_roots, move_archives: false }
@@ -77,7 +74,7 @@ impl<'a> Feed<'a> {
     /// `is_below` is true for the full archive of a pair.
     fn open(&mut self, supplied: Supplied, is_below: bool) -> Result<()> {
         let io_policy = &self.run.options.io_policy;
-        let (archive, way, had_length) = match supplied {
+        let (archive, copy, had_length) = match supplied {
             Supplied::Arriving { source, name, file } => {
                 let had_length = source.length_bytes().is_some();
                 let archive = OpenArchive::from_source(source, name, io_policy)?;
@@ -86,12 +83,12 @@ impl<'a> Feed<'a> {
             Supplied::Saved(source, copy) => {
                 // A stream is always read in order. How fast it arrives must not make a difference.
                 let archive = OpenArchive::from_source(source, None, io_policy)?.without_index();
-                (archive, Some(ArchiveCopy::New { copy, is_complete: true }), false)
+                (archive, Some(ArchiveCopy::New { file: copy, is_complete: true }), false)
             }
             Supplied::File(path) => {
                 let archive = OpenArchive::open(&path, io_policy)?;
-                let way = ArchiveCopy::from_file(&archive, &self.run.target.snapshots_dir, self.move_archives)?;
-                (archive, way, true)
+                let copy = ArchiveCopy::from_file(&archive, &self.run.target.snapshots_dir, self.move_archives)?;
+                (archive, copy, true)
             }
         };
         archive.warn_of_index(self.run.progress);
@@ -104,7 +101,7 @@ impl<'a> Feed<'a> {
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
         // Its last bytes may have come since, so its length now says nothing.
         let is_hashed_at_end = !had_length && archive.tail.is_none();
-        let opened = Opened { archive, way, expect_root, is_hashed_at_end };
+        let opened = Opened { archive, copy, expect_root, is_hashed_at_end };
         if !is_hashed_at_end {
             opened.judge_root(opened.archive.root()).map_err(|error| error.within_damaged(path))?;
         }
@@ -112,7 +109,6 @@ impl<'a> Feed<'a> {
         Ok(())
     }
 
-    /// Opens the next archive of a supply. Returns false if there is none.
     pub fn open_next(&mut self) -> Result<bool> {
         let Some(supply) = &mut self.more else { return Ok(false) };
         let Some(supplied) = supply.next()? else {
@@ -125,28 +121,25 @@ impl<'a> Feed<'a> {
         Ok(true)
     }
 
-    /// Fails if there are fewer archives than expected roots.
     pub fn check_count(&self) -> Result<()> {
         let Some(root) = self.expect_roots.get(self.opened.len()) else { return Ok(()) };
         let message = format!("no source has an incremental archive of root {root}");
         Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND))
     }
 
-    /// Size of each archive; `None` if it is still arriving.
     pub fn lengths(&self) -> impl Iterator<Item = Option<u64>> + '_ {
         self.archives().map(|archive| archive.source.length_bytes())
     }
 
     pub fn archives(&self) -> impl Iterator<Item = &OpenArchive> {
-        self.opened.iter().map(|one| &one.archive)
+        self.opened.iter().map(|opened| &opened.archive)
     }
 
-    /// Number of bytes of each archive that must be copied to the archives directory.
     pub fn copies_bytes(&self) -> impl Iterator<Item = u64> + '_ {
         self.opened.iter().map(Opened::bytes_to_copy)
     }
 
-    /// Slots of the state, by names and indexes; `None` if these are missing.
+    /// Returns the slots of the state, from names and indexes; `None` if these are missing.
     pub fn slots(&self) -> Option<RestoredSlots> {
         let archive = self.archives().last()?;
         let name = archive.name.as_ref()?;
@@ -183,7 +176,11 @@ impl<'a> Feed<'a> {
 
 /// Calls `work` with all archives of the options open. Standard input is saved to a file in the
 /// archives directory while it is read.
-pub fn with_archives<R>(run: Run<'_>, options: &RestoreOptions, work: impl FnOnce(Feed<'_>) -> Result<R>) -> Result<R> {
+pub fn with_archives<R>(
+    run: Run<'_>,
+    options: &RestoreOptions,
+    work: impl FnOnce(RestoreInput<'_>) -> Result<R>,
+) -> Result<R> {
     let streams = options.sources().filter(|source| **source == RestoreSource::StandardInput).count();
     if streams == 0 {
         return work(open_all(run, options, None)?);
@@ -209,10 +206,9 @@ pub fn with_archives<R>(run: Run<'_>, options: &RestoreOptions, work: impl FnOnc
     })
 }
 
-/// Opens all archives, of which `saved` is the one that comes from standard input.
-fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Supplied>) -> Result<Feed<'a>> {
+fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Supplied>) -> Result<RestoreInput<'a>> {
     let RestoreOptions { expect_roots, move_archives, .. } = options;
-    let mut feed = Feed { run, opened: Vec::new(), more: None, expect_roots, move_archives: *move_archives };
+    let mut input = RestoreInput { run, opened: Vec::new(), more: None, expect_roots, move_archives: *move_archives };
     let count = options.sources().count();
     for (number, source) in (1..).zip(options.sources()) {
         let supplied = match source {
@@ -220,13 +216,13 @@ fn open_all<'a>(run: Run<'a>, options: &'a RestoreOptions, mut saved: Option<Sup
             RestoreSource::StandardInput => saved.take(),
         };
         if let Some(supplied) = supplied {
-            feed.open(supplied, number < count)?;
+            input.open(supplied, number < count)?;
         }
     }
-    Ok(feed)
+    Ok(input)
 }
 
-/// Path of an archive, which a former run may have moved into the snapshots directory.
+/// Returns the path of an archive, which a former run may have moved into the snapshots directory.
 pub fn moved_path(path: &Path, options: &RestoreOptions) -> PathBuf {
     let moved = path.file_name().map(|name| options.target.paths.snapshots_dir().join(name));
     let moved = moved.filter(|moved| options.move_archives && !path.exists() && moved.exists());
@@ -241,7 +237,7 @@ fn receive(arriving: &ArrivingSource, progress: &dyn Progress) -> Result<()> {
     arriving.receive(&mut input, progress)
 }
 
-/// Error for an archive with a compression that Agave does not read.
+/// Makes the error for an archive with a compression that Agave does not read.
 pub fn unread(place: &str, extension: Extension) -> Error {
     let extension = extension.as_str();
     let message = format!("{place}: Agave does not read .{extension} archives");

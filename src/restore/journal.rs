@@ -26,7 +26,6 @@ pub const REPLACED_PREFIX: &str = "slotpress-replaced-";
 /// Value of the file's first field. The format before these was not JSON.
 const FORMAT: &str = "slotpress-restore-journal-3";
 
-/// Name of the journal while it is being written.
 const JOURNAL_NAME_PARTIAL: &str = "slotpress-partial-journal-new";
 
 /// Limit on the size of a journal, far above the size of any real one. A path has at most 4 KiB,
@@ -52,7 +51,6 @@ impl<D> Move<D> {
 }
 
 impl Move {
-    /// A move of the object that `from` is now.
     pub fn new((dir, name): (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Result<Self> {
         let found = dir.found(name)?.ok_or_else(|| changed(&dir.path_of(name)))?;
         Ok(Self::from_found(&found, (dir, name), to))
@@ -68,7 +66,6 @@ impl Move {
         Self { inode: found.inode, from: place(from), to: place(to) }
     }
 
-    /// Former path of the object.
     pub fn from(&self) -> PathBuf {
         self.from.0.path_of(&self.from.1)
     }
@@ -103,11 +100,11 @@ impl Move {
         let path = self.from();
         let (to_dir, to) = self.place(true)?.ok_or_else(|| changed(&path))?;
         let found = dir.found(from)?.filter(|found| found.inode == self.inode).ok_or_else(|| changed(&path))?;
-        let is_there = to_dir.found(to)?.is_some();
+        let replaces_empty = to_dir.found(to)?.is_some();
         dir.move_found(from, &found, &to_dir, to)?;
         to_dir.sync()?;
         dir.sync()?;
-        Ok(is_there)
+        Ok(replaces_empty)
     }
 
     /// Moves the object back, if it was moved and no other file has its former name, and removes the
@@ -117,7 +114,7 @@ impl Move {
         let Some((to_dir, to)) = self.place(false)? else { return Ok(()) };
         let (dir, from) = &self.from;
         if to_dir.found(to)?.is_some_and(|found| found.inode == self.inode)
-            && dir.found(from)?.is_none_or(|there| there.kind.is_dir())
+            && dir.found(from)?.is_none_or(|found| found.kind.is_dir())
         {
             // The former place is free, or an empty directory.
             to_dir.rename(to, dir, from).or_path(UNDOING, &to_dir.path_of(to))?;
@@ -149,18 +146,15 @@ pub struct Moves {
     planned: Vec<Move>,
     /// For each move that was begun, whether it replaced an empty directory.
     begun: Vec<bool>,
-    /// Name and inode of archives that were placed in `dir`.
     archives: Vec<(String, u64)>,
     is_finished: bool,
 }
 
 impl Moves {
-    /// Begins a list of moves, whose journal is kept in `dir`.
     pub fn new(dir: &Arc<KeptDir>, planned: Vec<Move>) -> Self {
         Self { dir: dir.clone(), planned, begun: Vec::new(), archives: Vec::new(), is_finished: false }
     }
 
-    /// Adds a move after the others.
     pub fn add(&mut self, planned: Move) {
         self.planned.push(planned);
     }
@@ -177,11 +171,12 @@ impl Moves {
     /// first.
     pub fn run(&mut self) -> Result<()> {
         self.write()?;
-        for one in &self.planned {
+        for planned in &self.planned {
+            // It is undone even if it fails halfway.
             self.begun.push(false);
-            let is_there = one.run()?;
+            let replaced_empty = planned.run()?;
             self.begun.pop();
-            self.begun.push(is_there);
+            self.begun.push(replaced_empty);
         }
         Ok(())
     }
@@ -192,7 +187,7 @@ impl Moves {
         let absolute = |dir: &Arc<KeptDir>| {
             std::path::absolute(dir.path()).or_path("find the absolute path of", dir.path()).map(OsString::from)
         };
-        let moves = self.planned.iter().map(|one| one.map(absolute)).collect::<Result<_>>()?;
+        let moves = self.planned.iter().map(|planned| planned.map(absolute)).collect::<Result<_>>()?;
         let document = Document { format: FORMAT.to_string(), moves };
         let bytes = serde_json::to_vec(&document).map_err(std::io::Error::from).or_path("write", &path)?;
         let mut file = dir.create_file(JOURNAL_NAME_PARTIAL, 0o644)?;
@@ -220,7 +215,12 @@ impl Drop for Moves {
             return;
         }
         // If undoing fails, the journal stays for the next run.
-        let undone = self.planned.iter().zip(&self.begun).rev().try_for_each(|(one, is_there)| one.undo(*is_there));
+        let undone = self
+            .planned
+            .iter()
+            .zip(&self.begun)
+            .rev()
+            .try_for_each(|(planned, replaced_empty)| planned.undo(*replaced_empty));
         if undone.is_ok() {
             let _ = self.dir.remove_file(JOURNAL_NAME);
         }
@@ -257,9 +257,9 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     })?;
     if document.moves.last().map_or(Ok(false), is_to_be_made)? {
         // If a directory is gone, so is its content.
-        let is_there = |one: &&Move<OsString>| [&one.from.0, &one.to.0].iter().all(|dir| Path::new(dir).is_dir());
+        let dirs_exist = |one: &&Move<OsString>| [&one.from.0, &one.to.0].iter().all(|dir| Path::new(dir).is_dir());
         let open = |dir: &OsString| Ok(Arc::new(KeptDir::open(Path::new(dir))?));
-        let moves = document.moves.iter().filter(is_there).map(|one| one.map(open)).collect::<Result<Vec<Move>>>()?;
+        let moves = document.moves.iter().filter(dirs_exist).map(|one| one.map(open)).collect::<Result<Vec<Move>>>()?;
         moves.iter().try_for_each(|one| locks.add(&one.to.0))?;
         moves.iter().rev().try_for_each(|one| one.undo(false))?;
         moves.iter().try_for_each(|one| remove_stale_dirs(&one.from.0, PARTIAL_PREFIX, &mut |_| Ok(())))?;
@@ -268,7 +268,6 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     dir.sync()
 }
 
-/// True if the object still has its former place.
 fn is_to_be_made(one: &Move<OsString>) -> Result<bool> {
     let from = Path::new(&one.from.0).join(&one.from.1);
     match fs::symlink_metadata(&from) {
@@ -298,13 +297,13 @@ mod tests {
 
     /// The journal of a run that moved `file`, and was killed before it moved `left`.
     fn journal_of(left: &Path, file: &Path, back: &str) -> Vec<u8> {
-        let one = |path: &Path, from: &str, to: &str| {
+        let planned = |path: &Path, from: &str, to: &str| {
             let dir: OsString = path.parent().expect("a directory").into();
             let inode = fs::metadata(path).expect("metadata").ino();
             Move { inode, from: (dir.clone(), from.to_string()), to: (dir, to.to_string()) }
         };
         let name = |path: &Path| path.file_name().expect("a name").to_str().expect("UTF-8").to_string();
-        let moves = vec![one(file, back, &name(file)), one(left, &name(left), "place")];
+        let moves = vec![planned(file, back, &name(file)), planned(left, &name(left), "place")];
         serde_json::to_vec(&Document { format: FORMAT.to_string(), moves }).expect("written")
     }
 
@@ -322,22 +321,26 @@ mod tests {
         fs::write(&journal, journal_of(&target.join("left"), &victim, "back")).expect("written");
         let recover = || recover(&KeptDir::open(&target).expect("opened"), &mut DirLocks::default());
         fs::hard_link(&journal, dir.join("elsewhere")).expect("linked");
-        assert!(recover().is_err() && victim.exists());
+        assert!(recover().is_err());
+        assert!(victim.exists());
         fs::remove_file(dir.join("elsewhere")).expect("removed");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&journal, Some(65_534), None).expect("given away");
             let error = recover().expect_err("another user's");
-            assert!(error.to_string().contains("another user") && victim.exists(), "{error}");
+            assert!(error.to_string().contains("another user"), "{error}");
+            assert!(victim.exists());
             std::os::unix::fs::chown(&journal, Some(0), None).expect("taken back");
         }
         recover().expect("undone");
-        assert!(!victim.exists() && dir.join("back").exists() && !journal.exists());
+        assert!(!victim.exists());
+        assert!(dir.join("back").exists());
+        assert!(!journal.exists());
     }
 
     /// An incomplete journal, one of an earlier version, and any other file stay, and so do the
     /// files that they name.
     #[test]
-    fn what_is_not_a_journal_is_refused() {
+    fn other_files_are_not_journals() {
         let dir = tempfile::tempdir().expect("a directory");
         let victim = dir.path().join("victim");
         let journal = dir.path().join(JOURNAL_NAME);
@@ -349,9 +352,10 @@ mod tests {
         for bytes in cut.chain([other]) {
             fs::write(&journal, &bytes).expect("written");
             let recovered = recover(&KeptDir::open(dir.path()).expect("opened"), &mut DirLocks::default());
-            let error = recovered.expect_err("no journal");
-            assert!(error.to_string().contains("this slotpress knows") && victim.exists(), "{error}");
-            assert!(fs::read(&journal).expect("it stays") == bytes);
+            let error = recovered.expect_err("not a journal");
+            assert!(error.to_string().contains("this slotpress knows"), "{error}");
+            assert!(victim.exists());
+            assert!(fs::read(&journal).expect("read") == bytes, "the file stays");
         }
     }
 }

@@ -20,16 +20,12 @@ pub struct MadeDirs {
 }
 
 impl MadeDirs {
-    /// Opens a directory that the user names. Creates it if it is missing, but nothing above it.
-    pub fn open_or_make(&mut self, path: &Path) -> Result<Arc<KeptDir>> {
-        KeptDir::open_or_make(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))
-    }
-
-    /// Same as [`Self::open_or_make`]. A new directory belongs to `owner`.
-    pub fn open_or_make_owned(&mut self, path: &Path, owner: &Owner) -> Result<Arc<KeptDir>> {
-        let before = self.made.len();
-        let dir = self.open_or_make(path)?;
-        if self.made.len() > before {
+    /// Opens a directory that the user names. Creates it if it is missing, but nothing above it. A new
+    /// directory belongs to `owner`, or to the owner of the directory above.
+    pub fn open_or_make(&mut self, path: &Path, owner: Option<&Owner>) -> Result<Arc<KeptDir>> {
+        let count = self.made.len();
+        let dir = KeptDir::open_or_make(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))?;
+        if let Some(owner) = owner.filter(|_| self.made.len() > count) {
             owner.take(&*dir).or_path("change the owner of", path)?;
         }
         Ok(dir)
@@ -80,25 +76,25 @@ mod tests {
     fn two_restores(dir: &Path) -> [(MadeDirs, Arc<KeptDir>); 2] {
         [(), ()].map(|()| {
             let mut dirs = MadeDirs::default();
-            let accounts = dirs.open_or_make(&dir.join("accounts")).expect("made");
+            let accounts = dirs.open_or_make(&dir.join("accounts"), None).expect("made");
             (dirs, accounts)
         })
     }
 
     #[test]
-    fn what_another_restore_has_locked_stays() {
+    fn a_directory_that_another_restore_locked_stays() {
         let dir = tempfile::tempdir().expect("a directory");
         let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
         other.locks.add(&accounts_of_other).expect("free");
-        one.locks.add(&accounts).expect_err("the other's");
+        one.locks.add(&accounts).expect_err("locked by the other restore");
         drop(one);
         accounts_of_other.names().expect("still there");
         drop(other);
-        assert!(dir.path().join("accounts").exists(), "the restore that made it leaves it to the other one");
+        assert!(dir.path().join("accounts").exists(), "the restore that made the directory leaves it to the other one");
     }
 
     #[test]
-    fn what_was_made_goes_and_cannot_be_locked_then() {
+    fn a_removed_directory_cannot_be_locked() {
         let dir = tempfile::tempdir().expect("a directory");
         let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
         one.locks.add(&accounts).expect("free");

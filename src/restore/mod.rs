@@ -49,9 +49,9 @@ pub(crate) use target::Preview;
 
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::finish::finish;
-use crate::restore::input::{Feed, Opened, moved_path, with_archives};
+use crate::restore::input::{Opened, RestoreInput, moved_path, with_archives};
 use crate::restore::journal::Move;
-use crate::restore::newer::RestoredSlots;
+use crate::restore::newer::{RestoredSlots, archives_in_the_way};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::target::{RATIO_MIN, Target, space_for};
 use crate::restore::unpack::{Unpacked, Unpacker};
@@ -71,20 +71,19 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
     restore_into(&options.target, newest.as_ref(), progress, |run| {
         let io_hint = options.target.io_policy.io_hint;
         let _watch = io_hint.watch(options.sources().filter_map(RestoreSource::path));
-        with_archives(run, options, |feed| {
-            feed.check_pair(&options.target.check)?;
-            if let Some(slots) = feed.slots() {
+        with_archives(run, options, |input| {
+            input.check_pair(&options.target.check)?;
+            if let Some(slots) = input.slots() {
                 // Refused now, not after everything is unpacked.
-                run.target.archives_in_the_way(slots)?;
+                archives_in_the_way(run.target, slots)?;
             }
-            progress.steps(&steps(&feed));
-            progress.detail(&describe(&feed, &options.target));
-            run.restore(feed)
+            progress.steps(&steps(&input));
+            progress.detail(&describe(&input, &options.target));
+            run.restore(input)
         })
     })
 }
 
-/// Restores archives that a [`Supply`] opens one after the other.
 #[cfg(feature = "net")]
 pub(crate) fn restore_supplied(
     supply: &mut dyn Supply,
@@ -92,7 +91,7 @@ pub(crate) fn restore_supplied(
     expect_roots: &[slotpress_format::Root],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
-    restore_into(options, None, progress, |run| run.restore(Feed::from_supply(run, supply, expect_roots)))
+    restore_into(options, None, progress, |run| run.restore(RestoreInput::from_supply(run, supply, expect_roots)))
 }
 
 /// Prepares the target, and calls `work` to restore into it. `newest` is the name of the archive whose
@@ -108,32 +107,31 @@ fn restore_into(
     let written = [&target.snapshots_dir].into_iter().chain(&target.accounts);
     let report =
         work(Run { target: &target, options, progress }).map_err(|error| target.old.hint_to_remove(error, written))?;
-    target.keep();
+    target.made.keep();
     // Writes out data that is still in the page cache.
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-fn steps(feed: &Feed<'_>) -> Vec<Step> {
-    let mut steps: Vec<Step> = feed.lengths().map(|bytes| Step::new(Stage::Restoring, bytes)).collect();
-    let copies = feed.copies_bytes().filter(|bytes| *bytes > 0);
+fn steps(input: &RestoreInput<'_>) -> Vec<Step> {
+    let mut steps: Vec<Step> = input.lengths().map(|bytes| Step::new(Stage::Restoring, bytes)).collect();
+    let copies = input.copies_bytes().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new(Stage::Copying, Some(bytes))));
     steps.push(Step::new(Stage::Syncing, Some(0)));
     steps
 }
 
-fn describe(feed: &Feed<'_>, options: &RestoreTarget) -> String {
-    let bytes: Option<u64> = feed.lengths().sum();
+fn describe(input: &RestoreInput<'_>, options: &RestoreTarget) -> String {
+    let bytes: Option<u64> = input.lengths().sum();
     format!(
         "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
         bytes.map_or("an unknown size".to_string(), slotpress_base::quantity::bytes),
-        slotpress_base::quantity::bytes(feed.copies_bytes().sum()),
+        slotpress_base::quantity::bytes(input.copies_bytes().sum()),
         options.threads,
         options.io_policy.io_hint.as_str()
     )
 }
 
-/// What all steps of a restore need.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     target: &'a Target,
@@ -142,40 +140,37 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Unpacks archives next to their final place, checks them, and moves everything into place.
-    fn restore(self, mut feed: Feed<'_>) -> Result<RestoreReport> {
+    fn restore(self, mut input: RestoreInput<'_>) -> Result<RestoreReport> {
         let target = self.target;
-        if feed.opened.is_empty() {
-            feed.open_next()?;
+        if input.opened.is_empty() {
+            input.open_next()?;
         } else {
-            self.check_space(&feed.opened)?;
+            self.check_space(&input.opened)?;
         }
         let new_root = |parent| PartialDir::create(parent, "run", target.owner);
         let roots = target.accounts.iter().map(new_root).collect::<Result<Vec<_>>>()?;
-        let restored = self.unpack_all(&mut feed, &roots)?;
+        let restored = self.unpack_all(&mut input, &roots)?;
         self.progress.check()?;
-        self.place(feed.opened, restored, roots)
+        self.place(input.opened, restored, roots)
     }
 
-    /// Unpacks all archives, and checks their combined state.
-    fn unpack_all(self, feed: &mut Feed<'_>, roots: &[PartialDir]) -> Result<Restored> {
-        let is_part = feed.archives().next().is_some_and(|archive| archive.base_slot().is_some());
+    fn unpack_all(self, input: &mut RestoreInput<'_>, roots: &[PartialDir]) -> Result<Restored> {
+        let is_part = input.archives().next().is_some_and(|archive| archive.base_slot().is_some());
         let checks_state = self.options.check.checks_state(is_part)?;
-        let state = if checks_state { Some(self.new_state_check(&feed.opened)?) } else { None };
+        let state = if checks_state { Some(self.new_state_check(&input.opened)?) } else { None };
         let assigner = Assigner::new(roots.len() as u16);
         let mut unpacker = Unpacker { run: self, roots, assigner, seen_slots: SeenSlots::default(), state };
         let mut unpacked: Vec<Unpacked> = Vec::new();
-        while unpacked.len() < feed.opened.len() || feed.open_next()? {
-            let one = unpacker.unpack_next(&feed.opened, &unpacked)?;
-            unpacked.push(one);
+        while unpacked.len() < input.opened.len() || input.open_next()? {
+            unpacked.push(unpacker.unpack_next(&input.opened, &unpacked)?);
         }
-        feed.check_count()?;
-        let is_on_other = matches!(&unpacked[..], [full, _] if full.bank.storage_count == 0);
+        input.check_count()?;
+        let is_on_full_without_map = matches!(&unpacked[..], [full, _] if full.bank.storage_count == 0);
         let newest = unpacked.last_mut().ok_or_else(no_archive)?;
-        let path = feed.archives().last().map_or(String::new(), |archive| archive.path().shown());
-        let assurance = unpacker.check_state(newest, feed).map_err(|error| error.within_damaged(path))?;
-        let storages = unpacker.assigner.into_storages();
-        if newest.bank.storage_count > 0 && (is_on_other || !newest.maps(&storages)?) {
+        let path = input.archives().last().map_or(String::new(), |archive| archive.path().shown());
+        let assurance = unpacker.check_state(newest, input).map_err(|error| error.within_damaged(path))?;
+        let storages = unpacker.assigner.storages;
+        if newest.bank.storage_count > 0 && (is_on_full_without_map || !newest.maps(&storages)?) {
             newest.leave_out_storage_map()?;
         }
         Ok(Restored { storages, unpacked, assurance })
@@ -186,8 +181,15 @@ impl Run<'_> {
     fn place(self, opened: Vec<Opened>, restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
         let target = self.target;
         let Restored { mut unpacked, mut storages, assurance } = restored;
-        let input_bytes = opened.iter().map(|one| one.archive.length_bytes()).sum();
-        let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(|(opened, one)| one.name(opened)).collect();
+        let input_bytes = opened.iter().map(|opened| opened.archive.length_bytes()).sum();
+        // A validator finds an archive by the name that follows from its content.
+        let name = |(opened, unpacked): (&Opened, &Unpacked)| ArchiveName {
+            base_slot: unpacked.base_slot,
+            slot: unpacked.bank.slot,
+            hash: unpacked.bank.snapshot_hash(),
+            extension: opened.archive.compression,
+        };
+        let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(name).collect();
         storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
         let newest = unpacked.pop().ok_or_else(no_archive)?;
         let slot = newest.bank.slot;
@@ -197,7 +199,7 @@ impl Run<'_> {
         let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
         let is_rebased = is_rebased(slot, added.map(|storage| (storage.slot, storage.archive_id)));
         let rebased_on = base_slot.filter(|_| is_rebased);
-        let in_the_way = target.archives_in_the_way(RestoredSlots { newest: slot, rebased_on })?;
+        let in_the_way = archives_in_the_way(target, RestoredSlots { newest: slot, rebased_on })?;
         let aside = [target.old.moves.clone(), in_the_way].concat();
         let replaced: BTreeSet<PathBuf> = aside.iter().map(Move::top).collect();
         let archives = opened.into_iter().zip(names).collect();
@@ -258,12 +260,12 @@ impl Run<'_> {
 /// Unpacked size of archives, from their indexes. Without an index, it is estimated from the
 /// archive's length and `ratio`.
 fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
-    let of = |Opened { archive, .. }: &Opened| match &archive.tail {
+    let bytes = |Opened { archive, .. }: &Opened| match &archive.tail {
         Some(tail) => tail.index.tar_bytes(),
         None if archive.compression == Extension::Tar => archive.length_bytes(),
         None => archive.length_bytes().saturating_mul(ratio),
     };
-    archives.iter().map(of).fold(0, u64::saturating_add)
+    archives.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
 fn no_archive() -> Error {
@@ -271,7 +273,6 @@ fn no_archive() -> Error {
         .with_hint("give a full archive, alone or with an incremental one on it")
 }
 
-/// Unpacked and checked contents of all archives.
 struct Restored {
     unpacked: Vec<Unpacked>,
     /// Storages of all archives, in the order of the archives.
@@ -287,16 +288,17 @@ impl Unpacked {
         let file = self.bank_snapshot.dir().open_file(BANK_FILE_PARTIAL)?;
         let length = file.metadata().or_path("read", &self.bank_snapshot.path)?.len();
         let fields = FieldReader::new(BufReader::new(file), length, "the bank file");
-        let mut lengths: HashMap<u64, u64> = storages.iter().map(|it| (it.slot, it.content_bytes)).collect();
-        let mut is_right = true;
+        let mut lengths: HashMap<u64, u64> =
+            storages.iter().map(|storage| (storage.slot, storage.content_bytes)).collect();
+        let mut is_equal = true;
         let is_older = |slot| self.base_slot.is_some_and(|base| slot <= base);
         let mut on_storage = |item: StorageMapItem| {
             let length = lengths.remove(&item.slot);
-            is_right &= length.unwrap_or_default() == item.length_bytes || (length.is_some() && is_older(item.slot));
+            is_equal &= length.unwrap_or_default() == item.length_bytes || (length.is_some() && is_older(item.slot));
             Ok(())
         };
         parse_bank_file_lenient(fields, &mut on_storage, false)?;
-        Ok(is_right && lengths.into_keys().all(is_older))
+        Ok(is_equal && lengths.into_keys().all(is_older))
     }
 
     /// Empties the storage map of the bank file, as Agave 4.4 and later do: archiving the ledger
@@ -307,7 +309,7 @@ impl Unpacked {
         let dir = &self.bank_snapshot;
         let map = self.bank.storage_map_range.clone();
         let mut from = dir.dir().open_file(BANK_FILE_PARTIAL)?;
-        let mut to = dir.create_file(WITHOUT_MAP, false)?;
+        let mut to = dir.create_file(WITHOUT_MAP)?;
         let mut copy = || -> std::io::Result<()> {
             std::io::copy(&mut (&from).take(map.start), &mut to)?;
             to.write_all(&[0; 8])?;
@@ -318,15 +320,5 @@ impl Unpacked {
         dir.rename_within(WITHOUT_MAP, BANK_FILE_PARTIAL)?;
         self.bank.storage_count = 0;
         Ok(())
-    }
-
-    /// Name under which a validator finds the archive, made from the archive's content.
-    fn name(&self, opened: &Opened) -> ArchiveName {
-        ArchiveName {
-            base_slot: self.base_slot,
-            slot: self.bank.slot,
-            hash: self.bank.snapshot_hash(),
-            extension: opened.archive.compression,
-        }
     }
 }

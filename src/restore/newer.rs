@@ -13,7 +13,7 @@ use slotpress_format::ArchiveName;
 use slotpress_read::REMOTE;
 
 use crate::restore::journal::Move;
-use crate::restore::target::check_same_file_system;
+use crate::restore::target::{Target, check_same_file_system};
 
 struct FoundArchive {
     dir: Arc<KeptDir>,
@@ -23,10 +23,8 @@ struct FoundArchive {
     found: Found,
 }
 
-/// Slots of a restored state.
 #[derive(Clone, Copy, Debug)]
 pub struct RestoredSlots {
-    /// Slot of the state.
     pub newest: u64,
     /// Slot of the full archive, if the incremental one was made by `rebase`.
     pub rebased_on: Option<u64>,
@@ -43,15 +41,12 @@ impl RestoredSlots {
     }
 }
 
-/// Finds such archives, and plans to move them to the directory `replaced`.
+/// Finds such archives, and plans to move them aside, with the old state.
 ///
 /// # Errors
-/// There are such archives and `replaced` is `None`, so they must not be moved; or the disk fails.
-pub fn archives_in_the_way(
-    archives_dir: &Arc<KeptDir>,
-    slots: RestoredSlots,
-    replaced: Option<&str>,
-) -> Result<Vec<Move>> {
+/// There are such archives and the options do not allow moving them; or the disk fails.
+pub fn archives_in_the_way(target: &Target, slots: RestoredSlots) -> Result<Vec<Move>> {
+    let archives_dir = &target.snapshots_dir;
     let slot = slots.newest;
     let mut archives = Vec::new();
     look_into(archives_dir, "", &mut archives)?;
@@ -61,9 +56,9 @@ pub fn archives_in_the_way(
         look_into(&Arc::new(remote), "remote/", &mut archives)?;
     }
     let newest = choice(&archives).filter(|newest| newest.name.slot > slot);
-    let between = archives.iter().find(|one| slots.encloses(&one.name));
+    let between = archives.iter().find(|archive| slots.encloses(&archive.name));
     let Some(first) = newest.or(between) else { return Ok(Vec::new()) };
-    let Some(replaced) = replaced else {
+    let Some(replaced) = &target.old.name else {
         let path = first.dir.path_of(first.name.to_string()).shown();
         let error = |message| Error::new(ErrorKind::Exists, message);
         if newest.is_some() {
@@ -103,11 +98,10 @@ fn look_into(dir: &Arc<KeptDir>, below: &'static str, archives: &mut Vec<FoundAr
     Ok(())
 }
 
-/// The archive whose state a validator would load, by names.
 fn choice(archives: &[FoundArchive]) -> Option<&FoundArchive> {
     let highest = |base_slot: Option<u64>| {
-        archives.iter().filter(|one| one.name.base_slot == base_slot).max_by_key(|one| one.name.slot)
+        archives.iter().filter(|archive| archive.name.base_slot == base_slot).max_by_key(|archive| archive.name.slot)
     };
     let full = highest(None)?;
-    Some(highest(Some(full.name.slot)).filter(|one| one.name.slot > full.name.slot).unwrap_or(full))
+    Some(highest(Some(full.name.slot)).filter(|incremental| incremental.name.slot > full.name.slot).unwrap_or(full))
 }

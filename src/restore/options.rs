@@ -8,7 +8,7 @@ use slotpress_base::{Elapsed, IoPolicy, available_threads, text};
 use slotpress_format::{Genesis, Hash, LedgerPaths, Root};
 use slotpress_read::{Assurance, CheckOptions};
 
-/// What to do with bank snapshots and accounts already in the target. Archives are not affected.
+/// Treatment of bank snapshots and accounts that are already in the target. Archives are not affected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExistingState {
     /// Refuses to restore over it.
@@ -18,7 +18,7 @@ pub enum ExistingState {
     MoveAside,
 }
 
-/// Where an archive to restore comes from.
+/// Source of an archive to restore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RestoreSource {
@@ -37,14 +37,8 @@ impl RestoreSource {
     }
 }
 
-impl From<PathBuf> for RestoreSource {
-    fn from(path: PathBuf) -> Self {
-        Self::File(path)
-    }
-}
-
-impl<P: AsRef<Path> + ?Sized> From<&P> for RestoreSource {
-    fn from(path: &P) -> Self {
+impl<P: AsRef<Path>> From<P> for RestoreSource {
+    fn from(path: P) -> Self {
         Self::File(path.as_ref().to_path_buf())
     }
 }
@@ -64,8 +58,8 @@ pub struct RestoreOptions {
     /// hash. Default: any.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
-    /// True to rename archives into the snapshots directory, which must be on their file system. Default:
-    /// copies them.
+    /// Renames archives into the snapshots directory, which must be on their file system. Default:
+    /// false, archives are copied.
     pub move_archives: bool,
     /// Destination, and all other settings.
     pub target: RestoreTarget,
@@ -88,7 +82,7 @@ impl RestoreOptions {
 pub struct RestoreTarget {
     /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
-    /// What to do with an existing state. Default: refuse.
+    /// Treatment of an existing state. Default: refuse to restore over it.
     pub existing_state: ExistingState,
     /// Number of threads that decode and write, 1 to 1024. Default: one per core.
     pub threads: usize,

@@ -40,14 +40,12 @@ impl PartialDir {
         self.work.dir()
     }
 
-    /// Creates a file for writing. With `is_shared`, several workers may open it and write
-    /// different parts.
-    pub fn create_file(&self, name: &str, is_shared: bool) -> Result<File> {
-        let exclusive = if is_shared { OFlags::empty() } else { OFlags::EXCL };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | exclusive;
-        let file = rustix::fs::openat(self.work.dir(), name, flags, Mode::from_raw_mode(0o644))
-            .or_path("create", &self.path.join(name))?;
-        self.owner.take(&file).or_path("change the owner of", &self.path.join(name))?;
+    /// Creates a file for writing, or opens it if another worker has created it to write another part.
+    pub fn create_file(&self, name: &str) -> Result<File> {
+        let path = self.path.join(name);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(self.dir(), name, flags, Mode::from_raw_mode(0o644)).or_path("create", &path)?;
+        self.owner.take(&file).or_path("change the owner of", &path)?;
         Ok(file.into())
     }
 
@@ -57,7 +55,7 @@ impl PartialDir {
 
     pub fn sync(&self) -> Result<()> {
         // Syncs the file system, because a call for each of 430,000 files would take minutes.
-        rustix::fs::syncfs(self.work.dir()).or_path("sync", &self.path)
+        rustix::fs::syncfs(self.dir()).or_path("sync", &self.path)
     }
 
     pub fn keep(self) {

@@ -33,7 +33,7 @@ impl Unpacker<'_> {
             Ok(move |records: &[RecordVersion], buffer: &mut Vec<u8>| {
                 let number = records.first().map(RecordVersion::storage).unwrap_or_default();
                 let missing = || Error::failed(format!("storage number {number} was not placed"));
-                let storage = self.assigner.storages().get(number as usize).ok_or_else(missing)?;
+                let storage = self.assigner.storages.get(number as usize).ok_or_else(missing)?;
                 let root = self.roots.get(usize::from(storage.root)).ok_or_else(missing)?;
                 let name = storage.file_name();
                 let path = root.path.join(&name);

@@ -19,7 +19,6 @@ use slotpress_read::restore_journal;
 
 use crate::restore::journal::{Move, REPLACED_PREFIX, recover};
 use crate::restore::made_dirs::MadeDirs;
-use crate::restore::newer::{RestoredSlots, archives_in_the_way};
 use crate::restore::place::PARTIAL_PREFIX;
 use crate::restore::{ExistingState, RestoreTarget};
 
@@ -30,13 +29,12 @@ pub struct Target {
     pub ledger: Arc<KeptDir>,
     /// Directory of archives and of `snapshots/`.
     pub snapshots_dir: Arc<KeptDir>,
-    /// The directory `snapshots` of the ledger.
     pub bank_snapshots: Arc<KeptDir>,
     pub accounts: Vec<Arc<KeptDir>>,
     pub owner: Owner,
     pub old: OldState,
     // Dropped before `lock`, so that nobody else has the lock of a ledger that is removed.
-    made: MadeDirs,
+    pub made: MadeDirs,
     _lock: LedgerLock,
 }
 
@@ -47,15 +45,16 @@ impl Target {
     pub fn prepare(options: &RestoreTarget, newest: Option<&ArchiveName>) -> Result<Self> {
         let paths = &options.paths;
         let mut made = MadeDirs::default();
-        let ledger = made.open_or_make(&paths.ledger)?;
+        let ledger = made.open_or_make(&paths.ledger, None)?;
         let owner = Owner::from_dir(&ledger)?;
         let lock = LedgerLock::acquire_in(&ledger)?;
         let snapshots_dir = match paths.snapshots_dir() {
             path if path == ledger.path() => ledger.clone(),
-            path => made.open_or_make_owned(path, &owner)?,
+            path => made.open_or_make(path, Some(&owner))?,
         };
-        let accounts: Vec<Arc<KeptDir>> =
-            paths.accounts_dirs().iter().map(|path| made.open_or_make_owned(path, &owner)).collect::<Result<_>>()?;
+        let accounts_dirs = paths.accounts_dirs();
+        let accounts = accounts_dirs.iter().map(|path| made.open_or_make(path, Some(&owner)));
+        let accounts = accounts.collect::<Result<Vec<_>>>()?;
         check_accounts_paths(&accounts, &snapshots_dir, &ledger)?;
         for dir in [&ledger, &snapshots_dir].into_iter().chain(&accounts) {
             made.locks.add(dir)?;
@@ -75,28 +74,12 @@ impl Target {
         let dirs = [&self.ledger, &self.snapshots_dir, &self.bank_snapshots];
         dirs.into_iter().chain(&self.accounts).try_for_each(|dir| dir.check_path())
     }
-
-    /// Finds archives that would keep a validator from using the restored state, so that they are
-    /// moved aside too.
-    ///
-    /// # Errors
-    /// There are such archives, and moving them is not allowed.
-    pub fn archives_in_the_way(&self, slots: RestoredSlots) -> Result<Vec<Move>> {
-        archives_in_the_way(&self.snapshots_dir, slots, self.old.name.as_deref())
-    }
-
-    /// Keeps created directories, because the restore is complete.
-    pub fn keep(&mut self) {
-        self.made.keep();
-    }
 }
 
-/// What a restore would need and replace.
 #[cfg(feature = "net")]
 pub struct Preview {
     /// Bytes to write per file system.
     pub space: Vec<Space>,
-    /// Paths that would be replaced.
     pub existing: Vec<PathBuf>,
     /// An error if there is no room.
     pub room: Result<()>,
@@ -125,8 +108,9 @@ fn open_existing(path: &Path) -> Result<Option<Arc<KeptDir>>> {
 
 #[cfg(feature = "net")]
 impl Preview {
-    /// Looks at the target of a restore of so many bytes, of which `newest` is the last archive. A dry
-    /// run writes nothing; others undo what a killed restore left.
+    /// Examines the target of a restore whose last archive is `newest`, given the bytes of unpacked
+    /// content and of archives that it will write. A dry run writes nothing; others undo what a killed
+    /// restore left.
     ///
     /// # Errors
     /// The restore would refuse the target.
@@ -146,25 +130,25 @@ impl Preview {
         let snapshots_dir = open_existing(paths.snapshots_dir())?;
         let lock_in = |ledger: &&Arc<KeptDir>| ledger.path_of(LEDGER_LOCK_NAME).exists();
         let _lock = ledger.as_ref().filter(lock_in).map(|ledger| LedgerLock::acquire_in(ledger)).transpose()?;
-        let there = accounts_dirs.iter().map(|path| open_existing(path)).collect::<Result<Vec<_>>>()?;
-        let there: Vec<Arc<KeptDir>> = there.into_iter().flatten().collect();
+        let accounts = accounts_dirs.iter().filter_map(|path| open_existing(path).transpose());
+        let accounts = accounts.collect::<Result<Vec<_>>>()?;
         let old = if is_to_be_undone && is_dry {
-            // What would be there cannot be seen yet.
+            // It is not known yet what the directories will hold.
             OldState { name: None, moves: Vec::new() }
         } else {
-            OldState::find(options, snapshots_dir.as_ref(), &there, Some(newest))?
+            OldState::find(options, snapshots_dir.as_ref(), &accounts, Some(newest))?
         };
         // A directory that is missing will be on the file system of the one above it.
         let nearest = |path: &Path| {
             let path = std::path::absolute(path).or_path("find the absolute path of", path)?;
-            let there = path.ancestors().find_map(|above| open_existing(above).transpose());
-            there.unwrap_or_else(|| KeptDir::open(&path).map(Arc::new))
+            let existing = path.ancestors().find_map(|above| open_existing(above).transpose());
+            existing.unwrap_or_else(|| KeptDir::open(&path).map(Arc::new))
         };
-        let on = accounts_dirs.iter().map(|path| nearest(path)).collect::<Result<Vec<_>>>()?;
+        let accounts_on = accounts_dirs.iter().map(|path| nearest(path)).collect::<Result<Vec<_>>>()?;
         let archives_on = nearest(paths.snapshots_dir())?;
-        let space = space_for(&on, &archives_on, unpacked_bytes, archives_bytes)?;
+        let space = space_for(&accounts_on, &archives_on, unpacked_bytes, archives_bytes)?;
         let room = space.iter().try_for_each(Space::check);
-        let room = room.map_err(|error| old.hint_to_remove(error, snapshots_dir.iter().chain(&there)));
+        let room = room.map_err(|error| old.hint_to_remove(error, snapshots_dir.iter().chain(&accounts)));
         Ok(Self { space, existing: old.moves.iter().map(Move::from).collect(), room })
     }
 }
@@ -189,7 +173,6 @@ pub fn space_for(
     Ok(spaces.into_values().collect())
 }
 
-/// Directory of bank snapshots in the snapshots directory.
 const BANK_SNAPSHOTS: &str = "snapshots";
 
 /// Directory of storages in an accounts path.
@@ -203,8 +186,7 @@ pub const SNAPSHOT: &str = "snapshot";
 pub struct OldState {
     /// Name of the directories to which the old state and archives are moved; `None` if that is
     /// not allowed.
-    name: Option<String>,
-    /// The moves of its parts.
+    pub name: Option<String>,
     pub moves: Vec<Move>,
 }
 
@@ -221,8 +203,8 @@ impl OldState {
     ) -> Result<Self> {
         let is_replaced = options.existing_state == ExistingState::MoveAside;
         let is_taken = |name: &String| {
-            let has_it = |dir: &Arc<KeptDir>| dir.found(name).is_ok_and(|found| found.is_some());
-            snapshots_dir.into_iter().chain(accounts).any(has_it)
+            let has_name = |dir: &Arc<KeptDir>| dir.found(name).is_ok_and(|found| found.is_some());
+            snapshots_dir.into_iter().chain(accounts).any(has_name)
         };
         let seconds = clock::since_1970(clock::now()).as_secs();
         let mut names = (seconds..).map(|number| format!("{REPLACED_PREFIX}{number}"));
@@ -252,7 +234,9 @@ impl OldState {
         for dir in accounts {
             for inner in [RUN, SNAPSHOT] {
                 check_takes_directory(dir, inner)?;
-                if !is_empty_or_missing(dir, inner)? {
+                if let Some(open) = dir.open_dir(inner)?
+                    && !open.names()?.is_empty()
+                {
                     old.found(dir, inner, dir, "")?;
                 }
             }
@@ -260,7 +244,6 @@ impl OldState {
         Ok(old)
     }
 
-    /// Adds a part of the state, which will be moved to a directory in `parent`.
     fn found(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
@@ -360,10 +343,6 @@ pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> 
         parent.path().shown()
     ))
     .with_hint(hint::OTHER_DIRECTORIES))
-}
-
-fn is_empty_or_missing(dir: &KeptDir, name: &str) -> Result<bool> {
-    dir.open_dir(name)?.map_or(Ok(true), |dir| Ok(dir.names()?.is_empty()))
 }
 
 /// Ratio of unpacked to compressed size of mainnet's archives: 450 GB to 110 GB.

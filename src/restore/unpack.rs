@@ -22,7 +22,6 @@ use crate::restore::input::Opened;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 use crate::restore::{Run, no_archive};
 
-/// State that is shared by all archives of a restore.
 pub struct Unpacker<'a> {
     pub run: Run<'a>,
     pub roots: &'a [PartialDir],
@@ -32,7 +31,6 @@ pub struct Unpacker<'a> {
 }
 
 pub struct Unpacked {
-    /// Slot of its full archive, if it is incremental.
     pub base_slot: Option<u64>,
     pub bank: BankFile,
     /// Directory of bank file, status cache and version.
@@ -64,13 +62,13 @@ impl Unpacker<'_> {
     ) -> Result<Unpacked> {
         opened.judge_pair(full, None)?;
         let base_slot = full.map(|(_, full)| full.bank.slot).or(opened.archive.base_slot());
-        let one = self.unpack(opened, base_slot, is_below)?;
-        opened.judge_pair(full, Some(&one.bank))?;
-        check_chain(&one.bank, self.run.options)?;
+        let unpacked = self.unpack(opened, base_slot, is_below)?;
+        opened.judge_pair(full, Some(&unpacked.bank))?;
+        check_chain(&unpacked.bank, self.run.options)?;
         if opened.expect_root.is_some() && opened.is_hashed_at_end {
             opened.judge_root(compared_root(&opened.archive, self.run.progress)?)?;
         }
-        Ok(one)
+        Ok(unpacked)
     }
 
     /// Unpacks an archive, by its index if it has one, else in order. Version, status cache and
@@ -192,7 +190,7 @@ impl EntrySink for EntryWriter<'_, '_> {
             (_, Some(storage)) => (&self.unpacking.roots[usize::from(storage.root)], storage.file_name()),
             _ => return Ok(()),
         };
-        self.current = Some((dir.create_file(&name, true)?, dir.path.join(&name)));
+        self.current = Some((dir.create_file(&name)?, dir.path.join(&name)));
         Ok(())
     }
 

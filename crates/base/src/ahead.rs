@@ -19,7 +19,6 @@ use crate::{Result, cannot_start, panic_point};
 /// most disks.
 pub const READERS: usize = 4;
 
-/// Name of the reading threads.
 pub const READER_NAME: &str = "reads ahead";
 
 /// Limit on the bytes that are read ahead.
@@ -35,7 +34,6 @@ pub struct ItemReader<'a, T> {
     pub is_cold: &'a (dyn Fn(&T) -> bool + Sync),
     /// Reads an item into a buffer, whose content it replaces.
     pub read: &'a (dyn Fn(&T, &mut Vec<u8>) -> Result<()> + Sync),
-    /// Limit on the bytes of an item.
     pub item_bytes_max: u64,
     /// Bytes that may be read ahead; [`AHEAD_BYTES`] limits them, too. If they do not suffice for
     /// an item, nothing is read ahead.
@@ -93,7 +91,6 @@ impl Drop for LentBuffer {
 /// An item that a reading thread has taken, a buffer, and whether the item was read into it.
 type TakenItem<T> = (T, Vec<u8>, bool);
 
-/// Sends items with their numbers.
 type ItemSender<T> = Sender<Result<(usize, TakenItem<T>)>>;
 
 /// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
@@ -126,7 +123,6 @@ struct Readers<'a, I, T> {
 }
 
 impl<I: Iterator<Item = T>, T> Readers<'_, I, T> {
-    /// Reads items on the current thread, until none is left, or `work` has ended.
     fn read_all(&self, taken_tx: &ItemSender<T>) {
         for buffer in &self.free_rx {
             let taken = guarded(|| Ok(self.take(buffer)));
@@ -137,7 +133,6 @@ impl<I: Iterator<Item = T>, T> Readers<'_, I, T> {
         }
     }
 
-    /// Takes the next item, and reads it if it is cold.
     fn take(&self, mut buffer: Vec<u8>) -> Option<(usize, TakenItem<T>)> {
         panic_point("reading ahead");
         let reading = self.reading;
@@ -150,7 +145,6 @@ impl<I: Iterator<Item = T>, T> Readers<'_, I, T> {
     }
 }
 
-/// Passes on the items in order.
 struct ItemsInOrder<'s, 'e, I, T> {
     readers: &'s Readers<'e, I, T>,
     scope: &'s Scope<'s, 'e>,
@@ -160,12 +154,10 @@ struct ItemsInOrder<'s, 'e, I, T> {
     taken: Receiver<Result<(usize, TakenItem<T>)>>,
     /// Items that came before others. Their numbers differ by less than the length.
     waiting: Vec<Option<TakenItem<T>>>,
-    /// Number of the next item.
     next: usize,
 }
 
 impl<I: Iterator<Item = T> + Send, T: Send> ItemsInOrder<'_, '_, I, T> {
-    /// Starts the reading threads. After an error, the next items are unread, too.
     fn start(&mut self) -> Result<()> {
         let Some(taken_tx) = &self.taken_tx else { return Ok(()) };
         for _ in 0..READERS.min(self.waiting.len()) {

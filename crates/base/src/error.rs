@@ -95,13 +95,13 @@ pub struct Error {
     // Boxed, since hardly any error has one.
     existing_path: Option<Box<PathBuf>>,
     // Boxed to keep the type small, since it is returned everywhere.
-    source: Option<Arc<Box<dyn std::error::Error + Send + Sync>>>,
+    cause: Option<Arc<Box<dyn std::error::Error + Send + Sync>>>,
 }
 
 impl Error {
     /// Makes an error of a kind.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None, source: None }
+        Self { kind, message: message.into(), hint: None, offset_bytes: None, existing_path: None, cause: None }
     }
 
     /// Makes an error of [`ErrorKind::Failed`].
@@ -169,19 +169,10 @@ impl Error {
         Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::from_io(error), message).caused_by(same(error)) }
     }
 
-    /// Makes an error for an archive that cannot be read and whose path is not known.
-    pub fn from_read(error: &io::Error) -> Self {
-        inner(error).unwrap_or_else(|| {
-            let message = format!("cannot read the archive: {}", plain(error));
-            Self::new(ErrorKind::from_io(error), message).caused_by(same(error))
-        })
-    }
-
-    /// Keeps the underlying error for [`std::error::Error::source`]. The message must contain
-    /// it already.
+    /// Sets the [cause](Self::cause). The message does not change.
     #[must_use]
-    pub fn caused_by(mut self, source: impl std::error::Error + Send + Sync + 'static) -> Self {
-        self.source = Some(Arc::new(Box::new(source)));
+    pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.cause = Some(Arc::new(Box::new(cause)));
         self
     }
 
@@ -206,7 +197,7 @@ impl Error {
         if matches!(self.kind, ErrorKind::Damaged | ErrorKind::Unsupported) { self.within(place) } else { self }
     }
 
-    /// Adds the offset in the file. The message must contain it already.
+    /// Sets the [offset of the damage](Self::offset_bytes). The message does not change.
     #[must_use]
     pub fn at_offset(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
@@ -221,6 +212,13 @@ impl Error {
     /// Returns the path of the existing output, for [`ErrorKind::Exists`].
     pub fn existing_path(&self) -> Option<&Path> {
         self.existing_path.as_deref().map(PathBuf::as_path)
+    }
+
+    /// Returns the error that caused this one, such as an error of the operating system with its
+    /// code. It is not the `source` of [`std::error::Error`], because the message already says
+    /// what it says.
+    pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_deref().map(|cause| cause.as_ref() as _)
     }
 
     /// Returns the kind of the error, which determines the exit code.
@@ -240,12 +238,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    /// Returns the underlying error of the operating system or network, with its code.
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.source.as_deref().map(|source| source.as_ref() as _)
-    }
-}
+impl std::error::Error for Error {}
 
 /// Copies an [`io::Error`], which cannot be cloned.
 fn same(error: &io::Error) -> io::Error {
@@ -255,7 +248,6 @@ fn same(error: &io::Error) -> io::Error {
     }
 }
 
-/// Returns the error of this library inside an I/O error.
 fn inner(error: &io::Error) -> Option<Error> {
     error.get_ref()?.downcast_ref::<Error>().cloned()
 }
@@ -275,13 +267,7 @@ pub trait IoContext<T> {
     fn or_path(self, doing: &str, path: &Path) -> Result<T>;
 }
 
-impl<T> IoContext<T> for io::Result<T> {
-    fn or_path(self, doing: &str, path: &Path) -> Result<T> {
-        self.map_err(|error| Error::io(doing, path, &error))
-    }
-}
-
-impl<T> IoContext<T> for rustix::io::Result<T> {
+impl<T, E: Into<io::Error>> IoContext<T> for std::result::Result<T, E> {
     fn or_path(self, doing: &str, path: &Path) -> Result<T> {
         self.map_err(|error| Error::io(doing, path, &error.into()))
     }
@@ -289,17 +275,15 @@ impl<T> IoContext<T> for rustix::io::Result<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::error::Error as _;
-
     use super::*;
 
     #[test]
     fn the_systems_error_is_kept() {
         let error = Error::io("open", Path::new("/x"), &io::Error::from_raw_os_error(13));
-        let source = error.source().and_then(|source| source.downcast_ref::<io::Error>());
-        assert_eq!(source.and_then(io::Error::raw_os_error), Some(13));
+        let cause = error.cause().and_then(|cause| cause.downcast_ref::<io::Error>());
+        assert_eq!(cause.and_then(io::Error::raw_os_error), Some(13));
         assert_eq!(error.to_string(), "cannot open /x: permission denied");
-        assert!(Error::damaged("x").source().is_none());
+        assert!(Error::damaged("x").cause().is_none());
     }
 
     /// The kind follows from the system's error code, whichever function makes the error.
@@ -317,8 +301,8 @@ mod tests {
         ] {
             let path = Path::new("/x");
             let error = io::Error::from(code);
-            let made = [Error::io("write", path, &error), Error::from_open(path, &error), Error::from_read(&error)];
-            assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 3], "{code}");
+            let made = [Error::io("write", path, &error), Error::from_open(path, &error)];
+            assert_eq!(made.map(|made| (made.kind(), made.kind().exit_code())), [(kind, 1); 2], "{code}");
             // A reader may return the error inside an I/O error.
             let again = Error::io("read", path, &io::Error::other(Error::io("write", path, &error)));
             assert_eq!((again.kind(), again.to_string()), (kind, Error::io("write", path, &error).to_string()));

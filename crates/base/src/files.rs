@@ -16,11 +16,14 @@ use crate::{Error, IoContext, Result, ShowPath};
 pub fn open_file(path: &Path) -> Result<File> {
     // Non-blocking, so that opening a pipe does not wait; regular files ignore the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?);
+    regular(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?.into(), path)
+}
+
+pub(crate) fn regular(file: File, path: &Path) -> Result<File> {
     if file.metadata().or_path("read", path)?.is_file() { Ok(file) } else { Err(not_a_file(path)) }
 }
 
-/// Error for a directory, a pipe or a device where a file is read.
+/// Makes the error for a directory, a pipe or a device where a file is read.
 pub fn not_a_file(path: &Path) -> Error {
     Error::failed(format!("{} is not a file", path.shown()))
         .with_hint("a regular file is needed there, not a directory, pipe or device")

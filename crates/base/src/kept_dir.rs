@@ -15,10 +15,9 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::files::not_a_file;
+use crate::files::regular;
 use crate::{Error, IoContext, Owner, Result, ShowPath};
 
-/// Flags that open any directory.
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 const DEPTH_MAX: usize = 2048;
@@ -126,14 +125,15 @@ impl KeptDir {
             if found.is_same(above) {
                 return Ok(true);
             }
-            let at = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
+            let below = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = rustix::fs::openat(at, "..", flags, Mode::empty()).or_path("look above", &self.path)?;
-            let parent_is: Found = rustix::fs::fstat(&parent).or_path("look above", &self.path)?.into();
-            if parent_is.is_same(&found) {
+            let parent = rustix::fs::openat(below, "..", flags, Mode::empty()).or_path("look above", &self.path)?;
+            let found_parent = Found::from(rustix::fs::fstat(&parent).or_path("look above", &self.path)?);
+            if found_parent.is_same(&found) {
                 return Ok(false);
             }
-            (found, dir) = (parent_is, Some(parent));
+            found = found_parent;
+            dir = Some(parent);
         }
         Err(Error::failed(format!("{} is below more than {DEPTH_MAX} directories", self.path.shown()))
             .with_hint("choose a path with fewer directories above it"))
@@ -144,8 +144,7 @@ impl KeptDir {
     /// # Errors
     /// The path leads elsewhere, or nowhere.
     pub fn check_path(&self) -> Result<()> {
-        let found = rustix::fs::stat(&self.path).map(Found::from);
-        match found {
+        match rustix::fs::stat(&self.path).map(Found::from) {
             Ok(found) if found.is_same(&self.itself()?) => Ok(()),
             _ => Err(changed(&self.path)),
         }
@@ -157,8 +156,7 @@ impl KeptDir {
     /// The disk fails; the name is invalid.
     pub fn found(&self, name: impl AsRef<OsStr>) -> Result<Option<Found>> {
         let name = name.as_ref();
-        let found = plain(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW));
-        match found {
+        match plain(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)) {
             Ok(found) => Ok(Some(found.into())),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(Error::io("read", &self.path_of(name), &error.into())),
@@ -219,8 +217,8 @@ impl KeptDir {
             .and_then(|name| rustix::fs::mkdirat(&self.dir, name, mode))
             .or_path("create", &self.path_of(name))?;
         let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
-        // A directory that another process put in its place could hold files. Its owner says
-        // nothing: some mounts show another one than who makes a file.
+        // A directory that another process put in its place could hold files. The owner proves
+        // nothing: on some mounts, new files belong to another user than the one who makes them.
         if made.names()?.is_empty() { Ok(made) } else { Err(changed(&made.path)) }
     }
 
@@ -257,17 +255,10 @@ impl KeptDir {
     /// # Errors
     /// It is missing, or not a regular file.
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
-        let name = name.as_ref();
+        let path = self.path_of(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = plain(name)
-            .and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()))
-            .map(File::from)
-            .or_path("open", &self.path_of(name))?;
-        if file.metadata().or_path("read", &self.path_of(name))?.is_file() {
-            Ok(file)
-        } else {
-            Err(not_a_file(&self.path_of(name)))
-        }
+        let file = plain(&name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()));
+        regular(file.or_path("open", &path)?.into(), &path)
     }
 
     /// Renames `from` in this directory to `to` in `to_dir`. Replaces a file of that name.
@@ -369,7 +360,6 @@ pub fn changed(path: &Path) -> Error {
         .with_hint("make sure that only you can write to it, and to the directories above it")
 }
 
-/// Refuses anything but a single path component.
 fn plain(name: &(impl AsRef<OsStr> + ?Sized)) -> rustix::io::Result<&OsStr> {
     let name = name.as_ref();
     match name.as_bytes() {
@@ -396,25 +386,28 @@ mod tests {
         symlink(outside.path(), top.path().join("kept")).expect("linked");
         kept.make_dir("inner").expect("made");
         kept.create_file("file", 0o644).expect("made");
-        assert!(top.path().join("moved/inner").exists() && top.path().join("moved/file").exists());
+        assert!(top.path().join("moved/inner").exists());
+        assert!(top.path().join("moved/file").exists());
         assert!(kept.check_path().is_err());
         for name in ["a/b", "..", ".", "", "../moved"] {
-            assert!(kept.make_dir(name).is_err() && kept.create_file(name, 0o644).is_err(), "{name}");
+            assert!(kept.make_dir(name).is_err(), "{name}");
+            assert!(kept.create_file(name, 0o644).is_err(), "{name}");
         }
         symlink(outside.path(), top.path().join("moved/link")).expect("linked");
-        assert!(
-            kept.open_or_make_dir("link", &mut || ()).is_err() && kept.open_or_make_dir("inner", &mut || ()).is_ok()
-        );
-        assert!(kept.open_dir("link").is_err() && kept.make_dir("link").is_err() && kept.open_file("link").is_err());
+        assert!(kept.open_or_make_dir("link", &mut || ()).is_err());
+        assert!(kept.open_or_make_dir("inner", &mut || ()).is_ok());
+        assert!(kept.open_dir("link").is_err());
+        assert!(kept.make_dir("link").is_err());
+        assert!(kept.open_file("link").is_err());
         assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
     }
 
-    /// A mount that maps owners shows another one than who makes a file.
+    /// On a mount that maps owners, a new file belongs to another user than the one who made it.
     #[test]
-    fn the_owner_of_a_new_directory_says_nothing() {
+    fn a_new_directory_may_have_any_owner() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: the_owner_of_a_new_directory_says_nothing: not root");
+            println!("skipped: a_new_directory_may_have_any_owner: not root");
             return;
         }
         let top = tempfile::tempdir().expect("a directory");
@@ -431,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_is_within() {
+    fn directories_below_are_within() {
         let top = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(top.path().join("a/b")).expect("made");
         symlink(top.path().join("a/b"), top.path().join("link")).expect("linked");
@@ -448,23 +441,26 @@ mod tests {
         let mut made = Vec::new();
         let path = top.path().join("a/b/../c");
         fs::create_dir_all(top.path().join("a/b")).expect("made");
-        let mut tell = |dir: &Arc<KeptDir>, name: &OsStr| made.push(dir.path_of(name));
-        let dir = KeptDir::open_or_make(&path, &mut tell).expect("made");
+        let mut record = |dir: &Arc<KeptDir>, name: &OsStr| made.push(dir.path_of(name));
+        let dir = KeptDir::open_or_make(&path, &mut record).expect("made");
         assert_eq!(dir.path(), path);
-        let error = KeptDir::open_or_make(&top.path().join("d/e"), &mut tell).expect_err("no place for it");
-        assert!(error.to_string().contains("does not exist") && !top.path().join("d").exists(), "{error}");
+        let error =
+            KeptDir::open_or_make(&top.path().join("d/e"), &mut record).expect_err("the directory above is missing");
+        assert!(error.to_string().contains("does not exist"), "{error}");
+        assert!(!top.path().join("d").exists());
         assert_eq!(made, [path]);
     }
 
     #[test]
-    fn what_was_put_in_the_place_is_moved_back() {
+    fn a_file_that_took_the_name_is_moved_back() {
         let top = tempfile::tempdir().expect("a directory");
         let kept = KeptDir::open(top.path()).expect("opened");
         let ours = kept.make_dir("ours").expect("made").itself().expect("found");
         kept.rename("ours", &kept, "aside").expect("moved");
         symlink("/", top.path().join("ours")).expect("linked");
         assert!(kept.move_found("ours", &ours, &kept, "place").is_err());
-        assert!(kept.found("place").expect("looked").is_none() && kept.found("ours").expect("looked").is_some());
+        assert!(kept.found("place").expect("looked").is_none());
+        assert!(kept.found("ours").expect("looked").is_some());
         kept.move_found("aside", &ours, &kept, "place").expect("moved");
     }
 }

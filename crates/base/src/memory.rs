@@ -23,7 +23,7 @@ pub struct MemoryLimit {
     pub name: &'static str,
     pub left_bytes: u64,
     /// True if address space that is only reserved counts, too.
-    pub is_of_addresses: bool,
+    pub counts_reserved: bool,
 }
 
 /// Returns the limit with the fewest bytes left, if there is any.
@@ -32,21 +32,21 @@ pub fn tightest_limit() -> Option<MemoryLimit> {
     let resource = |resource, field, name| {
         let used_bytes = kib_field(&status, field).unwrap_or(0);
         let left_bytes = getrlimit(resource).current?.saturating_sub(used_bytes);
-        Some(MemoryLimit { name, left_bytes, is_of_addresses: field == "VmSize:" })
+        Some(MemoryLimit { name, left_bytes, counts_reserved: field == "VmSize:" })
     };
-    let groups = || {
-        let name = "the memory limit of the control group (MemoryMax of the service)";
-        Some(MemoryLimit { name, left_bytes: left_in_all_groups(Path::new("/"))?, is_of_addresses: false })
-    };
+    let group = left_in_all_groups(Path::new("/")).map(|left_bytes| MemoryLimit {
+        name: "the memory limit of the control group (MemoryMax of the service)",
+        left_bytes,
+        counts_reserved: false,
+    });
     let limits = [
         resource(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),
         resource(Resource::Data, "VmData:", "the limit of data (ulimit -d)"),
-        groups(),
+        group,
     ];
     limits.into_iter().flatten().min_by_key(|limit| limit.left_bytes)
 }
 
-/// Like [`available_bytes`], for control groups whose files are below `root`.
 fn available_bytes_below(root: &Path) -> Option<u64> {
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let available = kib_field(&meminfo, "MemAvailable:")?;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields() {
+    fn fields_in_kib_are_parsed() {
         assert_eq!(kib_field("MemTotal:  9 kB\nMemAvailable:    8 kB\n", "MemAvailable:"), Some(8192));
         assert_eq!(kib_field("MemAvailable: x kB", "MemAvailable:"), None);
         assert_eq!(kib_field("", "VmHWM:"), None);
@@ -101,14 +101,14 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         for (path, content) in [("proc/meminfo", "MemAvailable: 1048576 kB\n")].iter().chain(files) {
             let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("it has one")).expect("created");
+            fs::create_dir_all(path.parent().expect("a directory")).expect("created");
             fs::write(path, content).expect("written");
         }
         available_bytes_below(root.path())
     }
 
     #[test]
-    fn no_control_group_with_a_limit() {
+    fn control_groups_without_a_limit_do_not_count() {
         assert_eq!(available(&[]), Some(1 << 30));
         assert_eq!(available(&[("proc/meminfo", "MemTotal: 1 kB\n")]), None);
         let unlimited = [
@@ -121,8 +121,8 @@ mod tests {
     }
 
     #[test]
-    fn the_tightest_control_group() {
-        let own = [
+    fn the_tightest_control_group_counts() {
+        let service = [
             ("proc/self/cgroup", "0::/system.slice/slotpress.service\n"),
             ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10000\n"),
             ("sys/fs/cgroup/system.slice/slotpress.service/memory.current", "7000\n"),
@@ -131,14 +131,14 @@ mod tests {
                 "anon 3\ninactive_file 900\nactive_file 100\n",
             ),
         ];
-        assert_eq!(available(&own), Some(4000), "files in the cache can be given up");
+        assert_eq!(available(&service), Some(4000), "the kernel can reclaim file pages");
         let high = ("sys/fs/cgroup/system.slice/slotpress.service/memory.high", "8000\n");
-        assert_eq!(available(&[&own[..], &[high]].concat()), Some(2000));
+        assert_eq!(available(&[&service[..], &[high]].concat()), Some(2000));
         let around =
             [("sys/fs/cgroup/system.slice/memory.max", "9000"), ("sys/fs/cgroup/system.slice/memory.current", "8999")];
-        assert_eq!(available(&[&own[..], &around].concat()), Some(1), "the group around it has less");
+        assert_eq!(available(&[&service[..], &around].concat()), Some(1), "the group around it has less");
         let full = ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10\n");
-        assert_eq!(available(&[&own[..], &[full]].concat()), Some(0));
+        assert_eq!(available(&[&service[..], &[full]].concat()), Some(0));
         let container = [
             ("proc/self/cgroup", "0::/\n"),
             ("sys/fs/cgroup/memory.max", "500\n"),

@@ -78,7 +78,6 @@ where
     I: Iterator<Item = Result<T>>,
     W: FnMut(T, &mut Vec<u8>) -> Result<U>,
 {
-    /// Works until no items are left, or the run ends.
     fn run(self) {
         if let Err(died) = guarded(|| self.work()) {
             // Later results would wait for this item for ever, so the run must end.
@@ -101,7 +100,6 @@ where
         Ok(())
     }
 
-    /// Processes an item by the worker, which is made for the first one.
     fn work_on(&self, item: Result<T>, worker: &mut Option<W>, bytes: &mut Vec<u8>) -> Result<U> {
         self.progress.check()?;
         let worker = match worker {

@@ -23,7 +23,6 @@ pub fn bytes(bytes: u64) -> String {
     format!("{number} {}", UNITS[unit])
 }
 
-/// Formats bytes per second: `1.23 GiB/s`.
 pub fn rate(bytes_per_second: f64) -> String {
     format!("{}/s", bytes(bytes_per_second as u64))
 }
@@ -108,7 +107,6 @@ pub fn ratio(one_bytes: u64, other_bytes: u64) -> String {
     if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }
 }
 
-/// Formats a count: `430,104`.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();

@@ -114,7 +114,6 @@ pub fn paths<S: Serializer>(paths: &[PathBuf], serializer: S) -> Result<S::Ok, S
     serializer.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
 }
 
-/// Serializes a value by its [`Display`](std::fmt::Display) text.
 pub fn display<S: Serializer>(value: &impl std::fmt::Display, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(value)
 }

@@ -2,7 +2,7 @@
 //! an endless wait.
 //!
 //! Threads for which others wait are started here, and run their work through [`guarded`].
-//! [`pool`](crate::pool) has the threads of parallel iterators.
+//! [`start_pool`](crate::start_pool) starts those of parallel iterators.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -42,7 +42,6 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Error {
 }
 
 thread_local! {
-    /// Place where this thread panicked.
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

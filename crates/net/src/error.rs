@@ -159,7 +159,7 @@ impl NetError {
     }
 
     pub fn in_error(error: &Error) -> Option<&Self> {
-        error.source().and_then(|cause| cause.downcast_ref())
+        error.cause().and_then(|cause| cause.downcast_ref())
     }
 
     pub fn kind(&self) -> NetErrorKind {

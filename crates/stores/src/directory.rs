@@ -185,7 +185,7 @@ impl FileUpload {
     }
 
     pub fn finish(mut self) -> Result<()> {
-        self.to.flush().or_path("write", self.file.path())?;
+        self.to.finish().or_path("write", self.file.path())?;
         self.file.publish(&self.name, self.replace).map(drop)
     }
 }

@@ -59,7 +59,7 @@ pub use mix::Mix;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
-use slotpress_base::{Error, IoContext, Pool, Progress, Result, Stage, Step, available_threads, quantity, text};
+use slotpress_base::{Error, IoContext, Progress, Result, Stage, Step, available_threads, quantity, start_pool, text};
 use slotpress_format::{Hash, STORAGES_MAX};
 use storage::{StateSums, build};
 pub use version::AgaveVersion;
@@ -226,12 +226,12 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     progress.stage(Stage::MakingStorages, Some(storage_bytes));
     let sums = Mutex::new(StateSums::default());
     let mut written_bytes = 0;
-    let pool = Pool::start(options.threads)?;
+    let pool = start_pool(options.threads)?;
     let newer_dir = has_two_states.then_some(out_dir);
     let place_storage = |at| place(&layout, at, options.agave, &full_dir, newer_dir, &sums, progress);
     for round in rounds(&layout) {
         let placed: Vec<(PlacedStorage, u64)> =
-            pool.run(|| round.clone().into_par_iter().map(place_storage).collect::<Result<_>>())?;
+            pool.install(|| round.clone().into_par_iter().map(place_storage).collect::<Result<_>>())?;
         for (at, (placed, bytes)) in round.zip(&placed) {
             let slot = SynthLayout::slot(at);
             let id = layout.id(at);

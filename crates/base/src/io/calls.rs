@@ -38,26 +38,27 @@ pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Number of pages of a range that are in the page cache. `None` if the kernel cannot tell.
+/// Returns how many pages of a range are in the page cache, or `None` if the kernel does not
+/// report it.
 pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
     if LACKS_CACHESTAT.load(Relaxed) {
         return None;
     }
-    let asked = CachestatRange { offset: range.start, length: range.end - range.start };
-    let mut told = Cachestat::default();
+    let asked_range = CachestatRange { offset: range.start, length: range.end - range.start };
+    let mut counts = Cachestat::default();
     // SAFETY: both structures have the kernel's layout and live until the call returns; the
     // descriptor is open.
     let result = unsafe {
         libc::syscall(
             SYS_CACHESTAT,
             file.as_raw_fd(),
-            ptr::from_ref(&asked),
-            ptr::from_mut(&mut told),
+            ptr::from_ref(&asked_range),
+            ptr::from_mut(&mut counts),
             0 as libc::c_uint,
         )
     };
     if result == 0 {
-        return Some(told.cached);
+        return Some(counts.cached);
     }
     if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) {
         LACKS_CACHESTAT.store(true, Relaxed);
@@ -65,10 +66,11 @@ pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
     None
 }
 
-/// Tells for each page of a range whether it is in the page cache; the range must begin at a page.
-/// Returns `None` if the file cannot be mapped.
+/// Returns for each page of a range whether it is in the page cache, or `None` if the file cannot be
+/// mapped. The range must begin at a page.
 ///
-/// Linux tells only those who own or may write the file; for others, every page counts as resident.
+/// Linux reports this only to users who own the file or may write it. For others, every page counts
+/// as resident.
 pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
     let length = usize::try_from(range.end.checked_sub(range.start)?).ok()?;
     if length == 0 {
@@ -80,12 +82,12 @@ pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
     // `pages` has room, and exactly the mapping is unmapped.
     let result = unsafe {
         let start = range.start.try_into().ok()?;
-        let at = libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), start);
-        if at == libc::MAP_FAILED {
+        let mapping = libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), start);
+        if mapping == libc::MAP_FAILED {
             return None;
         }
-        let result = libc::mincore(at, length, pages.as_mut_ptr().cast());
-        libc::munmap(at, length);
+        let result = libc::mincore(mapping, length, pages.as_mut_ptr().cast());
+        libc::munmap(mapping, length);
         result
     };
     (result == 0).then(|| pages.iter().map(|page| page & 1 != 0).collect())
@@ -117,7 +119,6 @@ pub fn write_back(file: &File, range: &Range<u64>, is_awaited: bool) -> io::Resu
     }
 }
 
-/// Sets the I/O priority class of the calling thread and of threads that it starts later.
 pub fn set_io_priority(class: u32, level: u32) -> io::Result<()> {
     const WHO_PROCESS: libc::c_int = 1;
     const CLASS_SHIFT: u32 = 13;

@@ -1,5 +1,5 @@
-//! Reads and writes past the page cache (`O_DIRECT`), directly between the disk and a buffer of
-//! this process. This saves the kernel from filling, copying and dropping pages.
+//! Reads and writes files without the page cache (`O_DIRECT`): directly between the disk and a
+//! buffer of this process. The kernel then need not fill, copy and drop pages.
 //!
 //! If a file system does not support this, callers use the page cache as usual. It may refuse the
 //! flag or the first request, or accept both and fill the page cache nevertheless. Each case is
@@ -11,10 +11,9 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
 
 use parking_lot::Mutex;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::calls::{cached_pages, page_bytes};
@@ -49,12 +48,6 @@ fn remember(device: u64, is_direct: bool) {
     }
 }
 
-/// Path that leads to this open file, even if another file now has its name.
-fn path_of(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
-/// A second descriptor of a file, for direct requests.
 #[derive(Debug)]
 pub struct DirectFile {
     file: File,
@@ -78,7 +71,9 @@ impl DirectFile {
         if is_direct(device) == Some(false) {
             return None;
         }
-        match rustix::fs::openat(CWD, path_of(file), access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
+        // This path leads to the open file, even if another file now has its name.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match rustix::fs::open(path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),
             Err(Errno::INVAL) => {
                 remember(device, false);
@@ -143,9 +138,11 @@ impl DirectFile {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read?,
             };
-            let Some(there) = buffer[..read].get(skipped..).filter(|there| !there.is_empty()) else { return Ok(false) };
-            let length = there.len().min(left.len());
-            left[..length].copy_from_slice(&there[..length]);
+            let Some(wanted) = buffer[..read].get(skipped..).filter(|wanted| !wanted.is_empty()) else {
+                return Ok(false);
+            };
+            let length = wanted.len().min(left.len());
+            left[..length].copy_from_slice(&wanted[..length]);
             filled += length;
         }
         Ok(true)
@@ -153,7 +150,6 @@ impl DirectFile {
 }
 
 thread_local! {
-    /// Buffer for one request of this thread.
     static BUFFER: RefCell<Buffer> = const { RefCell::new(Buffer::new(REQUEST_BYTES)) };
 }
 
@@ -195,8 +191,8 @@ mod tests {
     /// Makes a file that is not in the page cache. It is next to the test program, which is on a
     /// disk more often than `/tmp`.
     fn cold_file() -> File {
-        let program = std::env::current_exe().expect("it has a path");
-        file_in(program.parent().expect("it has one"))
+        let program = std::env::current_exe().expect("the path of the program");
+        file_in(program.parent().expect("a directory"))
     }
 
     fn file_in(dir: &Path) -> File {
@@ -219,7 +215,7 @@ mod tests {
             let read = IoHint::Gentle.piece(&file, &range, whole.end).read_exact_at(&mut to, range.start);
             match BYTES.get(start..start + length) {
                 Some(expected) => {
-                    read.expect("it is there");
+                    read.expect("a range of the file");
                     prop_assert!(to == expected);
                 }
                 None if length == 0 => {}
@@ -248,26 +244,28 @@ mod tests {
             return;
         }
         file.read_exact_at(&mut [0; 512], 0).expect("read");
-        assert!(is_read_directly(&whole, IoHint::Gentle), "only its header is in the page cache");
-        assert!(cached_pages(&file, &(0..512)).is_none_or(|pages| pages == 1), "and stays");
-        assert!(!is_read_directly(&(0..10_000), IoHint::Gentle), "small");
-        assert!(!is_read_directly(&whole, IoHint::None), "as the kernel does it");
-        assert!(!is_read_directly(&whole, IoHint::Gentle), "it is in the page cache now");
+        assert!(is_read_directly(&whole, IoHint::Gentle), "only the header is in the page cache");
+        assert!(cached_pages(&file, &(0..512)).is_none_or(|pages| pages == 1), "its header stays in the page cache");
+        assert!(!is_read_directly(&(0..10_000), IoHint::Gentle), "a small range");
+        assert!(!is_read_directly(&whole, IoHint::None), "the page cache is left to the kernel");
+        assert!(!is_read_directly(&whole, IoHint::Gentle), "the file is in the page cache now");
     }
 
     /// A file system in memory refuses direct requests, or uses the page cache nevertheless. This
     /// is noticed at the first piece.
     #[test]
-    fn what_is_not_direct_is_noticed() {
+    fn file_systems_without_direct_requests_are_noticed() {
         let memory = Path::new("/dev/shm");
         if !memory.is_dir() {
-            println!("skipped: direct::what_is_not_direct_is_noticed: there is no file system in memory");
+            println!(
+                "skipped: direct::file_systems_without_direct_requests_are_noticed: there is no file system in memory"
+            );
             return;
         }
         let file = file_in(memory);
         let mut to = vec![0; BYTES.len()];
         if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
-            let is_read = direct.read_exact_at(&mut to, 0).expect("no disk that fails");
+            let is_read = direct.read_exact_at(&mut to, 0).expect("the disk works");
             assert!(!is_read || to == *BYTES);
             assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
         }

@@ -13,19 +13,19 @@ use super::IoHint;
 use super::calls::write_back;
 use super::writer::write_out;
 use crate::threads::{guarded, panic_point};
-use crate::{Error, IoContext, Pool, Result};
+use crate::{Error, IoContext, Result, ThreadPool, start_pool};
 
 /// Number of threads. A file is submitted by one of them, so several keep the queues of a fast disk full.
 const THREADS: usize = 4;
 
-/// Most bytes that [`flushed_bytes`] gives: enough for a fast disk.
+/// Largest result of [`flushed_bytes`]: enough for a fast disk.
 const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Least number of bytes that a range counts for. So at most 256 files are open, a quarter of the usual
 /// limit of a process.
 const RANGE_BYTES_MIN: u64 = FLUSHED_BYTES_MAX / 256;
 
-/// Share of the memory of a command for [`Flushers`], in bytes.
+/// Returns the share of a command's memory for [`Flushers`], in bytes.
 pub fn flushed_bytes(memory_bytes: u64) -> u64 {
     FLUSHED_BYTES_MAX.min(memory_bytes / 8)
 }
@@ -35,7 +35,7 @@ pub fn flushed_bytes(memory_bytes: u64) -> u64 {
 #[derive(Debug)]
 pub struct Flushers {
     /// `None` if the page cache is left to the kernel.
-    pool: Option<Pool>,
+    pool: Option<ThreadPool>,
     shared: Arc<Shared>,
 }
 
@@ -45,7 +45,6 @@ struct Shared {
     /// wait at the limit. Half of them are in the disk's queue, the others wait for a thread.
     bytes_max: u64,
     state: Mutex<State>,
-    /// Told when a range was submitted or dropped.
     changed: Condvar,
 }
 
@@ -53,7 +52,6 @@ struct Shared {
 struct State {
     /// Bytes of all ranges that were handed over and not dropped.
     bytes: u64,
-    /// Those of them that the disk has, oldest first.
     submitted: VecDeque<Written>,
     error: Option<Error>,
 }
@@ -76,7 +74,6 @@ impl State {
         self.submitted.iter().map(Written::bytes).sum()
     }
 
-    /// Keeps the first error.
     fn note(&mut self, done: Result<()>) {
         self.error = self.error.take().or(done.err());
     }
@@ -118,7 +115,6 @@ impl Shared {
         }
     }
 
-    /// Waits until the threads have nothing to do.
     fn settle(&self) {
         self.changed.wait_while(&mut self.state.lock(), |state| state.bytes > state.submitted_bytes());
     }
@@ -130,7 +126,7 @@ impl Flushers {
     /// # Errors
     /// The system refuses.
     pub fn start(hint: IoHint, bytes_max: u64) -> Result<Self> {
-        let pool = if hint == IoHint::Gentle { Some(Pool::start(THREADS)?) } else { None };
+        let pool = if hint == IoHint::Gentle { Some(start_pool(THREADS)?) } else { None };
         Ok(Self { pool, shared: Arc::new(Shared { bytes_max, state: Mutex::default(), changed: Condvar::new() }) })
     }
 
@@ -149,7 +145,7 @@ impl Flushers {
         }
         state.bytes += new.bytes();
         drop(state);
-        pool.spawn(move || shared.submit(new));
+        pool.spawn_fifo(move || shared.submit(new));
         Ok(())
     }
 

@@ -2,8 +2,8 @@
 //! disk is not flooded, and its cores are left alone.
 //!
 //! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the
-//! rate of reading. [`direct`] reads and writes past the page cache; [`writer`] writes a new
-//! file, [`flushers`] many. `calls` has the system calls. Nothing here changes any byte of a result.
+//! rate of reading. [`direct`] bypasses the page cache; [`writer`] writes a new file, [`flushers`]
+//! many. `calls` has the system calls. Nothing here changes any byte of a result.
 
 mod calls;
 pub mod direct;
@@ -73,22 +73,20 @@ impl IoPolicy {
 
     #[doc(hidden)]
     pub fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
-        PacedReader { inner, pace: self.pace.clone(), progress }
+        PacedReader { inner, policy: self.clone(), progress }
     }
 }
 
 pub struct PacedReader<'a, R> {
     inner: R,
-    pace: Option<Arc<Pace>>,
+    policy: IoPolicy,
     progress: &'a dyn Progress,
 }
 
 impl<R: Read> Read for PacedReader<'_, R> {
     fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(to)?;
-        if let Some(pace) = &self.pace {
-            pace.wait(read as u64, self.progress);
-        }
+        self.policy.wait(read as u64, self.progress);
         Ok(read)
     }
 }
@@ -112,12 +110,12 @@ impl IoHint {
         ReadBehind { file, cold, direct: None }
     }
 
-    /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]:
-    /// past the page cache, if hardly any page of the range is there.
+    /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]. If
+    /// hardly any page of the range is in the page cache, the range is read without it.
     #[doc(hidden)]
     pub fn piece<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let cold = self.look(file, range, file_bytes);
-        let direct = if cold.is_nearly_all() { DirectFile::reading(file, range.end - range.start) } else { None };
+        let direct = if cold.is_nearly_all { DirectFile::reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
             cold.prefetch(file);
         }
@@ -128,7 +126,7 @@ impl IoHint {
     /// false with [`None`](Self::None).
     #[doc(hidden)]
     pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
-        self.look(file, range, file_bytes).is_nearly_all()
+        self.look(file, range, file_bytes).is_nearly_all
     }
 
     fn look(self, file: &File, range: &Range<u64>, file_bytes: u64) -> Cold {

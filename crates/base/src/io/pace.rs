@@ -4,8 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::Progress;
-use crate::progress::{self};
+use crate::{Progress, progress};
 
 /// Smallest accepted rate in bytes per second; a lower one is probably a typing error.
 pub const RATE_MIN: u64 = 64 * 1024;

@@ -17,16 +17,12 @@ const POLL_NANOSECONDS: i64 = 100_000_000;
 /// Bytes that can be written without blocking once a pipe accepts any (`PIPE_BUF` in `pipe(7)`).
 const PIPE_WRITE_BYTES: usize = 4096;
 
-/// Error for an interrupt by the user. Not of the kind `Interrupted`, which callers would retry.
-fn interrupted() -> io::Error {
-    io::Error::other("interrupted")
-}
-
 /// Waits until `fd` is readable or writable; an error if the user interrupts.
 fn wait(fd: BorrowedFd<'_>, flags: PollFlags, progress: &dyn Progress) -> io::Result<()> {
     loop {
         if progress.is_interrupted() {
-            return Err(interrupted());
+            // Not of the kind `Interrupted`, because callers would call again.
+            return Err(io::Error::other("interrupted"));
         }
         let timeout = Timespec { tv_sec: 0, tv_nsec: POLL_NANOSECONDS };
         match poll(&mut [PollFd::new(&fd, flags)], Some(&timeout)) {
@@ -38,7 +34,6 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, progress: &dyn Progress) -> io::Re
     }
 }
 
-/// Reads a pipe or terminal until the user interrupts.
 pub struct Interruptible<'a, R> {
     input: R,
     progress: &'a dyn Progress,
@@ -62,8 +57,8 @@ impl<R: Read + AsFd> Read for Interruptible<'_, R> {
 #[warn(missing_docs)]
 pub struct InterruptibleWriter<'a> {
     output: File,
-    /// Most bytes of a write that waits for nobody; `None` for a regular file or device, which never
-    /// waits for another process.
+    /// Limit on the bytes of a write that does not wait for another process; `None` for a regular
+    /// file or a device, which never waits for one.
     at_once_bytes: Option<usize>,
     progress: &'a dyn Progress,
 }
@@ -134,7 +129,7 @@ mod tests {
         for is_piecewise in [false, true] {
             let (read_end, write_end) = std::io::pipe().expect("a pipe");
             let stop = Stop::default();
-            let (told, ended) = mpsc::channel();
+            let (ended_tx, ended_rx) = mpsc::channel();
             std::thread::scope(|scope| {
                 let stop = &stop;
                 let end = &write_end;
@@ -145,7 +140,9 @@ mod tests {
                         let output = File::from(end.as_fd().try_clone_to_owned().expect("a duplicate"));
                         writer = InterruptibleWriter { output, at_once_bytes: Some(PIPE_WRITE_BYTES), progress: stop };
                     }
-                    told.send(writer.write_all(&[0; 1 << 20]).map_err(|error| error.to_string())).expect("received");
+                    ended_tx
+                        .send(writer.write_all(&[0; 1 << 20]).map_err(|error| error.to_string()))
+                        .expect("received");
                 });
                 let is_full = || {
                     let mut polled = [PollFd::new(&write_end, PollFlags::OUT)];
@@ -155,7 +152,7 @@ mod tests {
                     std::thread::yield_now();
                 }
                 stop.0.store(true, Relaxed);
-                let end = ended.recv_timeout(Duration::from_secs(60));
+                let end = ended_rx.recv_timeout(Duration::from_secs(60));
                 // Ends a writer that still waits.
                 drop(read_end);
                 assert_eq!(end, Ok(Err("interrupted".to_string())), "piecewise: {is_piecewise}");

@@ -9,7 +9,7 @@ use rustix::fs::{Advice, fadvise};
 
 use super::calls::{cached_pages, page_bytes, resident_pages};
 
-/// Most bytes of a file that are mapped at a time to examine pages, which bounds the table.
+/// Limit on the bytes of a file that are mapped at a time to examine pages. It bounds the table.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// A range counts as not cached if at most one in this many of its pages is in the page cache.
@@ -19,7 +19,10 @@ const CACHED_SHARE_MIN: u64 = 16;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cold {
     runs: Vec<Range<u64>>,
-    is_nearly_all: bool,
+    /// True if hardly any page of the range was in the page cache. A few pages may be there because
+    /// a header was read. These are ignored: reading on through the page cache would make the
+    /// kernel read ahead, and later ranges would seem to be cached.
+    pub is_nearly_all: bool,
 }
 
 impl Cold {
@@ -41,13 +44,6 @@ impl Cold {
         let cold_bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let is_nearly_all = cold_bytes > 0 && (pages * page - cold_bytes) * CACHED_SHARE_MIN <= pages * page;
         Self { runs: widened(runs, &inner, &outer), is_nearly_all }
-    }
-
-    /// True if hardly any page of the range was in the page cache. A few pages may be there because
-    /// a header was read. These are ignored: reading on through the page cache would make the
-    /// kernel read ahead, and later ranges would seem to be cached.
-    pub fn is_nearly_all(&self) -> bool {
-        self.is_nearly_all
     }
 
     /// Asks the kernel to read the range now, without read-ahead, which would leave pages beyond
@@ -111,7 +107,6 @@ fn add_runs(runs: &mut Vec<Range<u64>>, map: &[bool], start: u64, page: u64) {
     }
 }
 
-/// Extends runs at the ends to the shared pages.
 fn widened(mut runs: Vec<Range<u64>>, inner: &Range<u64>, outer: &Range<u64>) -> Vec<Range<u64>> {
     if let Some(first) = runs.first_mut().filter(|first| first.start == inner.start) {
         first.start = outer.start;

@@ -103,7 +103,7 @@ fn no_space(message: String) -> Error {
     Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk")
 }
 
-/// Free bytes on a file system; `None` if it does not report them.
+/// Returns the free bytes on a file system, or `None` if it does not report them.
 pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
     Some(free_and_left_bytes(dir).ok()?.0)
 }
@@ -114,7 +114,7 @@ pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
     free_and_left_bytes(dir).map_or(true, |(free_bytes, left_bytes)| free_bytes >= bytes.saturating_add(left_bytes))
 }
 
-/// Free bytes on a file system, and those of them that must stay free.
+/// Returns the free bytes on a file system, and how many of them must stay free.
 fn free_and_left_bytes(dir: &impl AsFd) -> rustix::io::Result<(u64, u64)> {
     let stat = rustix::fs::fstatvfs(dir)?;
     let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);

@@ -1,6 +1,6 @@
-//! Writes a new file sequentially, past the page cache where possible. Otherwise starts writeback
-//! early, and drops pages once they are on disk. The amount of dirty data is bounded, so the final
-//! sync is short and delays no other process.
+//! Writes a new file sequentially, bypassing the page cache where possible. Otherwise starts
+//! writeback early, and drops pages once they are on disk. The amount of dirty data is bounded, so
+//! the final sync is short and delays no other process.
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -22,14 +22,14 @@ const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 const DIRECT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Limit on the windows that are being written back. At the limit, the writer waits for the oldest.
-const WINDOWS_UNDER_WAY: u64 = 4;
+const WINDOWS_IN_FLIGHT: u64 = 4;
 
-/// Writes a new file from start to end with the given page cache policy. [`Write::flush`] ends it.
+/// Writes a new file from start to end with the given page cache policy. The end of the file is
+/// written only by [`StreamWriter::finish`].
 #[derive(Debug)]
 pub struct StreamWriter<F> {
     file: F,
     mode: Mode,
-    /// Bytes of the file that were passed to the kernel.
     written: u64,
 }
 
@@ -40,7 +40,6 @@ enum Mode {
     Gentle { started: u64, on_disk: u64 },
 }
 
-/// Collects bytes for a direct request.
 #[derive(Debug)]
 struct Direct {
     file: DirectFile,
@@ -57,7 +56,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Self { file, mode, written: 0 }
     }
 
-    /// Makes a writer for a large file. Except with [`IoHint::None`], it writes past the page cache
+    /// Makes a writer for a large file. Except with [`IoHint::None`], it bypasses the page cache
     /// where that is supported.
     pub fn direct(file: F, hint: IoHint) -> Self {
         let mut writer = Self::new(file, hint);
@@ -82,7 +81,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
             let range = self.written..self.written + DIRECT_BYTES as u64;
             let is_written = file.write_all_at(buffer.bytes(), range.start)?;
             if is_written {
-                (*filled, self.written) = (0, range.end);
+                *filled = 0;
+                self.written = range.end;
             }
             if !is_written || !file.is_direct(&range) {
                 self.end_direct()?;
@@ -101,12 +101,29 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Ok(())
     }
 
+    /// Writes what was collected and everything else back, and drops it from the page cache.
+    ///
+    /// # Errors
+    /// The disk fails, or is full.
+    pub fn finish(&mut self) -> io::Result<()> {
+        if let Mode::Direct(_) = self.mode {
+            self.end_direct()?;
+        }
+        if let Mode::Gentle { started, on_disk } = &mut self.mode {
+            write_back(self.file.borrow(), &(*on_disk..self.written), true)?;
+            *started = self.written;
+            *on_disk = self.written;
+            drop_written(self.file.borrow(), self.written);
+        }
+        Ok(())
+    }
+
     fn write_behind(&mut self) -> io::Result<()> {
         let Mode::Gentle { started, on_disk } = &mut self.mode else { return Ok(()) };
         while self.written - *started >= WINDOW_BYTES {
             write_back(self.file.borrow(), &(*started..*started + WINDOW_BYTES), false)?;
             *started += WINDOW_BYTES;
-            if *started - *on_disk >= WINDOWS_UNDER_WAY * WINDOW_BYTES {
+            if *started - *on_disk >= WINDOWS_IN_FLIGHT * WINDOW_BYTES {
                 write_back(self.file.borrow(), &(*on_disk..*on_disk + WINDOW_BYTES), true)?;
                 *on_disk += WINDOW_BYTES;
                 drop_written(self.file.borrow(), *on_disk);
@@ -128,16 +145,8 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
         Ok(written)
     }
 
-    /// Ends the file: writes the rest back, and drops it from the page cache.
+    /// Does nothing: collected bytes are written in whole blocks, and the last ones by `finish`.
     fn flush(&mut self) -> io::Result<()> {
-        if let Mode::Direct(_) = self.mode {
-            self.end_direct()?;
-        }
-        if let Mode::Gentle { started, on_disk } = &mut self.mode {
-            write_back(self.file.borrow(), &(*on_disk..self.written), true)?;
-            (*started, *on_disk) = (self.written, self.written);
-            drop_written(self.file.borrow(), self.written);
-        }
         Ok(())
     }
 }

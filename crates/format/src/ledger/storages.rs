@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
-use slotpress_base::{Error, IoContext, Pool, Result, ShowPath};
+use slotpress_base::{Error, IoContext, Result, ShowPath, start_pool};
 
 use crate::ledger::split::SPLIT_FILE_BYTES_MAX;
 use crate::{STORAGE_BYTES_MAX, parse_storage_name};
@@ -129,8 +129,10 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
             }
         }
     }
-    let pool = Pool::start(threads)?;
-    pool.run(|| names.par_iter().map(|((slot, id), index, root)| require_storage(root, *index, *slot, *id)).collect())
+    let pool = start_pool(threads)?;
+    pool.install(|| {
+        names.par_iter().map(|((slot, id), index, root)| require_storage(root, *index, *slot, *id)).collect()
+    })
 }
 
 /// Gives each directory the index that [`StorageFile::root`] has.
@@ -184,7 +186,7 @@ pub fn stat_listed(
         }
         Ok(found.ok_or(missing))
     };
-    let found = Pool::start(threads)?.run(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
+    let found = start_pool(threads)?.install(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
     let mut missing = Vec::new();
     let found = found.into_iter().filter_map(|storage| storage.map_err(|file| missing.push(file)).ok()).collect();
     Ok((found, missing))

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
-use slotpress_base::pool::Pool;
+use slotpress_base::start_pool;
 use slotpress_base::threads::{guarded, spawn};
 use slotpress_base::{CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point};
 use slotpress_format::{ArchiveName, BankFile, SlotTime, SlotTimeSource};
@@ -144,7 +144,7 @@ pub fn ask_all(
     };
     // The sources are taken in their order: those that the operator named are asked first.
     let ask_each = || targets.iter().enumerate().par_bridge().map(|target| guarded(|| ask(target))).collect();
-    let answers: Result<BTreeMap<usize, _>> = Pool::start(ASKED_AT_ONCE.min(targets.len()))?.run(ask_each);
+    let answers: Result<BTreeMap<usize, _>> = start_pool(ASKED_AT_ONCE.min(targets.len()))?.install(ask_each);
     progress.check()?;
     Ok(answers?.into_values().collect())
 }

@@ -12,7 +12,7 @@ use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use rayon::Scope as PoolScope;
 use slotpress_base::threads::guarded;
-use slotpress_base::{Error, ErrorKind, Pool, Result, panic_point, spawn_workers};
+use slotpress_base::{Error, ErrorKind, Result, ThreadPool, panic_point, spawn_workers, start_pool};
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{Entry, EntryParser, TarEnd, TarEvent};
 
@@ -40,7 +40,7 @@ pub fn read_in_order(
 ) -> Result<ReadArchive> {
     let stop = Stop::default();
     let has_sinks = sink.is_none() && visitor.new_sink().is_some();
-    let sinks = has_sinks.then(|| Pool::start(pass.threads.min(SINKS_MAX))).transpose()?;
+    let sinks = has_sinks.then(|| start_pool(pass.threads.min(SINKS_MAX))).transpose()?;
     let documents = DocumentReader::default();
     let events = Events { visitor, stop: &stop, sink, documents, entries: 0, batcher: None, open: None };
     let mut reading =
@@ -121,7 +121,7 @@ fn decode(
 
 struct EntryReader<'a, 's> {
     parser: EntryParser,
-    sinks: Option<&'a Pool>,
+    sinks: Option<&'a ThreadPool>,
     /// True after damage: no further entries are read.
     is_lost: bool,
     /// True after a frame that does not decode, which was reported to the visitor.
@@ -136,7 +136,7 @@ impl<'a> EntryReader<'a, '_> {
             return Ok(());
         }
         let result = match self.sinks {
-            Some(sinks) => sinks.scope(|scope| self.feed(bytes, Some(scope))),
+            Some(sinks) => sinks.in_place_scope(|scope| self.feed(bytes, Some(scope))),
             None => self.feed(bytes, None),
         }?;
         let visitor = self.events.visitor;

@@ -1,9 +1,10 @@
 //! Looks ahead in a buffered stream, and knows the offset.
 
 use std::io::BufRead;
+use std::path::Path;
 
 use slotpress_base::bytes::filled;
-use slotpress_base::{Error, Result, split_at_most, to_usize};
+use slotpress_base::{Error, IoContext, Result, split_at_most, to_usize};
 
 pub struct Peeker<R> {
     input: R,
@@ -73,7 +74,7 @@ impl<R: BufRead> Peeker<R> {
 }
 
 fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
-    filled(input).map_err(|error| Error::from_read(&error))
+    filled(input).or_path("read", Path::new("the archive"))
 }
 
 pub fn cut_off(position: u64) -> Error {

@@ -1,6 +1,7 @@
 //! Decodes archives that one thread must decode from start to end: lz4, bzip2, gzip, and plain tar.
 
 use std::io::{self, BufRead, Read};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -42,7 +43,7 @@ impl<'a> StreamPieces<'a> {
         if let Err(error) = read {
             let why = format!("the archive is damaged: it does not decode ({error}), near offset {read_bytes}");
             return Err(if self.input.has_failed.load(Relaxed) {
-                Error::from_read(&error)
+                Error::io("read", Path::new("the archive"), &error)
             } else {
                 Error::damaged(why)
                     .with_hint("download the archive again; if the result is the same, from another source")

@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use slotpress_base::bytes::count;
 use slotpress_base::files::not_a_file;
 use slotpress_base::{
-    Error, ErrorKind, IoContext, IoHint, IoPolicy, Pool, Progress, Result, ShowPath, Stage, hint, to_usize,
+    Error, ErrorKind, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, Stage, hint, start_pool, to_usize,
 };
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
@@ -235,7 +235,7 @@ impl LengthReader<'_> {
             self.progress.stage(Stage::Scanning, Some(splits.map(|storage| storage.file.file_bytes).sum()));
         }
         let lengths = || storages.par_iter().map_init(Vec::new, |window, storage| self.read(storage, window)).collect();
-        Pool::start(threads)?.run(lengths)
+        start_pool(threads)?.install(lengths)
     }
 
     /// Reads the length of a storage, that of a split one from its whole `.meta` file, through

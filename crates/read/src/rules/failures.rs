@@ -86,7 +86,7 @@ impl Failure {
     /// Returns the failure that caused an error of
     /// [`ErrorKind::Damaged`](slotpress_base::ErrorKind::Damaged): its rule, entry and account.
     pub fn from_error(error: &Error) -> Option<&Self> {
-        error.source()?.downcast_ref()
+        error.cause()?.downcast_ref()
     }
 
     /// Makes a failure that expects [`Rule::expected`], if that exists.
@@ -300,7 +300,7 @@ impl FailuresAt<'_> {
         let place = FailurePlace { offset_bytes: place.offset_bytes.or(error.offset_bytes()), ..place.clone() };
         let failure = Failure { check, ..Failure::new(rule, place, error.to_string()) };
         if self.failures.refuses(rule) {
-            return Err(if error.source().is_none() { error.clone().caused_by(failure) } else { error.clone() });
+            return Err(if error.cause().is_none() { error.clone().caused_by(failure) } else { error.clone() });
         }
         self.failures.push(failure);
         Ok(())

@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use rayon::prelude::*;
-use slotpress_base::{Error, Pool, Result};
+use slotpress_base::{Error, Result, start_pool};
 use slotpress_format::STORAGES_MAX;
 
 use crate::state::known::KnownPartition;
@@ -169,7 +169,7 @@ impl<T: LogItem> VersionLog<T> {
         read: &(dyn Fn(&[T]) -> R + Sync),
         on_result: &mut dyn FnMut(R) -> Result<()>,
     ) -> Result<()> {
-        let pool = Pool::start(threads)?;
+        let pool = start_pool(threads)?;
         // A small archive leaves most partitions empty, and scheduling each would take longer than
         // all other work.
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
@@ -188,7 +188,7 @@ impl<T: LogItem> VersionLog<T> {
                 spare().push(sorted);
                 Ok(result)
             };
-            let results: Vec<R> = pool.run(|| group.par_iter().map(sort_and_read).collect::<Result<_>>())?;
+            let results: Vec<R> = pool.install(|| group.par_iter().map(sort_and_read).collect::<Result<_>>())?;
             results.into_iter().try_for_each(&mut *on_result)?;
         }
         Ok(())
@@ -247,8 +247,8 @@ impl VersionLog {
             let versions = partition.chunks.iter().flatten();
             KnownPartition::new(versions.map(|version| version.fingerprint).collect(), PARTITIONS.ilog2())
         };
-        let pool = Pool::start(threads)?;
-        let partitions: Vec<KnownPartition> = pool.run(|| self.partitions.par_iter().map(known_of).collect());
+        let pool = start_pool(threads)?;
+        let partitions: Vec<KnownPartition> = pool.install(|| self.partitions.par_iter().map(known_of).collect());
         let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
         self.log_bytes = self.log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<RecordVersion>());
         Ok(Some(partitions))
