@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn cells_come_back(
+        fn cells_round_trip(
             key: [u8; 32],
             number: u64,
             shift in 0u32..64,
@@ -157,12 +157,12 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes(row in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn hostile_rows_never_panic(row in proptest::collection::vec(any::<u8>(), 0..200)) {
             cells(&row).for_each(drop);
         }
 
         #[test]
-        fn keys_sort_as_columns(keys in proptest::collection::vec((0usize..33, any::<[u8; 32]>(), 0u8..2), 2)) {
+        fn keys_sort_as_their_texts(keys in proptest::collection::vec((0usize..33, any::<[u8; 32]>(), 0u8..2), 2)) {
             // With the same last byte, one text replaces the other.
             let keys: Vec<[u8; 32]> = keys.into_iter().map(|(zeros, mut key, last)| {
                 key[..zeros.min(32)].fill(0);

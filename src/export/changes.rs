@@ -134,7 +134,7 @@ mod tests {
         }
 
         #[test]
-        fn rows_that_are_cut_off(length in 0usize..94) {
+        fn rows_that_are_cut_off_are_an_error(length in 0usize..94) {
             let whole = row(1, (1, Some(1)), Cell::Boolean(false));
             let next = row(1, (2, Some(1)), Cell::Boolean(true));
             let rows = [Ok(whole), Ok(next[..length.min(next.len() - 1)].to_vec())];

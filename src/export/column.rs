@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_in_csv() {
+    fn text_in_csv_is_quoted_and_plain() {
         for (word, expected) in [
             ("plain", "plain"),
             ("", ""),

@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comparisons_as_rpc_servers_have_them() {
+    fn comparisons_are_those_of_rpc_servers() {
         let parsed = |text: &str| text.parse::<Memcmp>().ok().map(|memcmp| (memcmp.offset, memcmp.bytes));
         assert_eq!(parsed("3:0x01fF"), Some((3, vec![1, 255])));
         assert_eq!(parsed("0:2"), Some((0, vec![1])));
@@ -177,7 +177,9 @@ mod tests {
             assert_eq!(parsed(wrong), None, "{wrong}");
         }
         let memcmp = Memcmp { offset: 2, bytes: vec![7, 8] };
-        assert!(memcmp.matches(&[0, 0, 7, 8]) && !memcmp.matches(&[0, 0, 7]) && !memcmp.matches(&[0]));
+        assert!(memcmp.matches(&[0, 0, 7, 8]));
+        assert!(!memcmp.matches(&[0, 0, 7]));
+        assert!(!memcmp.matches(&[0]));
         assert!(!Memcmp { offset: u64::MAX, ..memcmp.clone() }.matches(&[7, 8]));
         let mut filter = Filter { data_size: Some(1), memcmp: vec![memcmp; 3], ..Filter::default() };
         assert!(filter.check().is_ok());

@@ -52,7 +52,7 @@ proptest! {
 
     /// However rows are divided among runs, in memory and in the file, the groups are those of the sorted rows.
     #[test]
-    fn groups_depend_on_rows_only(
+    fn groups_depend_only_on_rows(
         table in table(),
         picks in proptest::collection::vec(0usize..12, 200),
         spilled in proptest::collection::vec(any::<bool>(), 12),
@@ -84,7 +84,7 @@ proptest! {
 
 /// Runs in the file have less than their rows: most bytes of a key are those of the key before.
 #[test]
-fn what_is_written_and_in_how_many_passes() {
+fn little_memory_takes_more_passes() {
     let rows: Vec<Vec<u8>> = (0..4000u32).map(|number| [&[7; 80][..], &number.to_be_bytes()].concat()).collect();
     let run_of = |first: usize| (true, rows.iter().skip(first).step_by(8).map(Vec::as_slice).collect::<Vec<_>>());
     let runs: Vec<_> = (0..8).map(run_of).collect();
@@ -92,7 +92,8 @@ fn what_is_written_and_in_how_many_passes() {
     assert!(bytes < 4000 * 10, "{bytes}");
     // Two runs at a time, which makes seven longer ones of eight.
     let (more_passes, more_bytes) = merged(&runs, 0, (1000, 1 << 20));
-    assert!(one_pass == more_passes && more_bytes > 2 * bytes, "{more_bytes}");
+    assert!(one_pass == more_passes, "{more_bytes}");
+    assert!(more_bytes > 2 * bytes, "{more_bytes}");
 }
 
 #[test]
@@ -105,11 +106,12 @@ fn a_run_is_full_by_its_memory() {
         push(&mut run, &[0; 84]);
     }
     let taken = run.bytes.len() + run.rows.len() * 16;
-    assert!((8 << 20..(8 << 20) + 1000).contains(&taken) && reserved(&run) == before, "{taken}");
+    assert!((8 << 20..(8 << 20) + 1000).contains(&taken), "{taken}");
+    assert!(reserved(&run) == before, "{taken}");
 }
 
 #[test]
-fn a_file_that_was_altered() {
+fn an_altered_file_is_found() {
     let mut head = vec![7; 3];
     let sound = [&[2, 1, 1, 0, 9][..], &5u64.to_le_bytes(), &6u32.to_le_bytes()].concat();
     assert_eq!(next_row(&sound, &mut head), Some(((5, 6), 0)));

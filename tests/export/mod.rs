@@ -43,7 +43,17 @@ pub fn run(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
     command.output().expect("runs")
 }
 
-/// A directory on a disk. Others may be in memory, where no rows are spilled.
+/// Runs an export that must succeed.
+pub fn assert_exported(inputs: &[&Path], out: &Path, flags: &[&str]) {
+    let output = run(inputs, out, flags);
+    assert!(output.status.success(), "{inputs:?} {flags:?}: {}", stderr(&output));
+}
+
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Makes a directory on a disk. Others may be in memory, where no rows are spilled.
 pub fn dir_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory")
 }
@@ -51,7 +61,7 @@ pub fn dir_on_disk() -> tempfile::TempDir {
 /// Returns the rows of the table on standard output, without the header, sorted.
 pub fn rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
     let output = run(inputs, Path::new("-"), flags);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", stderr(&output));
     let text = String::from_utf8(output.stdout).expect("text");
     let mut rows: Vec<String> = text.lines().skip(1).map(String::from).collect();
     rows.sort();
@@ -121,12 +131,12 @@ pub fn manifests(dir: &Path) -> Vec<Value> {
     slots.into_values().collect()
 }
 
-/// The manifest of the newest slot in a directory.
+/// Returns the manifest of the newest slot in a directory.
 pub fn manifest(dir: &Path) -> Value {
     manifests(dir).pop().expect("a manifest")
 }
 
-/// Names of the tables of slot 40; checks that their files, and no others, are there.
+/// Returns the names of the tables of slot 40. Checks that the output has their files, and no others.
 pub fn tables(out: &Path) -> Vec<String> {
     let manifest = manifest(out);
     let tables = manifest["tables"].as_array().expect("a list");

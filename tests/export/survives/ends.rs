@@ -1,10 +1,11 @@
 //! Exports that end in the middle: no table looks complete, and the next run works.
 
 use std::path::Path;
+use std::process::{Command, Output};
 
 use crate::common::strace::trace;
 use crate::common::*;
-use crate::export::{files, manifest, pair, run};
+use crate::export::{files, manifest, pair, run, stderr};
 
 const TABLES: [&str; 2] = ["--table", "accounts,token-accounts"];
 
@@ -31,73 +32,81 @@ fn is_complete(out: &Path) -> bool {
     named(out).iter().filter(|name| name.contains("/_manifest-")).count() == 2
 }
 
-/// Checks that the next run makes the tables whole, and says what it removed.
-fn next_run(out: &Path, whole: &[String], at: &str) {
-    let (left, inputs) = (named(out), pair("agave-4.2.2"));
-    let again = run(&inputs.each_ref().map(|one| one.as_path()), out, &TABLES);
-    let said = String::from_utf8_lossy(&again.stderr);
-    assert_eq!(again.status.code(), Some(0), "{at}: {left:?}: {said}");
-    assert_eq!(files(out), whole, "{at}");
-    let is_told = said.contains("removed the files of an unfinished export of slot 40");
-    assert_eq!(is_told, !left.is_empty(), "{at}: {left:?}: {said}");
+/// Runs the export of the pair again.
+fn run_again(out: &Path) -> Output {
+    let archives = pair("agave-4.2.2");
+    run(&archives.each_ref().map(|archive| archive.as_path()), out, &TABLES)
+}
+
+/// Checks that the next run makes the tables whole, and reports what it removed.
+fn assert_next_run_completes(out: &Path, whole: &[String], label: &str) {
+    let left = named(out);
+    let output = run_again(out);
+    let stderr = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{label}: {left:?}: {stderr}");
+    assert_eq!(files(out), whole, "{label}");
+    let is_reported = stderr.contains("removed the files of an unfinished export of slot 40");
+    assert_eq!(is_reported, !left.is_empty(), "{label}: {left:?}: {stderr}");
 }
 
 #[test]
-fn killed_at_each_change_of_a_name() {
+fn a_kill_at_each_change_of_a_name_leaves_no_half_tables() {
     needs!("strace");
     let whole = temp_dir();
     let calls = format!("{CALLS},unlinkat");
     let seen = trace(&arguments(whole.path()), &calls, None);
-    assert!(seen.output.status.success() && !seen.calls.is_empty());
-    let (mut were_named, mut were_complete) = (0, 0);
+    assert!(seen.output.status.success());
+    assert!(!seen.calls.is_empty());
+    let mut named_count = 0;
+    let mut complete_count = 0;
     for call in &seen.calls {
         let out = temp_dir();
         let injection = format!("{}:signal=KILL:when={}", call.name, call.number);
         let killed = trace(&arguments(out.path()), &calls, Some(&injection));
         assert!(killed.is_killed, "{}", call.line);
-        were_named += usize::from(!named(out.path()).is_empty());
+        named_count += usize::from(!named(out.path()).is_empty());
         if !is_complete(out.path()) {
-            next_run(out.path(), &files(whole.path()), &call.line);
+            assert_next_run_completes(out.path(), &files(whole.path()), &call.line);
             continue;
         }
-        were_complete += 1;
+        complete_count += 1;
         let without_journal = |name: &String| !name.starts_with("_unfinished-");
         assert!(named(out.path()).into_iter().filter(without_journal).eq(files(whole.path())), "{}", call.line);
         assert_eq!(manifest(out.path())["tables"], manifest(whole.path())["tables"]);
-        let inputs = pair("agave-4.2.2");
-        let again = run(&inputs.each_ref().map(|one| one.as_path()), out.path(), &TABLES);
-        assert_eq!(again.status.code(), Some(5), "{}", call.line);
+        assert_eq!(run_again(out.path()).status.code(), Some(5), "{}", call.line);
         assert_eq!(files(out.path()), files(whole.path()), "{}: nothing else stays", call.line);
     }
-    assert!(were_named > were_complete && were_complete > 0, "{were_named} {were_complete}");
+    assert!(named_count > complete_count, "{named_count} {complete_count}");
+    assert!(complete_count > 0);
 }
 
 /// A disk that fails once, and one that fails from then on, so that names cannot be removed either.
 #[test]
-fn disks_that_fail_at_each_change_of_a_name() {
+fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
     needs!("strace");
     let whole = temp_dir();
     let seen = trace(&arguments(whole.path()), CALLS, None);
-    assert!(seen.output.status.success() && !seen.calls.is_empty());
+    assert!(seen.output.status.success());
+    assert!(!seen.calls.is_empty());
     let mut failed = 0;
     for call in &seen.calls {
         for (error, more) in [("EIO", ""), ("ENOSPC", ""), ("EIO", "+")] {
             let out = temp_dir();
             let injection = format!("{}:error={error}:when={}{more}", call.name, call.number);
             let ended = trace(&arguments(out.path()), CALLS, Some(&injection));
-            let at = format!("{injection} {}: {}", call.line, String::from_utf8_lossy(&ended.output.stderr));
+            let label = format!("{injection} {}: {}", call.line, stderr(&ended.output));
             if ended.output.status.success() {
-                assert_eq!(files(out.path()), files(whole.path()), "{at}");
+                assert_eq!(files(out.path()), files(whole.path()), "{label}");
                 continue;
             }
             failed += 1;
-            assert_eq!(ended.output.status.code(), Some(1), "{at}");
+            assert_eq!(ended.output.status.code(), Some(1), "{label}");
             if more.is_empty() {
-                assert_eq!(names(out.path()), Vec::<String>::new(), "{at}");
+                assert_eq!(names(out.path()), Vec::<String>::new(), "{label}");
             } else {
-                assert!(!is_complete(out.path()), "{at}");
+                assert!(!is_complete(out.path()), "{label}");
             }
-            next_run(out.path(), &files(whole.path()), &at);
+            assert_next_run_completes(out.path(), &files(whole.path()), &label);
         }
     }
     assert!(failed > 10, "{failed}");
@@ -105,18 +114,17 @@ fn disks_that_fail_at_each_change_of_a_name() {
 
 /// Files that a person has put there since the kill stay, and are an error.
 #[test]
-fn what_others_put_there_stays() {
+fn files_of_others_stay() {
     needs!("strace");
     let out = temp_dir();
     let seen = trace(&arguments(temp_dir().path()), CALLS, None);
-    let moves = |call: &&crate::common::strace::Call| call.line.contains("snapshot_slot=40");
-    let last = seen.calls.iter().rfind(moves).expect("a move");
+    let is_move = |call: &&crate::common::strace::Call| call.line.contains("snapshot_slot=40");
+    let last = seen.calls.iter().rfind(is_move).expect("a move");
     let next = seen.calls.iter().skip_while(|call| call.line != last.line).nth(1).expect("a sync");
     trace(&arguments(out.path()), CALLS, Some(&format!("{}:signal=KILL:when={}", next.name, next.number)));
     std::fs::write(out.path().join("token_accounts/snapshot_slot=40/theirs"), "theirs").expect("written");
-    let inputs = pair("agave-4.2.2");
-    let again = run(&inputs.each_ref().map(|one| one.as_path()), out.path(), &TABLES);
-    assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));
+    let output = run_again(out.path());
+    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
     assert_eq!(named(out.path()), ["token_accounts/snapshot_slot=40/theirs"]);
 }
 
@@ -125,24 +133,24 @@ fn a_panic_leaves_nothing() {
     let archives = pair("agave-4.2.2");
     for place in ["decoder", "row encoder", "export publisher"] {
         let top = temp_dir();
-        let out = top.path().join("made/for/it");
+        let out = top.path().join("new/parents/tables");
         let mut command = slotpress();
         command.env("FAULTS_PANIC_AT", place).env_remove("RUST_BACKTRACE");
         let output = command.arg("export").args(&archives).arg("-o").arg(&out).output().expect("runs");
-        assert_eq!(output.status.code(), Some(1), "{place}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(1), "{place}: {}", stderr(&output));
         assert_eq!(names(top.path()), Vec::<String>::new(), "{place}");
     }
 }
 
 /// A write beyond the limit of a file's length fails, as on a full disk.
 #[test]
-fn a_file_beyond_its_limit() {
+fn a_file_beyond_its_limit_leaves_nothing() {
     needs!("prlimit");
     let [full, _] = pair("agave-4.2.2");
     let out = temp_dir();
-    let mut command = std::process::Command::new("prlimit");
+    let mut command = Command::new("prlimit");
     command.arg("--fsize=20000").arg(slotpress_path()).arg("export").arg(&full).arg("-o").arg(out.path());
     let output = command.output().expect("runs");
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert_eq!(names(out.path()), Vec::<String>::new());
 }

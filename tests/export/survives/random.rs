@@ -2,11 +2,12 @@
 //! directories and to a bucket, into an empty place, beside other tables, and of changes. The next
 //! run always ends with the right tables.
 //!
-//! By default, a tenth. `EXPORT_KILLS` (1,000 in a long run) and `EXPORT_FAILURES` (500) set the
-//! numbers, `EXPORT_SEED` other moments.
+//! By default, 100 kills and 50 failures. `EXPORT_KILLS` and `EXPORT_FAILURES` set other numbers (1,000
+//! and 500 in a long run), `EXPORT_SEED` other moments.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -15,7 +16,7 @@ use crate::common::draws::Draws;
 use crate::common::strace::{Trace, number_of, trace_with};
 use crate::common::*;
 use crate::export::works::changes::of_agave;
-use crate::export::{files, manifests};
+use crate::export::{files, manifests, stderr};
 use crate::stores::gateway::{BUCKET, Gateway, KEY, SECRET};
 
 const KILLS_DEFAULT: u64 = 100;
@@ -34,11 +35,11 @@ struct Case {
 }
 
 fn case(before: &[&[&str]], run: &[&str]) -> Case {
-    let owned = |flags: &[&str]| flags.iter().map(ToString::to_string).collect();
-    Case { before: before.iter().map(|flags| owned(flags)).collect(), run: owned(run) }
+    let to_strings = |flags: &[&str]| flags.iter().map(ToString::to_string).collect();
+    Case { before: before.iter().map(|flags| to_strings(flags)).collect(), run: to_strings(run) }
 }
 
-/// Where an export goes: a directory, or a prefix of the store's bucket.
+/// Output of an export: a directory, or a prefix of the store's bucket.
 struct Place<'g> {
     dir: PathBuf,
     gateway: Option<&'g Gateway>,
@@ -61,27 +62,25 @@ impl Place<'_> {
         ]
     }
 
-    /// Runs an export; returns its exit code and what it said.
-    fn run(&self, flags: &[String]) -> (Option<i32>, String) {
-        let output = slotpress().args(self.arguments(flags)).envs(self.variables()).output().expect("runs");
-        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    fn run(&self, flags: &[String]) -> Output {
+        slotpress().args(self.arguments(flags)).envs(self.variables()).output().expect("runs")
     }
 
     fn trace(&self, temporary: &Path, case: &Case, injection: Option<&str>) -> Trace {
         trace_with(&self.variables(), temporary, &self.arguments(&case.run), CALLS, injection)
     }
 
-    /// The tables that are there, by their manifests. Checks that these describe their files.
-    fn tables(&self, at: &str) -> Vec<(u64, Value)> {
+    /// Returns the published tables with their slots. Checks that the manifests describe their files.
+    fn tables(&self, label: &str) -> Vec<(u64, Value)> {
         let manifests = if self.dir.exists() { manifests(&self.dir) } else { Vec::new() };
         let mut found = Vec::new();
         for manifest in manifests {
             for table in manifest["tables"].as_array().expect("a list") {
                 for file in table["files"].as_array().expect("a list") {
                     let content = fs::read(self.dir.join(file["path"].as_str().expect("a path")));
-                    let content = content.unwrap_or_else(|error| panic!("{at}: {file}: {error}"));
+                    let content = content.unwrap_or_else(|error| panic!("{label}: {file}: {error}"));
                     let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
-                    assert_eq!(file["sha256"].as_str(), Some(&*hash), "{at}");
+                    assert_eq!(file["sha256"].as_str(), Some(&*hash), "{label}");
                 }
                 found.push((manifest["slot"].as_u64().expect("a slot"), table.clone()));
             }
@@ -90,54 +89,60 @@ impl Place<'_> {
     }
 }
 
-/// Plays exports of each case with injections at moments drawn from the whole run. Returns how many
-/// of them were killed or failed.
-fn play(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut Draws, &str) -> String) -> u64 {
+/// Runs exports of each case with injections at moments drawn from the whole run, and checks that the
+/// next run completes the tables. Returns how many of the exports were killed or failed.
+fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut Draws, &str) -> String) -> u64 {
     let chain = of_agave().pop().expect("a chain");
     let [day_1, day_2] = [0, 1].map(|day| chain.day(day).into_iter().map(text).collect::<Vec<&str>>());
-    let (two, more) = (["--table", "accounts,token-accounts"], ["--table", "votes,stakes"]);
+    let two = ["--table", "accounts,token-accounts"];
+    let more = ["--table", "votes,stakes"];
     let cases = [
         case(&[], &[&day_2[..], &two].concat()),
         case(&[&[&day_2[..], &two].concat()], &[&day_2[..], &more].concat()),
         case(&[&[&day_1[..], &two].concat()], &[&day_2[..], &two, &["--since"], &day_1].concat()),
     ];
-    let (top, scratch, mut draws, mut ended) = (temp_dir(), temp_dir(), Draws(number_of("EXPORT_SEED", 1)), 0);
-    let mut places = 0;
-    let mut place = |case: &Case| {
-        places += 1;
+    let top = temp_dir();
+    let scratch = temp_dir();
+    let mut draws = Draws(number_of("EXPORT_SEED", 1));
+    let mut ended = 0;
+    let mut place_count = 0;
+    let mut new_place = |case: &Case| {
+        place_count += 1;
         let above = gateway.map_or_else(|| top.path().to_path_buf(), Gateway::bucket);
-        let place = Place { dir: above.join(format!("place-{places}")), gateway };
-        case.before.iter().for_each(|flags| assert_eq!(place.run(flags).0, Some(0)));
+        let place = Place { dir: above.join(format!("place-{place_count}")), gateway };
+        for flags in &case.before {
+            assert_eq!(place.run(flags).status.code(), Some(0));
+        }
         place
     };
     for (number, case) in cases.iter().enumerate() {
-        let whole = place(case);
+        let whole = new_place(case);
         let seen = whole.trace(scratch.path(), case, None);
         assert!(seen.output.status.success(), "{seen:?}");
-        let (tables, named) = (whole.tables("whole"), files(&whole.dir));
-        assert_eq!(tables.len(), case.before.len() * 2 + 2);
+        let expected = whole.tables("whole");
+        let expected_files = files(&whole.dir);
+        assert_eq!(expected.len(), case.before.len() * 2 + 2);
         for _ in 0..count.div_ceil(cases.len() as u64) {
             let call = &seen.calls[draws.below(seen.calls.len())];
             let injection = format!("{}:{}", call.name, inject(&mut draws, &call.number.to_string()));
-            let (at, place) = (format!("case {number}, {injection}"), place(case));
-            let was = place.tables(&at);
+            let label = format!("case {number}, {injection}");
+            let place = new_place(case);
+            let before = place.tables(&label);
             let run = place.trace(scratch.path(), case, Some(&injection));
-            let said = String::from_utf8_lossy(&run.output.stderr);
+            let run_stderr = stderr(&run.output);
             // tokio panics if it cannot wake itself up, which no kernel refuses.
-            assert!(
-                !said.contains("slotpress has a bug") || said.contains("failed to wake I/O driver"),
-                "{at}: {said}"
-            );
+            let has_panicked = run_stderr.contains("slotpress has a bug");
+            assert!(!has_panicked || run_stderr.contains("failed to wake I/O driver"), "{label}: {run_stderr}");
             ended += u64::from(!run.output.status.success());
-            let there = place.tables(&at);
-            let is_right = |table: &(u64, Value)| tables.contains(table);
-            assert!(there.iter().all(is_right) && was.iter().all(|table| there.contains(table)), "{at}: {there:?}");
-            let is_complete = there.len() == tables.len();
-            assert!(is_complete || !run.output.status.success(), "{at}: {said}");
-            let (code, said) = place.run(&case.run);
-            assert_eq!(code, Some(if is_complete { 5 } else { 0 }), "{at}: {said}");
-            assert_eq!(place.tables(&at), tables, "{at}");
-            assert_eq!(files(&place.dir), named, "{at}");
+            let after = place.tables(&label);
+            assert!(after.iter().all(|table| expected.contains(table)), "{label}: {after:?}");
+            assert!(before.iter().all(|table| after.contains(table)), "{label}: {after:?}");
+            let is_complete = after.len() == expected.len();
+            assert!(is_complete || !run.output.status.success(), "{label}: {run_stderr}");
+            let next = place.run(&case.run);
+            assert_eq!(next.status.code(), Some(if is_complete { 5 } else { 0 }), "{label}: {}", stderr(&next));
+            assert_eq!(place.tables(&label), expected, "{label}");
+            assert_eq!(files(&place.dir), expected_files, "{label}");
             fs::remove_dir_all(&place.dir).expect("removed");
         }
     }
@@ -152,37 +157,37 @@ fn fail_once(draws: &mut Draws, number: &str) -> String {
     format!("error={}:when={number}", ERRORS[draws.below(ERRORS.len())])
 }
 
-/// Half of the failures last.
+/// Makes half of the failures last.
 fn fail(draws: &mut Draws, number: &str) -> String {
     let more = if draws.below(2) == 0 { "" } else { "+" };
     fail_once(draws, number) + more
 }
 
 #[test]
-fn killed_at_any_moment() {
+fn kills_at_any_moment_are_survived() {
     needs!("strace");
     let kills = number_of("EXPORT_KILLS", KILLS_DEFAULT) / 2;
-    assert!(play(None, kills, kill) > kills * 9 / 10);
+    assert!(assert_recovers(None, kills, kill) > kills * 9 / 10);
 }
 
 #[test]
-fn killed_while_a_bucket_gets_it() {
+fn kills_while_sending_to_a_bucket_are_survived() {
     needs!("strace", "versitygw");
     let kills = number_of("EXPORT_KILLS", KILLS_DEFAULT) / 2;
-    assert!(play(Some(&Gateway::start()), kills, kill) > kills * 9 / 10);
+    assert!(assert_recovers(Some(&Gateway::start()), kills, kill) > kills * 9 / 10);
 }
 
 #[test]
-fn system_calls_that_fail() {
+fn failing_system_calls_are_survived() {
     needs!("strace");
     let failures = number_of("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
-    assert!(play(None, failures, fail) > failures / 4);
+    assert!(assert_recovers(None, failures, fail) > failures / 4);
 }
 
 #[test]
-fn system_calls_that_fail_while_a_bucket_gets_it() {
+fn failing_system_calls_while_sending_to_a_bucket_are_survived() {
     needs!("strace", "versitygw");
     let failures = number_of("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
     // A request that failed is sent again, so few failures end a run.
-    assert!(play(Some(&Gateway::start()), failures, fail_once) > 0);
+    assert!(assert_recovers(Some(&Gateway::start()), failures, fail_once) > 0);
 }

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use crate::common::strace::trace_in;
 use crate::common::*;
-use crate::export::dir_on_disk;
 use crate::export::works::tables::{Synthetic, synthetic};
+use crate::export::{dir_on_disk, stderr};
 
-/// So little memory that the rows do not fit.
+/// Returns the arguments of an export in so little memory that the rows do not fit.
 fn arguments(made: &Synthetic, out: &Path) -> Vec<String> {
     let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
     let order = ["--data", "full", "--order", "clustered"];
@@ -17,29 +17,32 @@ fn arguments(made: &Synthetic, out: &Path) -> Vec<String> {
 }
 
 #[test]
-fn killed_while_rows_are_on_disk() {
+fn ends_while_rows_are_on_disk_leave_nothing() {
     needs!("strace");
     let made = synthetic(&["--size", "48MiB"]);
-    let (whole, temporary) = (temp_dir(), dir_on_disk());
+    let whole = temp_dir();
+    let temporary = dir_on_disk();
     let seen = trace_in(temporary.path(), &arguments(&made, whole.path()), "pwrite64,openat", None);
-    assert!(seen.output.status.success(), "{}", String::from_utf8_lossy(&seen.output.stderr));
+    assert!(seen.output.status.success(), "{}", stderr(&seen.output));
     let is_file = |line: &str| line.contains("O_TMPFILE") && line.contains(text(temporary.path()));
     assert_eq!(seen.calls.iter().filter(|call| is_file(&call.line)).count(), 1, "one temporary file");
     let writes: Vec<_> = seen.calls.iter().filter(|call| call.name == "pwrite64").collect();
     assert!(writes.len() > 100, "{}", writes.len());
     for write in [writes[0], writes[writes.len() / 3]] {
-        let (out, temporary) = (temp_dir(), dir_on_disk());
+        let out = temp_dir();
+        let temporary = dir_on_disk();
         for injection in ["signal=KILL", "error=ENOSPC", "error=EIO"] {
             let injection = format!("pwrite64:{injection}:when={}", write.number);
             let ended = trace_in(temporary.path(), &arguments(&made, out.path()), "pwrite64", Some(&injection));
-            let said = String::from_utf8_lossy(&ended.output.stderr);
+            let stderr = stderr(&ended.output);
             assert_eq!(names(temporary.path()), Vec::<String>::new(), "{injection}");
             if ended.is_killed {
                 assert!(names(out.path()).iter().all(|name| name.starts_with("slotpress-partial-export-")));
                 continue;
             }
-            assert_eq!(ended.output.status.code(), Some(1), "{injection}: {said}");
-            assert!(said.contains(text(temporary.path())) && said.contains("--memory"), "{injection}: {said}");
+            assert_eq!(ended.output.status.code(), Some(1), "{injection}: {stderr}");
+            assert!(stderr.contains(text(temporary.path())), "{injection}: {stderr}");
+            assert!(stderr.contains("--memory"), "{injection}: {stderr}");
             assert_eq!(
                 names(out.path()),
                 Vec::<String>::new(),
@@ -47,24 +50,25 @@ fn killed_while_rows_are_on_disk() {
             );
         }
         let again = slotpress().args(arguments(&made, out.path())).output().expect("runs");
-        assert!(again.status.success() && tree(out.path()) == tree(whole.path()));
+        assert!(again.status.success());
+        assert!(tree(out.path()) == tree(whole.path()));
     }
 }
 
 /// A full disk is an error of the write.
 #[test]
-fn rows_beyond_the_limit_of_a_file() {
+fn rows_beyond_the_limit_of_a_file_are_an_error() {
     needs!("prlimit");
     let made = synthetic(&["--size", "48MiB"]);
-    let (out, temporary) = (temp_dir(), dir_on_disk());
+    let out = temp_dir();
+    let temporary = dir_on_disk();
     let mut command = Command::new("prlimit");
     command.arg("--fsize=1000000").arg(slotpress_path()).args(arguments(&made, out.path()));
     command.env("TMPDIR", temporary.path());
     let output = command.output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.code() == Some(1) && said.contains("cannot write") && said.contains(text(temporary.path())),
-        "{said}"
-    );
+    let stderr = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("cannot write"), "{stderr}");
+    assert!(stderr.contains(text(temporary.path())), "{stderr}");
     assert_eq!((names(out.path()), names(temporary.path())), (Vec::new(), Vec::new()));
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::*;
-use crate::export::{pair, rows};
+use crate::export::{pair, rows, stderr};
 
-/// Reads the accounts of Agave's bank. `AGAVE_DUMP` understands
+/// Returns the accounts of Agave's bank. `AGAVE_DUMP` understands
 /// `load --full A [--incremental B] --genesis DIR`, and writes a row for each account with lamports
 /// to the file in `DUMP`.
-fn agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
+fn rows_by_agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
     let dir = temp_dir();
     let dump = dir.path().join("rows");
     let program = std::env::var_os("AGAVE_DUMP").expect("AGAVE_DUMP names the program");
@@ -20,28 +20,30 @@ fn agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
         command.arg("--incremental").arg(incremental);
     }
     let output = command.output().expect("runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", stderr(&output));
     let mut rows: Vec<String> = fs::read_to_string(dump).expect("read").lines().map(String::from).collect();
     rows.sort();
     rows
 }
 
-fn agree(archives: &[&Path], genesis: &Path) -> usize {
-    let (ours, of_agave) = (rows(archives, &["--data", "full"]), agave(archives, genesis));
-    assert_eq!(ours.len(), of_agave.len(), "{archives:?}");
-    let other = ours.iter().zip(&of_agave).find(|(one, other)| one != other);
-    assert!(other.is_none(), "{archives:?}: {other:?}");
-    ours.len()
+/// Checks that both programs find the same rows. Returns their number.
+fn assert_same_rows(archives: &[&Path], genesis: &Path) -> usize {
+    let found = rows(archives, &["--data", "full"]);
+    let expected = rows_by_agave(archives, genesis);
+    assert_eq!(found.len(), expected.len(), "{archives:?}");
+    let difference = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+    assert!(difference.is_none(), "{archives:?}: {difference:?}");
+    found.len()
 }
 
 #[test]
 #[ignore = "asks Agave itself: AGAVE_DUMP names a program built on its crates"]
-fn accounts_of_its_bank() {
+fn rows_equal_the_accounts_of_agaves_bank() {
     let [full, incremental] = pair("agave-4.2.2");
     let genesis = fixture("genesis.bin");
     let genesis = genesis.parent().expect("a directory");
-    agree(&[&full], genesis);
-    agree(&[&full, &incremental], genesis);
+    assert_same_rows(&[&full], genesis);
+    assert_same_rows(&[&full, &incremental], genesis);
     for (seed, flags) in [
         (1, "--accounts 3000 --slots 60 --close-permille 100"),
         (2, "--accounts 2000 --slots 120 --hot --close-permille 200"),
@@ -52,17 +54,18 @@ fn accounts_of_its_bank() {
         let mut command = Command::new(std::env::var_os("AGAVE_DUMP").expect("AGAVE_DUMP names the program"));
         command.arg("gen").arg(&chain).args(flags.split(' ')).args(["--seed", &seed.to_string()]);
         assert!(command.output().expect("runs").status.success(), "{flags}");
-        let of = |prefix: &str| -> PathBuf {
+        let archive_path = |prefix: &str| -> PathBuf {
             let archives = names(&chain.join("archives"));
             let name = archives.iter().find(|name| name.starts_with(prefix)).expect("an archive");
             chain.join("archives").join(name)
         };
-        let (full, incremental) = (of("snapshot-"), of("incremental-"));
-        let count = agree(&[&full], &chain);
+        let full = archive_path("snapshot-");
+        let incremental = archive_path("incremental-");
+        let count = assert_same_rows(&[&full], &chain);
         assert!(count > 1000, "{count}");
-        agree(&[&full, &incremental], &chain);
+        assert_same_rows(&[&full, &incremental], &chain);
         // The last state, archived by slotpress.
         let whole = archive(&chain, dir.path(), &["--layout=clustered"]);
-        agree(&[&whole], &chain);
+        assert_same_rows(&[&whole], &chain);
     }
 }

@@ -1,4 +1,4 @@
-//! Tables in a bucket: they appear after the verdict, and whole.
+//! Tables in a bucket: they appear whole, after the state was checked.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::common::*;
 use crate::export::works::changes::of_agave;
 use crate::export::works::engines::python;
-use crate::export::{files, manifest, manifests, pair, run as run_locally, tables};
+use crate::export::{assert_exported, files, manifest, manifests, pair, stderr, tables};
 use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
 use crate::stores::{command, run, target};
 
@@ -17,15 +17,16 @@ use crate::stores::{command, run, target};
 fn the_same_files_as_in_a_directory() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let (archives, out) = (pair("agave-4.2.2"), temp_dir());
+    let archives = pair("agave-4.2.2");
+    let out = temp_dir();
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
     let arguments = ["export", full, incremental, "-o", &target(), "--table", "accounts,token-accounts"];
     gateway.fail(&["PUT "], 2, Instead::Refused(503, "SlowDown"));
     gateway.fail(&["PUT ", "_manifest"], 1, Instead::AnswerLost);
-    let said = run(&gateway, &arguments);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&gateway, &arguments);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
-    assert!(run_locally(&inputs, out.path(), &["--table", "accounts,token-accounts"]).status.success());
+    assert_exported(&inputs, out.path(), &["--table", "accounts,token-accounts"]);
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(files(&bucket), files(out.path()));
     assert_eq!(gateway.left_parts(), 0);
@@ -37,8 +38,9 @@ fn the_same_files_as_in_a_directory() {
         }
     }
     let again = run(&gateway, &arguments);
-    assert!(again.code == Some(5) && again.stderr.contains("_manifest-40.json"), "{again:?}");
-    engines_read_it(&gateway, manifest(out.path())["accounts"].as_u64().expect("a number"));
+    assert_eq!(again.code, Some(5), "{again:?}");
+    assert!(again.stderr.contains("_manifest-40.json"), "{again:?}");
+    assert_engines_count(&gateway, manifest(out.path())["accounts"].as_u64().expect("a number"));
 }
 
 /// Reads the accounts from the bucket with the engines' own clients; prints their number.
@@ -55,11 +57,11 @@ files = f"s3://{bucket}/mainnet/accounts/*/*.parquet"
 print(polars.scan_parquet(files, storage_options=options, hive_partitioning=True).select(polars.len()).collect().item())
 "#;
 
-fn engines_read_it(gateway: &Gateway, accounts: u64) {
+fn assert_engines_count(gateway: &Gateway, accounts: u64) {
     needs!("engines");
     let endpoint = gateway.endpoint().replace("http://", "");
     let output = python(SCRIPT).args([&endpoint, BUCKET, KEY, SECRET]).output().expect("runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{accounts}\n{accounts}\n"));
 }
 
@@ -78,18 +80,18 @@ fn nothing_is_left_of_what_failed() {
     assert_eq!(gateway.count(&["PUT "]) + gateway.count(&["POST "]), 0);
     for name in ["_unfinished-40", "part-00000", "_manifest-40"] {
         gateway.fail(&["PUT ", name], usize::MAX, Instead::Refused(403, "AccessDenied"));
-        let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-        assert!(said.code.is_some_and(|code| code > 0), "{name}: {said:?}");
+        let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+        assert!(output.code.is_some_and(|code| code > 0), "{name}: {output:?}");
         gateway.fail_no_more();
         let left = gateway.bucket().join("mainnet");
         assert!(!left.exists() || files(&left).is_empty(), "{name}: {:?}", files(&left));
     }
-    let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+    assert_eq!(output.code, Some(0), "{output:?}");
 }
 
-/// Runs an export, and kills it at a request to the store, which was done or not.
-fn kill_at(gateway: &Gateway, arguments: &[&str], (request, done): (&[&'static str], Done), scratch: &Path) {
+/// Runs an export, and kills it while it waits for an answer of the store.
+fn kill_at(gateway: &Gateway, arguments: &[&str], request: &[&'static str], done: Done, scratch: &Path) {
     gateway.fail(request, usize::MAX, Instead::Silence(done));
     let mut child = command(gateway, arguments).env("TMPDIR", scratch).spawn().expect("starts");
     wait_for("the request", || gateway.silences() > 0);
@@ -98,16 +100,17 @@ fn kill_at(gateway: &Gateway, arguments: &[&str], (request, done): (&[&'static s
     gateway.fail_no_more();
 }
 
-/// A kill at each request to the store: the next run, which does not know of the killed one, makes
-/// the tables whole.
+/// After a kill at each request to the store, the next run, which does not know of the killed one,
+/// makes the tables whole.
 #[test]
 fn killed_at_each_request() {
     needs!("versitygw");
     let archives = pair("agave-4.2.2");
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
-    let (target, scratch) = (target(), temp_dir());
+    let target = target();
+    let scratch = temp_dir();
     let arguments = ["export", full, incremental, "-o", &target, "--table", "accounts,token-accounts"];
-    for (of, is_told) in [
+    for (request, is_reported) in [
         (&["PUT ", "_unfinished-40"][..], true),
         (&["POST ", "uploads="], true),
         (&["PUT ", "partNumber=1"], true),
@@ -117,17 +120,18 @@ fn killed_at_each_request() {
         (&["DELETE ", "_unfinished-40"], false),
     ] {
         for done in [Done::No, Done::Yes] {
-            let (at, gateway) = (format!("{of:?} {done:?}"), Gateway::start());
-            kill_at(&gateway, &arguments, (of, done), scratch.path());
+            let label = format!("{request:?} {done:?}");
+            let gateway = Gateway::start();
+            kill_at(&gateway, &arguments, request, done, scratch.path());
             let bucket = gateway.bucket().join("mainnet");
             let manifests = ["accounts", "token_accounts"].map(|table| bucket.join(table).join("_manifest-40.json"));
             let is_complete = manifests.iter().all(|manifest| manifest.exists());
-            let said = run(&gateway, &arguments);
-            let was_begun = is_told && (done == Done::Yes || !of[1].starts_with("_unfinished"));
-            assert_eq!(said.code, Some(if is_complete { 5 } else { 0 }), "{at}: {said:?}");
-            let words = "removed the files of an unfinished export of slot 40";
-            assert_eq!(said.stderr.contains(words), was_begun && !is_complete, "{at}: {said:?}");
-            assert_eq!(tables(&bucket), ["accounts", "token_accounts"], "{at}");
+            let output = run(&gateway, &arguments);
+            let was_begun = is_reported && (done == Done::Yes || !request[1].starts_with("_unfinished"));
+            assert_eq!(output.code, Some(if is_complete { 5 } else { 0 }), "{label}: {output:?}");
+            let message = "removed the files of an unfinished export of slot 40";
+            assert_eq!(output.stderr.contains(message), was_begun && !is_complete, "{label}: {output:?}");
+            assert_eq!(tables(&bucket), ["accounts", "token_accounts"], "{label}");
         }
     }
 }
@@ -141,17 +145,18 @@ fn a_store_that_keeps_nothing() {
     for name in ["_unfinished-40", "_manifest-40"] {
         let gateway = Gateway::start();
         gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
-        let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-        assert!(said.code == Some(1) && said.stderr.contains("is not there, though"), "{name}: {said:?}");
+        let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+        assert_eq!(output.code, Some(1), "{name}: {output:?}");
+        assert!(output.stderr.contains("is not there, though"), "{name}: {output:?}");
         gateway.fail_no_more();
         let left = gateway.bucket().join("mainnet");
         assert!(!left.exists() || files(&left).is_empty(), "{name}: {:?}", files(&left));
-        let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+        assert_eq!(output.code, Some(0), "{output:?}");
     }
 }
 
-/// The answer of S3 for a prefix without files.
+/// Answer of S3 for a prefix without files.
 const EMPTY: &str = r#"<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>archives</Name><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"#;
 
 #[test]
@@ -160,13 +165,14 @@ fn a_list_without_a_part() {
     let [full, incremental] = pair("agave-4.2.2");
     let gateway = Gateway::start();
     gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(EMPTY, Done::No));
-    let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-    assert!(said.code == Some(1) && said.stderr.contains("does not have the files that were sent"), "{said:?}");
+    let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("does not have the files that were sent"), "{output:?}");
     gateway.fail_no_more();
     let left = gateway.bucket().join("mainnet");
     assert!(!left.exists() || files(&left).is_empty());
-    let said = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+    assert_eq!(output.code, Some(0), "{output:?}");
 }
 
 /// Two exports of one slot to one place. The first waits for the store, and is stopped after the
@@ -175,7 +181,8 @@ fn a_list_without_a_part() {
 fn another_export_takes_over() {
     needs!("versitygw");
     let [full, incremental] = pair("agave-4.2.2");
-    let (gateway, target) = (Gateway::start(), target());
+    let gateway = Gateway::start();
+    let target = target();
     let arguments = ["export", text(&full), text(&incremental), "-o", &target];
     gateway.fail(&["POST ", "uploadId="], 1, Instead::Silence(Done::No));
     let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
@@ -190,23 +197,23 @@ fn another_export_takes_over() {
     assert_eq!(files(&gateway.bucket().join("mainnet")), whole);
 }
 
-/// Changes in a bucket are those in a directory, and follow only what is there last: also if another
-/// state comes there while they are sent.
+/// Changes in a bucket are those in a directory, and must follow the newest state there, even if
+/// another state is added while they are sent.
 #[test]
 fn changes_since_what_is_there() {
     needs!("versitygw");
     let chain = of_agave().pop().expect("a chain");
-    let (gateway, target, out) = (Gateway::start(), target(), temp_dir());
+    let gateway = Gateway::start();
+    let target = target();
+    let out = temp_dir();
     let [day_1, day_2, day_3] = [0, 1, 2].map(|day| chain.day(day).into_iter().map(text).collect::<Vec<&str>>());
     let export = |new: &[&str], since: &[&str]| {
         let since = if since.is_empty() { Vec::new() } else { [&["--since"], since].concat() };
         run(&gateway, &[&["export", "-o", &target, "--table", "accounts,stakes"], new, &since].concat())
     };
     let refused = export(&day_2, &day_1);
-    assert!(
-        refused.code == Some(2) && refused.stderr.contains("must follow a state that is there, and there is none"),
-        "{refused:?}"
-    );
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("must follow a state that is there, and there is none"), "{refused:?}");
     assert_eq!(export(&day_1, &[]).code, Some(0));
     // The manifest of another slot comes while ours is written.
     let bucket = gateway.bucket().join("mainnet");
@@ -223,34 +230,37 @@ fn changes_since_what_is_there() {
     assert!(before.len() < whole.len());
     gateway.fail_no_more();
     let first = first.wait_with_output().expect("ended");
-    let said = String::from_utf8_lossy(&first.stderr);
-    assert!(first.status.code() == Some(2) && said.contains("the newest state there: slot 3550"), "{said}");
+    let first_stderr = stderr(&first);
+    assert_eq!(first.status.code(), Some(2), "{first_stderr}");
+    assert!(first_stderr.contains("the newest state there: slot 3550"), "{first_stderr}");
     assert_eq!(files(&bucket), whole);
     let third = export(&day_3, &day_2);
     assert_eq!(third.code, Some(0), "{third:?}");
     for day in 0..3 {
         let flags = [&["--table", "accounts,stakes"], &chain.since(day)[..]].concat();
-        assert!(run_locally(&chain.day(day), out.path(), &flags).status.success());
+        assert_exported(&chain.day(day), out.path(), &flags);
     }
     assert_eq!(files(&bucket), files(out.path()));
-    let sums = |dir: &Path| manifests(dir).iter().map(|manifest| manifest["tables"].clone()).collect::<Vec<_>>();
-    assert_eq!(sums(&bucket), sums(out.path()));
+    let all_tables = |dir: &Path| manifests(dir).iter().map(|manifest| manifest["tables"].clone()).collect::<Vec<_>>();
+    assert_eq!(all_tables(&bucket), all_tables(out.path()));
 }
 
-/// Adds token accounts to the accounts that are in the bucket.
-fn adding<'a>(gateway: &Gateway, archives: &'a [std::path::PathBuf; 2], target: &'a str) -> [&'a str; 7] {
+/// Exports accounts to the bucket. Returns the arguments that add token accounts to them.
+fn arguments_that_add<'a>(gateway: &Gateway, archives: &'a [std::path::PathBuf; 2], target: &'a str) -> [&'a str; 7] {
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
-    let said = run(gateway, &["export", full, incremental, "-o", target]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(gateway, &["export", full, incremental, "-o", target]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     ["export", full, incremental, "-o", target, "--table", "token-accounts"]
 }
 
-/// Whatever the store was asked for, what was there stays, and the next run adds its table.
+/// Whichever request was the last one, the tables before it stay, and the next run adds its own.
 #[test]
 fn killed_at_each_request_that_adds() {
     needs!("versitygw");
-    let (archives, target, scratch) = (pair("agave-4.2.2"), target(), temp_dir());
-    for of in [
+    let archives = pair("agave-4.2.2");
+    let target = target();
+    let scratch = temp_dir();
+    for request in [
         &["PUT ", "_unfinished-40"][..],
         &["POST ", "uploads="],
         &["PUT ", "partNumber=1"],
@@ -259,20 +269,21 @@ fn killed_at_each_request_that_adds() {
         &["DELETE ", "_unfinished-40"],
     ] {
         for done in [Done::No, Done::Yes] {
-            let (at, gateway) = (format!("{of:?} {done:?}"), Gateway::start());
-            let arguments = adding(&gateway, &archives, &target);
-            kill_at(&gateway, &arguments, (of, done), scratch.path());
+            let label = format!("{request:?} {done:?}");
+            let gateway = Gateway::start();
+            let arguments = arguments_that_add(&gateway, &archives, &target);
+            kill_at(&gateway, &arguments, request, done, scratch.path());
             let bucket = gateway.bucket().join("mainnet");
             let count = manifest(&bucket)["tables"].as_array().expect("a list").len();
-            // Another table than that of the killed run: what this left goes, too.
+            // The next run exports another table, and also removes the files of the killed run.
             let other = [&arguments[..6], &["votes"]].concat();
-            let said = run(&gateway, &other);
-            assert_eq!(said.code, Some(0), "{at}: {said:?}");
-            let said = run(&gateway, &arguments);
-            assert_eq!(said.code, Some(if count == 2 { 5 } else { 0 }), "{at}: {said:?}");
+            let output = run(&gateway, &other);
+            assert_eq!(output.code, Some(0), "{label}: {output:?}");
+            let output = run(&gateway, &arguments);
+            assert_eq!(output.code, Some(if count == 2 { 5 } else { 0 }), "{label}: {output:?}");
             let mut tables = tables(&bucket);
             tables.sort();
-            assert_eq!(tables, ["accounts", "token_accounts", "votes"], "{at}");
+            assert_eq!(tables, ["accounts", "token_accounts", "votes"], "{label}");
         }
     }
 }

@@ -1,8 +1,9 @@
-//! Changes between states: those that a comparison of both whole tables finds.
+//! Changes between states equal those that a comparison of both whole tables finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Output;
 
 use slotpress::tables::{DataPart, ExportInput, ExportOptions, ExportTo, RowOrder, Table, export};
 use slotpress::verify::{CheckOptions, VerifyOptions};
@@ -14,16 +15,17 @@ use super::tables::{ALL, synthetic};
 use crate::common::draws::Draws;
 use crate::common::strace::number_of;
 use crate::common::*;
-use crate::export::{dir_on_disk, files, lines_of, manifest, manifests, pair, rows, run};
+use crate::export::{assert_exported, dir_on_disk, files, lines_of, manifest, manifests, pair, rows, run, stderr};
 
-/// Archives of a state each, oldest first.
+/// States of a cluster, oldest first.
 pub struct Chain {
     _dir: TempDir,
+    /// Archives of each state.
     pub days: Vec<Vec<PathBuf>>,
 }
 
 impl Chain {
-    fn of(dir: TempDir, days: Vec<Vec<PathBuf>>) -> Self {
+    fn new(dir: TempDir, days: Vec<Vec<PathBuf>>) -> Self {
         Self { _dir: dir, days }
     }
 
@@ -31,7 +33,7 @@ impl Chain {
         self.days[number].iter().map(PathBuf::as_path).collect()
     }
 
-    /// Flags for what changed since the day before; none at the first day.
+    /// Returns the flags that select changes since the day before; none at the first day.
     pub fn since(&self, number: usize) -> Vec<&str> {
         if number > 0 { since_flags(&self.day(number - 1)) } else { Vec::new() }
     }
@@ -47,56 +49,60 @@ fn since_flags<'a>(old: &[&'a Path]) -> Vec<&'a str> {
     std::iter::once("--since").chain(old.iter().map(|path| text(path))).collect()
 }
 
-/// Chains by Agave's own code: its bank's, with the end of an epoch, and a validator's.
+/// Returns chains that Agave's own code wrote: one of its bank, with the end of an epoch, and one of a
+/// validator.
 pub fn of_agave() -> Vec<Chain> {
     let [full, incremental] = pair("agave-4.2.2");
-    let of_bank = Chain::of(temp_dir(), vec![vec![full.clone()], vec![full, incremental]]);
+    let of_bank = Chain::new(temp_dir(), vec![vec![full.clone()], vec![full, incremental]]);
     let [full, incremental] =
         ["snapshot-3500-", "incremental-snapshot-3500-3550-"].map(|prefix| fixture_of("agave-validator-4.2.2", prefix));
-    let (ledger, dir) = (ledger_of("agave-validator-4.2.2", 3575), temp_dir());
+    let ledger = ledger_of("agave-validator-4.2.2", 3575);
+    let dir = temp_dir();
     let last = archive(ledger.path(), dir.path(), &[]);
-    vec![of_bank, Chain::of(dir, vec![vec![full.clone()], vec![full, incremental], vec![last]])]
+    vec![of_bank, Chain::new(dir, vec![vec![full.clone()], vec![full, incremental], vec![last]])]
 }
 
-/// A chain of synthetic states with all kinds of accounts.
+/// Returns a chain of synthetic states with all kinds of accounts.
 fn of_synth() -> Chain {
     let made = synthetic(&["--size", "4MiB"]);
-    let (full, incremental) = (made.full.clone(), made.incremental.clone());
-    Chain::of(made.dir, vec![vec![full.clone()], vec![full, incremental]])
+    let full = made.full.clone();
+    let incremental = made.incremental.clone();
+    Chain::new(made.dir, vec![vec![full.clone()], vec![full, incremental]])
 }
 
-/// A chain with records that are altered on each of its days.
+/// Returns a copy of a chain whose records are altered on each of its days.
 fn altered(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
     let dir = temp_dir();
-    let in_dir = |(day, archives): (usize, &Vec<PathBuf>)| {
+    let altered_day = |(day, archives): (usize, &Vec<PathBuf>)| {
         let to = dir.path().join(day.to_string());
         fs::create_dir(&to).expect("made");
-        let one = |archive: &PathBuf| {
-            let mut all = entries(archive);
-            let storages = all.iter_mut().filter(|entry| entry.path.starts_with("accounts/"));
+        let altered_archive = |archive: &PathBuf| {
+            let mut entries = entries(archive);
+            let storages = entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/"));
             for TarEntry { content, .. } in storages {
-                let mut at = 0;
-                while at + 136 <= content.len() {
-                    let length = u64::from_le_bytes(content[at + 8..at + 16].try_into().expect("8 bytes")) as usize;
-                    alter(day, &mut content[at..at + 136 + length]);
-                    at += (136 + length).next_multiple_of(8);
+                let mut offset = 0;
+                while offset + 136 <= content.len() {
+                    let data_len = content[offset + 8..offset + 16].try_into().expect("8 bytes");
+                    let data_len = u64::from_le_bytes(data_len) as usize;
+                    alter(day, &mut content[offset..offset + 136 + data_len]);
+                    offset += (136 + data_len).next_multiple_of(8);
                 }
             }
             let path = to.join(name(archive));
-            fs::write(&path, zstd::encode_all(make_tar(&all).as_slice(), 1).expect("compressed")).expect("written");
+            fs::write(&path, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
             path
         };
-        archives.iter().map(one).collect::<Vec<PathBuf>>()
+        archives.iter().map(altered_archive).collect::<Vec<PathBuf>>()
     };
-    let days = chain.days.iter().enumerate().map(in_dir).collect();
-    Chain::of(dir, days)
+    let days = chain.days.iter().enumerate().map(altered_day).collect();
+    Chain::new(dir, days)
 }
 
 /// The first bytes of the addresses of sysvars.
 const SYSVAR: [u8; 3] = [6, 167, 213];
 
-/// On the second day, closes a third of the accounts, whose records are of others then, and gives
-/// another third to another owner.
+/// On the second day, gives the records of a third of the accounts other addresses, which closes these
+/// accounts, and gives another third to another owner.
 fn close_and_give_away(day: usize, record: &mut [u8]) {
     match record[16] % 3 {
         _ if day != 1 || record[16..].starts_with(&SYSVAR) => {}
@@ -113,8 +119,8 @@ fn delegate_in_epoch_1(_: usize, record: &mut [u8]) {
     }
 }
 
-/// Chains with the flags with which they can be read. In one that is altered, accounts are closed on
-/// the second day, or have another owner, and are as before on the third; in another one, the end of
+/// Returns chains with the flags with which they can be read. In two altered ones, accounts are closed
+/// or have another owner on the second day, and are as before on the third. In another one, the end of
 /// an epoch changes stakes whose accounts stay the same.
 pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
     let (mut of_agave, synth) = (of_agave(), of_synth());
@@ -136,76 +142,89 @@ fn key_columns(table: &str) -> usize {
     if ["accounts", "token-accounts", "stakes"].contains(&table) { 2 } else { 1 }
 }
 
-/// Rows of a whole table by their key, without the slot of the storage. None of these chains has
-/// commas in a text.
-fn keyed(inputs: &[&Path], table: &str, flags: &[&str]) -> BTreeMap<String, (String, String)> {
-    let rows = rows(inputs, &[&["--table", table], flags].concat());
-    let keyed = rows.into_iter().map(|row| {
-        let mut cells: Vec<&str> = row.split(',').collect();
-        let key = cells[..key_columns(table)].join(",");
-        let slot_at = if table == "accounts" { 3 } else { cells.len() - 1 };
-        cells[slot_at] = "";
-        (key, (cells.join(","), row.clone()))
-    });
-    keyed.collect()
+/// A row of a whole table.
+struct TableRow {
+    line: String,
+    /// The row without the slot of the storage, which does not count as a change.
+    compared: String,
 }
 
-/// The rows of changes as a comparison of two whole tables finds them.
+/// Returns the rows of a whole table by their key. None of these chains has commas in a text.
+fn rows_by_key(inputs: &[&Path], table: &str, flags: &[&str]) -> BTreeMap<String, TableRow> {
+    let rows = rows(inputs, &[&["--table", table], flags].concat());
+    let with_key = rows.into_iter().map(|line| {
+        let mut cells: Vec<&str> = line.split(',').collect();
+        let key = cells[..key_columns(table)].join(",");
+        let slot_column = if table == "accounts" { 3 } else { cells.len() - 1 };
+        cells[slot_column] = "";
+        let compared = cells.join(",");
+        (key, TableRow { line, compared })
+    });
+    with_key.collect()
+}
+
+/// Returns the rows of changes as a comparison of two whole tables finds them, sorted.
 fn expected(old: &[&Path], new: &[&Path], table: &str, flags: &[&str]) -> Vec<String> {
-    let (old, new) = (keyed(old, table, flags), keyed(new, table, flags));
+    let old = rows_by_key(old, table, flags);
+    let new = rows_by_key(new, table, flags);
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let changes = keys.into_iter().filter_map(|key| {
         let (change, row) = match (old.get(key), new.get(key)) {
-            (Some((before, _)), Some((after, _))) if before == after => return None,
-            (Some(_), Some((_, row))) => ("changed", row),
-            (None, Some((_, row))) => ("added", row),
-            (Some((_, row)), None) => ("closed", row),
+            (Some(before), Some(after)) if before.compared == after.compared => return None,
+            (Some(_), Some(row)) => ("changed", row),
+            (None, Some(row)) => ("added", row),
+            (Some(row), None) => ("closed", row),
             (None, None) => return None,
         };
-        Some(format!("{key},{change}{}", &row[key.len()..]))
+        Some(format!("{key},{change}{}", &row.line[key.len()..]))
     });
-    changes.collect()
+    let mut changes: Vec<String> = changes.collect();
+    changes.sort();
+    changes
 }
 
-/// Exports changes; returns the lines of each table, with a header.
-fn changes(old: &[&Path], new: &[&Path], out: &Path, flags: &[&str]) -> BTreeMap<String, Vec<String>> {
+/// Returns rows without the header, sorted.
+fn sorted_rows(lines: &[String]) -> Vec<String> {
+    let mut rows = lines[1..].to_vec();
+    rows.sort();
+    rows
+}
+
+/// Exports changes. Returns the lines of each table, with a header.
+fn export_changes(old: &[&Path], new: &[&Path], out: &Path, flags: &[&str]) -> BTreeMap<String, Vec<String>> {
     let since = since_flags(old);
-    let done = run(new, out, &[&since[..], flags].concat());
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_exported(new, out, &[&since[..], flags].concat());
     let slot = manifests(out).last().expect("a manifest")["slot"].as_u64().expect("a slot");
     let lines = |path: &String| lines_of(&out.join(path));
-    let of_slot = |path: &String| path.contains(&format!("snapshot_slot={slot}/"));
+    let is_new = |path: &&String| path.contains(&format!("snapshot_slot={slot}/"));
     let table = |path: &String| path.split('/').next().expect("a table").replace('_', "-");
-    files(out).iter().filter(|path| of_slot(path)).map(|path| (table(path), lines(path))).collect()
+    files(out).iter().filter(is_new).map(|path| (table(path), lines(path))).collect()
 }
 
 #[test]
-fn what_a_comparison_finds() {
+fn changes_are_those_that_a_comparison_finds() {
     let mut kinds = BTreeSet::new();
     let mut effective_alone = 0;
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
         let out = temp_dir();
-        let first = run(&chain.day(0), out.path(), &[&["--table", ALL], flags].concat());
-        assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
+        assert_exported(&chain.day(0), out.path(), &[&["--table", ALL], flags].concat());
         for day in 1..chain.days.len() {
-            let (old, new) = (chain.day(day - 1), chain.day(day));
-            let found = changes(&old, &new, out.path(), &[&["--table", ALL], flags].concat());
+            let old = chain.day(day - 1);
+            let new = chain.day(day);
+            let found = export_changes(&old, &new, out.path(), &[&["--table", ALL], flags].concat());
             for table in TABLES {
-                let at = format!("chain {number}, day {day}, {table}");
-                let mut expected = expected(&old, &new, table, flags);
-                let mut rows = found[table][1..].to_vec();
+                let label = format!("chain {number}, day {day}, {table}");
+                let expected = expected(&old, &new, table, flags);
                 let header: Vec<&str> = found[table][0].split(',').collect();
-                assert_eq!(header[key_columns(table) - 1..=key_columns(table)], ["address", "change"], "{at}");
+                assert_eq!(header[key_columns(table) - 1..=key_columns(table)], ["address", "change"], "{label}");
+                let rows = &found[table][1..];
                 let keys: Vec<Vec<&str>> =
                     rows.iter().map(|row| row.split(',').take(key_columns(table)).collect()).collect();
-                assert!(keys.is_sorted_by(|one, next| one < next), "{at}");
-                rows.sort();
-                expected.sort();
-                assert!(rows == expected, "{at}: {} and {}", rows.len(), expected.len());
-                kinds.extend(
-                    rows.iter()
-                        .map(|row| (table, row.split(',').nth(key_columns(table)).expect("a change").to_string())),
-                );
+                assert!(keys.is_sorted_by(|key, next| key < next), "{label}");
+                let rows = sorted_rows(&found[table]);
+                assert!(rows == expected, "{label}: {} and {}", rows.len(), expected.len());
+                let change = |row: &String| row.split(',').nth(key_columns(table)).expect("a change").to_string();
+                kinds.extend(rows.iter().map(|row| (table, change(row))));
             }
             effective_alone += stakes_of_unchanged_accounts(&found);
             let manifests = manifests(out.path());
@@ -214,22 +233,23 @@ fn what_a_comparison_finds() {
         }
     }
     for table in TABLES {
-        let of_table: Vec<&str> = kinds.iter().filter(|(of, _)| *of == table).map(|(_, kind)| kind.as_str()).collect();
+        let found: Vec<&str> = kinds.iter().filter(|(name, _)| *name == table).map(|(_, kind)| kind.as_str()).collect();
         let expected: &[&str] = match table {
             // Few accounts vote, and all of them go on. No code is replaced.
             "votes" => &["changed"],
             "programs" => &["added", "closed"],
             _ => &["added", "changed", "closed"],
         };
-        assert_eq!(of_table, expected, "{table}");
+        assert_eq!(found, expected, "{table}");
     }
     assert!(effective_alone > 0, "stakes change at the end of an epoch, without their accounts");
 }
 
-/// Chains whose accounts change at random from day to day, with random tables, filters, threads and
-/// days left out. `EXPORT_CHAINS` sets their number (200 in a long run), `EXPORT_SEED` the first.
+/// Exports chains whose accounts change at random from day to day, with random tables, filters and
+/// threads, and without random days. `EXPORT_CHAINS` sets their number (200 in a long run),
+/// `EXPORT_SEED` the first seed.
 #[test]
-fn random_chains() {
+fn changes_of_random_chains_are_those_that_a_comparison_finds() {
     let [of_bank, of_validator] = of_agave().try_into().unwrap_or_else(|_| panic!("two chains"));
     let bases = [of_bank, of_validator, of_synth()];
     let first = number_of("EXPORT_SEED", 1);
@@ -259,17 +279,17 @@ fn random_chains() {
         let listed = tables.join(",");
         let flags = [&["--table", &listed, "--threads", &threads][..], &filter].concat();
         let out = temp_dir();
-        let first = run(&chain.day(0), out.path(), &flags);
-        assert!(first.status.success(), "{seed}: {}", String::from_utf8_lossy(&first.stderr));
-        let (mut before, last) = (0, chain.days.len() - 1);
+        assert_exported(&chain.day(0), out.path(), &flags);
+        let mut before = 0;
+        let last = chain.days.len() - 1;
         while before < last {
             let day = before + 1 + draws.below(last - before);
-            let (old, new) = (chain.day(before), chain.day(day));
-            let found = changes(&old, &new, out.path(), &flags);
+            let old = chain.day(before);
+            let new = chain.day(day);
+            let found = export_changes(&old, &new, out.path(), &flags);
             for table in tables {
-                let (mut found, mut expected) = (found[*table][1..].to_vec(), expected(&old, &new, table, &filter));
-                found.sort();
-                expected.sort();
+                let found = sorted_rows(&found[*table]);
+                let expected = expected(&old, &new, table, &filter);
                 assert!(found == expected, "{seed}, {table}: {} and {}", found.len(), expected.len());
             }
             before = day;
@@ -277,7 +297,7 @@ fn random_chains() {
     }
 }
 
-/// Number of rows of changed stakes whose accounts did not change.
+/// Counts the rows of changed stakes whose accounts did not change.
 fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize {
     let accounts: BTreeSet<&str> = found["accounts"].iter().filter_map(|row| row.split(',').nth(1)).collect();
     let addresses =
@@ -285,36 +305,37 @@ fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize 
     addresses.filter(|address| !accounts.contains(address)).count()
 }
 
-/// What leaves a filter is closed, and what enters it is added.
+/// An account that no longer passes a filter is closed, and one that now passes it is added.
 #[test]
-fn filters_are_of_both_states() {
+fn filters_select_from_both_states() {
     let chain = altered(&of_agave().pop().expect("a chain"), close_and_give_away);
-    let (old, new) = (chain.day(0), chain.day(1));
+    let old = chain.day(0);
+    let new = chain.day(1);
     for flags in [
         &["--owner", "system", "--check", "frames"][..],
         &["--data-size", "200", "--data", "full", "--check", "frames"],
         &["--data", "0:64", "--check", "frames"],
     ] {
         let out = temp_dir();
-        let first = run(&old, out.path(), flags);
-        assert!(first.status.success(), "{}", String::from_utf8_lossy(&first.stderr));
-        let mut found = changes(&old, &new, out.path(), flags)["accounts"][1..].to_vec();
-        let mut expected = expected(&old, &new, "accounts", flags);
-        found.sort();
-        expected.sort();
-        assert!(!expected.is_empty() && found == expected, "{flags:?}: {} and {}", found.len(), expected.len());
+        assert_exported(&old, out.path(), flags);
+        let found = sorted_rows(&export_changes(&old, &new, out.path(), flags)["accounts"]);
+        let expected = expected(&old, &new, "accounts", flags);
+        assert!(!expected.is_empty(), "{flags:?}");
+        assert!(found == expected, "{flags:?}: {} and {}", found.len(), expected.len());
     }
 }
 
-/// Rows that do not fit in memory, and little room for the others: the same bytes.
+/// Files have the same bytes even if rows do not fit in memory.
 #[test]
-fn the_same_bytes_whatever_the_memory() {
+fn memory_does_not_change_the_bytes() {
     let made = synthetic(&["--size", "40MiB"]);
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
-    let (old, new) = (Snapshot::archive(&full), Snapshot::pair(&full, &incremental));
+    let old = Snapshot::archive(&full);
+    let new = Snapshot::pair(&full, &incremental);
     let mut expected = None;
     for (memory_bytes, threads) in [(1 << 30, 1), (0, 2)] {
-        let (out, spilled) = (temp_dir(), dir_on_disk());
+        let out = temp_dir();
+        let spilled = dir_on_disk();
         let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
         let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(spilled.path().to_path_buf());
@@ -325,119 +346,153 @@ fn the_same_bytes_whatever_the_memory() {
         assert_eq!(options.order, None::<RowOrder>);
         let report =
             export(ExportInput { snapshot: new, since: Some(old) }, to(), &options, &NoProgress).expect("exported");
-        assert!(report.facts.state == "checked" && report.tables.iter().all(|table| table.rows > 0));
+        assert_eq!(report.facts.state, "checked");
+        assert!(report.tables.iter().all(|table| table.rows > 0));
         assert_eq!(names(spilled.path()), Vec::<String>::new());
         let tables = manifests(out.path()).pop().expect("a manifest")["tables"].clone();
         assert_eq!(expected.get_or_insert_with(|| tables.clone()), &tables, "{memory_bytes}");
     }
 }
 
-fn refused(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str], (code, words): (i32, &str)) {
+fn since(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str]) -> Output {
+    run(new, out, &[&since_flags(old)[..], flags].concat())
+}
+
+fn assert_usage_error(output: &Output, message: &str) {
+    let stderr = stderr(output);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
+}
+
+/// Checks that changes are refused, and that the output stays as it was.
+fn assert_refused(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str], message: &str) {
     let before = tree(out);
-    let since = since_flags(old);
-    let done = run(new, out, &[&since[..], flags].concat());
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.code() == Some(code) && said.contains(words), "{flags:?}: {:?}: {said}", done.status);
+    assert_usage_error(&since(new, old, out, flags), message);
     assert!(tree(out) == before, "{flags:?}");
 }
 
 #[test]
-fn only_what_follows_is_taken() {
+fn changes_must_follow_the_newest_state() {
     let chain = of_agave().pop().expect("a chain");
-    let (first, second, third) = (chain.day(0), chain.day(1), chain.day(2));
+    let first = chain.day(0);
+    let second = chain.day(1);
+    let third = chain.day(2);
     let out = temp_dir();
     let out = out.path();
-    refused(&second, &first, out, &[], (2, "must follow a state that is there, and there is none"));
-    assert!(run(&first, out, &["--table", "accounts,stakes"]).status.success());
-    for (flags, words) in [
+    assert_refused(&second, &first, out, &[], "must follow a state that is there, and there is none");
+    assert_exported(&first, out, &["--table", "accounts,stakes"]);
+    for (flags, message) in [
         (&["--owner", "stake"][..], "its `filter` is"),
         (&["--data", "0:8"], "its `data` is \"none\", not"),
         (&["--table", "accounts,votes"], "must follow a state that is there, and there is none"),
     ] {
-        refused(&second, &first, out, flags, (2, words));
+        assert_refused(&second, &first, out, flags, message);
     }
-    refused(&third, &second, out, &[], (2, "since slot 3550 do not follow the newest state there: slot 3500, hash"));
-    let other = pair("agave-4.2.2");
-    refused(&second, &[&other[0]], out, &[], (2, "since slot 26 do not follow"));
-    let since = |old: &[&Path], new: &[&Path], flags: &[&str]| {
-        let since = since_flags(old);
-        let done = run(new, out, &[&since[..], flags].concat());
-        (done.status.code(), String::from_utf8_lossy(&done.stderr).into_owned())
-    };
-    assert_eq!(since(&first, &third, &[]).0, Some(0));
-    // A state in between is refused, with changes and as a whole; a further table of the last is not.
-    refused(&second, &first, out, &[], (2, "the newest state there: slot 3575, hash"));
-    let whole = run(&second, out, &[]);
-    let said = String::from_utf8_lossy(&whole.stderr);
-    assert!(whole.status.code() == Some(2) && said.contains("has changes of slot 3575 since 3500"), "{said}");
-    let done = since(&first, &third, &["--table", "stakes"]);
-    assert_eq!(done.0, Some(0), "{}", done.1);
-    let done = since(&second, &third, &["--table", "stakes"]);
-    assert!(done.0 == Some(2) && done.1.contains("the newest state there: slot 3500, hash"), "{}", done.1);
-    assert_eq!(run(&third, out, &["--table", "stakes"]).status.code(), Some(5));
-    // Changes do not go on with what an older version wrote.
-    let older = temp_dir();
-    assert!(run(&first, older.path(), &[]).status.success());
-    let mut manifest = manifest(older.path());
-    manifest["schema_version"] = 2.into();
-    fs::write(older.path().join("accounts/_manifest-3500.json"), manifest.to_string()).expect("written");
-    for words in ["its `schema_version` is 2, not 3", "choose another output"] {
-        refused(&second, &first, older.path(), &[], (2, words));
-    }
-    // Ledgers have no name from which their slot is known before they are read.
-    let ledger = ledger_of("agave-validator-4.2.2", 3575);
+    let message = "since slot 3550 do not follow the newest state there: slot 3500, hash";
+    assert_refused(&third, &second, out, &[], message);
+    let [other_chain, _] = pair("agave-4.2.2");
+    assert_refused(&second, &[&other_chain], out, &[], "since slot 26 do not follow");
+}
+
+/// A state between two others is refused, as changes and as a whole. Another table of the newest state
+/// is not.
+#[test]
+fn no_state_comes_between_others() {
+    let chain = of_agave().pop().expect("a chain");
+    let first = chain.day(0);
+    let second = chain.day(1);
+    let third = chain.day(2);
     let out = temp_dir();
-    assert!(run(&second, out.path(), &[]).status.success());
-    let done = run(&[ledger.path()], out.path(), &["--since", text(second[0]), text(second[1])]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let whole = run(&[ledger.path()], out.path(), &["--since", text(ledger.path())]);
-    let said = String::from_utf8_lossy(&whole.stderr);
-    assert!(
-        whole.status.code() == Some(2) && said.contains("the older state is of slot 3575, the new one of 3575"),
-        "{said}"
-    );
+    let out = out.path();
+    assert_exported(&first, out, &["--table", "accounts,stakes"]);
+    assert_exported(&third, out, &since_flags(&first));
+    assert_refused(&second, &first, out, &[], "the newest state there: slot 3575, hash");
+    assert_usage_error(&run(&second, out, &[]), "has changes of slot 3575 since 3500");
+    let stakes = since(&third, &first, out, &["--table", "stakes"]);
+    assert_eq!(stakes.status.code(), Some(0), "{}", stderr(&stakes));
+    let stakes = since(&third, &second, out, &["--table", "stakes"]);
+    assert_usage_error(&stakes, "the newest state there: slot 3500, hash");
+    assert_eq!(run(&third, out, &["--table", "stakes"]).status.code(), Some(5));
 }
 
 #[test]
-fn states_that_do_not_fit() {
+fn changes_do_not_continue_tables_of_an_older_version() {
     let chain = of_agave().pop().expect("a chain");
-    let (first, second) = (chain.day(0), chain.day(1));
-    let [other, _] = pair("agave-4.2.2");
-    let (dir, out, of_other) = (temp_dir(), temp_dir(), temp_dir());
-    assert!(run(&[&other], of_other.path(), &[]).status.success());
-    let done = run(&first, of_other.path(), &["--since", text(&other)]);
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.code() == Some(2) && said.contains("the states are of different clusters"), "{said}");
-    assert!(run(&first, out.path(), &[]).status.success());
+    let out = temp_dir();
+    assert_exported(&chain.day(0), out.path(), &[]);
+    let mut manifest = manifest(out.path());
+    manifest["schema_version"] = 2.into();
+    fs::write(out.path().join("accounts/_manifest-3500.json"), manifest.to_string()).expect("written");
+    for message in ["its `schema_version` is 2, not 3", "choose another output"] {
+        assert_refused(&chain.day(1), &chain.day(0), out.path(), &[], message);
+    }
+}
+
+/// Ledgers have no name from which their slot is known before they are read.
+#[test]
+fn changes_of_a_ledger_follow_archives() {
+    let chain = of_agave().pop().expect("a chain");
+    let second = chain.day(1);
+    let ledger = ledger_of("agave-validator-4.2.2", 3575);
+    let out = temp_dir();
+    assert_exported(&second, out.path(), &[]);
+    assert_exported(&[ledger.path()], out.path(), &["--since", text(second[0]), text(second[1])]);
+    let since_itself = run(&[ledger.path()], out.path(), &["--since", text(ledger.path())]);
+    assert_usage_error(&since_itself, "the older state is of slot 3575, the new one of 3575");
+}
+
+#[test]
+fn states_of_different_clusters_are_refused() {
+    let chain = of_agave().pop().expect("a chain");
+    let [other_chain, _] = pair("agave-4.2.2");
+    let out = temp_dir();
+    assert_exported(&[&other_chain], out.path(), &[]);
+    let output = run(&chain.day(0), out.path(), &["--since", text(&other_chain)]);
+    assert_usage_error(&output, "the states are of different clusters");
+}
+
+#[test]
+fn both_states_are_checked() {
+    let chain = of_agave().pop().expect("a chain");
+    let first = chain.day(0);
+    let second = chain.day(1);
+    let dir = temp_dir();
+    let out = temp_dir();
+    assert_exported(&first, out.path(), &[]);
     let before = tree(out.path());
-    // A flaw of either state: nothing is named.
     let mut entries = entries(first[0]);
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     storage.content[48] ^= 1;
     let forged = dir.path().join(name(first[0]));
     fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
-    for (new, since) in
-        [(&second[..], [&forged].map(|path| text(path))), (&[forged.as_path(), second[1]], [text(first[0])])]
-    {
-        let done = run(new, out.path(), &["--since", since[0]]);
-        assert_eq!(done.status.code(), Some(3), "{}", String::from_utf8_lossy(&done.stderr));
-    }
+    let forged_old = run(&second, out.path(), &["--since", text(&forged)]);
+    assert_eq!(forged_old.status.code(), Some(3), "{}", stderr(&forged_old));
+    let forged_new = run(&[forged.as_path(), second[1]], out.path(), &["--since", text(first[0])]);
+    assert_eq!(forged_new.status.code(), Some(3), "{}", stderr(&forged_new));
     assert!(tree(out.path()) == before);
-    for (flags, words) in [
+    assert_eq!(manifest(out.path())["slot"], 3500);
+}
+
+#[test]
+fn changes_in_other_forms_are_usage_errors() {
+    let chain = of_agave().pop().expect("a chain");
+    let out = temp_dir();
+    for (flags, message) in [
         (&["-o", "-"][..], "changes are found by sorting"),
         (&["-o", text(out.path()), "--order", "none"], "changes are found by sorting"),
         (&["-o", text(out.path()), "--format", "test-validator", "--owner", "stake"], "takes whole states"),
     ] {
         let mut command = slotpress();
-        command.arg("export").args(&second).args(flags).arg("--since").args(&first);
-        let done = command.output().expect("runs");
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.code() == Some(2) && said.contains(words) && done.stdout.is_empty(), "{flags:?}: {said}");
+        command.arg("export").args(chain.day(1)).args(flags).arg("--since").args(chain.day(0));
+        let output = command.output().expect("runs");
+        assert_usage_error(&output, message);
+        assert!(output.stdout.is_empty(), "{flags:?}");
     }
-    assert_eq!(manifest(out.path())["slot"], 3500);
+    assert_eq!(names(out.path()), Vec::<String>::new());
 }
 
-/// Prints the rows of each table at each day by the page's SQL, and those of whole tables of that day.
+/// Compares the rows of each table at each day by the page's SQL with those of the whole table of that
+/// day.
 const SCRIPT: &str = r#"
 import sys, json, duckdb
 sql, days, wholes, tables = json.loads(sys.stdin.read())
@@ -449,13 +504,29 @@ for slot, whole in wholes:
         names = ", ".join(f'"{name}"' for name in columns.columns)
         at = duckdb.sql(f"select {names} from state_at('{days}', '{table}', {slot})").fetchall()
         rows = columns.fetchall()
-        found.append([slot, table, len(rows), sorted(map(repr, at)) == sorted(map(repr, rows))])
+        is_equal = sorted(map(repr, at)) == sorted(map(repr, rows))
+        found.append({"slot": slot, "table": table, "rows": len(rows), "is_equal": is_equal})
 print(json.dumps(found))
 "#;
 
-/// The state at each kept day by the SQL of docs/export.md is the whole export of that day.
+/// A table at a slot: the number of its rows, and whether the SQL finds the same.
+#[derive(Debug, serde::Deserialize)]
+#[allow(dead_code, reason = "slot and table are for messages")]
+struct ComparedTable {
+    slot: u64,
+    table: String,
+    rows: u64,
+    is_equal: bool,
+}
+
+fn compare_at(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[String]) -> Vec<ComparedTable> {
+    let question = serde_json::json!([sql, days, wholes, tables]).to_string();
+    answer(&mut python(SCRIPT), &question)
+}
+
+/// The SQL of docs/export.md for the state at a day finds the rows of the whole export of that day.
 #[test]
-fn the_state_at_each_day() {
+fn the_state_at_each_day_by_the_pages_sql_is_whole() {
     needs!("engines");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let (_, section) = page.split_once("## Changes").expect("the section");
@@ -463,26 +534,25 @@ fn the_state_at_each_day() {
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
         let flags = [&["--table", ALL], flags].concat();
         let tables: Vec<String> = TABLES.iter().map(|table| table.replace('-', "_")).collect();
-        let (out, mut wholes) = (temp_dir(), Vec::new());
+        let out = temp_dir();
+        let mut wholes = Vec::new();
         let days = out.path().join("days");
         for day in 0..chain.days.len() {
-            let (since, whole) = (chain.since(day), out.path().join(day.to_string()));
-            for (to, more) in [(&days, &since[..]), (&whole, &[])] {
-                let done = run(&chain.day(day), to, &[&flags[..], more].concat());
-                assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-            }
+            let since = chain.since(day);
+            let whole = out.path().join(day.to_string());
+            assert_exported(&chain.day(day), &days, &[&flags[..], &since].concat());
+            assert_exported(&chain.day(day), &whole, &flags);
             wholes.push((chain.slot(day), whole));
             if day == 0 {
                 // Before there are changes.
-                let question = serde_json::json!([sql, days, wholes, tables]).to_string();
-                let found: Vec<(u64, String, u64, bool)> = answer(&mut python(SCRIPT), &question);
-                assert!(found.iter().all(|(.., is_equal)| *is_equal), "chain {number}: {found:?}");
+                let compared = compare_at(sql, &days, &wholes, &tables);
+                assert!(compared.iter().all(|table| table.is_equal), "chain {number}: {compared:?}");
             }
         }
-        let question = serde_json::json!([sql, days, wholes, tables]).to_string();
-        let found: Vec<(u64, String, u64, bool)> = answer(&mut python(SCRIPT), &question);
-        assert_eq!(found.len(), chain.days.len() * TABLES.len());
-        assert!(found.iter().all(|(.., is_equal)| *is_equal), "chain {number}: {found:?}");
-        assert!(found.iter().filter(|(_, _, rows, _)| *rows > 0).count() >= 4 * chain.days.len(), "{found:?}");
+        let compared = compare_at(sql, &days, &wholes, &tables);
+        assert_eq!(compared.len(), chain.days.len() * TABLES.len());
+        assert!(compared.iter().all(|table| table.is_equal), "chain {number}: {compared:?}");
+        let with_rows = compared.iter().filter(|table| table.rows > 0).count();
+        assert!(with_rows >= 4 * chain.days.len(), "{compared:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! Engines read the tables as they were written: the same sums and the same accounts.
+//! Database engines read the tables as they were written, with the same sums and accounts.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 
 use super::changes::of_agave;
 use crate::common::*;
-use crate::export::{pair, rows, run};
+use crate::export::{assert_exported, pair, rows, stderr};
 
 /// Runs a script in the Python that has the engines.
 pub fn python(script: &str) -> Command {
@@ -18,7 +18,7 @@ pub fn python(script: &str) -> Command {
     command
 }
 
-/// Returns what a script prints of a question on its standard input.
+/// Returns the JSON that a script prints about a question on its standard input.
 pub fn answer<T: DeserializeOwned>(script: &mut Command, question: &str) -> T {
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
     child.stdin.take().expect("its input").write_all(question.as_bytes()).expect("sent");
@@ -72,44 +72,46 @@ print(json.dumps(found))
 "#;
 
 #[test]
-fn engines_agree() {
+fn engines_find_the_same_sums_and_accounts() {
     needs!("engines");
     let archives = pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let out = temp_dir();
-    assert!(run(&inputs, out.path(), &["--table", "accounts,token-accounts"]).status.success());
+    assert_exported(&inputs, out.path(), &["--table", "accounts,token-accounts"]);
     // Only this validator has voted for several epochs.
     let validator = fixture_of("agave-validator-4.2.2", "snapshot-3500-");
-    assert!(run(&[&validator], out.path(), &["--table", "votes"]).status.success());
+    assert_exported(&[&validator], out.path(), &["--table", "votes"]);
     let accounts = rows(&inputs, &[]);
-    let field = |row: &str, at: usize| row.split(',').nth(at).expect("a field").to_string();
-    let sum =
-        |rows: &[String], at: usize| rows.iter().map(|row| field(row, at).parse::<u64>().expect("a number")).sum();
+    let field = |row: &str, column: usize| row.split(',').nth(column).expect("a field").to_string();
+    let number = |row: &String, column: usize| field(row, column).parse::<u64>().expect("a number");
+    let sum = |rows: &[String], column: usize| rows.iter().map(|row| number(row, column)).sum();
     let tokens = rows(&inputs, &["--table", "token-accounts"]);
-    let (lamports, amount): (u64, u64) = (sum(&accounts, 2), sum(&tokens, 4));
+    let lamports: u64 = sum(&accounts, 2);
+    let amount: u64 = sum(&tokens, 4);
     let votes = rows(&[&validator], &["--table", "votes"]);
     let credits: usize = votes.iter().map(|row| field(row, 12).split_whitespace().count()).sum();
     assert!(credits > 0);
-    let some = &accounts[accounts.len() / 2];
+    let account = &accounts[accounts.len() / 2];
+    let executable = if field(account, 5) == "true" { "True" } else { "False" };
     let expected = serde_json::json!([
         accounts.len(),
         lamports,
         tokens.len(),
         amount,
         [40],
-        [field(some, 0), field(some, 2), field(some, 4), if field(some, 5) == "true" { "True" } else { "False" }],
+        [field(account, 0), field(account, 2), field(account, 4), executable.to_string()],
         votes.len(),
         credits
     ]);
-    let output = python(SCRIPT).arg(out.path()).arg(field(some, 1)).output().expect("runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = python(SCRIPT).arg(out.path()).arg(field(account, 1)).output().expect("runs");
+    assert!(output.status.success(), "{}", stderr(&output));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for engine in ["duckdb", "pyarrow", "polars", "datafusion"] {
         assert_eq!(found[engine], expected, "{engine}");
     }
 }
 
-/// The page's Delta table of partitions has the rows of all of them.
+/// Prints the sums of each partition by the page's Delta table, and by the files.
 const CONVERTED: &str = r#"
 import sys, json, duckdb
 from deltalake import DeltaTable
@@ -123,17 +125,18 @@ print(json.dumps([[[slot, *lamports[slot]] for slot in sorted(lamports)], [[int(
 "#;
 
 #[test]
-fn a_delta_table_of_the_partitions() {
+fn the_pages_delta_table_has_all_partitions() {
     needs!("engines");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let python_of_page = page.split("```").find_map(|part| part.strip_prefix("python")).expect("Python");
-    let (chain, dir) = (of_agave().pop().expect("a chain"), temp_dir());
+    let chain = of_agave().pop().expect("a chain");
+    let dir = temp_dir();
     for day in 0..chain.days.len() {
-        let done = run(&chain.day(day), &dir.path().join("days"), &chain.since(day));
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_exported(&chain.day(day), &dir.path().join("days"), &chain.since(day));
     }
-    let found: [Vec<[u64; 3]>; 2] = answer(python(CONVERTED).current_dir(dir.path()), python_of_page);
-    assert!(found[0].len() == 3 && found[0] == found[1], "{found:?}");
+    let [found, expected]: [Vec<[u64; 3]>; 2] = answer(python(CONVERTED).current_dir(dir.path()), python_of_page);
+    assert_eq!(found, expected);
+    assert_eq!(found.len(), 3);
 }
 
 /// Runs the statements of the page in its directory; prints the rows of each query.
@@ -149,10 +152,10 @@ fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
     answer(python(PAGE).current_dir(dir), sql)
 }
 
-/// The commands and queries of docs/export.md work as printed. Its views have nothing of an export
-/// without a manifest.
+/// Runs the commands and queries of docs/export.md as printed. Its views ignore an export without a
+/// manifest.
 #[test]
-fn questions_of_the_page() {
+fn questions_of_the_page_are_answered() {
     needs!("engines");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let (_, questions) = page.split_once("## Questions").expect("questions");
@@ -166,7 +169,8 @@ fn questions_of_the_page() {
         slotpress().current_dir(dir.path()).args(words).assert().success();
     }
     let answers = ask_the_page(dir.path(), sql);
-    assert!(answers.len() == 9 && answers.iter().all(|rows| !rows.is_empty()), "{answers:?}");
+    assert_eq!(answers.len(), 9, "{answers:?}");
+    assert!(answers.iter().all(|rows| !rows.is_empty()), "{answers:?}");
     // A run that was killed before its manifest.
     let tables = dir.path().join("tables/accounts");
     let partition = tables.join(&names(&tables)[1]);

@@ -5,7 +5,7 @@ use crate::common::*;
 use crate::export::rows;
 
 #[test]
-fn every_mix() {
+fn tables_of_every_mix_are_those_of_a_plain_reader() {
     for mix in ["mainnet", "tokens", "nfts", "programs", "empty", "random"] {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");

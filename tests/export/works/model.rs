@@ -18,7 +18,7 @@ proptest! {
 
     /// Filters use the values of some accounts, so that they match some.
     #[test]
-    fn filters_and_options(
+    fn rows_are_those_of_a_naive_model(
         picks in proptest::collection::vec(any::<prop::sample::Index>(), 6),
         kinds in proptest::collection::vec(any::<bool>(), 4),
         cut in (0usize..80, 1usize..12),
@@ -36,26 +36,26 @@ proptest! {
         if kinds[0] {
             let owners = [&some[0].owner, &some[1].owner];
             filter.owners = owners.iter().map(|owner| address(owner)).collect();
-            expected.retain(|one| owners.contains(&&one.owner));
+            expected.retain(|account| owners.contains(&&account.owner));
         }
         if kinds[1] {
             filter.data_size = Some(some[2].data.len() as u64);
-            expected.retain(|one| one.data.len() == some[2].data.len());
+            expected.retain(|account| account.data.len() == some[2].data.len());
         }
         if let Some(bytes) = some[3].data.get(cut.0..cut.0 + cut.1).filter(|_| kinds[2]) {
-            filter.memcmp.push(format!("{}:{}", cut.0, bs58::encode(bytes).into_string()).parse::<Memcmp>().expect("one"));
-            expected.retain(|one| one.data.get(cut.0..cut.0 + cut.1) == Some(bytes));
+            filter.memcmp.push(format!("{}:{}", cut.0, bs58::encode(bytes).into_string()).parse::<Memcmp>().expect("a comparison"));
+            expected.retain(|account| account.data.get(cut.0..cut.0 + cut.1) == Some(bytes));
         }
         if kinds[3] {
             let keys = [&some[4].pubkey, &some[5].pubkey];
             filter.addresses = keys.iter().map(|key| address(key)).collect();
-            expected.retain(|one| keys.contains(&&one.pubkey));
+            expected.retain(|account| keys.contains(&&account.pubkey));
         }
         let data = part.map_or(DataPart::None, |(offset, length)| DataPart::Slice { offset, length });
         let mut expected: Vec<String> = expected
             .into_iter()
-            .map(|one| {
-                let Plain { owner, pubkey, lamports, slot, executable, data, .. } = one;
+            .map(|account| {
+                let Plain { owner, pubkey, lamports, slot, executable, data, .. } = account;
                 let row = format!("{owner},{pubkey},{lamports},{slot},{},{executable}", data.len());
                 let Some((offset, length)) = part else { return row };
                 let bytes = data.iter().skip(offset as usize).take(length as usize);

@@ -1,8 +1,7 @@
-//! Rows in order: those of an export without, in the same bytes whatever the memory and the
-//! threads.
+//! Sorted rows are those of an unsorted export. Memory and threads do not change the bytes.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use parquet::file::properties::ReaderProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -15,7 +14,7 @@ use slotpress::{NamedArchive, NoProgress, Result, Snapshot};
 
 use super::tables::{ALL, Synthetic, synthetic, without_change};
 use crate::common::*;
-use crate::export::{dir_on_disk, files, lines_of, manifest, rows, run};
+use crate::export::{assert_exported, dir_on_disk, files, lines_of, manifest, pair, rows, run, stderr};
 
 /// Number of columns by which a table is sorted.
 fn key_columns(table: &str) -> usize {
@@ -26,13 +25,22 @@ fn keys_of(lines: &[String], columns: usize) -> Vec<Vec<&str>> {
     lines.iter().map(|line| line.split(',').take(columns).collect()).collect()
 }
 
-/// The tables of an export, and each with its files.
-fn tables(dir: &Path) -> Vec<(String, Value, Vec<std::path::PathBuf>)> {
+struct ExportedTable {
+    name: String,
+    /// Fields of the table in the manifest.
+    fields: Value,
+    files: Vec<PathBuf>,
+}
+
+fn tables(dir: &Path) -> Vec<ExportedTable> {
     let manifest = manifest(dir);
     let tables = manifest["tables"].as_array().expect("a list").iter().map(|fields| {
         let files = fields["files"].as_array().expect("a list").iter();
-        let paths = files.map(|file| dir.join(file["path"].as_str().expect("a path"))).collect();
-        (fields["table"].as_str().expect("a name").to_string(), fields.clone(), paths)
+        ExportedTable {
+            name: fields["table"].as_str().expect("a name").to_string(),
+            fields: fields.clone(),
+            files: files.map(|file| dir.join(file["path"].as_str().expect("a path"))).collect(),
+        }
     });
     tables.collect()
 }
@@ -41,8 +49,8 @@ fn key(key: &Value) -> Vec<&str> {
     key.as_array().expect("a key").iter().map(|part| part.as_str().unwrap_or_default()).collect()
 }
 
-/// Keys of a Parquet file, and what its footer says of them.
-fn judge_parquet(path: &Path, columns: usize) -> Vec<Vec<String>> {
+/// Checks that the footer of a Parquet file describes its keys. Returns the keys.
+fn checked_keys(path: &Path, columns: usize) -> Vec<Vec<String>> {
     let options = ReadOptionsBuilder::new()
         .with_page_index()
         .with_reader_properties(ReaderProperties::builder().set_read_bloom_filter(true).build());
@@ -53,11 +61,13 @@ fn judge_parquet(path: &Path, columns: usize) -> Vec<Vec<String>> {
         let row = row.expect("a row");
         keys.push((0..columns).map(|at| row.get_string(at).cloned().unwrap_or_default()).collect());
     }
-    let (metadata, mut row_number) = (reader.metadata(), 0);
-    for (number, group) in metadata.row_groups().iter().enumerate() {
+    let mut row_number = 0;
+    for (number, group) in reader.metadata().row_groups().iter().enumerate() {
         let sorting: Vec<_> = group.sorting_columns().expect("sorting columns").iter().collect();
-        let places: Vec<_> = sorting.iter().map(|by| (by.column_idx as usize, by.descending, by.nulls_first)).collect();
-        assert_eq!(places, (0..columns).map(|at| (at, false, true)).collect::<Vec<_>>());
+        assert_eq!(sorting.len(), columns);
+        for (column, by) in sorting.into_iter().enumerate() {
+            assert_eq!((by.column_idx as usize, by.descending, by.nulls_first), (column, false, true));
+        }
         let next = row_number + group.num_rows() as usize;
         let statistics = group.column(0).statistics().expect("statistics");
         let [least, greatest] = [statistics.min_bytes_opt(), statistics.max_bytes_opt()]
@@ -66,7 +76,8 @@ fn judge_parquet(path: &Path, columns: usize) -> Vec<Vec<String>> {
             keys[row_number..next].iter().map(|key| &key[0]).filter(|part| !part.is_empty()).collect();
         assert_eq!((least.as_ref(), greatest.as_ref()), (not_null.first().copied(), not_null.last().copied()));
         let key = group.column(columns - 1);
-        assert!(key.offset_index_offset().is_some() && key.column_index_offset().is_some());
+        assert!(key.offset_index_offset().is_some());
+        assert!(key.column_index_offset().is_some());
         let filter = reader.get_row_group(number).expect("a group").get_column_bloom_filter(columns - 1).cloned();
         let filter = filter.expect("a Bloom filter");
         assert!(keys[row_number..next].iter().all(|key| filter.check(key[columns - 1].as_str())));
@@ -77,25 +88,24 @@ fn judge_parquet(path: &Path, columns: usize) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn every_table() {
+fn every_table_is_sorted() {
     for mix in ["tokens", "programs", "mainnet"] {
         let made = synthetic(&["--mix", mix, "--size", "8MiB"]);
         let archives = [made.full.as_path(), &made.incremental];
         let out = temp_dir();
-        let done = run(&archives, out.path(), &["--table", ALL]);
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        for (table, fields, paths) in &tables(out.path()) {
-            assert_eq!((&fields["order"], paths.len()), (&"clustered".into(), 1), "{table}");
-            let mut lines = without_change(lines_of(&paths[0]));
+        assert_exported(&archives, out.path(), &["--table", ALL]);
+        for ExportedTable { name: table, fields, files } in &tables(out.path()) {
+            assert_eq!(fields["order"], "clustered", "{table}");
+            assert_eq!(files.len(), 1, "{table}");
+            let mut lines = without_change(lines_of(&files[0]));
             let columns = key_columns(table);
             let keys = keys_of(&lines, columns);
-            assert!(keys.is_sorted_by(|one, next| one < next), "{mix}: {table}");
+            assert!(keys.is_sorted_by(|key, next| key < next), "{mix}: {table}");
             let file = &fields["files"][0];
             if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
                 assert_eq!((&key(&file["least_key"]), &key(&file["greatest_key"])), (first, last), "{table}");
             }
-            let in_parquet = judge_parquet(&paths[0], columns);
-            assert!(in_parquet == keys, "{mix}: {table}");
+            assert!(checked_keys(&files[0], columns) == keys, "{mix}: {table}");
             assert_eq!(fields["rows"], lines.len());
             lines.sort();
             assert!(lines == rows(&archives, &["--table", &table.replace('_', "-")]), "{mix}: {table}");
@@ -111,51 +121,54 @@ fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<
     Ok(())
 }
 
-/// Where runs are spilled, the directory for them must be there: so where it is missing, an export
-/// that succeeds has spilled nothing, and one that fails would have.
+/// If rows are spilled, the directory for them must exist. So without it, an export that succeeds has
+/// spilled nothing, and one that fails would have.
 #[test]
-fn the_same_bytes_whatever_the_memory_and_the_threads() {
+fn memory_and_threads_do_not_change_the_bytes() {
     let made = synthetic(&["--size", "40MiB"]);
-    let (out, missing) = (temp_dir(), temp_dir().path().join("missing"));
+    let out = temp_dir();
+    let missing = out.path().join("missing");
     let mut expected = None;
     for (memory_bytes, threads, spills) in [(1 << 30, 1, false), (0, 2, true), (0, 1, true), (1 << 30, 4, false)] {
         let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
         options.order = Some(RowOrder::Clustered);
-        // So every row group has a file.
+        // Each row group gets its own file.
         options.file_bytes = 1;
         let options_in = |dir: &Path| {
             let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(dir.to_path_buf());
             options.clone().visit(VerifyOptions::default().threads(threads).check(check))
         };
-        let at = format!("{memory_bytes}-{threads}");
-        let fails = export_into(&out.path().join(format!("{at}-missing")), &made, &options_in(&missing)).is_err();
-        assert_eq!(fails, spills, "{at}");
-        let (dir, spilled) = (out.path().join(&at), dir_on_disk());
+        let label = format!("{memory_bytes}-{threads}");
+        let fails = export_into(&out.path().join(format!("{label}-missing")), &made, &options_in(&missing)).is_err();
+        assert_eq!(fails, spills, "{label}");
+        let dir = out.path().join(&label);
+        let spilled = dir_on_disk();
         export_into(&dir, &made, &options_in(spilled.path())).expect("exported");
         assert_eq!(names(spilled.path()), Vec::<String>::new());
         let tables = manifest(&dir)["tables"].clone();
-        let expected = expected.get_or_insert_with(|| (files(&dir), tables.clone()));
-        assert!((files(&dir), &tables) == (expected.0.clone(), &expected.1), "{at}");
+        let (expected_files, expected_tables) = expected.get_or_insert_with(|| (files(&dir), tables.clone()));
+        assert_eq!(&files(&dir), expected_files, "{label}");
+        assert!(tables == *expected_tables, "{label}");
         for table in tables.as_array().expect("a list") {
             let files = table["files"].as_array().expect("a list");
-            assert_eq!(files.len() > 1, table["table"] != "stakes", "{at}: {table}");
-            let are_apart = |one: &Value, next: &Value| key(&one["greatest_key"]) < key(&next["least_key"]);
-            assert!(files.is_sorted_by(are_apart), "{at}: {table}");
+            assert_eq!(files.len() > 1, table["table"] != "stakes", "{label}: {table}");
+            let are_apart = |file: &Value, next: &Value| key(&file["greatest_key"]) < key(&next["least_key"]);
+            assert!(files.is_sorted_by(are_apart), "{label}: {table}");
         }
     }
 }
 
-/// The program takes at least so much memory: `--memory 1B` is refused with it.
+/// Returns the least value of `--memory`, from the message that refuses one byte.
 fn least_memory(made: &Synthetic, flags: &[&str]) -> String {
     let refused = run(&[&made.full], temp_dir().path(), &[flags, &["--memory", "1"]].concat());
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    let (_, least) = said.split_once("the files that it fills take ").unwrap_or_else(|| panic!("{said}"));
+    let stderr = stderr(&refused);
+    let (_, least) = stderr.split_once("the files that it fills take ").unwrap_or_else(|| panic!("{stderr}"));
     least.split_whitespace().take(2).collect()
 }
 
 #[test]
-fn the_same_bytes_in_the_least_memory_of_the_program() {
+fn the_least_memory_does_not_change_the_bytes() {
     let made = synthetic(&["--mix", "tokens", "--size", "48MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let out = temp_dir();
@@ -163,52 +176,57 @@ fn the_same_bytes_in_the_least_memory_of_the_program() {
     let least = least_memory(&made, &flags);
     let export = |memory: &str, threads: &str| {
         let limits = ["--memory", memory, "--threads", threads];
-        run(&archives, &out.path().join(memory), &[&flags[..], &limits].concat())
+        let out = out.path().join(memory);
+        assert_exported(&archives, &out, &[&flags[..], &limits].concat());
+        tree(&out)
     };
-    let [plenty, little] = [("2GiB", "3"), (&*least, "1")].map(|(memory, threads)| {
-        let done = export(memory, threads);
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        tree(&out.path().join(memory))
-    });
-    assert!(plenty.len() == 8 && plenty == little, "{:?}", plenty.keys());
+    let plenty = export("2GiB", "3");
+    let little = export(&least, "1");
+    assert_eq!(plenty.len(), 8, "{:?}", plenty.keys());
+    assert!(plenty == little, "{:?}", plenty.keys());
 }
 
-/// The same bytes as in more.
 #[test]
-fn six_tables_in_little_memory() {
+fn little_memory_does_not_change_the_bytes_of_six_tables() {
     let made = synthetic(&["--mix", "tokens", "--size", "48MiB"]);
     let out = temp_dir();
     let [plenty, little] = ["2GiB", "512MiB"].map(|memory| {
-        let flags = ["--table", ALL, "--memory", memory];
-        let done = run(&[&made.full, &made.incremental], &out.path().join(memory), &flags);
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        tree(&out.path().join(memory))
+        let out = out.path().join(memory);
+        assert_exported(&[&made.full, &made.incremental], &out, &["--table", ALL, "--memory", memory]);
+        tree(&out)
     });
-    assert!(plenty.len() == 24 && plenty == little, "{:?}", plenty.keys());
+    assert_eq!(plenty.len(), 24, "{:?}", plenty.keys());
+    assert!(plenty == little, "{:?}", plenty.keys());
 }
 
 #[test]
-fn which_tables_are_in_order() {
+fn tables_are_sorted_unless_they_are_large() {
     let made = synthetic(&["--size", "4MiB"]);
-    let some = rows(&[&made.full], &[])[0].split(',').next().expect("an owner").to_string();
+    let owner = rows(&[&made.full], &[])[0].split(',').next().expect("an owner").to_string();
     for (flags, expected) in [
         (vec![], "clustered"),
         (vec!["--order", "none"], "none"),
         (vec!["--data", "0:8"], "none"),
         (vec!["--data", "0:8", "--order", "clustered"], "clustered"),
-        (vec!["--data", "full", "--owner", &some], "clustered"),
+        (vec!["--data", "full", "--owner", &owner], "clustered"),
         (vec!["--data", "full", "--data-size", "0", "--order", "none"], "none"),
     ] {
         let out = temp_dir();
-        assert!(run(&[&made.full], out.path(), &flags).status.success(), "{flags:?}");
-        let (_, fields, _) = tables(out.path()).remove(0);
+        assert_exported(&[&made.full], out.path(), &flags);
+        let fields = tables(out.path()).remove(0).fields;
         assert_eq!(fields["order"], expected, "{flags:?}");
         assert_eq!(fields["files"][0].get("least_key").is_some(), expected == "clustered", "{flags:?}");
     }
     let out = temp_dir();
-    assert!(run(&[&made.full], out.path(), &["--table", "accounts,stakes", "--data", "0:8"]).status.success());
-    let orders: Vec<Value> = tables(out.path()).into_iter().map(|(_, fields, _)| fields["order"].clone()).collect();
+    assert_exported(&[&made.full], out.path(), &["--table", "accounts,stakes", "--data", "0:8"]);
+    let orders: Vec<Value> = tables(out.path()).into_iter().map(|table| table.fields["order"].clone()).collect();
     assert_eq!(orders, ["none", "clustered"]);
-    let streamed = run(&[&made.full], Path::new("-"), &["--order", "clustered"]);
-    assert!(streamed.status.code() == Some(2) && streamed.stdout.is_empty());
+}
+
+#[test]
+fn a_sorted_stream_is_a_usage_error() {
+    let [full, _] = pair("agave-4.2.2");
+    let output = run(&[&full], Path::new("-"), &["--order", "clustered"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
 }

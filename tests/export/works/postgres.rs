@@ -91,7 +91,7 @@ fn recipe(full: &Path, incremental: &Path) -> String {
 }
 
 #[test]
-fn a_database_is_filled_only_with_a_state_that_is_right() {
+fn a_database_is_filled_only_with_a_checked_state() {
     needs!("psql");
     let postgres = Postgres::start();
     let [full, incremental] = pair("agave-4.2.2");
@@ -107,7 +107,7 @@ fn a_database_is_filled_only_with_a_state_that_is_right() {
     let output = postgres.shell(&recipe(&full, &incremental));
     assert!(output.status.success(), "{output:?}");
     let [count, lamports] =
-        ["count(*)", "sum(lamports)"].map(|what| postgres.answer(&format!("select {what} from accounts")));
+        ["count(*)", "sum(lamports)"].map(|expression| postgres.answer(&format!("select {expression} from accounts")));
     let expected = expected(40);
     assert_eq!(count, rows(&[&full, &incremental], &[]).len().to_string());
     assert_eq!((count, lamports), (expected["accounts"].to_string(), expected["capitalization"].to_string()));

@@ -1,5 +1,5 @@
-//! Rows are the newest versions of all accounts, as a reader that shares no code with slotpress
-//! finds them.
+//! Rows are the newest versions of all accounts. A reader that shares no code with slotpress finds the
+//! same.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use crate::common::records::{Plain, newest, records};
 use crate::common::{firedancer, *};
-use crate::export::{manifest, pair, rows, run, tables};
+use crate::export::{assert_exported, manifest, pair, rows, run, stderr, tables};
 
 const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
 
@@ -35,7 +35,8 @@ fn every_account_of_archives_and_ledgers() {
         let [full, incremental] = pair(chain);
         for archives in [vec![full.as_path()], vec![&full, &incremental]] {
             let expected = sorted(accounts_of(&archives).values().map(row));
-            assert!(!expected.is_empty() && rows(&archives, &[]) == expected, "{chain}");
+            assert!(!expected.is_empty(), "{chain}");
+            assert!(rows(&archives, &[]) == expected, "{chain}");
         }
         let ledger = ledger_of(chain, 40);
         let whole = rows(&[ledger.path()], &[]);
@@ -48,12 +49,13 @@ fn every_account_of_archives_and_ledgers() {
 #[test]
 fn accounts_of_firedancers_archives_have_no_slot() {
     const CHAIN: &str = "firedancer-2026-08/chain";
-    let (full, incremental) = (firedancer::full(CHAIN), firedancer::incremental(CHAIN));
+    let full = firedancer::full(CHAIN);
+    let incremental = firedancer::incremental(CHAIN);
     let agave = pair("agave-4.2.2");
     let mut expected = accounts_of(&[&agave[0], &agave[1]]);
-    let without_slot = |row: &Plain| {
-        let Plain { owner, pubkey, lamports, executable, .. } = row;
-        format!("{owner},{pubkey},{lamports},,{},{executable}", row.data.len())
+    let without_slot = |record: &Plain| {
+        let Plain { owner, pubkey, lamports, executable, .. } = record;
+        format!("{owner},{pubkey},{lamports},,{},{executable}", record.data.len())
     };
     assert_eq!(rows(&[&full, &incremental], &[]), sorted(expected.values().map(without_slot)));
     // With Agave's full archive, accounts of the incremental one have no slot.
@@ -73,89 +75,128 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     assert_eq!(rows(&[&dir.path().join(name(&newer[0])), &newer[1]], &[]), expected);
 }
 
-#[test]
-fn filters_are_those_of_a_naive_reader() {
-    let [full, incremental] = pair("agave-4.2.2");
-    let (pair, all) = ([full.as_path(), &incremental], accounts_of(&[&full, &incremental]));
-    let expected = |is_wanted: &dyn Fn(&Plain) -> bool| sorted(all.values().filter(|one| is_wanted(one)).map(row));
-    let some = all.values().find(|one| one.data.len() >= 40).expect("an account with data");
-    let other = all.values().next_back().expect("an account");
-
-    let owner = expected(&|one| one.owner == some.owner);
-    assert!(!owner.is_empty() && owner.len() < all.len() && rows(&pair, &["--owner", &some.owner]) == owner);
-    let length = some.data.len().to_string();
-    assert_eq!(rows(&pair, &["--data-size", &length]), expected(&|one| one.data.len() == some.data.len()));
-    let bytes = &some.data[8..16];
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let same = expected(&|one| one.data.get(8..16) == Some(bytes));
-    assert_eq!(rows(&pair, &["--memcmp", &format!("8:0x{hex}")]), same);
-    assert_eq!(rows(&pair, &["--memcmp", &format!("8:{}", bs58::encode(bytes).into_string())]), same);
-    let dir = temp_dir();
-    let list = dir.path().join("list");
-    fs::write(&list, format!("# two\n{}\n\n{}\n", some.pubkey, other.pubkey)).expect("written");
-    let two = expected(&|one| [&some.pubkey, &other.pubkey].contains(&&one.pubkey));
-    assert_eq!(rows(&pair, &["--address", &format!("@{}", text(&list))]), two);
-    // Filters see the newest version: an account that changed its owner does not match the old one.
-    let before = accounts_of(&[&full]);
-    let moved = before.values().find(|one| all.get(&one.pubkey).is_some_and(|now| now.owner != one.owner));
-    if let Some(one) = moved {
-        assert!(!rows(&pair, &["--owner", &one.owner]).iter().any(|row| row.contains(&one.pubkey)));
-    }
-    let closed = before.keys().find(|key| !all.contains_key(*key)).expect("a closed account");
-    assert_eq!(rows(&pair, &["--address", closed]), Vec::<String>::new());
+fn matching(accounts: &BTreeMap<String, Plain>, is_wanted: impl Fn(&Plain) -> bool) -> Vec<String> {
+    sorted(accounts.values().filter(|account| is_wanted(account)).map(row))
 }
 
 #[test]
-fn data_whole_and_in_part() {
+fn owners_are_filtered() {
+    let [full, incremental] = pair("agave-4.2.2");
+    let archives = [full.as_path(), &incremental];
+    let all = accounts_of(&archives);
+    let owner = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").owner;
+    let expected = matching(&all, |account| account.owner == *owner);
+    assert!(!expected.is_empty());
+    assert!(expected.len() < all.len());
+    assert_eq!(rows(&archives, &["--owner", owner]), expected);
+}
+
+#[test]
+fn lengths_and_bytes_of_data_are_filtered() {
+    let [full, incremental] = pair("agave-4.2.2");
+    let archives = [full.as_path(), &incremental];
+    let all = accounts_of(&archives);
+    let data = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").data;
+    let same_length = matching(&all, |account| account.data.len() == data.len());
+    assert_eq!(rows(&archives, &["--data-size", &data.len().to_string()]), same_length);
+    let bytes = &data[8..16];
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let base58 = bs58::encode(bytes).into_string();
+    let same_bytes = matching(&all, |account| account.data.get(8..16) == Some(bytes));
+    assert_eq!(rows(&archives, &["--memcmp", &format!("8:0x{hex}")]), same_bytes);
+    assert_eq!(rows(&archives, &["--memcmp", &format!("8:{base58}")]), same_bytes);
+}
+
+#[test]
+fn addresses_are_filtered() {
+    let [full, incremental] = pair("agave-4.2.2");
+    let archives = [full.as_path(), &incremental];
+    let all = accounts_of(&archives);
+    let first = all.values().find(|account| account.data.len() >= 40).expect("an account with data");
+    let last = all.values().next_back().expect("an account");
+    let dir = temp_dir();
+    let list = dir.path().join("list");
+    fs::write(&list, format!("# two\n{}\n\n{}\n", first.pubkey, last.pubkey)).expect("written");
+    let expected = matching(&all, |account| [&first.pubkey, &last.pubkey].contains(&&account.pubkey));
+    assert_eq!(rows(&archives, &["--address", &format!("@{}", text(&list))]), expected);
+}
+
+/// An account that changed its owner does not match the old one, and a closed account matches nothing.
+#[test]
+fn filters_see_the_newest_version() {
+    let [full, incremental] = pair("agave-4.2.2");
+    let archives = [full.as_path(), &incremental];
+    let all = accounts_of(&archives);
+    let before = accounts_of(&[&full]);
+    let has_moved = |account: &&Plain| all.get(&account.pubkey).is_some_and(|now| now.owner != account.owner);
+    if let Some(moved) = before.values().find(has_moved) {
+        assert!(!rows(&archives, &["--owner", &moved.owner]).iter().any(|row| row.contains(&moved.pubkey)));
+    }
+    let closed = before.keys().find(|key| !all.contains_key(*key)).expect("a closed account");
+    assert_eq!(rows(&archives, &["--address", closed]), Vec::<String>::new());
+}
+
+#[test]
+fn data_is_exported_whole_or_in_part() {
     let [full, _] = pair("agave-4.2.2");
     let all = accounts_of(&[&full]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let with = |data: &dyn Fn(&Plain) -> String| sorted(all.values().map(|one| format!("{},{}", row(one), data(one))));
-    assert_eq!(rows(&[&full], &["--data", "full"]), with(&|one| hex(&one.data)));
-    let part = |one: &Plain| {
-        let end = one.data.len().min(12);
-        hex(one.data.get(4..end).unwrap_or_default())
+    let with_data = |data: &dyn Fn(&Plain) -> String| {
+        sorted(all.values().map(|account| format!("{},{}", row(account), data(account))))
     };
-    assert_eq!(rows(&[&full], &["--data", "4:8"]), with(&part));
+    assert_eq!(rows(&[&full], &["--data", "full"]), with_data(&|account| hex(&account.data)));
+    let part = |account: &Plain| {
+        let end = account.data.len().min(12);
+        hex(account.data.get(4..end).unwrap_or_default())
+    };
+    assert_eq!(rows(&[&full], &["--data", "4:8"]), with_data(&part));
 }
 
 /// Fields of token accounts lie at fixed offsets: mint, owner, amount.
 #[test]
-fn token_accounts() {
+fn token_accounts_have_the_fields_of_their_data() {
     let [full, incremental] = pair("agave-4.2.2");
     let all = accounts_of(&[&full, &incremental]);
     let key = |bytes: &[u8]| bs58::encode(bytes).into_string();
-    let of_token = |one: &&Plain| one.owner == TOKEN && one.data.len() == 165 && one.data[108] > 0;
-    let expected = sorted(all.values().filter(of_token).map(|one| {
-        let amount = u64::from_le_bytes(one.data[64..72].try_into().expect("8"));
-        format!("{},{},{},{TOKEN},{amount}", key(&one.data[..32]), one.pubkey, key(&one.data[32..64]))
+    let is_token_account =
+        |account: &&Plain| account.owner == TOKEN && account.data.len() == 165 && account.data[108] > 0;
+    let expected = sorted(all.values().filter(is_token_account).map(|account| {
+        let data = &account.data;
+        let amount = u64::from_le_bytes(data[64..72].try_into().expect("8 bytes"));
+        format!("{},{},{},{TOKEN},{amount}", key(&data[..32]), account.pubkey, key(&data[32..64]))
     }));
     let found = rows(&[&full, &incremental], &["--table", "token-accounts"]);
     let front: Vec<String> = found.iter().map(|row| row.split(',').take(5).collect::<Vec<_>>().join(",")).collect();
     let of_program: Vec<String> = front.into_iter().filter(|row| row.contains(TOKEN)).collect();
-    assert!(!expected.is_empty() && of_program == expected, "{} and {}", of_program.len(), expected.len());
-    let (mint, wallet) = (expected[0].split(',').next().expect("it"), expected[0].split(',').nth(2).expect("it"));
+    assert!(!expected.is_empty());
+    assert!(of_program == expected, "{} and {}", of_program.len(), expected.len());
+    let mint = expected[0].split(',').next().expect("a mint");
     let of_mint = rows(&[&full, &incremental], &["--table", "token-accounts", "--mint", mint]);
-    assert!(of_mint.len() < found.len() && of_mint.iter().all(|row| row.starts_with(mint)) && !of_mint.is_empty());
+    assert!(!of_mint.is_empty());
+    assert!(of_mint.len() < found.len());
+    assert!(of_mint.iter().all(|row| row.starts_with(mint)));
+    let wallet = expected[0].split(',').nth(2).expect("a wallet");
     let of_wallet = rows(&[&full, &incremental], &["--table", "token-accounts", "--wallet", wallet]);
-    assert!(!of_wallet.is_empty() && of_wallet.iter().all(|row| row.split(',').nth(2) == Some(wallet)));
+    assert!(!of_wallet.is_empty());
+    assert!(of_wallet.iter().all(|row| row.split(',').nth(2) == Some(wallet)));
 }
 
 #[test]
-fn files_and_what_the_manifest_says_of_them() {
+fn manifests_describe_the_state_and_the_files() {
     let [full, incremental] = pair("agave-4.2.2");
     let out = temp_dir();
-    let done = run(&[&full, &incremental], out.path(), &["--table", "accounts,token-accounts"]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_exported(&[&full, &incremental], out.path(), &["--table", "accounts,token-accounts"]);
     assert_eq!(tables(out.path()), ["accounts", "token_accounts"]);
     let manifest = manifest(out.path());
-    assert_eq!((&manifest["slot"], &manifest["state"]), (&40.into(), &"checked".into()));
+    assert_eq!(manifest["slot"], 40);
+    assert_eq!(manifest["state"], "checked");
     let of_agave = expected_of("agave-4.2.2", 40);
     assert_eq!(manifest["accounts"], of_agave["accounts"]);
     let clock = &accounts_of(&[&full, &incremental])["SysvarC1ock11111111111111111111111111111111"].data;
-    let number = |at: usize| i64::from_le_bytes(clock[at..at + 8].try_into().expect("8 bytes"));
+    let number = |offset: usize| i64::from_le_bytes(clock[offset..offset + 8].try_into().expect("8 bytes"));
     assert_eq!((&manifest["epoch"], &manifest["block_time"]), (&number(16).into(), &number(32).into()));
-    assert!(number(0) == 40 && number(32) > 1_500_000_000, "{clock:?}");
+    assert_eq!(number(0), 40);
+    assert!(number(32) > 1_500_000_000, "{clock:?}");
     for table in manifest["tables"].as_array().expect("a list") {
         for file in table["files"].as_array().expect("a list") {
             let content = fs::read(out.path().join(file["path"].as_str().expect("a path"))).expect("read");
@@ -163,20 +204,32 @@ fn files_and_what_the_manifest_says_of_them() {
             assert_eq!((file["bytes"].as_u64(), file["sha256"].as_str()), (Some(content.len() as u64), Some(&*hash)));
         }
     }
-    let docs = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
+}
+
+#[test]
+fn the_page_describes_every_column() {
+    let [full, _] = pair("agave-4.2.2");
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let others = ["token-accounts", "mints", "stakes", "votes", "programs"].map(|table| vec!["--table", table]);
     for flags in [vec!["--data", "full"]].iter().chain(&others) {
         let header = run(&[&full], Path::new("-"), flags).stdout;
         let header = String::from_utf8(header).expect("text").lines().next().expect("a header").to_string();
-        let column = |name: &str| docs.lines().any(|line| line.starts_with("| ") && line.contains(name));
-        assert!(header.split(',').all(column), "{header}");
+        let is_described = |name: &str| page.lines().any(|line| line.starts_with("| ") && line.contains(name));
+        assert!(header.split(',').all(is_described), "{header}");
     }
-    let again = run(&[&full, &incremental], out.path(), &[]);
-    assert_eq!(again.status.code(), Some(5), "{}", String::from_utf8_lossy(&again.stderr));
-    // A table alone has the same files.
-    let one = temp_dir();
+}
+
+/// Tables that are exported one by one have the same files. One that is there is not exported again.
+#[test]
+fn tables_can_be_added_one_by_one() {
+    let [full, incremental] = pair("agave-4.2.2");
+    let together = temp_dir();
+    assert_exported(&[&full, &incremental], together.path(), &["--table", "accounts,token-accounts"]);
+    let again = run(&[&full, &incremental], together.path(), &[]);
+    assert_eq!(again.status.code(), Some(5), "{}", stderr(&again));
+    let one_by_one = temp_dir();
     for table in ["token-accounts", "accounts"] {
-        assert!(run(&[&full, &incremental], one.path(), &["--table", table]).status.success());
+        assert_exported(&[&full, &incremental], one_by_one.path(), &["--table", table]);
     }
-    assert_eq!(crate::export::manifest(one.path())["tables"], manifest["tables"]);
+    assert_eq!(manifest(one_by_one.path())["tables"], manifest(together.path())["tables"]);
 }

@@ -1,4 +1,4 @@
-//! Accounts for a test validator, against a reader that shares no code with slotpress.
+//! Accounts for a test validator are those that a reader finds which shares no code with slotpress.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,12 +9,14 @@ use sha2::{Digest, Sha256};
 use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, key, record, synthetic};
 use crate::common::records::{Plain, unbase64};
 use crate::common::*;
-use crate::export::{files, manifest, pair, run};
+use crate::export::{assert_exported, files, manifest, pair, run, stderr};
 
 const FORMAT: [&str; 2] = ["--format", "test-validator"];
 
-/// The accounts in the files of an export, which its manifest must list, with their rent epochs.
-fn written(out: &Path) -> BTreeMap<String, Plain> {
+const VOTE: &str = "Vote111111111111111111111111111111111111111";
+
+/// Returns the accounts in the files of an export. Checks that the manifest lists the files.
+fn exported_accounts(out: &Path) -> BTreeMap<String, Plain> {
     let manifest = manifest(out);
     let table = &manifest["tables"][0];
     let listed = table["files"].as_array().expect("a list");
@@ -26,7 +28,8 @@ fn written(out: &Path) -> BTreeMap<String, Plain> {
         let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!((file["bytes"].as_u64(), file["sha256"].as_str()), (Some(content.len() as u64), Some(&*hash)));
         let json: serde_json::Value = serde_json::from_slice(&content).expect("JSON");
-        let (pubkey, account) = (json["pubkey"].as_str().expect("an address").to_string(), &json["account"]);
+        let pubkey = json["pubkey"].as_str().expect("an address").to_string();
+        let account = &json["account"];
         let slot = manifest["slot"].as_u64().expect("a slot");
         assert_eq!(path, format!("accounts/snapshot_slot={slot}/{pubkey}.json"));
         let data = unbase64(account["data"][0].as_str().expect("data"));
@@ -48,75 +51,82 @@ fn written(out: &Path) -> BTreeMap<String, Plain> {
     listed.iter().map(account).collect()
 }
 
-fn is_token_account(one: &Plain) -> bool {
-    let is_account = one.data.len() == 165 || one.owner == TOKEN_2022 && one.data.len() > 165 && one.data[165] == 2;
-    [TOKEN, TOKEN_2022].contains(&one.owner.as_str()) && is_account && one.data[108] > 0
+fn is_token_account(account: &Plain) -> bool {
+    let data = &account.data;
+    let has_extensions = account.owner == TOKEN_2022 && data.len() > 165 && data[165] == 2;
+    [TOKEN, TOKEN_2022].contains(&account.owner.as_str()) && (data.len() == 165 || has_extensions) && data[108] > 0
 }
 
-/// The account with the code of a program. Those of `synth` may be closed, or name another account.
+fn is_program(account: &Plain) -> bool {
+    account.owner == LOADER && account.data[0] == 2
+}
+
+/// Returns the account with the code of a program. Those of `synth` may be closed, or name another
+/// account.
 fn code<'a>(all: &'a Accounts, program: &Plain) -> Option<&'a Plain> {
-    all.0.get(&key(&program.data, 4)).filter(|it| it.owner == LOADER)
+    all.0.get(&key(&program.data, 4)).filter(|code| code.owner == LOADER)
 }
 
-/// The wanted accounts, with the code of programs, and with mints if these are wanted.
-fn expected(all: &Accounts, with_mints: bool, is_wanted: impl Fn(&Plain) -> bool) -> BTreeMap<String, Plain> {
-    let mut found = BTreeMap::new();
-    for one in all.0.values().filter(|one| is_wanted(one)) {
-        let is_program = one.owner == LOADER && one.data[0] == 2;
-        let code = if is_program { code(all, one) } else { None };
-        let mint = if with_mints && is_token_account(one) { all.0.get(&key(&one.data, 0)) } else { None };
-        for it in [Some(one), code, mint.filter(|it| it.owner == one.owner)].into_iter().flatten() {
-            found.insert(it.pubkey.clone(), Plain { slot: 0, id: 0, offset: 0, ..it.clone() });
+/// Returns the selected accounts, with the code of programs, and with mints if these are exported.
+fn expected(all: &Accounts, with_mints: bool, is_selected: impl Fn(&Plain) -> bool) -> BTreeMap<String, Plain> {
+    let mut expected = BTreeMap::new();
+    for account in all.0.values().filter(|account| is_selected(account)) {
+        let code = if is_program(account) { code(all, account) } else { None };
+        let has_mint = with_mints && is_token_account(account);
+        let mint = if has_mint { all.0.get(&key(&account.data, 0)) } else { None };
+        let mint = mint.filter(|mint| mint.owner == account.owner);
+        for account in [Some(account), code, mint].into_iter().flatten() {
+            let without_place = Plain { slot: 0, id: 0, offset: 0, ..account.clone() };
+            expected.insert(account.pubkey.clone(), without_place);
         }
     }
-    found
+    expected
 }
 
-fn judge(archives: &[&Path], flags: &[&str], expected: BTreeMap<String, Plain>) {
+fn assert_export(archives: &[&Path], flags: &[&str], expected: &BTreeMap<String, Plain>) {
     let out = temp_dir();
-    let done = run(archives, out.path(), &[&FORMAT, flags].concat());
-    assert!(done.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&done.stderr));
-    let written = written(out.path());
-    assert!(written.keys().eq(expected.keys()), "{flags:?}: {} and {}", written.len(), expected.len());
-    assert!(written == expected, "{flags:?}");
+    assert_exported(archives, out.path(), &[&FORMAT, flags].concat());
+    let exported = exported_accounts(out.path());
+    assert!(exported.keys().eq(expected.keys()), "{flags:?}: {} and {}", exported.len(), expected.len());
+    assert!(exported == *expected, "{flags:?}");
 }
 
 #[test]
-fn programs_with_their_code() {
+fn programs_are_exported_with_their_code() {
     let made = synthetic(&["--mix", "programs", "--size", "24MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let all = Accounts::of(&archives);
-    let programs: Vec<&Plain> = all.0.values().filter(|one| one.owner == LOADER && one.data[0] == 2).collect();
-    let [closed, open]: [Vec<&Plain>; 2] = [false, true].map(|is_open| {
-        let has_code = |one: &&&Plain| code(&all, one).is_some() == is_open;
-        programs.iter().filter(has_code).copied().collect()
-    });
-    let some: Vec<&str> = open[..5].iter().chain(&closed[..5]).map(|one| one.pubkey.as_str()).collect();
-    let wanted = expected(&all, false, |one| some.contains(&one.pubkey.as_str()));
-    assert_eq!(wanted.len(), 15);
-    judge(&archives, &["--address", &some.join(",")], wanted);
-    let wanted = expected(&all, false, |one| one.owner == LOADER && one.data.len() == 36);
-    assert!(wanted.len() > programs.len());
-    judge(&archives, &["--owner", LOADER, "--data-size", "36"], wanted);
+    let programs = || all.0.values().filter(|account| is_program(account));
+    let open: Vec<&Plain> = programs().filter(|program| code(&all, program).is_some()).collect();
+    let closed: Vec<&Plain> = programs().filter(|program| code(&all, program).is_none()).collect();
+    let addresses: Vec<&str> = open[..5].iter().chain(&closed[..5]).map(|program| program.pubkey.as_str()).collect();
+    let by_address = expected(&all, false, |account| addresses.contains(&account.pubkey.as_str()));
+    assert_eq!(by_address.len(), 15);
+    assert_export(&archives, &["--address", &addresses.join(",")], &by_address);
+    let by_size = expected(&all, false, |account| account.owner == LOADER && account.data.len() == 36);
+    assert!(by_size.len() > programs().count());
+    assert_export(&archives, &["--owner", LOADER, "--data-size", "36"], &by_size);
 }
 
 #[test]
-fn token_accounts() {
+fn token_accounts_are_exported_with_their_mints() {
     let made = synthetic(&["--mix", "tokens", "--size", "8MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let all = Accounts::of(&archives);
-    let some = all.0.values().find(|one| is_token_account(one)).expect("a token account");
-    let (mint, wallet) = (key(&some.data, 0), key(&some.data, 32));
-    let is_of_wallet = |one: &Plain| is_token_account(one) && key(&one.data, 32) == wallet;
-    let is_of_mint = |one: &Plain| one.pubkey == mint || is_token_account(one) && key(&one.data, 0) == mint;
-    judge(&archives, &["--wallet", &wallet], expected(&all, false, is_of_wallet));
-    judge(&archives, &["--wallet", &wallet, "--with-mints"], expected(&all, true, is_of_wallet));
-    judge(&archives, &["--mint", &mint], expected(&all, false, is_of_mint));
+    let account = all.0.values().find(|account| is_token_account(account)).expect("a token account");
+    let mint = key(&account.data, 0);
+    let wallet = key(&account.data, 32);
+    let is_of_wallet = |account: &Plain| is_token_account(account) && key(&account.data, 32) == wallet;
+    let is_of_mint =
+        |account: &Plain| account.pubkey == mint || is_token_account(account) && key(&account.data, 0) == mint;
+    assert_export(&archives, &["--wallet", &wallet], &expected(&all, false, is_of_wallet));
+    assert_export(&archives, &["--wallet", &wallet, "--with-mints"], &expected(&all, true, is_of_wallet));
+    assert_export(&archives, &["--mint", &mint], &expected(&all, false, is_of_mint));
 }
 
-/// One object with the same accounts, in the form that surfpool's `AccountSnapshot` reads.
+/// The object has the same accounts, in the form that surfpool's `AccountSnapshot` reads.
 #[test]
-fn an_object_for_surfpool() {
+fn surfpool_reads_the_object_of_all_accounts() {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
     struct AccountSnapshot {
@@ -129,19 +139,17 @@ fn an_object_for_surfpool() {
     let archives = pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let all = Accounts::of(&inputs);
-    let vote = "Vote111111111111111111111111111111111111111";
-    let expected = expected(&all, false, |one| one.owner == vote);
+    let expected = expected(&all, false, |account| account.owner == VOTE);
     assert!(!expected.is_empty());
-    for (owner, expected) in [(vote, expected), ("AddressLookupTab1e1111111111111111111111111", BTreeMap::new())] {
+    for (owner, expected) in [(VOTE, expected), ("AddressLookupTab1e1111111111111111111111111", BTreeMap::new())] {
         let outs = [temp_dir(), temp_dir()];
         for out in &outs {
-            let done = run(&inputs, out.path(), &["--format", "surfpool", "--owner", owner]);
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            assert_exported(&inputs, out.path(), &["--format", "surfpool", "--owner", owner]);
         }
         assert!(tree(outs[0].path()).keys().eq(tree(outs[1].path()).keys()));
-        let [one, other] = outs.each_ref().map(|out| out.path().join("accounts/snapshot_slot=40/surfpool.json"));
-        let content = fs::read(one).expect("read");
-        assert!(content == fs::read(other).expect("read"), "the same bytes");
+        let paths = outs.each_ref().map(|out| out.path().join("accounts/snapshot_slot=40/surfpool.json"));
+        let [content, again] = paths.map(|path| fs::read(path).expect("read"));
+        assert!(content == again, "the same bytes");
         let read: BTreeMap<String, AccountSnapshot> = serde_json::from_slice(&content).expect("surfpool's form");
         assert!(read.keys().eq(expected.keys()));
         for (address, read) in read {
@@ -153,9 +161,9 @@ fn an_object_for_surfpool() {
     }
 }
 
-/// Numbers without a limit, and accounts that name what is not theirs.
+/// Accounts have numbers without a limit, and name accounts of other owners.
 #[test]
-fn hostile_accounts() {
+fn hostile_accounts_are_exported_as_they_are() {
     let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
     let mut entries = entries(&archive);
     let program = |code: u8| [&[2, 0, 0, 0][..], &[code; 32]].concat();
@@ -177,45 +185,65 @@ fn hostile_accounts() {
     fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
     let address = |number: u8| bs58::encode([number; 32]).into_string();
     let all = Accounts::of(&[&forged]);
-    let some = [1, 2, 3, 5].map(address);
-    let flags = ["--check", "frames", "--address", &some.join(",")];
-    judge(&[&forged], &flags, expected(&all, false, |one| some.contains(&one.pubkey)));
-    let with_mints = expected(&all, true, |one| some.contains(&one.pubkey));
+    let selected = [1, 2, 3, 5].map(address);
+    let flags = ["--check", "frames", "--address", &selected.join(",")];
+    let is_selected = |account: &Plain| selected.contains(&account.pubkey);
+    assert_export(&[&forged], &flags, &expected(&all, false, is_selected));
+    let with_mints = expected(&all, true, is_selected);
     assert_eq!(with_mints.len(), 5);
-    judge(&[&forged], &[&flags[..], &["--with-mints"]].concat(), with_mints);
+    assert_export(&[&forged], &[&flags[..], &["--with-mints"]].concat(), &with_mints);
+}
+
+fn assert_refused(inputs: &[&Path], flags: &[&str], code: i32, message: &str) {
+    let out = temp_dir();
+    let output = run(inputs, out.path(), flags);
+    let stderr = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
+    assert!(stderr.contains(message), "{flags:?}: {stderr}");
+    assert_eq!(names(out.path()), Vec::<String>::new(), "{flags:?}");
 }
 
 #[test]
-fn what_is_refused() {
+fn a_test_validator_takes_filtered_accounts_only() {
     let archives = pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
-    let out = temp_dir();
-    let vote = "Vote111111111111111111111111111111111111111";
-    for (flags, words) in [
+    for (flags, message) in [
         (&[][..], "accounts that filters name"),
-        (&["--owner", vote, "--table", "votes"], "no other tables"),
-        (&["--owner", vote, "--data", "full"], "whole"),
+        (&["--owner", VOTE, "--table", "votes"], "no other tables"),
+        (&["--owner", VOTE, "--data", "full"], "whole"),
     ] {
-        let done = run(&inputs, out.path(), &[&FORMAT, flags].concat());
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.code() == Some(2) && said.contains(words), "{flags:?}: {said}");
+        assert_refused(&inputs, &[&FORMAT, flags].concat(), 2, message);
     }
-    let done = run(&inputs, out.path(), &["--with-mints"]);
-    assert_eq!(done.status.code(), Some(2), "{}", String::from_utf8_lossy(&done.stderr));
-    let done = run(&inputs, Path::new("-"), &[&FORMAT[..], &["--owner", vote]].concat());
-    assert!(done.status.code() == Some(2) && done.stdout.is_empty());
-    let wrong = ["--owner", vote, "--expect-slot", "41"];
-    assert_eq!(run(&inputs, out.path(), &[&FORMAT[..], &wrong].concat()).status.code(), Some(3));
-    let made = synthetic(&["--mix", "tokens", "--size", "16MiB"]);
-    let done = run(&[&made.full], out.path(), &[&FORMAT[..], &["--owner", TOKEN]].concat());
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.code() == Some(1) && said.contains("more than 30000 accounts"), "{said}");
-    assert_eq!(names(out.path()), Vec::<String>::new());
+    let output = run(&inputs, Path::new("-"), &[&FORMAT[..], &["--owner", VOTE]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(output.stdout.is_empty());
 }
 
-/// The command of docs/export.md, as it is printed.
 #[test]
-fn command_of_the_page() {
+fn mints_are_added_for_a_test_validator_only() {
+    let archives = pair("agave-4.2.2");
+    let inputs = archives.each_ref().map(|archive| archive.as_path());
+    assert_refused(&inputs, &["--with-mints"], 2, "mints of token accounts are added for a test validator only");
+}
+
+#[test]
+fn an_unexpected_state_is_refused() {
+    let archives = pair("agave-4.2.2");
+    let inputs = archives.each_ref().map(|archive| archive.as_path());
+    let flags = [&FORMAT[..], &["--owner", VOTE, "--expect-slot", "41"]].concat();
+    assert_refused(&inputs, &flags, 3, "41");
+}
+
+#[test]
+fn too_many_accounts_for_a_test_validator_are_refused() {
+    let made = synthetic(&["--mix", "tokens", "--size", "16MiB"]);
+    let flags = [&FORMAT[..], &["--owner", TOKEN]].concat();
+    assert_refused(&[&made.full], &flags, 1, "more than 30000 accounts");
+}
+
+/// Runs the commands of docs/export.md as they are printed.
+#[test]
+fn the_pages_commands_export_programs_with_their_code() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let (_, section) = page.split_once("## Accounts for a test validator").expect("the section");
     let (section, questions) = section.split_once("## Questions").expect("another");
@@ -227,7 +255,7 @@ fn command_of_the_page() {
     for command in commands {
         slotpress().current_dir(dir.path()).args(command.split_whitespace().skip(1)).assert().success();
     }
-    let accounts = written(&dir.path().join("subset"));
-    let is_code = |one: &Plain| one.owner == LOADER && one.data[0] == 3;
-    assert!(accounts.values().any(is_code) && accounts.values().any(|one| one.owner == LOADER && one.data[0] == 2));
+    let accounts = exported_accounts(&dir.path().join("subset"));
+    assert!(accounts.values().any(is_program));
+    assert!(accounts.values().any(|account| account.owner == LOADER && account.data[0] == 3));
 }

@@ -187,7 +187,7 @@ mod tests {
         #[test]
         fn headers_round_trip(kind in kinds(), size in 0..=ENTRY_BYTES_MAX) {
             let entry = Entry { kind, content_bytes: if kind.is_dir() { 0 } else { size } };
-            prop_assert_eq!(Entry::parse_header(&entry.header()).expect("own header"), entry);
+            prop_assert_eq!(Entry::parse_header(&entry.header()).expect("a header"), entry);
         }
 
         #[test]
@@ -210,14 +210,15 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_firedancer() {
-        let own = Entry { kind: EntryKind::Version, content_bytes: 5 }.header();
-        let mut theirs = own;
+    fn headers_of_firedancer_are_recognized() {
+        let ours = Entry { kind: EntryKind::Version, content_bytes: 5 }.header();
+        let mut theirs = ours;
         theirs[100..108].copy_from_slice(b"644\0\0\0\0\0");
         theirs[136..148].fill(0);
         theirs[148..156].copy_from_slice(b"0004670\0");
-        assert!(is_header_of_firedancer(&theirs) && !is_header_of_firedancer(&own));
-        for (at, field) in [(100, &own[100..108]), (136, &own[136..148]), (148, b"010617\0 ")] {
+        assert!(is_header_of_firedancer(&theirs));
+        assert!(!is_header_of_firedancer(&ours));
+        for (at, field) in [(100, &ours[100..108]), (136, &ours[136..148]), (148, b"010617\0 ")] {
             let mut mixed = theirs;
             mixed[at..at + field.len()].copy_from_slice(field);
             assert!(!is_header_of_firedancer(&mixed));
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn names_outside_the_allow_list() {
+    fn other_names_are_refused() {
         for path in [
             "",
             "/",
@@ -275,7 +276,7 @@ mod tests {
             assert!(refused("version", kind, 0).contains("is of kind"), "{:?}", char::from(kind));
         }
         assert!(refused("a\nb", b'0', 0).contains("the entry \"ab\" has no place"));
-        let of_magic = |magic: &[u8; 8], prefix: u8| {
+        let is_parsed_with = |magic: &[u8; 8], prefix: u8| {
             let mut header = Entry { kind: EntryKind::Version, content_bytes: 5 }.header();
             header[257..265].copy_from_slice(magic);
             header[345] = prefix;
@@ -283,12 +284,15 @@ mod tests {
             header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
             Entry::parse_header(&header).is_ok()
         };
-        assert!(of_magic(b"ustar  \0", 0) && of_magic(b"ustar\x0000", 0) && of_magic(b"ustarxyz", 0));
-        assert!(!of_magic(&[0; 8], 0) && !of_magic(b"ustar\x0000", b'a'));
+        assert!(is_parsed_with(b"ustar  \0", 0));
+        assert!(is_parsed_with(b"ustar\x0000", 0));
+        assert!(is_parsed_with(b"ustarxyz", 0));
+        assert!(!is_parsed_with(&[0; 8], 0));
+        assert!(!is_parsed_with(b"ustar\x0000", b'a'));
     }
 
     #[test]
-    fn padding() {
+    fn lengths_are_padded() {
         assert_eq!([0, 1, 511, 512, 513].map(padding_bytes), [0, 511, 1, 0, 511]);
         assert_eq!([0, 1, 511, 512, 513].map(padded), [0, 512, 512, 512, 1024]);
         assert_eq!([u64::MAX, u64::MAX - 511].map(padded), [u64::MAX, u64::MAX - 511]);

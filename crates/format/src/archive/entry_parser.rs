@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_stream_ends() {
+    fn ends_of_streams_are_told_apart() {
         let end_of = |bytes: &[u8]| {
             let mut parser = EntryParser::default();
             parser.feed(&entry_of("version", b'0', b"1.2.0"), &mut |_| Ok(())).expect("an entry");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn where_a_stream_may_be_cut() {
+    fn streams_are_cut_between_entries() {
         let tar = [entry_of("version", b'0', b"1.2.0"), vec![0; 1024]].concat();
         let mut parser = EntryParser::default();
         let mut between = Vec::new();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_entries_than_a_client_reads() {
+    fn too_many_entries_are_refused() {
         let mut parser = EntryParser { entries: ENTRIES_MAX - 1, ..EntryParser::default() };
         let tar = entry_of("version", b'0', b"");
         parser.feed(&tar, &mut |_| Ok(())).expect("the last one");
@@ -275,9 +275,10 @@ mod tests {
     }
 
     #[test]
-    fn a_parser_that_starts_at_the_end_of_an_entry() {
+    fn a_parser_can_start_at_the_end_of_an_entry() {
         let entry = Entry { kind: EntryKind::StatusCache, content_bytes: 512 };
-        assert!(EntryParser::inside(entry, 511).is_none() && EntryParser::inside(entry, 1025).is_none());
+        assert!(EntryParser::inside(entry, 511).is_none());
+        assert!(EntryParser::inside(entry, 1025).is_none());
         let mut parser = EntryParser::inside(entry, 1024).expect("at its end");
         let found = found_by(&mut parser, &entry_of("version", b'0', b"1.2.0")).expect("an entry");
         assert_eq!(found, [(true, VERSION), (false, VERSION)]);
@@ -341,7 +342,7 @@ mod tests {
 
         /// A parser that starts inside an entry finds the rest of it.
         #[test]
-        fn starting_inside(content in proptest::collection::vec(any::<u8>(), 1..2000), cut in any::<prop::sample::Index>()) {
+        fn a_parser_can_start_inside_an_entry(content in proptest::collection::vec(any::<u8>(), 1..2000), cut in any::<prop::sample::Index>()) {
             let (tar, expected) = tar_of(std::slice::from_ref(&content));
             let entry = expected[0].0;
             let at = 512 + cut.index(tar.len() - 1024 - 512);

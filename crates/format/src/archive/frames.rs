@@ -90,7 +90,8 @@ mod tests {
             let mut at = 0;
             for span in FrameCutter::new(lengths.iter().copied(), size) {
                 prop_assert_eq!(starts[span.first_entry as usize] + span.offset_bytes, at);
-                prop_assert!(span.length_bytes >= 1 && span.length_bytes <= size);
+                prop_assert!(span.length_bytes >= 1);
+                prop_assert!(span.length_bytes <= size);
                 prop_assert!(span.offset_bytes == 0 || lengths[span.first_entry as usize] > size);
                 at += span.length_bytes;
             }

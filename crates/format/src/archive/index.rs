@@ -143,7 +143,7 @@ mod tests {
 
     /// An index made by an attacker may claim impossible entries.
     #[test]
-    fn impossible_entries() {
+    fn impossible_entries_are_refused() {
         let is_right = |kind, content_bytes| parsed(&index(vec![Entry { kind, content_bytes }])).is_ok();
         assert!(is_right(EntryKind::StatusCache, ENTRY_BYTES_MAX));
         assert!(!is_right(EntryKind::StatusCache, ENTRY_BYTES_MAX + 1));
@@ -153,7 +153,7 @@ mod tests {
 
     /// More entries than a client unpacks take no more memory.
     #[test]
-    fn too_many_entries() {
+    fn too_many_entries_are_refused() {
         let with = |count| parsed(&index(vec![Entry { kind: EntryKind::AccountsDir, content_bytes: 0 }; count]));
         assert!(with(ENTRIES_MAX as usize).is_ok());
         assert!(with(ENTRIES_MAX as usize + 1).is_err());
@@ -169,7 +169,7 @@ mod tests {
 
     /// The bytes that docs/format.md describes.
     #[test]
-    fn the_layout_is_the_described_one() {
+    fn the_layout_is_the_documented_one() {
         let kind = EntryKind::Storage { slot: 300, id: 2 };
         let frame = index(vec![Entry { kind, content_bytes: 5 }]).to_frame().expect("small");
         assert_eq!((&frame[..4], &frame[8..16]), (&[0x5d, 0x2a, 0x4d, 0x18][..], b"slotidx2".as_slice()));
@@ -183,7 +183,7 @@ mod tests {
     proptest! {
         #[test]
         fn indexes_round_trip(index in indexes()) {
-            prop_assert_eq!(parsed(&index).expect("own frame"), index);
+            prop_assert_eq!(parsed(&index).expect("a frame"), index);
         }
 
         /// A damaged index is refused, or passed over.

@@ -99,7 +99,7 @@ mod tests {
             let frame = seek_table_frame(&items).expect("made");
             let footer = frame[frame.len() - SEEK_TABLE_FOOTER_BYTES..].try_into().expect("9");
             prop_assert_eq!(seek_table_bytes(&footer), Some(frame.len() as u64));
-            prop_assert_eq!(parse_seek_table(&frame).expect("own table"), items);
+            prop_assert_eq!(parse_seek_table(&frame).expect("a table"), items);
         }
 
         /// Numbers that must agree are compared.
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_table() {
+    fn larger_tables_are_refused() {
         let length_of = |count: u32, magic: u32| {
             let mut footer = [0; SEEK_TABLE_FOOTER_BYTES];
             footer[..4].copy_from_slice(&count.to_le_bytes());

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_block() {
+    fn larger_blocks_are_refused() {
         let header = |bytes: u64| ((bytes as u32) << 3 | 1).to_le_bytes()[..3].try_into().expect("3");
         let block = parse_block_header(header(BLOCK_CONTENT_BYTES_MAX)).expect("a block");
         assert_eq!((block.is_last, u64::from(block.stored_bytes)), (true, BLOCK_CONTENT_BYTES_MAX));
@@ -154,7 +154,7 @@ mod tests {
 
         /// Parses headers that the zstd library wrote.
         #[test]
-        fn real_headers(content in proptest::collection::vec(any::<u8>(), 0..70_000), level in 1i32..4) {
+        fn headers_of_the_zstd_library_are_parsed(content in proptest::collection::vec(any::<u8>(), 0..70_000), level in 1i32..4) {
             let compressed = zstd::bulk::compress(&content, level).expect("compresses");
             let FrameStart::Zstd(header) = parse_frame_start(&compressed).expect("a frame") else {
                 panic!("not a skippable frame");
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn skippable() {
+    fn skippable_frames_round_trip() {
         for (kind, content) in [(0, &[77u8; 4][..]), (1, &[]), (15, &[1; 5])] {
             let frame = skippable_frame(kind, content).expect("small");
             let start = parse_frame_start(&frame).expect("skippable");

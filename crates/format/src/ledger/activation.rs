@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_no_history() {
+    fn some_terms_need_no_history() {
         let none = StakeHistory::new();
         assert_eq!(term(7, u64::MAX, u64::MAX).effective(0, &none, None), 7, "from genesis");
         assert_eq!(term(7, 3, 3).effective(5, &none, None), 0, "ended at once");
@@ -157,7 +157,7 @@ mod tests {
     /// The rest of a delegation takes effect until its end is requested; then all that is in effect
     /// loses it.
     #[test]
-    fn what_takes_effect_and_loses_it() {
+    fn stake_takes_effect_and_loses_it() {
         let history = history(&[(3, 1000, 1000, 0), (4, 1250, 750, 0), (5, 1500, 0, 500), (6, 1125, 0, 125)]);
         let of = |term: Term, epochs: [u64; 4]| {
             epochs.map(|epoch| {

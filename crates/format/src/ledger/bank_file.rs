@@ -435,17 +435,18 @@ mod tests {
             read_hard_forks(&mut FieldReader::new(bytes.as_slice(), bytes.len() as u64, "a bank file"))
         };
         assert_eq!(read(2).expect("read"), [(0, 1), (1, 1)]);
-        assert!(read(HARD_FORKS_MAX).is_ok() && read(HARD_FORKS_MAX + 1).is_err());
+        assert!(read(HARD_FORKS_MAX).is_ok());
+        assert!(read(HARD_FORKS_MAX + 1).is_err());
     }
 
     #[test]
-    fn epochs() {
+    fn slots_have_their_epoch() {
         assert_eq!([31, 32, 95, 96].map(|slot| epoch(slot, 524_256)), [0, 1, 1, 2], "while warming up");
         assert_eq!([524_256, 956_255, 956_256].map(|slot| epoch(slot, 524_256)), [14, 14, 15]);
     }
 
     #[test]
-    fn slots_of_epochs() {
+    fn epochs_have_their_slots() {
         let warming = EpochSchedule { slots_per_epoch: 432_000, first_normal_slot: 524_256, first_normal_epoch: 14 };
         assert_eq!([0, 31, 32, 95].map(|slot| warming.slots_of_epoch_of(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
         assert_eq!(warming.slots_of_epoch_of(524_255), 262_112..=524_255);

@@ -52,7 +52,7 @@ mod tests {
 
     /// Computes the bank hashes that Agave reported for the fixtures (`expected.json`).
     #[test]
-    fn agave_s_own_banks() {
+    fn hashes_are_those_of_agave() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/agave-4.2.2");
         let expected = fs::read(dir.join("expected.json")).expect("expected.json");
         let expected: serde_json::Value = serde_json::from_slice(&expected).expect("JSON");

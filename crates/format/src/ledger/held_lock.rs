@@ -89,8 +89,8 @@ fn lock_state(file: &impl AsFd) -> Option<LockState> {
     let stat = rustix::fs::fstat(file).ok()?;
     // Each subvolume of btrfs has its own device number, but `/proc/locks` has that of the file
     // system, which is in the mount table. Elsewhere, both are the same.
-    let own = Device { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) };
-    let devices = [Some(own), device_of_mount(file.as_fd())];
+    let stat_device = Device { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) };
+    let devices = [Some(stat_device), device_of_mount(file.as_fd())];
     let is_of_file = |lock: &LockLine| lock.inode == stat.st_ino && devices.contains(&Some(lock.device));
     let lock = find_in_lines(Path::new("/proc/locks"), |line| parse_lock(line).filter(is_of_file)).ok()?;
     Some(lock.map_or(LockState::Free, |lock| LockState::Held(LockHolder::new(lock.pid))))
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_lock_table() {
+    fn lines_of_the_lock_table_are_parsed() {
         let found = |inode, pid| Some(LockLine { device: Device { major: 0xfe, minor: 0x1f }, inode, pid });
         for (line, expected) in [
             ("4: FLOCK  ADVISORY  WRITE 27749 fe:1f:10100749 0 EOF", found(10_100_749, Some(27749))),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_mount_table() {
+    fn lines_of_the_mount_table_are_parsed() {
         let line = "27 1 254:31 / / rw,relatime shared:1 - ext4 /dev/vda rw,discard";
         assert_eq!(parse_mount(line, "27"), Some(Device { major: 254, minor: 31 }));
         for (line, mount) in [(line, "2"), ("27 1 254 / /", "27"), ("27", "27"), ("", "27")] {
@@ -189,19 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_this_process() {
+    fn locks_of_this_process_are_found() {
         let dir = tempfile::tempdir().expect("a directory");
-        let own = LockState::Held(LockHolder::new(Some(std::process::id())));
+        let held_here = LockState::Held(LockHolder::new(Some(std::process::id())));
         let found = || ledger_lock_state(dir.path());
         assert_eq!(found(), LockState::Free, "there is none");
         assert!(!dir.path().join("ledger.lock").exists());
         let file = File::create(dir.path().join("ledger.lock")).expect("created");
         assert_eq!(found(), LockState::Free);
         file.try_lock_shared().expect("free");
-        assert_eq!(found(), own);
+        assert_eq!(found(), held_here);
         file.unlock().expect("unlocked");
         file.try_lock().expect("free");
-        assert_eq!(found(), own);
+        assert_eq!(found(), held_here);
         assert!(device_of_mount(file.as_fd()).is_some());
         drop(file);
         assert_eq!(found(), LockState::Free, "closing released it");

@@ -66,7 +66,7 @@ mod tests {
 
     /// Schedules from the tests of Agave's own crate.
     #[test]
-    fn as_agave_computes_it() {
+    fn leaders_are_those_of_agave() {
         let every_four = |order: &[u8]| order.iter().flat_map(|at| [*at; 4]).collect::<Vec<u8>>();
         assert_eq!(order(1, &[10, 20, 30], 48), every_four(&[1, 1, 2, 1, 1, 0, 0, 1, 2, 1, 0, 1]));
         assert_eq!(order(1, &[30, 10, 20], 48), every_four(&[2, 2, 0, 2, 2, 1, 1, 2, 0, 2, 1, 2]));

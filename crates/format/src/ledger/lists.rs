@@ -342,7 +342,7 @@ mod tests {
     proptest! {
         /// Any bytes give an error, or a list that can have that many items; never a panic.
         #[test]
-        fn any_bytes_as_lists(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
+        fn hostile_lists_never_panic(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
             if let Ok(list) = tagged(&bytes) {
                 prop_assert!(list.len() * 16 <= bytes.len());
             }
@@ -359,13 +359,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_lists_are_read() {
         let storages = [(5u64, 1u32), (9, u32::MAX)];
         let mut list = Vec::new();
         write_storages_list(&mut list, storages.into_iter()).expect("written");
         let read = |bytes: &[u8]| parse_storages_list(FieldReader::new(bytes, bytes.len() as u64, "the list"));
         assert_eq!(read(&list).expect("sound"), storages);
-        assert!(read(&list[..list.len() - 1]).is_err() && read(&[&list[..], &[0]].concat()).is_err());
+        assert!(read(&list[..list.len() - 1]).is_err());
+        assert!(read(&[&list[..], &[0]].concat()).is_err());
         let mut obsolete = Vec::new();
         write_no_obsolete_accounts(&mut obsolete, storages.into_iter()).expect("written");
         let mut found = Vec::new();
@@ -381,7 +382,7 @@ mod tests {
     /// In a split storage, the offset must lie in the `.meta` file, and the data be no longer than
     /// an account's.
     #[test]
-    fn what_cutting_takes_out() {
+    fn cuts_have_the_length_of_their_records() {
         let storage = |kind| StorageFile { slot: 1, id: 1, root: 0, file_bytes: 1000, modified_ns: 0, kind };
         let split = storage(StorageKind::Split { data: None });
         let cut = |offset, data_len| cut_by(ObsoleteItem { offset, data_len }, &split).ok();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn accounts_of_the_upgradeable_loader() {
+    fn accounts_of_the_upgradeable_loader_are_parsed() {
         let program = [&[2, 0, 0, 0][..], &[7; 32]].concat();
         assert_eq!(of(UPGRADEABLE_LOADER, &program), Some(LoaderAccount::Program([7; 32])));
         assert!((0..36).all(|cut| of(UPGRADEABLE_LOADER, &program[..cut]).is_none()));
@@ -115,7 +115,7 @@ mod tests {
 
     /// Programs of mainnet, and where their code is.
     #[test]
-    fn addresses_of_code() {
+    fn addresses_of_code_are_derived() {
         use crate::ledger::programs::address;
         for (program, code, at) in [
             ("JUP6LkbZbjS1jKKwapdHNy74zcZ3tLUZoi5QNyVTaV4", "4Ec7ZxZS6Sbdg5UGSLHbAnM7GQHp2eFd4KYWRexAipQT", 1),
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_with_their_code() {
+    fn accounts_of_old_loaders_are_parsed() {
         for owner in [BPF_LOADER_1, BPF_LOADER_2] {
             let program = ProgramCode { upgrade_authority: None, deploy_slot: None, code: &[3] };
             assert_eq!(of(owner, &[3, 0]), Some(LoaderAccount::Code(program)));
@@ -139,7 +139,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
+        fn hostile_accounts_never_panic(data in proptest::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
             for owner in [UPGRADEABLE_LOADER, BPF_LOADER_2] {
                 let _ = (of(owner, &data), of(owner, &[&[kind, 0, 0, 0][..], &data].concat()));
             }

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn real_names() {
+    fn real_names_are_parsed() {
         let text = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
         let name = ArchiveName::parse(text).expect("a real name");
         assert_eq!((name.base_slot, name.slot), (Some(26), 40));
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_names() {
+    fn other_names_are_refused() {
         let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
         for name in [
             format!("snapshot-026-{hash}.tar.zst"),

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn where_records_begin() {
+    fn headers_tell_where_records_begin() {
         let start = |data_len| {
             let header = RecordHeader { data_len, lamports: 1, ..RecordHeader::parse(&[0; RECORD_HEADER_BYTES]) };
             RecordStart::parse(&header.to_bytes())
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn alignment() {
+    fn lengths_are_aligned() {
         assert_eq!([0, 1, 7, 8, 9].map(align8), [0, 8, 8, 8, 16]);
         assert_eq!(align8(u64::MAX), u64::MAX - 7);
     }

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_features_ask() {
+    fn contradictions_of_features_are_found() {
         let [shortest, shorter, ..] = SHORTER_SLOTS;
         let year = shortest.slots_per_year;
         let is_good = |params: &SlotParams, bank: &BankFile| params.contradiction(bank).is_none();

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_of_slots() {
+    fn slots_have_their_duration() {
         let short = SlotTime::new(Duration::from_millis(200), SlotTimeSource::Rpc).expect("plausible");
         assert_eq!(short.of_slots(100_000), Duration::from_secs(20_000));
         assert_eq!(

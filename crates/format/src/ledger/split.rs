@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn file_headers() {
+    fn file_headers_are_checked() {
         for (file, other) in [(SplitFile::Meta, SplitFile::Data), (SplitFile::Data, SplitFile::Meta)] {
             assert_eq!(file.uid(&file_header(file, VERSION, 77)).expect("sound"), 77);
             assert!(file.uid(&file_header(other, VERSION, 77)).is_err());
@@ -286,11 +286,12 @@ mod tests {
                 assert!(file.uid(&file_header(file, version, 77)).is_err());
             }
         }
-        assert!(check_uids(7, 7).is_ok() && check_uids(7, 8).is_err());
+        assert!(check_uids(7, 7).is_ok());
+        assert!(check_uids(7, 8).is_err());
     }
 
     #[test]
-    fn data_headers() {
+    fn data_headers_are_checked() {
         let mut header = [9; DATA_HEADER_BYTES];
         header[32..].copy_from_slice(&5000u32.to_le_bytes());
         assert!(check_data_header(&header, 4096, &[9; 32], 5000).is_ok());
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_found_whatever_the_window() {
+    fn windows_of_any_size_find_all_entries() {
         let most_inline = vec![3; INLINE_DATA_BYTES_MAX as usize];
         let entries = [
             entry(1, 0, b""),
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_cannot_be() {
+    fn impossible_entries_are_refused() {
         let large = |at: u64| entry(4, 5000, &at.to_le_bytes());
         let end = 4096 + 36 + 5000;
         for (what, file, data_bytes, is_sound) in [

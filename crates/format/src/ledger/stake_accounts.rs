@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_every_state() {
+    fn every_state_has_its_fields() {
         let mut data = delegated();
         assert_eq!(data.len(), 197);
         let Some(StakeAccount::Delegated(meta, delegation, credits)) = StakeAccount::parse(&data) else {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_off() {
+    fn states_that_are_cut_off_are_refused() {
         let data = delegated();
         assert!((0..data.len()).all(|cut| StakeAccount::parse(&data[..cut]).is_none()));
         let initialized = [&[1, 0, 0, 0][..], &data[4..]].concat();
@@ -116,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..250), kind in 0u8..5) {
+        fn hostile_states_never_panic(data in proptest::collection::vec(any::<u8>(), 0..250), kind in 0u8..5) {
             let _ = (StakeAccount::parse(&data), StakeAccount::parse(&[&[kind, 0, 0, 0][..], &data].concat()));
         }
     }

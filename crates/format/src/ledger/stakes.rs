@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn vote_accounts() {
+    fn vote_accounts_are_compared_by_their_fields() {
         for version in [STATE_1_14_11, STATE_3, STATE_4] {
             let (data, end) = state(version);
             let account = |data: &[u8], owner: &[u8; 32]| VoteAccount::new(5, owner, false, u64::MAX, data);
@@ -279,17 +279,19 @@ mod tests {
             assert_eq!(account(&data, &[1; 32]).node, None, "of another program");
             assert_ne!(account(&data, &[1; 32]).digest, good.digest);
             let other = VoteAccount::new(5, &VOTE, false, 0, &data);
-            assert!(other != good && other.digest == good.digest, "the rent epoch counts, apart from the rest");
+            assert!(other != good, "the rent epoch counts, apart from the rest");
+            assert!(other.digest == good.digest, "the rent epoch counts, apart from the rest");
             assert!(!account(&data[..end], &VOTE).is_initialized);
         }
         for version in [0u32, 4, u32::MAX] {
             assert_eq!(node_of(&[&version.to_le_bytes()[..], &[0; 3758]].concat()), None);
         }
-        assert!(!is_initialized(&[0; 3762]) && !is_initialized(&[0; 3731]));
+        assert!(!is_initialized(&[0; 3762]));
+        assert!(!is_initialized(&[0; 3731]));
     }
 
     #[test]
-    fn delegations() {
+    fn delegations_are_parsed_and_compared() {
         let mut data = vec![0; 200];
         data[0] = 2;
         data[124..156].fill(7);
@@ -298,7 +300,8 @@ mod tests {
         assert_eq!(delegation.voter(), [7; 32]);
         data[124 + 56] = 9; // the bytes that once held a rate
         let other_rate = Delegation::parse(&data).expect("delegated");
-        assert!(other_rate != delegation && other_rate.is_same_stake(&delegation));
+        assert!(other_rate != delegation);
+        assert!(other_rate.is_same_stake(&delegation));
         data[124 + 48] = 9;
         assert!(!Delegation::parse(&data).expect("delegated").is_same_stake(&delegation));
         data[188] = 5;

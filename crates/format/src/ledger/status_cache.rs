@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_result() {
+    fn every_kind_of_result_is_parsed() {
         let errors: [&[u8]; 6] = [
             &[0, 0, 0, 0],
             &[1, 0, 0, 0, 4, 0, 0, 0],
@@ -178,7 +178,7 @@ mod tests {
 
     /// Agave 4.4 added `BailOut`, as a transaction and as an instruction error.
     #[test]
-    fn errors_of_agave_4_4() {
+    fn errors_of_agave_4_4_are_found() {
         for (error, needs_4_4) in [
             (&[1, 0, 0, 0, 38, 0, 0, 0][..], false),
             (&[1, 0, 0, 0, 39, 0, 0, 0], true),

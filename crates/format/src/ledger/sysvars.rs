@@ -68,25 +68,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stake_history() {
+    fn the_stake_history_is_parsed() {
         let mut data: Vec<u8> = [2u64, 7, 100, 20, 3, 6, 90, 30, 4].iter().flat_map(|it| it.to_le_bytes()).collect();
         data.resize(16_392, 0);
         let history = parse_stake_history(&data).expect("a history");
         assert_eq!(history.get(&7), Some(&ClusterStake { effective: 100, activating: 20, deactivating: 3 }));
         assert_eq!(history.len(), 2);
-        assert!(parse_stake_history(&data[..60]).is_err() && parse_stake_history(&[]).is_err());
+        assert!(parse_stake_history(&data[..60]).is_err());
+        assert!(parse_stake_history(&[]).is_err());
         assert!(parse_stake_history(&600u64.to_le_bytes().repeat(3000)).is_err());
     }
 
     #[test]
-    fn features() {
+    fn features_are_parsed() {
         assert_eq!(parse_feature(&[0; 9]).expect("read"), None);
         assert_eq!(parse_feature(&[&[1][..], &5u64.to_le_bytes()].concat()).expect("read"), Some(5));
         assert!(parse_feature(&[1, 2]).is_err());
     }
 
     #[test]
-    fn slots_with_a_block() {
+    fn the_newest_slots_with_a_block_are_found() {
         let sysvar = |slots: &[u64], next: u64| {
             let mut words = vec![0u64; 16_384];
             slots.iter().for_each(|slot| words[(slot / 64 % 16_384) as usize] |= 1 << (slot % 64));
@@ -100,6 +101,7 @@ mod tests {
         assert_eq!(parse_newest_slots(&data, 2).expect("read"), [70, 64]);
         let late = 5 * 1_048_576 + 2;
         assert_eq!(parse_newest_slots(&sysvar(&[late - 1, late - 1_048_576], late), 9).expect("read")[0], late - 1);
-        assert!(parse_newest_slots(&data[..131_096], 9).is_err() && parse_newest_slots(&[0; 20], 9).is_err());
+        assert!(parse_newest_slots(&data[..131_096], 9).is_err());
+        assert!(parse_newest_slots(&[0; 20], 9).is_err());
     }
 }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_token_account() {
+    fn other_data_is_no_token_account() {
         let with = |at: usize, byte: u8| {
             let mut data = account();
             data[at] = byte;
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn where_extensions_end() {
+    fn extensions_end_at_type_0_or_are_cut_off() {
         let of = |bytes: &[u8]| {
             let data = [account(), vec![2], bytes.to_vec()].concat();
             parsed(&data, true).extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>()

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_every_version() {
+    fn every_version_has_its_fields() {
         for (version, name) in [(STATE_1_14_11, "1.14.11"), (STATE_3, "3"), (STATE_4, "4")] {
             let data = [state(version), vec![0; 100]].concat();
             let found = VoteState::parse(&data).expect("a state");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_cut_off_or_too_long() {
+    fn states_that_are_cut_off_or_too_long_are_refused() {
         for version in [STATE_1_14_11, STATE_3, STATE_4] {
             let data = state(version);
             assert!((0..data.len()).all(|cut| VoteState::parse(&data[..cut]).is_none()), "{version}");
@@ -229,7 +229,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes(data in proptest::collection::vec(any::<u8>(), 0..500), version in 0u8..5) {
+        fn hostile_states_never_panic(data in proptest::collection::vec(any::<u8>(), 0..500), version in 0u8..5) {
             let data = [&[version, 0, 0, 0][..], &data, &[0; 3000]].concat();
             if let Some(state) = VoteState::parse(&data) {
                 prop_assert!(state.epoch_credits().count() <= 255);

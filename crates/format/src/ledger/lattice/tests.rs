@@ -53,7 +53,7 @@ fn sums_commute_and_cancel() {
 }
 
 #[test]
-fn what_this_machine_uses_is_tested() {
+fn the_code_for_this_machine_is_tested() {
     let tested: Vec<_> = accumulators().into_iter().map(|(instructions, _)| instructions).collect();
     assert!(tested.contains(&InstructionSet::Crate));
     assert!(tested.contains(&InstructionSet::best()));
@@ -61,7 +61,7 @@ fn what_this_machine_uses_is_tested() {
 
 /// Hashes each length alone, in one lane.
 #[test]
-fn every_length_up_to_four_chunks_is_as_the_crate_says() {
+fn every_length_up_to_four_chunks_equals_the_crate() {
     let data = bytes(4096);
     let keys = keys(0);
     let mut accumulators = accumulators();
@@ -77,7 +77,7 @@ fn every_length_up_to_four_chunks_is_as_the_crate_says() {
 
 /// Hashes all lengths together, in all lanes, twice with the same accumulator.
 #[test]
-fn full_lanes_are_as_the_crate_says() {
+fn full_lanes_equal_the_crate() {
     let data = bytes(4096);
     let mut expected = LatticeHash::zero();
     let mut accumulators = accumulators();
@@ -105,7 +105,7 @@ proptest! {
 
     /// Lengths up to that of the largest account, 10 MiB; half of them are near a power of two.
     #[test]
-    fn long_accounts_are_as_the_crate_says(
+    fn long_accounts_equal_the_crate(
         log in 10u32..24, off in -130i64..130, random in 0usize..10_485_760, number: u64,
     ) {
         let keys = keys(number);
@@ -124,7 +124,7 @@ proptest! {
 proptest! {
     /// Accounts with any fields, closed ones among them. Partial sums are taken at random.
     #[test]
-    fn any_accounts_are_as_the_crate_says(
+    fn any_accounts_equal_the_crate(
         accounts in prop::collection::vec(
             (prop_oneof![prop::collection::vec(any::<u8>(), 0..200), prop::collection::vec(any::<u8>(), 900..1100)],
              any::<[u8; 32]>(), any::<[u8; 32]>(), prop_oneof![Just(0), any::<u64>()], any::<bool>(), 0..100u32),
