@@ -17,7 +17,7 @@ pub enum TarEvent<'a> {
     End(Entry),
 }
 
-/// Receives what a parser finds in bytes that live for `'b`.
+/// Receives the events of a parser, whose bytes live for `'b`.
 pub type OnEvent<'a, 'b> = dyn FnMut(TarEvent<'b>) -> Result<()> + 'a;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

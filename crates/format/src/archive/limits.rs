@@ -1,4 +1,4 @@
-//! Limits of each client, with their sources. docs/snapshot-format.md#archive tells how they were
+//! Limits of each client, with their sources. docs/snapshot-format.md#archive says how they were
 //! found. The rules that apply them are in `slotpress-read`.
 
 use crate::STORAGE_BYTES_MAX;

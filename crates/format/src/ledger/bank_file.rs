@@ -18,7 +18,7 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::leader;
-use crate::ledger::stakes::{KeepStakes, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::stakes::{KeepStakes, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{
     Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
     hard_forks_between,
@@ -261,7 +261,7 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
 
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: KeepStakes<'_>) -> Result<()> {
     read_middle(r, bank)?;
-    let stakes = read_stakes(r, "the stakes", false, keep)?;
+    let stakes = read_stakes(r, StakesKind::Bank, keep)?;
     r.check_limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
     r.check_limit(firedancer::DELEGATIONS, stakes.delegation_count);
     bank.invalid_vote_account = stakes.invalid_vote_account;
@@ -401,7 +401,7 @@ fn read_epoch_stakes<R: BufRead>(
     } else {
         KeepStakes::Nothing
     };
-    let stakes = read_stakes(r, "the epoch stakes", true, keep)?;
+    let stakes = read_stakes(r, StakesKind::Epoch, keep)?;
     let count = stakes.vote_account_count;
     let max = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
     if count > max {

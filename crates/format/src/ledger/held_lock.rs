@@ -103,8 +103,8 @@ fn device_of_mount(file: BorrowedFd<'_>) -> Option<Device> {
     find_in_lines(Path::new("/proc/self/mountinfo"), |line| parse_mount(line, &mount)).ok()?
 }
 
-/// Returns what `parse` finds in the first line in which it finds anything. The kernel makes these
-/// files as they are read; they can be long.
+/// Returns the first result of `parse` over the lines of a file. The kernel makes these files as they
+/// are read; they can be long.
 fn find_in_lines<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
     let mut reader = BufReader::new(fs::File::open(path)?);
     let mut line = Vec::new();

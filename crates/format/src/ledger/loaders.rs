@@ -8,9 +8,9 @@ use crate::ledger::programs::{BPF_LOADER_1, BPF_LOADER_2, UPGRADEABLE_LOADER};
 /// that always has room.
 const CODE_AT: usize = 4 + 8 + 1 + 32;
 
-/// Derives 32 addresses, of which one is that of a program's code: the first that is no point of the
-/// curve (`find_program_address` in the `solana-address` crate). Each is one with probability 1/2.
-/// Which are is not computed, since the loader has no account at another of these addresses.
+/// Derives 32 addresses, one of which is that of a program's code: the first that is not a point of the
+/// curve (`find_program_address` in the `solana-address` crate). Each is off the curve with probability
+/// 1/2. Points of the curve are not excluded, because the loader has no account at the other addresses.
 pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 32]> {
     let seeds = |bump| [&program[..], &[bump], &UPGRADEABLE_LOADER, b"ProgramDerivedAddress"].concat();
     (0xe0..=u8::MAX).rev().map(move |bump| Sha256::digest(seeds(bump)).into())
@@ -20,7 +20,7 @@ pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 3
 pub enum LoaderAccount<'a> {
     /// A program of the upgradeable loader, whose code is in another account, at this address.
     Program([u8; 32]),
-    /// The code of such a program; a program with its code, if the loader is an older one.
+    /// The code of such a program, or a program of an older loader with its code.
     Code(ProgramCode<'a>),
     /// An account that is no program: a buffer, one that is not initialized, or one of another owner.
     Other,
@@ -32,7 +32,7 @@ pub struct ProgramCode<'a> {
     pub upgrade_authority: Option<[u8; 32]>,
     /// Slot in which the code was written; `None` for old loaders, which do not record it.
     pub deploy_slot: Option<u64>,
-    /// ELF file, without the zeros behind it, in which the program may grow.
+    /// ELF file, without the zeros after it, into which the program may grow.
     pub code: &'a [u8],
 }
 
@@ -86,30 +86,33 @@ mod tests {
 
     use super::*;
 
-    fn of(owner: [u8; 32], data: &[u8]) -> Option<LoaderAccount<'_>> {
+    fn parse_executable(owner: [u8; 32], data: &[u8]) -> Option<LoaderAccount<'_>> {
         LoaderAccount::parse(&owner, true, data)
     }
 
     #[test]
     fn accounts_of_the_upgradeable_loader_are_parsed() {
         let program = [&[2, 0, 0, 0][..], &[7; 32]].concat();
-        assert_eq!(of(UPGRADEABLE_LOADER, &program), Some(LoaderAccount::Program([7; 32])));
-        assert!((0..36).all(|cut| of(UPGRADEABLE_LOADER, &program[..cut]).is_none()));
+        assert_eq!(parse_executable(UPGRADEABLE_LOADER, &program), Some(LoaderAccount::Program([7; 32])));
+        assert!((0..36).all(|cut| parse_executable(UPGRADEABLE_LOADER, &program[..cut]).is_none()));
         let data = |tag: u8| [&[3, 0, 0, 0][..], &9u64.to_le_bytes(), &[tag], &[5; 32], &[1, 0, 2, 0, 0]].concat();
         let code = |upgrade_authority| {
             Some(LoaderAccount::Code(ProgramCode { upgrade_authority, deploy_slot: Some(9), code: &[1, 0, 2] }))
         };
-        assert_eq!(of(UPGRADEABLE_LOADER, &data(1)), code(Some([5; 32])));
-        // What stands behind a tag of 0 has no meaning.
-        assert_eq!(of(UPGRADEABLE_LOADER, &data(0)), code(None));
-        assert_eq!(of(UPGRADEABLE_LOADER, &data(2)), None);
-        assert!((0..45).all(|cut| of(UPGRADEABLE_LOADER, &data(1)[..cut]).is_none()));
+        assert_eq!(parse_executable(UPGRADEABLE_LOADER, &data(1)), code(Some([5; 32])));
+        // The bytes after a tag of 0 have no meaning.
+        assert_eq!(parse_executable(UPGRADEABLE_LOADER, &data(0)), code(None));
+        assert_eq!(parse_executable(UPGRADEABLE_LOADER, &data(2)), None);
+        assert!((0..45).all(|cut| parse_executable(UPGRADEABLE_LOADER, &data(1)[..cut]).is_none()));
         let buffer = |tag: u8| [&[1, 0, 0, 0, tag][..], &[5; 32]].concat();
-        assert!((0..37).all(|cut| of(UPGRADEABLE_LOADER, &buffer(1)[..cut]).is_none()));
-        assert_eq!([0, 1, 2].map(|tag| of(UPGRADEABLE_LOADER, &buffer(tag)).is_some()), [true, true, false]);
+        assert!((0..37).all(|cut| parse_executable(UPGRADEABLE_LOADER, &buffer(1)[..cut]).is_none()));
+        assert_eq!(
+            [0, 1, 2].map(|tag| parse_executable(UPGRADEABLE_LOADER, &buffer(tag)).is_some()),
+            [true, true, false]
+        );
         let other = Some(LoaderAccount::Other);
         for (data, expected) in [(&[0; 4][..], other), (&[1, 0, 0, 0, 0], other), (&[4, 0, 0, 0], None), (&[], None)] {
-            assert_eq!(of(UPGRADEABLE_LOADER, data), expected, "{data:?}");
+            assert_eq!(parse_executable(UPGRADEABLE_LOADER, data), expected, "{data:?}");
         }
     }
 
@@ -131,17 +134,17 @@ mod tests {
     fn accounts_of_old_loaders_are_parsed() {
         for owner in [BPF_LOADER_1, BPF_LOADER_2] {
             let program = ProgramCode { upgrade_authority: None, deploy_slot: None, code: &[3] };
-            assert_eq!(of(owner, &[3, 0]), Some(LoaderAccount::Code(program)));
+            assert_eq!(parse_executable(owner, &[3, 0]), Some(LoaderAccount::Code(program)));
             assert_eq!(LoaderAccount::parse(&owner, false, &[3, 0]), Some(LoaderAccount::Other));
         }
-        assert_eq!(of([1; 32], &[]), Some(LoaderAccount::Other));
+        assert_eq!(parse_executable([1; 32], &[]), Some(LoaderAccount::Other));
     }
 
     proptest! {
         #[test]
         fn hostile_accounts_never_panic(data in proptest::collection::vec(any::<u8>(), 0..100), kind in 0u8..5) {
             for owner in [UPGRADEABLE_LOADER, BPF_LOADER_2] {
-                let _ = (of(owner, &data), of(owner, &[&[kind, 0, 0, 0][..], &data].concat()));
+                let _ = (parse_executable(owner, &data), parse_executable(owner, &[&[kind, 0, 0, 0][..], &data].concat()));
             }
         }
     }

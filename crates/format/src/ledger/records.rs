@@ -28,7 +28,7 @@ pub enum RecordFaultKind {
     /// A record claims more data than an account can have. The records after it cannot be found.
     DataLength,
     Executable,
-    /// A record has a hash, which Agave has written as zeros since 1.18. Told once for each storage.
+    /// A record has a hash, which Agave has written as zeros since 1.18. Reported once for each storage.
     StoredHash,
 }
 
@@ -219,25 +219,42 @@ mod tests {
     use super::*;
     use crate::ledger::record::align8;
 
-    type Found = Vec<(u64, [u8; 32], u64, Vec<u8>)>;
+    #[derive(Debug, PartialEq)]
+    struct FoundRecord {
+        offset: u64,
+        pubkey: [u8; 32],
+        lamports: u64,
+        data: Vec<u8>,
+    }
+
+    impl FoundRecord {
+        fn data_end(&self) -> usize {
+            self.offset as usize + RECORD_HEADER_BYTES + self.data.len()
+        }
+    }
 
     #[derive(Default)]
-    struct Collect {
-        records: Found,
+    struct CollectingSink {
+        records: Vec<FoundRecord>,
         faults: Vec<(RecordFaultKind, u64)>,
     }
 
-    impl RecordSink for Collect {
+    impl RecordSink for CollectingSink {
         fn record(&mut self, record: Record<'_>) {
-            let header = record.header;
-            self.records.push((record.offset_bytes, header.pubkey, header.lamports, record.data.to_vec()));
+            let RecordHeader { pubkey, lamports, .. } = *record.header;
+            self.records.push(FoundRecord {
+                offset: record.offset_bytes,
+                pubkey,
+                lamports,
+                data: record.data.to_vec(),
+            });
         }
         fn fault(&mut self, fault: RecordFault) {
             self.faults.push((fault.kind, fault.offset_bytes));
         }
     }
 
-    fn storage(records: &[(u8, u64, Vec<u8>)], has_last_padding: bool) -> (Vec<u8>, Found) {
+    fn storage(records: &[(u8, u64, Vec<u8>)], has_last_padding: bool) -> (Vec<u8>, Vec<FoundRecord>) {
         let mut bytes = Vec::new();
         let mut expected = Vec::new();
         for (key, lamports, data) in records {
@@ -253,7 +270,8 @@ mod tests {
                 padding: [0xEE; 7],
                 stored_hash: [0; 32],
             };
-            expected.push((bytes.len() as u64, header.pubkey, *lamports, data.clone()));
+            let offset = bytes.len() as u64;
+            expected.push(FoundRecord { offset, pubkey: header.pubkey, lamports: *lamports, data: data.clone() });
             bytes.extend_from_slice(&header.to_bytes());
             bytes.extend_from_slice(data);
         }
@@ -263,8 +281,8 @@ mod tests {
         (bytes, expected)
     }
 
-    fn walk(bytes: &[u8], piece: usize) -> Collect {
-        let mut found = Collect::default();
+    fn walk(bytes: &[u8], piece: usize) -> CollectingSink {
+        let mut found = CollectingSink::default();
         let mut walker = RecordWalker::default();
         for piece in bytes.chunks(piece.max(1)) {
             walker.feed(piece, &mut found);
@@ -294,11 +312,10 @@ mod tests {
             let (bytes, expected) = storage(&records, false);
             let cut = cut.index(bytes.len() + 1);
             let found = walk(&bytes[..cut], piece);
-            let whole = |(at, _, _, data): &&(u64, [u8; 32], u64, Vec<u8>)| *at as usize + 136 + data.len() <= cut;
-            prop_assert_eq!(&found.records[..], &expected[..expected.iter().take_while(whole).count()]);
-            let in_record = expected.iter().any(|(at, _, _, data)| {
-                (*at as usize) < cut && cut < *at as usize + 136 + data.len()
-            });
+            let whole_count = expected.iter().take_while(|record| record.data_end() <= cut).count();
+            prop_assert_eq!(&found.records[..], &expected[..whole_count]);
+            let is_in = |record: &FoundRecord| (record.offset as usize) < cut && cut < record.data_end();
+            let in_record = expected.iter().any(is_in);
             let is_cut = |kind: &RecordFaultKind| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::Tail);
             prop_assert_eq!(found.faults.iter().any(|(kind, _)| is_cut(kind)), in_record);
         }
@@ -307,15 +324,15 @@ mod tests {
         #[test]
         fn a_record_that_is_cut_off_is_named(cut in 0usize..200) {
             #[derive(Default)]
-            struct Accounts(Vec<Option<[u8; 32]>>);
-            impl RecordSink for Accounts {
+            struct FaultyAccounts(Vec<Option<[u8; 32]>>);
+            impl RecordSink for FaultyAccounts {
                 fn record(&mut self, _: Record<'_>) {}
                 fn fault(&mut self, fault: RecordFault) {
                     self.0.push(fault.account);
                 }
             }
             let (bytes, _) = storage(&[(7, 1, vec![1; 64])], false);
-            let mut found = Accounts::default();
+            let mut found = FaultyAccounts::default();
             let mut walker = RecordWalker::default();
             walker.feed(&bytes[..cut.min(199)], &mut found);
             walker.finish(&mut found);
@@ -325,10 +342,10 @@ mod tests {
 
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), piece in 1usize..400) {
-            let one = walk(&bytes, piece);
-            let other = walk(&bytes, 5000);
-            prop_assert_eq!(one.records, other.records);
-            prop_assert_eq!(one.faults, other.faults);
+            let in_pieces = walk(&bytes, piece);
+            let together = walk(&bytes, 5000);
+            prop_assert_eq!(in_pieces.records, together.records);
+            prop_assert_eq!(in_pieces.faults, together.faults);
         }
 
         /// Finds zeros after the last record. Agave leaves them on disk up to the end of a page.

@@ -50,8 +50,8 @@ impl SlotParams {
     /// that no feature asks for, with the number of slots in a year that follows from it.
     pub fn contradiction(&self, bank: &BankFile) -> Option<(String, String)> {
         let Self { ns_per_slot, slots_per_year, hashes_per_tick, .. } = *self;
-        let is_of_feature = SHORTER_SLOTS.iter().any(|params| params.ns_per_slot == bank.ns_per_slot);
-        if bank.ns_per_slot < ns_per_slot && !is_of_feature && is_of_year(bank) {
+        let is_by_feature = SHORTER_SLOTS.iter().any(|params| params.ns_per_slot == bank.ns_per_slot);
+        if bank.ns_per_slot < ns_per_slot && !is_by_feature && has_matching_year(bank) {
             return None;
         }
         if bank.ns_per_slot != ns_per_slot {
@@ -67,7 +67,7 @@ impl SlotParams {
 }
 
 /// True if the number of slots in a year follows from their duration, as in any genesis.
-fn is_of_year(bank: &BankFile) -> bool {
+fn has_matching_year(bank: &BankFile) -> bool {
     let expected = SECONDS_PER_YEAR * 1e9 / bank.ns_per_slot as f64;
     (bank.slots_per_year / expected - 1.0).abs() < 1e-6
 }

@@ -318,10 +318,16 @@ mod tests {
         file
     }
 
-    type Found = Vec<(u64, [u8; RECORD_HEADER_BYTES], u32, Option<u64>, Vec<u8>)>;
+    struct FoundEntry {
+        offset: u64,
+        record_header: RecordHeader,
+        /// Offset of the data in the `.data` file.
+        data_offset: Option<u64>,
+        inline_data: Vec<u8>,
+    }
 
     /// Walks over a file. Also returns the offset up to which it was read.
-    fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, limit: u64) -> Result<(Found, u64)> {
+    fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, limit: u64) -> Result<(Vec<FoundEntry>, u64)> {
         let mut read_to = 0;
         let mut read = |to: &mut [u8], offset: u64| {
             let bytes = file.get(offset as usize..offset as usize + to.len()).expect("inside the file");
@@ -335,22 +341,23 @@ mod tests {
         let mut walk = MetaWalk::new(range, &mut window, &mut read);
         while let Some(entry) = walk.next_entry()?.filter(|entry| entry.offset < limit) {
             assert_eq!(entry.record_bytes(), (136 + u64::from(entry.data_len)).next_multiple_of(8));
-            let (at, data) = match entry.data {
+            let (data_offset, inline_data) = match entry.data {
                 AccountData::Inline(data) => (None, data.to_vec()),
-                AccountData::At(at) => (Some(at), Vec::new()),
+                AccountData::At(offset) => (Some(offset), Vec::new()),
             };
-            found.push((entry.offset, entry.record_header(), entry.data_len, at, data));
+            let record_header = RecordHeader::parse(&entry.record_header());
+            found.push(FoundEntry { offset: entry.offset, record_header, data_offset, inline_data });
         }
         Ok((found, read_to))
     }
 
     #[test]
     fn windows_of_any_size_find_all_entries() {
-        let most_inline = vec![3; INLINE_DATA_BYTES_MAX as usize];
+        let largest_inline = vec![3; INLINE_DATA_BYTES_MAX as usize];
         let entries = [
             entry(1, 0, b""),
             entry(2, 5, b"small"),
-            entry(3, INLINE_DATA_BYTES_MAX, &most_inline),
+            entry(3, INLINE_DATA_BYTES_MAX, &largest_inline),
             entry(4, INLINE_DATA_BYTES_MAX + 1, &4096u64.to_le_bytes()),
             entry(5, 100_000, &12_288u64.to_le_bytes()),
         ];
@@ -358,12 +365,13 @@ mod tests {
         let data_bytes = 12_288 + 36 + 100_000;
         for window_bytes in [1, 88, 100, 4096, 1 << 20] {
             let (found, _) = walk(&file, Some(data_bytes), window_bytes, u64::MAX).expect("sound");
-            let offsets: Vec<u64> = found.iter().map(|(offset, ..)| *offset).collect();
+            let offsets: Vec<u64> = found.iter().map(|entry| entry.offset).collect();
             assert_eq!(offsets, [64, 160, 256, 4352, 4448]);
-            let places: Vec<Option<u64>> = found.iter().map(|(_, _, _, at, _)| *at).collect();
-            assert_eq!(places, [None, None, None, Some(4096), Some(12_288)]);
-            assert_eq!((&found[1].4[..], &found[2].4), (&b"small"[..], &most_inline));
-            let header = RecordHeader::parse(&found[1].1);
+            let data_offsets: Vec<Option<u64>> = found.iter().map(|entry| entry.data_offset).collect();
+            assert_eq!(data_offsets, [None, None, None, Some(4096), Some(12_288)]);
+            assert_eq!(found[1].inline_data, b"small");
+            assert_eq!(found[2].inline_data, largest_inline);
+            let header = found[1].record_header;
             assert_eq!((header.pubkey, header.owner, header.data_len), ([2; 32], [3; 32], 5));
             assert_eq!((header.lamports, header.rent_epoch, header.executable), (7, 8, 1));
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));

@@ -149,13 +149,22 @@ pub struct StakesSummary {
     pub no_stake: Option<Address>,
 }
 
-/// Parses a stakes cache. In the epoch stakes, each delegation is followed by its credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StakesKind {
+    Bank,
+    /// Stakes of an epoch, in which credits follow each delegation.
+    Epoch,
+}
+
 pub fn read_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
-    name: &str,
-    with_credits: bool,
+    kind: StakesKind,
     mut keep: KeepStakes<'_>,
 ) -> Result<StakesSummary> {
+    let (name, credits_bytes) = match kind {
+        StakesKind::Bank => ("the stakes", 0),
+        StakesKind::Epoch => ("the epoch stakes", 8),
+    };
     // An account has lamports, data, owner, executable flag and rent epoch.
     let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
@@ -181,20 +190,21 @@ pub fn read_stakes<R: BufRead>(
             KeepStakes::Voters(_) | KeepStakes::Nothing => {}
         }
     }
-    let credits_bytes = if with_credits { 8 } else { 0 };
     let item_bytes = 32u64.saturating_add(DELEGATION_BYTES as u64).saturating_add(credits_bytes);
     summary.delegation_count = r.count("the delegations", item_bytes)?;
     if let KeepStakes::All(Stakes { delegations, .. }) = &mut keep {
         delegations.reserve_exact(to_usize(summary.delegation_count).min(DELEGATIONS_MAX));
     }
     for _ in 0..summary.delegation_count {
-        let item = (r.array()?, Delegation(r.array()?));
+        let address = r.array()?;
+        let delegation = Delegation(r.array()?);
         r.skip(credits_bytes)?;
-        if !with_credits && item.1.rate() > 1.0 {
-            r.breach(Some(Address(item.0)), Demand::FiredancerLimit, "a rate of at most 1", item.1.rate());
+        let rate = delegation.rate();
+        if kind == StakesKind::Bank && rate > 1.0 {
+            r.breach(Some(Address(address)), Demand::FiredancerLimit, "a rate of at most 1", rate);
         }
         if let KeepStakes::All(Stakes { delegations, has_more, .. }) = &mut keep {
-            *has_more |= !push_within(delegations, item, DELEGATIONS_MAX);
+            *has_more |= !push_within(delegations, (address, delegation), DELEGATIONS_MAX);
         }
     }
     r.skip(8)?; // always 0

@@ -40,8 +40,8 @@ pub struct AccountView<'a> {
     pub data: &'a [u8],
 }
 
-/// Lengths of what is hashed beside the data: lamports before it; executable flag, owner and pubkey
-/// behind it.
+/// Lengths of the bytes that are hashed before the data (lamports) and after it (executable flag, owner
+/// and pubkey).
 const BEFORE_BYTES: usize = 8;
 const AFTER_BYTES: usize = 65;
 
