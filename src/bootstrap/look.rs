@@ -42,7 +42,8 @@ impl FetchContext<'_> {
         options.dates_by_banks |= is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
         let named = self.bootstrap.map_or(&[][..], |bootstrap| &bootstrap.bases);
-        options.sources.extend(bases::local_sources(self.dir, named)?);
+        let local = bases::local_sources(self.dir, named)?;
+        options.sources.extend(local);
         let mut report = find(self.client, &options, progress)?;
         let mut node = Node::default();
         if let Some(bootstrap) = self.bootstrap {
@@ -90,10 +91,12 @@ impl FetchContext<'_> {
         let Some(best) = report.candidates.first() else { return Ok(()) };
         let offers = &report.ranking.offers;
         let mut silent = Vec::new();
-        for source in self.find.sources.iter().filter(|source| source.url().is_some()) {
+        let sources = self.find.sources.iter();
+        for source in sources.filter(|source| source.url().is_some()) {
             let source = source.to_string();
             let has_offer = offers.iter().any(|offer| offer.source == source);
-            match report.refused.iter().find(|refused| refused.source == source) {
+            let mut refused = report.refused.iter();
+            match refused.find(|refused| refused.source == source) {
                 Some(refused) if !has_offer => silent.push(refused.message()),
                 _ => {}
             }

@@ -173,13 +173,13 @@ impl Selection {
     }
 
     /// Replaces the offers, and the facts about this node. Keeps the failures.
-    pub fn renew(&mut self, found: Self) {
-        let known = std::mem::replace(&mut self.found, found.found).offers;
-        let failed = std::mem::replace(&mut self.node, found.node).failed;
-        self.node.failed = failed;
-        let mut offers = std::mem::take(&mut self.found.offers);
-        offers.retain(|offer| is_among(&known, offer) || !self.is_worn_out(offer));
-        self.found.offers = offers;
+    pub fn renew(&mut self, mut found: Self) {
+        let known = &self.found.offers;
+        let offers = &mut found.found.offers;
+        offers.retain(|offer| is_among(known, offer) || !self.is_worn_out(offer));
+        self.found = found.found;
+        found.node.failed = std::mem::take(&mut self.node.failed);
+        self.node = found.node;
         let known_slot = self.given_up.as_ref().map(|known| known.slot);
         let newer = found.given_up.filter(|newer| known_slot < Some(newer.slot));
         self.given_up = newer.or(self.given_up.take());

@@ -123,7 +123,8 @@ impl<'a> Trust<'a> {
     /// Returns why a trusted server does not confirm an archive; `None` if it does.
     fn why_not(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
         // The server names its archives by redirects, or in a list.
-        let answer = self.client.offers(&SourceArg::Place(url.clone()), self.progress);
+        let source = SourceArg::Place(url.clone());
+        let answer = self.client.offers(&source, self.progress);
         self.progress.check()?;
         let error = answer.as_ref().err().and_then(NetError::in_error);
         let mut failed = error.filter(|error| !is_no(error)).cloned();

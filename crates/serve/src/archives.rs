@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -13,11 +15,13 @@ use super::Server;
 
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The archives of the last successful scan, and the error of a later one.
 #[derive(Debug)]
 pub struct ServedArchives {
     dirs: Vec<PathBuf>,
-    last: Mutex<(Arc<Catalog>, Option<String>)>,
+    /// Archives of the last successful scan.
+    last: Mutex<Arc<Catalog>>,
+    /// True if a later scan has failed.
+    pub has_failed: AtomicBool,
 }
 
 fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
@@ -30,30 +34,26 @@ fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
 impl ServedArchives {
     pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
         let catalog = Arc::new(look(&dirs, &Catalog::default())?);
-        Ok(Self { dirs, last: Mutex::new((catalog, None)) })
+        Ok(Self { dirs, last: Mutex::new(catalog), has_failed: AtomicBool::default() })
     }
 
     pub fn last(&self) -> Arc<Catalog> {
-        self.last.lock().0.clone()
-    }
-
-    pub fn error(&self) -> Option<String> {
-        self.last.lock().1.clone()
+        self.last.lock().clone()
     }
 }
 
 /// Scans again and again. A scan may wait for the disk, so it has a thread of its own.
 pub async fn keep_scanning(server: Arc<Server>) {
+    let archives = &server.archives;
     loop {
         tokio::time::sleep(SCAN_INTERVAL).await;
         let scanned = server.clone();
-        let known = server.archives.last();
+        let known = archives.last();
         let found = tokio::task::spawn_blocking(move || look(&scanned.archives.dirs, &known)).await;
-        let found = found.map_err(|error| error.to_string());
-        let mut last = server.archives.last.lock();
-        match found.and_then(|found| found.map_err(|error| error.to_string())) {
-            Ok(catalog) => *last = (Arc::new(catalog), None),
-            Err(error) => last.1 = Some(error),
+        let found = found.ok().and_then(Result::ok);
+        archives.has_failed.store(found.is_none(), Relaxed);
+        if let Some(catalog) = found {
+            *archives.last.lock() = Arc::new(catalog);
         }
     }
 }

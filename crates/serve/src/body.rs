@@ -47,7 +47,8 @@ async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> 
         }
         // Reuses the buffer of the last piece if all of that was sent, and it is not much longer: the
         // system clears new memory, which takes as long as reading.
-        let last = last.try_into_mut().ok().filter(|last| last.capacity() as u64 / 2 <= length);
+        let last = last.try_into_mut().ok();
+        let last = last.filter(|last| last.capacity() as u64 / 2 <= length);
         let mut buffer = last.unwrap_or_default();
         buffer.resize(to_usize(length), 0);
         reading.read(offset, &mut buffer)?;

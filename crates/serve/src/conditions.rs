@@ -39,14 +39,14 @@ const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 pub fn file_answer(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> FileAnswer {
     let date = |name: HeaderName| single(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {
-        if !tags(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
+        if !list_values(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
             return FileAnswer::PreconditionFailed;
         }
     } else if date(IF_UNMODIFIED_SINCE).is_some_and(|since| version.modified > since) {
         return FileAnswer::PreconditionFailed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
-        if tags(headers, &IF_NONE_MATCH).any(|tag| tag == "*" || tag.trim_start_matches("W/") == version.etag) {
+        if list_values(headers, &IF_NONE_MATCH).any(|tag| tag == "*" || tag.trim_start_matches("W/") == version.etag) {
             return FileAnswer::NotModified;
         }
     } else if date(IF_MODIFIED_SINCE).is_some_and(|since| version.modified <= since) {
@@ -111,9 +111,9 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Returns the entity tags in all headers of this name. Tags of this server contain no comma, so it
-/// is harmless to split others at commas.
-fn tags<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+/// Returns the values in all headers of this name, which separate them by commas. Entity tags may
+/// contain commas, but those of this server do not, so it is harmless to split others.
+pub fn list_values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
 }
 

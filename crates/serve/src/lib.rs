@@ -320,7 +320,8 @@ fn forward(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_
 /// Returns a listening socket, and its address with the port that was taken.
 fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |error: std::io::Error| cannot_listen(address, &error);
-    let listener = runtime.block_on(TcpListener::bind(address)).map_err(failed)?;
+    let listener = runtime.block_on(TcpListener::bind(address));
+    let listener = listener.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
 }

@@ -77,10 +77,12 @@ pub struct Admission {
 
 impl ClientLimits {
     pub fn new(options: Arc<ServeOptions>) -> Arc<Self> {
+        let total_rate = options.max_rate_bytes_per_second;
+        let client_rate = options.max_client_rate_bytes_per_second;
         Arc::new(Self {
             start: Instant::now(),
-            rate: options.max_rate_bytes_per_second.into_iter().chain(options.max_client_rate_bytes_per_second).min(),
-            total: Mutex::new(options.max_rate_bytes_per_second.map(TokenBucket::new)),
+            rate: total_rate.into_iter().chain(client_rate).min(),
+            total: Mutex::new(total_rate.map(TokenBucket::new)),
             options,
             connections: AtomicUsize::new(0),
             clients: Mutex::default(),
@@ -130,7 +132,10 @@ impl ClientLimits {
     pub fn sweep(&self) {
         let now = self.start.elapsed();
         self.clients.lock().retain(|_, client| {
-            let owes = client.turn.try_lock().map_or(true, |turn| turn.is_some_and(|bucket| !bucket.is_full(now)));
+            let owes = match client.turn.try_lock() {
+                Ok(bucket) => bucket.is_some_and(|bucket| !bucket.is_full(now)),
+                Err(_) => true,
+            };
             client.connections.load(Relaxed) > 0 || owes
         });
     }

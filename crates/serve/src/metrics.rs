@@ -36,7 +36,8 @@ pub struct Metrics {
 pub fn with_build_info<'r>(all: &'r mut Registry, prefix: &str) -> &'r mut Registry {
     let registry = all.sub_registry_with_prefix(prefix);
     let build: Family<Label, Gauge> = add(registry, "build_info", "The program");
-    build.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    build.get_or_create(&version).set(1);
     registry
 }
 
@@ -103,7 +104,8 @@ impl Metrics {
         let choice = catalog.choice();
         let full = choice.map(|choice| choice.full);
         let incremental = choice.and_then(|choice| choice.incremental);
-        let age = incremental.or(full).map(|archive| archive.age(clock::now()));
+        let newest = incremental.or(full);
+        let age = newest.map(|archive| archive.age(clock::now()));
         self.newest_age_seconds.set(gauge(age.unwrap_or_default().as_secs()));
         self.archives.set(gauge(catalog.archives().len() as u64));
         for (kind, archive) in [("full", full), ("incremental", incremental)] {

@@ -65,7 +65,8 @@ pub fn page(list: &List, host: &str, is_tls: bool) -> String {
         newest_paths => Serde([listing::NEWEST_FULL, listing::NEWEST_INCREMENTAL]),
         list_path => listing::LISTING_PATH,
     };
-    let page = TEMPLATES.get_template(NAME).and_then(|template| template.render(context));
+    let template = TEMPLATES.get_template(NAME);
+    let page = template.and_then(|template| template.render(context));
     page.unwrap_or_else(|error| error.to_string())
 }
 

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::HeaderMap;
 use hyper::header::HeaderName;
 
+use super::conditions::list_values;
+
 /// Header to which each proxy appends the address of its client; a de facto standard.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
@@ -12,11 +14,10 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// that is not a trusted proxy's. The client may have invented earlier addresses. Without such an
 /// address, the client is the proxy itself.
 pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
-    let texts: Vec<&str> = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok()).collect();
-    let hops = texts.iter().flat_map(|text| text.split(',')).rev().map(|text| address(text.trim()));
+    let hops: Vec<&str> = list_values(headers, &FORWARDED_FOR).collect();
     let mut client = peer;
-    for hop in hops {
-        let Some(hop) = hop else { break };
+    for hop in hops.into_iter().rev() {
+        let Some(hop) = address(hop) else { break };
         client = hop;
         if !is_trusted(hop, trusted) {
             break;

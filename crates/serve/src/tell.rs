@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 use prometheus_client::registry::Registry;
@@ -34,16 +35,16 @@ impl Facts for Server {
     }
 
     fn health(&self) -> std::result::Result<(), String> {
-        match self.archives.error() {
-            None => Ok(()),
-            Some(_) => Err("A directory of archives cannot be read.".into()),
+        if self.archives.has_failed.load(Relaxed) {
+            return Err("A directory of archives cannot be read.".into());
         }
+        Ok(())
     }
 }
 
 pub(crate) fn endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::Receiver<bool>) -> Endpoint {
-    let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX).client_connections(CONNECTIONS_MAX);
-    let options = Arc::new(options);
+    let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX);
+    let options = Arc::new(options.client_connections(CONNECTIONS_MAX));
     Endpoint {
         site: Site::Metrics(facts),
         limits: ClientLimits::new(options.clone()),
