@@ -40,7 +40,7 @@ fn a_held_lock_is_a_problem() {
     let holder = format!("(process {})", std::process::id());
     assert!(findings[0]["found"].as_str().is_some_and(|found| found.ends_with(&holder)), "{line}");
     let alternative = "slotpress can verify, recompress and serve the archives";
-    fails(
+    assert_fails(
         &["archive", text(ledger.path()), "-o", text(ledger.path())],
         1,
         &[&holder, "hint: stop the validator", alternative],
@@ -89,5 +89,5 @@ fn an_incomplete_bank_snapshot_is_a_problem() {
 
 #[test]
 fn a_path_that_is_no_directory_is_refused() {
-    fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
+    assert_fails(&["doctor", "/no/such/ledger"], 1, &["is not a directory", "hint: "]);
 }

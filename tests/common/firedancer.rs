@@ -16,7 +16,7 @@ pub const NO_STAKES: &str = "firedancer-2026-09/names";
 /// Chain as Firedancer archives it since, of the same state.
 pub const NEW: &str = "firedancer-2026-09/full-bank";
 
-/// What is said of an archive that no version of Agave loads.
+/// Hint for an archive that no version of Agave loads.
 pub const HINT: &str = "take Agave's archive, or one that Firedancer wrote since September 2026";
 
 pub fn full(chain: &str) -> PathBuf {

@@ -14,7 +14,7 @@ pub mod listed;
 pub mod lives;
 pub mod oracle;
 pub mod records;
-pub mod said;
+pub mod runs;
 pub mod scenarios;
 pub mod screen;
 #[cfg(feature = "serve")]

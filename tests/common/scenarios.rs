@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::common::said::*;
+use crate::common::runs::*;
 use crate::common::strace::Call;
 use crate::common::*;
 #[cfg(feature = "net")]

@@ -9,7 +9,8 @@ pub fn run(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
 }
 
-pub fn fails(arguments: &[&str], code: i32, texts: &[&str]) -> String {
+/// Asserts that the program fails with this exit code, and that its errors contain these texts.
+pub fn assert_fails(arguments: &[&str], code: i32, texts: &[&str]) -> String {
     let (found, stdout, stderr) = run(arguments);
     assert_eq!(found, code, "{arguments:?}: {stdout}{stderr}");
     for text in texts {

@@ -88,9 +88,9 @@ fn old_states_are_old_for_any_source() {
 fn a_state_older_than_the_limit_is_an_error() {
     let dir = two_archives();
     // The files are new, their states are old.
-    screen::fails(&["list", text(dir.path()), "--max-age", "2h"], 1, &["d old, more than 2"]);
+    screen::assert_fails(&["list", text(dir.path()), "--max-age", "2h"], 1, &["d old, more than 2"]);
     let (code, stdout, stderr) = screen::run(&["list", text(dir.path()), "--max-age", "9999d"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(" d old, here for "), "{stdout}");
-    screen::fails(&["list", text(temp_dir().path()), "--max-age", "2h"], 1, &[]);
+    screen::assert_fails(&["list", text(temp_dir().path()), "--max-age", "2h"], 1, &[]);
 }

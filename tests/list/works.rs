@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::common::listed::{names, objects};
-use crate::common::screen::{fails, run};
+use crate::common::screen::{assert_fails, run};
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
@@ -48,7 +48,7 @@ fn the_slot_time_comes_from_the_bank_file() {
 
 #[test]
 fn a_missing_directory_is_an_error() {
-    fails(&["list", text(&temp_dir().path().join("none"))], 1, &[]);
+    assert_fails(&["list", text(&temp_dir().path().join("none"))], 1, &[]);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn an_empty_directory_has_no_newest_archive() {
     assert!(stdout.starts_with("no archives in"), "{stdout}");
     for flags in [&["--newest"][..], &["--newest", "-q"], &["--newest", "--json"]] {
         let arguments = [&["list", text(empty.path())], flags].concat();
-        fails(&arguments, 1, &["has no archive that a node would choose"]);
+        assert_fails(&arguments, 1, &["has no archive that a node would choose"]);
     }
     slotpress().args(["list", "--newest"]).arg(two_archives().path()).assert().success();
 }
@@ -89,7 +89,7 @@ fn the_archives_of_a_server_are_listed() {
     let url = server.url("/");
     let (status, _) = server.stop();
     assert!(status.success());
-    fails(&["list", "--json", &url], 4, &[]);
+    assert_fails(&["list", "--json", &url], 4, &[]);
 }
 
 /// Redirects lead only to the newest archives. The list also has older ones, archives on them, and

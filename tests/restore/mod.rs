@@ -27,7 +27,7 @@ mod survives {
 
 use std::path::Path;
 
-use crate::common::said::run;
+use crate::common::runs::run;
 use crate::common::text;
 
 pub fn restore(archive: &Path, target: &Path, more: &[&str]) -> (Option<i32>, String) {

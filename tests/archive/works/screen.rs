@@ -28,9 +28,9 @@ fn a_dry_run_of_archive() {
     let length = fs::metadata(&made).expect("metadata").len();
     assert!(estimated.abs_diff(length) * 20 < length, "{estimated} estimated, {length} made");
     // A dry run refuses what a run would refuse.
-    fails(&arguments, 5, &["exists already"]);
-    fails(&[&arguments[..], &["--base-slot", "25"]].concat(), 1, &["there is no full archive of slot 25"]);
-    fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
+    assert_fails(&arguments, 5, &["exists already"]);
+    assert_fails(&[&arguments[..], &["--base-slot", "25"]].concat(), 1, &["there is no full archive of slot 25"]);
+    assert_fails(&["archive", text(ledger.path()), "-o", "-", "--dry-run"], 2, &["--dry-run"]);
 }
 
 /// An incremental archive is read back with the full one beside it, and the program names that.

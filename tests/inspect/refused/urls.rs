@@ -7,7 +7,7 @@ use crate::common::http::{Server, Then, answer, file, redirect};
 use crate::common::{screen, *};
 
 fn assert_fails(arguments: &[&str], code: i32, texts: &[&str]) {
-    let stderr = screen::fails(arguments, code, texts);
+    let stderr = screen::assert_fails(arguments, code, texts);
     assert!(!stderr.contains("secret"), "{stderr}");
 }
 

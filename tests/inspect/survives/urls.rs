@@ -57,5 +57,5 @@ fn a_server_without_ranges_is_read_to_its_end() {
         assert_eq!(output[1]["requests"], requests, "{path}");
     }
     let cut = server.url(&format!("/cut/{FULL_3500}"));
-    screen::fails(&["verify", "--quick", &cut], 4, &["ended early"]);
+    screen::assert_fails(&["verify", "--quick", &cut], 4, &["ended early"]);
 }

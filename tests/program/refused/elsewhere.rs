@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::said::*;
+use crate::common::runs::*;
 use crate::common::*;
 
 /// No lock file is made in a directory that is not a ledger.

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use crate::common::said::*;
+use crate::common::runs::*;
 use crate::common::*;
 
 #[test]
@@ -34,7 +34,7 @@ fn unreadable_files_are_not_reported_as_damage() {
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
-            let (code, stderr) = said(&program.command().args(&arguments).output().expect("runs"));
+            let (code, stderr) = code_and_stderr(&program.command().args(&arguments).output().expect("runs"));
             assert_eq!(code, Some(1), "{path}: {arguments:?}: {stderr}");
             assert!(stderr.to_lowercase().contains("permission denied"), "{path}: {arguments:?}: {stderr}");
         }
@@ -83,7 +83,7 @@ fn hints_name_arguments_that_work() {
         .stdin(fs::File::open(&unnamed).expect("opened"))
         .output()
         .expect("runs");
-    assert_eq!(command.status.code(), Some(0), "{}", crate::common::said::said(&command).1);
+    assert_eq!(command.status.code(), Some(0), "{}", crate::common::runs::code_and_stderr(&command).1);
     assert!(dir.path().join(INCREMENTAL_26_40).exists());
     fs::remove_file(dir.path().join(INCREMENTAL_26_40)).expect("removed");
     let (code, stderr) = run(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);

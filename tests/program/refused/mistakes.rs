@@ -17,7 +17,7 @@ fn existing_archives_can_be_skipped() {
     let before = fs::metadata(&path).expect("metadata").modified().expect("a time");
     for command in [&["archive", text(ledger.path())][..], &["recompress", text(&full)]] {
         let arguments = |flags: &[&'static str]| [command, &["-o", out], flags].concat();
-        fails(&arguments(&[]), 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
+        assert_fails(&arguments(&[]), 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
         let (code, stdout, stderr) = run(&arguments(&["--skip-existing"]));
         assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""));
         assert!(stdout.contains("skipped   exists already"), "{stdout}");
@@ -33,10 +33,10 @@ fn existing_archives_can_be_skipped() {
 #[test]
 fn export_is_explained_where_the_build_lacks_it() {
     let how = ["this build lacks `export`", "cargo install --locked slotpress --features export"];
-    fails(&["export", "/full.tar.zst", "-o", "/tables"], 2, &how);
-    let stderr = fails(&["export", "/full.tar.zst", "--json"], 2, &how);
+    assert_fails(&["export", "/full.tar.zst", "-o", "/tables"], 2, &how);
+    let stderr = assert_fails(&["export", "/full.tar.zst", "--json"], 2, &how);
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
-    let stderr = fails(&["exporter", "/full.tar.zst"], 2, &[]);
+    let stderr = assert_fails(&["exporter", "/full.tar.zst"], 2, &[]);
     assert!(!stderr.contains("lacks"), "{stderr}");
 }
 
@@ -72,7 +72,7 @@ fn mistakes_are_explained() {
         (&["verify", &bank], 2, &[&inside]),
         (&["inspect", &bank], 2, &[&inside]),
     ] {
-        fails(arguments, code, texts);
+        assert_fails(arguments, code, texts);
     }
     // `--owner` implies accounts.
     let (code, stdout, stderr) = run(&["inspect", text(&full), "--owner", "11111111111111111111111111111111"]);
@@ -90,7 +90,7 @@ fn usage_errors_are_json_too() {
         &["--json", "no-such-command"],
         &["verify", "x", "--expect-slot", "abc", "--json"],
     ] {
-        let stderr = fails(arguments, 2, &[]);
+        let stderr = assert_fails(arguments, 2, &[]);
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
         let line: Value = serde_json::from_str(&stderr).expect("JSON");
         assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &2.into()));
@@ -164,7 +164,7 @@ fn urls_and_hosts_get_the_right_command_as_hint() {
         (&["verify", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
         (&["inspect", "localhost:9/x.tar.zst"], 2, "write http://localhost:9/x.tar.zst"),
     ] {
-        let stderr = fails(arguments, code, &["hint: ", expected]);
+        let stderr = assert_fails(arguments, code, &["hint: ", expected]);
         assert!(!stderr.contains("secret"), "{stderr}");
     }
 }
@@ -183,7 +183,7 @@ fn a_missing_archive_has_its_own_exit_code() {
         &["verify", &gone],
         &["inspect", &gone],
     ] {
-        fails(arguments, 6, &["cannot open", "no such file", "hint: validators delete old archives"]);
+        assert_fails(arguments, 6, &["cannot open", "no such file", "hint: validators delete old archives"]);
     }
     assert_eq!(names(dir.path()), [""; 0]);
 }
@@ -191,17 +191,17 @@ fn a_missing_archive_has_its_own_exit_code() {
 /// A command without `--zstd-level` does not suggest it for `--level`.
 #[test]
 fn flags_are_not_guessed() {
-    let stderr = fails(&["verify", "/archive", "--level", "3"], 2, &["--level"]);
+    let stderr = assert_fails(&["verify", "/archive", "--level", "3"], 2, &["--level"]);
     assert!(!stderr.contains("--zstd-level"), "{stderr}");
 }
 
 /// Other tools call the flag `--level`.
 #[test]
 fn level_stands_for_zstd_level() {
-    fails(&["archive", "/ledger", "-o", "/", "--level", "x"], 2, &["'x' for '--zstd-level <N>'"]);
+    assert_fails(&["archive", "/ledger", "-o", "/", "--level", "x"], 2, &["'x' for '--zstd-level <N>'"]);
 }
 
 #[test]
 fn an_address_without_a_host_gets_a_suggestion() {
-    fails(&["serve", "/", "--listen", "8899"], 2, &["an address and a port are needed: 127.0.0.1:8899"]);
+    assert_fails(&["serve", "/", "--listen", "8899"], 2, &["an address and a port are needed: 127.0.0.1:8899"]);
 }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::common::said::*;
+use crate::common::runs::*;
 use crate::common::*;
 
 /// Seconds after which a command counts as waiting.
@@ -25,7 +25,7 @@ fn assert_ends(arguments: &[&str]) -> (Option<i32>, String) {
         .stdin(Stdio::null())
         .output()
         .expect("runs");
-    let (code, stderr) = said(&output);
+    let (code, stderr) = code_and_stderr(&output);
     assert!(code.is_some_and(|code| code != 137), "{arguments:?} waits for a pipe: {stderr}");
     (code, stderr)
 }

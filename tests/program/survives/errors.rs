@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::draws::Draws;
-use crate::common::said::*;
+use crate::common::runs::*;
 use crate::common::scenarios::{STAGES, Scenario, after_loading, scenarios};
 use crate::common::strace::{Call, number_of, trace};
 use crate::common::*;
@@ -97,7 +97,7 @@ fn run_with_fault(scenario: &Scenario, fault: &Fault, call: &str, number: u64, c
     let logged = format!("{},openat,mkdir,mkdirat,fsync,syncfs,rename,renameat,renameat2", fault.calls);
     let injection = format!("{call}:{}:when={number}", fault.injection);
     let run = trace(&scenario.arguments(), &logged, Some(&injection));
-    let (code, stderr) = said(&run.output);
+    let (code, stderr) = code_and_stderr(&run.output);
     let injected = run.calls.iter().rposition(|call| call.line.contains("(INJECTED)"));
     let stage = injected.map_or(0, |index| scenario.stages(&run.calls)[index]);
     let line = injected.map_or("", |index| run.calls[index].line.as_str());
@@ -144,7 +144,7 @@ fn failing_system_calls_leave_nothing() {
     for scenario in scenarios() {
         scenario.reset();
         let whole = trace(&scenario.arguments(), &all_calls.join(","), None);
-        assert_eq!(whole.output.status.code(), Some(0), "{}: {:?}", scenario.name, said(&whole.output));
+        assert_eq!(whole.output.status.code(), Some(0), "{}: {:?}", scenario.name, code_and_stderr(&whole.output));
         for fault in &FAULTS {
             let mut moments = moments(&whole.calls);
             moments.retain(|call, _| fault.calls.split(',').any(|name| name == call));
@@ -203,7 +203,7 @@ fn short_reads_and_writes_are_continued() {
                 .env("SHORT_CALLS_COUNT", &count)
                 .output()
                 .expect("runs");
-            let context = format!("{}, seed {seed}: {:?}", scenario.name, said(&output));
+            let context = format!("{}, seed {seed}: {:?}", scenario.name, code_and_stderr(&output));
             assert_eq!(output.status.code(), Some(0), "{context}");
             let calls: u64 = fs::read_to_string(&count).expect("a count").trim().parse().expect("a number");
             assert!(calls >= 10, "{context}: only {calls} short calls");

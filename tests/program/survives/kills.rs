@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::draws::Draws;
-use crate::common::said::*;
+use crate::common::runs::*;
 use crate::common::scenarios::{CHANGING, Scenario, after_loading, scenarios};
 use crate::common::strace::{Call, Trace, number_of, trace};
 use crate::common::*;
@@ -97,7 +97,7 @@ fn runs_killed_at_system_calls_can_be_repeated() {
         scenario.reset();
         let source = scenario.source_tree();
         let whole = trace(&scenario.arguments(), CHANGING, None);
-        assert!(scenario.is_complete(), "{}: {:?}", scenario.name, said(&whole.output));
+        assert!(scenario.is_complete(), "{}: {:?}", scenario.name, code_and_stderr(&whole.output));
         let moments = moments(scenario, &whole.calls);
         let stages: Vec<usize> = moments.keys().copied().collect();
         assert!(stages.iter().copied().eq(0..names.len()), "{}: stages {stages:?}\n{}", scenario.name, whole.log);

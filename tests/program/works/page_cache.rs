@@ -19,7 +19,7 @@ use slotpress_base::{IoHint, IoPolicy, NoProgress};
 use slotpress_synth::{SynthOptions, synth};
 use tempfile::TempDir;
 
-use crate::common::said::said;
+use crate::common::runs::code_and_stderr;
 use crate::common::strace::trace;
 use crate::common::{XfsDisk, needs, slotpress_path, text, without_index};
 
@@ -330,7 +330,7 @@ fn assert_direct_reading(test: &TestLedger) {
             }
             prepare();
             let run = trace(&arguments, "openat", None);
-            assert_eq!(run.output.status.code(), Some(0), "{arguments:?}: {:?}", said(&run.output));
+            assert_eq!(run.output.status.code(), Some(0), "{arguments:?}: {:?}", code_and_stderr(&run.output));
             let is_direct = |line: &str| line.contains("/proc/self/fd/") && line.contains("O_RDONLY");
             run.calls.iter().filter(|call| is_direct(&call.line)).count()
         });
@@ -399,7 +399,7 @@ fn faults_of_direct_reading_are_handled() {
             if let Some(fault) = fault {
                 command.env("DIRECT_ERROR", fault.to_string());
             }
-            let (code, stderr) = said(&command.output().expect("runs"));
+            let (code, stderr) = code_and_stderr(&command.output().expect("runs"));
             let context = format!("{fault:?}, {arguments:?}: {stderr}");
             assert_eq!(code, Some(i32::from(fault == Some(libc::EIO))), "{context}");
             if code != Some(0) {

@@ -16,7 +16,7 @@ fn two_recompress_for_one_name() {
     let source = fixture(FULL_26);
     for more in [&["--skip-existing"][..], &[]] {
         let arguments = [&["recompress", text(&source), "-o", text(dir.path())], more].concat();
-        fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
+        assert_fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
     }
     // A temporary file without a lock is of a killed run.
     release(held);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::common::said::said;
+use crate::common::runs::code_and_stderr;
 use crate::common::strace::trace;
 use crate::common::*;
 use crate::restore::*;
@@ -32,7 +32,7 @@ fn a_disk_that_fails_later() {
         let target = dir.path().join("ledger");
         let arguments = ["restore", text(archive), "--ledger", text(&target)].map(str::to_string);
         let run = trace(&arguments, "sync_file_range", Some("sync_file_range:error=EIO"));
-        let (code, said) = said(&run.output);
+        let (code, said) = code_and_stderr(&run.output);
         assert_eq!(code, Some(1), "{said}");
         assert!(said.contains("cannot write") && said.contains("slotpress-partial-"), "the file is named: {said}");
         assert!(!target.exists(), "{:?}", names(&target));

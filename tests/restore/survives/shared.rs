@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::common::said::*;
+use crate::common::runs::*;
 use crate::common::*;
 
 /// Number of tries: on a busy machine, two programs started together may run one after the other.
@@ -71,7 +71,7 @@ fn two_ledgers_with_one_accounts_path() {
         let outputs = restore_both([&arguments[0], &arguments[1]], (&accounts, round % 8 * 40));
         let mut complete = 0;
         for (output, ledger) in outputs.iter().zip([&one, &other]) {
-            let (code, said) = said(output);
+            let (code, said) = code_and_stderr(output);
             if code == Some(0) {
                 complete += 1;
                 check_ledger(ledger, &accounts);
@@ -82,7 +82,7 @@ fn two_ledgers_with_one_accounts_path() {
             refused += usize::from(said.contains(&format!("{} is in use", accounts.display())));
             assert!(!ledger.exists(), "what was made for the refused one is gone: {said}");
         }
-        assert_eq!(complete, 1, "{}", outputs.map(|output| said(&output).1).join("\n"));
+        assert_eq!(complete, 1, "{}", outputs.map(|output| code_and_stderr(&output).1).join("\n"));
         assert!(!names(dir.path()).iter().any(|name| name.contains("slotpress-partial")));
     }
     assert!(refused >= 1, "no two ran at the same time");
@@ -94,7 +94,7 @@ fn distinct_targets_run_side_by_side() {
     let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
     let outputs = restore_both([&["--ledger", text(&one)], &["--ledger", text(&other)]], (dir.path(), 0));
     for (output, ledger) in outputs.iter().zip([one, other]) {
-        assert_eq!(output.status.code(), Some(0), "{}", said(output).1);
+        assert_eq!(output.status.code(), Some(0), "{}", code_and_stderr(output).1);
         check_ledger(&ledger, &ledger.join("accounts"));
     }
 }

@@ -43,7 +43,7 @@ fn restore_replaces_a_state() {
     }
     assert!(!after.contains_key("snapshots/26/fastboot_version"), "{after:?}");
     assert!(after.keys().any(|path| path.contains("slotpress-replaced-")), "{after:?}");
-    fails(&["verify", text(&target)], 0, &[]);
+    assert_fails(&["verify", text(&target)], 0, &[]);
 }
 
 /// A validator starts from the newest archives, so newer ones are an error or are moved aside.

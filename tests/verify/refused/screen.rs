@@ -58,10 +58,10 @@ fn archives_without_names_must_be_in_order() {
     let Pair { full, incremental } = renamed_pair(dir.path());
     let target = dir.path().join("ledger");
     let texts = ["the two archives are swapped", "hint: give the full archive first"];
-    let stderr = fails(&["verify", &incremental, &full], 2, &texts);
+    let stderr = assert_fails(&["verify", &incremental, &full], 2, &texts);
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
     // `restore` finds only that the archives do not fit.
-    fails(&["restore", &incremental, &full, "--ledger", text(&target)], 3, &[]);
+    assert_fails(&["restore", &incremental, &full, "--ledger", text(&target)], 3, &[]);
     assert!(!target.join("snapshots").exists());
 }
 
@@ -128,7 +128,7 @@ fn one_of_many_archives_without_a_name_is_a_usage_error() {
     let paths = paths_in(dir.path());
     fs::copy(fixture(FULL_26), &unnamed).expect("copied");
     let archives: Vec<&str> = [text(&unnamed)].into_iter().chain(paths.iter().map(String::as_str)).collect();
-    fails(&[&["verify"], &archives[..]].concat(), 2, &["unnamed does not have the name of an archive"]);
+    assert_fails(&[&["verify"], &archives[..]].concat(), 2, &["unnamed does not have the name of an archive"]);
 }
 
 #[test]
@@ -169,8 +169,8 @@ fn an_archive_without_a_name_may_be_an_incremental_one() {
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
     let texts = ["add up to the bank file's", "if it is an incremental archive, give its full archive"];
-    fails(&["restore", &incremental, "--ledger", text(&target)], 3, &texts);
-    fails(&["recompress", &incremental, "-o", text(&out)], 3, &texts);
+    assert_fails(&["restore", &incremental, "--ledger", text(&target)], 3, &texts);
+    assert_fails(&["recompress", &incremental, "-o", text(&out)], 3, &texts);
     let (code, stdout) = verify(&[&incremental]);
     assert_eq!(code, 3, "{stdout}");
     for text in texts {
@@ -232,13 +232,13 @@ fn archives_that_are_not_a_pair_are_a_usage_error() {
         (&other, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
         (&unnamed, &incremental, "the incremental archive builds on slot 26, but the full archive is of slot 3500"),
     ] {
-        let stderr = fails(&["verify", text(first), text(second)], 2, &[error, "hint: give the full archive"]);
+        let stderr = assert_fails(&["verify", text(first), text(second)], 2, &[error, "hint: give the full archive"]);
         assert_eq!(stderr.lines().count(), 2, "{stderr}");
         let restore = ["restore", text(first), text(second), "--ledger", text(&target)];
-        assert_eq!(fails(&restore, 2, &[error]), stderr);
-        assert_eq!(fails(&["inspect", text(first), text(second), "--by-owner"], 2, &[error]), stderr);
+        assert_eq!(assert_fails(&restore, 2, &[error]), stderr);
+        assert_eq!(assert_fails(&["inspect", text(first), text(second), "--by-owner"], 2, &[error]), stderr);
         if *second == incremental {
-            fails(&["recompress", text(second), "--base", text(first), "-o", text(&out)], 2, &[error]);
+            assert_fails(&["recompress", text(second), "--base", text(first), "-o", text(&out)], 2, &[error]);
         }
     }
     assert_eq!(names(&out), [""; 0]);

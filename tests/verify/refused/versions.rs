@@ -8,7 +8,7 @@ use slotpress_format::{FieldReader, LedgerPaths};
 use slotpress_read::{Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
-use crate::common::screen::{fails, run};
+use crate::common::screen::{assert_fails, run};
 use crate::common::text;
 use crate::verify::fixtures::*;
 
@@ -180,7 +180,7 @@ fn an_archive_that_no_client_loads_is_refused() {
     assert_eq!(code, 3, "{stdout}");
     assert!(stdout.contains("found Agave 4.2 to 4.5: the bank file says 0 hashes per tick"), "{stdout}");
     assert!(stdout.contains("; Firedancer: the status cache holds no"), "{stdout}");
-    fails(&["recompress", text(&path), "-o", text(out.path())], 3, &["no client loads it"]);
+    assert_fails(&["recompress", text(&path), "-o", text(out.path())], 3, &["no client loads it"]);
     assert_eq!(std::fs::read_dir(out.path()).expect("read").count(), 0);
 }
 

@@ -13,9 +13,9 @@ pub fn program(arguments: &[&str]) -> Command {
 
 /// Runs the program; returns its exit code and its standard error.
 pub fn run(arguments: &[&str]) -> (Option<i32>, String) {
-    said(&program(arguments).output().expect("runs"))
+    code_and_stderr(&program(arguments).output().expect("runs"))
 }
 
-pub fn said(output: &Output) -> (Option<i32>, String) {
+pub fn code_and_stderr(output: &Output) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
