@@ -25,20 +25,20 @@ pub(super) struct Texts(Vec<([u8; 32], [u8; BASE58_ENCODED_32_MAX_LEN])>);
 
 impl Texts {
     pub fn new() -> Self {
-        Self(vec![([0; 32], text_of(&[0; 32])); 1 << u8::BITS])
+        Self(vec![([0; 32], padded_base58(&[0; 32])); 1 << u8::BITS])
     }
 
-    fn of(&mut self, key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
+    fn get(&mut self, key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
         let (last, text) = &mut self.0[usize::from(key[31])];
         if last != key {
-            (*last, *text) = (*key, text_of(key));
+            (*last, *text) = (*key, padded_base58(key));
         }
         *text
     }
 }
 
 /// Returns base58 text, padded with zeros to the longest length.
-fn text_of(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
+fn padded_base58(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
     let mut text = [0; BASE58_ENCODED_32_MAX_LEN];
     let length = five8::encode_32(key, &mut text);
     text[usize::from(length)..].fill(0);
@@ -60,7 +60,7 @@ pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Te
         (Cell::Null, _) => (NULL, &[][..]),
         (Cell::Boolean(is_true), _) => (if is_true { TRUE } else { FALSE }, &[][..]),
         (Cell::Address(key), Some(texts)) => {
-            text = texts.of(key);
+            text = texts.get(key);
             (BASE58, &text[..])
         }
         (Cell::Address(key), None) => (ADDRESS, &key[..]),
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn row_of(cells: &[Cell<'_>], mut texts: Option<&mut Texts>) -> Vec<u8> {
+    fn encoded_row(cells: &[Cell<'_>], mut texts: Option<&mut Texts>) -> Vec<u8> {
         let mut row = Vec::new();
         cells.iter().for_each(|cell| push_cell(&mut row, *cell, texts.as_deref_mut()));
         row
@@ -146,7 +146,7 @@ mod tests {
                 Cell::Address(&key), Cell::Null, Cell::Integer(number as i64), Cell::Amount(number), Cell::Text(&text),
                 Cell::Boolean(is_true), Cell::Bytes(&bytes), Cell::Credits(&bytes), Cell::Integer(-1), Cell::Amount(u64::MAX),
             ];
-            let row = row_of(&all, None);
+            let row = encoded_row(&all, None);
             let found: Vec<Cell<'_>> = cells(&row).collect::<Result<_>>().expect("sound");
             prop_assert_eq!(format!("{found:?}"), format!("{all:?}"));
             for length in 0..row.len() {
@@ -172,13 +172,13 @@ mod tests {
             let texts: Vec<String> = keys.iter().map(|key| bs58::encode(key).into_string()).collect();
             let mut kept = Texts::new();
             let as_text: Vec<_> =
-                keys.iter().cycle().take(4).map(|key| row_of(&[Cell::Address(key)], Some(&mut kept))).collect();
+                keys.iter().cycle().take(4).map(|key| encoded_row(&[Cell::Address(key)], Some(&mut kept))).collect();
             for (row, text) in as_text.iter().zip(texts.iter().cycle()) {
                 let cell = cells(row).next().expect("a cell").expect("sound");
                 prop_assert!(matches!(cell, Cell::Text(found) if found == text), "{cell:?}: {text}");
             }
             prop_assert_eq!(as_text[0].cmp(&as_text[1]), texts[0].cmp(&texts[1]));
-            prop_assert!(row_of(&[Cell::Null], None) < as_text[0]);
+            prop_assert!(encoded_row(&[Cell::Null], None) < as_text[0]);
         }
     }
 }

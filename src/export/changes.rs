@@ -68,22 +68,22 @@ impl Comparison {
     /// to it.
     fn change(&self, row: &[u8], following: Option<&[u8]>) -> Result<(Option<Vec<u8>>, bool)> {
         let StateRow { key, is_new, rest } = self.split_row(row)?;
-        let with = |change, rest: &[u8]| {
+        let with_change = |change, rest: &[u8]| {
             let mut row = key.to_vec();
             push_cell(&mut row, change, None);
             row.extend_from_slice(rest);
             Some(row)
         };
         if is_new {
-            return Ok((with(ADDED, rest), false));
+            return Ok((with_change(ADDED, rest), false));
         }
         let following = following.map(|following| self.split_row(following)).transpose()?;
         let Some(new) = following.filter(|following| following.is_new && following.key == key) else {
-            return Ok((with(Cell::Text("closed"), rest), false));
+            return Ok((with_change(Cell::Text("closed"), rest), false));
         };
         let is_same = rest == new.rest
             || self.compared(rest).ok_or_else(changed)? == self.compared(new.rest).ok_or_else(changed)?;
-        Ok((if is_same { None } else { with(Cell::Text("changed"), new.rest) }, true))
+        Ok((if is_same { None } else { with_change(Cell::Text("changed"), new.rest) }, true))
     }
 }
 

@@ -49,7 +49,7 @@ impl ColumnValues {
             (Self::Bytes(column), Cell::Null) => column.append_null(),
             (Self::Bytes(column), Cell::Bytes(bytes)) => column.append_value(bytes),
             (Self::Credits(column), Cell::Credits(items)) => {
-                for item in credits_of(items) {
+                for item in parse_credits(items) {
                     push_credits(column.values(), item)?;
                 }
                 column.append(true);
@@ -71,7 +71,7 @@ impl ColumnValues {
     }
 }
 
-fn credits_of(items: &[u8]) -> impl Iterator<Item = [u64; 3]> {
+fn parse_credits(items: &[u8]) -> impl Iterator<Item = [u64; 3]> {
     let numbers_of = |item: &[u8; 24]| [0, 1, 2].map(|at| u64::from_le_bytes(item.as_chunks().0[at]));
     items.as_chunks().0.iter().map(numbers_of)
 }
@@ -103,7 +103,7 @@ pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::Text(word) => push_csv_text(text, word),
         Cell::Bytes(bytes) => text.extend_from_slice(hex(bytes).as_bytes()),
         Cell::Credits(items) => {
-            for (at, [epoch, credits, previous]) in credits_of(items).enumerate() {
+            for (at, [epoch, credits, previous]) in parse_credits(items).enumerate() {
                 let space = if at > 0 { " " } else { "" };
                 text.extend_from_slice(format!("{space}{epoch}:{credits}:{previous}").as_bytes());
             }

@@ -108,7 +108,7 @@ pub struct Filter {
     pub with_mints: bool,
 }
 
-pub(super) fn token_of<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<TokenData<'a>> {
+pub(super) fn parse_token<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<TokenData<'a>> {
     let is_2022 = header.owner == TOKEN_2022;
     (is_2022 || header.owner == TOKEN).then(|| TokenData::parse(data, is_2022))
 }

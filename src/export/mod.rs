@@ -90,7 +90,7 @@ pub enum DataPart {
 
 impl DataPart {
     /// Returns the part of an account's data; `None` if no data is exported.
-    fn of(self, data: &[u8]) -> Option<&[u8]> {
+    fn select(self, data: &[u8]) -> Option<&[u8]> {
         match self {
             Self::None => None,
             Self::Full => Some(data),
@@ -188,7 +188,7 @@ impl ExportOptions {
         })
     }
 
-    pub(crate) fn order_of(&self, table: Table) -> RowOrder {
+    pub(crate) fn row_order(&self, table: Table) -> RowOrder {
         // Sorting all data would take as much of the temporary directory as the data does.
         let is_large = table == Table::Accounts && self.data != DataPart::None && self.filter.is_empty();
         if self.changes {
@@ -198,7 +198,7 @@ impl ExportOptions {
     }
 
     fn is_sorted(&self, table: Table) -> bool {
-        self.format != TableFormat::Csv && self.order_of(table) == RowOrder::Clustered
+        self.format != TableFormat::Csv && self.row_order(table) == RowOrder::Clustered
     }
 
     /// True if each row says how it changed: in all files, so that those of a table have the same columns.
@@ -252,7 +252,7 @@ impl ExportOptions {
     }
 }
 
-fn name_of<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
+fn archive_name<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
     match input {
         Snapshot::Archives { full, incremental } => incremental.unwrap_or(full).name.as_ref(),
         _ => None,
@@ -316,8 +316,8 @@ pub fn export<'a>(
             None
         }
     };
-    let old = since.as_ref().map(name_of);
-    if let (Some(place), Some(new), None | Some(Some(_))) = (&place, name_of(&input), old) {
+    let old = since.as_ref().map(archive_name);
+    if let (Some(place), Some(new), None | Some(Some(_))) = (&place, archive_name(&input), old) {
         // Before the state is read.
         let old = old.flatten().map(|old| (old.slot, old.hash));
         place.check_free(&options.foreseen(new.slot, old), &options.tables, progress)?;

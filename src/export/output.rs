@@ -84,7 +84,7 @@ fn exists(shown: &str) -> Error {
         .with_hint("an export never replaces files: remove what is there, or choose another output")
 }
 
-fn name_of(file: &ExportedFile) -> &str {
+fn file_name(file: &ExportedFile) -> &str {
     file.path.rsplit('/').next().unwrap_or_default()
 }
 
@@ -288,7 +288,7 @@ impl PublishingRun<'_> {
         for fields in self.tables {
             let store = place.table(fields.table.name())?;
             let name = manifest_name(slot);
-            let text = self.manifest.of_table(fields);
+            let text = self.manifest.table_json(fields);
             let put = store.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
             if put == Put::Refused {
                 return Err(exists(&store.shown(&name)));
@@ -311,8 +311,8 @@ impl PublishingRun<'_> {
         for fields in self.tables {
             let store = place.table(fields.table.name())?;
             let found = store.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
-            if found.is_none_or(|found| found.bytes == self.manifest.of_table(fields).as_bytes()) {
-                let names: Vec<String> = fields.files.iter().map(|file| name_of(file).to_string()).collect();
+            if found.is_none_or(|found| found.bytes == self.manifest.table_json(fields).as_bytes()) {
+                let names: Vec<String> = fields.files.iter().map(|file| file_name(file).to_string()).collect();
                 place.remove(fields.table.name(), slot, &names, progress)?;
             }
         }
@@ -321,7 +321,7 @@ impl PublishingRun<'_> {
 
     fn send(&self, to: &Store, file: &ExportedFile, progress: &dyn Progress) -> Result<()> {
         let work = self.place.work.dir();
-        let name = name_of(file);
+        let name = file_name(file);
         if let Some(dir) = to.dir() {
             let found = work.found(&file.part)?.ok_or_else(|| changed(&work.path_of(&file.part)))?;
             return work.move_found(&file.part, &found, dir, name);
@@ -345,7 +345,7 @@ impl PublishingRun<'_> {
         let files = self.place.files(fields.table.name(), self.manifest.slot)?;
         let listed = files.list(progress)?.into_iter().map(|object| (object.name, object.length_bytes));
         let listed: BTreeMap<_, _> = listed.collect();
-        let sent = fields.files.iter().map(|file| (name_of(file).to_string(), file.bytes)).collect();
+        let sent = fields.files.iter().map(|file| (file_name(file).to_string(), file.bytes)).collect();
         if listed == sent {
             Ok(())
         } else {

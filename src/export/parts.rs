@@ -195,14 +195,14 @@ impl<'a> Parts<'a> {
         }
         let (first, last) = ends.ok_or_else(changed)?;
         let is_sorted = self.sorter.is_some();
-        let keys = if is_sorted { [self.key_of(first)?, self.key_of(last)?] } else { Default::default() };
+        let keys = if is_sorted { [self.row_key(first)?, self.row_key(last)?] } else { Default::default() };
         let arrays = columns.iter_mut().map(ColumnValues::finish).collect();
         let batch = RecordBatch::try_new(schema, arrays).map_err(|error| not_written(&error))?;
         let chunks = row_group(&batch, &self.encoder).map_err(parquet_error)?;
         Ok(Encoded { chunks, rows, keys })
     }
 
-    fn key_of(&self, row: &[u8]) -> Result<RowKey> {
+    fn row_key(&self, row: &[u8]) -> Result<RowKey> {
         let text = |cell: Cell<'_>| match cell {
             Cell::Text(text) => Some(text.to_string()),
             _ => None,

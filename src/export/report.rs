@@ -95,7 +95,7 @@ impl Manifest {
         }
     }
 
-    pub(super) fn of_table(&self, fields: &TableFields) -> String {
+    pub(super) fn table_json(&self, fields: &TableFields) -> String {
         #[derive(Serialize)]
         struct TableManifest<'a> {
             #[serde(flatten)]

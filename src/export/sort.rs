@@ -287,8 +287,8 @@ impl Sorter {
         start_pool(threads)?.install(|| held.par_iter_mut().for_each(SortRun::sort));
         let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
         while spilled.len() > sources_max {
-            let some = spilled.drain(..sources_max).map(|run| read_run(spill, run)).collect();
-            spilled.push(write_run(spill, merge(some)?.map(|row| progress.check().and(row)))?);
+            let sources = spilled.drain(..sources_max).map(|run| read_run(spill, run)).collect();
+            spilled.push(write_run(spill, merge(sources)?.map(|row| progress.check().and(row)))?);
         }
         let mut sources: Vec<SortRows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
         sources.extend(held.into_iter().map(|run| Box::new(sorted(run)) as SortRows<'_>));

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn rows_of(group: &[u8]) -> Vec<Vec<u8>> {
+fn split_rows(group: &[u8]) -> Vec<Vec<u8>> {
     let mut rows = Vec::new();
     let mut rest = group;
     while let Some((row, after)) = split_counted(rest) {
@@ -30,7 +30,7 @@ fn merged(runs: &[(bool, Vec<&[u8]>)], memory_bytes: u64, limits: (usize, usize)
         assert_eq!(run.count(), 0);
     }
     let rows = sorter.rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
-    let groups = groups(rows, limits.0, limits.1).map(|group| rows_of(&group.expect("read"))).collect();
+    let groups = groups(rows, limits.0, limits.1).map(|group| split_rows(&group.expect("read"))).collect();
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "no name is left");
     (groups, sorter.spill.bytes())
 }

@@ -17,7 +17,7 @@ use slotpress_format::ledger::programs::UPGRADEABLE_LOADER;
 use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
 use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
 
-use super::filter::{Filter, token_of};
+use super::filter::{Filter, parse_token};
 use super::output::{ExportOutput, partition};
 use super::parts::{ExportedFile, PartFile};
 use super::report::{Manifest, TableFields};
@@ -114,7 +114,7 @@ impl StateWorker for SubsetWorker<'_, '_> {
             return Ok(());
         }
         let filter = subset.filter.filter(|filter| filter.allows(header, data));
-        let token = filter.and_then(|_| token_of(header, data));
+        let token = filter.and_then(|_| parse_token(header, data));
         let is_wanted = filter.is_some_and(|filter| filter.allows_token(header, &token));
         if !is_wanted && subset.named.get(&header.pubkey) != Some(&header.owner) {
             return Ok(());

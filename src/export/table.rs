@@ -187,7 +187,7 @@ impl RowBatch {
             integer("bytes of data", data.len() as u64, &header.pubkey)?,
             Cell::Boolean(header.executable == 1),
         ];
-        match self.data.of(data) {
+        match self.data.select(data) {
             None => self.push(&row),
             Some(data) => self.push(&[&row[..], &[Cell::Bytes(data)]].concat()),
         }

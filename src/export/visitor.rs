@@ -16,7 +16,7 @@ use slotpress_format::{
 };
 use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_order};
 
-use super::filter::token_of;
+use super::filter::parse_token;
 use super::output::{ExportOutput, partition};
 use super::parts::{Parts, csv};
 use super::report::{Manifest, TableFields};
@@ -40,7 +40,7 @@ struct ExportStart {
 impl ExportStart {
     /// Returns the slot in which the accounts of a storage were written; `None` in archives of
     /// Firedancer, which do not record it.
-    fn slot_of(&self, storage: StorageRef) -> Option<u64> {
+    fn storage_slot(&self, storage: StorageRef) -> Option<u64> {
         let part = self.parts.iter().rev().find(|part| part.first_storage <= storage.number)?;
         (!part.is_from_firedancer).then_some(storage.slot)
     }
@@ -135,7 +135,7 @@ impl<'a, 's> Exporter<'a, 's> {
             for (number, file) in files.iter_mut().enumerate() {
                 file.path = format!("{dir}/part-{number:05}.parquet");
             }
-            tables.push(TableFields::new(parts.table, self.options.order_of(parts.table), files));
+            tables.push(TableFields::new(parts.table, self.options.row_order(parts.table), files));
         }
         Ok((facts, tables))
     }
@@ -236,9 +236,9 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
         if !filter.allows(header, data) {
             return Ok(());
         }
-        let slot = begun.slot_of(storage);
+        let slot = begun.storage_slot(storage);
         let is_parsed = filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
-        let token = if is_parsed { token_of(header, data) } else { None };
+        let token = if is_parsed { parse_token(header, data) } else { None };
         let is_allowed = filter.allows_token(header, &token);
         let mut is_known = token != Some(TokenData::Unknown);
         for batch in self.batches.iter_mut().filter(|_| is_allowed) {
@@ -258,7 +258,7 @@ fn stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
     };
     let history = data(STAKE_HISTORY).map_or_else(|| Ok(StakeHistory::new()), parse_stake_history)?;
     let reduced = data(REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(feature).ok().flatten());
-    let reduced_from = reduced.map(|slot| facts.bank.epoch_of(slot));
+    let reduced_from = reduced.map(|slot| facts.bank.epoch_at(slot));
     Ok(StakeRules { epoch: facts.bank.epoch(), history, reduced_from })
 }
 

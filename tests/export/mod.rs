@@ -69,7 +69,7 @@ pub fn rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
 }
 
 /// Returns the lines of a Parquet file as they would be in CSV, with the names of columns first.
-pub fn lines_of(path: &Path) -> Vec<String> {
+pub fn csv_lines(path: &Path) -> Vec<String> {
     let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(path).expect("opened")).expect("a table");
     let names: Vec<String> = reader.schema().fields().iter().map(|field| field.name().clone()).collect();
     let mut lines = vec![names.join(",")];

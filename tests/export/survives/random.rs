@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::common::draws::Draws;
 use crate::common::strace::{Trace, number_of, trace_with};
 use crate::common::*;
-use crate::export::works::changes::of_agave;
+use crate::export::works::changes::agave_chains;
 use crate::export::{files, manifests, stderr};
 use crate::stores::gateway::{BUCKET, Gateway, KEY, SECRET};
 
@@ -92,7 +92,7 @@ impl Place<'_> {
 /// Runs exports of each case with injections at moments drawn from the whole run, and checks that the
 /// next run completes the tables. Returns how many of the exports were killed or failed.
 fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut Draws, &str) -> String) -> u64 {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let [day_1, day_2] = [0, 1].map(|day| chain.day(day).into_iter().map(text).collect::<Vec<&str>>());
     let two = ["--table", "accounts,token-accounts"];
     let more = ["--table", "votes,stakes"];

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use sha2::{Digest, Sha256};
 
 use crate::common::*;
-use crate::export::works::changes::of_agave;
+use crate::export::works::changes::agave_chains;
 use crate::export::works::engines::python;
 use crate::export::{assert_exported, files, manifest, manifests, pair, stderr, tables};
 use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
@@ -202,7 +202,7 @@ fn another_export_takes_over() {
 #[test]
 fn changes_since_what_is_there() {
     needs!("versitygw");
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let gateway = Gateway::start();
     let target = target();
     let out = temp_dir();

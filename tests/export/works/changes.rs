@@ -15,7 +15,7 @@ use super::tables::{ALL, synthetic};
 use crate::common::draws::Draws;
 use crate::common::strace::number_of;
 use crate::common::*;
-use crate::export::{assert_exported, dir_on_disk, files, lines_of, manifest, manifests, pair, rows, run, stderr};
+use crate::export::{assert_exported, csv_lines, dir_on_disk, files, manifest, manifests, pair, rows, run, stderr};
 
 /// States of a cluster, oldest first.
 pub struct Chain {
@@ -51,7 +51,7 @@ fn since_flags<'a>(old: &[&'a Path]) -> Vec<&'a str> {
 
 /// Returns chains that Agave's own code wrote: one of its bank, with the end of an epoch, and one of a
 /// validator.
-pub fn of_agave() -> Vec<Chain> {
+pub fn agave_chains() -> Vec<Chain> {
     let [full, incremental] = pair("agave-4.2.2");
     let of_bank = Chain::new(temp_dir(), vec![vec![full.clone()], vec![full, incremental]]);
     let [full, incremental] =
@@ -63,7 +63,7 @@ pub fn of_agave() -> Vec<Chain> {
 }
 
 /// Returns a chain of synthetic states with all kinds of accounts.
-fn of_synth() -> Chain {
+fn synthetic_chain() -> Chain {
     let made = synthetic(&["--size", "4MiB"]);
     let full = made.full.clone();
     let incremental = made.incremental.clone();
@@ -123,15 +123,15 @@ fn delegate_in_epoch_1(_: usize, record: &mut [u8]) {
 /// or have another owner on the second day, and are as before on the third. In another one, the end of
 /// an epoch changes stakes whose accounts stay the same.
 pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
-    let (mut of_agave, synth) = (of_agave(), of_synth());
+    let (mut agave_chains, synth) = (agave_chains(), synthetic_chain());
     let unchecked: &[&str] = &["--check", "frames"];
     let altered = [
-        altered(&of_agave[0], delegate_in_epoch_1),
-        altered(&of_agave[1], close_and_give_away),
+        altered(&agave_chains[0], delegate_in_epoch_1),
+        altered(&agave_chains[1], close_and_give_away),
         altered(&synth, close_and_give_away),
     ];
-    of_agave.push(synth);
-    let sound = of_agave.into_iter().map(|chain| (chain, &[][..]));
+    agave_chains.push(synth);
+    let sound = agave_chains.into_iter().map(|chain| (chain, &[][..]));
     sound.chain(altered.into_iter().map(|chain| (chain, unchecked))).collect()
 }
 
@@ -195,7 +195,7 @@ fn export_changes(old: &[&Path], new: &[&Path], out: &Path, flags: &[&str]) -> B
     let since = since_flags(old);
     assert_exported(new, out, &[&since[..], flags].concat());
     let slot = manifests(out).last().expect("a manifest")["slot"].as_u64().expect("a slot");
-    let lines = |path: &String| lines_of(&out.join(path));
+    let lines = |path: &String| csv_lines(&out.join(path));
     let is_new = |path: &&String| path.contains(&format!("snapshot_slot={slot}/"));
     let table = |path: &String| path.split('/').next().expect("a table").replace('_', "-");
     files(out).iter().filter(is_new).map(|path| (table(path), lines(path))).collect()
@@ -250,8 +250,8 @@ fn changes_are_those_that_a_comparison_finds() {
 /// `EXPORT_SEED` the first seed.
 #[test]
 fn changes_of_random_chains_are_those_that_a_comparison_finds() {
-    let [of_bank, of_validator] = of_agave().try_into().unwrap_or_else(|_| panic!("two chains"));
-    let bases = [of_bank, of_validator, of_synth()];
+    let [of_bank, of_validator] = agave_chains().try_into().unwrap_or_else(|_| panic!("two chains"));
+    let bases = [of_bank, of_validator, synthetic_chain()];
     let first = number_of("EXPORT_SEED", 1);
     for seed in first..first + number_of("EXPORT_CHAINS", 20) {
         let mut draws = Draws(seed);
@@ -308,7 +308,7 @@ fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize 
 /// An account that no longer passes a filter is closed, and one that now passes it is added.
 #[test]
 fn filters_select_from_both_states() {
-    let chain = altered(&of_agave().pop().expect("a chain"), close_and_give_away);
+    let chain = altered(&agave_chains().pop().expect("a chain"), close_and_give_away);
     let old = chain.day(0);
     let new = chain.day(1);
     for flags in [
@@ -373,7 +373,7 @@ fn assert_refused(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str], mess
 
 #[test]
 fn changes_must_follow_the_newest_state() {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let first = chain.day(0);
     let second = chain.day(1);
     let third = chain.day(2);
@@ -398,7 +398,7 @@ fn changes_must_follow_the_newest_state() {
 /// is not.
 #[test]
 fn no_state_comes_between_others() {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let first = chain.day(0);
     let second = chain.day(1);
     let third = chain.day(2);
@@ -417,7 +417,7 @@ fn no_state_comes_between_others() {
 
 #[test]
 fn changes_do_not_continue_tables_of_an_older_version() {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let out = temp_dir();
     assert_exported(&chain.day(0), out.path(), &[]);
     let mut manifest = manifest(out.path());
@@ -431,7 +431,7 @@ fn changes_do_not_continue_tables_of_an_older_version() {
 /// Ledgers have no name from which their slot is known before they are read.
 #[test]
 fn changes_of_a_ledger_follow_archives() {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let second = chain.day(1);
     let ledger = ledger_of("agave-validator-4.2.2", 3575);
     let out = temp_dir();
@@ -443,7 +443,7 @@ fn changes_of_a_ledger_follow_archives() {
 
 #[test]
 fn states_of_different_clusters_are_refused() {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let [other_chain, _] = pair("agave-4.2.2");
     let out = temp_dir();
     assert_exported(&[&other_chain], out.path(), &[]);
@@ -453,7 +453,7 @@ fn states_of_different_clusters_are_refused() {
 
 #[test]
 fn both_states_are_checked() {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let first = chain.day(0);
     let second = chain.day(1);
     let dir = temp_dir();
@@ -475,7 +475,7 @@ fn both_states_are_checked() {
 
 #[test]
 fn changes_in_other_forms_are_usage_errors() {
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let out = temp_dir();
     for (flags, message) in [
         (&["-o", "-"][..], "changes are found by sorting"),

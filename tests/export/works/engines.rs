@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde::de::DeserializeOwned;
 
-use super::changes::of_agave;
+use super::changes::agave_chains;
 use crate::common::*;
 use crate::export::{assert_exported, pair, rows, stderr};
 
@@ -129,7 +129,7 @@ fn the_pages_delta_table_has_all_partitions() {
     needs!("engines");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let python_of_page = page.split("```").find_map(|part| part.strip_prefix("python")).expect("Python");
-    let chain = of_agave().pop().expect("a chain");
+    let chain = agave_chains().pop().expect("a chain");
     let dir = temp_dir();
     for day in 0..chain.days.len() {
         assert_exported(&chain.day(day), &dir.path().join("days"), &chain.since(day));

@@ -14,14 +14,14 @@ use slotpress::{NamedArchive, NoProgress, Result, Snapshot};
 
 use super::tables::{ALL, Synthetic, synthetic, without_change};
 use crate::common::*;
-use crate::export::{assert_exported, dir_on_disk, files, lines_of, manifest, pair, rows, run, stderr};
+use crate::export::{assert_exported, csv_lines, dir_on_disk, files, manifest, pair, rows, run, stderr};
 
 /// Number of columns by which a table is sorted.
 fn key_columns(table: &str) -> usize {
     if ["accounts", "token_accounts", "stakes"].contains(&table) { 2 } else { 1 }
 }
 
-fn keys_of(lines: &[String], columns: usize) -> Vec<Vec<&str>> {
+fn keys_in(lines: &[String], columns: usize) -> Vec<Vec<&str>> {
     lines.iter().map(|line| line.split(',').take(columns).collect()).collect()
 }
 
@@ -97,9 +97,9 @@ fn every_table_is_sorted() {
         for ExportedTable { name: table, fields, files } in &tables(out.path()) {
             assert_eq!(fields["order"], "clustered", "{table}");
             assert_eq!(files.len(), 1, "{table}");
-            let mut lines = without_change(lines_of(&files[0]));
+            let mut lines = without_change(csv_lines(&files[0]));
             let columns = key_columns(table);
-            let keys = keys_of(&lines, columns);
+            let keys = keys_in(&lines, columns);
             assert!(keys.is_sorted_by(|key, next| key < next), "{mix}: {table}");
             let file = &fields["files"][0];
             if let (Some(first), Some(last)) = (keys.first(), keys.last()) {

@@ -13,7 +13,7 @@ use crate::export::{assert_exported, manifest, pair, rows, run, stderr, tables};
 
 const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
 
-fn accounts_of(archives: &[&Path]) -> BTreeMap<String, Plain> {
+fn newest_accounts(archives: &[&Path]) -> BTreeMap<String, Plain> {
     let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
     newest(&all).into_iter().filter(|(_, record)| record.lamports > 0).collect()
 }
@@ -34,13 +34,13 @@ fn every_account_of_archives_and_ledgers() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
         let [full, incremental] = pair(chain);
         for archives in [vec![full.as_path()], vec![&full, &incremental]] {
-            let expected = sorted(accounts_of(&archives).values().map(row));
+            let expected = sorted(newest_accounts(&archives).values().map(row));
             assert!(!expected.is_empty(), "{chain}");
             assert!(rows(&archives, &[]) == expected, "{chain}");
         }
         let ledger = ledger_of(chain, 40);
         let whole = rows(&[ledger.path()], &[]);
-        assert_eq!(whole, sorted(accounts_of(&[&full, &incremental]).values().map(row)), "{chain}");
+        assert_eq!(whole, sorted(newest_accounts(&[&full, &incremental]).values().map(row)), "{chain}");
     }
 }
 
@@ -52,7 +52,7 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     let full = firedancer::full(CHAIN);
     let incremental = firedancer::incremental(CHAIN);
     let agave = pair("agave-4.2.2");
-    let mut expected = accounts_of(&[&agave[0], &agave[1]]);
+    let mut expected = newest_accounts(&[&agave[0], &agave[1]]);
     let without_slot = |record: &Plain| {
         let Plain { owner, pubkey, lamports, executable, .. } = record;
         format!("{owner},{pubkey},{lamports},,{},{executable}", record.data.len())
@@ -66,7 +66,7 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     // Newer versions give each storage a slot, which has no meaning either.
     const NEWER: &str = "firedancer-2026-09/full-bank";
     let agave = pair(AGAVE_4_4);
-    let expected = sorted(accounts_of(&[&agave[0], &agave[1]]).values().map(without_slot));
+    let expected = sorted(newest_accounts(&[&agave[0], &agave[1]]).values().map(without_slot));
     let newer = [firedancer::full(NEWER), firedancer::incremental(NEWER)];
     assert_eq!(rows(&[&newer[0], &newer[1]], &[]), expected);
     let dir = temp_dir();
@@ -83,7 +83,7 @@ fn matching(accounts: &BTreeMap<String, Plain>, is_wanted: impl Fn(&Plain) -> bo
 fn owners_are_filtered() {
     let [full, incremental] = pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
-    let all = accounts_of(&archives);
+    let all = newest_accounts(&archives);
     let owner = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").owner;
     let expected = matching(&all, |account| account.owner == *owner);
     assert!(!expected.is_empty());
@@ -95,7 +95,7 @@ fn owners_are_filtered() {
 fn lengths_and_bytes_of_data_are_filtered() {
     let [full, incremental] = pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
-    let all = accounts_of(&archives);
+    let all = newest_accounts(&archives);
     let data = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").data;
     let same_length = matching(&all, |account| account.data.len() == data.len());
     assert_eq!(rows(&archives, &["--data-size", &data.len().to_string()]), same_length);
@@ -111,7 +111,7 @@ fn lengths_and_bytes_of_data_are_filtered() {
 fn addresses_are_filtered() {
     let [full, incremental] = pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
-    let all = accounts_of(&archives);
+    let all = newest_accounts(&archives);
     let first = all.values().find(|account| account.data.len() >= 40).expect("an account with data");
     let last = all.values().next_back().expect("an account");
     let dir = temp_dir();
@@ -126,8 +126,8 @@ fn addresses_are_filtered() {
 fn filters_see_the_newest_version() {
     let [full, incremental] = pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
-    let all = accounts_of(&archives);
-    let before = accounts_of(&[&full]);
+    let all = newest_accounts(&archives);
+    let before = newest_accounts(&[&full]);
     let has_moved = |account: &&Plain| all.get(&account.pubkey).is_some_and(|now| now.owner != account.owner);
     if let Some(moved) = before.values().find(has_moved) {
         assert!(!rows(&archives, &["--owner", &moved.owner]).iter().any(|row| row.contains(&moved.pubkey)));
@@ -139,7 +139,7 @@ fn filters_see_the_newest_version() {
 #[test]
 fn data_is_exported_whole_or_in_part() {
     let [full, _] = pair("agave-4.2.2");
-    let all = accounts_of(&[&full]);
+    let all = newest_accounts(&[&full]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let with_data = |data: &dyn Fn(&Plain) -> String| {
         sorted(all.values().map(|account| format!("{},{}", row(account), data(account))))
@@ -156,7 +156,7 @@ fn data_is_exported_whole_or_in_part() {
 #[test]
 fn token_accounts_have_the_fields_of_their_data() {
     let [full, incremental] = pair("agave-4.2.2");
-    let all = accounts_of(&[&full, &incremental]);
+    let all = newest_accounts(&[&full, &incremental]);
     let key = |bytes: &[u8]| bs58::encode(bytes).into_string();
     let is_token_account =
         |account: &&Plain| account.owner == TOKEN && account.data.len() == 165 && account.data[108] > 0;
@@ -192,7 +192,7 @@ fn manifests_describe_the_state_and_the_files() {
     assert_eq!(manifest["state"], "checked");
     let of_agave = expected_of("agave-4.2.2", 40);
     assert_eq!(manifest["accounts"], of_agave["accounts"]);
-    let clock = &accounts_of(&[&full, &incremental])["SysvarC1ock11111111111111111111111111111111"].data;
+    let clock = &newest_accounts(&[&full, &incremental])["SysvarC1ock11111111111111111111111111111111"].data;
     let number = |offset: usize| i64::from_le_bytes(clock[offset..offset + 8].try_into().expect("8 bytes"));
     assert_eq!((&manifest["epoch"], &manifest["block_time"]), (&number(16).into(), &number(32).into()));
     assert_eq!(number(0), 40);

@@ -95,7 +95,7 @@ fn assert_export(archives: &[&Path], flags: &[&str], expected: &BTreeMap<String,
 fn programs_are_exported_with_their_code() {
     let made = synthetic(&["--mix", "programs", "--size", "24MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
-    let all = Accounts::of(&archives);
+    let all = Accounts::read(&archives);
     let programs = || all.0.values().filter(|account| is_program(account));
     let open: Vec<&Plain> = programs().filter(|program| code(&all, program).is_some()).collect();
     let closed: Vec<&Plain> = programs().filter(|program| code(&all, program).is_none()).collect();
@@ -112,7 +112,7 @@ fn programs_are_exported_with_their_code() {
 fn token_accounts_are_exported_with_their_mints() {
     let made = synthetic(&["--mix", "tokens", "--size", "8MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
-    let all = Accounts::of(&archives);
+    let all = Accounts::read(&archives);
     let account = all.0.values().find(|account| is_token_account(account)).expect("a token account");
     let mint = key(&account.data, 0);
     let wallet = key(&account.data, 32);
@@ -138,7 +138,7 @@ fn surfpool_reads_the_object_of_all_accounts() {
     }
     let archives = pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
-    let all = Accounts::of(&inputs);
+    let all = Accounts::read(&inputs);
     let expected = expected(&all, false, |account| account.owner == VOTE);
     assert!(!expected.is_empty());
     for (owner, expected) in [(VOTE, expected), ("AddressLookupTab1e1111111111111111111111111", BTreeMap::new())] {
@@ -184,7 +184,7 @@ fn hostile_accounts_are_exported_as_they_are() {
     let forged = dir.path().join(name(&archive));
     fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
     let address = |number: u8| bs58::encode([number; 32]).into_string();
-    let all = Accounts::of(&[&forged]);
+    let all = Accounts::read(&[&forged]);
     let selected = [1, 2, 3, 5].map(address);
     let flags = ["--check", "frames", "--address", &selected.join(",")];
     let is_selected = |account: &Plain| selected.contains(&account.pubkey);

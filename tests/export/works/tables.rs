@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::common::records::{Plain, newest, records};
 use crate::common::*;
-use crate::export::{assert_exported, lines_of, manifest, pair, rows, run, stderr};
+use crate::export::{assert_exported, csv_lines, manifest, pair, rows, run, stderr};
 use crate::verify::refused::fields::{BANK_FILE, ListItems, places};
 
 pub const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
@@ -24,7 +24,7 @@ const OLD_LOADERS: [&str; 2] =
 pub struct Accounts(pub BTreeMap<String, Plain>);
 
 impl Accounts {
-    pub fn of(archives: &[&Path]) -> Self {
+    pub fn read(archives: &[&Path]) -> Self {
         let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
         Self(newest(&all).into_iter().filter(|(_, record)| record.lamports > 0).collect())
     }
@@ -219,7 +219,7 @@ struct RowCounts {
 
 /// Checks all four tables.
 fn assert_tables(archives: &[&Path]) -> RowCounts {
-    let accounts = Accounts::of(archives);
+    let accounts = Accounts::read(archives);
     let mints = table(archives, "mints");
     assert_eq!(mints, accounts.rows(mint), "{archives:?}");
     let stakes = table(archives, "stakes");
@@ -322,7 +322,7 @@ fn one_pass_writes_the_same_as_one_pass_per_table() {
         assert_eq!(fields["table"], name.replace('-', "_"));
         assert_eq!(fields["rows"], expected.len());
         let file = dir.path().join(fields["files"][0]["path"].as_str().expect("a path"));
-        let mut written = without_change(lines_of(&file));
+        let mut written = without_change(csv_lines(&file));
         written.sort_unstable();
         assert_eq!(written, expected, "{name}");
     }

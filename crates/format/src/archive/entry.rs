@@ -140,7 +140,7 @@ const MAGIC_AT: usize = 257;
 
 /// True if Firedancer wrote the tar header. Only Firedancer writes the mode without leading zeros,
 /// the time as NUL bytes, and a checksum of seven digits and NUL (`fd_snapmk_tile.c`).
-pub fn is_header_of_firedancer(block: &[u8; BLOCK]) -> bool {
+pub fn is_firedancer_header(block: &[u8; BLOCK]) -> bool {
     let mode = array_at::<100, 8, _>(block);
     let time = array_at::<136, 12, _>(block);
     let [digits @ .., end] = array_at::<148, 8, _>(block);
@@ -216,12 +216,12 @@ mod tests {
         theirs[100..108].copy_from_slice(b"644\0\0\0\0\0");
         theirs[136..148].fill(0);
         theirs[148..156].copy_from_slice(b"0004670\0");
-        assert!(is_header_of_firedancer(&theirs));
-        assert!(!is_header_of_firedancer(&ours));
+        assert!(is_firedancer_header(&theirs));
+        assert!(!is_firedancer_header(&ours));
         for (at, field) in [(100, &ours[100..108]), (136, &ours[136..148]), (148, b"010617\0 ")] {
             let mut mixed = theirs;
             mixed[at..at + field.len()].copy_from_slice(field);
-            assert!(!is_header_of_firedancer(&mixed));
+            assert!(!is_firedancer_header(&mixed));
         }
     }
 

@@ -5,7 +5,7 @@
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
-use crate::archive::entry::{is_header_of_firedancer, padded};
+use crate::archive::entry::{is_firedancer_header, padded};
 use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
 
 const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
@@ -178,7 +178,7 @@ impl EntryParser {
             let offset = self.position.saturating_add(bytes.len() as u64).saturating_sub(BLOCK_BYTES);
             let entry = Entry::parse_header(block)
                 .map_err(|error| error.within(format!("at offset {offset} of the tar stream")))?;
-            self.is_from_firedancer |= self.entries == 0 && is_header_of_firedancer(block);
+            self.is_from_firedancer |= self.entries == 0 && is_firedancer_header(block);
             self.entries = self.entries.saturating_add(1);
             if self.entries > ENTRIES_MAX {
                 return Err(Error::damaged(format!("more than {ENTRIES_MAX} entries, which no client reads")));
@@ -222,7 +222,7 @@ mod tests {
         Ok(found)
     }
 
-    fn entry_of(path: &str, flag: u8, content: &[u8]) -> Vec<u8> {
+    fn tar_entry(path: &str, flag: u8, content: &[u8]) -> Vec<u8> {
         let mut header = tar::Header::new_gnu();
         header.set_path(path).expect("short");
         header.set_entry_type(tar::EntryType::new(flag));
@@ -238,7 +238,7 @@ mod tests {
     fn ends_of_streams_are_told_apart() {
         let end_of = |bytes: &[u8]| {
             let mut parser = EntryParser::default();
-            parser.feed(&entry_of("version", b'0', b"1.2.0"), &mut |_| Ok(())).expect("an entry");
+            parser.feed(&tar_entry("version", b'0', b"1.2.0"), &mut |_| Ok(())).expect("an entry");
             parser.feed(bytes, &mut |_| Ok(())).expect("an end");
             (parser.end(), parser.end_zero_bytes(), parser.finish().is_ok())
         };
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn streams_are_cut_between_entries() {
-        let tar = [entry_of("version", b'0', b"1.2.0"), vec![0; 1024]].concat();
+        let tar = [tar_entry("version", b'0', b"1.2.0"), vec![0; 1024]].concat();
         let mut parser = EntryParser::default();
         let mut between = Vec::new();
         for (at, byte) in tar.iter().enumerate() {
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn too_many_entries_are_refused() {
         let mut parser = EntryParser { entries: ENTRIES_MAX - 1, ..EntryParser::default() };
-        let tar = entry_of("version", b'0', b"");
+        let tar = tar_entry("version", b'0', b"");
         parser.feed(&tar, &mut |_| Ok(())).expect("the last one");
         assert!(parser.feed(&tar, &mut |_| Ok(())).is_err());
     }
@@ -280,11 +280,11 @@ mod tests {
         assert!(EntryParser::inside(entry, 511).is_none());
         assert!(EntryParser::inside(entry, 1025).is_none());
         let mut parser = EntryParser::inside(entry, 1024).expect("at its end");
-        let found = found_by(&mut parser, &entry_of("version", b'0', b"1.2.0")).expect("an entry");
+        let found = found_by(&mut parser, &tar_entry("version", b'0', b"1.2.0")).expect("an entry");
         assert_eq!(found, [(true, VERSION), (false, VERSION)]);
     }
 
-    fn tar_of(contents: &[Vec<u8>]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
+    fn tar_with(contents: &[Vec<u8>]) -> (Vec<u8>, Vec<(Entry, Vec<u8>)>) {
         let mut tar = Vec::new();
         let mut expected = Vec::new();
         for (number, content) in contents.iter().enumerate() {
@@ -307,7 +307,7 @@ mod tests {
         /// The result does not depend on how the stream is cut into pieces.
         #[test]
         fn pieces_do_not_matter(contents in contents(), piece in 1usize..2000) {
-            let (tar, expected) = tar_of(&contents);
+            let (tar, expected) = tar_with(&contents);
             let mut parser = EntryParser::default();
             let mut found: Vec<(Entry, Vec<u8>)> = Vec::new();
             let mut ended = 0;
@@ -334,7 +334,7 @@ mod tests {
         /// A stream that is cut off anywhere is refused.
         #[test]
         fn truncation_is_found(contents in contents(), at in any::<prop::sample::Index>()) {
-            let (tar, _) = tar_of(&contents);
+            let (tar, _) = tar_with(&contents);
             let mut parser = EntryParser::default();
             parser.feed(&tar[..at.index(tar.len())], &mut |_| Ok(())).expect("a good beginning");
             prop_assert!(parser.finish().is_err());
@@ -343,7 +343,7 @@ mod tests {
         /// A parser that starts inside an entry finds the rest of it.
         #[test]
         fn a_parser_can_start_inside_an_entry(content in proptest::collection::vec(any::<u8>(), 1..2000), cut in any::<prop::sample::Index>()) {
-            let (tar, expected) = tar_of(std::slice::from_ref(&content));
+            let (tar, expected) = tar_with(std::slice::from_ref(&content));
             let entry = expected[0].0;
             let at = 512 + cut.index(tar.len() - 1024 - 512);
             let mut parser = EntryParser::inside(entry, at as u64).expect("inside");

@@ -45,10 +45,10 @@ mod tests {
     use super::*;
 
     fn archive(name: &str, content: &[u8]) -> Vec<u8> {
-        archive_of(&[(name, content)])
+        archive_with(&[(name, content)])
     }
 
-    fn archive_of(files: &[(&str, &[u8])]) -> Vec<u8> {
+    fn archive_with(files: &[(&str, &[u8])]) -> Vec<u8> {
         let mut tar = tar::Builder::new(Vec::new());
         for (name, content) in files {
             let mut header = tar::Header::new_gnu();
@@ -70,7 +70,7 @@ mod tests {
         }
         // The largest file that Agave accepts, after a small one.
         let largest = vec![7; 10 << 20];
-        let found = unpack(&archive_of(&[("rocksdb/CURRENT", &[1; 9000]), ("genesis.bin", &largest)]));
+        let found = unpack(&archive_with(&[("rocksdb/CURRENT", &[1; 9000]), ("genesis.bin", &largest)]));
         assert!(found.expect("unpacked") == largest);
         assert!(unpack(&archive("genesis.bin", &vec![7; (10 << 20) + 1])).is_err());
         // A decompression bomb: 64 MiB of zeros in a few bytes.

@@ -144,27 +144,28 @@ mod tests {
     /// An index made by an attacker may claim impossible entries.
     #[test]
     fn impossible_entries_are_refused() {
-        let is_right = |kind, content_bytes| parsed(&index(vec![Entry { kind, content_bytes }])).is_ok();
-        assert!(is_right(EntryKind::StatusCache, ENTRY_BYTES_MAX));
-        assert!(!is_right(EntryKind::StatusCache, ENTRY_BYTES_MAX + 1));
-        assert!(is_right(EntryKind::AccountsDir, 0));
-        assert!(!is_right(EntryKind::AccountsDir, 1));
+        let is_possible = |kind, content_bytes| parsed(&index(vec![Entry { kind, content_bytes }])).is_ok();
+        assert!(is_possible(EntryKind::StatusCache, ENTRY_BYTES_MAX));
+        assert!(!is_possible(EntryKind::StatusCache, ENTRY_BYTES_MAX + 1));
+        assert!(is_possible(EntryKind::AccountsDir, 0));
+        assert!(!is_possible(EntryKind::AccountsDir, 1));
     }
 
     /// More entries than a client unpacks take no more memory.
     #[test]
     fn too_many_entries_are_refused() {
-        let with = |count| parsed(&index(vec![Entry { kind: EntryKind::AccountsDir, content_bytes: 0 }; count]));
-        assert!(with(ENTRIES_MAX as usize).is_ok());
-        assert!(with(ENTRIES_MAX as usize + 1).is_err());
+        let with_entries =
+            |count| parsed(&index(vec![Entry { kind: EntryKind::AccountsDir, content_bytes: 0 }; count]));
+        assert!(with_entries(ENTRIES_MAX as usize).is_ok());
+        assert!(with_entries(ENTRIES_MAX as usize + 1).is_err());
     }
 
     #[test]
     fn texts_are_short_and_plain() {
-        let with = |settings: &str| parsed(&Index { settings: settings.to_string(), ..index(Vec::new()) });
-        assert_eq!(with("level\x1b[2J=1").expect("an index").settings, "level[2J=1");
-        assert!(with(&"x".repeat(TEXT_BYTES_MAX)).is_ok());
-        assert!(with(&"x".repeat(TEXT_BYTES_MAX + 1)).is_err());
+        let with_settings = |settings: &str| parsed(&Index { settings: settings.to_string(), ..index(Vec::new()) });
+        assert_eq!(with_settings("level\x1b[2J=1").expect("an index").settings, "level[2J=1");
+        assert!(with_settings(&"x".repeat(TEXT_BYTES_MAX)).is_ok());
+        assert!(with_settings(&"x".repeat(TEXT_BYTES_MAX + 1)).is_err());
     }
 
     /// The bytes that docs/format.md describes.

@@ -52,7 +52,7 @@ pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
         return None;
     }
-    let items_bytes = u64::from(count).checked_mul(item_bytes_of(footer[4])?)?;
+    let items_bytes = u64::from(count).checked_mul(parse_item_bytes(footer[4])?)?;
     items_bytes.checked_add((SKIPPABLE_HEADER_BYTES + SEEK_TABLE_FOOTER_BYTES) as u64)
 }
 
@@ -62,7 +62,7 @@ pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
     let (header, content) = frame.split_first_chunk::<SKIPPABLE_HEADER_BYTES>().ok_or_else(inconsistent)?;
     let (items, footer) = content.split_last_chunk::<SEEK_TABLE_FOOTER_BYTES>().ok_or_else(inconsistent)?;
     let count = to_usize(u32_at::<0, _>(footer));
-    let item_bytes = to_usize(item_bytes_of(footer[4]).ok_or_else(inconsistent)?);
+    let item_bytes = to_usize(parse_item_bytes(footer[4]).ok_or_else(inconsistent)?);
     if u32_at::<0, _>(header) != SKIPPABLE_MAGIC | u32::from(SEEK_TABLE_KIND)
         || to_usize(u32_at::<4, _>(header)) != content.len()
         || count.checked_mul(item_bytes) != Some(items.len())
@@ -75,7 +75,7 @@ pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
 }
 
 /// Length of an item; `None` for an unknown descriptor.
-fn item_bytes_of(descriptor: u8) -> Option<u64> {
+fn parse_item_bytes(descriptor: u8) -> Option<u64> {
     match descriptor {
         0 => Some(8),
         0x80 => Some(12),

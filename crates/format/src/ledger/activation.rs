@@ -150,8 +150,8 @@ mod tests {
         let down = |epoch| term(100, 1, 8).effective(epoch, &cooling, None);
         assert_eq!([8, 9, 10].map(down), [100, 50, 13]);
         assert_eq!(down(20), 13, "as far as the history reaches");
-        let one = history(&[(3, 1, 1_000_000, 0)]);
-        assert_eq!(term(10, 3, u64::MAX).effective(4, &one, None), 1, "a lamport at least");
+        let tiny = history(&[(3, 1, 1_000_000, 0)]);
+        assert_eq!(term(10, 3, u64::MAX).effective(4, &tiny, None), 1, "a lamport at least");
     }
 
     /// The rest of a delegation takes effect until its end is requested; then all that is in effect
@@ -159,17 +159,17 @@ mod tests {
     #[test]
     fn stake_takes_effect_and_loses_it() {
         let history = history(&[(3, 1000, 1000, 0), (4, 1250, 750, 0), (5, 1500, 0, 500), (6, 1125, 0, 125)]);
-        let of = |term: Term, epochs: [u64; 4]| {
+        let statuses = |term: Term, epochs: [u64; 4]| {
             epochs.map(|epoch| {
                 let found = term.status(epoch, &history, None);
                 assert_eq!(found.effective, term.effective(epoch, &history, None));
                 [found.effective, found.activating, found.deactivating]
             })
         };
-        assert_eq!(of(term(500, 3, u64::MAX), [2, 3, 4, 9]), [[0; 3], [0, 500, 0], [125, 375, 0], [281, 219, 0]]);
-        assert_eq!(of(term(500, 3, 4), [3, 4, 5, 6]), [[0, 500, 0], [125, 0, 125], [125, 0, 125], [125, 0, 125]]);
-        assert_eq!(of(term(400, 1, 5), [4, 5, 6, 7]), [[400, 0, 0], [400, 0, 400], [100, 0, 100], [0; 3]]);
-        assert_eq!(of(term(7, 3, 3), [2, 3, 4, 5]), [[0; 3]; 4], "ended at once");
-        assert_eq!(of(term(7, u64::MAX, u64::MAX), [0, 3, 4, 5]), [[7, 0, 0]; 4], "from genesis");
+        assert_eq!(statuses(term(500, 3, u64::MAX), [2, 3, 4, 9]), [[0; 3], [0, 500, 0], [125, 375, 0], [281, 219, 0]]);
+        assert_eq!(statuses(term(500, 3, 4), [3, 4, 5, 6]), [[0, 500, 0], [125, 0, 125], [125, 0, 125], [125, 0, 125]]);
+        assert_eq!(statuses(term(400, 1, 5), [4, 5, 6, 7]), [[400, 0, 0], [400, 0, 400], [100, 0, 100], [0; 3]]);
+        assert_eq!(statuses(term(7, 3, 3), [2, 3, 4, 5]), [[0; 3]; 4], "ended at once");
+        assert_eq!(statuses(term(7, u64::MAX, u64::MAX), [0, 3, 4, 5]), [[7, 0, 0]; 4], "from genesis");
     }
 }

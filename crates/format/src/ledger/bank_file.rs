@@ -116,11 +116,11 @@ impl BankFile {
     }
 
     pub fn epoch(&self) -> u64 {
-        self.epoch_of(self.slot)
+        self.epoch_at(self.slot)
     }
 
-    pub fn epoch_of(&self, slot: u64) -> u64 {
-        self.epoch_schedule.epoch_and_index_of(slot).0
+    pub fn epoch_at(&self, slot: u64) -> u64 {
+        self.epoch_schedule.epoch_and_index(slot).0
     }
 
     /// Returns the newest epoch whose leaders are known.
@@ -128,7 +128,7 @@ impl BankFile {
         if self.slot < self.epoch_schedule.first_normal_slot {
             return self.epoch().saturating_add(1);
         }
-        self.epoch_of(self.slot.saturating_add(self.leader_schedule_slot_offset))
+        self.epoch_at(self.slot.saturating_add(self.leader_schedule_slot_offset))
     }
 
     /// Returns the duration of slots; `None` if the file states one that slots cannot have.
@@ -157,8 +157,8 @@ pub struct EpochSchedule {
 
 impl EpochSchedule {
     /// Returns the first and last slot of the epoch that contains `slot`.
-    pub fn slots_of_epoch_of(&self, slot: u64) -> RangeInclusive<u64> {
-        let (epoch, index) = self.epoch_and_index_of(slot);
+    pub fn epoch_slots_at(&self, slot: u64) -> RangeInclusive<u64> {
+        let (epoch, index) = self.epoch_and_index(slot);
         let first = slot.saturating_sub(index);
         let slots = if slot < self.first_normal_slot {
             u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?))
@@ -169,7 +169,7 @@ impl EpochSchedule {
         first..=first.saturating_add(slots.unwrap_or(u64::MAX).saturating_sub(1)).max(slot)
     }
 
-    fn epoch_and_index_of(&self, slot: u64) -> (u64, u64) {
+    fn epoch_and_index(&self, slot: u64) -> (u64, u64) {
         if let Some(slots) = slot.checked_sub(self.first_normal_slot) {
             let epoch = self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
             return (epoch, slots.checked_rem(self.slots_per_epoch).unwrap_or(0));
@@ -346,7 +346,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
     r.optional_hash("the epoch accounts hash")?;
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
-    let (epoch, slot_index) = bank.epoch_schedule.epoch_and_index_of(bank.slot);
+    let (epoch, slot_index) = bank.epoch_schedule.epoch_and_index(bank.slot);
     r.check_limit(firedancer::EPOCHS, bank.epoch_stakes_count);
     let wanted = epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::new();
@@ -448,14 +448,14 @@ mod tests {
     #[test]
     fn epochs_have_their_slots() {
         let warming = EpochSchedule { slots_per_epoch: 432_000, first_normal_slot: 524_256, first_normal_epoch: 14 };
-        assert_eq!([0, 31, 32, 95].map(|slot| warming.slots_of_epoch_of(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
-        assert_eq!(warming.slots_of_epoch_of(524_255), 262_112..=524_255);
-        assert_eq!(warming.slots_of_epoch_of(956_256), 956_256..=1_388_255);
+        assert_eq!([0, 31, 32, 95].map(|slot| warming.epoch_slots_at(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
+        assert_eq!(warming.epoch_slots_at(524_255), 262_112..=524_255);
+        assert_eq!(warming.epoch_slots_at(956_256), 956_256..=1_388_255);
         let plain = EpochSchedule { slots_per_epoch: 100, ..EpochSchedule::default() };
-        assert_eq!([0, 250].map(|slot| plain.slots_of_epoch_of(slot)), [0..=99, 200..=299]);
-        assert_eq!(EpochSchedule::default().slots_of_epoch_of(7), 7..=7, "epochs without slots");
+        assert_eq!([0, 250].map(|slot| plain.epoch_slots_at(slot)), [0..=99, 200..=299]);
+        assert_eq!(EpochSchedule::default().epoch_slots_at(7), 7..=7, "epochs without slots");
         let strange = EpochSchedule { first_normal_slot: u64::MAX, ..EpochSchedule::default() };
-        assert!(strange.slots_of_epoch_of(u64::MAX - 1).contains(&(u64::MAX - 1)));
+        assert!(strange.epoch_slots_at(u64::MAX - 1).contains(&(u64::MAX - 1)));
     }
 
     /// A bank file may claim any slot, and any first slot of full epochs.

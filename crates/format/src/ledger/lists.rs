@@ -250,18 +250,18 @@ impl ObsoleteLists {
 /// obsolete twice.
 fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
     let mut kept = Vec::with_capacity(cuts.len().saturating_add(1));
-    let mut at = 0;
+    let mut last_end = 0;
     for cut in cuts {
-        if cut.start < at {
+        if cut.start < last_end {
             return Err(format!("obsolete records overlap at offset {}", cut.start));
         }
-        if cut.start > at {
-            kept.push(at..cut.start);
+        if cut.start > last_end {
+            kept.push(last_end..cut.start);
         }
-        at = cut.end;
+        last_end = cut.end;
     }
-    if at < file_bytes {
-        kept.push(at..file_bytes);
+    if last_end < file_bytes {
+        kept.push(last_end..file_bytes);
     }
     Ok(kept)
 }
@@ -331,8 +331,8 @@ mod tests {
         for (what, bytes) in [
             ("a kind of tomorrow", list(1, &[[&[2, 0, 0, 0][..], &[0; 13]].concat()])),
             ("a flag of 2", list(1, &[split(2)])),
-            ("one too many", list(1, &[append_vec.clone(), split(0)])),
-            ("one too few", list(2, &[append_vec.clone(), append_vec[..15].to_vec()])),
+            ("an item too many", list(1, &[append_vec.clone(), split(0)])),
+            ("an item too few", list(2, &[append_vec.clone(), append_vec[..15].to_vec()])),
             ("far too many", list(u64::MAX, &[append_vec])),
         ] {
             assert_eq!(tagged(&bytes).expect_err(what).kind(), ErrorKind::Damaged, "{what}");
@@ -371,8 +371,8 @@ mod tests {
         write_no_obsolete_accounts(&mut obsolete, storages.into_iter()).expect("written");
         let mut found = Vec::new();
         let r = FieldReader::new(obsolete.as_slice(), obsolete.len() as u64, "the obsolete records");
-        scan_obsolete_accounts(r, ObsoleteFormat::Wide, &|_, _| None, &mut |one| {
-            found.push((one.slot, one.id, one.count, one.cut_bytes));
+        scan_obsolete_accounts(r, ObsoleteFormat::Wide, &|_, _| None, &mut |summary| {
+            found.push((summary.slot, summary.id, summary.count, summary.cut_bytes));
             Ok(())
         })
         .expect("sound");

@@ -84,20 +84,20 @@ mod tests {
     fn contradictions_of_features_are_found() {
         let [shortest, shorter, ..] = SHORTER_SLOTS;
         let year = shortest.slots_per_year;
-        let is_good = |params: &SlotParams, bank: &BankFile| params.contradiction(bank).is_none();
-        assert!([None, Some(31_250)].iter().all(|hashes| is_good(&shortest, &bank(200_000_000, year, *hashes))));
-        assert!([1, 62_500].iter().all(|hashes| !is_good(&shortest, &bank(200_000_000, year, Some(*hashes)))));
-        assert!(!is_good(&shortest, &bank(400_000_000, 78_892_314.984, None)), "not shortened");
+        let agrees = |params: &SlotParams, bank: &BankFile| params.contradiction(bank).is_none();
+        assert!([None, Some(31_250)].iter().all(|hashes| agrees(&shortest, &bank(200_000_000, year, *hashes))));
+        assert!([1, 62_500].iter().all(|hashes| !agrees(&shortest, &bank(200_000_000, year, Some(*hashes)))));
+        assert!(!agrees(&shortest, &bank(400_000_000, 78_892_314.984, None)), "not shortened");
         assert!(
-            !is_good(&shortest, &bank(200_000_000, f64::from_bits(year.to_bits() + 1), None)),
+            !agrees(&shortest, &bank(200_000_000, f64::from_bits(year.to_bits() + 1), None)),
             "compared bit by bit"
         );
-        assert!(!is_good(&shorter, &bank(200_000_000, year, None)), "another feature's, which is not active");
+        assert!(!agrees(&shorter, &bank(200_000_000, year, None)), "another feature's, which is not active");
         // The genesis may have had these numbers.
-        assert!(is_good(&shorter, &bank(100_000_000, 2.0 * year, Some(7))));
+        assert!(agrees(&shorter, &bank(100_000_000, 2.0 * year, Some(7))));
         for ns_per_slot in [0, 1, 199_000_000] {
-            assert!(!is_good(&shortest, &bank(ns_per_slot, year, None)), "{ns_per_slot}");
+            assert!(!agrees(&shortest, &bank(ns_per_slot, year, None)), "{ns_per_slot}");
         }
-        assert!([f64::NAN, f64::INFINITY, 0.0].iter().all(|year| !is_good(&shortest, &bank(1, *year, None))));
+        assert!([f64::NAN, f64::INFINITY, 0.0].iter().all(|year| !agrees(&shortest, &bank(1, *year, None))));
     }
 }

@@ -48,7 +48,7 @@ impl SlotTime {
         self.source
     }
 
-    pub fn of_slots(self, slots: u64) -> Duration {
+    pub fn duration(self, slots: u64) -> Duration {
         let nanos = self.per_slot.as_nanos().saturating_mul(u128::from(slots));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
@@ -62,7 +62,7 @@ impl SlotTime {
     /// Writes a number of slots with its duration: "135 slots (54 s)".
     pub fn show(self, slots: u64) -> String {
         let plural = if slots == 1 { "" } else { "s" };
-        format!("{} slot{plural} ({})", quantity::count(slots), quantity::age(self.of_slots(slots)))
+        format!("{} slot{plural} ({})", quantity::count(slots), quantity::age(self.duration(slots)))
     }
 }
 
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn slots_have_their_duration() {
         let short = SlotTime::new(Duration::from_millis(200), SlotTimeSource::Rpc).expect("plausible");
-        assert_eq!(short.of_slots(100_000), Duration::from_secs(20_000));
+        assert_eq!(short.duration(100_000), Duration::from_secs(20_000));
         assert_eq!(
             (short.slots_in(Duration::from_secs(60)), SlotTime::ASSUMED.slots_in(Duration::from_secs(60))),
             (300, 150)
@@ -118,7 +118,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_overflows(slots in any::<u64>(), nanos in any::<u64>()) {
-            let _ = SlotTime::ASSUMED.of_slots(slots);
+            let _ = SlotTime::ASSUMED.duration(slots);
             let _ = SlotTime::ASSUMED.slots_in(Duration::from_nanos(nanos));
         }
     }

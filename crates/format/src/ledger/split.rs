@@ -309,7 +309,7 @@ mod tests {
     }
 
     /// Makes a file of aligned entries; the last one is not padded.
-    fn file_of(entries: &[Vec<u8>]) -> Vec<u8> {
+    fn aligned_file(entries: &[Vec<u8>]) -> Vec<u8> {
         let mut file = vec![0; FILE_HEADER_BYTES];
         for entry in entries {
             file.resize(file.len().next_multiple_of(META_ALIGNMENT as usize), 0);
@@ -361,7 +361,7 @@ mod tests {
             entry(4, INLINE_DATA_BYTES_MAX + 1, &4096u64.to_le_bytes()),
             entry(5, 100_000, &12_288u64.to_le_bytes()),
         ];
-        let file = file_of(&entries);
+        let file = aligned_file(&entries);
         let data_bytes = 12_288 + 36 + 100_000;
         for window_bytes in [1, 88, 100, 4096, 1 << 20] {
             let (found, _) = walk(&file, Some(data_bytes), window_bytes, u64::MAX).expect("sound");
@@ -386,19 +386,19 @@ mod tests {
         let large = |at: u64| entry(4, 5000, &at.to_le_bytes());
         let end = 4096 + 36 + 5000;
         for (what, file, data_bytes, is_sound) in [
-            ("the end of the data", file_of(&[large(4096)]), Some(end), true),
-            ("past the end of the data", file_of(&[large(4096)]), Some(end - 1), false),
-            ("no data file", file_of(&[large(4096)]), None, false),
-            ("inside the file header", file_of(&[large(0)]), Some(1 << 20), false),
-            ("not aligned", file_of(&[large(4097)]), Some(1 << 20), false),
-            ("behind the last", file_of(&[large(4096), large(12_288)]), Some(1 << 20), true),
-            ("inside the last", file_of(&[large(4096), large(8192)]), Some(1 << 20), false),
-            ("the same twice", file_of(&[large(4096), large(4096)]), Some(1 << 20), false),
-            ("far away", file_of(&[large(u64::MAX - 4095)]), Some(u64::MAX), true),
-            ("the largest account", file_of(&[entry(1, 10 << 20, &4096u64.to_le_bytes())]), Some(1 << 30), true),
-            ("one byte more", file_of(&[entry(1, (10 << 20) + 1, &4096u64.to_le_bytes())]), Some(1 << 30), false),
-            ("cut in its data", file_of(&[entry(2, 5, b"shor")]), None, false),
-            ("cut in its header", file_of(&[entry(2, 0, b"")[..87].to_vec()]), None, false),
+            ("the end of the data", aligned_file(&[large(4096)]), Some(end), true),
+            ("past the end of the data", aligned_file(&[large(4096)]), Some(end - 1), false),
+            ("no data file", aligned_file(&[large(4096)]), None, false),
+            ("inside the file header", aligned_file(&[large(0)]), Some(1 << 20), false),
+            ("not aligned", aligned_file(&[large(4097)]), Some(1 << 20), false),
+            ("behind the last", aligned_file(&[large(4096), large(12_288)]), Some(1 << 20), true),
+            ("inside the last", aligned_file(&[large(4096), large(8192)]), Some(1 << 20), false),
+            ("the same twice", aligned_file(&[large(4096), large(4096)]), Some(1 << 20), false),
+            ("far away", aligned_file(&[large(u64::MAX - 4095)]), Some(u64::MAX), true),
+            ("the largest account", aligned_file(&[entry(1, 10 << 20, &4096u64.to_le_bytes())]), Some(1 << 30), true),
+            ("one byte more", aligned_file(&[entry(1, (10 << 20) + 1, &4096u64.to_le_bytes())]), Some(1 << 30), false),
+            ("cut in its data", aligned_file(&[entry(2, 5, b"shor")]), None, false),
+            ("cut in its header", aligned_file(&[entry(2, 0, b"")[..87].to_vec()]), None, false),
         ] {
             assert_eq!(walk(&file, data_bytes, 4096, u64::MAX).is_ok(), is_sound, "{what}");
         }

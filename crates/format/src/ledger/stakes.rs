@@ -90,12 +90,12 @@ impl VoteAccount {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&lamports.to_le_bytes()).update(owner).update(&[u8::from(is_executable)]);
         hasher.update(data);
-        let node = node_of(data).filter(|_| *owner == VOTE);
+        let node = parse_node(data).filter(|_| *owner == VOTE);
         Self { digest: hasher.finalize().into(), rent_epoch, node, is_initialized: is_initialized(data) }
     }
 }
 
-fn node_of(data: &[u8]) -> Option<[u8; 32]> {
+fn parse_node(data: &[u8]) -> Option<[u8; 32]> {
     VoteState::parse(data).map(|state| state.node)
 }
 
@@ -282,19 +282,19 @@ mod tests {
         for version in [STATE_1_14_11, STATE_3, STATE_4] {
             let (data, end) = state(version);
             let account = |data: &[u8], owner: &[u8; 32]| VoteAccount::new(5, owner, false, u64::MAX, data);
-            let good = account(&data, &VOTE);
-            assert_eq!((good.node, good.is_initialized), (Some([7; 32]), true), "{version}");
+            let expected = account(&data, &VOTE);
+            assert_eq!((expected.node, expected.is_initialized), (Some([7; 32]), true), "{version}");
             assert_eq!(account(&data[..end], &VOTE).node, Some([7; 32]));
             assert!((0..end).all(|cut| account(&data[..cut], &VOTE).node.is_none()), "{version}");
             assert_eq!(account(&data, &[1; 32]).node, None, "of another program");
-            assert_ne!(account(&data, &[1; 32]).digest, good.digest);
+            assert_ne!(account(&data, &[1; 32]).digest, expected.digest);
             let other = VoteAccount::new(5, &VOTE, false, 0, &data);
-            assert!(other != good, "the rent epoch counts, apart from the rest");
-            assert!(other.digest == good.digest, "the rent epoch counts, apart from the rest");
+            assert!(other != expected, "the rent epoch counts, apart from the rest");
+            assert!(other.digest == expected.digest, "the rent epoch counts, apart from the rest");
             assert!(!account(&data[..end], &VOTE).is_initialized);
         }
         for version in [0u32, 4, u32::MAX] {
-            assert_eq!(node_of(&[&version.to_le_bytes()[..], &[0; 3758]].concat()), None);
+            assert_eq!(parse_node(&[&version.to_le_bytes()[..], &[0; 3758]].concat()), None);
         }
         assert!(!is_initialized(&[0; 3762]));
         assert!(!is_initialized(&[0; 3731]));
@@ -325,7 +325,7 @@ mod tests {
         #[test]
         fn hostile_accounts_never_panic(data in proptest::collection::vec(any::<u8>(), 0..400), version in 0u8..5) {
             let data = [&[version, 0, 0, 0][..], &data].concat();
-            let _ = (node_of(&data), is_initialized(&data), Delegation::parse(&data));
+            let _ = (parse_node(&data), is_initialized(&data), Delegation::parse(&data));
         }
     }
 }

@@ -55,12 +55,12 @@ pub fn parse_newest_slots(data: &[u8], max: usize) -> Result<Vec<u64>> {
         return Err(r.damaged(format!("{bits} slots, not {SLOT_HISTORY_SLOTS}")));
     }
     let next_slot = r.u64()?;
-    let is_there = |slot: &u64| {
+    let has_block = |slot: &u64| {
         let bit = slot % SLOT_HISTORY_SLOTS;
         words.get(usize::try_from(bit / 64).unwrap_or(usize::MAX)).is_some_and(|word| word >> (bit % 64) & 1 == 1)
     };
     let oldest = next_slot.saturating_sub(SLOT_HISTORY_SLOTS);
-    Ok((oldest..next_slot).rev().filter(is_there).take(max).collect())
+    Ok((oldest..next_slot).rev().filter(has_block).take(max).collect())
 }
 
 #[cfg(test)]
@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn the_stake_history_is_parsed() {
-        let mut data: Vec<u8> = [2u64, 7, 100, 20, 3, 6, 90, 30, 4].iter().flat_map(|it| it.to_le_bytes()).collect();
+        let mut data: Vec<u8> =
+            [2u64, 7, 100, 20, 3, 6, 90, 30, 4].iter().flat_map(|number| number.to_le_bytes()).collect();
         data.resize(16_392, 0);
         let history = parse_stake_history(&data).expect("a history");
         assert_eq!(history.get(&7), Some(&ClusterStake { effective: 100, activating: 20, deactivating: 3 }));

@@ -187,19 +187,19 @@ mod tests {
 
     #[test]
     fn other_data_is_no_token_account() {
-        let with = |at: usize, byte: u8| {
+        let with_byte = |offset: usize, byte: u8| {
             let mut data = account();
-            data[at] = byte;
+            data[offset] = byte;
             data
         };
         for (data, of_token, of_token_2022) in [
             (vec![1; 82], TokenData::Unknown, TokenData::Unknown),
             (vec![1; 355], TokenData::Other, TokenData::Other),
-            (with(108, 0), TokenData::Other, TokenData::Other),
-            (with(108, 3), TokenData::Unknown, TokenData::Unknown),
-            (with(72, 2), TokenData::Unknown, TokenData::Unknown),
-            (with(112, 1), TokenData::Unknown, TokenData::Unknown),
-            (with(129, 9), TokenData::Unknown, TokenData::Unknown),
+            (with_byte(108, 0), TokenData::Other, TokenData::Other),
+            (with_byte(108, 3), TokenData::Unknown, TokenData::Unknown),
+            (with_byte(72, 2), TokenData::Unknown, TokenData::Unknown),
+            (with_byte(112, 1), TokenData::Unknown, TokenData::Unknown),
+            (with_byte(129, 9), TokenData::Unknown, TokenData::Unknown),
             (vec![], TokenData::Unknown, TokenData::Unknown),
             (vec![1; 164], TokenData::Unknown, TokenData::Unknown),
             ([account(), vec![1, 1, 0, 0, 0]].concat(), TokenData::Unknown, TokenData::Unknown),
@@ -212,16 +212,16 @@ mod tests {
 
     #[test]
     fn extensions_end_at_type_0_or_are_cut_off() {
-        let of = |bytes: &[u8]| {
+        let kinds = |bytes: &[u8]| {
             let data = [account(), vec![2], bytes.to_vec()].concat();
             parsed(&data, true).extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>()
         };
-        assert_eq!(of(&[]), []);
-        assert_eq!(of(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);
-        assert_eq!(of(&[7, 0, 0, 0, 0, 0, 9, 9]), [Ok(7)], "type 0 ends them");
-        assert_eq!(of(&[7, 0, 0, 0, 5]), [Ok(7)], "a type is two bytes");
-        assert_eq!(of(&[7, 0, 1, 0]), [Err(ExtensionCutOff)]);
-        assert_eq!(of(&[7, 0, 0]), [Err(ExtensionCutOff)]);
+        assert_eq!(kinds(&[]), []);
+        assert_eq!(kinds(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);
+        assert_eq!(kinds(&[7, 0, 0, 0, 0, 0, 9, 9]), [Ok(7)], "type 0 ends them");
+        assert_eq!(kinds(&[7, 0, 0, 0, 5]), [Ok(7)], "a type is two bytes");
+        assert_eq!(kinds(&[7, 0, 1, 0]), [Err(ExtensionCutOff)]);
+        assert_eq!(kinds(&[7, 0, 0]), [Err(ExtensionCutOff)]);
         let names = [0, 1, 7, 19, 27, 28, 29].map(extension_name);
         let known =
             ["transferFeeConfig", "immutableOwner", "tokenMetadata", "pausableAccount", "permissionedBurnConfig"];

@@ -100,7 +100,7 @@ impl MaxAge {
     pub fn time(self, slot_time: SlotTime) -> Duration {
         match self {
             Self::Time(time) => time,
-            Self::Slots(slots) => slot_time.of_slots(slots),
+            Self::Slots(slots) => slot_time.duration(slots),
         }
     }
 }

@@ -64,11 +64,11 @@ impl Ranking {
     /// is newer than all banks of known age.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(now) = self.slot {
-            return Some(self.slot_time.of_slots(now.saturating_sub(slot)));
+            return Some(self.slot_time.duration(now.saturating_sub(slot)));
         }
         let not_older = self.ages.iter().filter_map(|(newer, age)| Some((newer.checked_sub(slot)?, *age)));
         let (slots, age) = not_older.min_by_key(|(slots, _)| *slots)?;
-        Some(age.saturating_add(self.slot_time.of_slots(slots)))
+        Some(age.saturating_add(self.slot_time.duration(slots)))
     }
 
     /// Limit on the age at boot: older states are refused.
@@ -121,7 +121,7 @@ impl Ranking {
     fn candidate(&self, (full, incremental): Pair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
         let offers = || std::iter::once(full).chain(incremental);
         let slot = slot_of(&(full, incremental));
-        let behind = self.slot_time.of_slots(newest.unwrap_or(slot).saturating_sub(slot));
+        let behind = self.slot_time.duration(newest.unwrap_or(slot).saturating_sub(slot));
         let age = self.age(slot);
         let remotes = || offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
         let mut kept_bytes = 0;

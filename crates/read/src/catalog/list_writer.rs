@@ -98,7 +98,7 @@ impl ArchiveFields {
             bank_unix_seconds: archive.bank_unix_seconds,
             age_seconds: catalog.age_of(archive, now).map(|age| age.as_secs()),
             slots_behind,
-            seconds_behind: catalog.slot_time.of_slots(slots_behind).as_secs(),
+            seconds_behind: catalog.slot_time.duration(slots_behind).as_secs(),
             kept_because: archive.kept_because.map(KeepReason::as_str),
             etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
             root: archive.hashes.map(|hashes| hashes.root),

@@ -315,7 +315,7 @@ impl Catalog {
             Some((slots, Duration::from_secs(newer.bank_unix_seconds?)))
         });
         let (slots, bank) = dated.min_by_key(|(slots, _)| *slots)?;
-        Some(bank.saturating_sub(self.slot_time.of_slots(slots)))
+        Some(bank.saturating_sub(self.slot_time.duration(slots)))
     }
 
     /// Returns the newest slot of any archive.

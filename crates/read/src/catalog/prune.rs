@@ -199,7 +199,7 @@ fn by_periods(catalog: &Catalog, keep: &Keep, newest_slot: u64) -> Vec<Option<Ke
     keep_newest(keep.weekly, KeepReason::Weekly, &|index| time_of(index).map(week));
     if let Some(schedule) = catalog.epoch_schedule {
         keep_newest(keep.epoch_ends, KeepReason::EpochEnd, &|index| {
-            let slots = schedule.slots_of_epoch_of(archives.get(index)?.name.slot);
+            let slots = schedule.epoch_slots_at(archives.get(index)?.name.slot);
             (*slots.end() < newest_slot).then_some(*slots.start())
         });
     }

@@ -79,7 +79,7 @@ fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, failures: &Fai
     let is_effective = |feature: &[u8; 32]| {
         let account = accounts.get(feature).filter(|account| account.owner == FEATURE && account.data.len() >= 9);
         let slot = account.and_then(|account| parse_feature(&account.data).ok().flatten());
-        slot.is_some_and(|slot| slot <= bank.slot && bank.epoch_of(slot) < bank.epoch())
+        slot.is_some_and(|slot| slot <= bank.slot && bank.epoch_at(slot) < bank.epoch())
     };
     let Some(shortest) = SHORTER_SLOTS.iter().find(|params| is_effective(&params.feature)) else { return Ok(()) };
     match shortest.contradiction(bank) {
