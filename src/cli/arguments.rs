@@ -1,5 +1,4 @@
-//! Flags that several commands share: what is read and made, what is checked, and what the work may take
-//! of the machine.
+//! Flags that several commands share: inputs and outputs, checks, and limits on the machine's resources.
 
 use std::env;
 use std::path::{Path, PathBuf};

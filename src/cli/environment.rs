@@ -71,7 +71,7 @@ mod tests {
     use crate::cli::command;
 
     #[test]
-    fn others_are_unknown() {
+    fn unknown_variables_are_found() {
         let set = ["SLOTPRESS_THREADS", "SLOTPRESS_LEVEL", "SLOTPRESS_COMMIT", "SLOTPRESS", "PATH"].map(OsString::from);
         assert_eq!(unknown(&command(), set), ["SLOTPRESS_LEVEL"]);
     }

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_that_a_hint_names() {
+    fn flags_outside_of_commands_are_found() {
         let text = "`slotpress prune --unusable` removes it; or give --max-age 3h, or --no-incremental: a--b -- c";
         assert_eq!(Vec::from_iter(flags_in(text)), ["--max-age", "--no-incremental"]);
     }

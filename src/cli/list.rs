@@ -16,6 +16,7 @@ use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, s
 
 use super::json::both;
 use super::network::{NetworkArgs, refuse_url};
+use super::stores::Dates;
 use super::ui::Ui;
 use super::{render, values};
 
@@ -115,7 +116,7 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
         ui.item("archive_unusable", unusable, "", &format!("! {line}"));
     }
     for partial in partials {
-        show_partial(partial, None, ui);
+        show_partial(partial, ui);
     }
     let choice = match choice {
         None if catalog.archives().is_empty() => format!("no archives in {}", args.place.shown()),
@@ -136,18 +137,10 @@ pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> S
     format!("{place}{name}\n    {size}, here for {age}, not usable: {fault}")
 }
 
-/// Prints an unfinished download, and with `prune` what became of it: whether it was removed, and in
-/// which words.
-pub fn show_partial(partial: &Partial, removed: Option<(bool, &str)>, ui: &Ui) {
-    let (is_removed, words) = removed.unwrap_or((false, ""));
-    let more = json!({ "removed": is_removed });
-    ui.object("partial_download", &both(partial, more));
-    if words.is_empty() {
-        return ui.say(&format!("  {}", partial_line(partial)));
-    }
-    ui.short(&partial.path().shown());
-    let size = values::show_bytes(partial.size_bytes);
-    ui.say(&format!("{words} {partial} ({size})"));
+/// Prints an unfinished download that stays.
+pub fn show_partial(partial: &Partial, ui: &Ui) {
+    ui.object("partial_download", &both(partial, json!({ "removed": false })));
+    ui.say(&format!("  {}", partial_line(partial)));
 }
 
 pub fn partial_line(partial: &Partial) -> String {
@@ -206,7 +199,7 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     {
         let index = super::stores::index_of(&store, ui).ok().flatten();
         let index = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
-        let mut catalog = super::stores::catalog(&store, false, &network.connection, ui)?;
+        let mut catalog = super::stores::catalog(&store, Dates::LeaveOut, &network.connection, ui)?;
         catalog.set_reasons(index.archives());
         return Ok(catalog);
     }

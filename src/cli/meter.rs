@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_width_shows() {
+    fn each_width_shows_the_most_important_parts() {
         let reading = restoring();
         assert_eq!(
             reading.bar_line(120),

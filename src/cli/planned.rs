@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fewer_workers_or_none() {
+    fn workers_are_reduced_to_what_fits() {
         let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes, counts_reserved: false };
         let worker = 100 << 20;
         let other = 50 << 20;
@@ -135,7 +135,7 @@ mod tests {
     #[cfg(feature = "export")]
     proptest::proptest! {
         #[test]
-        fn all_that_is_used_fits(
+        fn shares_fit_into_the_memory(
             bytes in 0u64..1 << 40,
             threads in 1usize..512,
             worker_bytes in 1u64 << 20..200 << 20,

@@ -20,9 +20,10 @@ use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::{read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;
+use super::json::both;
 use super::list::{show_partial, unusable_line};
 use super::network::ConnectionArgs;
-use super::stores::store_of;
+use super::stores::{Dates, store_of};
 use super::ui::Ui;
 use super::{stores, values};
 
@@ -130,19 +131,19 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
 }
 
 fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
-    let with_dates = args.retention.needs_dates();
+    let dates = if args.retention.needs_dates() { Dates::Read } else { Dates::LeaveOut };
     if let Some(store) = store_of(target, None, &args.connection)? {
         if args.keep_free.is_some() {
             return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
         }
         refuse_published(&store, ui)?;
-        let catalog = stores::catalog(&store, with_dates, &args.connection, ui)?;
+        let catalog = stores::catalog(&store, dates, &args.connection, ui)?;
         let remove = |archive: &Archive| store.delete(&archive.name.to_string(), ui);
         return prune(target, &catalog, &remove, args, ui);
     }
     refuse_published(&Store::from_dir(Arc::new(KeptDir::open(target)?)), ui)?;
     let mut catalog = scan_with_copies(&[target.to_path_buf()])?;
-    if with_dates {
+    if dates == Dates::Read {
         read_bank_times(&mut catalog);
     }
     prune_partials(target, args, ui)?;
@@ -262,9 +263,15 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     }
     for partial in find_partials(dir)? {
         ui.check()?;
-        let removed = !partial.is_in_use && (args.dry_run || partial.remove()?);
+        if partial.is_in_use || !args.dry_run && !partial.remove()? {
+            show_partial(&partial, ui);
+            continue;
+        }
         let words = if args.dry_run { "would remove" } else { "removed" };
-        show_partial(&partial, removed.then_some((!args.dry_run, words)), ui);
+        let size = values::show_bytes(partial.size_bytes);
+        ui.object("partial_download", &both(&partial, json!({ "removed": !args.dry_run })));
+        ui.short(&partial.path().shown());
+        ui.say(&format!("{words} {partial} ({size})"));
     }
     Ok(())
 }

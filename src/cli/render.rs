@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_by_their_units() {
+    fn fields_are_shown_by_their_units() {
         let report = json!({
             "slot": 350006937, "base_slot": null, "output_bytes": 1 << 20, "input_bytes": 3 << 20, "root": null,
             "elapsed_seconds": 1.5, "cpu_seconds": 3.0, "storages": 1, "frames": 1234, "accounts_new": 0,

@@ -161,14 +161,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_for_the_shell() {
+    fn paths_are_quoted_for_the_shell() {
         assert_eq!(shell_word(Path::new("/mnt/ledger-1")), "/mnt/ledger-1");
         assert_eq!(shell_word(Path::new("/mnt/my ledger's")), r"'/mnt/my ledger'\''s'");
         assert_eq!(shell_word(Path::new("/a'b\n\x1b")), r"$'/a\'b\u000a\u001b'");
     }
 
     #[test]
-    fn paths_for_toml() {
+    fn paths_are_quoted_for_toml() {
         assert_eq!(toml_string(Path::new("/mnt/ledger-1")), r#""/mnt/ledger-1""#);
         assert_eq!(toml_string(Path::new("/a\"b\\c\n")), r#""/a\"b\\c\n""#);
     }

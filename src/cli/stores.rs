@@ -11,7 +11,7 @@ use slotpress::stores::{S3Options, Store, StoreOptions, Target};
 use slotpress::types::ArchiveName;
 use slotpress::{CancelToken, Progress, Result};
 use slotpress_base::IoPolicy;
-use slotpress_format::{BankFile, EpochSchedule, LISTING_PATH, SlotTime};
+use slotpress_format::{BankFile, LISTING_PATH};
 use slotpress_net::{UrlSource, parse_url};
 use slotpress_read::archive::front;
 use slotpress_read::catalog::list_parser::INDEX_BYTES_MAX;
@@ -74,39 +74,46 @@ pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<Small>> {
     index.map_or(Ok(None), |index| index.get_small(name, INDEX_BYTES_MAX, ui))
 }
 
+/// The times in bank files, which take requests of their own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Dates {
+    Read,
+    LeaveOut,
+}
+
 /// Lists the archives of a store. A few small requests for each incremental archive tell whether
 /// `rebase` made it; if they are to be dated, a few more for each archive read its bank file's
 /// front.
-pub fn catalog(store: &Store, with_dates: bool, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
+pub fn catalog(store: &Store, dates: Dates, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
     let dir = store.target().to_string();
     let client = Client::new(&args.options())?;
     let mut archives = Vec::new();
-    // Slot of the newest full archive, and what its bank file says of slots.
-    let mut newest: Option<(u64, Option<SlotTime>, EpochSchedule)> = None;
+    // The slot of the newest full archive, and its bank file.
+    let mut newest: Option<(u64, BankFile)> = None;
     for object in store.list(ui)? {
         let Some(name) = ArchiveName::parse(&object.name) else { continue };
         ui.check()?;
         let mut archive = Archive::new(name, &dir, object.length_bytes);
         archive.modified_ns = unix_ns(object.modified);
-        if with_dates || !archive.is_full() {
+        if dates == Dates::Read || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag())).ok();
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
             archive.hashes = source.as_ref().and_then(|source| judge(source).ok()?);
-            let source = source.filter(|_| with_dates);
+            let source = source.filter(|_| dates == Dates::Read);
             if let Some(bank) = source.and_then(|source| bank_of(source, &archive.name)) {
                 archive.bank_unix_seconds = bank.time().map(|time| unix_ns(time) / 1_000_000_000);
-                if archive.is_full() && newest.is_none_or(|(slot, ..)| slot < archive.name.slot) {
-                    newest = Some((archive.name.slot, bank.slot_time(), bank.epoch_schedule));
+                if archive.is_full() && newest.as_ref().is_none_or(|(slot, _)| *slot < archive.name.slot) {
+                    newest = Some((archive.name.slot, bank));
                 }
             }
         }
         archives.push(archive);
     }
     let mut catalog = Catalog::by_length(archives);
-    if let Some((_, slot_time, epoch_schedule)) = newest {
-        catalog.slot_time = slot_time.unwrap_or_default();
-        catalog.epoch_schedule = Some(epoch_schedule);
+    if let Some((_, bank)) = newest {
+        catalog.slot_time = bank.slot_time().unwrap_or_default();
+        catalog.epoch_schedule = Some(bank.epoch_schedule);
     }
     Ok(catalog)
 }

@@ -133,7 +133,7 @@ impl Ui {
         self.say(&table.lines(columns_of_results()).join("\n"));
     }
 
-    /// Prints a row whose text is no template, for people.
+    /// Prints a row with a literal text, for people.
     pub fn row(&self, label: &str, text: &str) {
         self.say(&format!("  {label:LABEL_COLUMNS$}  {text}"));
     }

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn sizes_are_parsed() {
         for (text, bytes) in
             [("8MiB", 8 << 20), ("8M", 8 << 20), ("64k", 64 << 10), ("1 GB", 1_000_000_000), ("512", 512)]
         {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn times() {
+    fn durations_are_parsed() {
         for (text, seconds) in [("24h", 86_400.0), ("7d", 604_800.0), ("90", 90.0), ("1.5 min", 90.0), ("500ms", 0.5)] {
             assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }

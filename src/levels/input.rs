@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn storages_that_a_frame_holds() {
+    fn whole_storages_of_a_frame_are_found() {
         let entry = |kind, content_bytes| Entry { kind, content_bytes };
         let storage = |id, content_bytes| entry(EntryKind::Storage { slot: 3, id }, content_bytes);
         let entries = [entry(EntryKind::Version, 5), storage(1, 700), storage(2, 0), storage(3, 9000), storage(4, 8)];

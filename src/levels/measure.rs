@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use slotpress_base::threads::guarded;
 use slotpress_base::{
-    Elapsed, Error, ErrorKind, Progress, Result, Stage, Step, Stopwatch, ThreadPool, quantity, start_pool,
+    Elapsed, Error, ErrorKind, NoProgress, Progress, Result, Stage, Step, Stopwatch, ThreadPool, quantity, start_pool,
 };
 
 use crate::archive::layout::{CarriedPosition, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
@@ -263,12 +263,12 @@ impl<'a> Bench<'a> {
         let pool = start_pool(count)?;
         let team = Team { pool, workers };
         let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
-        let reached = self.pass(&team, Some(warm_up), false, &Worker::encode)?;
+        let reached = self.pass(&team, Some(warm_up), &NoProgress, &Worker::encode)?;
         if self.each.is_some() {
             self.batches.truncate(reached.batches);
         }
         let compress = self.repeat(&team, &Worker::encode)?;
-        self.pass(&team, None, true, &Worker::check)?;
+        self.pass(&team, None, self.progress, &Worker::check)?;
         let decompress = self.repeat(&team, &Worker::decode)?;
 
         let sizes = self.batches.iter().map(Batch::sizes);
@@ -320,7 +320,10 @@ impl<'a> Bench<'a> {
         let is_late = || self.runs_end.is_some_and(|end| Instant::now() >= end);
         let is_wanted = |runs: usize| runs < self.options.repeat.max(1) || start.elapsed() < self.options.min_time;
         while runs.taken.is_empty() || (is_wanted(runs.taken.len()) && !is_late()) {
-            let pass = self.pass(team, None, runs.taken.len() < self.options.repeat, work)?;
+            // Further runs, which the minimum time asks for, are not part of the announced length.
+            let is_announced = runs.taken.len() < self.options.repeat;
+            let progress: &dyn Progress = if is_announced { self.progress } else { &NoProgress };
+            let pass = self.pass(team, None, progress, work)?;
             for worker in pass.busy {
                 runs.busy.wall += worker.wall;
                 runs.busy.cpu += worker.cpu;
@@ -332,9 +335,9 @@ impl<'a> Bench<'a> {
         Ok(runs)
     }
 
-    /// Makes one pass over all batches. With a deadline, it ends there, but after one batch at the
-    /// earliest.
-    fn pass(&self, team: &Team, deadline: Option<Instant>, counts_progress: bool, work: &Work<'_>) -> Result<Pass> {
+    /// Makes one pass over all batches, and reports them to `progress`. With a deadline, it ends there,
+    /// but after one batch at the earliest.
+    fn pass(&self, team: &Team, deadline: Option<Instant>, progress: &dyn Progress, work: &Work<'_>) -> Result<Pass> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
         let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
@@ -348,9 +351,7 @@ impl<'a> Bench<'a> {
                 let stop = if self.is_over() { Err(Error::interrupted()) } else { self.progress.check() };
                 let result = stop.and_then(|()| work(worker, batch));
                 result.inspect_err(|_| is_failed.store(true, Relaxed))?;
-                if counts_progress {
-                    self.progress.advance(batch.sizes().0, 0);
-                }
+                progress.advance(batch.sizes().0, 0);
             }
             let wall = start.elapsed();
             let cpu = stopwatch.elapsed().cpu;

@@ -1,7 +1,7 @@
 //! Measures pieces of the input, each compressed and decompressed alone, on one core: storages or
 //! records by their size, and frames of 32 B to 32 MiB.
 //!
-//! Of each size, as many pieces are measured as an exact result needs. They are spread evenly over the
+//! For each size, as many pieces are measured as an exact result needs. They are spread evenly over the
 //! input, and ordered so that any first part of them is spread too. The storages or records of a class
 //! are timed together, because a small one takes less time than reading the clock; frames are timed one
 //! by one, for their percentiles. In the names of classes, 1 KB is 1000 bytes, as in published

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_table() {
+    fn the_published_table_gives_levels_1_4_and_10() {
         let recommendation = recommend(&rows(&PUBLISHED)).expect("ten levels");
         let Recommendation { shortest_time, smallest_size, knee, .. } = recommendation;
         assert_eq!((shortest_time.codec.level, smallest_size.codec.level, knee.codec.level), (1, 10, 4));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_times_that_scatter() {
+    fn scattered_times_make_the_answer_uncertain() {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 950, 20.0), (3, 940, 40.0), (4, 900, 80.0)]);
         let is_enough = |rows: &[LevelRow]| recommend(rows).expect("rows").measured_well_enough;
         assert_eq!(recommend(&rows).expect("rows").knee.codec.level, 2);
@@ -264,7 +264,7 @@ mod tests {
 
     /// A saving below 3 % is not worth its time, and what another level beats does not count.
     #[test]
-    fn nothing_else_is_worth_it() {
+    fn small_savings_are_not_worth_their_time() {
         for (table, level) in [
             ([(1, 1000, 10.0), (2, 987, 14.0), (3, 980, 90.0)], 1),
             ([(1, 1000, 10.0), (2, 969, 14.0), (3, 960, 90.0)], 2),
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn other_codecs() {
+    fn codecs_that_archive_lacks_are_named_apart() {
         let mut rows = rows(&[(1, 87, 600.0), (3, 83, 1000.0), (9, 70, 5000.0), (0, 120, 300.0), (0, 300, 10.0)]);
         for (row, codec) in rows.iter_mut().zip(["zstd", "zstd", "bzip2", "lz4", "none"]) {
             row.codec.name = codec;
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn few_levels() {
+    fn few_levels_have_a_recommendation() {
         assert_eq!(recommend(&[]), None);
         let single = recommend(&rows(&PUBLISHED[..1])).expect("one level");
         let levels = (single.shortest_time.codec.level, single.smallest_size.codec.level, single.knee.codec.level);

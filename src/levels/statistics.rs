@@ -189,14 +189,14 @@ mod tests {
     }
 
     #[test]
-    fn medians() {
+    fn medians_of_few_values_are_exact() {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
     }
 
     #[test]
-    fn measurements_that_give_warnings() {
+    fn doubtful_measurements_give_warnings() {
         assert_eq!(run_warning("compress", &[1.0, 1.01, 1.02]), None);
         let text = |warning: Option<Warning>| warning.map(|warning| warning.text).unwrap_or_default();
         assert_eq!(text(run_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");

@@ -135,6 +135,13 @@ pub struct MeasureArgs {
     workers: WorkerArgs,
 }
 
+/// Commands that add rows for clustered records, unless the flags name codecs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum ClusteredRows {
+    ByDefault,
+    OnRequest,
+}
+
 pub struct Measured {
     pub input: Input,
     pub subject: Subject,
@@ -161,9 +168,9 @@ impl MeasureArgs {
     /// Measures the levels, and zstd on clustered records if that is wanted and no codec is named.
     /// Reduces the number of workers to what fits into memory together with the content and its
     /// compressed copy, for the codec that needs most.
-    pub fn measure(&self, wants_clustered: bool, ui: &Ui) -> Result<Measured> {
+    pub fn measure(&self, clustered: ClusteredRows, ui: &Ui) -> Result<Measured> {
         let mut codecs = self.codecs()?;
-        let is_clustered_too = wants_clustered && self.codec.is_none();
+        let is_clustered_too = clustered == ClusteredRows::ByDefault && self.codec.is_none();
         if is_clustered_too {
             add_clustered(&mut codecs);
         }

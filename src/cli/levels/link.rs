@@ -11,7 +11,7 @@ use slotpress::program::{
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
-use super::input::MeasureArgs;
+use super::input::{ClusteredRows, MeasureArgs};
 use super::report::{Advice, Report};
 use super::{show, warnings};
 use crate::cli::tables::{Table, TableOf, Unit};
@@ -98,7 +98,7 @@ impl LinkFlags {
 }
 
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
-    let measured = args.measure.measure(false, ui)?;
+    let measured = args.measure.measure(ClusteredRows::OnRequest, ui)?;
     let question = args.link.question(args.measure.frame_size, measured.threads);
     let link = LinkReport::new(question, measured.input.total_bytes, &measured.rows);
     ui.object("link", &link);
@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bandwidths() {
+    fn bandwidths_are_parsed() {
         for (text, bits) in [
             ("1Gbit", 1e9),
             ("100Mbit", 1e8),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_and_prices() {
+    fn delays_and_prices_are_parsed() {
         let rtts = ["60ms", "0", "0ms", "500us", "0.06s"].map(parse_rtt);
         assert_eq!(rtts, [Ok(0.06), Ok(0.0), Ok(0.0), Ok(0.0005), Ok(0.06)]);
         for text in ["", "60", "-1ms", "nan", "nanms", "1h", "61s", "ms"] {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn shown() {
+    fn quantities_of_a_link_are_shown() {
         let shown = [410.4e6, 1.25e9, 1e9, 999.6e6, 56e3, 12.0, 99.96e9].map(show_bandwidth);
         assert_eq!(shown, ["410 Mbit/s", "1.25 Gbit/s", "1 Gbit/s", "1 Gbit/s", "56 kbit/s", "12 bit/s", "100 Gbit/s"]);
         assert_eq!([0.06, 0.0, 0.0005].map(show_rtt), ["60 ms", "0 ms", "0.5 ms"]);
@@ -355,7 +355,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_shown_can_be_read(log in 3.0f64..13.0) {
+        fn shown_bandwidths_can_be_parsed(log in 3.0f64..13.0) {
             let bits = 10f64.powf(log);
             let read = parse_bandwidth(&show_bandwidth(bits)).expect("a bandwidth");
             prop_assert!((read / bits - 1.0).abs() < 0.006);

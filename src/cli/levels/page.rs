@@ -120,7 +120,7 @@ mod tests {
     use crate::cli::tables::{TableOf, Unit};
 
     #[test]
-    fn what_is_no_file_to_write_to_is_refused() {
+    fn unwritable_paths_are_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("levels.csv");
         let check = |path: &Path, input: &Path| ExportArgs { csv: Some(path.into()), html: None }.check(input);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_from_outside_is_no_markup() {
+    fn foreign_text_is_escaped() {
         let name = "<script>\"'&|".to_string();
         let items = [name.clone()];
         let report = Report {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn processors() {
+    fn processor_names_are_found() {
         let cpuinfo = "processor\t: 0\nmodel name\t: AMD  EPYC 9654\nprocessor\t: 1\nmodel name\t: other\n";
         assert_eq!(processor(cpuinfo).as_deref(), Some("AMD EPYC 9654"));
         assert_eq!(processor("Features: fp asimd"), None);

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn lists() {
+    fn frame_sizes_are_sorted_and_unique() {
         assert_eq!(frame_sizes(&[]).len(), 11);
         assert_eq!(frame_sizes(&[]).last(), Some(&FRAME_SIZE_BYTES_MAX));
         assert_eq!(frame_sizes(&[8, 1, 32, 8]), [1, 8, 32]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn codecs() {
+    fn exactly_one_codec_is_parsed() {
         let parsed = |text| one_codec(text).ok().map(|codec| (codec.name, codec.level));
         assert_eq!(parsed("zstd:-3"), Some(("zstd", -3)));
         assert_eq!(parsed("zstd"), Some(("zstd", 1)));

@@ -7,14 +7,14 @@ use slotpress::program::{in_order, is_plain, pareto_curve, reference_row};
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
-use super::input::MeasureArgs;
+use super::input::{ClusteredRows, MeasureArgs};
 use super::report::{Advice, Report};
 use super::{show, warnings};
 use crate::cli::tables::{Table, TableOf, Unit, json};
 use crate::cli::ui::Ui;
 
 pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
-    let measured = args.measure(true, ui)?;
+    let measured = args.measure(ClusteredRows::ByDefault, ui)?;
     show(&report(&measured.rows), &measured.subject, &args.exports, ui)?;
     if let Some(found) = recommend(&measured.rows) {
         ui.print_json(&found);
@@ -219,7 +219,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_series_per_codec_and_one_ring() {
+    fn the_chart_has_a_series_per_codec_and_one_ring() {
         let mut rows = rows();
         let chart = report(&rows).chart.expect("several rows");
         let shape: Vec<_> = chart.series.iter().map(|(codec, points)| (codec.as_str(), points.len())).collect();
@@ -236,7 +236,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_sentence_of_warnings() {
+    fn warnings_make_one_sentence() {
         let mut rows = vec![row("zstd", 1), row("zstd", 3), row("lz4", 0)];
         assert!(warnings(&rows).is_empty());
         for (row, percent) in rows.iter_mut().skip(1).zip([20, 30]) {

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn lists() {
+    fn codec_lists_are_parsed() {
         assert_eq!(labels("zstd"), Some(vec!["zstd 1".into(), "zstd 3".into()]));
         assert_eq!(
             labels("none,zlib:9,1,lz4,zstd:-5--4,7"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_lists() {
+    fn invalid_codec_lists_are_refused() {
         for text in [
             "",
             ",",
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_and_ranges() {
+    fn levels_and_ranges_are_parsed() {
         assert_eq!(levels("1-10"), Some((1..=10).collect()));
         assert_eq!(levels("1,3,-5--1"), Some(vec![-5, -4, -3, -2, -1, 1, 3]));
         assert_eq!(levels("-7"), Some(vec![-7]));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_levels() {
+    fn invalid_levels_are_refused() {
         for text in ["", ",", "1,", "0", "0-3", "10-1", "-1--5", "23", "1-23", "-1001", "1-", "-", "--1", "a", "1-2-3"]
         {
             assert_eq!(levels(text), None, "{text:?}");

@@ -116,7 +116,7 @@ mod tests {
     /// Store and forward: 100 s more for compressing and 2 GB less to send balance at 20 MB/s of
     /// payload, or 170 Mbit/s.
     #[test]
-    fn by_hand() {
+    fn break_evens_match_calculations_by_hand() {
         let light = load(1, 30_000_000_000, 100.0);
         let heavy = load(3, 28_000_000_000, 200.0);
         let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn no_crossing() {
+    fn levels_without_a_crossing_have_no_bandwidth() {
         let light = load(1, 30_000_000_000, 100.0);
         let heavy = load(3, 31_000_000_000, 200.0);
         let found = break_even(&light, &heavy, TransferMode::StoreAndForward, &question(Link::new(1e9)));

@@ -119,7 +119,7 @@ pub(crate) mod tests {
 
     /// Calculated by hand: 2.8 MB every 60 ms are 46.6 MB/s; four streams fill a gigabit.
     #[test]
-    fn a_window_per_round_trip() {
+    fn a_window_limits_the_rate() {
         let link = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
         assert!(near(link.bytes_per_second(), 46.60e6), "{}", link.bytes_per_second());
         assert!(link.is_limited_by_window());
@@ -132,7 +132,7 @@ pub(crate) mod tests {
     /// Ten segments, then twenty, then forty: the time of a short transfer is its round trips, at
     /// any bandwidth.
     #[test]
-    fn slow_start() {
+    fn slow_start_takes_round_trips() {
         let link = Link { rtt_seconds: 0.1, ..Link::new(1e10) };
         let seconds = link.seconds_for(70.0 * 1448.0);
         assert!((0.4..0.55).contains(&seconds), "{seconds}");

@@ -32,8 +32,8 @@ fn codecs_are_compared_with_zstd() {
     });
     assert_eq!(names, expected, "what the others are set against comes first");
     let output = |name: &str| {
-        let at = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
-        number(&lines[at], "output_bytes")
+        let index = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
+        number(&lines[index], "output_bytes")
     };
     assert_eq!(output("none 0"), number(&lines[6], "input_bytes"));
     assert!(output("lz4 0") > output("zstd 1"));
@@ -62,7 +62,7 @@ fn codecs_are_compared_with_zstd() {
 fn sizes_match_those_of_the_libraries() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("content");
-    let content: Vec<u8> = (0..200_000u32).flat_map(|at| (at / 5).to_le_bytes()).collect();
+    let content: Vec<u8> = (0..200_000u32).flat_map(|number| (number / 5).to_le_bytes()).collect();
     fs::write(&path, &content).expect("written");
     let arguments = [&QUICK[..], &["--frame-size", "1MiB", "--codec", "zlib:6,bzip2:9"]].concat();
     let lines = json(&arguments, &path);

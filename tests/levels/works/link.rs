@@ -30,7 +30,8 @@ fn json_adds_up() {
     let names: Vec<_> = rows.iter().map(|row| (row["codec"].as_str(), row["level"].as_i64())).collect();
     assert_eq!(names, [(Some("none"), Some(0)), (Some("zstd"), Some(1)), (Some("zstd"), Some(3))]);
     for row in &rows {
-        let stages = ["archive_seconds", "send_seconds", "decode_seconds", "place_seconds"].map(|at| number(row, at));
+        let stages =
+            ["archive_seconds", "send_seconds", "decode_seconds", "place_seconds"].map(|name| number(row, name));
         let sum: f64 = stages.iter().sum();
         let slowest = stages.iter().copied().fold(0.0, f64::max);
         assert!((number(row, "store_and_forward_seconds") - sum).abs() < 1e-9 * sum.max(1.0), "{row}");

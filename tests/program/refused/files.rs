@@ -59,7 +59,15 @@ fn other_system_errors_are_not_reported_as_damage() {
             assert_eq!(code, Some(1), "{file}: {arguments:?}: {code:?} {stderr}");
             assert!(stderr.contains("symbolic link"), "{file}: {arguments:?}: {code:?} {stderr}");
         }
-        fs::remove_file(&path).expect("removed");
+    }
+}
+
+#[test]
+fn missing_files_of_a_ledger_are_damage() {
+    let out = temp_dir();
+    for file in ["26", "status_cache", "storages_list", "obsolete_accounts"] {
+        let ledger = ledger("ledger-at-26");
+        fs::remove_file(ledger.path().join("snapshots/26").join(file)).expect("removed");
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {

@@ -105,8 +105,8 @@ fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
     let start = frame.offset_bytes as usize;
     let end = frame.end_bytes() as usize;
     let mut content = zstd::bulk::decompress(&bytes[start..end], frame.content_bytes as usize).expect("decodes");
-    let at = content.windows(8).position(|window| window == b"0000644\0").expect("a mode");
-    content[at + 6] = b'0';
+    let mode = content.windows(8).position(|window| window == b"0000644\0").expect("a mode");
+    content[mode + 6] = b'0';
     let sum: u32 = (0..512).map(|i| if (148..156).contains(&i) { 32 } else { u32::from(content[i]) }).sum();
     content[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     let mut compressor = zstd::bulk::Compressor::new(-1000).expect("a compressor");
@@ -202,8 +202,8 @@ fn standard_input_is_read_in_order_at_any_rate() {
     let other = root.chars().rev().collect::<String>();
     let lying_index = dir.path().join("lying-index");
     let mut lying = bytes.clone();
-    let at = bytes.windows(8).rposition(|window| window == b"slotidx2").expect("an index");
-    lying[at + 40] ^= 1;
+    let index = bytes.windows(8).rposition(|window| window == b"slotidx2").expect("an index");
+    lying[index + 40] ^= 1;
     fs::write(&lying_index, lying).expect("written");
     let cut = dir.path().join("cut");
     fs::write(&cut, &bytes[..bytes.len() - 100]).expect("written");

@@ -72,6 +72,10 @@ fn little_memory_is_a_clear_error() {
     }
     assert!(codes.contains(&(least.as_str(), Some(1))), "{codes:?}");
     assert!(codes.contains(&("--as=400000000", Some(0))), "{codes:?}");
+}
+
+#[test]
+fn an_impossible_size_is_a_usage_error() {
     let (code, stderr) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("out of range"), "{stderr}");
@@ -93,7 +97,12 @@ fn plans_beyond_memory_limits_are_refused() {
         assert_eq!(code, Some(1), "{limit} {arguments:?}: {stderr}");
         assert!(stderr.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {stderr}");
     }
-    // Fewer workers, with a warning.
+}
+
+#[test]
+fn fewer_workers_run_with_a_warning() {
+    needs!("prlimit");
+    let archive = fixture(FULL_26);
     let mut command = Command::new("prlimit");
     command.arg("--data=220000000").arg(slotpress_path()).args(["inspect", text(&archive), "--threads", "8"]);
     let (code, stderr) = run(&mut command);

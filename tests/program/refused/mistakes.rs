@@ -74,7 +74,11 @@ fn mistakes_are_explained() {
     ] {
         assert_fails(arguments, code, texts);
     }
-    // `--owner` implies accounts.
+}
+
+#[test]
+fn owner_implies_accounts() {
+    let full = fixture(FULL_26);
     let (code, stdout, stderr) = run(&["inspect", text(&full), "--owner", "11111111111111111111111111111111"]);
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(stdout.contains("11111111111111111111111111111111"), "{stdout}{stderr}");

@@ -70,7 +70,8 @@ fn arguments_of(example: &str, server: &str) -> Vec<String> {
     let list = text.lines().find_map(|line| line.split_once(r#": ["bootstrap""#)).expect("a line").1;
     let arguments: Vec<String> = serde_json::from_str(&format!(r#"["bootstrap"{list}"#)).expect("JSON");
     assert!(["${SOURCE:?a server that has archives}", "http://HOST:8899"].contains(&arguments[1].as_str()));
-    arguments.iter().enumerate().map(|(at, one)| if at == 1 { server.to_string() } else { one.clone() }).collect()
+    let source = arguments[1].clone();
+    arguments.into_iter().map(|argument| if argument == source { server.to_string() } else { argument }).collect()
 }
 
 /// The demo runs in the image; the examples bring a volume to a server's state, and leave it as it is

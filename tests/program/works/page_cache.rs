@@ -147,10 +147,10 @@ fn resident(path: &Path) -> Vec<bool> {
     // SAFETY: a fresh mapping that is never read; one byte per page is written, for which there is
     // room.
     let result = unsafe {
-        let at = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
-        assert_ne!(at, libc::MAP_FAILED);
-        let result = libc::mincore(at, length, pages.as_mut_ptr().cast());
-        libc::munmap(at, length);
+        let mapped = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        assert_ne!(mapped, libc::MAP_FAILED);
+        let result = libc::mincore(mapped, length, pages.as_mut_ptr().cast());
+        libc::munmap(mapped, length);
         result
     };
     assert_eq!(result, 0);

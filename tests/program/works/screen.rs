@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -77,8 +78,7 @@ fn json_of_inspect() {
 }
 
 #[test]
-fn json_of_errors_and_progress() {
-    let ledger = ledger("ledger-at-26");
+fn errors_are_json() {
     let out = temp_dir();
     let output = slotpress().arg("archive").arg(out.path()).arg("-o").arg(out.path()).arg("--json").output();
     let output = output.expect("runs");
@@ -87,8 +87,12 @@ fn json_of_errors_and_progress() {
     let line = object(&output.stderr);
     assert_eq!(fields(&line), BTreeSet::from(["type", "message", "hint", "exit_code"]));
     assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &1.into()));
+}
 
-    // In any run, stderr holds only JSON.
+#[test]
+fn stderr_of_a_run_with_json_is_only_json() {
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let mut command = slotpress();
     command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(["--json", "--format", "none"]);
     let output = command.output().expect("runs");
@@ -98,30 +102,38 @@ fn json_of_errors_and_progress() {
     }
 }
 
-#[test]
-fn stdout_is_for_results_and_quiet_is_quiet() {
+/// Archives a ledger into a directory; returns stdout and stderr.
+fn archive_into(out: &Path, flags: &[&str]) -> (String, String) {
     let ledger = ledger("ledger-at-26");
+    let output = slotpress().arg("archive").arg(ledger.path()).arg("-o").arg(out).args(flags).output().expect("runs");
+    assert!(output.status.success());
+    (String::from_utf8(output.stdout).expect("text"), String::from_utf8(output.stderr).expect("text"))
+}
+
+#[test]
+fn results_go_to_stdout() {
     let out = temp_dir();
-    let run = |flags: &[&str]| {
-        let mut command = slotpress();
-        command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).arg("--force").args(flags);
-        let output = command.output().expect("runs");
-        assert!(output.status.success());
-        (String::from_utf8(output.stdout).expect("text"), String::from_utf8(output.stderr).expect("text"))
-    };
-    let (stdout, stderr) = run(&[]);
+    let (stdout, stderr) = archive_into(out.path(), &[]);
     assert_eq!(stdout.lines().next(), out.path().join(FULL_26).to_str());
     assert!(stdout.contains("  slot      26, 27 storages, zstd level 1, 1 frame\n"), "{stdout}");
     assert!(stdout.contains("  size     "), "{stdout}");
     assert!(stdout.contains("  elapsed  "), "{stdout}");
     assert_eq!(stderr, "", "a short run reports no progress");
-    let (stdout, stderr) = run(&["--format", "none"]);
+}
+
+#[test]
+fn warnings_go_to_stderr() {
+    let (stdout, stderr) = archive_into(temp_dir().path(), &["--format", "none"]);
     assert!(stdout.contains(FULL_26.trim_end_matches(".zst")));
     assert_eq!(
         stderr,
         "warning: a plain .tar: Firedancer reads it, Agave does not, and restore takes it only recompressed\n"
     );
-    let (stdout, stderr) = run(&["--format", "none", "-q"]);
+}
+
+#[test]
+fn quiet_runs_print_no_warnings() {
+    let (stdout, stderr) = archive_into(temp_dir().path(), &["--format", "none", "-q"]);
     assert!(!stdout.is_empty(), "results are printed");
     assert_eq!(stderr, "");
 }
