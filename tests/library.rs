@@ -1,15 +1,15 @@
-//! The library, as a program that embeds it sees it: no test names a module.
+//! Tests of the library's public items, as a program that embeds it uses them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
 
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::catalog::{
-    Archive as Listed, FileFault, Keep, KeepReason, find_partials, plan_prune, read_bank_times,
+    Archive as ListedArchive, FileFault, Keep, KeepReason, find_partials, plan_prune, read_bank_times,
     remove as remove_archive, scan as list_archives,
 };
 use slotpress::inspect::inspect_archive;
@@ -24,26 +24,26 @@ use slotpress::{
     CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, NoProgress, Progress, ProgressEvent, Snapshot,
 };
 use slotpress_base::hint;
+use tempfile::TempDir;
 
 use crate::common::records::{newest, records};
 use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, expected, fixture, ledger, temp_dir};
 
 #[test]
-fn a_ledger_goes_round() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let options =
         ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().codec(Codec::zstd(3)).threads(2));
     let report = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect("archived");
     let path = report.archive.path.clone().expect("a path");
     assert_eq!(report.archive.name.path_in(out.path()), path);
-    let again =
-        archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect_err("it is there");
-    assert_eq!((again.kind(), again.existing_path()), (ErrorKind::Exists, Some(path.as_path())));
 
     let named = NamedArchive::from_path(&path);
     let options = VerifyOptions::default().check(CheckOptions::default().memory_bytes(64 << 20).expect_slot(26u64));
     let verified = verify(Snapshot::archive(&named), &options, &NoProgress).expect("verified");
-    assert!(verified.ok && verified.slot == Some(26), "{verified:?}");
+    assert!(verified.ok, "{verified:?}");
+    assert_eq!(verified.slot, Some(26));
     let inspected = inspect_archive(&named, 2, &NoProgress).expect("inspected");
     assert_eq!(inspected.bank.slot, 26);
 
@@ -51,7 +51,8 @@ fn a_ledger_goes_round() {
     let check = CheckOptions::default().mode(CheckMode::State);
     let restored =
         restore(&RestoreOptions::new(&path, RestoreTarget::new(&new).check(check)), &NoProgress).expect("restored");
-    assert_eq!((restored.slot, restored.hash), (26, report.archive.name.hash));
+    assert_eq!(restored.slot, 26);
+    assert_eq!(restored.hash, report.archive.name.hash);
 
     let other = temp_dir();
     let mut sink = DirSink::open(other.path()).expect("opened");
@@ -60,69 +61,116 @@ fn a_ledger_goes_round() {
     assert!(smaller.archive.output_bytes < report.archive.output_bytes);
 }
 
-/// One call verifies a directory, with a report for each archive, and can be stopped.
 #[test]
-fn a_directory_is_verified() {
+fn an_archive_that_exists_is_not_replaced() {
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
+    let options = ArchiveOptions::new(ledger.path());
+    let make = || archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
+    let path = make().expect("archived").archive.path.expect("a path");
+    let error = make().expect_err("the archive exists");
+    assert_eq!(error.kind(), ErrorKind::Exists);
+    assert_eq!(error.existing_path(), Some(path.as_path()));
+}
+
+/// A part of the verdict on an archive of a directory.
+#[derive(Debug, PartialEq, Eq)]
+struct CatalogVerdict {
+    slot: u64,
+    is_ok: bool,
+    /// True if the full archive of slot 26 is good, and the archive's base.
+    has_good_base_26: bool,
+    paths: usize,
+}
+
+/// Makes a directory with two full archives, and an incremental one.
+fn directory_of_three_archives() -> TempDir {
     let dir = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
         fs::copy(fixture(name), dir.path().join(name)).expect("copied");
     }
-    let found = list_archives(&[dir.path().to_path_buf()]).expect("listed");
-    let open = |archive: &Listed, _| Ok(NamedArchive::from_path(archive.path()));
-    let verify_all = |progress: &dyn Progress| {
-        let mut told = Vec::new();
-        let mut on_verdict = |verdict: &ArchiveVerdict<'_>| {
-            let base = matches!(verdict.base, ArchiveBase::Good(full) if full.name.slot == 26);
-            let report = verdict.report.as_ref().expect("verified");
-            told.push((verdict.archive.name.slot, report.ok, base, report.paths.len()));
-        };
-        let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), progress, &mut on_verdict);
-        (verdict.and_then(|verdict| verdict.require_ok("there")), told)
+    dir
+}
+
+/// Verifies all archives of a directory. Returns the result, and the verdicts in the order of their
+/// reports.
+fn verify_directory(dir: &Path, progress: &dyn Progress) -> (Result<(), Error>, Vec<CatalogVerdict>) {
+    let catalog = list_archives(&[dir.to_path_buf()]).expect("listed");
+    let open = |archive: &ListedArchive, _| Ok(NamedArchive::from_path(archive.path()));
+    let mut verdicts = Vec::new();
+    let mut on_verdict = |verdict: &ArchiveVerdict<'_>| {
+        let report = verdict.report.as_ref().expect("verified");
+        verdicts.push(CatalogVerdict {
+            slot: verdict.archive.name.slot,
+            is_ok: report.ok,
+            has_good_base_26: matches!(verdict.base, ArchiveBase::Good(full) if full.name.slot == 26),
+            paths: report.paths.len(),
+        });
     };
-    let all = vec![(3500, true, false, 1), (26, true, false, 1), (40, true, true, 2)];
-    let (verdict, told) = verify_all(&NoProgress);
-    assert!(verdict.is_ok() && told == all, "{verdict:?}, {told:?}");
-    let stop = CancelToken::default();
-    stop.cancel();
-    let (verdict, told) = verify_all(&stop);
-    assert_eq!((verdict.expect_err("stopped").kind(), told), (ErrorKind::Interrupted, vec![]));
+    let result = verify_catalog(&catalog, &open, &VerifyOptions::default(), progress, &mut on_verdict);
+    (result.and_then(|verdict| verdict.require_ok("there")), verdicts)
+}
+
+#[test]
+fn one_call_verifies_all_archives_of_a_directory() {
+    let dir = directory_of_three_archives();
+    let (result, verdicts) = verify_directory(dir.path(), &NoProgress);
+    result.expect("all are good");
+    let full = |slot| CatalogVerdict { slot, is_ok: true, has_good_base_26: false, paths: 1 };
+    let incremental = CatalogVerdict { slot: 40, is_ok: true, has_good_base_26: true, paths: 2 };
+    assert_eq!(verdicts, [full(3500), full(26), incremental]);
+}
+
+#[test]
+fn verifying_a_directory_ends_when_the_token_is_cancelled() {
+    let dir = directory_of_three_archives();
+    let token = CancelToken::default();
+    token.cancel();
+    let (result, verdicts) = verify_directory(dir.path(), &token);
+    assert_eq!(result.expect_err("cancelled").kind(), ErrorKind::Interrupted);
+    assert_eq!(verdicts, []);
+}
+
+#[test]
+fn a_damaged_archive_of_a_directory_is_an_error_after_all_verdicts() {
+    let dir = directory_of_three_archives();
     let mut bytes = fs::read(dir.path().join(FULL_3500)).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(dir.path().join(FULL_3500), bytes).expect("written");
-    let (verdict, told) = verify_all(&NoProgress);
-    assert_eq!(
-        told.iter().map(|(slot, ok, ..)| (*slot, *ok)).collect::<Vec<_>>(),
-        [(3500, false), (26, true), (40, true)]
-    );
-    let error = verdict.expect_err("one is damaged");
-    assert_eq!(
-        (error.kind(), error.to_string().as_str()),
-        (ErrorKind::Damaged, "1 of 3 archives in there is not valid")
-    );
+    let (result, verdicts) = verify_directory(dir.path(), &NoProgress);
+    let found: Vec<(u64, bool)> = verdicts.iter().map(|verdict| (verdict.slot, verdict.is_ok)).collect();
+    assert_eq!(found, [(3500, false), (26, true), (40, true)]);
+    let error = result.expect_err("one is damaged");
+    assert_eq!(error.kind(), ErrorKind::Damaged);
+    assert_eq!(error.to_string(), "1 of 3 archives in there is not valid");
 }
 
-/// Another thread can stop the work. Its reports are still delivered.
+/// Events are delivered although a token is added to the progress.
 #[test]
-fn a_token_beside_a_progress() {
+fn a_token_that_is_cancelled_stops_the_work() {
     #[derive(Default)]
-    struct Stages(Mutex<Vec<String>>, CancelToken);
-    impl Progress for Stages {
+    struct StageLog {
+        stages: Mutex<Vec<String>>,
+        token: CancelToken,
+    }
+    impl Progress for StageLog {
         fn event(&self, event: ProgressEvent<'_>) {
             let ProgressEvent::Stage { stage, .. } = event else { return };
-            self.0.lock().expect("no panic").push(stage.to_string());
-            self.1.cancel();
+            self.stages.lock().expect("no panic").push(stage.to_string());
+            self.token.cancel();
         }
     }
-    let (stages, dir) = (Stages::default(), temp_dir());
-    let token = stages.1.clone();
+    let log = StageLog::default();
+    let dir = temp_dir();
+    let token = log.token.clone();
     let options = RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(dir.path().join("new")));
-    let error = restore(&options, &token.with(&stages)).expect_err("stopped");
+    let error = restore(&options, &token.with(&log)).expect_err("cancelled");
     assert_eq!(error.kind(), ErrorKind::Interrupted);
-    assert!(!stages.0.lock().expect("no panic").is_empty());
+    assert!(!log.stages.lock().expect("no panic").is_empty());
 }
 
-/// Reports can be serialized by programs that embed the library, under the names of docs/json.md.
+/// The fields of serialized reports have the names of docs/json.md.
 #[test]
 fn reports_are_serializable() {
     fn fields(report: &impl serde::Serialize) -> serde_json::Map<String, serde_json::Value> {
@@ -131,46 +179,52 @@ fn reports_are_serializable() {
             other => panic!("{other}"),
         }
     }
-    let has = |report: &serde_json::Map<String, serde_json::Value>, names: &[&str]| {
+    let assert_has = |report: &serde_json::Map<String, serde_json::Value>, names: &[&str]| {
         let missing: Vec<&&str> = names.iter().filter(|name| !report.contains_key(**name)).collect();
         assert!(missing.is_empty(), "{missing:?} of {report:?}");
     };
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let options = ArchiveOptions::new(ledger.path()).read_back(CheckOptions::default());
     let archived = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress).expect("archived");
-    let shown = fields(&archived);
-    assert_eq!(shown["read_back"]["storages"], archived.archive.storages);
-    has(
-        &shown,
+    let archive_fields = fields(&archived);
+    assert_eq!(archive_fields["read_back"]["storages"], archived.archive.storages);
+    assert_has(
+        &archive_fields,
         &["path", "storages", "input_bytes", "output_bytes", "frames", "root", "elapsed_seconds", "cpu_seconds"],
     );
-    assert_eq!(shown["name"], archived.archive.name.to_string());
+    assert_eq!(archive_fields["name"], archived.archive.name.to_string());
 
     let path = archived.archive.path.expect("a path");
     let named = NamedArchive::from_path(&path);
     let verified =
         fields(&verify(Snapshot::archive(&named), &VerifyOptions::default(), &NoProgress).expect("verified"));
-    has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
+    assert_has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
     let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
-    assert_eq!((&inspected["format"], &inspected["slot"]), (&"zstd".into(), &26.into()));
+    assert_eq!(inspected["format"], "zstd");
+    assert_eq!(inspected["slot"], 26);
     let options = RestoreOptions::new(&path, RestoreTarget::new(out.path().join("new")));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
-    assert_eq!((&restored["state"], &restored["complete"]), (&"checked".into(), &"by state".into()));
+    assert_eq!(restored["state"], "checked");
+    assert_eq!(restored["complete"], "by state");
     let mut sink = DirSink::open(out.path()).expect("opened").replace(true);
     let recompressed = recompress(RecompressSource::File(path), &mut sink, &RecompressOptions::default(), &NoProgress);
-    has(&fields(&recompressed.expect("recompressed")), &["tar_bytes", "frames", "state_reason", "elapsed_seconds"]);
+    assert_has(
+        &fields(&recompressed.expect("recompressed")),
+        &["tar_bytes", "frames", "state_reason", "elapsed_seconds"],
+    );
     let row = &measure_levels(&MeasureOptions::new(ledger.path()).levels([1]), &NoProgress).expect("measured")[0];
-    has(&fields(row), &["codec", "level", "output_bytes", "compress", "warnings"]);
+    assert_has(&fields(row), &["codec", "level", "output_bytes", "compress", "warnings"]);
 }
 
-/// Accounts that one worker saw.
+/// Accounts that a worker visited.
 #[derive(Default)]
-struct Seen {
+struct VisitedAccounts {
     accounts: Vec<(Address, u64)>,
     lamports: u64,
 }
 
-impl AccountVisitor for Seen {
+impl AccountVisitor for VisitedAccounts {
     type Error = Error;
 
     fn account(&mut self, account: &Account<'_>) -> Result<(), Error> {
@@ -180,87 +234,110 @@ impl AccountVisitor for Seen {
     }
 }
 
-/// Returns all shown accounts, with the slots of their newest versions, and the report.
-fn accounts_of(input: Snapshot<'_>, check: CheckMode) -> (BTreeMap<Address, u64>, u64, VerifyReport) {
-    let options = VerifyOptions::default().check(CheckOptions::default().mode(check)).threads(3);
-    let (visitors, report) = visit_accounts(input, &options, &NoProgress, Seen::default).expect("visited");
-    assert!(visitors.len() <= 3, "one for each worker");
-    let lamports = visitors.iter().map(|seen| seen.lamports).sum();
-    let all: Vec<_> = visitors.into_iter().flat_map(|seen| seen.accounts).collect();
-    let accounts: BTreeMap<_, _> = all.iter().copied().collect();
-    assert_eq!((accounts.len(), accounts.len() as u64), (all.len(), report.counts.accounts), "each once");
-    (accounts, lamports, report)
+/// The result of a visit of all accounts.
+struct Visit {
+    /// Slots of the newest versions of all accounts.
+    slots: BTreeMap<Address, u64>,
+    lamports: u64,
+    report: VerifyReport,
 }
 
-/// Returns the newest versions that a plain walk over the tar finds; a later record replaces one of
-/// a lower slot.
-fn plain_walk(archives: &[&Path]) -> BTreeMap<Address, u64> {
+/// Visits all accounts, and checks that each is visited once.
+fn visit(input: Snapshot<'_>, check: CheckMode) -> Visit {
+    let options = VerifyOptions::default().check(CheckOptions::default().mode(check)).threads(3);
+    let (visitors, report) = visit_accounts(input, &options, &NoProgress, VisitedAccounts::default).expect("visited");
+    assert!(visitors.len() <= 3, "at most one visitor per worker");
+    let lamports = visitors.iter().map(|visited| visited.lamports).sum();
+    let all: Vec<_> = visitors.into_iter().flat_map(|visited| visited.accounts).collect();
+    let slots: BTreeMap<_, _> = all.iter().copied().collect();
+    assert_eq!(slots.len(), all.len(), "an account was visited twice");
+    assert_eq!(slots.len() as u64, report.counts.accounts);
+    Visit { slots, lamports, report }
+}
+
+/// Returns the slots of the newest versions, which are found without the library. A record replaces an
+/// earlier one of a lower slot.
+fn slots_of_newest_versions(archives: &[&Path]) -> BTreeMap<Address, u64> {
     let all: Vec<_> = archives.iter().flat_map(|archive| records(archive)).collect();
     let live = newest(&all).into_values().filter(|record| record.lamports > 0);
     live.map(|record| (record.pubkey.parse().expect("an address"), record.slot)).collect()
 }
 
-/// Shows the newest version of every account once, with and without an index, for any source.
+/// Archives the ledger of slot 40, with an index and small frames.
+fn archive_with_index(ledger: &Path, out: &Path) -> PathBuf {
+    let options = ArchiveOptions::new(ledger).encoding(EncodingOptions::default().frame_size_bytes(64 << 10));
+    let report = archive(&options, &mut DirSink::open(out).expect("opened"), &NoProgress).expect("archived");
+    report.archive.path.expect("a path")
+}
+
 #[test]
-fn the_newest_version_of_every_account_is_visited() {
-    let (ledger, out) = (ledger("ledger-at-40"), temp_dir());
-    let options = ArchiveOptions::new(ledger.path()).encoding(EncodingOptions::default().frame_size_bytes(64 << 10));
-    let ours = archive(&options, &mut DirSink::open(out.path()).expect("opened"), &NoProgress)
-        .expect("archived")
-        .archive
-        .path
-        .expect("a path");
-    let (full, incremental) = (fixture(FULL_26), fixture(INCREMENTAL_26_40));
+fn the_newest_version_of_every_account_of_an_archive_is_visited() {
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
+    let ours = archive_with_index(ledger.path(), out.path());
+    let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
         let input = Snapshot::Archives { full: &named[0], incremental: named.get(1) };
-        let (accounts, lamports, report) = accounts_of(input, CheckMode::State);
-        assert!(accounts == plain_walk(&archives), "{archives:?}");
+        let Visit { slots, lamports, report } = visit(input, CheckMode::State);
+        assert!(slots == slots_of_newest_versions(&archives), "{archives:?}");
         let verified = verify(
             Snapshot::Archives { full: &named[0], incremental: named.get(1) },
             &VerifyOptions::default(),
             &NoProgress,
         )
         .expect("verified");
-        assert_eq!((Some(lamports), report.slot), (verified.capitalization, verified.slot));
-        assert_eq!(
-            (report.counts.superseded, report.counts.records),
-            (verified.counts.superseded, verified.counts.records)
-        );
-        assert!(report.completed(Check::State) && report.counts.accounts == verified.counts.accounts);
+        assert_eq!(Some(lamports), verified.capitalization);
+        assert_eq!(report.slot, verified.slot);
+        assert_eq!(report.counts.superseded, verified.counts.superseded);
+        assert_eq!(report.counts.records, verified.counts.records);
+        assert_eq!(report.counts.accounts, verified.counts.accounts);
+        assert!(report.completed(Check::State));
     }
-    let paths = LedgerPaths::new(ledger.path());
-    let (accounts, ..) = accounts_of(Snapshot::ledger(&paths), CheckMode::State);
-    assert!(accounts == plain_walk(&[&ours]));
-
-    let part = NamedArchive::from_path(&incremental);
-    let input = Snapshot::archive(&part);
-    let refused = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Seen::default);
-    assert!(matches!(refused, Err(error) if error.hint() == Some(hint::GIVE_FULL_ARCHIVE)));
-    let (accounts, _, report) = accounts_of(input, CheckMode::Frames);
-    assert!(accounts == plain_walk(&[&incremental]) && !report.completed(Check::State));
 }
 
-/// Stops at the first account, with an error of the caller.
-struct Enough;
+#[test]
+fn the_newest_version_of_every_account_of_a_ledger_is_visited() {
+    let ledger = ledger("ledger-at-40");
+    let out = temp_dir();
+    let archive = archive_with_index(ledger.path(), out.path());
+    let visit = visit(Snapshot::ledger(&LedgerPaths::new(ledger.path())), CheckMode::State);
+    assert!(visit.slots == slots_of_newest_versions(&[&archive]));
+}
+
+#[test]
+fn accounts_of_an_incremental_archive_alone_are_visited_if_only_frames_are_checked() {
+    let incremental = fixture(INCREMENTAL_26_40);
+    let archive = NamedArchive::from_path(&incremental);
+    let input = Snapshot::archive(&archive);
+    let result = visit_accounts(input, &VerifyOptions::default(), &NoProgress, VisitedAccounts::default);
+    let error = result.err().expect("the state cannot be checked");
+    assert_eq!(error.hint(), Some(hint::GIVE_FULL_ARCHIVE));
+    let Visit { slots, report, .. } = visit(input, CheckMode::Frames);
+    assert!(slots == slots_of_newest_versions(&[&incremental]));
+    assert!(!report.completed(Check::State));
+}
+
+/// Ends the visit at the first account, with the caller's own error.
+struct EndingVisitor;
 
 #[derive(Debug)]
-enum Stopped {
-    Enough,
+enum VisitError {
+    Ended,
     Failed(Error),
 }
 
-impl From<Error> for Stopped {
+impl From<Error> for VisitError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl AccountVisitor for Enough {
-    type Error = Stopped;
+impl AccountVisitor for EndingVisitor {
+    type Error = VisitError;
 
-    fn account(&mut self, _: &Account<'_>) -> Result<(), Stopped> {
-        Err(Stopped::Enough)
+    fn account(&mut self, _: &Account<'_>) -> Result<(), VisitError> {
+        Err(VisitError::Ended)
     }
 }
 
@@ -268,13 +345,14 @@ impl AccountVisitor for Enough {
 fn a_visitor_ends_the_visit_with_its_own_error() {
     let archive = NamedArchive::from_path(fixture(FULL_26));
     let input = Snapshot::archive(&archive);
-    let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || Enough).err();
-    assert!(matches!(error, Some(Stopped::Enough)), "{error:?}");
+    let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || EndingVisitor).err();
+    assert!(matches!(error, Some(VisitError::Ended)), "{error:?}");
 }
 
 #[test]
-fn damage_is_an_error_of_its_kind() {
-    let (ledger, dir) = (ledger("ledger-at-26"), temp_dir());
+fn damage_ends_a_visit_with_an_error_of_its_kind() {
+    let ledger = ledger("ledger-at-26");
+    let dir = temp_dir();
     let report =
         archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(dir.path()).expect("opened"), &NoProgress)
             .expect("archived");
@@ -285,106 +363,148 @@ fn damage_is_an_error_of_its_kind() {
     std::fs::write(&path, bytes).expect("written");
     let archive = NamedArchive::from_path(&path);
     let input = Snapshot::archive(&archive);
-    let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || Enough).err();
-    assert!(matches!(&error, Some(Stopped::Failed(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
-    let error =
-        restore(&RestoreOptions::new(dir.path().join("none"), RestoreTarget::new(dir.path().join("x"))), &NoProgress);
-    let error = error.expect_err("no file");
+    let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || EndingVisitor).err();
+    assert!(matches!(&error, Some(VisitError::Failed(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
+}
+
+#[test]
+fn the_error_for_a_missing_file_has_the_system_error_as_its_cause() {
+    let dir = temp_dir();
+    let options = RestoreOptions::new(dir.path().join("none"), RestoreTarget::new(dir.path().join("ledger")));
+    let error = restore(&options, &NoProgress).expect_err("no file");
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
     assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound), "{error:?}");
 }
 
 #[test]
-fn levels_are_measured() {
+fn higher_levels_give_smaller_archives() {
     let options = MeasureOptions::new(fixture(FULL_26)).levels([1, 5]).repeat(1).threads(1);
     let rows = measure_levels(&options, &NoProgress).expect("measured");
     assert_eq!(rows.iter().map(|row| row.codec.level).collect::<Vec<_>>(), [1, 5]);
     assert!(rows[1].output_bytes < rows[0].output_bytes);
-    let error = measure_levels(&options.levels([99]), &NoProgress).expect_err("no such level");
+}
+
+#[test]
+fn an_unknown_level_is_a_usage_error() {
+    let options = MeasureOptions::new(fixture(FULL_26)).levels([99]).repeat(1).threads(1);
+    let error = measure_levels(&options, &NoProgress).expect_err("no such level");
     assert_eq!(error.kind(), ErrorKind::Usage);
 }
 
 #[cfg(feature = "net")]
 #[test]
-fn a_directory_is_bootstrapped_from() {
+fn a_directory_is_a_source_for_find_bootstrap_and_fetch() {
     use slotpress::bootstrap::{BootstrapOptions, bootstrap};
     use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, fetch, find};
-    let from = temp_dir();
+    let source = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40] {
-        std::fs::copy(fixture(name), from.path().join(name)).expect("copied");
+        std::fs::copy(fixture(name), source.path().join(name)).expect("copied");
     }
-    let sources = || [SourceArg::LocalDir(from.path().to_path_buf())];
+    let sources = || [SourceArg::LocalDir(source.path().to_path_buf())];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let found = find(&client, &FindOptions::default().sources(sources()), &NoProgress).expect("found");
-    assert_eq!(found.require_candidate().expect("one").slot(), 40);
+    assert_eq!(found.require_candidate().expect("a candidate").slot(), 40);
     let dir = temp_dir();
     let options = BootstrapOptions::new(sources(), dir.path().join("ledger"));
     let report = bootstrap(&client, &options, &NoProgress).expect("bootstrapped");
-    assert_eq!((report.restore.slot, report.restore.base_slot), (40, Some(26)));
+    assert_eq!(report.restore.slot, 40);
+    assert_eq!(report.restore.base_slot, Some(26));
     let fetched = fetch(&client, &FetchOptions::new(sources(), dir.path().join("archives")), &NoProgress);
     assert_eq!(fetched.expect("fetched").archives.len(), 2);
 }
 
-/// A URL is verified and inspected like a file, and reading ends when the token is cancelled.
+/// A server with the full archive of slot 26.
 #[cfg(feature = "net")]
-#[test]
-fn an_archive_on_a_server() {
-    use slotpress::CancelToken;
-    use slotpress::net::{Client, ClientOptions, archive_at_url};
+struct ArchiveServer {
+    server: crate::common::http::Server,
+    client: slotpress::net::Client,
+    url: slotpress::net::Url,
+}
+
+#[cfg(feature = "net")]
+fn serve_archive() -> ArchiveServer {
+    use slotpress::net::{Client, ClientOptions};
 
     use crate::common::site::{Way, files_in, serve};
-    let from = temp_dir();
-    std::fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
-    let server = serve(&files_in(from.path()), Way::Ranges);
+    let dir = temp_dir();
+    std::fs::copy(fixture(FULL_26), dir.path().join(FULL_26)).expect("copied");
+    let server = serve(&files_in(dir.path()), Way::Ranges);
     let url = server.url(&format!("/{FULL_26}")).parse().expect("a URL");
-    let (client, token) = (Client::new(&ClientOptions::default()).expect("a client"), CancelToken::default());
-    let remote = archive_at_url(&client, &url, token.clone()).expect("opened");
+    ArchiveServer { server, client: Client::new(&ClientOptions::default()).expect("a client"), url }
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn an_archive_on_a_server_is_verified_and_inspected_like_a_file() {
+    let ArchiveServer { server: _server, client, url } = serve_archive();
+    let remote = slotpress::net::archive_at_url(&client, &url, CancelToken::default()).expect("opened");
     let local = NamedArchive::from_path(fixture(FULL_26));
-    let verified = |archive: &NamedArchive| {
-        verify(Snapshot::archive(archive), &VerifyOptions::default(), &NoProgress).map(|report| report.counts)
+    let count = |archive: &NamedArchive| {
+        verify(Snapshot::archive(archive), &VerifyOptions::default(), &NoProgress).expect("verified").counts
     };
-    assert_eq!(verified(&remote).expect("verified"), verified(&local).expect("verified"));
+    assert_eq!(count(&remote), count(&local));
     let inspected = inspect_archive(&remote, 2, &NoProgress).expect("inspected");
     assert_eq!(inspected.bank.slot, 26);
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn reading_from_a_server_ends_when_the_token_is_cancelled() {
+    let ArchiveServer { server: _server, client, url } = serve_archive();
+    let token = CancelToken::default();
     token.cancel();
-    let error = archive_at_url(&client, &url, token).and_then(|archive| verified(&archive)).expect_err("cancelled");
-    assert_eq!(error.kind(), ErrorKind::Interrupted);
-    let dead = server.url("/nothing");
+    let result = slotpress::net::archive_at_url(&client, &url, token)
+        .and_then(|archive| verify(Snapshot::archive(&archive), &VerifyOptions::default(), &NoProgress));
+    assert_eq!(result.expect_err("cancelled").kind(), ErrorKind::Interrupted);
+}
+
+#[cfg(feature = "net")]
+#[test]
+fn a_server_that_does_not_listen_is_a_network_error() {
+    let ArchiveServer { server, client, url } = serve_archive();
     drop(server);
-    let dead = dead.parse().expect("a URL");
-    let error = archive_at_url(&client, &dead, CancelToken::default()).expect_err("nothing listens");
+    let error = slotpress::net::archive_at_url(&client, &url, CancelToken::default()).expect_err("nothing listens");
     assert_eq!(error.kind(), ErrorKind::Network);
 }
 
-/// Archives in a directory, those that may be removed, and unusable files.
-#[test]
-fn a_directory_of_archives() {
+/// Makes a directory with three archives, whose bank files are of the same day.
+fn directory_of_one_day() -> TempDir {
     let dir = temp_dir();
     for slot in [26, 27, 28] {
-        let to = dir.path().join(FULL_26.replace("-26-", &format!("-{slot}-")));
-        std::fs::copy(fixture(FULL_26), to).expect("copied");
+        let path = dir.path().join(FULL_26.replace("-26-", &format!("-{slot}-")));
+        std::fs::copy(fixture(FULL_26), path).expect("copied");
     }
+    dir
+}
+
+#[test]
+fn archives_and_unusable_files_of_a_directory_are_listed() {
+    let dir = directory_of_one_day();
     std::fs::write(dir.path().join(FULL_26.replace("-26-", "-29-")), "x").expect("written");
-    let mut catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
+    let catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
-    assert_eq!(catalog.unusable().iter().map(|one| &one.fault).collect::<Vec<_>>(), [&FileFault::NotAnArchive]);
-    // All bank files are of one day, of which the newest archive stays.
+    assert_eq!(catalog.unusable().iter().map(|file| &file.fault).collect::<Vec<_>>(), [&FileFault::NotAnArchive]);
+    assert!(find_partials(dir.path()).expect("read").is_empty());
+}
+
+#[test]
+fn the_newest_archive_of_a_day_is_kept() {
+    let dir = directory_of_one_day();
+    let mut catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     let keep = Keep::new(0, 0).daily(7);
     let undated = plan_prune(&catalog, &keep, SystemTime::now());
     assert_eq!(undated, [Some(KeepReason::Undated); 3]);
     read_bank_times(&mut catalog);
     let plan = plan_prune(&catalog, &keep, SystemTime::now());
-    let gone = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
-    gone.for_each(|(archive, _)| remove_archive(archive).expect("removed"));
-    assert_eq!(crate::common::names(dir.path()).len(), 2);
-    assert!(find_partials(dir.path()).expect("read").is_empty());
+    let to_remove = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
+    to_remove.for_each(|(archive, _)| remove_archive(archive).expect("removed"));
+    assert_eq!(crate::common::names(dir.path()), [FULL_26.replace("-26-", "-28-")]);
 }
 
-/// Inside an async runtime, calls fail with an error that says so, and dropping a client does not
-/// panic.
+/// The error names the runtime. Dropping a client there does not panic.
 #[cfg(feature = "net")]
 #[test]
-fn a_client_inside_a_runtime() {
+fn calls_inside_an_async_runtime_are_usage_errors() {
     use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, archive_at_url, fetch, find};
     let dir = temp_dir();
     let sources = || [SourceArg::LocalDir(dir.path().to_path_buf())];
@@ -409,9 +529,9 @@ fn a_client_inside_a_runtime() {
 #[path = "../examples/account_updates.rs"]
 mod account_updates;
 
-/// The updates of the example are all accounts of the state, as an indexer decodes them.
+/// An indexer that decodes the updates of the example gets all accounts of the state.
 #[test]
-fn accounts_as_updates_of_geyser() {
+fn the_example_writes_each_account_as_an_update_of_geyser() {
     use account_updates::{SubscribeUpdateAccount, write_updates};
     use prost::Message;
 
@@ -420,11 +540,13 @@ fn accounts_as_updates_of_geyser() {
     let count = write_updates(&full, Some(&incremental), &output).expect("written");
     let bytes = output.into_inner().expect("unlocked");
     let mut rest = bytes.as_slice();
-    let (mut lamports, mut data_bytes) = (0, 0);
+    let mut lamports = 0u64;
+    let mut data_bytes = 0u64;
     let mut addresses = BTreeSet::new();
     while !rest.is_empty() {
         let update = SubscribeUpdateAccount::decode_length_delimited(&mut rest).expect("a message");
-        assert!(update.is_startup && update.slot <= 40, "{update:?}");
+        assert!(update.is_startup, "{update:?}");
+        assert!(update.slot <= 40, "{update:?}");
         let account = update.account.expect("an account");
         assert_eq!(account.owner.len(), 32);
         lamports += account.lamports;
@@ -434,5 +556,6 @@ fn accounts_as_updates_of_geyser() {
     let expected = expected(40);
     assert_eq!(expected["accounts"], count);
     assert_eq!(expected["accounts"], addresses.len());
-    assert_eq!((&expected["capitalization"], &expected["account_data_bytes"]), (&lamports.into(), &data_bytes.into()));
+    assert_eq!(expected["capitalization"], lamports);
+    assert_eq!(expected["account_data_bytes"], data_bytes);
 }

@@ -1,5 +1,4 @@
-//! Synthetic ledgers, read by the other commands, and by Agave itself if `AGAVE_ORACLE` names
-//! checkers.
+//! Synthetic ledgers, read by the other commands and, if `AGAVE_ORACLE` names programs, by Agave.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -11,20 +10,20 @@ use tempfile::TempDir;
 use crate::common::oracle::Oracle;
 use crate::common::*;
 
-/// A synthetic ledger of two states, their archives, and the ledger restored from them.
-struct Scene {
+/// A synthetic ledger with two states, archives of both, and a ledger restored from the archives.
+struct SyntheticLedger {
     dir: TempDir,
     full: PathBuf,
     incremental: PathBuf,
     slot: String,
 }
 
-impl Scene {
+impl SyntheticLedger {
     fn new(agave: &str, flags: &[&str]) -> Self {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let command = ["--agave", agave, "--incremental", "1MiB"];
-        slotpress().arg("synth").arg(&ledger).args(command).args(flags).assert().success();
+        let common_flags = ["--agave", agave, "--incremental", "1MiB"];
+        slotpress().arg("synth").arg(&ledger).args(common_flags).args(flags).assert().success();
         let out = dir.path().join("archives");
         fs::create_dir(&out).expect("made");
         let slot_in = |ledger: &Path| {
@@ -54,76 +53,83 @@ impl Scene {
         both.filter(|(path, _)| path.starts_with("accounts/")).collect()
     }
 
-    fn verify(&self) {
-        let for_both = ["--for", "agave,firedancer"];
-        slotpress().arg("verify").args([&self.full, &self.incremental]).args(for_both).assert().success();
+    /// Checks that `verify` accepts the archives, the ledger and the restored ledger.
+    fn assert_is_valid(&self) {
+        let clients = ["--for", "agave,firedancer"];
+        slotpress().arg("verify").args([&self.full, &self.incremental]).args(clients).assert().success();
         slotpress().arg("verify").arg(self.ledger()).assert().success();
         slotpress().arg("verify").arg(self.dir.path().join("restored")).assert().success();
     }
 }
 
 #[test]
-fn every_command_takes_it() {
-    let scene = Scene::new("4.2", &["--size", "4MiB"]);
-    scene.verify();
-    let newer = Scene::new("4.4", &["--size", "4MiB"]);
-    newer.verify();
-    assert_eq!(
-        (name(&scene.full), name(&scene.incremental), scene.storages().len()),
-        (name(&newer.full), name(&newer.incremental), newer.storages().len())
-    );
+fn ledgers_of_4_2_and_4_4_are_valid_and_have_the_same_state() {
+    let older = SyntheticLedger::new("4.2", &["--size", "4MiB"]);
+    older.assert_is_valid();
+    let newer = SyntheticLedger::new("4.4", &["--size", "4MiB"]);
+    newer.assert_is_valid();
+    assert_eq!(name(&older.full), name(&newer.full));
+    assert_eq!(name(&older.incremental), name(&newer.incremental));
+    assert_eq!(older.storages().len(), newer.storages().len());
 }
 
-/// For every mix of accounts, the ledger and its archives are good. Mixes compress differently.
+/// The archives of different mixes have different sizes.
 #[test]
-fn every_mix_is_a_good_ledger() {
+fn ledgers_of_every_mix_are_valid() {
     let mut sizes = Vec::new();
     for mix in ["mainnet", "tokens", "nfts", "programs", "empty", "random"] {
-        let scene = Scene::new("4.2", &["--size", "4MiB", "--mix", mix]);
-        scene.verify();
-        sizes.push((mix, fs::metadata(&scene.full).expect("there").len()));
+        let ledger = SyntheticLedger::new("4.2", &["--size", "4MiB", "--mix", mix]);
+        ledger.assert_is_valid();
+        sizes.push((mix, fs::metadata(&ledger.full).expect("there").len()));
     }
     sizes.sort_by_key(|(_, bytes)| *bytes);
     assert!(sizes.windows(2).all(|pair| pair[0].1 < pair[1].1), "{sizes:?}");
-    assert_eq!(sizes.last().map(|(mix, _)| *mix), Some("random"), "nothing makes it smaller: {sizes:?}");
+    assert_eq!(sizes.last().map(|(mix, _)| *mix), Some("random"), "random bytes cannot be compressed: {sizes:?}");
 }
 
 #[test]
-fn the_layout_of_4_5_too() {
-    let newer = Scene::new("4.4", &["--size", "4MiB"]);
-    let newest = Scene::new("4.5", &["--size", "4MiB"]);
-    newest.verify();
-    assert_eq!((name(&newer.full), name(&newer.incremental)), (name(&newest.full), name(&newest.incremental)));
-    assert!(newer.storages() == newest.storages(), "the same storages");
+fn ledgers_of_4_5_are_valid_and_have_the_same_storages() {
+    let newer = SyntheticLedger::new("4.4", &["--size", "4MiB"]);
+    let newest = SyntheticLedger::new("4.5", &["--size", "4MiB"]);
+    newest.assert_is_valid();
+    assert_eq!(name(&newer.full), name(&newest.full));
+    assert_eq!(name(&newer.incremental), name(&newest.incremental));
+    assert!(newer.storages() == newest.storages(), "the storages differ");
 }
 
 #[test]
-fn versions_that_are_not_known_are_refused() {
+fn unknown_versions_are_usage_errors() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let assert = slotpress().arg("synth").arg(&ledger).args(["--size", "1MiB", "--agave", "4.1"]).assert().code(2);
-    let error = String::from_utf8_lossy(&assert.get_output().stderr).into_owned();
-    assert!(error.contains("4.2") && error.contains("4.4") && error.contains("4.5"), "{error}");
+    let output = slotpress().arg("synth").arg(&ledger).args(["--size", "1MiB", "--agave", "4.1"]).assert().code(2);
+    let stderr = String::from_utf8_lossy(&output.get_output().stderr).into_owned();
+    for version in ["4.2", "4.4", "4.5"] {
+        assert!(stderr.contains(version), "{stderr}");
+    }
     assert!(!ledger.exists());
 }
 
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
-fn agave_loads_it() {
+fn agave_loads_synthetic_ledgers_and_their_archives() {
     let oracles = Oracle::required();
     for flags in [&["--size", "512KiB"][..], &["--size", "16MiB"], &["--size", "32MiB", "--seed", "2"]] {
         for agave in ["4.2", "4.4"] {
-            let scene = Scene::new(agave, flags);
-            let (full, incremental) = (scene.full.as_os_str(), scene.incremental.as_os_str());
-            let [ledger, restored] = ["ledger", "restored"].map(|ledger| scene.bank_snapshot(ledger));
-            let questions: [&[&OsStr]; 4] = [
+            let synthetic = SyntheticLedger::new(agave, flags);
+            let full = synthetic.full.as_os_str();
+            let incremental = synthetic.incremental.as_os_str();
+            let [ledger, restored] = ["ledger", "restored"].map(|name| synthetic.bank_snapshot(name));
+            let commands: [&[&OsStr]; 4] = [
                 &["load".as_ref(), "--full".as_ref(), full],
                 &["load".as_ref(), "--full".as_ref(), full, "--incremental".as_ref(), incremental],
                 &["loaddir".as_ref(), ledger.as_os_str()],
                 &["loaddir".as_ref(), restored.as_os_str()],
             ];
-            for (oracle, question) in oracles.iter().flat_map(|oracle| questions.map(|q| (oracle, q))) {
-                oracle.run(Command::new(&oracle.path).args(question).arg("--genesis").arg(scene.ledger()));
+            for oracle in &oracles {
+                for arguments in commands {
+                    let genesis = synthetic.ledger();
+                    oracle.run(Command::new(&oracle.path).args(arguments).arg("--genesis").arg(genesis));
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! A cluster of one: its network namespace, its keys and its genesis, and the validators in it.
+//! A cluster with one voting validator: its network namespace, keys and genesis, and the processes.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,17 +22,17 @@ pub const INCREMENTAL_SLOTS: u64 = 50;
 /// Unchanged accounts in the genesis, of 1 KiB each.
 const IDLE_ACCOUNTS: u32 = 4000;
 
-/// Slots of an epoch: few, so that some epochs end during the test.
+/// Slots of an epoch. They are so few that some epochs end during the test.
 const EPOCH_SLOTS: &str = "512";
 
-/// With this feature, no validator would be left after an epoch, because none has the key that it
-/// demands.
+/// Feature that is turned off. It demands a key that no validator here has, so none would be left after
+/// an epoch.
 const DEACTIVATED: &str = "VAT9huvhPjRN9cyrPytq9rwvEJ3J4ADtjdncgZRyANJ";
 
 const FIRST_GOSSIP: u16 = 8001;
 pub const FIRST_RPC: u16 = 8899;
 
-/// Waits longer than other tests, for work that takes a validator minutes.
+/// Waits until `find` returns a value, for work that takes a validator minutes.
 pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -44,14 +44,14 @@ pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T
     }
 }
 
-/// Limit for starting, catching up and stopping, far above their times.
+/// Limit on starting, catching up and stopping, far above their times.
 pub const MINUTES: Duration = Duration::from_secs(600);
 
-/// Moves this thread and its children into a network namespace with only a loopback device. The
+/// Moves this thread and its children into a new network namespace with only a loopback device. The
 /// namespace has no name, so it ends with its last process.
-fn enter_a_network_of_its_own() {
+fn enter_new_network_namespace() {
     let name = format!("slotpress-test-{}", std::process::id());
-    let ip = |arguments: &[&str]| succeeds(Command::new("ip").args(arguments));
+    let ip = |arguments: &[&str]| run_program(Command::new("ip").args(arguments));
     ip(&["netns", "add", &name]);
     let namespace = File::open(Path::new("/run/netns").join(&name));
     ip(&["netns", "del", &name]);
@@ -60,7 +60,8 @@ fn enter_a_network_of_its_own() {
     ip(&["link", "set", "lo", "up"]);
 }
 
-pub fn succeeds(command: &mut Command) -> Vec<u8> {
+/// Runs a program, which must succeed, and returns its standard output.
+pub fn run_program(command: &mut Command) -> Vec<u8> {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     output.stdout
@@ -80,8 +81,8 @@ pub struct Cluster {
 impl Cluster {
     pub fn new() -> Self {
         let program = std::env::var_os("AGAVE_VALIDATOR").map(PathBuf::from).expect("AGAVE_VALIDATOR names a program");
-        enter_a_network_of_its_own();
-        // On disk: blocks take gigabytes.
+        enter_new_network_namespace();
+        // The directory is on disk, because blocks take gigabytes.
         let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
         let dir = stage.dir.path();
         let [identity, vote, stake, faucet, visitor] =
@@ -89,10 +90,10 @@ impl Cluster {
         let idle: String = (0..IDLE_ACCOUNTS)
             .map(|number| {
                 let hash = blake3::hash(&number.to_le_bytes());
-                // Hexadecimal digits are digits of base 64, too.
-                let parts =
-                    (0u8..20).map(|part| blake3::hash(&[hash.as_bytes(), &[part][..]].concat()).to_hex().to_string());
-                let data: String = parts.collect();
+                // Hexadecimal digits are also digits of base 64.
+                let data: String = (0u8..20)
+                    .map(|part| blake3::hash(&[hash.as_bytes(), &[part][..]].concat()).to_hex().to_string())
+                    .collect();
                 let owner = "11111111111111111111111111111111";
                 let address = bs58::encode(hash.as_bytes()).into_string();
                 format!(
@@ -101,7 +102,7 @@ impl Cluster {
             })
             .collect();
         fs::write(dir.join("idle.yml"), idle).expect("written");
-        succeeds(
+        run_program(
             Command::new(program.with_file_name("solana-genesis"))
                 .args(["--cluster-type", "development", "--hashes-per-tick", "sleep", "--inflation", "full"])
                 .args(["--slots-per-epoch", EPOCH_SLOTS, "--deactivate-feature", DEACTIVATED])
@@ -117,42 +118,41 @@ impl Cluster {
         Self { stage, program, identity, vote, faucet, visitor }
     }
 
-    pub fn at(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.stage.dir.path().join(name)
     }
 
     /// Copies the files that a new ledger of this cluster needs.
     pub fn put_genesis_into(&self, ledger: &Path) {
         for file in ["genesis.bin", "genesis.tar.bz2"] {
-            fs::copy(self.at("first").join(file), ledger.join(file)).expect("copied");
+            fs::copy(self.path("first").join(file), ledger.join(file)).expect("copied");
         }
     }
 
     /// Starts the validator that votes and makes blocks.
     pub fn start_first(&self, ledger: &Path, flags: &[String]) -> Node {
-        let ports = (FIRST_GOSSIP, FIRST_RPC);
-        let mut command = self.command(ledger, &self.identity, ports);
+        let mut command = self.command(ledger, &self.identity, FIRST_GOSSIP, FIRST_RPC);
         command.args(["--vote-account", &self.vote.address, "--full-rpc-api", "--no-wait-for-vote-to-start-leader"]);
         Node::start(command.args(flags), &self.program, ledger, FIRST_RPC)
     }
 
-    /// Starts a validator that follows it, with a key of its own and the minimal RPC service.
+    /// Starts a validator that follows the first one, with its own key and the minimal RPC service.
     pub fn start_follower(&self, ledger: &Path, flags: &[String]) -> Node {
         let identity = Key::new(self.stage.dir.path(), &format!("{}-identity", name(ledger)));
-        let mut command = self.command(ledger, &identity, (FIRST_GOSSIP + 100, FIRST_RPC + 100));
+        let mut command = self.command(ledger, &identity, FIRST_GOSSIP + 100, FIRST_RPC + 100);
         command.args(["--no-voting", "--no-genesis-fetch", "--known-validator", &self.identity.address]);
         command.args(["--entrypoint", &format!("127.0.0.1:{FIRST_GOSSIP}")]);
-        // slotpress prints `--no-snapshot-fetch` among the flags.
+        // The flags that slotpress prints include `--no-snapshot-fetch`.
         Node::start(command.args(flags), &self.program, ledger, FIRST_RPC + 100)
     }
 
-    fn command(&self, ledger: &Path, identity: &Key, (gossip, rpc): (u16, u16)) -> Command {
+    fn command(&self, ledger: &Path, identity: &Key, gossip_port: u16, rpc_port: u16) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg("--identity").arg(&identity.file).arg("--log").arg(log(ledger));
+        command.arg("--identity").arg(&identity.file).arg("--log").arg(log_path(ledger));
         command.args(["--bind-address", "127.0.0.1", "--allow-private-addr", "--no-port-check", "--no-xdp"]);
         command.args(["--no-poh-speed-test", "--no-os-network-limits-test"]);
-        command.args(["--gossip-port", &gossip.to_string(), "--rpc-port", &rpc.to_string()]);
-        command.args(["--dynamic-port-range", &format!("{}-{}", gossip + 1, gossip + 60)]);
+        command.args(["--gossip-port", &gossip_port.to_string(), "--rpc-port", &rpc_port.to_string()]);
+        command.args(["--dynamic-port-range", &format!("{}-{}", gossip_port + 1, gossip_port + 60)]);
         command.args(["--full-snapshot-interval-slots", &FULL_SLOTS.to_string()]);
         command.args(["--snapshot-interval-slots", &INCREMENTAL_SLOTS.to_string()]);
         command.env("RUST_LOG", "warn,solana_runtime=info,agave_snapshots=info,solana_core::validator=info");
@@ -160,12 +160,12 @@ impl Cluster {
     }
 }
 
-fn log(ledger: &Path) -> PathBuf {
+fn log_path(ledger: &Path) -> PathBuf {
     ledger.with_extension("log")
 }
 
 fn log_text(ledger: &Path) -> String {
-    String::from_utf8_lossy(&fs::read(log(ledger)).unwrap_or_default()).into_owned()
+    String::from_utf8_lossy(&fs::read(log_path(ledger)).unwrap_or_default()).into_owned()
 }
 
 /// Returns the hashes of all banks that a validator has frozen, from its log.
@@ -186,18 +186,23 @@ pub struct Node {
 
 impl Node {
     fn start(command: &mut Command, program: &Path, ledger: &Path, rpc_port: u16) -> Self {
-        let out = || File::options().create(true).append(true).open(ledger.with_extension("out")).expect("open");
-        let child = command.stdin(Stdio::null()).stdout(out()).stderr(out()).spawn().expect("started");
-        let (ledger, program) = (ledger.to_path_buf(), program.to_path_buf());
-        Self { running: Running(child), program, ledger, rpc_port, started: Instant::now() }
+        let output = || File::options().create(true).append(true).open(ledger.with_extension("out")).expect("open");
+        let child = command.stdin(Stdio::null()).stdout(output()).stderr(output()).spawn().expect("started");
+        Self {
+            running: Running(child),
+            program: program.to_path_buf(),
+            ledger: ledger.to_path_buf(),
+            rpc_port,
+            started: Instant::now(),
+        }
     }
 
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.rpc_port)
     }
 
-    /// Calls its RPC service; returns a result or an error.
-    pub fn asks(&self, method: &str, parameters: Value) -> Option<Result<Value, Value>> {
+    /// Calls the node's RPC service. Returns its result or error, or `None` without an answer.
+    pub fn call(&self, method: &str, parameters: Value) -> Option<Result<Value, Value>> {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters});
         let answer = minreq::post(self.url()).with_timeout(20).with_json(&call).ok()?.send().ok()?;
         let mut answer: Value = answer.json().ok()?;
@@ -205,31 +210,32 @@ impl Node {
     }
 
     pub fn ask(&self, method: &str, parameters: Value) -> Option<Value> {
-        self.asks(method, parameters)?.ok()
+        self.call(method, parameters)?.ok()
     }
 
     pub fn slot(&self, commitment: &str) -> Option<u64> {
         self.ask("getSlot", json!([{"commitment": commitment}]))?.as_u64()
     }
 
-    /// Waits for a condition as long as the validator runs.
+    /// Waits until `find` returns a value. The validator must keep running.
     pub fn within<T>(&mut self, what: &str, mut find: impl FnMut(&Self) -> Option<T>) -> T {
         within(MINUTES, what, || {
             if let Some(status) = self.running.0.try_wait().expect("a child") {
-                panic!("the validator ended while the test waited for {what}, {status}: {}", self.last_words());
+                panic!("the validator ended while the test waited for {what}, {status}: {}", self.last_lines());
             }
             find(self)
         })
     }
 
-    fn last_words(&self) -> String {
-        let words = ["out", "log"].map(|extension| {
+    /// Returns the last lines of the validator's output and log.
+    fn last_lines(&self) -> String {
+        let parts = ["out", "log"].map(|extension| {
             let text = fs::read(self.ledger.with_extension(extension)).unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
             let lines: Vec<&str> = text.lines().collect();
             lines[lines.len().saturating_sub(15)..].join("\n")
         });
-        words.join("\n")
+        parts.join("\n")
     }
 
     pub fn log_text(&self) -> String {
@@ -244,13 +250,13 @@ impl Node {
         self.started.elapsed()
     }
 
-    /// Stops it gracefully. The program that asks for it would wait until no process has that id,
-    /// and so for this test.
+    /// Stops the validator gracefully. `agave-validator exit` must not wait: it would wait until this test
+    /// has reaped the process.
     pub fn exit(mut self) -> PathBuf {
         let exit = ["exit", "--force", "--no-wait-for-exit"];
-        succeeds(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(exit));
+        run_program(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(exit));
         let status = within(MINUTES, "the validator's end", || self.running.0.try_wait().expect("a child"));
-        assert!(status.success(), "{status}: {}", self.last_words());
+        assert!(status.success(), "{status}: {}", self.last_lines());
         self.ledger.clone()
     }
 }

@@ -1,14 +1,14 @@
-//! Keys in the form of Solana's files, and transfers signed with them, by openssl.
+//! Keys in Solana's format, and transfers that openssl signs with them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::cluster::succeeds;
+use super::cluster::run_program;
 
 #[derive(Clone)]
 pub struct Key {
-    /// Returns the key in the form of `agave-validator`.
+    /// The key in the format that `agave-validator` reads.
     pub file: PathBuf,
     pub address: String,
     pub public: [u8; 32],
@@ -18,13 +18,15 @@ pub struct Key {
 impl Key {
     /// Reads a key, or makes one.
     pub fn new(dir: &Path, name: &str) -> Self {
-        let (pem, file) = (dir.join(name).with_extension("pem"), dir.join(name).with_extension("json"));
+        let pem = dir.join(name).with_extension("pem");
+        let file = dir.join(name).with_extension("json");
         if !pem.exists() {
-            succeeds(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&pem));
+            run_program(Command::new("openssl").args(["genpkey", "-algorithm", "ed25519", "-out"]).arg(&pem));
         }
         // Both documents end with the key.
         let [secret, public] = [&[][..], &["-pubout"]].map(|flags| {
-            let der = succeeds(Command::new("openssl").args(["pkey", "-outform", "DER", "-in"]).arg(&pem).args(flags));
+            let der =
+                run_program(Command::new("openssl").args(["pkey", "-outform", "DER", "-in"]).arg(&pem).args(flags));
             <[u8; 32]>::try_from(&der[der.len() - 32..]).expect("32 bytes")
         });
         fs::write(&file, format!("{:?}", [secret, public].concat())).expect("written");
@@ -36,7 +38,7 @@ impl Key {
         let blockhash = bs58::decode(blockhash).into_vec().expect("base 58");
         let system_program = [0; 32];
         let message = [
-            &[1, 0, 1][..], // one signature; of what is not signed, one account is only read
+            &[1, 0, 1][..], // one signature, and one of the other accounts is only read
             &[3],
             &self.public,
             to,
@@ -49,7 +51,7 @@ impl Key {
         .concat();
         let to_sign = self.pem.with_extension("message");
         fs::write(&to_sign, &message).expect("written");
-        let signature = succeeds(
+        let signature = run_program(
             Command::new("openssl")
                 .args(["pkeyutl", "-sign", "-rawin", "-inkey"])
                 .arg(&self.pem)

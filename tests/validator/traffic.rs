@@ -13,8 +13,8 @@ use super::keys::Key;
 const FEE_LAMPORTS: u64 = 5000;
 const GIFT_LAMPORTS: u64 = 1_000_000_000;
 
-/// A thread that again and again opens an account, empties and so closes it, and makes another that
-/// stays.
+/// A thread that repeatedly opens an account, closes it by emptying it, and opens another account that
+/// stays open.
 pub struct Traffic {
     is_over: Arc<AtomicBool>,
     rounds: Arc<AtomicU64>,
@@ -23,17 +23,20 @@ pub struct Traffic {
 
 impl Traffic {
     pub fn start(cluster: &Cluster, url: String) -> Self {
-        let (is_over, rounds) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let bank = Bank { url, is_over: is_over.clone() };
-        let (faucet, visitor, count) = (cluster.faucet.clone(), cluster.visitor.clone(), rounds.clone());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let rounds = Arc::new(AtomicU64::new(0));
+        let rpc = RpcClient { url, is_over: is_over.clone() };
+        let faucet = cluster.faucet.clone();
+        let visitor = cluster.visitor.clone();
+        let count = rounds.clone();
         let thread = std::thread::spawn(move || {
-            while !bank.is_over.load(Relaxed) {
-                let stays = *blake3::hash(&count.load(Relaxed).to_be_bytes()).as_bytes();
-                bank.send(&faucet, &stays, GIFT_LAMPORTS);
-                bank.send(&faucet, &visitor.public, GIFT_LAMPORTS);
-                bank.wait_for(&visitor.address, |lamports| lamports > 0);
-                bank.send(&visitor, &faucet.public, GIFT_LAMPORTS - FEE_LAMPORTS);
-                bank.wait_for(&visitor.address, |lamports| lamports == 0);
+            while !rpc.is_over.load(Relaxed) {
+                let new_account = *blake3::hash(&count.load(Relaxed).to_be_bytes()).as_bytes();
+                rpc.send(&faucet, &new_account, GIFT_LAMPORTS);
+                rpc.send(&faucet, &visitor.public, GIFT_LAMPORTS);
+                rpc.wait_for(&visitor.address, |lamports| lamports > 0);
+                rpc.send(&visitor, &faucet.public, GIFT_LAMPORTS - FEE_LAMPORTS);
+                rpc.wait_for(&visitor.address, |lamports| lamports == 0);
                 count.fetch_add(1, Relaxed);
             }
         });
@@ -53,19 +56,19 @@ impl Drop for Traffic {
     }
 }
 
-struct Bank {
+struct RpcClient {
     url: String,
     is_over: Arc<AtomicBool>,
 }
 
-impl Bank {
+impl RpcClient {
     fn ask(&self, method: &str, parameters: &Value) -> Option<Value> {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters});
         let answer = minreq::post(&self.url).with_timeout(20).with_json(&call).ok()?.send().ok()?;
         Some(answer.json::<Value>().ok()?["result"].take()).filter(|result| !result.is_null())
     }
 
-    /// Sends a transaction until the service takes it, because a busy machine drops some.
+    /// Sends a transaction until the service accepts it, because a busy node drops some.
     fn send(&self, from: &Key, to: &[u8; 32], lamports: u64) {
         self.wait(|| {
             let latest = self.ask("getLatestBlockhash", &json!([{"commitment": "confirmed"}]))?;
@@ -74,10 +77,11 @@ impl Bank {
         });
     }
 
-    fn wait_for(&self, address: &str, holds: impl Fn(u64) -> bool) {
+    /// Waits until the balance of an account in lamports meets a condition.
+    fn wait_for(&self, address: &str, is_met: impl Fn(u64) -> bool) {
         self.wait(|| {
             let balance = self.ask("getBalance", &json!([address, {"commitment": "confirmed"}]))?;
-            balance["value"].as_u64().filter(|lamports| holds(*lamports))
+            balance["value"].as_u64().filter(|lamports| is_met(*lamports))
         });
     }
 
