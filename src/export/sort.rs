@@ -82,7 +82,7 @@ pub(super) struct SortRun {
 
 impl SortRun {
     /// Creates a run that is full when rows, and what is sorted with them, take `bytes_max`, or when
-    /// there are `rows_max`. Reserves what [`SortRun::reserved_bytes`] tells: growing would copy all rows.
+    /// there are `rows_max`. Reserves [`SortRun::reserved_bytes`], since growing would copy all rows.
     pub fn new(bytes_max: u64, rows_max: usize, row_bytes_max: u64) -> Self {
         let bytes_max = to_usize(bytes_max.min(RUN_BYTES_MAX));
         let bytes = Vec::with_capacity(bytes_max + to_usize(row_bytes_max));

@@ -81,7 +81,7 @@ fn half_an_archive_is_refused() {
     let damaged = dir.path().join(name(&full));
     let content = fs::read(&full).expect("read");
     fs::write(&damaged, &content[..content.len() / 2]).expect("written");
-    assert_refused(&[&damaged], &[], 3, "cut off");
+    assert_refused(&[&damaged], &[], 3, "not all of its records can be read");
 }
 
 /// A record with other lamports is valid by itself; the sums of the state show the change.

@@ -65,7 +65,7 @@ impl LedgerPaths {
 pub enum Layout {
     /// fastboot 3.x: `storages_list` names files in `run/`.
     StoragesList,
-    /// fastboot 4.x and 5.x: `storages_list` also tells append vecs from split files.
+    /// fastboot 4.x and 5.x: `storages_list` also distinguishes append vecs from split files.
     TaggedList,
     /// fastboot 2.x: hard links under `snapshot/<slot>/`.
     HardLinks,

@@ -87,8 +87,8 @@ impl RecordWalker {
 
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {
-            // Takes only as many bytes as the record needs, so that the records behind it are
-            // not copied.
+            // Takes only as many bytes as the record needs, so that the records after it are not
+            // copied.
             if let Remainder::NeedsAtLeast(needed) = Records::new(&self.carried).remainder()
                 && needed > self.carried.len()
             {

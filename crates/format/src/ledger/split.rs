@@ -391,7 +391,7 @@ mod tests {
             ("no data file", aligned_file(&[large(4096)]), None, false),
             ("inside the file header", aligned_file(&[large(0)]), Some(1 << 20), false),
             ("not aligned", aligned_file(&[large(4097)]), Some(1 << 20), false),
-            ("behind the last", aligned_file(&[large(4096), large(12_288)]), Some(1 << 20), true),
+            ("after the last", aligned_file(&[large(4096), large(12_288)]), Some(1 << 20), true),
             ("inside the last", aligned_file(&[large(4096), large(8192)]), Some(1 << 20), false),
             ("the same twice", aligned_file(&[large(4096), large(4096)]), Some(1 << 20), false),
             ("far away", aligned_file(&[large(u64::MAX - 4095)]), Some(u64::MAX), true),
