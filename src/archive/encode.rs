@@ -72,6 +72,11 @@ impl Codec {
         }
     }
 
+    /// True if frames are compressed by zstd. Only such frames are hashed.
+    pub fn is_zstd(&self) -> bool {
+        self.extension() == Extension::TarZstd
+    }
+
     /// Returns the settings, in the words that the archive's index stores.
     pub(crate) fn settings(&self) -> String {
         let mut settings = match self.format {
@@ -121,10 +126,6 @@ impl FrameCompressor {
             ArchiveFormat::Lz4 => return Ok(Self::Lz4),
             ArchiveFormat::None => return Ok(Self::Plain),
         };
-        let no_memory = || {
-            Error::failed("not enough memory for a compression context")
-                .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads")
-        };
         let mut context = CCtx::try_create().ok_or_else(no_memory)?;
         for parameter in
             [CParameter::CompressionLevel(level), CParameter::ContentSizeFlag(true), CParameter::ChecksumFlag(true)]
@@ -158,6 +159,11 @@ impl FrameCompressor {
     }
 }
 
+fn no_memory() -> Error {
+    Error::failed("not enough memory for a compression context")
+        .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads")
+}
+
 fn zstd_error(doing: &str, code: usize) -> Error {
     Error::failed(format!("zstd cannot {doing}: {}", zstd_safe::get_error_name(code)))
 }
@@ -171,37 +177,30 @@ pub struct EncodedFrame<'a> {
     pub hash: Option<FrameHash>,
 }
 
-/// Encodes all frames on `threads` workers. `fill` writes a frame's content into a buffer, which the
-/// worker reuses, and returns its length in bytes and the frame's link. `on_frame` receives the
-/// frames in order, on the calling thread.
+/// A frame that is to be encoded.
+pub trait FrameContent: Send {
+    /// Writes the content into a buffer, which the worker reuses. Returns the length of the content in
+    /// bytes, and the frame's link.
+    ///
+    /// # Errors
+    /// The content cannot be read.
+    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)>;
+}
+
+/// Encodes all frames on `threads` workers. `on_frame` receives them in order, on the calling thread.
 ///
 /// # Errors
-/// Those of `frames`, `fill` and `on_frame`; zstd has not enough memory; the user interrupts.
-pub fn encode_frames<F: Send>(
+/// Those of the frames and of `on_frame`; zstd has not enough memory; the user interrupts.
+pub fn encode_frames<F: FrameContent>(
     frames: impl Iterator<Item = Result<F>> + Send,
-    fill: &(dyn Fn(F, &mut Vec<u8>) -> Result<(usize, FrameLink)> + Sync),
     codec: &Codec,
     threads: usize,
     progress: &dyn Progress,
     on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
 ) -> Result<()> {
     let new_worker = || {
-        // A worker reuses its memory for all frames.
-        let mut compressor = FrameCompressor::new(codec)?;
-        let mut clusterer = FrameClusterer::default();
-        let mut buffer = Vec::new();
-        Ok(move |frame: F, to: &mut Vec<u8>| -> Result<_> {
-            let (content_bytes, link) = fill(frame, &mut buffer)?;
-            let mut content = &buffer[..content_bytes];
-            let mut left_as_is = 0;
-            if codec.layout == RecordLayout::Clustered {
-                (content, left_as_is) = clusterer.cluster(content, link)?;
-            }
-            compressor.compress(content, to)?;
-            // Hash here, where all cores work, not on the thread that writes.
-            let hash = matches!(codec.format, ArchiveFormat::Zstd { .. }).then(|| frame_hash(to));
-            Ok((content_bytes as u64, left_as_is, hash))
-        })
+        let mut worker = FrameWorker::new(codec)?;
+        Ok(move |frame: F, to: &mut Vec<u8>| worker.encode(frame, to))
     };
     let mut pass_on = |bytes: &[u8], (content_bytes, left_as_is, hash)| {
         on_frame(EncodedFrame { bytes, content_bytes, left_as_is, hash })?;
@@ -209,4 +208,33 @@ pub fn encode_frames<F: Send>(
         Ok(())
     };
     run_in_order(frames, threads, &new_worker, progress, &mut pass_on)
+}
+
+/// Fills, clusters and compresses one frame after another, and reuses its memory.
+struct FrameWorker<'a> {
+    codec: &'a Codec,
+    compressor: FrameCompressor,
+    clusterer: FrameClusterer,
+    buffer: Vec<u8>,
+}
+
+impl<'a> FrameWorker<'a> {
+    fn new(codec: &'a Codec) -> Result<Self> {
+        let compressor = FrameCompressor::new(codec)?;
+        Ok(Self { codec, compressor, clusterer: FrameClusterer::default(), buffer: Vec::new() })
+    }
+
+    /// Encodes a frame into `to`. Returns the fields of an [`EncodedFrame`].
+    fn encode(&mut self, frame: impl FrameContent, to: &mut Vec<u8>) -> Result<(u64, u64, Option<FrameHash>)> {
+        let (content_bytes, link) = frame.fill(&mut self.buffer)?;
+        let mut content = &self.buffer[..content_bytes];
+        let mut left_as_is = 0;
+        if self.codec.layout == RecordLayout::Clustered {
+            (content, left_as_is) = self.clusterer.cluster(content, link)?;
+        }
+        self.compressor.compress(content, to)?;
+        // Hash here, where all cores work, not on the thread that writes.
+        let hash = self.codec.is_zstd().then(|| frame_hash(to));
+        Ok((content_bytes as u64, left_as_is, hash))
+    }
 }

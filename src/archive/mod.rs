@@ -43,7 +43,7 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
 use crate::archive::documents::{judge, while_reading};
-use crate::archive::encode::{EncodedFrame, encode_frames};
+use crate::archive::encode::{EncodedFrame, FrameContent, encode_frames};
 use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_left_as_is};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
@@ -264,9 +264,11 @@ struct PlannedArchive<'a> {
     _held: HeldLedger,
 }
 
-fn fill(frame: AheadItem<'_, (FrameSpan, FrameLink)>, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
-    let (span, link) = frame.read(buffer)?;
-    Ok((span.length_bytes as usize, link))
+impl FrameContent for AheadItem<'_, (FrameSpan, FrameLink)> {
+    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
+        let (span, link) = self.read(buffer)?;
+        Ok((span.length_bytes as usize, link))
+    }
 }
 
 impl<'a> PlannedArchive<'a> {
@@ -334,9 +336,7 @@ impl<'a> PlannedArchive<'a> {
             item_bytes_max: encoding.frame_size_bytes,
             ahead_bytes_max: encoding.ahead_bytes(self.workers, 0)?,
         };
-        read_ahead(frames, &reading, |frames| {
-            encode_frames(frames, &fill, &encoding.codec, self.workers, progress, on_frame)
-        })
+        read_ahead(frames, &reading, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
     }
 
     /// Finds the full archive of an incremental one in the directories of [`archives_beside`].

@@ -10,7 +10,7 @@ use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::Recycler;
 
-use crate::archive::encode::{EncodedFrame, encode_frames};
+use crate::archive::encode::{FrameContent, encode_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, FrameLinker};
 use crate::archive::writer::ArchiveWriter;
@@ -35,8 +35,7 @@ pub struct FramesOut<'a> {
 }
 
 struct FrameOutlet<'a> {
-    /// Contents of frames that the reading side has filled, and their links.
-    frames_tx: Sender<Result<(Vec<u8>, FrameLink)>>,
+    frames_tx: Sender<Result<ReadFrame<'a>>>,
     recycler: &'a Recycler,
     linker: FrameLinker,
     is_inside: bool,
@@ -46,11 +45,26 @@ struct FrameOutlet<'a> {
 impl FrameOutlet<'_> {
     fn send(&mut self, content: Vec<u8>) -> Result<Vec<u8>> {
         let link = self.linker.link(self.is_inside);
-        if self.frames_tx.send(Ok((content, link))).is_err() {
+        let frame = ReadFrame { content, link, recycler: self.recycler };
+        if self.frames_tx.send(Ok(frame)).is_err() {
             self.is_unwanted.store(true, Relaxed);
             return Err(Error::failed("the encoding side has stopped"));
         }
         Ok(self.recycler.take())
+    }
+}
+
+/// A frame that the reading side has filled.
+struct ReadFrame<'a> {
+    content: Vec<u8>,
+    link: FrameLink,
+    recycler: &'a Recycler,
+}
+
+impl FrameContent for ReadFrame<'_> {
+    fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
+        self.recycler.give(std::mem::replace(buffer, self.content));
+        Ok((buffer.len(), self.link))
     }
 }
 
@@ -122,13 +136,9 @@ pub fn reframe<T: Send>(
             }
         };
         let reading = spawn(scope, move || guarded(read))?;
-        let fill = |(content, link): (Vec<u8>, FrameLink), buffer: &mut Vec<u8>| -> Result<_> {
-            recycler.give(std::mem::replace(buffer, content));
-            Ok((buffer.len(), link))
-        };
-        let mut on_frame = |frame: EncodedFrame<'_>| writer.frame(&frame);
-        let frames = frames_rx.into_iter();
-        let encoded = guarded(|| encode_frames(frames, &fill, &encoding.codec, workers, &writes, &mut on_frame));
+        let encoded = guarded(|| {
+            encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut |frame| writer.frame(&frame))
+        });
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.
         is_unwanted.store(encoded.is_err(), Relaxed);

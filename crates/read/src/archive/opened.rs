@@ -152,11 +152,11 @@ impl OpenArchive {
         };
         read_ahead((0..end.div_ceil(piece_bytes)).map(piece), &reading, |pieces| {
             work(Box::new(PieceStream::new(pieces, |pieces, piece| {
-                match pieces.next() {
-                    Some(next) => drop(next.and_then(|next| next.read(piece)).map_err(io::Error::other)?),
-                    None => piece.clear(),
-                }
-                Ok(())
+                let Some(next) = pieces.next() else {
+                    piece.clear();
+                    return Ok(());
+                };
+                next.and_then(|next| next.read(piece)).map(drop).map_err(io::Error::other)
             })))
         })
     }
