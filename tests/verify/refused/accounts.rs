@@ -118,10 +118,10 @@ fn verify_for_agave(paths: &AlteredPaths) -> VerifyReport {
 
 #[test]
 fn unchanged_states_are_valid() {
-    for number in 0..STATES.len() {
+    for (number, origin) in STATES.iter().enumerate() {
         let dir = temp_dir();
         let report = verify_for_agave(&state(number).finish("nothing").write_to(dir.path()));
-        assert!(report.ok, "{:?}: {}", STATES[number], describe(&report));
+        assert!(report.ok, "{origin:?}: {}", describe(&report));
     }
 }
 
