@@ -38,8 +38,9 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let options = args.peers.find_options()?.measures_single(true).dates_by_banks(true);
     // Many peers do not answer quickly, and such peers are useless as sources.
     let seconds = Duration::from_secs;
-    let client = args.network.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4));
-    let client = Client::new(&client)?;
+    let client_options =
+        args.network.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4));
+    let client = Client::new(&client_options)?;
     let report = find(&client, &options, ui)?;
     for (number, candidate) in report.candidates.iter().enumerate() {
         ui.object("candidate", &both(json!({ "rank": number + 1 }), candidate));

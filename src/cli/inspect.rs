@@ -220,7 +220,7 @@ fn run_account(input: Snapshot<'_>, pubkey: Address, threads: usize, shown: &Pat
     let more = json!({ "path": shown.to_string_lossy(), "data_base64": STANDARD.encode(&found.data) });
     let state = if found.is_closed { "state: closed: its newest record has no lamports" } else { "" };
     let rows = [&[state], ACCOUNT].concat();
-    ui.report("account", &pubkey.to_string(), &both(&found, &more), &rows);
+    ui.report("account", &pubkey.to_string(), &both(&found, more), &rows);
     let data = &found.data[..found.data.len().min(DATA_BYTES_MAX)];
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.say(&hex_row(number * 16, bytes));

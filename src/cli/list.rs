@@ -106,7 +106,7 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
         let path = archive.path();
         let fields = ArchiveFields::new(archive, catalog, now);
         let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
-        let both = both(&fields, &more);
+        let both = both(&fields, more);
         let mark = if is_chosen { "*" } else { " " };
         let line = format!("{mark} {}", line(archive, catalog, &fields, now));
         ui.item("archive_listed", &both, &path.shown(), &line);

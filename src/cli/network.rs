@@ -213,7 +213,7 @@ pub fn show_transfer(archive: &NamedArchive, ui: &Ui) {
     let Some(transferred) = source.transferred() else { return };
     let file_bytes = archive.length_bytes().unwrap_or_default();
     let file = json!({ "url": archive.path.to_string_lossy(), "file_bytes": file_bytes });
-    let fields = both(&file, &transferred);
+    let fields = both(file, transferred);
     let row = "transferred: {transferred_bytes} of {file_bytes} in {requests}";
     ui.report("transfer", "", &fields, &[row]);
 }

@@ -190,7 +190,7 @@ fn show(event: &PublishEvent, ui: &Ui) {
         _ => Level::Info,
     };
     let kind = event.kind().unwrap_or_default();
-    ui.log_event(kind, level, &both(&hint, event), words(event));
+    ui.log_event(kind, level, &both(hint, event), words(event));
 }
 
 fn words(event: &PublishEvent) -> &'static str {

@@ -88,7 +88,7 @@ fn not_an_archive(dir: &Path) -> Error {
 
 pub fn show(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     let flags = json!({ "validator_flags": validator_flags(target, report) });
-    ui.report("restore", &report.path.shown(), &both(report, &flags), REPORT);
+    ui.report("restore", &report.path.shown(), &both(report, flags), REPORT);
 }
 
 const REPORT: &[&str] = &[

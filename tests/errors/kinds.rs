@@ -108,7 +108,7 @@ fn a_port_of_another_server_is_in_use() {
     assert_eq!(kind(serve(&options, &mut |_| (), &NoProgress)), ErrorKind::InUse);
 }
 
-/// A user who does not own the files, also if the tests run as root.
+/// The modes of files apply even if the tests run as root.
 #[test]
 fn files_of_another_user_are_denied() {
     let (dir, out) = (temp_dir(), temp_dir());

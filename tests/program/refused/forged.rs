@@ -45,7 +45,7 @@ fn forge(source: &Path, forgery: Forgery, to: &Path) -> PathBuf {
     indexed(&path, to)
 }
 
-/// Makes the same archive in slotpress's form, with many frames.
+/// Recompresses an archive with slotpress, into many frames.
 fn indexed(source: &Path, to: &Path) -> PathBuf {
     let output = slotpress()
         .args([OsStr::new("recompress"), source.as_ref(), "-o".as_ref(), to.as_ref()])

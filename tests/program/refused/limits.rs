@@ -187,7 +187,7 @@ fn messages_stay_short() {
     }
 }
 
-/// A limit of a file's length gives an error of the write, not a silent end.
+/// A limit on the length of files makes a write fail with an error; the run does not end silently.
 #[test]
 fn a_file_size_limit_is_a_clear_error() {
     let ledger = ledger("ledger-at-26");

@@ -99,7 +99,7 @@ fn file_commands_work_with_wrong_clocks() {
     }
 }
 
-/// A server says so, and continues.
+/// A server reports the clock in its answers, and continues.
 #[test]
 fn a_server_without_a_date_answers_503() {
     needs!("cc");

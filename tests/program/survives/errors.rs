@@ -2,7 +2,7 @@
 //! library. A run ends with exit code 1 and leaves nothing, or it succeeds without the call, and
 //! its output is whole.
 //!
-//! By default, a sample. `FAULTS_ERRORS` sets the number of failing calls for each command and
+//! By default, the tests run a sample. `FAULTS_ERRORS` sets the number of failing calls for each command and
 //! fault, `FAULTS_SEED` selects them. Prints a table; docs/reliability.md has its sums.
 
 use std::collections::BTreeMap;

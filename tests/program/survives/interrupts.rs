@@ -30,7 +30,7 @@ fn files_in(dir: &Path) -> Vec<String> {
     names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name != "ledger.lock").collect()
 }
 
-/// Standard input sends nothing, or nothing more.
+/// An interrupt ends a run whose standard input sends nothing, or nothing more.
 #[test]
 fn an_interrupt_ends_the_wait_for_standard_input() {
     let beginning = fs::read(fixture(FULL_3500)).expect("read");
@@ -50,7 +50,7 @@ fn an_interrupt_ends_the_wait_for_standard_input() {
     }
 }
 
-/// Nobody reads the archive.
+/// An interrupt ends a run whose output nobody reads.
 #[test]
 fn an_interrupt_ends_the_wait_for_a_full_pipe() {
     let archive = fixture(FULL_3500);

@@ -1,7 +1,7 @@
 //! SIGKILL at system calls, by `strace --inject`. After each kill, no partial file has a final
 //! name, the source is unchanged, a rerun succeeds, and output that looks complete passes `verify`.
 //!
-//! By default, a sample. `FAULTS_KILLS` sets the number of kills for each command and stage,
+//! By default, the tests run a sample. `FAULTS_KILLS` sets the number of kills for each command and stage,
 //! `FAULTS_SEED` selects them, `FAULTS_ONLY` names one command. Prints a table; docs/reliability.md
 //! has its sum.
 
@@ -44,8 +44,8 @@ fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
     scenario.stages(&trace.calls)[index]
 }
 
-/// What a restore moves aside is never lost: a kill at each rename, with bank snapshots of the old
-/// state that are older, of the same slot, and newer.
+/// A restore that is killed at a rename never loses what it moved aside: bank snapshots of the old state
+/// that are older, of the same slot, and newer.
 #[test]
 fn a_replaced_state_survives_a_kill_at_each_rename() {
     needs!("strace");

@@ -5,7 +5,7 @@ use std::fs;
 
 use crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text};
 
-/// Values with which every command fails that uses them.
+/// Variables whose values make every command fail that uses them.
 const EXPORTED: [(&str, &str); 7] = [
     ("SLOTPRESS_ACCOUNTS", "/nowhere/a:/nowhere/b"),
     ("SLOTPRESS_LEDGER", "/nowhere/ledger"),
@@ -16,7 +16,7 @@ const EXPORTED: [(&str, &str); 7] = [
     ("SLOTPRESS_THREADS", "2"),
 ];
 
-/// Runs with all of these variables except some.
+/// Runs a command with all of these variables, except those whose names have an ending in `without`.
 fn run<A: AsRef<OsStr>>(arguments: &[A], without: &[&str]) -> String {
     let variables = EXPORTED.iter().filter(|(name, _)| !without.iter().any(|ending| name.ends_with(ending)));
     let output = slotpress().args(arguments).envs(variables.copied()).output().expect("runs");

@@ -197,8 +197,8 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
 }
 
-/// Publishes one pair after the other, to a target that is there and to one that is not; a pair
-/// without room for pins; and one with a damaged archive.
+/// Publishes two pairs to a target that exists and to one that does not, then a pair without room for
+/// pins, and a pair with a damaged archive.
 fn run_publish(printed: &mut Printed) {
     let mut run = |stage: &Stage, flags: &[&str]| {
         let output = stage.once(flags);

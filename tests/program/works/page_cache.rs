@@ -320,7 +320,7 @@ fn archives(test: &TestLedger, number: usize) -> Vec<Vec<u8>> {
     made.map(|path| fs::read(path).expect("read")).collect()
 }
 
-/// Checks that cached pieces are read from the page cache, others past it, with the same results.
+/// Checks that cached pieces are read from the page cache, and that others bypass it, with the same results.
 fn assert_direct_reading(test: &TestLedger) {
     let expected = fs::read(&test.archive).expect("read");
     let direct = |number: usize, prepare: &dyn Fn(), more: &str| -> Vec<usize> {
@@ -349,14 +349,14 @@ fn assert_direct_reading(test: &TestLedger) {
     assert_eq!([opened[0], opened[3], opened[5]], [0; 3]);
 }
 
-/// Returns true, with a message, if no disk of the tests can be read directly.
+/// Prints a message and returns true if the disk of a directory cannot be read directly.
 fn is_not_direct(dir: &Path, test: &str) -> bool {
     let path = dir.join("direct");
     fs::write(&path, [0; 8192]).expect("written");
     let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECT, Mode::empty());
     let is_not = opened.is_err() || rustix::fs::statfs(dir).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
     if is_not {
-        eprintln!("skipped: {test}: {} cannot be read past the page cache", dir.display());
+        eprintln!("skipped: {test}: {} cannot be read directly", dir.display());
     }
     is_not
 }

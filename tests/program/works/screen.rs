@@ -192,7 +192,7 @@ fn errors_are_colored_unless_no_color_is_set() {
     assert!(!plain.contains('\x1b'), "{plain:?}");
 }
 
-/// Every line in the journal has its level, those of progress too.
+/// Every line in the journal has its level, including lines of progress.
 #[test]
 fn journal_lines_have_levels() {
     let dir = temp_dir();

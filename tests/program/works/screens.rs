@@ -1,4 +1,4 @@
-//! What commands print for people, word for word but for times and rates.
+//! Output of commands for people, compared word for word except for times and rates.
 
 use std::fs;
 use std::path::Path;
