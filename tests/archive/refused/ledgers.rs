@@ -28,70 +28,70 @@ impl Case {
         self.ledger.path().join(path)
     }
 
-    fn fails(&self, flags: &[&str], code: i32, texts: &[&str]) {
+    fn assert_fails(&self, flags: &[&str], code: i32, texts: &[&str]) {
         let before = names(self.out.path());
         let output =
             slotpress().arg("archive").arg(self.ledger.path()).arg("-o").arg(self.out.path()).args(flags).output();
-        check(output.expect("runs"), code, texts);
+        assert_error(output.expect("runs"), code, texts);
         assert_eq!(names(self.out.path()), before, "nothing is written");
     }
 }
 
-fn check(output: std::process::Output, code: i32, texts: &[&str]) {
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
+fn assert_error(output: std::process::Output, code: i32, texts: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(output.stdout.is_empty(), "nothing on stdout");
-    assert!(said.starts_with("error: "), "{said}");
+    assert!(stderr.starts_with("error: "), "{stderr}");
     for text in texts {
-        assert!(said.contains(text), "{text:?} is not in: {said}");
+        assert!(stderr.contains(text), "{text:?} is not in: {stderr}");
     }
 }
 
 #[test]
-fn no_such_directory() {
+fn missing_directories_are_refused() {
     let dir = temp_dir();
     let missing = dir.path().join("missing");
     let archive = |ledger: &Path, out: &Path| slotpress().arg("archive").arg(ledger).arg("-o").arg(out).output();
-    check(
+    assert_error(
         archive(&missing, dir.path()).expect("runs"),
         1,
         &["missing is not a directory", "hint: give the validator's ledger directory"],
     );
     let ledger = ledger("ledger-at-26");
-    check(
+    assert_error(
         archive(ledger.path(), &missing).expect("runs"),
         1,
         &["the output directory ", "missing does not exist", "hint: create it: mkdir -p "],
     );
     let file = dir.path().join("file");
     fs::write(&file, "").expect("written");
-    check(archive(ledger.path(), &file).expect("runs"), 1, &["the output directory "]);
-    check(archive(dir.path(), dir.path()).expect("runs"), 1, &["holds no bank snapshot", "--snapshots"]);
+    assert_error(archive(ledger.path(), &file).expect("runs"), 1, &["the output directory "]);
+    assert_error(archive(dir.path(), dir.path()).expect("runs"), 1, &["holds no bank snapshot", "--snapshots"]);
     let mut restore = slotpress();
     restore.arg("restore").arg(&missing).arg("--ledger").arg(dir.path().join("x"));
-    check(restore.output().expect("runs"), 6, &["cannot open ", "missing: no such file or directory"]);
+    assert_error(restore.output().expect("runs"), 6, &["cannot open ", "missing: no such file or directory"]);
     assert!(!dir.path().join("x").exists());
 }
 
 #[test]
-fn no_complete_bank_snapshot() {
+fn incomplete_bank_snapshots_are_refused() {
     let case = Case::new("ledger-at-3575");
     let hint = "hint: stop the validator with `agave-validator --ledger LEDGER exit`";
-    case.fails(&["--slot", "3550"], 1, &["3550 has no fastboot_version", "the file that a validator", hint]);
-    case.fails(&["--slot", "1"], 1, &["there is no bank snapshot", "hint: bank snapshots there: 3575, 3550"]);
+    case.assert_fails(&["--slot", "3550"], 1, &["3550 has no fastboot_version", "the file that a validator", hint]);
+    case.assert_fails(&["--slot", "1"], 1, &["there is no bank snapshot", "hint: bank snapshots there: 3575, 3550"]);
     fs::remove_file(case.path("snapshots/3575/fastboot_version")).expect("removed");
-    case.fails(&[], 1, &["no complete bank snapshot in ", "3575, 3550 has no fastboot_version", hint]);
+    case.assert_fails(&[], 1, &["no complete bank snapshot in ", "3575, 3550 has no fastboot_version", hint]);
     for missing in ["storages_list", "obsolete_accounts", "status_cache", "26"] {
         let case = Case::new("ledger-at-26");
         fs::remove_file(case.path("snapshots/26").join(missing)).expect("removed");
-        case.fails(&[], 3, &[missing, "is missing: the bank snapshot is not complete", hint]);
+        case.assert_fails(&[], 3, &[missing, "is missing: the bank snapshot is not complete", hint]);
     }
 }
 
 /// `archive` reads the status cache to its last byte before it writes, because no validator loads a
 /// damaged one.
 #[test]
-fn a_status_cache_that_is_none() {
+fn damaged_status_caches_are_refused() {
     let path = |case: &Case| case.path("snapshots/26/status_cache");
     let good = fs::read(path(&Case::new("ledger-at-26"))).expect("read");
     let future = [&1u64.to_le_bytes()[..], &27u64.to_le_bytes(), &[1], &0u64.to_le_bytes()].concat();
@@ -104,18 +104,18 @@ fn a_status_cache_that_is_none() {
     ] {
         let case = Case::new("ledger-at-26");
         fs::write(path(&case), content).expect("written");
-        case.fails(&[], 3, &["status", text]);
+        case.assert_fails(&[], 3, &["status", text]);
     }
     // A hole of this length would take hours to read.
     let case = Case::new("ledger-at-26");
     let file = fs::File::options().write(true).open(path(&case)).expect("opened");
     file.set_len(1 << 40).expect("a sparse file");
-    case.fails(&[], 3, &["the status cache", "1 TiB", "16 GiB"]);
+    case.assert_fails(&[], 3, &["the status cache", "1 TiB", "16 GiB"]);
 }
 
 /// The bank hash covers its parts: a bank file that no client loads is not archived.
 #[test]
-fn a_bank_hash_that_is_wrong() {
+fn a_wrong_bank_hash_is_refused() {
     let case = Case::new("ledger-at-26");
     let path = case.path("snapshots/26/26");
     let mut bank = fs::read(&path).expect("read");
@@ -124,12 +124,12 @@ fn a_bank_hash_that_is_wrong() {
     let at = bank.windows(32).position(|bytes| bytes == hash).expect("the bank hash");
     bank[at] ^= 1;
     fs::write(&path, bank).expect("written");
-    case.fails(&[], 3, &["the bank hash is not the hash of its parts", "let the validator write another one"]);
-    case.fails(&["--dry-run"], 3, &["the bank hash"]);
+    case.assert_fails(&[], 3, &["the bank hash is not the hash of its parts", "let the validator write another one"]);
+    case.assert_fails(&["--dry-run"], 3, &["the bank hash"]);
 }
 
 #[test]
-fn layouts_of_tomorrow_and_of_nobody() {
+fn unknown_layouts_are_refused() {
     for (version, code, text) in [
         (
             "6.0.0",
@@ -149,15 +149,15 @@ fn layouts_of_tomorrow_and_of_nobody() {
     ] {
         let case = Case::new("ledger-at-26");
         fs::write(case.path("snapshots/26/fastboot_version"), version).expect("written");
-        case.fails(&[], code, &[text]);
+        case.assert_fails(&[], code, &[text]);
     }
     let case = Case::new("ledger-at-26");
     for version in ["2.0.0", "", "rubbish", "1.2.0 and more"] {
         fs::write(case.path("snapshots/26/version"), version).expect("written");
-        case.fails(&[], 3, &["says snapshot version "]);
+        case.assert_fails(&[], 3, &["says snapshot version "]);
     }
     fs::File::create(case.path("snapshots/26/version")).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
-    case.fails(&[], 3, &["says snapshot version "]);
+    case.assert_fails(&[], 3, &["says snapshot version "]);
     for version in ["3.0.0", "3.1.0", "3.1.0\n"] {
         fs::write(case.path("snapshots/26/version"), "1.2.0").expect("written");
         fs::write(case.path("snapshots/26/fastboot_version"), version).expect("written");
@@ -166,11 +166,11 @@ fn layouts_of_tomorrow_and_of_nobody() {
 }
 
 #[test]
-fn a_validator_that_runs() {
+fn the_ledger_of_a_running_validator_is_refused() {
     let case = Case::new("ledger-at-26");
     let lock = fs::File::create(case.path("ledger.lock")).expect("made");
     lock.lock().expect("locked");
-    case.fails(
+    case.assert_fails(
         &[],
         1,
         &[
@@ -184,49 +184,61 @@ fn a_validator_that_runs() {
     archive(case.ledger.path(), case.out.path(), &[]);
 }
 
-/// Storages that do not match the lists or the bank file.
 #[test]
-fn storages_that_are_not_there_or_cut() {
-    let storage = |case: &Case| case.path("accounts/run/11.11");
+fn missing_storages_are_refused() {
     let case = Case::new("ledger-at-26");
-    fs::remove_file(storage(&case)).expect("removed");
-    case.fails(&[], 3, &["storage 11.11 of the storages list is not in ", "hint: name every accounts path"]);
-    fs::create_dir(storage(&case)).expect("made");
-    case.fails(&[], 3, &["11.11 is not a storage: a regular file"]);
-    fs::remove_dir(storage(&case)).expect("removed");
-    std::os::unix::fs::symlink(case.path("accounts/run/12.12"), storage(&case)).expect("linked");
-    case.fails(&[], 3, &["11.11 is not a storage: a regular file"]);
+    let storage = case.path("accounts/run/11.11");
+    fs::remove_file(&storage).expect("removed");
+    case.assert_fails(&[], 3, &["storage 11.11 of the storages list is not in ", "hint: name every accounts path"]);
+    fs::create_dir(&storage).expect("made");
+    case.assert_fails(&[], 3, &["11.11 is not a storage: a regular file"]);
+    fs::remove_dir(&storage).expect("removed");
+    std::os::unix::fs::symlink(case.path("accounts/run/12.12"), &storage).expect("linked");
+    case.assert_fails(&[], 3, &["11.11 is not a storage: a regular file"]);
+}
 
+#[test]
+fn cut_storages_are_refused() {
     let case = Case::new("ledger-at-26");
-    let content = fs::read(storage(&case)).expect("read");
-    fs::write(storage(&case), &content[..content.len() - 8]).expect("written");
-    case.fails(&[], 3, &["accounts/run/11.11: it is too short: ", "hint: the file was cut or replaced"]);
+    let storage = case.path("accounts/run/11.11");
+    let content = fs::read(&storage).expect("read");
+    fs::write(&storage, &content[..content.len() - 8]).expect("written");
+    case.assert_fails(&[], 3, &["accounts/run/11.11: it is too short: ", "hint: the file was cut or replaced"]);
+}
 
+#[test]
+fn missing_accounts_paths_are_refused() {
     let case = Case::new("ledger-at-26");
     fs::remove_dir_all(case.path("accounts/run")).expect("removed");
-    case.fails(&[], 1, &["accounts/run is not a directory", "hint: name every accounts path"]);
+    case.assert_fails(&[], 1, &["accounts/run is not a directory", "hint: name every accounts path"]);
+}
 
+#[test]
+fn a_storage_in_two_accounts_paths_is_refused() {
     let case = Case::new("ledger-at-26");
     let other = temp_dir();
     copy_tree(&case.path("accounts"), &other.path().join("accounts"));
     let first = case.path("accounts");
     let second = other.path().join("accounts");
-    case.fails(
+    case.assert_fails(
         &["--accounts", first.to_str().expect("text"), "--accounts", second.to_str().expect("text")],
         1,
         &["is in two accounts paths", "hint: give only the accounts paths"],
     );
+}
 
+#[test]
+fn missing_storages_of_the_storage_map_are_refused() {
     let case = Case::new("ledger-at-40-hard-links");
     let links = case.path("accounts/snapshot/40");
     let newest = names(&links).into_iter().find(|name| name.starts_with("40.")).expect("a storage");
     fs::remove_file(links.join(&newest)).expect("removed");
-    case.fails(&[], 1, &[&format!("storage {newest} of the bank file's storage map is missing")]);
+    case.assert_fails(&[], 1, &[&format!("storage {newest} of the bank file's storage map is missing")]);
 }
 
 /// Files that only root can read, as for a user who is not the validator.
 #[test]
-fn files_of_another_user() {
+fn unreadable_files_are_errors() {
     needs!("root");
     let case = Case::new("ledger-at-26");
     let program = ProgramOfNobody::new();
@@ -240,18 +252,22 @@ fn files_of_another_user() {
         mode(dir, 0o755);
     }
     let run = || program.command().arg("archive").arg(case.ledger.path()).arg("-o").arg(&out).output().expect("runs");
-    check(run(), 1, &["cannot create ", "permission denied", "hint: run as the user that owns"]);
+    assert_error(run(), 1, &["cannot create ", "permission denied", "hint: run as the user that owns"]);
     mode(&out, 0o777);
     assert!(run().status.success(), "reading is enough");
     fs::remove_file(out.join(FULL_26)).expect("removed");
     mode(&case.path("accounts/run/11.11"), 0o600);
-    check(run(), 1, &["cannot open ", "accounts/run/11.11: permission denied", "hint: run as the user that owns"]);
+    assert_error(
+        run(),
+        1,
+        &["cannot open ", "accounts/run/11.11: permission denied", "hint: run as the user that owns"],
+    );
     assert_eq!(names(&out), Vec::<String>::new());
 }
 
 /// A file that changes between planning and reading.
 #[test]
-fn a_storage_that_changes_while_it_is_read() {
+fn a_storage_that_changes_while_it_is_read_is_refused() {
     let ledger = ledger("ledger-at-26");
     let paths = LedgerPaths { ledger: ledger.path().to_path_buf(), ..LedgerPaths::default() };
     let snapshot = || find_bank_snapshot(&paths, None, 1).expect("complete");
@@ -276,7 +292,8 @@ fn a_storage_that_changes_while_it_is_read() {
         let plan = plan();
         change();
         let error = fill(&plan).expect_err(what).to_string();
-        assert!(error.contains("11.11") && (error.contains("changed while it was read") || what == "gone"), "{error}");
+        assert!(error.contains("11.11"), "{error}");
+        assert!(error.contains("changed while it was read") || what == "gone", "{error}");
         fs::write(&storage, &content).expect("written");
     }
     for file in ["snapshots/26/26", "snapshots/26/status_cache"] {
@@ -289,7 +306,7 @@ fn a_storage_that_changes_while_it_is_read() {
 /// One changed field of `obsolete_accounts`: records outside the file, twice, or of a storage that
 /// is not there.
 #[test]
-fn obsolete_records_that_make_no_sense() {
+fn invalid_obsolete_records_are_refused() {
     let original = fs::read(Case::new("ledger-at-26").path("snapshots/26/obsolete_accounts")).expect("read");
     let field = |at: usize| u64::from_le_bytes(original[at..at + 8].try_into().expect("8"));
     // The first storage that has records: slot, id, bytes, count, then (offset, length, slot) each.
@@ -312,28 +329,36 @@ fn obsolete_records_that_make_no_sense() {
         let mut changed = original.clone();
         changed[change.0..change.0 + 8].copy_from_slice(&change.1.to_le_bytes());
         fs::write(case.path("snapshots/26/obsolete_accounts"), changed).expect("written");
-        case.fails(&[], 3, &[text]);
+        case.assert_fails(&[], 3, &[text]);
         assert!(!what.is_empty());
     }
     let case = Case::new("ledger-at-26");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original[..original.len() - 1]).expect("written");
-    case.fails(&[], 3, &["obsolete records"]);
+    case.assert_fails(&[], 3, &["obsolete records"]);
     // Without the list, the storages are longer than the bank file says, which is valid only for a
     // restored ledger.
     let bank = fs::read(case.path("snapshots/26/26")).expect("read");
     fs::write(case.path("snapshots/26/26"), &bank[..bank.len() - 1]).expect("written");
     fs::write(case.path("snapshots/26/obsolete_accounts"), &original).expect("written");
-    case.fails(&[], 3, &["the bank file"]);
+    case.assert_fails(&[], 3, &["the bank file"]);
 }
 
 #[test]
-fn base_slots() {
+fn invalid_base_slots_are_refused() {
     let case = Case::new("ledger-at-40");
-    case.fails(&["--base-slot", "40"], 2, &["the base slot 40 is not below the bank snapshot's slot 40", "hint: "]);
-    case.fails(&["--base-slot", "41"], 2, &["the base slot 41 is not below"]);
-    case.fails(&["--base-slot", "26"], 1, &["there is no full archive of slot 26 in ", "hint: put the full archive"]);
+    case.assert_fails(
+        &["--base-slot", "40"],
+        2,
+        &["the base slot 40 is not below the bank snapshot's slot 40", "hint: "],
+    );
+    case.assert_fails(&["--base-slot", "41"], 2, &["the base slot 41 is not below"]);
+    case.assert_fails(
+        &["--base-slot", "26"],
+        1,
+        &["there is no full archive of slot 26 in ", "hint: put the full archive"],
+    );
     fs::copy(fixture(FULL_26), case.out.path().join(FULL_26)).expect("copied");
-    case.fails(
+    case.assert_fails(
         &["--base-slot", "25"],
         1,
         &[
@@ -347,7 +372,7 @@ fn base_slots() {
         let newer = case.path(dir).join(FULL_26.replace("-26-", "-30-"));
         fs::create_dir_all(newer.parent().expect("a parent")).expect("made");
         fs::copy(fixture(FULL_26), &newer).expect("copied");
-        case.fails(&["--base-slot", "26"], 1, &["is of slot 30, not of the base slot 26", "--force-base"]);
+        case.assert_fails(&["--base-slot", "26"], 1, &["is of slot 30, not of the base slot 26", "--force-base"]);
         fs::remove_file(newer).expect("removed");
     }
     archive(case.ledger.path(), case.out.path(), &["--base-slot", "25", "--force-base"]);
@@ -358,11 +383,11 @@ fn base_slots() {
 }
 
 #[test]
-fn an_archive_that_exists() {
+fn an_existing_archive_is_not_replaced() {
     let case = Case::new("ledger-at-26");
     let path = case.out.path().join(FULL_26);
     fs::write(&path, "precious").expect("written");
-    case.fails(&[], 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
+    case.assert_fails(&[], 5, &["exists already", "hint: --force replaces it, --skip-existing leaves it"]);
     assert_eq!(fs::read(&path).expect("read"), b"precious");
     archive(case.ledger.path(), case.out.path(), &["--force"]);
     assert_eq!(entries(&path).len(), 32);
@@ -370,7 +395,7 @@ fn an_archive_that_exists() {
 }
 
 #[test]
-fn values_out_of_range() {
+fn values_out_of_range_are_usage_errors() {
     let case = Case::new("ledger-at-26");
     for (flags, text) in [
         (["--zstd-level", "0"], "levels are 1 to 22"),
@@ -385,13 +410,13 @@ fn values_out_of_range() {
         (["--slot", "x"], "--slot"),
         (["--format", "rar"], "zstd, lz4, none"),
     ] {
-        case.fails(&flags, 2, &[text]);
+        case.assert_fails(&flags, 2, &[text]);
     }
 }
 
 /// A file system with little room: no file stays, and the error says what to do.
 #[test]
-fn a_full_disk() {
+fn a_full_disk_leaves_no_files() {
     needs!("sys_admin", "mount", "umount");
     let case = Case::new("ledger-at-26");
     let disk = Disk::mount("size=64k");
@@ -402,9 +427,9 @@ fn a_full_disk() {
     restore.arg("restore").arg(fixture(FULL_26)).arg("--ledger").arg(disk.path().join("ledger"));
     let restored = restore.output();
     let left_by_restore = names(disk.path());
-    check(archived.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
-    check(recompressed.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
+    assert_error(archived.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
+    assert_error(recompressed.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
     assert_eq!(left, Vec::<String>::new());
-    check(restored.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
+    assert_error(restored.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
     assert_eq!(left_by_restore, Vec::<String>::new());
 }

@@ -38,7 +38,7 @@ fn archive_moments(out: &Path, whole_bytes: u64) -> Vec<Moment<'_>> {
 }
 
 #[test]
-fn archive_killed() {
+fn a_killed_archive_can_be_repeated() {
     let _turn = LEDGER_IN_USE.lock();
     let setup = setup();
     let expected = fs::read(&setup.archive).expect("read");
@@ -61,7 +61,7 @@ fn archive_killed() {
 }
 
 #[test]
-fn archive_interrupted() {
+fn an_interrupted_archive_leaves_nothing() {
     let _turn = LEDGER_IN_USE.lock();
     let setup = setup();
     let whole_bytes = fs::metadata(&setup.archive).expect("metadata").len();

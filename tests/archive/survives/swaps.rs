@@ -16,8 +16,8 @@ struct SwapAt<'a> {
 
 impl slotpress::Progress for SwapAt<'_> {
     fn event(&self, event: slotpress::ProgressEvent<'_>) {
-        let is_it = matches!(event, slotpress::ProgressEvent::Stage { stage, .. } if *stage == self.stage);
-        if is_it && !self.aside.exists() {
+        let is_begun = matches!(event, slotpress::ProgressEvent::Stage { stage, .. } if *stage == self.stage);
+        if is_begun && !self.aside.exists() {
             fs::rename(self.path, self.aside).expect("moved");
             self.link_to.into_iter().for_each(|to| std::os::unix::fs::symlink(to, self.path).expect("linked"));
         }
@@ -70,5 +70,6 @@ fn output_directory_swapped_while_archiving() {
             }
         }
     }
-    assert!(cases >= 12 && failed.is_empty(), "{} of {cases} went wrong:\n{}", failed.len(), failed.join("\n"));
+    assert!(cases >= 12, "{} of {cases} went wrong:\n{}", failed.len(), failed.join("\n"));
+    assert!(failed.is_empty(), "{} of {cases} went wrong:\n{}", failed.len(), failed.join("\n"));
 }

@@ -49,7 +49,7 @@ fn copies_of_a_ledger_make_the_same_archive() {
 
 /// A setting that is meant to change the bytes does.
 #[test]
-fn settings_do_matter() {
+fn settings_matter() {
     let ledger = ledger("ledger-at-26");
     let plain = bytes(ledger.path(), 1, 64 * KIB, 2);
     assert!(plain != bytes(ledger.path(), 3, 64 * KIB, 2));

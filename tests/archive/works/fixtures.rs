@@ -46,15 +46,15 @@ fn assert_same_as_agave(ours: &Path, agave: &str) {
     check_form(ours);
     assert_eq!(name(ours), agave);
     let ours = contents(ours);
-    let theirs = contents(&fixture(agave));
-    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+    let agaves_contents = contents(&fixture(agave));
+    assert_eq!(ours.keys().collect::<Vec<_>>(), agaves_contents.keys().collect::<Vec<_>>());
     for (path, content) in &ours {
-        assert!(*content == theirs[path], "{path} differs");
+        assert!(*content == agaves_contents[path], "{path} differs");
     }
 }
 
 #[test]
-fn full_of_slot_26() {
+fn the_full_archive_of_slot_26_equals_agaves() {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &[]);
@@ -64,7 +64,7 @@ fn full_of_slot_26() {
 }
 
 #[test]
-fn incremental_of_slot_40_on_26() {
+fn the_incremental_archive_of_slot_40_equals_agaves() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     fs::copy(fixture(FULL_26), out.path().join(FULL_26)).expect("copied");
@@ -75,7 +75,7 @@ fn incremental_of_slot_40_on_26() {
 /// incremental archive. Older ones must equal those of the full archive of slot 26, without records
 /// that became obsolete since. Stale files must be left out.
 #[test]
-fn full_of_slot_40() {
+fn the_full_archive_of_slot_40_holds_the_newest_records() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &[]);
@@ -154,7 +154,7 @@ fn hard_links_make_the_same_archives() {
 }
 
 #[test]
-fn hard_links_over_two_accounts_paths() {
+fn hard_links_over_two_accounts_paths_make_the_same_archive() {
     let list = ledger("ledger-at-40");
     let links = ledger("ledger-at-40-hard-links");
     let out = temp_dir();
@@ -177,7 +177,7 @@ fn hard_links_over_two_accounts_paths() {
 }
 
 #[test]
-fn the_ledger_of_a_real_validator() {
+fn the_ledger_of_a_real_validator_is_archived() {
     let ledger = ledger("ledger-at-3575");
     let out = temp_dir();
     let full = archive(ledger.path(), out.path(), &[]);
@@ -194,12 +194,13 @@ fn the_ledger_of_a_real_validator() {
     );
     for path in contents(&incremental).keys().filter_map(|path| path.strip_prefix("accounts/")) {
         let slot: u64 = path.split_once('.').expect("slot.id").0.parse().expect("a slot");
-        assert!(slot > 3500 && slot <= 3575, "{path}");
+        assert!(slot > 3500, "{path}");
+        assert!(slot <= 3575, "{path}");
     }
 }
 
 #[test]
-fn several_accounts_paths_and_snapshots_elsewhere() {
+fn several_accounts_paths_make_the_same_archive() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     let elsewhere = temp_dir();

@@ -41,10 +41,10 @@ fn comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
 fn assert_same_as_agave(chain: &str, ours: &Path, agave: &Path) {
     assert_eq!(name(ours), name(agave));
     let ours = comparable(chain, ours);
-    let theirs = comparable(chain, agave);
-    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+    let agaves = comparable(chain, agave);
+    assert_eq!(ours.keys().collect::<Vec<_>>(), agaves.keys().collect::<Vec<_>>());
     for (path, content) in &ours {
-        assert!(*content == theirs[path], "{chain}: {path} differs");
+        assert!(*content == agaves[path], "{chain}: {path} differs");
     }
 }
 
@@ -119,15 +119,15 @@ fn ledgers_are_verified_and_inspected() {
         assert_eq!(found["storages"], expected["storages"]);
         assert_eq!(found["snapshot_hash"], expected["snapshot_hash"]);
 
-        let mut of_ledger = inspect(ledger.path(), &["--by-owner"]);
-        let of_archive = inspect(&archive, &["--by-owner"]);
-        assert_eq!(of_ledger[0]["accounts"], expected["accounts"]);
-        let summary = of_ledger[0].as_object_mut().expect("an object");
+        let mut ledger_lines = inspect(ledger.path(), &["--by-owner"]);
+        let archive_lines = inspect(&archive, &["--by-owner"]);
+        assert_eq!(ledger_lines[0]["accounts"], expected["accounts"]);
+        let summary = ledger_lines[0].as_object_mut().expect("an object");
         assert_eq!(summary.remove("obsolete_records").expect("a count"), expected["obsolete_records"]);
         assert!(summary.remove("obsolete_bytes").expect("bytes").as_u64() > Some(136 * 56));
-        for (one, other) in of_ledger.iter_mut().zip(&of_archive) {
-            for field in other.as_object().expect("an object").keys().filter(|key| *key != "path") {
-                assert_eq!(one[field], other[field], "{chain} at {slot}: {field}");
+        for (ledger_line, archive_line) in ledger_lines.iter_mut().zip(&archive_lines) {
+            for field in archive_line.as_object().expect("an object").keys().filter(|key| *key != "path") {
+                assert_eq!(ledger_line[field], archive_line[field], "{chain} at {slot}: {field}");
             }
         }
         let records = records::newest(&records::records(&archive));
@@ -140,7 +140,7 @@ fn ledgers_are_verified_and_inspected() {
 
 /// Frames may begin and end at any byte.
 #[test]
-fn any_part_of_a_split_ledger() {
+fn any_part_of_a_split_ledger_can_be_filled() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 40);
     let paths = LedgerPaths { ledger: ledger.path().to_path_buf(), ..LedgerPaths::default() };
     let plan =
@@ -234,7 +234,7 @@ impl Mixed {
 }
 
 #[test]
-fn a_ledger_of_both_kinds_over_two_accounts_paths() {
+fn a_ledger_of_both_kinds_over_two_accounts_paths_is_archived() {
     let mixed = Mixed::new();
     let out = temp_dir();
     let flags = mixed.flags("--accounts");
@@ -254,9 +254,9 @@ fn a_ledger_of_both_kinds_over_two_accounts_paths() {
 fn assert_refused(ledger: &Path, code: i32, texts: &[&str]) {
     let out = temp_dir();
     let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out.path()).output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(texts.iter().all(|text| said.contains(text)), "{said}\n{texts:?}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(texts.iter().all(|text| stderr.contains(text)), "{stderr}\n{texts:?}");
     assert!(names(out.path()).is_empty(), "nothing is written");
 }
 
@@ -344,7 +344,7 @@ fn damaged_split_files_are_named() {
 
 /// Obsolete records that are not accounts of the storage.
 #[test]
-fn obsolete_records_that_no_split_storage_holds() {
+fn obsolete_records_that_no_split_storage_holds_are_refused() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
     let path = ledger.path().join("snapshots/26/obsolete_accounts");
     let original = fs::read(&path).expect("read");
@@ -370,7 +370,7 @@ fn obsolete_records_that_no_split_storage_holds() {
 /// In an unpacked archive without a storage map, only the state check finds a missing storage.
 /// `archive` says so, or checks the state.
 #[test]
-fn an_unpacked_archive_without_a_map() {
+fn an_unpacked_archive_without_a_map_is_archived_with_a_warning() {
     let unpacked = temp_dir();
     let out = temp_dir();
     unpack_into(&fixture_of(AGAVE_4_4, "snapshot-26-"), unpacked.path());
@@ -380,15 +380,18 @@ fn an_unpacked_archive_without_a_map() {
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let warning = "missing storages were not detected";
-    let (code, said) = run(&[]);
-    assert!(code == Some(0) && said.contains(warning), "{said}");
+    let (code, stderr) = run(&[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains(warning), "{stderr}");
     let again: PathBuf = out.path().join(&names(out.path())[0]);
     assert!(contents(&again) == contents(&fixture_of(AGAVE_4_4, "snapshot-26-")), "byte for byte");
-    let (code, said) = run(&["--verify", "--force"]);
-    assert!(code == Some(0) && !said.contains(warning), "{said}");
+    let (code, stderr) = run(&["--verify", "--force"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!stderr.contains(warning), "{stderr}");
     fs::remove_file(&again).expect("removed");
     fs::remove_file(unpacked.path().join("accounts/11.11")).expect("removed");
-    let (code, said) = run(&["--verify"]);
-    assert!(code == Some(3) && said.contains("capitalization"), "{said}");
+    let (code, stderr) = run(&["--verify"]);
+    assert_eq!(code, Some(3), "{stderr}");
+    assert!(stderr.contains("capitalization"), "{stderr}");
     assert!(names(out.path()).is_empty(), "nothing is written");
 }

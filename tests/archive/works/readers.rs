@@ -57,7 +57,7 @@ fn listed(paths: &str) -> Vec<String> {
 }
 
 #[test]
-fn zstd_and_tar() {
+fn zstd_and_tar_read_our_archives() {
     needs!("zstd", "tar");
     for archive in archives().paths {
         run("zstd", &["-t", "-q"], &archive);
@@ -67,14 +67,15 @@ fn zstd_and_tar() {
         let tar =
             Command::new("tar").args(["tf", "-"]).stdin(zstd.stdout.take().expect("a pipe")).output().expect("runs");
         assert!(zstd.wait().expect("ends").success());
-        assert!(tar.status.success() && tar.stderr.is_empty(), "{}", String::from_utf8_lossy(&tar.stderr));
+        assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
+        assert!(tar.stderr.is_empty(), "{}", String::from_utf8_lossy(&tar.stderr));
         let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
         assert_eq!(listed(&String::from_utf8_lossy(&tar.stdout)), expected);
     }
 }
 
 #[test]
-fn pzstd() {
+fn pzstd_reads_our_archives() {
     needs!("pzstd");
     for archive in archives().paths {
         assert!(run("pzstd", &["-d", "-c", "-q"], &archive) == tar_of(&archive), "{}", archive.display());
@@ -82,7 +83,7 @@ fn pzstd() {
 }
 
 #[test]
-fn bsdtar() {
+fn bsdtar_reads_our_archives() {
     needs!("bsdtar");
     for archive in archives().paths {
         let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
@@ -92,7 +93,7 @@ fn bsdtar() {
 
 /// Another program's reader of the seekable format takes an entry out of the middle.
 #[test]
-fn zeekstd() {
+fn zeekstd_reads_our_archives() {
     for archive in archives().paths {
         let entries = entries(&archive);
         let middle = entries.len() / 2;
@@ -102,14 +103,15 @@ fn zeekstd() {
         decoder.seek(SeekFrom::Start(before as u64 + 512)).expect("within the archive");
         let mut content = vec![0; entries[middle].content.len()];
         decoder.read_exact(&mut content).expect("read");
-        assert!(!content.is_empty() && content == entries[middle].content, "{}", entries[middle].path);
+        assert!(!content.is_empty(), "{}", entries[middle].path);
+        assert!(content == entries[middle].content, "{}", entries[middle].path);
     }
 }
 
 /// The reader of zstd's own seekable format reads at many offsets: inside frames, across them, at
 /// the end.
 #[test]
-fn the_reference_seekable_reader() {
+fn the_reference_seekable_reader_reads_our_archives() {
     for archive in archives().paths {
         let file = fs::read(&archive).expect("read");
         let tar = tar_of(&archive);

@@ -9,7 +9,7 @@ use crate::common::*;
 
 /// A dry run shows what would be written, and writes nothing.
 #[test]
-fn a_dry_run_of_archive() {
+fn a_dry_run_writes_nothing() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let arguments = ["archive", text(ledger.path()), "-o", text(dir.path()), "--dry-run"];
@@ -18,7 +18,8 @@ fn a_dry_run_of_archive() {
     let (code, stdout, stderr) = run(&arguments);
     let path = dir.path().join(FULL_26);
     assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""), "{stdout}");
-    assert!(stdout.contains("  slot      26, 27 storages\n") && stdout.ends_with("Nothing was written.\n"), "{stdout}");
+    assert!(stdout.contains("  slot      26, 27 storages\n"), "{stdout}");
+    assert!(stdout.ends_with("Nothing was written.\n"), "{stdout}");
     let (_, stdout, _) = run(&[&arguments[..], &["--json"]].concat());
     assert_eq!(names(dir.path()), Vec::<String>::new());
     assert_eq!(files(), before);
@@ -43,30 +44,36 @@ fn an_incremental_archive_is_read_back_on_its_full_one() {
     let run = |flags: &[&str]| {
         let mut command = slotpress();
         command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(["--base-slot", "26", "--force"]);
-        let output = command.args(flags).output().expect("runs");
-        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).expect("text"))
+        let run = command.args(flags).output().expect("runs");
+        (run.status.code(), String::from_utf8([run.stdout, run.stderr].concat()).expect("text"))
     };
-    let (code, said) = run(&["--verify"]);
-    assert!(code == Some(0) && said.contains("GOOD: read back") && !said.contains("verify FULL"), "{said}");
-    assert!(said.contains("reading it back on the full archive") && said.contains(FULL_26), "{said}");
-    let (code, said) = run(&[]);
+    let (code, output) = run(&["--verify"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("GOOD: read back"), "{output}");
+    assert!(!output.contains("verify FULL"), "{output}");
+    assert!(output.contains("reading it back on the full archive"), "{output}");
+    assert!(output.contains(FULL_26), "{output}");
+    let (code, output) = run(&[]);
     // The command that checks it can be pasted.
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| out.path().join(name).display().to_string());
-    assert!(code == Some(0) && said.contains(&format!("\n  slotpress verify {full} {incremental}\n")), "{said}");
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains(&format!("\n  slotpress verify {full} {incremental}\n")), "{output}");
     fs::remove_file(out.path().join(FULL_26)).expect("removed");
-    let (code, said) = run(&["--verify", "--force-base"]);
-    assert!(code == Some(0) && said.contains("not checked") && said.contains("slotpress verify FULL "), "{said}");
+    let (code, output) = run(&["--verify", "--force-base"]);
+    assert_eq!(code, Some(0), "{output}");
+    assert!(output.contains("not checked"), "{output}");
+    assert!(output.contains("slotpress verify FULL "), "{output}");
     // A cut full archive is not used. A damaged one is named as a possible cause.
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     fs::write(out.path().join(FULL_26), &bytes[..bytes.len() - 1]).expect("written");
-    let (code, said) = run(&[]);
-    assert!(code == Some(1) && said.contains("there is no full archive of slot 26"), "{said}");
+    let (code, output) = run(&[]);
+    assert_eq!(code, Some(1), "{output}");
+    assert!(output.contains("there is no full archive of slot 26"), "{output}");
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 2] ^= 1;
     fs::write(out.path().join(FULL_26), &flipped).expect("written");
-    let (code, said) = run(&["--verify"]);
-    assert!(
-        code == Some(3) && said.contains("read back on") && said.contains("verify the full archive and the ledger"),
-        "{said}"
-    );
+    let (code, output) = run(&["--verify"]);
+    assert_eq!(code, Some(3), "{output}");
+    assert!(output.contains("read back on"), "{output}");
+    assert!(output.contains("verify the full archive and the ledger"), "{output}");
 }

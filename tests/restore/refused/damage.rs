@@ -24,24 +24,24 @@ fn run(archive: &Path, to: &Path) -> Result<RestoreReport, Error> {
 }
 
 /// A directory to damage an archive in, and the result of restoring it undamaged.
-struct Bench {
+struct DamageTest {
     dir: TempDir,
     archive: PathBuf,
     bytes: Vec<u8>,
     expected: Tree,
 }
 
-impl Bench {
+impl DamageTest {
     fn new(archive: &Path) -> Self {
         let dir = temp_dir();
         fs::create_dir(dir.path().join("in")).expect("made");
         let bytes = fs::read(archive).expect("read");
         let archive = dir.path().join("in").join(name(archive));
         fs::write(&archive, &bytes).expect("written");
-        let mut bench = Self { dir, archive, bytes, expected: Tree::new() };
-        bench.restore().expect("the undamaged archive restores");
-        bench.expected = bench.take_restored();
-        bench
+        let mut test = Self { dir, archive, bytes, expected: Tree::new() };
+        test.restore().expect("the undamaged archive restores");
+        test.expected = test.take_restored();
+        test
     }
 
     fn restore(&self) -> Result<RestoreReport, Error> {
@@ -83,20 +83,20 @@ impl Bench {
 }
 
 /// Makes an archive of ours with several frames, with its index and without it.
-fn benches() -> [Bench; 2] {
+fn damage_tests() -> [DamageTest; 2] {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &["--frame-size", "256KiB"]);
     let in_order = without_index(&archive, out.path());
-    [&*archive, &in_order].map(Bench::new)
+    [&*archive, &in_order].map(DamageTest::new)
 }
 
 #[test]
-fn cut_off_anywhere() {
+fn cut_archives_are_refused_or_complete() {
     let mut wholes = Vec::new();
-    for bench in benches() {
-        let offsets = bench.offsets();
-        let is_whole = |at: &&usize| bench.try_bytes(&bench.bytes[..**at], &format!("cut off at {at}"));
+    for test in damage_tests() {
+        let offsets = test.offsets();
+        let is_whole = |at: &&usize| test.try_bytes(&test.bytes[..**at], &format!("cut off at {at}"));
         let whole = offsets.iter().filter(is_whole).count();
         assert!(offsets.len() - whole > 100, "{whole} whole of {}", offsets.len());
         wholes.push(whole > 0);
@@ -106,15 +106,15 @@ fn cut_off_anywhere() {
 }
 
 #[test]
-fn a_flipped_byte_anywhere() {
+fn flipped_bytes_are_refused_or_harmless() {
     let mut all_same = Vec::new();
-    for bench in benches() {
+    for test in damage_tests() {
         let mut same = 0;
         let mut refused = 0;
-        for at in bench.offsets() {
-            let mut bytes = bench.bytes.clone();
+        for at in test.offsets() {
+            let mut bytes = test.bytes.clone();
             bytes[at] ^= 1 << (at % 8);
-            if bench.try_bytes(&bytes, &format!("flipped at {at}")) { same += 1 } else { refused += 1 }
+            if test.try_bytes(&bytes, &format!("flipped at {at}")) { same += 1 } else { refused += 1 }
         }
         assert!(refused > 100, "{same} the same, {refused} refused");
         all_same.push(same > 100);
@@ -126,7 +126,7 @@ fn a_flipped_byte_anywhere() {
 /// The same with Agave's archive: one frame, no index, no checksum. Changes inside a storage cannot
 /// be found, but nothing panics and no files stay.
 #[test]
-fn agaves_archives_damaged() {
+fn damaged_archives_of_agave_leave_no_files() {
     let dir = temp_dir();
     let path = dir.path().join("in").join(FULL_26);
     fs::create_dir(path.parent().expect("a parent")).expect("made");
@@ -155,12 +155,12 @@ fn agaves_archives_damaged() {
 
 /// Checks the exit code and the message.
 #[test]
-fn the_program_says_so() {
+fn the_program_reports_damage() {
     let dir = temp_dir();
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let html = b"<!DOCTYPE html><html><body><h1>404 Not Found</h1></body></html>".as_slice();
     let long_html = html.repeat(40);
-    for (content, said) in [
+    for (content, message) in [
         (b"".as_slice(), "the file is empty"),
         (html, "not a snapshot archive"),
         (&long_html, "not a snapshot archive"),
@@ -173,7 +173,9 @@ fn the_program_says_so() {
         let output = output.expect("runs");
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{stderr}");
-        assert!(stderr.starts_with("error: ") && stderr.contains(said) && stderr.contains("\nhint: "), "{stderr}");
+        assert!(stderr.starts_with("error: "), "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+        assert!(stderr.contains("\nhint: "), "{stderr}");
         assert_eq!(names(dir.path()), [FULL_26]);
     }
     let output =
@@ -189,7 +191,7 @@ fn file(path: &str, content: &[u8]) -> TarEntry {
 
 /// Restores a crafted tar, in one frame and in several. It must fail and leave nothing, inside or
 /// outside the target.
-fn refused(tar: &[u8], what: &str) {
+fn assert_refused(tar: &[u8], what: &str) {
     for bytes in [
         zstd::stream::encode_all(tar, 1).expect("compresses"),
         tar.chunks(700).flat_map(|piece| zstd::bulk::compress(piece, 1).expect("compresses")).collect(),
@@ -205,7 +207,7 @@ fn refused(tar: &[u8], what: &str) {
 }
 
 #[test]
-fn entries_that_no_snapshot_holds() {
+fn entries_that_no_snapshot_holds_are_refused() {
     let good = entries(&fixture(FULL_26));
     let with = |entry: TarEntry| {
         let mut entries = good.clone();
@@ -228,43 +230,43 @@ fn entries_that_no_snapshot_holds() {
         "snapshots/26/x",
         "",
     ] {
-        refused(&with(file(path, b"content")), path);
+        assert_refused(&with(file(path, b"content")), path);
     }
     assert!(!Path::new("/tmp/slotpress-test-absolute").exists());
     for kind in [b'1', b'2', b'3', b'4', b'6', b'7', b'S', b'L', b'K', b'x', b'g', b'V', b'M', b'D', 0x80] {
         let entry = TarEntry { path: "accounts/27.99".to_string(), kind, content: b"23 path=../../outside\n".to_vec() };
-        refused(&with(entry), &format!("kind {:?}", char::from(kind)));
+        assert_refused(&with(entry), &format!("kind {:?}", char::from(kind)));
     }
     // Long names before a valid entry.
     for (kind, path) in [(b'L', "././@LongLink"), (b'x', "PaxHeaders/x")] {
         let mut entries = good.clone();
         entries.insert(0, TarEntry { path: path.to_string(), kind, content: b"../../outside\0".to_vec() });
-        refused(&make_tar(&entries), "a long name");
+        assert_refused(&make_tar(&entries), "a long name");
     }
 }
 
 #[test]
-fn sets_of_entries_that_no_client_loads() {
+fn sets_of_entries_that_no_client_loads_are_refused() {
     let good = entries(&fixture(FULL_26));
     let change = |what: &str, change: &dyn Fn(&mut Vec<TarEntry>)| {
         let mut entries = good.clone();
         change(&mut entries);
-        refused(&make_tar(&entries), what);
+        assert_refused(&make_tar(&entries), what);
     };
     for path in ["version", "snapshots/status_cache", "snapshots/26/26", "accounts/5.5"] {
         change(&format!("{path} twice"), &|entries| {
-            let again = entries.iter().find(|entry| entry.path == path).expect("there").clone();
+            let again = entries.iter().find(|entry| entry.path == path).expect("the entry").clone();
             entries.push(again);
         });
         change(&format!("no {path}"), &|entries| entries.retain(|entry| entry.path != path));
         change(&format!("an empty {path}"), &|entries| {
-            entries.iter_mut().find(|entry| entry.path == path).expect("there").content.clear();
+            entries.iter_mut().find(|entry| entry.path == path).expect("the entry").content.clear();
         });
     }
     change("two storages of a slot", &|entries| entries.push(file("accounts/5.99", &[1; 136])));
     change("a storage of the future", &|entries| entries.push(file("accounts/27.99", &[1; 136])));
     change("two bank files", &|entries| {
-        let bank = entries.iter().find(|entry| entry.path == "snapshots/26/26").expect("there").content.clone();
+        let bank = entries.iter().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.clone();
         entries.push(file("snapshots/27/27", &bank));
     });
     change("a bank file of another slot", &|entries| {
@@ -274,30 +276,30 @@ fn sets_of_entries_that_no_client_loads() {
         entries.retain(|entry| entry.path != "accounts/26.26");
     });
     change("an unknown version", &|entries| {
-        entries.iter_mut().find(|entry| entry.path == "version").expect("there").content = b"9.9.9".to_vec();
+        entries.iter_mut().find(|entry| entry.path == "version").expect("the entry").content = b"9.9.9".to_vec();
     });
     change("a bank file with a byte too many", &|entries| {
-        entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("there").content.push(0);
+        entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.push(0);
     });
     change("a bank file that is cut off", &|entries| {
-        entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("there").content.truncate(9_000);
+        entries.iter_mut().find(|entry| entry.path == "snapshots/26/26").expect("the entry").content.truncate(9_000);
     });
-    refused(&make_tar(&[]), "an empty tar");
-    refused(&make_tar(&good[..5]), "no storages");
+    assert_refused(&make_tar(&[]), "an empty tar");
+    assert_refused(&make_tar(&good[..5]), "no storages");
     let tar = make_tar(&good);
-    refused(&tar[..tar.len() - 1024], "no end of archive");
+    assert_refused(&tar[..tar.len() - 1024], "no end of archive");
 }
 
 /// Wrong sizes take no memory or disk: the stream ends long before.
 #[test]
-fn huge_sizes() {
+fn huge_sizes_take_no_memory() {
     let good = entries(&fixture(FULL_26));
     for size in [1 << 34, (1u64 << 34) + 1, u64::from(u32::MAX), 1 << 62, u64::MAX] {
         let mut tar = make_tar(&good[..7]);
         tar.truncate(tar.len() - 1024);
         tar.extend_from_slice(&tar_header("accounts/9.9", b'0', size));
         tar.extend_from_slice(&[7; 4096]);
-        refused(&tar, &format!("a size of {size}"));
+        assert_refused(&tar, &format!("a size of {size}"));
     }
     // A zstd frame that states a terabyte, or needs a window of gigabytes.
     for frame in [
@@ -343,11 +345,11 @@ fn index_entries(entries: &[TarEntry]) -> Vec<Entry> {
 /// A wrong index is damage, although all checksums of the end are right: nothing is restored, and
 /// recompressing, which does not use the index, makes a good archive.
 #[test]
-fn an_index_that_lies() {
+fn a_wrong_index_is_damage() {
     let good = entries(&fixture(FULL_26));
     let tar = make_tar(&good);
-    let honest = index_entries(&good);
-    let ends: Vec<usize> = honest
+    let true_entries = index_entries(&good);
+    let ends: Vec<usize> = true_entries
         .iter()
         .scan(0, |at, entry| {
             *at += entry.tar_bytes() as usize;
@@ -362,12 +364,12 @@ fn an_index_that_lies() {
     };
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
-    fs::write(&path, in_frames(honest.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
-    let bench = Bench::new(&path);
-    let is_damage = |bytes: &[u8], what: &str| {
-        assert!(!bench.try_bytes(bytes, what), "{what}: restored");
+    fs::write(&path, in_frames(true_entries.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
+    let test = DamageTest::new(&path);
+    let assert_damage = |bytes: &[u8], what: &str| {
+        assert!(!test.try_bytes(bytes, what), "{what}: restored");
         let out = temp_dir();
-        let source = RecompressSource::File(bench.archive.clone());
+        let source = RecompressSource::File(test.archive.clone());
         let made = recompress(
             source,
             &mut DirSink::open(out.path()).expect("opened"),
@@ -381,13 +383,13 @@ fn an_index_that_lies() {
 
     // Frames that the index describes as they are may be cut anywhere, except inside a header.
     for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[26] + 1000, ends[31] + 512]] {
-        let bytes = in_frames(honest.clone(), &cuts);
-        assert!(bench.try_bytes(&bytes, &format!("cuts at {cuts:?}")), "cuts at {cuts:?}");
+        let bytes = in_frames(true_entries.clone(), &cuts);
+        assert!(test.try_bytes(&bytes, &format!("cuts at {cuts:?}")), "cuts at {cuts:?}");
     }
-    is_damage(&in_frames(honest.clone(), &[ends[9] + 100]), "a cut inside a header");
+    assert_damage(&in_frames(true_entries.clone(), &[ends[9] + 100]), "a cut inside a header");
 
-    type Lie = Box<dyn Fn(&mut Vec<Entry>)>;
-    let lies: Vec<(&str, Lie)> = vec![
+    type Change = Box<dyn Fn(&mut Vec<Entry>)>;
+    let changes: Vec<(&str, Change)> = vec![
         (
             "shifted sizes",
             Box::new(|entries| {
@@ -419,24 +421,24 @@ fn an_index_that_lies() {
             }),
         ),
     ];
-    for (what, lie) in &lies {
-        let mut entries = honest.clone();
-        lie(&mut entries);
+    for (what, change) in &changes {
+        let mut entries = true_entries.clone();
+        change(&mut entries);
         for cuts in [vec![], vec![ends[9]], vec![ends[11] - 300], vec![ends[10], ends[12], ends[13] + 800]] {
-            is_damage(&in_frames(entries.clone(), &cuts), what);
+            assert_damage(&in_frames(entries.clone(), &cuts), what);
         }
     }
 
     // With wrong sums, an index is passed over.
     let kind = EntryKind::Storage { slot: 27, id: 900 };
-    let with_end = [&honest[..], &[Entry { kind, content_bytes: 512 }]].concat();
-    assert!(bench.try_bytes(&in_frames(with_end, &[ends[9]]), "the end as an entry"));
+    let with_end = [&true_entries[..], &[Entry { kind, content_bytes: 512 }]].concat();
+    assert!(test.try_bytes(&in_frames(with_end, &[ends[9]]), "the end as an entry"));
 }
 
 /// A seek table that counts a frame of tar as skippable: the tar stream counts, and it holds a
 /// storage that no client loads.
 #[test]
-fn a_frame_that_the_seek_table_hides() {
+fn a_frame_that_the_seek_table_hides_is_damage() {
     let good = entries(&fixture(FULL_26));
     let tar = make_tar(&good);
     let hidden = make_tar(&[file("accounts/5.99", &[1; 1000])]);

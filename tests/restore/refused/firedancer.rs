@@ -29,7 +29,8 @@ fn an_archive_for_firedancer_alone_is_refused() {
         let ledger = empty_ledger_of("agave-4.2.2", dir.path(), "ledger");
         for more in [&[][..], &["--replace-state"]] {
             let (code, _, stderr) = run(command("restore").args(&pair).arg("--ledger").arg(&ledger).args(more));
-            assert!(code == 1 && stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
+            assert_eq!(code, 1, "{code}: {stderr}");
+            assert!(stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
             assert!(stderr.contains(HINT), "{stderr}");
             assert_eq!(left(&ledger), ["genesis.bin"], "{stderr}");
         }
@@ -39,7 +40,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
 /// From a pipe, the archive is refused as soon as the bank file shows it, without waiting for the
 /// rest.
 #[test]
-fn from_a_pipe_it_is_refused_as_soon_as_it_shows() {
+fn a_piped_archive_is_refused_before_its_end() {
     let dir = temp_dir();
     let ledger = empty_ledger_of("agave-4.2.2", dir.path(), "ledger");
     let archive = std::fs::read(full(OLD)).expect("read");
@@ -51,7 +52,8 @@ fn from_a_pipe_it_is_refused_as_soon_as_it_shows() {
     let mut stderr = String::new();
     child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("read");
     assert_eq!(child.wait().expect("ends").code(), Some(1), "{stderr}");
-    let said = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("only Firedancer loads it") && said.contains(HINT), "{stderr}");
+    let message = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(message.contains("only Firedancer loads it"), "{stderr}");
+    assert!(message.contains(HINT), "{stderr}");
     assert_eq!(left(&ledger), ["genesis.bin"], "{stderr}");
 }

@@ -14,31 +14,43 @@ fn elsewhere(dir: &Path) -> tempfile::TempDir {
         .into_iter()
         .filter_map(|place| tempfile::tempdir_in(place).ok())
         .find(|other| fs::metadata(other.path()).is_ok_and(|found| found.dev() != device))
-        .expect("one of them is on another file system")
+        .expect("a directory on another file system")
 }
 
-#[test]
-fn links_to_other_file_systems_are_refused_before_the_work() {
-    let dir = temp_dir();
-    // A cut archive: a run that reads it to the end reports damage, with another exit code.
-    let archive = dir.path().join("damaged.tar.zst");
+/// An archive that is cut: a run that reads it to the end reports damage, with another exit code.
+fn cut_archive(dir: &Path) -> PathBuf {
+    let archive = dir.join("damaged.tar.zst");
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");
     bytes.truncate(bytes.len() / 2);
     fs::write(&archive, bytes).expect("written");
-    let other = elsewhere(dir.path());
-    let target = |name: &str| {
-        let ledger = dir.path().join(name);
-        fs::create_dir_all(ledger.join("accounts")).expect("made");
-        ledger
-    };
-    let ledger = target("run-is-a-link");
+    archive
+}
+
+#[test]
+fn a_link_in_place_of_a_directory_is_refused_before_the_work() {
+    let dir = temp_dir();
+    let archive = cut_archive(dir.path());
+    let ledger = dir.path().join("ledger");
+    fs::create_dir_all(ledger.join("accounts")).expect("made");
     let empty = temp_dir();
     std::os::unix::fs::symlink(empty.path(), ledger.join("accounts/run")).expect("linked");
-    let (code, said) = restore(&archive, &ledger, &[]);
-    assert!(code == Some(1) && said.contains("accounts/run is a symbolic link") && said.contains("hint: "), "{said}");
-    let ledger = target("snapshots-is-a-link");
+    let (code, stderr) = restore(&archive, &ledger, &[]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("accounts/run is a symbolic link"), "{stderr}");
+    assert!(stderr.contains("hint: "), "{stderr}");
+}
+
+#[test]
+fn a_link_to_another_file_system_is_refused_before_the_work() {
+    let dir = temp_dir();
+    let archive = cut_archive(dir.path());
+    let other = elsewhere(dir.path());
+    let ledger = dir.path().join("ledger");
+    fs::create_dir_all(ledger.join("accounts")).expect("made");
     std::os::unix::fs::symlink(other.path(), ledger.join("snapshots")).expect("linked");
-    let (code, said) = restore(&archive, &ledger, &[]);
-    assert!(code == Some(1) && said.contains("is on another file system") && said.contains("--snapshots"), "{said}");
+    let (code, stderr) = restore(&archive, &ledger, &[]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("is on another file system"), "{stderr}");
+    assert!(stderr.contains("--snapshots"), "{stderr}");
     assert_eq!(names(&ledger), ["accounts", "ledger.lock", "snapshots"]);
 }

@@ -80,8 +80,8 @@ impl Draws {
 /// accepts one, `verify` accepts the result. SLOTPRESS_FLIPS sets the number for each archive (200
 /// by hand).
 #[test]
-fn what_is_accepted_is_right() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn accepted_archives_have_the_right_state() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let flips: usize = std::env::var("SLOTPRESS_FLIPS").ok().and_then(|text| text.parse().ok()).unwrap_or(40);
     for chain in CHAINS {
         let source = full_of(chain);
@@ -151,14 +151,14 @@ fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
         .iter_mut()
         .filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0')
         .nth(number)
-        .expect("it")
+        .expect("a storage")
 }
 
 /// Archives of 4.4 and later have no storage map. Only the state check finds a storage that is
 /// missing, short or foreign.
 #[test]
-fn storages_that_are_missing_doubled_short_or_foreign() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn missing_doubled_short_and_foreign_storages_are_refused() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for chain in [AGAVE_4_4, AGAVE_4_5] {
         let original = entries(&full_of(chain));
         let storages: Vec<String> = original
@@ -172,7 +172,7 @@ fn storages_that_are_missing_doubled_short_or_foreign() {
         both_refuse(&without, chain, "do not add up");
 
         let mut doubled = original.clone();
-        let mut copy = original.iter().find(|entry| entry.path == *last).expect("it").clone();
+        let mut copy = original.iter().find(|entry| entry.path == *last).expect("a storage").clone();
         copy.path = format!("{}9", copy.path);
         doubled.push(copy);
         both_refuse(&doubled, chain, "two storages of one slot");
@@ -197,8 +197,8 @@ fn storages_that_are_missing_doubled_short_or_foreign() {
 /// records is superseded, in every storage. Both commands find the state right, verbatim and
 /// clustered.
 #[test]
-fn superseded_records_in_every_storage() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn superseded_records_are_subtracted() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let mut entries = entries(&full_of(AGAVE_4_4));
     let count = entries.iter().filter(|entry| entry.path.starts_with("accounts/") && entry.kind == b'0').count();
     let slot_of = |path: &str| path[9..].split('.').next().and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
@@ -256,8 +256,8 @@ fn keys(storage: &[u8]) -> Vec<[u8; 32]> {
 
 /// A full and an incremental archive make up one state.
 #[test]
-fn a_full_and_an_incremental_archive() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn a_pair_is_checked_as_one_state() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     for chain in CHAINS {
         let dir = temp_dir();
         let archives = [full_of(chain), fixture_of(chain, "incremental-snapshot-26-40-")];
@@ -279,7 +279,7 @@ fn a_full_and_an_incremental_archive() {
 /// unless a flag says otherwise.
 #[test]
 fn checksums_and_an_index_do_not_suffice() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let ledger = ledger_of(AGAVE_4_4, 26);
     let out = temp_dir();
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
@@ -300,8 +300,8 @@ fn run(arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
 
 /// The hash of a trusted node decides.
 #[test]
-fn another_hash_than_the_expected_one() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn an_unexpected_hash_is_refused() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
@@ -321,8 +321,8 @@ fn another_hash_than_the_expected_one() {
 
 /// `restore -` keeps the archive under its name, and makes the same ledger as from a file.
 #[test]
-fn from_standard_input() {
-    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+fn standard_input_makes_the_same_ledger() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let dir = temp_dir();
     let source = full_of(AGAVE_4_4);
     let piped = dir.path().join("piped");
@@ -337,9 +337,13 @@ fn from_standard_input() {
     try_restore(&[&source], &plain, CheckMode::State).expect("restored");
     assert_eq!(tree(&piped), tree(&plain));
     assert!(piped.join(name(&source)).is_file());
+}
 
-    // A cut archive leaves nothing.
-    let bytes = fs::read(&source).expect("read");
+#[test]
+fn a_cut_archive_from_standard_input_leaves_nothing() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let dir = temp_dir();
+    let bytes = fs::read(full_of(AGAVE_4_4)).expect("read");
     let cut = dir.path().join("cut");
     fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
     let ledger = dir.path().join("none");
@@ -354,12 +358,12 @@ fn from_standard_input() {
 
 /// If no name tells slot and hash, the expected ones are compared with the bank file's.
 #[test]
-fn what_is_expected_of_an_archive_without_a_name() {
+fn expectations_apply_to_archives_without_a_name() {
     let dir = temp_dir();
     let archive = dir.path().join("archive.tar.zst");
     fs::copy(fixture(FULL_26), &archive).expect("copied");
     let hash: Hash = FULL_26.split(['-', '.']).nth(2).expect("a hash").parse().expect("a hash");
-    for (number, (check, is_it)) in [
+    for (number, (check, is_expected)) in [
         (CheckOptions::default().expect_slot(26u64).expect_hash(hash), true),
         (CheckOptions::default().expect_slot(27u64), false),
         (CheckOptions::default().expect_hash(Hash([7; 32])), false),
@@ -370,15 +374,19 @@ fn what_is_expected_of_an_archive_without_a_name() {
         let ledger = dir.path().join(number.to_string());
         let restored =
             restore(&RestoreOptions::new(&archive, RestoreTarget::new(&ledger).threads(2).check(check)), &NoProgress);
-        assert_eq!(restored.as_ref().map_err(Error::kind).err(), (!is_it).then_some(ErrorKind::Damaged), "{number}");
-        assert_eq!(ledger.join("snapshots/26/fastboot_version").exists(), is_it);
+        assert_eq!(
+            restored.as_ref().map_err(Error::kind).err(),
+            (!is_expected).then_some(ErrorKind::Damaged),
+            "{number}"
+        );
+        assert_eq!(ledger.join("snapshots/26/fastboot_version").exists(), is_expected);
     }
 }
 
 /// A name with another slot or hash is refused before the archive is read: it is cut, and no
 /// message says so.
 #[test]
-fn what_is_expected_is_compared_with_the_name_first() {
+fn expectations_are_compared_with_the_name_first() {
     let dir = temp_dir();
     let archive = dir.path().join(FULL_26);
     let whole = fs::read(fixture(FULL_26)).expect("read");

@@ -15,22 +15,22 @@ fn assert_nothing_left(target: &Target) {
     assert_eq!(names(target.dir.path()), Vec::<String>::new());
 }
 
-fn fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) {
+fn assert_fails(command: &mut assert_cmd::Command, code: i32, texts: &[&str]) {
     let output = command.output().expect("runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(output.stdout.is_empty(), "nothing on stdout");
-    assert!(said.starts_with("error: "), "{said}");
+    assert!(stderr.starts_with("error: "), "{stderr}");
     for text in texts {
-        assert!(said.contains(text), "{text:?} in {said}");
+        assert!(stderr.contains(text), "{text:?} in {stderr}");
     }
 }
 
 #[test]
-fn an_incremental_archive_without_its_full_one() {
+fn an_incremental_archive_without_its_full_one_is_refused() {
     let incremental = fixture(INCREMENTAL_26_40);
     let target = Target::new(0);
-    fails(
+    assert_fails(
         &mut target.command(&[&incremental]),
         2,
         &["builds on slot 26", "hint: give the full archive of slot 26 first"],
@@ -41,21 +41,25 @@ fn an_incremental_archive_without_its_full_one() {
     let dir = temp_dir();
     let renamed = dir.path().join("archive");
     fs::copy(&incremental, &renamed).expect("copied");
-    fails(&mut target.command(&[&renamed]), 3, &["add up to the bank file's", "hint: if it is an incremental archive"]);
+    assert_fails(
+        &mut target.command(&[&renamed]),
+        3,
+        &["add up to the bank file's", "hint: if it is an incremental archive"],
+    );
     assert_nothing_left(&target);
 
     let full = dir.path().join("full");
     fs::copy(fixture(FULL_3500), &full).expect("copied");
-    fails(&mut target.command(&[&full, &incremental]), 2, &["builds on slot 26", "slot 3500"]);
+    assert_fails(&mut target.command(&[&full, &incremental]), 2, &["builds on slot 26", "slot 3500"]);
     assert_nothing_left(&target);
-    fails(&mut target.command(&[&fixture(FULL_3500), &incremental]), 2, &["builds on slot 26", "slot 3500"]);
-    fails(&mut target.command(&[&fixture(FULL_26), &fixture(FULL_3500)]), 2, &["both archives are full ones"]);
+    assert_fails(&mut target.command(&[&fixture(FULL_3500), &incremental]), 2, &["builds on slot 26", "slot 3500"]);
+    assert_fails(&mut target.command(&[&fixture(FULL_26), &fixture(FULL_3500)]), 2, &["both archives are full ones"]);
     assert_nothing_left(&target);
 }
 
 /// A full archive of the right slot that lacks a storage of the incremental one's state.
 #[test]
-fn an_incremental_archive_on_another_full_one() {
+fn an_incremental_archive_on_another_full_one_is_refused() {
     let dir = temp_dir();
     let mut entries = entries(&fixture(FULL_26));
     entries.retain(|entry| entry.path != "accounts/5.5");
@@ -64,11 +68,11 @@ fn an_incremental_archive_on_another_full_one() {
 
     let alone = Target::new(0);
     // That is found unless a flag leaves out the check of the state.
-    fails(&mut alone.command(&[&full]), 3, &["do not add up to the bank file's capitalization"]);
+    assert_fails(&mut alone.command(&[&full]), 3, &["do not add up to the bank file's capitalization"]);
     assert_nothing_left(&alone);
     alone.command(&[&full]).args(["--check", "frames"]).assert().success();
     let target = Target::new(0);
-    fails(
+    assert_fails(
         &mut target.command(&[&full, &fixture(INCREMENTAL_26_40)]),
         3,
         &["do not add up to the bank file's capitalization"],
@@ -77,53 +81,53 @@ fn an_incremental_archive_on_another_full_one() {
 }
 
 #[test]
-fn a_name_that_lies() {
+fn an_archive_with_a_wrong_name_is_refused() {
     let dir = temp_dir();
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     for renamed in [FULL_26.replace("-26-", "-27-"), format!("snapshot-26-{hash}.tar.zst")] {
         let path = dir.path().join(&renamed);
         fs::copy(fixture(FULL_26), &path).expect("copied");
         let target = Target::new(2);
-        fails(&mut target.command(&[&path]), 3, &["does not match its name", "hint: do not use it"]);
+        assert_fails(&mut target.command(&[&path]), 3, &["does not match its name", "hint: do not use it"]);
         assert_nothing_left(&target);
     }
 }
 
 /// A disk that is not mounted: its directory is missing, and is not made on the disk above.
 #[test]
-fn a_path_whose_disk_is_not_mounted() {
+fn directories_of_unmounted_disks_are_not_made() {
     let target = Target::new(0);
     let path = target.dir.path().join("not-mounted/accounts");
     for flag in ["--accounts", "--snapshots"] {
         let words = ["not-mounted does not exist", "hint: mount its disk"];
-        fails(target.command(&[&fixture(FULL_26)]).arg(flag).arg(&path), 1, &words);
+        assert_fails(target.command(&[&fixture(FULL_26)]).arg(flag).arg(&path), 1, &words);
         assert_nothing_left(&target);
     }
     for command in [["synth", "--size=1MiB", "--"], ["demo", "--size=1MiB", "--keep"]] {
-        fails(slotpress().args(command).arg(&path), 1, &["not-mounted does not exist", "hint: mount its disk"]);
+        assert_fails(slotpress().args(command).arg(&path), 1, &["not-mounted does not exist", "hint: mount its disk"]);
         assert_nothing_left(&target);
     }
 }
 
 /// Existing files stay unchanged.
 #[test]
-fn a_target_that_holds_something() {
+fn a_target_that_holds_a_state_is_refused() {
     let full = fixture(FULL_26);
     for path in ["snapshots/7/7", "accounts/run/1.1", "accounts/snapshot/7/1.1"] {
         let target = Target::new(0);
-        let there = target.ledger.join(path);
-        fs::create_dir_all(there.parent().expect("a parent")).expect("made");
-        fs::write(&there, "precious").expect("written");
+        let existing = target.ledger.join(path);
+        fs::create_dir_all(existing.parent().expect("a parent")).expect("made");
+        fs::write(&existing, "precious").expect("written");
         fs::write(target.ledger.join("ledger.lock"), "").expect("written");
         let before = tree(&target.ledger);
-        fails(&mut target.command(&[&full]), 5, &["exists already", "hint: restore into an empty directory"]);
+        assert_fails(&mut target.command(&[&full]), 5, &["exists already", "hint: restore into an empty directory"]);
         assert_eq!(before, tree(&target.ledger), "{path}");
     }
 }
 
 /// The refusal names what to remove.
 #[test]
-fn no_room_for_both_states() {
+fn a_lack_of_room_names_old_states() {
     needs!("sys_admin", "mount", "umount");
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
@@ -144,14 +148,18 @@ fn no_room_for_both_states() {
     fs::write(aside.join("storage"), vec![1; 64 << 10]).expect("written");
     let aside = format!("{} (64 KiB)", aside.display());
     let hint = "hint: an old state could be removed, if you do not need it: ";
-    fails(&mut restore(&["--replace-state"]), 1, &["not enough space", hint, &parts[0], &parts[1], "KiB), ", &aside]);
+    assert_fails(
+        &mut restore(&["--replace-state"]),
+        1,
+        &["not enough space", hint, &parts[0], &parts[1], "KiB), ", &aside],
+    );
     fs::remove_dir_all(target.join("slotpress-replaced-1")).expect("removed");
     assert!(tree(&target) == before);
 }
 
 /// Refused before anything is written, also from a pipe.
 #[test]
-fn compressions_that_agave_does_not_read() {
+fn compressions_that_agave_does_not_read_are_refused() {
     let dir = temp_dir();
     let tar = tar_of(&fixture(FULL_26));
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -164,27 +172,31 @@ fn compressions_that_agave_does_not_read() {
         let path = dir.path().join(FULL_26.replace("tar.zst", extension));
         fs::write(&path, &bytes).expect("written");
         let target = Target::new(0);
-        let said = format!("Agave does not read .{extension} archives");
+        let message = format!("Agave does not read .{extension} archives");
         let hint = "hint: recompress it first";
-        fails(&mut target.command(&[&path]), 1, &[&said, hint]);
+        assert_fails(&mut target.command(&[&path]), 1, &[&message, hint]);
         assert_nothing_left(&target);
-        fails(target.command(&[Path::new("-")]).write_stdin(bytes), 1, &["standard input: ", &said, hint]);
+        assert_fails(target.command(&[Path::new("-")]).write_stdin(bytes), 1, &["standard input: ", &message, hint]);
         assert_nothing_left(&target);
         // The incremental archive too.
         let newer = dir.path().join(INCREMENTAL_26_40.replace("tar.zst", extension));
         fs::copy(&path, &newer).expect("copied");
-        fails(&mut target.command(&[&fixture(FULL_26), &newer]), 1, &[&said]);
+        assert_fails(&mut target.command(&[&fixture(FULL_26), &newer]), 1, &[&message]);
         assert_nothing_left(&target);
     }
 }
 
 #[test]
-fn a_ledger_whose_lock_is_held() {
+fn a_ledger_whose_lock_is_held_is_refused() {
     let target = Target::new(0);
     fs::create_dir(&target.ledger).expect("made");
     let lock = fs::File::create(target.ledger.join("ledger.lock")).expect("made");
     lock.lock().expect("locked");
-    fails(&mut target.command(&[&fixture(FULL_26)]), 1, &["is in use", "held by ", "(process ", "hint: stop the"]);
+    assert_fails(
+        &mut target.command(&[&fixture(FULL_26)]),
+        1,
+        &["is in use", "held by ", "(process ", "hint: stop the"],
+    );
     assert_eq!(names(&target.ledger), ["ledger.lock"]);
     release(lock);
     target.restore(&[&fixture(FULL_26)]);
@@ -192,7 +204,7 @@ fn a_ledger_whose_lock_is_held() {
 
 /// The message about another slotpress does not ask to stop a validator.
 #[test]
-fn a_ledger_that_another_slotpress_restores() {
+fn a_ledger_that_another_slotpress_restores_is_refused() {
     let target = Target::new(0);
     let mut other = std::process::Command::new(slotpress_path());
     other.args(["restore", "-", "--ledger"]).arg(&target.ledger).stdin(Stdio::piped()).stderr(Stdio::null());
@@ -205,35 +217,35 @@ fn a_ledger_that_another_slotpress_restores() {
     other.stdin.as_mut().expect("a pipe").write_all(&bytes[..bytes.len() / 2]).expect("written");
     wait_for("the target to be locked", is_begun);
     let words = ["is in use", "held by slotpress (process ", "hint: wait until it is done"];
-    fails(&mut target.command(&[&fixture(FULL_26)]), 1, &words);
+    assert_fails(&mut target.command(&[&fixture(FULL_26)]), 1, &words);
     drop(other.stdin.take());
     assert!(!other.wait().expect("ends").success(), "half an archive");
 }
 
 #[test]
-fn accounts_paths_that_a_validator_refuses() {
+fn accounts_paths_that_a_validator_refuses_are_refused() {
     let full = fixture(FULL_26);
     let target = Target::new(0);
     let mut same = target.command(&[&full]);
     same.arg("--accounts").arg(&target.ledger);
-    fails(&mut same, 2, &["is not a directory of its own", "hint: "]);
+    assert_fails(&mut same, 2, &["is not a directory of its own", "hint: "]);
     let snapshots = target.dir.path().join("snapshots-path");
     let mut same = target.command(&[&full]);
     same.arg("--snapshots").arg(&snapshots).arg("--accounts").arg(&snapshots);
-    fails(&mut same, 2, &["is not a directory of its own"]);
+    assert_fails(&mut same, 2, &["is not a directory of its own"]);
     let mut twice = target.command(&[&full]);
     let dir = target.dir.path().join("accounts");
     twice.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("."));
-    fails(&mut twice, 2, &["is not a directory of its own"]);
+    assert_fails(&mut twice, 2, &["is not a directory of its own"]);
     let mut inside = target.command(&[&full]);
     inside.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("run"));
-    fails(&mut inside, 2, &["is not a directory of its own"]);
+    assert_fails(&mut inside, 2, &["is not a directory of its own"]);
     assert_nothing_left(&target);
 }
 
 /// Another archive of the same name and length in the target is not taken for this one.
 #[test]
-fn another_archive_of_the_same_name() {
+fn another_archive_of_the_same_name_is_not_replaced() {
     for change_length in [false, true] {
         let target = Target::new(0);
         fs::create_dir(&target.ledger).expect("made");
@@ -243,7 +255,7 @@ fn another_archive_of_the_same_name() {
             other.push(0);
         }
         fs::write(target.ledger.join(FULL_26), &other).expect("written");
-        fails(&mut target.command(&[&fixture(FULL_26)]), 5, &["exists already", "hint: "]);
+        assert_fails(&mut target.command(&[&fixture(FULL_26)]), 5, &["exists already", "hint: "]);
         assert!(fs::read(target.ledger.join(FULL_26)).expect("read") == other);
         assert_eq!(names(&target.ledger), ["ledger.lock", FULL_26]);
     }
@@ -252,22 +264,24 @@ fn another_archive_of_the_same_name() {
 /// Agave compares the bank with the ledger's genesis, and ends if they are of different chains: the
 /// start of the chain, and the length of its epochs.
 #[test]
-fn a_ledger_of_another_chain() {
+fn a_ledger_of_another_chain_is_refused() {
     let chains = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
     let genesis = |chain: &str| fs::read(fixture_of(chain, "genesis.bin")).expect("a genesis");
     for (number, chain) in chains.into_iter().enumerate() {
-        let own = genesis(chain);
+        let own_genesis = genesis(chain);
         // The epoch schedule is the last field but one, before the kind of cluster: it begins with
         // the slots per epoch, and ends with the first slot of full length.
-        let schedule = own.len() - 4 - 33;
-        let altered = [schedule, own.len() - 5].map(|at| {
-            let mut altered = own.clone();
-            altered[at] ^= 1;
+        let schedule = own_genesis.len() - 4 - 33;
+        let altered = [schedule, own_genesis.len() - 5].map(|offset| {
+            let mut altered = own_genesis.clone();
+            altered[offset] ^= 1;
             altered
         });
-        let another = genesis(chains[(number + 1) % 3]);
+        let other_genesis = genesis(chains[(number + 1) % 3]);
         let archive = fixture_of(chain, "snapshot-26-");
-        for (content, is_own) in [(&own, true), (&another, false), (&altered[0], false), (&altered[1], false)] {
+        for (content, is_own) in
+            [(&own_genesis, true), (&other_genesis, false), (&altered[0], false), (&altered[1], false)]
+        {
             let target = Target::new(0);
             fs::create_dir_all(&target.ledger).expect("made");
             fs::write(target.ledger.join("genesis.bin"), content).expect("written");
@@ -277,8 +291,9 @@ fn a_ledger_of_another_chain() {
                 assert.success();
                 continue;
             }
-            let errors = String::from_utf8_lossy(&assert.code(3).get_output().stderr).into_owned();
-            assert!(errors.contains("is of another chain than") && errors.contains("genesis.bin"), "{errors}");
+            let stderr = String::from_utf8_lossy(&assert.code(3).get_output().stderr).into_owned();
+            assert!(stderr.contains("is of another chain than"), "{stderr}");
+            assert!(stderr.contains("genesis.bin"), "{stderr}");
             let left: Vec<String> = names(&target.ledger).into_iter().filter(|name| name != "ledger.lock").collect();
             assert_eq!(left, ["genesis.bin"]);
         }

@@ -86,7 +86,7 @@ impl RestoreTarget {
 }
 
 #[test]
-fn a_killed_restore() {
+fn a_killed_restore_can_be_repeated() {
     let setup = setup();
     let mut killed = 0;
     let count = RestoreTarget::new().moments(setup).len();
@@ -111,7 +111,7 @@ fn a_killed_restore() {
 }
 
 #[test]
-fn an_interrupted_restore() {
+fn an_interrupted_restore_leaves_nothing() {
     let setup = setup();
     let mut interrupted = 0;
     let count = RestoreTarget::new().moments(setup).len();
@@ -132,7 +132,7 @@ fn an_interrupted_restore() {
 
 /// The state that is replaced is never lost, whenever the run is killed.
 #[test]
-fn a_killed_restore_over_an_old_state() {
+fn a_killed_restore_loses_no_old_state() {
     let setup = setup();
     let slot: u64 = setup.slot.parse().expect("a number");
     let old = RestoreTarget::new();
@@ -162,7 +162,7 @@ fn a_killed_restore_over_an_old_state() {
 
 /// Existing files in the target stay if the restore does not finish.
 #[test]
-fn an_interrupted_restore_leaves_what_was_there() {
+fn an_interrupted_restore_keeps_existing_files() {
     let setup = setup();
     let target = RestoreTarget::new();
     for dir in [target.accounts.join("run"), target.accounts.join("snapshot"), target.ledger.join("snapshots")] {

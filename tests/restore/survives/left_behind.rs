@@ -14,8 +14,8 @@ fn a_failed_restore_leaves_nothing_new() {
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");
     bytes.truncate(bytes.len() / 2);
     fs::write(&damaged, bytes).expect("written");
-    let (code, said) = restore(&damaged, &dir.path().join("ledger"), &[]);
-    assert_eq!((code, names(dir.path())), (Some(3), vec!["damaged.tar.zst".to_string()]), "{said}");
+    let (code, stderr) = restore(&damaged, &dir.path().join("ledger"), &[]);
+    assert_eq!((code, names(dir.path())), (Some(3), vec!["damaged.tar.zst".to_string()]), "{stderr}");
     // The lock of a directory that was there stays, as a validator leaves it.
     fs::write(dir.path().join("genesis.bin"), "genesis").expect("written");
     assert_eq!(restore(&damaged, dir.path(), &[]).0, Some(3));
@@ -24,7 +24,7 @@ fn a_failed_restore_leaves_nothing_new() {
 
 /// The disk takes all bytes, and fails when they are written back.
 #[test]
-fn a_disk_that_fails_later() {
+fn errors_of_writeback_are_reported() {
     needs!("strace");
     let dir = temp_dir();
     let indexed = archive(ledger("ledger-at-26").path(), dir.path(), &["--frame-size", "64KiB"]);
@@ -32,9 +32,10 @@ fn a_disk_that_fails_later() {
         let target = dir.path().join("ledger");
         let arguments = ["restore", text(archive), "--ledger", text(&target)].map(str::to_string);
         let run = trace(&arguments, "sync_file_range", Some("sync_file_range:error=EIO"));
-        let (code, said) = code_and_stderr(&run.output);
-        assert_eq!(code, Some(1), "{said}");
-        assert!(said.contains("cannot write") && said.contains("slotpress-partial-"), "the file is named: {said}");
+        let (code, stderr) = code_and_stderr(&run.output);
+        assert_eq!(code, Some(1), "{stderr}");
+        assert!(stderr.contains("cannot write"), "the file is named: {stderr}");
+        assert!(stderr.contains("slotpress-partial-"), "the file is named: {stderr}");
         assert!(!target.exists(), "{:?}", names(&target));
     }
 }

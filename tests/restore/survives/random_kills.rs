@@ -11,10 +11,14 @@ use crate::common::scenarios::{make_old, moved_aside, state_files};
 use crate::common::strace::number_of;
 use crate::common::*;
 
-type Made<'a> = (&'a str, usize, Box<dyn Fn(&Path) -> Command + 'a>);
+struct KilledCommand<'a> {
+    label: &'static str,
+    kills: usize,
+    command: Box<dyn Fn(&Path) -> Command + 'a>,
+}
 
-/// Returns all files except locks, and what was moved aside.
-fn made(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
+/// Returns all files except locks and what was moved aside.
+fn result_files(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
     let stays = |path: &String| !path.ends_with(".lock") && !path.contains("slotpress-replaced-");
     tree(dir).into_iter().filter(|(path, _)| stays(path)).collect()
 }
@@ -36,29 +40,49 @@ fn the_next_run_works() {
     let old = temp_dir();
     make_old(agave, 26, old.path(), &old.path().join("accounts"));
     let ledger = ledger("ledger-at-40");
-    let commands: [Made<'_>; 6] = [
-        ("restore", 200, Box::new(|dir| with("restore", &[agave, agave_newer], "--ledger", dir))),
-        ("restore, of Firedancer", 200, Box::new(|dir| with("restore", &[&newer[0], &newer[1]], "--ledger", dir))),
-        (
-            "restore --replace-state",
-            200,
-            Box::new(|dir| with("restore", &[agave, Path::new("--replace-state")], "--ledger", dir)),
-        ),
-        ("archive", 300, Box::new(|dir| with("archive", &[ledger.path()], "-o", dir))),
-        ("recompress", 300, Box::new(|dir| with("recompress", &[agave], "-o", dir))),
-        ("rebase", 300, Box::new(|dir| with("rebase", &[agave, agave_newer, Path::new("--onto"), agave], "-o", dir))),
+    let commands = [
+        KilledCommand {
+            label: "restore",
+            kills: 200,
+            command: Box::new(|dir| with("restore", &[agave, agave_newer], "--ledger", dir)),
+        },
+        KilledCommand {
+            label: "restore, of Firedancer",
+            kills: 200,
+            command: Box::new(|dir| with("restore", &[&newer[0], &newer[1]], "--ledger", dir)),
+        },
+        KilledCommand {
+            label: "restore --replace-state",
+            kills: 200,
+            command: Box::new(|dir| with("restore", &[agave, Path::new("--replace-state")], "--ledger", dir)),
+        },
+        KilledCommand {
+            label: "archive",
+            kills: 300,
+            command: Box::new(|dir| with("archive", &[ledger.path()], "-o", dir)),
+        },
+        KilledCommand {
+            label: "recompress",
+            kills: 300,
+            command: Box::new(|dir| with("recompress", &[agave], "-o", dir)),
+        },
+        KilledCommand {
+            label: "rebase",
+            kills: 300,
+            command: Box::new(|dir| with("rebase", &[agave, agave_newer, Path::new("--onto"), agave], "-o", dir)),
+        },
     ];
-    for (what, kills, command) in &commands {
+    for KilledCommand { label, kills, command } in &commands {
         let new_dir = || {
             let dir = temp_dir();
-            what.ends_with("--replace-state").then(|| copy_tree(old.path(), dir.path()));
+            label.ends_with("--replace-state").then(|| copy_tree(old.path(), dir.path()));
             dir
         };
         let whole = new_dir();
         let started = Instant::now();
-        assert!(command(whole.path()).output().expect("runs").status.success(), "{what}");
+        assert!(command(whole.path()).output().expect("runs").status.success(), "{label}");
         let took = started.elapsed();
-        let expected = made(whole.path());
+        let expected = result_files(whole.path());
         let mut killed = 0;
         while killed < *kills {
             let dir = new_dir();
@@ -66,15 +90,15 @@ fn the_next_run_works() {
             std::thread::sleep(Duration::from_nanos(draws.below(took.as_nanos() as usize) as u64));
             child.kill().expect("killed");
             killed += usize::from(!child.wait().expect("ends").success());
-            let left = made(dir.path());
+            let left = result_files(dir.path());
             // Complete, but the journal may still be there.
             let is_done = expected.iter().all(|file| left.contains(file));
             let again = command(dir.path()).output().expect("runs");
             let code = again.status.code();
-            let said = String::from_utf8_lossy(&again.stderr);
-            assert!(code == Some(0) || (code == Some(5) && is_done), "{what}, {killed}: {code:?} {said}");
-            assert!(made(dir.path()) == expected, "{what}, {killed}: {:?}", names(dir.path()));
-            if what.ends_with("--replace-state") {
+            let stderr = String::from_utf8_lossy(&again.stderr);
+            assert!(code == Some(0) || (code == Some(5) && is_done), "{label}, {killed}: {code:?} {stderr}");
+            assert!(result_files(dir.path()) == expected, "{label}, {killed}: {:?}", names(dir.path()));
+            if label.ends_with("--replace-state") {
                 let aside = [moved_aside(dir.path()), moved_aside(&dir.path().join("accounts"))];
                 for (path, file) in state_files(old.path()).into_iter().chain(state_files(&old.path().join("accounts")))
                 {

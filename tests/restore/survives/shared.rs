@@ -54,7 +54,7 @@ fn check_ledger(ledger: &Path, accounts: &Path) {
 }
 
 #[test]
-fn two_ledgers_with_one_accounts_path() {
+fn two_restores_into_one_accounts_path_exclude_each_other() {
     let mut refused = 0;
     for round in 0..ROUNDS_MAX {
         if round >= 8 && refused > 0 {
@@ -71,16 +71,16 @@ fn two_ledgers_with_one_accounts_path() {
         let outputs = restore_both([&arguments[0], &arguments[1]], (&accounts, round % 8 * 40));
         let mut complete = 0;
         for (output, ledger) in outputs.iter().zip([&one, &other]) {
-            let (code, said) = code_and_stderr(output);
+            let (code, stderr) = code_and_stderr(output);
             if code == Some(0) {
                 complete += 1;
                 check_ledger(ledger, &accounts);
                 continue;
             }
             // If the second began after the other had ended, the state exists.
-            assert!(code == Some(1) || code == Some(5) && said.contains("exists already"), "{code:?}: {said}");
-            refused += usize::from(said.contains(&format!("{} is in use", accounts.display())));
-            assert!(!ledger.exists(), "what was made for the refused one is gone: {said}");
+            assert!(code == Some(1) || code == Some(5) && stderr.contains("exists already"), "{code:?}: {stderr}");
+            refused += usize::from(stderr.contains(&format!("{} is in use", accounts.display())));
+            assert!(!ledger.exists(), "what was made for the refused one is gone: {stderr}");
         }
         assert_eq!(complete, 1, "{}", outputs.map(|output| code_and_stderr(&output).1).join("\n"));
         assert!(!names(dir.path()).iter().any(|name| name.contains("slotpress-partial")));
@@ -101,7 +101,7 @@ fn distinct_targets_run_side_by_side() {
 
 /// Files of a dead run are removed; files with such names that are locked stay.
 #[test]
-fn only_what_a_dead_run_left_is_removed() {
+fn only_files_of_dead_runs_are_removed() {
     let dir = temp_dir();
     let dead = dir.path().join("accounts/slotpress-partial-run-dead");
     let live = dir.path().join("accounts/slotpress-partial-run-live");
@@ -111,7 +111,8 @@ fn only_what_a_dead_run_left_is_removed() {
     }
     let lock = fs::File::open(&live).expect("opened");
     lock.lock().expect("locked");
-    let (code, said) = run(&["restore", text(&fixture(FULL_26)), "--ledger", text(dir.path())]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(!dead.exists() && live.join("deep/1.1").exists());
+    let (code, stderr) = run(&["restore", text(&fixture(FULL_26)), "--ledger", text(dir.path())]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!dead.exists());
+    assert!(live.join("deep/1.1").exists());
 }

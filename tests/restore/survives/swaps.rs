@@ -8,7 +8,7 @@ use crate::common::swaps::*;
 use crate::common::*;
 
 #[test]
-fn directories_swapped_for_links() {
+fn links_in_place_of_directories_are_not_followed() {
     let (_dir, archive) = small_archive();
     let archived = contents(&archive);
     let mut swaps = 0;
@@ -36,7 +36,7 @@ fn directories_swapped_for_links() {
 
 /// The directory of bank snapshots is replaced after the files were written into it.
 #[test]
-fn bank_snapshots_swapped_for_an_empty_directory() {
+fn a_swapped_bank_snapshots_directory_is_an_error() {
     use std::io::Write;
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -58,5 +58,6 @@ fn bank_snapshots_swapped_for_an_empty_directory() {
     drop(pipe);
     let output = child.wait_with_output().expect("ends");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && stderr.contains("snapshots"), "{}: {stderr}", output.status);
+    assert_eq!(output.status.code(), Some(1), "{}: {stderr}", output.status);
+    assert!(stderr.contains("snapshots"), "{}: {stderr}", output.status);
 }

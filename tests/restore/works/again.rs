@@ -9,20 +9,20 @@ use crate::publish::stage::Stage;
 #[test]
 fn every_command_takes_archives_of_a_restored_ledger() {
     let dir = temp_dir();
-    let at = |name: &str| text(&dir.path().join(name)).to_string();
+    let path = |name: &str| text(&dir.path().join(name)).to_string();
     let check = |arguments: &[&str]| {
         let (code, stdout, stderr) = run(arguments);
         assert_eq!(code, 0, "{arguments:?}: {stdout}{stderr}");
     };
     let [old_full, old_incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
-    check(&["restore", text(&old_full), text(&old_incremental), "--ledger", &at("ledger")]);
+    check(&["restore", text(&old_full), text(&old_incremental), "--ledger", &path("ledger")]);
     let stage = Stage::new(&[]);
     let ledger = dir.path().join("ledger");
     let out = stage.snapshots();
     let full = archive(&ledger, &out, &["--verify"]);
     let on_old = archive(&ledger, dir.path(), &["--base-slot", "26", "--verify"]);
     for pair in [&[text(&full)][..], &[text(&old_full), text(&on_old)]] {
-        let made = at(&format!("made-of-{}", pair.len()));
+        let made = path(&format!("made-of-{}", pair.len()));
         std::fs::create_dir(&made).expect("made");
         check(&[&["verify", "--for", "agave,firedancer"], pair].concat());
         check(&[&["inspect", "--by-owner"], pair].concat());

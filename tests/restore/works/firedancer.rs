@@ -28,7 +28,7 @@ fn a_pair_that_agave_loads_is_restored_as_it_is() {
 /// A full archive without stakes, with a slot for each storage, below an incremental one: Agave
 /// takes the bank from that. Rent epochs must agree.
 #[test]
-fn a_full_archive_without_stakes_below_one_that_has_them() {
+fn a_full_archive_without_stakes_needs_a_newer_one_with_stakes() {
     let dir = temp_dir();
     let names = full(NO_STAKES);
     let [agave_full, new] = two_full_archives(AGAVE_4_4, dir.path());
@@ -53,13 +53,17 @@ fn a_full_archive_without_stakes_below_one_that_has_them() {
     // Agave's own incremental archive holds only vote accounts that changed.
     let newer = fixture_of(AGAVE_4_4, "incremental-");
     let (code, report, stderr) = verify(&[&names, &newer], &[]);
-    assert!(code == 0 && loads(&report, "firedancer") && !loads(&report, "agave-4.2"), "{report} {stderr}");
+    assert_eq!(code, 0, "{report} {stderr}");
+    assert!(loads(&report, "firedancer"), "{report} {stderr}");
+    assert!(!loads(&report, "agave-4.2"), "{report} {stderr}");
     let (code, report, _) = verify(&[&names, &newer], &["--for", "agave"]);
-    let rules = report["failures"].as_array().expect("failures").iter().map(|it| it["rule"].clone());
-    assert!(code == 3 && rules.into_iter().all(|rule| rule == "no-rent-epoch"), "{report}");
+    let rules = report["failures"].as_array().expect("failures").iter().map(|failure| failure["rule"].clone());
+    assert_eq!(code, 3, "{report}");
+    assert!(rules.into_iter().all(|rule| rule == "no-rent-epoch"), "{report}");
     let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), "refused");
     let (code, _, stderr) = run(command("restore").args([&names, &newer]).arg("--ledger").arg(&ledger));
-    assert!(code == 3 && stderr.contains("take Agave's full archive, or Firedancer's incremental one"), "{stderr}");
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains("take Agave's full archive, or Firedancer's incremental one"), "{stderr}");
     for oracle in Oracle::all() {
         assert!(oracle.accepts(&names, Some(&newer), genesis).is_err());
     }

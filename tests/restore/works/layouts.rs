@@ -10,7 +10,7 @@ use crate::common::*;
 use crate::restore::target::*;
 
 /// Checks everything that docs/snapshot-format.md#fast-boot asks for.
-fn check_boot_layout(target: &Target, archives: &[&Path]) {
+fn assert_boots(target: &Target, archives: &[&Path]) {
     let newest = contents(archives.last().expect("an archive"));
     let bank_path = newest.keys().find(|path| path.matches('/').count() == 2).expect("a bank file");
     let slot = name(Path::new(bank_path));
@@ -48,11 +48,11 @@ fn check_boot_layout(target: &Target, archives: &[&Path]) {
             BTreeSet::from(["run".to_string(), "snapshot".to_string()])
         );
         assert_eq!(names(&dir.join("snapshot")), Vec::<String>::new());
-        let here = tree(&dir.join("run"));
-        assert!(!here.is_empty(), "storages are spread over all accounts paths");
-        on_disk.extend(here);
+        let files = tree(&dir.join("run"));
+        assert!(!files.is_empty(), "storages are spread over all accounts paths");
+        on_disk.extend(files);
     }
-    assert_eq!(on_disk.len(), list.len(), "nothing that the list does not name");
+    assert_eq!(on_disk.len(), list.len(), "the list names every storage");
     for (slot, id) in &list {
         let content = on_disk[&format!("{slot}.{id}")].as_ref().expect("a file");
         assert!(*content == union[slot], "{slot}.{id} differs");
@@ -65,7 +65,7 @@ fn check_boot_layout(target: &Target, archives: &[&Path]) {
     let expected: Vec<u64> = std::iter::once(list.len() as u64)
         .chain(list.iter().flat_map(|(slot, id)| [*slot, u64::from(*id), 0, 0]))
         .collect();
-    assert_eq!(obsolete, expected, "the same ids, nothing obsolete");
+    assert_eq!(obsolete, expected, "the list has the same ids, and no obsolete records");
 
     for archive in archives {
         let placed = target.ledger.join(name(archive));
@@ -79,25 +79,25 @@ fn check_boot_layout(target: &Target, archives: &[&Path]) {
 }
 
 #[test]
-fn agaves_archives() {
+fn ledgers_of_agaves_archives_boot() {
     for paths in [0, 1, 3] {
         let full = fixture(FULL_26);
         let incremental = fixture(INCREMENTAL_26_40);
         for archives in [&[full.as_path()][..], &[&full, &incremental]] {
             let target = Target::new(paths);
             target.restore(archives);
-            check_boot_layout(&target, archives);
+            assert_boots(&target, archives);
         }
         let full = fixture(FULL_3500);
         let incremental = fixture(INCREMENTAL_3500_3550);
         let target = Target::new(paths);
         target.restore(&[&full, &incremental]);
-        check_boot_layout(&target, &[&full, &incremental]);
+        assert_boots(&target, &[&full, &incremental]);
     }
 }
 
 #[test]
-fn our_archives() {
+fn ledgers_of_our_archives_boot() {
     let ledger_26 = ledger("ledger-at-26");
     let ledger_40 = ledger("ledger-at-40");
     let out = temp_dir();
@@ -109,23 +109,23 @@ fn our_archives() {
         for archives in [&[full.as_path()][..], &[&full, &incremental]] {
             let target = Target::new(number + 1);
             target.restore(archives);
-            check_boot_layout(&target, archives);
+            assert_boots(&target, archives);
             let in_order: Vec<PathBuf> = archives.iter().map(|archive| without_index(archive, &out)).collect();
             let in_order: Vec<&Path> = in_order.iter().map(PathBuf::as_path).collect();
             let target = Target::new(number + 1);
             target.restore(&in_order);
-            check_boot_layout(&target, &in_order);
+            assert_boots(&target, &in_order);
         }
         // Our incremental archive on Agave's full one.
         let target = Target::new(0);
         target.restore(&[&fixture(FULL_26), &incremental]);
-        check_boot_layout(&target, &[&fixture(FULL_26), &incremental]);
+        assert_boots(&target, &[&fixture(FULL_26), &incremental]);
     }
 }
 
 /// One frame without content size, and frames cut at any byte, give the same ledger.
 #[test]
-fn other_makers_frames() {
+fn frames_of_other_writers_are_restored() {
     let tar = tar_of(&fixture(FULL_3500));
     let dir = temp_dir();
     let mut made = Vec::new();
@@ -149,12 +149,12 @@ fn other_makers_frames() {
     for path in &made {
         let target = Target::new(2);
         target.restore(&[path]);
-        check_boot_layout(&target, &[path]);
+        assert_boots(&target, &[path]);
     }
 }
 
 #[test]
-fn frames_of_pzstd() {
+fn frames_of_pzstd_are_restored() {
     needs!("pzstd");
     let dir = temp_dir();
     let plain = dir.path().join("plain.tar");
@@ -164,12 +164,12 @@ fn frames_of_pzstd() {
     fs::write(&path, output.expect("runs").stdout).expect("written");
     let target = Target::new(2);
     target.restore(&[&path]);
-    check_boot_layout(&target, &[&path]);
+    assert_boots(&target, &[&path]);
 }
 
 /// Archives of two nodes, with the same ids in both, and ids too large to continue from.
 #[test]
-fn equal_and_huge_ids() {
+fn equal_and_huge_ids_are_replaced() {
     let dir = temp_dir();
     let renumber = |archive: &Path, kind: &str, id_of: &dyn Fn(usize) -> u32| {
         let mut entries = entries(archive);
@@ -191,12 +191,12 @@ fn equal_and_huge_ids() {
         let incremental = renumber(&fixture(INCREMENTAL_26_40), kind, id_of);
         let target = Target::new(3);
         target.restore(&[&full, &incremental]);
-        check_boot_layout(&target, &[&full, &incremental]);
+        assert_boots(&target, &[&full, &incremental]);
     }
 }
 
 #[test]
-fn an_archive_that_lies_in_the_archives_directory_already() {
+fn an_archive_in_the_archives_directory_is_not_copied() {
     for inner in ["", "remote"] {
         let target = Target::new(0);
         let dir = target.ledger.join(inner);
@@ -214,7 +214,7 @@ fn an_archive_that_lies_in_the_archives_directory_already() {
 }
 
 #[test]
-fn snapshots_elsewhere_and_directories_that_are_there() {
+fn existing_directories_are_used() {
     let target = Target::new(1);
     let snapshots = target.dir.path().join("snapshots-path");
     fs::create_dir_all(target.accounts[0].join("run")).expect("made");
@@ -225,14 +225,15 @@ fn snapshots_elsewhere_and_directories_that_are_there() {
     target.command(&[&fixture(FULL_26)]).arg("--snapshots").arg(&snapshots).assert().success();
     assert!(snapshots.join("snapshots/26/fastboot_version").exists());
     assert!(snapshots.join(FULL_26).exists());
-    assert!(!target.ledger.join("snapshots").exists() && !target.ledger.join(FULL_26).exists());
+    assert!(!target.ledger.join("snapshots").exists());
+    assert!(!target.ledger.join(FULL_26).exists());
     assert_eq!(fs::read(target.ledger.join("genesis.bin")).expect("read"), b"mine");
     assert_eq!(names(&target.accounts[0].join("run")).len(), 27);
 }
 
 /// Archives may have any names; their content counts.
 #[test]
-fn archives_of_any_name() {
+fn archives_may_have_any_name() {
     let dir = temp_dir();
     let target = Target::new(0);
     let full = dir.path().join("a");
@@ -240,7 +241,8 @@ fn archives_of_any_name() {
     fs::copy(fixture(FULL_26), &full).expect("copied");
     fs::copy(fixture(INCREMENTAL_26_40), &incremental).expect("copied");
     target.restore(&[&full, &incremental]);
-    assert!(target.ledger.join(FULL_26).exists() && target.ledger.join(INCREMENTAL_26_40).exists());
+    assert!(target.ledger.join(FULL_26).exists());
+    assert!(target.ledger.join(INCREMENTAL_26_40).exists());
     assert!(target.ledger.join("snapshots/40/fastboot_version").exists());
 }
 
