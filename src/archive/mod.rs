@@ -206,7 +206,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
         (Some(check), Some(file)) => {
             let base = base.as_ref().map_err(Error::clone)?.as_ref();
             if let Some(base) = base {
-                progress.tell(&format!("reading it back on the full archive {}", base.path.shown()));
+                progress.status(&format!("reading it back on the full archive {}", base.path.shown()));
             }
             let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
             Some(read_back_archive(check, &archive, base, encoding.threads, progress)?)

@@ -248,7 +248,7 @@ impl World for Downloads<'_, '_> {
         if let Some(path) = &choice.path {
             return self.begin_file(choice, path);
         }
-        progress.tell(&format!("Fetching {name} from {}", choice.shown()));
+        progress.status(&format!("Fetching {name} from {}", choice.shown()));
         let file = Arc::new(PartialFile::open(&self.dir, &name)?);
         if !self.begun.contains(&choice.name) {
             self.begun.push(choice.name.clone());
@@ -263,7 +263,7 @@ impl World for Downloads<'_, '_> {
         let length = download.length_bytes();
         if kept > 0 {
             let of = length.map_or(String::new(), |length| format!(" of {}", bytes(length)));
-            progress.tell(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
+            progress.status(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
         }
         // While a restore reads a full archive, progress shows the bytes of the restore.
         let is_shown = self.context.is_fetch() || choice.name.base_slot.is_some();

@@ -111,7 +111,7 @@ pub fn find(
             .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"));
     }
     if fetched.is_empty() {
-        progress.tell("No source has a genesis; the validator will fetch it.");
+        progress.status("No source has a genesis; the validator will fetch it.");
     }
     Ok(FoundGenesis { hash: None, fetched })
 }

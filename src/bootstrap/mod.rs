@@ -241,7 +241,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
     let genesis = genesis::find(client, servers, ledger, options.find.expected_genesis_hash, progress)?;
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
-    report.notes.iter().for_each(|note| progress.tell(&format!("Note: {note}.")));
+    report.notes.iter().for_each(|note| progress.status(&format!("Note: {note}.")));
     let mut restore = options.restore.clone();
     restore.genesis = genesis.fetched.iter().map(|fetched| fetched.genesis).collect();
     // Servers confirm only the name of an archive, so the state must be checked against the name.

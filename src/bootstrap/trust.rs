@@ -173,7 +173,7 @@ impl<'a> Trust<'a> {
                 if remote.archive_name().as_ref() == Some(name) && remote.length_bytes >= Some(ARCHIVE_BYTES_MIN) => {}
             _ => return Ok(false),
         }
-        let hash = Hash(*blake3::hash(&random::of_system().to_le_bytes()).as_bytes());
+        let hash = Hash(*blake3::hash(&random::from_system().to_le_bytes()).as_bytes());
         match head(&ArchiveName { hash, ..name.clone() }) {
             Err(error) if error.kind() == NetErrorKind::Interrupted => Err(error),
             answer => Ok(answer.is_err_and(|error| error.kind() == NetErrorKind::Gone)),

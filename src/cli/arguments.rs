@@ -10,7 +10,7 @@ use slotpress::restore::{ExistingState, RestoreTarget};
 use slotpress::types::{Hash, IoHint, IoPolicy};
 use slotpress::verify::{CheckMode, CheckOptions, ReadBackReport};
 use slotpress::{LedgerPaths, Progress, Result};
-use slotpress_base::{NICENESS_MAX, RATE_MIN, available_threads, stand_back};
+use slotpress_base::{NICENESS_MAX, RATE_MIN, available_threads, lower_priority};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::environment::ACCOUNTS;
@@ -145,7 +145,7 @@ impl PriorityArgs {
     /// Lowers the process's priority, and returns how to use the page cache. Call it before
     /// starting threads: they inherit the priority.
     pub fn apply(&self, ui: &Ui) -> IoHint {
-        if let Err(error) = stand_back(self.nice) {
+        if let Err(error) = lower_priority(self.nice) {
             let nice = self.nice;
             ui.warn(&format!("cannot set the priority for --nice {nice}: {error}"));
         }

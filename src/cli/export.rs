@@ -189,7 +189,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     if stream.is_some_and(|stream| stream.is_closed) {
         // A reader such as `head` closes it when it has read enough: no failure, as for other
         // results.
-        ui.tell("standard output was closed before the end: the state was not checked");
+        ui.status("standard output was closed before the end: the state was not checked");
         return Ok(());
     }
     show(&exported?, ui);
@@ -203,7 +203,7 @@ fn show(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
     // Rows went to standard output, so the report goes to stderr.
     if report.manifests.is_empty() {
-        return ui.tell(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
+        return ui.status(&format!("slot {}, state {}: rows are right", facts.slot, facts.state));
     }
     let rows = [
         "slot: {slot}, hash {hash}, state {state}",

@@ -160,7 +160,7 @@ pub fn warn_of_partials(dir: &Path, ui: &Ui) {
     }
     if !left.is_empty() {
         let word = super::restore::shell_word(dir);
-        ui.tell(&format!("`slotpress prune --unusable {word}` removes downloads that you will not continue"));
+        ui.status(&format!("`slotpress prune --unusable {word}` removes downloads that you will not continue"));
     }
 }
 

@@ -176,9 +176,9 @@ impl Arrival {
     fn note(&self, now: &Arriving<'_>, elapsed: Duration) -> String {
         let rate = values::show_rate(given_bytes(now).saturating_sub(self.given_bytes), elapsed);
         let fetched = match now.length_bytes.filter(|length| *length > 0) {
-            Some(length) if now.there_bytes >= length => "fetched".to_string(),
+            Some(length) if now.arrived_bytes >= length => "fetched".to_string(),
             Some(length) => {
-                let percent = 100.0 * now.there_bytes as f64 / length as f64;
+                let percent = 100.0 * now.arrived_bytes as f64 / length as f64;
                 format!("{percent:.0} % fetched, {rate}")
             }
             None => rate,
@@ -190,7 +190,7 @@ impl Arrival {
 }
 
 fn given_bytes(now: &Arriving<'_>) -> u64 {
-    now.given.iter().map(|(_, bytes)| bytes).sum()
+    now.servers.iter().map(|(_, bytes)| bytes).sum()
 }
 
 impl MeterReading {
@@ -330,9 +330,10 @@ mod tests {
     fn the_slower_side_is_named() {
         let (second, before) = (Duration::from_secs(1), [("http://a/x".to_string(), 5 << 20)]);
         let later = [("http://a/x".to_string(), 8 << 20), ("http://b/x".to_string(), 1 << 20)];
-        let arriving = |there_bytes, given, waited| Arriving { there_bytes, length_bytes: Some(100), given, waited };
+        let arriving =
+            |arrived_bytes, servers, waited| Arriving { arrived_bytes, length_bytes: Some(100), servers, waited };
         let before = Arrival::new(&arriving(0, &before, second));
-        let note = |there_bytes, waited| before.note(&arriving(there_bytes, &later, waited), second);
+        let note = |arrived_bytes, waited| before.note(&arriving(arrived_bytes, &later, waited), second);
         assert_eq!(note(45, second.mul_f32(1.6)), "45 % fetched, 4 MiB/s, the network is slower");
         assert_eq!(note(45, second), "45 % fetched, 4 MiB/s, the restore is slower");
         assert_eq!(note(100, second), "fetched, the restore is slower");

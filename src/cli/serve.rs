@@ -137,11 +137,11 @@ fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             let text = format!("{{client}} {refused}{{request}} {{status}}, {{sent_bytes}}");
             ui.log_event("answered", Level::Info, &answered, &text);
         }
-        Event::Reloaded => ui.tell("new certificate in use"),
-        Event::Stopping { connections: 0 } => ui.tell("stopping"),
+        Event::Reloaded => ui.status("new certificate in use"),
+        Event::Stopping { connections: 0 } => ui.status("stopping"),
         Event::Stopping { connections } => {
             let connections = values::count_of(connections as u64, "connection");
-            ui.tell(&format!("stopping: waiting for {connections}"));
+            ui.status(&format!("stopping: waiting for {connections}"));
         }
         _ => {}
     }

@@ -24,12 +24,12 @@ use crate::restore::target::Target;
 
 #[derive(Debug)]
 pub enum ArchiveCopy {
-    /// It was downloaded there, and stays even if the restore fails.
+    /// A download in the archives directory, which stays even if the restore fails.
     Fetched(Arc<dyn Publishable>),
     /// A new file: a clone of the archive, or what was saved from standard input; or, if it is not
     /// complete, one that will be filled after everything else was written.
     New { file: StagedFile, is_complete: bool },
-    /// The file itself, by its directory and its name there. It will be renamed.
+    /// The file itself, by its directory and its name there; it will be renamed.
     Moved(Arc<KeptDir>, String),
 }
 
@@ -77,9 +77,9 @@ impl Opened {
         }
     }
 
-    /// Copies the archive if it was not cloned, and gives it its name and owner. An archive that is
-    /// there already under this name is not replaced. Returns the path; one that is to be renamed is
-    /// there only when `moves` are made.
+    /// Copies the archive if it was not cloned, and gives it its name and owner. Does not replace an
+    /// archive of this name that is already in the directory. Returns the path. An archive that is to
+    /// be renamed gets this path only when `moves` are made.
     ///
     /// # Errors
     /// There is another archive of this name, or the disk fails.

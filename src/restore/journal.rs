@@ -1,6 +1,6 @@
 //! Journal of the renames at the end of a restore. It is written before the first rename. The last
-//! one completes the ledger: a run that finds the journal of a killed one undoes the renames if the
-//! last was not made, and otherwise removes only the journal.
+//! one completes the ledger: a run that finds the journal of a killed run undoes the renames if the
+//! last one was not made, and otherwise removes only the journal.
 //!
 //! Objects are identified by place and inode, so other files at these places are not touched. The
 //! run itself undoes renames through its open directories. A later run opens the directories that
@@ -189,7 +189,7 @@ impl Moves {
         };
         let moves = self.planned.iter().map(|planned| planned.map(absolute)).collect::<Result<_>>()?;
         let document = Document { format: FORMAT.to_string(), moves };
-        let bytes = serde_json::to_vec(&document).map_err(std::io::Error::from).or_path("write", &path)?;
+        let bytes = serde_json::to_vec(&document).or_path("write", &path)?;
         let mut file = dir.create_file(JOURNAL_NAME_PARTIAL, 0o644)?;
         file.write_all(&bytes)
             .and_then(|()| file.sync_all())
@@ -257,21 +257,23 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     })?;
     if document.moves.last().map_or(Ok(false), is_to_be_made)? {
         // If a directory is gone, so is its content.
-        let dirs_exist = |one: &&Move<OsString>| [&one.from.0, &one.to.0].iter().all(|dir| Path::new(dir).is_dir());
+        let dirs_exist =
+            |planned: &&Move<OsString>| [&planned.from.0, &planned.to.0].iter().all(|dir| Path::new(dir).is_dir());
         let open = |dir: &OsString| Ok(Arc::new(KeptDir::open(Path::new(dir))?));
-        let moves = document.moves.iter().filter(dirs_exist).map(|one| one.map(open)).collect::<Result<Vec<Move>>>()?;
-        moves.iter().try_for_each(|one| locks.add(&one.to.0))?;
-        moves.iter().rev().try_for_each(|one| one.undo(false))?;
-        moves.iter().try_for_each(|one| remove_stale_dirs(&one.from.0, PARTIAL_PREFIX, &mut |_| Ok(())))?;
+        let moves =
+            document.moves.iter().filter(dirs_exist).map(|planned| planned.map(open)).collect::<Result<Vec<Move>>>()?;
+        moves.iter().try_for_each(|planned| locks.add(&planned.to.0))?;
+        moves.iter().rev().try_for_each(|planned| planned.undo(false))?;
+        moves.iter().try_for_each(|planned| remove_stale_dirs(&planned.from.0, PARTIAL_PREFIX, &mut |_| Ok(())))?;
     }
     dir.remove_file(JOURNAL_NAME).or_path("remove", &path)?;
     dir.sync()
 }
 
-fn is_to_be_made(one: &Move<OsString>) -> Result<bool> {
-    let from = Path::new(&one.from.0).join(&one.from.1);
+fn is_to_be_made(planned: &Move<OsString>) -> Result<bool> {
+    let from = Path::new(&planned.from.0).join(&planned.from.1);
     match fs::symlink_metadata(&from) {
-        Ok(found) => Ok(found.ino() == one.inode),
+        Ok(found) => Ok(found.ino() == planned.inode),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
         Err(error) => Err(Error::io("read", &from, &error)),
     }

@@ -84,23 +84,26 @@ mod tests {
     #[test]
     fn a_directory_that_another_restore_locked_stays() {
         let dir = tempfile::tempdir().expect("a directory");
-        let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
-        other.locks.add(&accounts_of_other).expect("free");
-        one.locks.add(&accounts).expect_err("locked by the other restore");
-        drop(one);
-        accounts_of_other.names().expect("still there");
-        drop(other);
-        assert!(dir.path().join("accounts").exists(), "the restore that made the directory leaves it to the other one");
+        let [(mut first, first_accounts), (mut second, second_accounts)] = two_restores(dir.path());
+        second.locks.add(&second_accounts).expect("free");
+        first.locks.add(&first_accounts).expect_err("locked by the second restore");
+        drop(first);
+        second_accounts.names().expect("still there");
+        drop(second);
+        assert!(
+            dir.path().join("accounts").exists(),
+            "the restore that made the directory leaves it to the second one"
+        );
     }
 
     #[test]
     fn a_removed_directory_cannot_be_locked() {
         let dir = tempfile::tempdir().expect("a directory");
-        let [(mut one, accounts), (mut other, accounts_of_other)] = two_restores(dir.path());
-        one.locks.add(&accounts).expect("free");
-        drop(one);
+        let [(mut first, first_accounts), (mut second, second_accounts)] = two_restores(dir.path());
+        first.locks.add(&first_accounts).expect("free");
+        drop(first);
         assert!(!dir.path().join("accounts").exists());
-        let error = other.locks.add(&accounts_of_other).expect_err("removed");
+        let error = second.locks.add(&second_accounts).expect_err("removed");
         assert!(error.to_string().contains("was removed"), "{error}");
     }
 }

@@ -49,11 +49,11 @@ pub fn archives_in_the_way(target: &Target, slots: RestoredSlots) -> Result<Vec<
     let archives_dir = &target.snapshots_dir;
     let slot = slots.newest;
     let mut archives = Vec::new();
-    look_into(archives_dir, "", &mut archives)?;
+    add_archives(archives_dir, "", &mut archives)?;
     if archives_dir.found(REMOTE)?.is_some_and(|found| found.kind.is_dir())
         && let Some(remote) = archives_dir.open_dir(REMOTE)?
     {
-        look_into(&Arc::new(remote), "remote/", &mut archives)?;
+        add_archives(&Arc::new(remote), "remote/", &mut archives)?;
     }
     let newest = choice(&archives).filter(|newest| newest.name.slot > slot);
     let between = archives.iter().find(|archive| slots.encloses(&archive.name));
@@ -86,7 +86,7 @@ pub fn archives_in_the_way(target: &Target, slots: RestoredSlots) -> Result<Vec<
     Ok(moves)
 }
 
-fn look_into(dir: &Arc<KeptDir>, below: &'static str, archives: &mut Vec<FoundArchive>) -> Result<()> {
+fn add_archives(dir: &Arc<KeptDir>, below: &'static str, archives: &mut Vec<FoundArchive>) -> Result<()> {
     for name in dir.names()? {
         let Some(name) = name.to_str().and_then(ArchiveName::parse) else { continue };
         if let Some(found) = dir.found(name.to_string())?

@@ -85,7 +85,7 @@ pub struct Preview {
     pub room: Result<()>,
 }
 
-/// Checks that the target holds no ledger. What a killed restore left is none.
+/// Checks that the target holds no ledger. The files that a killed restore left do not count.
 ///
 /// # Errors
 /// [`ErrorKind::Exists`], with the path of a part of it.
@@ -263,7 +263,8 @@ impl OldState {
         Ok(())
     }
 
-    /// Adds to an error for a lack of space what could be removed in `dirs`, with its size.
+    /// Adds a hint to an error for a lack of space: the old states in `dirs` that could be removed, with
+    /// their sizes.
     pub fn hint_to_remove<'a>(&self, error: Error, dirs: impl Iterator<Item = &'a Arc<KeptDir>>) -> Error {
         if error.kind() != ErrorKind::NoSpace {
             return error;
@@ -283,7 +284,7 @@ impl OldState {
     }
 }
 
-/// Bytes that a directory takes on the disk. What cannot be read counts as nothing.
+/// Returns the bytes that a directory takes on the disk. Parts that cannot be read count as nothing.
 fn disk_bytes(path: &Path) -> u64 {
     let Ok(found) = fs::symlink_metadata(path) else { return 0 };
     let mut bytes = found.blocks().saturating_mul(512);
@@ -296,7 +297,7 @@ fn disk_bytes(path: &Path) -> u64 {
 }
 
 /// Refuses an accounts path that is the snapshots path (a validator does too), or that is given
-/// twice, or is within another one: a validator deletes unknown files in an accounts path.
+/// twice, or is within another accounts path: a validator deletes unknown files in accounts paths.
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
     let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
     let ledger = canonical(ledger)?;
@@ -348,5 +349,5 @@ pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> 
 /// Ratio of unpacked to compressed size of mainnet's archives: 450 GB to 110 GB.
 pub const MAINNET_RATIO: u64 = 4;
 
-/// Least ratio of unpacked to compressed size that is assumed of an archive.
+/// Smallest ratio of unpacked to compressed size that is assumed of an archive.
 pub const RATIO_MIN: u64 = 2;

@@ -272,7 +272,7 @@ mod tests {
 
         /// The reading threads end if `work` fails, or ends before it has taken all items.
         #[test]
-        fn an_end_ends_all(at in 0usize..40, count in 1u64..7, is_error in any::<bool>()) {
+        fn reading_threads_end_with_the_work(at in 0usize..40, count in 1u64..7, is_error in any::<bool>()) {
             let result = read_ahead(0..100, &reading(&|_| true, &write, count), |items| {
                 assert_eq!(items.take(at).count(), at);
                 if is_error { Err(Error::failed("enough")) } else { Ok(()) }
@@ -306,7 +306,7 @@ mod tests {
     /// No more items are taken than there is memory for, whether they are read ahead or left to the
     /// work.
     #[test]
-    fn what_waits_is_bounded() {
+    fn the_items_read_ahead_are_bounded() {
         const COUNT: usize = 5;
         for all_are_cold in [false, true] {
             let made = AtomicUsize::new(0);

@@ -103,9 +103,18 @@ mod tests {
     }
 
     #[test]
-    fn cuts() {
+    fn slices_are_cut_at_their_end() {
         assert_eq!(split_at_most(b"abc", 2), (&b"ab"[..], &b"c"[..]));
         assert_eq!(split_at_most(b"abc", usize::MAX), (&b"abc"[..], &b""[..]));
+        let mut room = [0; 3];
+        assert_eq!(at_most_mut(&mut room, 2).len(), 2);
+        assert_eq!(at_most_mut(&mut room, usize::MAX).len(), 3);
+        assert_eq!((copy_at_most(b"ab", &mut room), room), (2, *b"ab\0"));
+        assert_eq!((copy_at_most(b"xyzw", &mut room), room), (3, *b"xyz"));
+    }
+
+    #[test]
+    fn numbers_saturate() {
         let mut counter = 3;
         count(&mut counter, 4);
         assert_eq!(counter, 7);
@@ -115,15 +124,14 @@ mod tests {
         assert_eq!(per_second(10, Duration::from_secs(4)), 2);
         assert_eq!(per_second(10, Duration::ZERO), 10_000);
         assert_eq!(per_second(u64::MAX, Duration::ZERO), u64::MAX);
-        let mut room = [0; 3];
-        assert_eq!(at_most_mut(&mut room, 2).len(), 2);
-        assert_eq!(at_most_mut(&mut room, usize::MAX).len(), 3);
-        assert_eq!((copy_at_most(b"ab", &mut room), room), (2, *b"ab\0"));
-        assert_eq!((copy_at_most(b"xyzw", &mut room), room), (3, *b"xyz"));
+        assert_eq!((to_usize(7u32), to_usize(7u64)), (7, 7));
+    }
+
+    #[test]
+    fn fields_are_read_from_arrays() {
         assert_eq!(array_at::<1, 2, _>(b"abc"), *b"bc");
         assert_eq!(array_at::<3, 0, _>(b"abc"), *b"");
         assert_eq!(u32_at::<1, _>(&[9, 1, 2, 3, 4, 9]), 0x0403_0201);
         assert_eq!(u64_at::<0, _>(&[1, 0, 0, 0, 0, 0, 0, 1]), (1 << 56) + 1);
-        assert_eq!((to_usize(7u32), to_usize(7u64)), (7, 7));
     }
 }

@@ -351,7 +351,7 @@ impl KeptDir {
 }
 
 pub fn random_name(prefix: &str) -> OsString {
-    format!("{prefix}{:016x}", crate::random::of_system()).into()
+    format!("{prefix}{:016x}", crate::random::from_system()).into()
 }
 
 /// Makes the error for a path under which another file appeared meanwhile.

@@ -32,7 +32,7 @@ pub use files::open_file;
 pub use io::flushers::{Flushers, flushed_bytes};
 pub use io::pace::{Pace, RATE_MIN, TokenBucket};
 pub use io::pipes::{Interruptible, InterruptibleWriter};
-pub use io::priority::{NICENESS_MAX, stand_back};
+pub use io::priority::{NICENESS_MAX, lower_priority};
 pub use io::residency::Cold;
 pub use io::space::{Space, SpaceWatch, free_bytes, has_room};
 pub use io::writer::StreamWriter;

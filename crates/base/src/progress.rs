@@ -155,16 +155,16 @@ pub enum ProgressEvent<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Arriving<'a> {
     /// Bytes that have arrived and can be read.
-    pub there_bytes: u64,
+    pub arrived_bytes: u64,
     /// Length of the archive, if it is known.
     pub length_bytes: Option<u64>,
-    /// Servers, and the bytes each has sent.
-    pub given: &'a [(String, u64)],
+    /// Servers, and how many bytes each has sent.
+    pub servers: &'a [(String, u64)],
     /// Time that readers have waited for bytes.
     pub waited: Duration,
 }
 
-/// Receives the events of long operations, and tells them when to stop. Implement one of the
+/// Receives the events of long operations, and decides when they stop. Implement one of the
 /// methods, or both.
 pub trait Progress: Sync {
     /// Receives an event. Many threads call this, and it must be fast.
@@ -192,7 +192,7 @@ pub trait Progress: Sync {
         self.event(ProgressEvent::Bytes { input, output });
     }
     #[doc(hidden)]
-    fn tell(&self, message: &str) {
+    fn status(&self, message: &str) {
         self.event(ProgressEvent::Status(message));
     }
     #[doc(hidden)]

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_rates() {
+    fn sizes_and_rates_have_binary_units() {
         let shown: Vec<String> =
             [0, 999, 1000, 1023, 999 << 20, 1000 << 20, 92_771_293_593, u64::MAX].map(bytes).into();
         assert_eq!(shown, ["0 B", "999 B", "0.98 KiB", "1.00 KiB", "999 MiB", "0.98 GiB", "86.4 GiB", "16 EiB"]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn times_in_few_characters() {
+    fn times_are_shown_in_few_characters() {
         let shown = [0.0, 25e-9, 999.4e-9, 999.6e-9, 9.994e-6, 9.996e-6, 99.96e-6, 0.9996, 12.34, 123_456.0].map(time);
         assert_eq!(
             shown,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_and_counts() {
+    fn durations_and_counts_are_shown_in_full() {
         let shown = [0.336, 12.34, 250.0, 3725.0].map(|seconds| duration(Duration::from_secs_f64(seconds)));
         assert_eq!(shown, ["0.34 s", "12.3 s", "4 min 10 s", "1 h 02 min"]);
         assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);

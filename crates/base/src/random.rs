@@ -6,7 +6,7 @@
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Finalizer of SplitMix64: a bijection that spreads every input bit over the output.
+/// Applies the finalizer of SplitMix64: a bijection that spreads every input bit over the output.
 pub const fn finalize(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -32,9 +32,9 @@ impl SplitMix64 {
     }
 }
 
-/// A number that nobody can guess, from the system. 0 if the system has none to give, which no Linux
-/// since 3.17 does.
-pub fn of_system() -> u64 {
+/// Returns a number from the system that nobody can guess, or 0 if the system has none, as Linux before
+/// 3.17.
+pub fn from_system() -> u64 {
     let mut number = [0; 8];
     let _ = rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty());
     u64::from_le_bytes(number)
@@ -46,7 +46,7 @@ mod tests {
 
     /// Numbers that the reference implementation gives for the seed 1234567.
     #[test]
-    fn reference_numbers() {
+    fn numbers_equal_those_of_the_reference() {
         let mut stream = SplitMix64::new(1_234_567);
         let numbers = [(); 3].map(|()| stream.next());
         assert_eq!(numbers, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 
-/// Most characters of foreign text that a message quotes.
+/// Limit on the characters of foreign text that a message quotes.
 pub const QUOTED_CHARS_MAX: usize = 200;
 
 /// True for characters that a terminal would interpret: control characters, and changes of
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_short_and_harmless() {
+    fn foreign_text_becomes_one_short_line() {
         assert_eq!(one_line("snapshots/5/5"), "snapshots/5/5");
         assert_eq!(one_line("a\nb\x1b[2J\u{202e}c"), "a\u{fffd}b\u{fffd}[2J\u{fffd}c");
         let long = one_line(&"x".repeat(1_000_000));
@@ -153,14 +153,14 @@ mod tests {
     }
 
     #[test]
-    fn a_terminal_obeys_no_name() {
+    fn control_characters_are_escaped() {
         assert_eq!(Path::new("a\nb\x1b]0;x\x07/\u{9b}é\u{202e}").shown(), "a\\nb\\u{1b}]0;x\\u{7}/\\u{9b}é\\u{202e}");
         assert_eq!("/mnt/ledger".shown(), "/mnt/ledger");
         assert_eq!(escaped_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\r\\u{1b}[2J\n");
     }
 
     #[test]
-    fn what_does_not_fit_is_cut() {
+    fn long_text_is_cut() {
         assert_eq!((cut("four", 4), cut("fours", 4), cut("x", 0)), ("four".into(), "fou…".into(), String::new()));
     }
 }

@@ -20,7 +20,7 @@ pub fn available_threads() -> usize {
 /// Limit on the number of threads. A larger number is probably a typing error.
 pub const THREADS_MAX: usize = 1024;
 
-/// Most characters of a panic's message in an error.
+/// Limit on the characters of a panic's message in an error.
 const MESSAGE_CHARS_MAX: usize = 200;
 
 /// Runs `work`, and turns a panic into an error.

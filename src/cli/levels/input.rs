@@ -199,7 +199,7 @@ impl MeasureArgs {
         let subject = self.source.subject(&input, &how);
         let levels = quantity::count_of(options.codecs.len() as u64, "level");
         let budget = values::show_age(self.budget);
-        ui.tell(&format!("measuring {levels} for at most {budget} (--budget)"));
+        ui.status(&format!("measuring {levels} for at most {budget} (--budget)"));
         let mut rows = Vec::new();
         let left = measure_levels(&input, &options, ui, &mut rows);
         if rows.is_empty() {

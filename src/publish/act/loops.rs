@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::threads::guarded;
-use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, panic_point, stand_back};
+use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, lower_priority, panic_point};
 use slotpress_format::ArchiveName;
 use slotpress_read::{CheckMode, NamedArchive, Snapshot, VerifyOptions, verify};
 use slotpress_stores::{Store, Target};
@@ -82,7 +82,7 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
 /// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.
 fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel: &CancelToken) -> Result<()> {
     panic_point("rebasing");
-    if let Err(error) = stand_back(NICENESS_MAX) {
+    if let Err(error) = lower_priority(NICENESS_MAX) {
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
     }
     let progress = &cancel.with(run.progress);

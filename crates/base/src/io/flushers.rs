@@ -94,7 +94,7 @@ impl Shared {
         self.drop_oldest(self.bytes_max / 2);
     }
 
-    /// While the disk has more bytes than these, waits until the oldest range is on disk, drops its
+    /// While more than `bytes_max` bytes are submitted, waits until the oldest range is on disk, drops its
     /// pages, and closes the file.
     fn drop_oldest(&self, bytes_max: u64) {
         loop {
@@ -176,7 +176,7 @@ mod tests {
     /// Each worker waits while more than the limit is under way, so the limit is exceeded by at most
     /// one range of each.
     #[test]
-    fn workers_are_held_back() {
+    fn workers_wait_at_the_limit() {
         const RANGE_BYTES: u64 = 2 * RANGE_BYTES_MIN;
         const WORKERS: u64 = 3;
         for bytes_max in [0, RANGE_BYTES, 4 * RANGE_BYTES] {

@@ -74,7 +74,7 @@ mod tests {
         /// For any requests at any times: the rate is never exceeded, and no request waits longer
         /// than the rate requires.
         #[test]
-        fn the_rate_holds(
+        fn the_rate_is_never_exceeded(
             rate in RATE_MIN..10_000_000_000,
             asks in proptest::collection::vec((0u64..2_000_000_000, 0u64..40_000_000), 1..50),
         ) {

@@ -20,7 +20,7 @@ const LOWEST_LEVEL: u32 = 7;
 ///
 /// # Errors
 /// The system refuses.
-pub fn stand_back(niceness: u8) -> std::io::Result<()> {
+pub fn lower_priority(niceness: u8) -> std::io::Result<()> {
     if niceness == 0 {
         return Ok(());
     }

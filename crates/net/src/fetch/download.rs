@@ -240,11 +240,11 @@ impl Download {
     }
 
     fn report(&self, progress: &dyn Progress) {
-        let given: Vec<(String, u64)> = self.given().map(|given| (given.server, given.bytes)).collect();
+        let servers: Vec<(String, u64)> = self.given().map(|given| (given.server, given.bytes)).collect();
         progress.event(ProgressEvent::Arriving(Arriving {
-            there_bytes: self.file.done_bytes(),
+            arrived_bytes: self.file.done_bytes(),
             length_bytes: self.length_bytes(),
-            given: &given,
+            servers: &servers,
             waited: self.file.waited(),
         }));
     }
