@@ -50,21 +50,16 @@ impl Assigner {
             let kind = entry.kind;
             return Err(Error::damaged(format!("storage {kind} exceeds the limit of {STORAGES_MAX} storages")));
         }
-        let id = self.unique_id(archive_id);
-        let root = (number % usize::from(self.roots)) as u16;
-        let storage = AssignedStorage { slot, id, archive_id, root, content_bytes: entry.content_bytes };
-        self.storages.push(storage);
-        Ok(Some(storage))
-    }
-
-    /// Returns the archive's own id if it is free, else the next free one.
-    fn unique_id(&mut self, archive_id: u32) -> u32 {
+        // If the archive's id is not free, the storage gets the next one that is.
         let mut id = archive_id;
         while id >= ID_MAX || !self.ids.insert(id) {
             id = self.next_id;
             self.next_id += 1;
         }
-        id
+        let root = (number % usize::from(self.roots)) as u16;
+        let storage = AssignedStorage { slot, id, archive_id, root, content_bytes: entry.content_bytes };
+        self.storages.push(storage);
+        Ok(Some(storage))
     }
 }
 

@@ -162,7 +162,10 @@ impl Run<'_> {
         let mut unpacker = Unpacker { run: self, roots, assigner, seen_slots: SeenSlots::default(), state };
         let mut unpacked: Vec<Unpacked> = Vec::new();
         while unpacked.len() < input.opened.len() || input.open_next()? {
-            unpacked.push(unpacker.unpack_next(&input.opened, &unpacked)?);
+            let full = input.opened.iter().zip(&unpacked).next_back();
+            let (next, rest) = input.opened[unpacked.len()..].split_first().ok_or_else(no_archive)?;
+            let checked = unpacker.unpack_checked(next, full, !rest.is_empty());
+            unpacked.push(checked.map_err(|error| error.within_damaged(next.archive.path().shown()))?);
         }
         input.check_count()?;
         let is_on_full_without_map = matches!(&unpacked[..], [full, _] if full.bank.storage_count == 0);

@@ -16,11 +16,11 @@ use slotpress_read::{
     StateBuilder, Tail, Task, Visitor,
 };
 
+use crate::restore::Run;
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::check::check_chain;
 use crate::restore::input::Opened;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::{Run, no_archive};
 
 pub struct Unpacker<'a> {
     pub run: Run<'a>,
@@ -44,17 +44,9 @@ fn is_silent(rule: Rule) -> bool {
 }
 
 impl Unpacker<'_> {
-    /// Unpacks and checks the first of the `opened` archives that is not `unpacked` yet.
-    pub fn unpack_next(&mut self, opened: &[Opened], unpacked: &[Unpacked]) -> Result<Unpacked> {
-        let full = opened.iter().zip(unpacked).next_back();
-        let Some((next, rest)) = opened[unpacked.len()..].split_first() else { return Err(no_archive()) };
-        self.unpack_checked(next, full, !rest.is_empty())
-            .map_err(|error| error.within_damaged(next.archive.path().shown()))
-    }
-
     /// Unpacks an archive that builds on `full`, if it is incremental. `is_below` is true for the full
     /// archive of a pair.
-    fn unpack_checked(
+    pub fn unpack_checked(
         &mut self,
         opened: &Opened,
         full: Option<(&Opened, &Unpacked)>,
