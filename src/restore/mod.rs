@@ -41,7 +41,7 @@ use slotpress_base::{
     Elapsed, Error, IoContext, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, flushed_bytes,
 };
 use slotpress_format::ledger::names::Extension;
-use slotpress_format::{ArchiveName, FieldReader, StorageMapItem, parse_bank_file_lenient};
+use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
 use slotpress_read::{Assurance, LocalFile, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
@@ -300,7 +300,7 @@ impl Unpacked {
             is_equal &= length.unwrap_or_default() == item.length_bytes || (length.is_some() && is_older(item.slot));
             Ok(())
         };
-        parse_bank_file_lenient(fields, &mut on_storage, false)?;
+        parse_bank_file_lenient(fields, &mut on_storage, BankStakes::Skip)?;
         Ok(is_equal && lengths.into_keys().all(is_older))
     }
 

@@ -11,10 +11,10 @@ use slotpress_base::{Error, NoProgress, Result};
 use slotpress_format::archive::genesis_archive;
 use slotpress_format::ledger::sysvars;
 use slotpress_format::{
-    ArchiveName, BREACHES_PER_DEMAND_MAX, Entry, EntryParser, FieldReader, Genesis, Index, MetaRange, MetaWalk,
-    ObsoleteFormat, Record, RecordFault, RecordSink, RecordWalker, Root, TarEvent, TokenData, parse_bank_file,
-    parse_bank_file_lenient, parse_block_header, parse_frame_start, parse_seek_table, parse_status_cache,
-    parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
+    ArchiveName, BREACHES_PER_DEMAND_MAX, BankStakes, Entry, EntryParser, FieldReader, Genesis, Index, MetaRange,
+    MetaWalk, ObsoleteFormat, Record, RecordFault, RecordSink, RecordWalker, Root, TarEvent, TokenData,
+    parse_bank_file, parse_bank_file_lenient, parse_block_header, parse_frame_start, parse_seek_table,
+    parse_status_cache, parse_storage_name, parse_storages_list, parse_tagged_storages_list, scan_obsolete_accounts,
 };
 use slotpress_read::{CheckOptions, NamedArchive, Snapshot, VerifyOptions};
 
@@ -109,10 +109,10 @@ pub fn bank_file(bytes: &[u8]) {
         storages += 1;
         Ok(())
     };
-    let bank = check(parse_bank_file_lenient(fields(bytes), &mut on_storage, true));
+    let bank = check(parse_bank_file_lenient(fields(bytes), &mut on_storage, BankStakes::Keep));
     assert!(storages <= bytes.len());
     let in_pieces = FieldReader::new(BufReader::with_capacity(7, bytes), bytes.len() as u64, "the file");
-    let again = check(parse_bank_file_lenient(in_pieces, &mut |_| Ok(()), true));
+    let again = check(parse_bank_file_lenient(in_pieces, &mut |_| Ok(()), BankStakes::Keep));
     assert_eq!(format!("{again:?}"), format!("{bank:?}"), "pieces of 7 bytes");
     let Some((bank, end_error)) = bank else { return };
     for breach in &bank.breaches {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use slotpress_format::{FieldReader, parse_bank_file_lenient};
+use slotpress_format::{BankStakes, FieldReader, parse_bank_file_lenient};
 
 use super::refused::versions::*;
 use crate::verify::fixtures::*;
@@ -461,7 +461,7 @@ struct StakesPlaces {
 impl StakesPlaces {
     fn of(content: &[u8]) -> Self {
         let fields = FieldReader::new(content, content.len() as u64, "the bank file");
-        let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), true).expect("a bank file");
+        let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), BankStakes::Keep).expect("a bank file");
         let find = |key: &[u8; 32]| content.windows(32).position(|bytes| bytes == key).expect("an address");
         let vote_account = find(&bank.stakes.vote_accounts[0].0);
         let vote_data_bytes = u64_at(content, vote_account + 48) as usize;
@@ -480,7 +480,7 @@ pub struct BankFieldPlaces {
 
 pub fn bank_field_places(content: &[u8]) -> BankFieldPlaces {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
-    let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), true).expect("a bank file");
+    let (bank, _) = parse_bank_file_lenient(fields, &mut |_| Ok(()), BankStakes::Keep).expect("a bank file");
     let hash = content.windows(32).position(|bytes| bytes == bank.hash.0).expect("the bank hash");
     let find = |bytes: &[u8]| content.windows(bytes.len()).position(|window| window == bytes).expect("the field");
     let ns_per_slot = [&bank.ticks_per_slot.to_le_bytes()[..], &bank.ns_per_slot.to_le_bytes()].concat();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use slotpress_format::{
-    BankFile, FieldReader, LatticeAccumulator, RECORD_HEADER_BYTES, RecordHeader, parse_bank_file_lenient,
+    BankFile, BankStakes, FieldReader, LatticeAccumulator, RECORD_HEADER_BYTES, RecordHeader, parse_bank_file_lenient,
 };
 
 use crate::verify::altered::{Altered, ArchiveFile};
@@ -225,7 +225,7 @@ impl State {
 
 pub fn bank_of(content: &[u8]) -> BankFile {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
-    parse_bank_file_lenient(fields, &mut |_| Ok(()), true).expect("a bank file").0
+    parse_bank_file_lenient(fields, &mut |_| Ok(()), BankStakes::Keep).expect("a bank file").0
 }
 
 fn place(content: &[u8], name: &str) -> FieldPlace {

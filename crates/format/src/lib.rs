@@ -44,8 +44,8 @@ pub use archive::zstd_frame::{
 };
 pub use ledger::bank_fields::BankFields;
 pub use ledger::bank_file::{
-    BankFile, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_lenient, read_bank_file,
-    read_bank_front,
+    BankFile, BankStakes, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_lenient,
+    read_bank_file, read_bank_front,
 };
 pub use ledger::bank_hash::{BankHashParts, hard_forks_between};
 pub use ledger::demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand};

@@ -199,24 +199,34 @@ pub fn read_bank_file(path: &Path, on_storage: &mut OnStorage<'_>) -> Result<Ban
 }
 
 pub fn parse_bank_file<R: BufRead>(r: FieldReader<R>, on_storage: &mut OnStorage<'_>) -> Result<BankFile> {
-    match parse_bank_file_lenient(r, on_storage, false)? {
+    match parse_bank_file_lenient(r, on_storage, BankStakes::Skip)? {
         (bank, None) => Ok(bank),
         (_, Some(error)) => Err(error),
     }
 }
 
+/// Treatment of a bank's stakes, which take about 100 bytes for each delegation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BankStakes {
+    Keep,
+    Skip,
+}
+
 /// Like [`parse_bank_file`], but an error after the lattice hash is not fatal: it is returned with the
-/// bank, because Agave ignores such faults. `keeps_stakes` keeps the bank's stakes, which take about
-/// 100 bytes for each delegation.
+/// bank, because Agave ignores such faults.
 pub fn parse_bank_file_lenient<R: BufRead>(
     mut r: FieldReader<R>,
     on_storage: &mut OnStorage<'_>,
-    keeps_stakes: bool,
+    bank_stakes: BankStakes,
 ) -> Result<(BankFile, Option<Error>)> {
     let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
     read_front(&mut r, &mut bank)?;
     let mut stakes = Stakes::default();
-    read_bank_fields(&mut r, &mut bank, if keeps_stakes { KeepStakes::All(&mut stakes) } else { KeepStakes::Nothing })?;
+    let keep = match bank_stakes {
+        BankStakes::Keep => KeepStakes::All(&mut stakes),
+        BankStakes::Skip => KeepStakes::Nothing,
+    };
+    read_bank_fields(&mut r, &mut bank, keep)?;
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
     let end_error = read_extra_fields(&mut r, &mut bank)?;
     bank.stakes = Arc::new(stakes);

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::threads::guarded;
 use slotpress_base::{Error, Result, cannot_start, panic_point};
 use slotpress_format::{
-    BankFile, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_lenient,
+    BankFile, BankStakes, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_lenient,
     parse_status_cache,
 };
 
@@ -32,7 +32,7 @@ pub struct ParsedBank {
 }
 
 pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
-    let (bank, end_error) = parse_bank_file_lenient(fields, &mut |_| Ok(()), true)?;
+    let (bank, end_error) = parse_bank_file_lenient(fields, &mut |_| Ok(()), BankStakes::Keep)?;
     Ok(ParsedBank { bank, end_error })
 }
 
