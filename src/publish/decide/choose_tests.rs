@@ -33,7 +33,7 @@ fn rebased(name: ArchiveName) -> PreparedArchive {
     let mut rebased = ready(&[name]).remove(0);
     let root = "1".repeat(64).parse().expect("a root");
     let at = FrameHashesLocation { offset_bytes: 0, frames: 1 };
-    rebased.archive.hashes = Some(FrameHashes { root, at, rebased_on: Some(Hash([7; 32])) });
+    rebased.archive.hashes = Some(FrameHashes { root, location: at, rebased_on: Some(Hash([7; 32])) });
     rebased
 }
 

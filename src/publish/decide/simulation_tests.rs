@@ -293,7 +293,7 @@ impl World<'_> {
                 let mut made = archive(name.base_slot, name.slot, 0);
                 let root = "1".repeat(64).parse().expect("a root");
                 let at = FrameHashesLocation { offset_bytes: 0, frames: 1 };
-                made.hashes = Some(FrameHashes { root, at, rebased_on: Some(name.hash) });
+                made.hashes = Some(FrameHashes { root, location: at, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
             planner.work_ended(EndedWork { name, result, elapsed: Duration::ZERO, source: None });

@@ -63,7 +63,7 @@ fn mistakes_are_explained() {
         (
             &["archive", ledger, "-o", text(&missing)],
             1,
-            &["does not exist", "the archive's name follows from slot and hash"],
+            &["does not exist", "the archive is named after its slot and hash"],
         ),
         (&["archive", ledger, "-o", out, "--memory", "10XB"], 2, &["'10XB'", "sizes look like 8MiB"]),
         (&["verify", text(&full), "--expect-slot", "abc"], 2, &["'abc'", "a slot is a whole number"]),

@@ -26,14 +26,14 @@ pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
 }
 
-/// Refuses an archive that no version of Agave loads, as far as its beginning shows that. `is_below`
+/// Refuses an archive that no version of Agave loads, as far as its beginning shows that. `is_base`
 /// is true for the full archive of a pair: clients do not use its bank file.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
-pub fn refuse_for_firedancer_only(archive: &OpenArchive, is_below: bool) -> Result<()> {
+pub fn refuse_for_firedancer_only(archive: &OpenArchive, is_base: bool) -> Result<()> {
     let Some(bank) = bank(archive)? else { return Ok(()) };
-    let rule = if is_below {
+    let rule = if is_base {
         (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot)
     } else {
         for_firedancer_only(&bank)

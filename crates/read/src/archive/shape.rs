@@ -20,7 +20,7 @@ use super::compression::sniff;
 use super::peeker::cut_off;
 use super::source::{PIECE_BYTES, Source, SourceStream};
 use super::streams::StreamPieces;
-use super::walk::{self, Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, undecodable};
+use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, undecodable};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveShape {
@@ -47,36 +47,36 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Archiv
 }
 
 fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
-    let mut at = 0u64;
+    let mut offset = 0u64;
     let mut has_hashes = false;
     // Range of the last frame with content, and an upper bound of its decoded length.
     let mut last = None;
     loop {
         let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
-        let read = read_up_to(source, &mut bytes, at)?;
+        let read = read_up_to(source, &mut bytes, offset)?;
         if read == 0 {
             break;
         }
-        let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| walk::at(error, at))?;
+        let start = parse_frame_start(split_at_most(&bytes, read).0).map_err(|error| damaged_at(error, offset))?;
         match start {
             FrameStart::Skippable { content_bytes, .. } => {
                 let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
                 has_hashes |= is_index(content);
-                count(&mut at, skippable_frame_bytes(content_bytes));
+                count(&mut offset, skippable_frame_bytes(content_bytes));
             }
             FrameStart::Zstd(header) => {
-                let (end, content_bytes_max) = walk_frame(source, at, &header, progress)?;
+                let (end, content_bytes_max) = walk_frame(source, offset, &header, progress)?;
                 // Encoders may end a stream with an empty frame.
                 if content_bytes_max > 0 {
-                    last = Some((at..end, content_bytes_max));
+                    last = Some((offset..end, content_bytes_max));
                 }
-                at = end;
+                offset = end;
             }
         }
     }
     // The walk skips contents, so check that the last byte exists.
-    if at > 0 && read_up_to(source, &mut [0], at.saturating_sub(1))? == 0 {
-        return Err(cut_off(source.length_bytes().unwrap_or(at)));
+    if offset > 0 && read_up_to(source, &mut [0], offset.saturating_sub(1))? == 0 {
+        return Err(cut_off(source.length_bytes().unwrap_or(offset)));
     }
     let Some((last, content_bytes_max)) = last else {
         return Err(Error::damaged("the archive is empty: none of its frames has content")
@@ -85,12 +85,12 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
     if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
         check_end(source, last, content_bytes_max)?;
     }
-    Ok(ArchiveShape { compression: Extension::TarZstd, length_bytes: at, has_hashes })
+    Ok(ArchiveShape { compression: Extension::TarZstd, length_bytes: offset, has_hashes })
 }
 
 /// Returns the end of a frame, and an upper bound of its decoded length.
 fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &dyn Progress) -> Result<(u64, u64)> {
-    let mut at = start.saturating_add(header.header_bytes as u64);
+    let mut offset = start.saturating_add(header.header_bytes as u64);
     let mut blocks = 0u64;
     loop {
         if blocks.is_multiple_of(BLOCKS_PER_LOOK) {
@@ -98,15 +98,15 @@ fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &
         }
         count(&mut blocks, 1);
         let mut bytes = [0; 3];
-        if read_up_to(source, &mut bytes, at)? < bytes.len() {
-            return Err(cut_off(source.length_bytes().unwrap_or(at)));
+        if read_up_to(source, &mut bytes, offset)? < bytes.len() {
+            return Err(cut_off(source.length_bytes().unwrap_or(offset)));
         }
-        let block = parse_block_header(bytes).map_err(|error| walk::at(error, at))?;
-        count(&mut at, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
+        let block = parse_block_header(bytes).map_err(|error| damaged_at(error, offset))?;
+        count(&mut offset, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
         if block.is_last {
             let checksum_bytes = if header.has_checksum { 4 } else { 0 };
             let bound = blocks.saturating_mul(header.block_bytes_max);
-            return Ok((at.saturating_add(checksum_bytes), header.content_bytes.unwrap_or(bound)));
+            return Ok((offset.saturating_add(checksum_bytes), header.content_bytes.unwrap_or(bound)));
         }
     }
 }

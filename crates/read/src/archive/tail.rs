@@ -1,7 +1,7 @@
 //! Reads the end of an archive that slotpress made: the index with the frame hashes, and the seek
 //! table.
 //!
-//! A tail that is damaged, or does not fit the file's length, is passed over: the archive is read in
+//! A tail that is damaged, or does not fit the file's length, is ignored: the archive is read in
 //! order. Each frame is checked against a valid tail when it is read.
 
 use std::ops::Range;
@@ -77,7 +77,7 @@ impl LastBytes<'_> {
             more.extend_from_slice(&self.bytes);
             (self.bytes, self.start) = (more, range.start);
         }
-        let within = |at: u64| to_usize(at.saturating_sub(self.start));
+        let within = |offset: u64| to_usize(offset.saturating_sub(self.start));
         Ok(self.bytes.get(within(range.start)..within(range.end)).unwrap_or_default())
     }
 
@@ -199,12 +199,12 @@ pub fn check_hashes(
 fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
     let mut hasher = blake3::Hasher::new();
     piece.resize(PIECE_BYTES, 0);
-    let mut at = range.start;
-    while at < range.end {
-        let piece = at_most_mut(piece, to_usize(range.end.saturating_sub(at)));
-        source.read_exact_at(piece, at).or_path("read", source.path())?;
+    let mut offset = range.start;
+    while offset < range.end {
+        let piece = at_most_mut(piece, to_usize(range.end.saturating_sub(offset)));
+        source.read_exact_at(piece, offset).or_path("read", source.path())?;
         hasher.update(piece);
-        count(&mut at, piece.len() as u64);
+        count(&mut offset, piece.len() as u64);
     }
     Ok(hasher.finalize().into())
 }

@@ -143,7 +143,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             if start.is_empty() {
                 return Ok(None);
             }
-            let start = parse_frame_start(start).map_err(|error| at(error, offset_bytes))?;
+            let start = parse_frame_start(start).map_err(|error| damaged_at(error, offset_bytes))?;
             self.observe(offset_bytes, start)?;
             match start {
                 FrameStart::Skippable { content_bytes, .. } => {
@@ -169,7 +169,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
         while is_small {
             let block_header = self.input.peek(3)?.first_chunk().copied();
             let block_header = block_header.ok_or_else(|| self.cut_off())?;
-            let block = parse_block_header(block_header).map_err(|error| at(error, self.input.position()))?;
+            let block = parse_block_header(block_header).map_err(|error| damaged_at(error, self.input.position()))?;
             self.input.take(to_usize(block.stored_bytes).saturating_add(3), &mut bytes)?;
             count(&mut blocks, 1);
             if block.is_last {
@@ -208,8 +208,8 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
                 return Err(cut_off(self.input.position()));
             }
             let mut input = InBuffer::around(available);
-            let at = content.len();
-            let mut output = OutBuffer::around_pos(&mut content, at);
+            let decoded_bytes = content.len();
+            let mut output = OutBuffer::around_pos(&mut content, decoded_bytes);
             let left = frame.context.decompress_stream(&mut output, &mut input);
             let left = left.map_err(|code| undecodable(frame.offset_bytes, code))?;
             let used = input.pos();
@@ -258,7 +258,7 @@ pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
     .at_offset(offset_bytes)
 }
 
-pub(super) fn at(error: Error, offset_bytes: u64) -> Error {
+pub(super) fn damaged_at(error: Error, offset_bytes: u64) -> Error {
     let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
     error
         .with_hint("download the archive again; if the result is the same, from another source")
@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn streams_of_many_frames(
+        fn streams_of_many_frames_are_decoded(
             frames in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5000), 0u8..4), 0..6),
         ) {
             let mut stream = Vec::new();
@@ -314,10 +314,10 @@ mod tests {
         }
 
         #[test]
-        fn truncation_is_found(content in proptest::collection::vec(any::<u8>(), 0..3000), at in any::<prop::sample::Index>()) {
+        fn truncation_is_found(content in proptest::collection::vec(any::<u8>(), 0..3000), index in any::<prop::sample::Index>()) {
             let stream = zstd::bulk::compress(&content, 1).expect("compresses");
-            let at = 1 + at.index(stream.len() - 1);
-            prop_assert!(decode(&stream[..at]).is_err());
+            let length = 1 + index.index(stream.len() - 1);
+            prop_assert!(decode(&stream[..length]).is_err());
         }
 
         #[test]

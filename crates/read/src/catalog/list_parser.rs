@@ -61,7 +61,7 @@ impl EntryJson {
             modified_ns: self.modified_unix_seconds.unwrap_or_default().saturating_mul(1_000_000_000),
             bank_unix_seconds: self.bank_unix_seconds.filter(|seconds| *seconds > 0),
             kept_because: self.kept_because.and_then(|name| KeepReason::parse(&name)),
-            hashes: root.zip(self.frame_hashes).map(|(root, at)| FrameHashes { root, at, rebased_on }),
+            hashes: root.zip(self.frame_hashes).map(|(root, location)| FrameHashes { root, location, rebased_on }),
             ..Archive::new(name, dir, self.size_bytes.unwrap_or_default())
         })
     }

@@ -102,7 +102,7 @@ impl ArchiveFields {
             kept_because: archive.kept_because.map(KeepReason::as_str),
             etag: (archive.file_id != FileId::default() || archive.hashes.is_some()).then(|| archive.etag()),
             root: archive.hashes.map(|hashes| hashes.root),
-            frame_hashes: archive.hashes.map(|hashes| hashes.at),
+            frame_hashes: archive.hashes.map(|hashes| hashes.location),
             rebased_on: archive.rebased_on(),
         }
     }
@@ -137,8 +137,8 @@ mod tests {
     fn a_list_is_parsed_to_the_archives_that_were_listed() {
         let mut archive = Archive::new(ArchiveName::parse(NAME).expect("a name"), "/dir", 5);
         (archive.modified_ns, archive.bank_unix_seconds) = (7_000_000_000, Some(4));
-        let at = FrameHashesLocation { offset_bytes: 3, frames: 2 };
-        archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), at, rebased_on: None });
+        let location = FrameHashesLocation { offset_bytes: 3, frames: 2 };
+        archive.hashes = Some(FrameHashes { root: Root::new(5, [b"x".as_slice()]), location, rebased_on: None });
         let catalog = Catalog::new([archive.clone()]);
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(10);
         let fields = ArchiveFields::new(&archive, &catalog, now);

@@ -67,7 +67,7 @@ pub struct FrameHashes {
     /// hold the hashes of all frames, so the root changes with any byte of the archive.
     pub root: Root,
     /// Position and number of the frame hashes.
-    pub at: FrameHashesLocation,
+    pub location: FrameHashesLocation,
     /// For results of `rebase`: snapshot hash of the full archive on which this one builds.
     pub rebased_on: Option<Hash>,
 }

@@ -60,7 +60,7 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
 }
 
 fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
-    // By their paths: `serve` looks each second, and a directory may have thousands of archives.
+    // A map by path, since `serve` scans each second, and a directory may have thousands of archives.
     let usable = known.archives.iter().map(|archive| (archive, None));
     let others = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
     let known: HashMap<PathBuf, (&Archive, Option<FileFault>)> =
@@ -68,11 +68,10 @@ fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<Unusab
     let mut archives = Vec::new();
     let mut unusable = Vec::new();
     for archive in archives_of(dirs)? {
-        let is_same = |other: &Archive| {
-            let unread = Archive { bank_unix_seconds: None, is_bank_read: false, ..other.clone() };
-            Archive { hashes: None, kept_because: None, ..unread } == archive
-        };
-        let found = match known.get(&archive.path()).filter(|(known, _)| is_same(known)) {
+        let identity =
+            |archive: &Archive| (archive.is_remote, archive.file_id, archive.size_bytes, archive.modified_ns);
+        let known = known.get(&archive.path()).filter(|(known, _)| identity(known) == identity(&archive));
+        let found = match known {
             Some((known, None)) => Ok((*known).clone()),
             Some((_, Some(fault))) if *fault != FileFault::Unreadable => Err(*fault),
             // A file that could not be read may be readable now.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::Read;
 
 use proptest::prelude::*;
+use rustix::fs::FileType;
 use slotpress_format::ledger::names::Extension;
 use slotpress_format::{EpochSchedule, FrameHashesLocation, Hash, skippable_frame};
 
@@ -49,14 +50,14 @@ fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
 
 fn rebased(archive: Archive) -> Archive {
     let root = Root::new(1, [b"x".as_slice()]);
-    let at = FrameHashesLocation { offset_bytes: 0, frames: 1 };
-    let hashes = FrameHashes { root, at, rebased_on: Some(Hash([9; 32])) };
+    let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };
+    let hashes = FrameHashes { root, location, rebased_on: Some(Hash([9; 32])) };
     Archive { hashes: Some(hashes), ..archive }
 }
 
 proptest! {
     #[test]
-    fn the_order_keeps_all_and_puts_pairs_together(archives in proptest::collection::vec(any_archive(), 0..30)) {
+    fn sorting_keeps_all_and_puts_pairs_together(archives in proptest::collection::vec(any_archive(), 0..30)) {
         let names: BTreeSet<String> = archives.iter().map(|archive| archive.name.to_string()).collect();
         let catalog = Catalog::new(archives);
         let sorted: BTreeSet<String> = catalog.archives().iter().map(|archive| archive.name.to_string()).collect();
@@ -139,7 +140,8 @@ proptest! {
         let as_many = fulls_kept >= full.min(fulls) && incrementals_kept >= incremental.min(incrementals);
         prop_assert!(bytes_max.is_some() || as_many);
         if let Some(choice) = catalog.choice() {
-            prop_assert!(kept(choice.full) && choice.incremental.is_none_or(kept), "a node's choice is deleted");
+            prop_assert!(kept(choice.full), "a node's choice is deleted");
+            prop_assert!(choice.incremental.is_none_or(kept), "a node's choice is deleted");
         }
         let last = others().map(|(archive, _)| archive).filter(|archive| catalog.base_of(archive).is_some())
             .map(|archive| archive.name.slot).max();
@@ -152,9 +154,8 @@ proptest! {
         prop_assert!(plan_prune(&again, &keep, now).iter().all(Option::is_some));
     }
 
-    /// Only the newest full archives are kept, if nothing else keeps others.
     #[test]
-    fn the_old_goes(count in 1u64..30, full in 1usize..5) {
+    fn only_the_newest_full_archives_are_kept(count in 1u64..30, full in 1usize..5) {
         let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
         let keep = Keep::new(full, 0);
         let kept = plan_prune(&catalog, &keep, far_future()).iter().filter(|reason| reason.is_some()).count();
@@ -163,7 +164,7 @@ proptest! {
 }
 
 #[test]
-fn a_node_takes_the_newest_pair() {
+fn a_node_chooses_the_newest_pair() {
     let zst = |base, slot| archive(base, slot, 1, Extension::TarZstd);
     let catalog = Catalog::new([
         zst(None, 100),
@@ -175,15 +176,14 @@ fn a_node_takes_the_newest_pair() {
         zst(Some(200), 210),
         zst(Some(200), 220),
     ]);
-    let choice = catalog.choice().expect("one");
+    let choice = catalog.choice().expect("a choice");
     assert_eq!((choice.full.name.slot, choice.full.name.extension), (200, Extension::TarZstd));
     assert_eq!(choice.incremental.map(|archive| archive.name.slot), Some(220));
     assert!(Catalog::default().choice().is_none());
 }
 
-/// Results of rebase are counted apart, do not keep their full archive, and are deleted with it.
 #[test]
-fn rebased_archives_hold_nothing() {
+fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive() {
     let full = |slot| archive(None, slot, 1, Extension::TarZstd);
     let on = |base, slot| archive(Some(base), slot, 1, Extension::TarZstd);
     let catalog = Catalog::new([
@@ -218,25 +218,25 @@ fn rebased_archives_hold_nothing() {
 
 /// Archives of five days in three weeks, and of the first four epochs of a cluster that warms up:
 /// they end with the slots 31, 95, 223 and 479.
-fn of_three_weeks() -> Catalog {
+fn three_weeks() -> Catalog {
     // Day 4 was a Monday.
-    let at = |base_slot, slot, day: u64, hour: u64| Archive {
+    let dated = |base_slot, slot, day: u64, hour: u64| Archive {
         bank_unix_seconds: Some((day * 24 + hour) * 3600),
         ..archive(base_slot, slot, 1, Extension::TarZstd)
     };
     let schedule = EpochSchedule { slots_per_epoch: 8192, first_normal_epoch: 8, first_normal_slot: 8160 };
     let archives = [
-        at(None, 20, 3, 1),
-        at(None, 30, 3, 23),
-        at(None, 90, 4, 0),
-        at(Some(90), 94, 10, 23),
-        at(None, 200, 11, 0),
-        at(None, 210, 11, 5),
-        at(None, 300, 12, 0),
-        at(Some(300), 310, 12, 9),
+        dated(None, 20, 3, 1),
+        dated(None, 30, 3, 23),
+        dated(None, 90, 4, 0),
+        dated(Some(90), 94, 10, 23),
+        dated(None, 200, 11, 0),
+        dated(None, 210, 11, 5),
+        dated(None, 300, 12, 0),
+        dated(Some(300), 310, 12, 9),
         // These count for no day: a result of rebase, and one without its full archive.
-        rebased(at(Some(30), 95, 11, 1)),
-        at(Some(40), 222, 11, 23),
+        rebased(dated(Some(30), 95, 11, 1)),
+        dated(Some(40), 222, 11, 23),
     ];
     Catalog { epoch_schedule: Some(schedule), ..Catalog::new(archives) }
 }
@@ -249,9 +249,9 @@ fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
 }
 
 #[test]
-fn days_weeks_and_epochs() {
+fn the_newest_states_of_days_weeks_and_epochs_are_kept() {
     use KeepReason::*;
-    let catalog = of_three_weeks();
+    let catalog = three_weeks();
     let none = Keep::new(0, 0);
     let pair = |reason| vec![(300, LastPair), (310, reason)];
     let more = [(210, Daily), (90, Base), (94, Daily)];
@@ -260,16 +260,16 @@ fn days_weeks_and_epochs() {
     assert_eq!(kept(none.daily(1)), pair(Daily));
     assert_eq!(kept(none.daily(2)), [&pair(Daily)[..], &more[..1]].concat());
     assert_eq!(kept(none.daily(3)), [&pair(Daily)[..], &more].concat());
-    let of_week = [(90, Base), (94, Weekly), (30, Weekly)];
+    let weekly = [(90, Base), (94, Weekly), (30, Weekly)];
     assert_eq!(kept(none.weekly(1)), pair(Weekly));
-    assert_eq!(kept(none.weekly(2)), [&pair(Weekly)[..], &of_week[..2]].concat());
-    assert_eq!(kept(none.weekly(9)), [&pair(Weekly)[..], &of_week].concat());
-    let of_epoch = [(210, EpochEnd), (90, Base), (94, EpochEnd), (30, EpochEnd)];
-    assert_eq!(kept(none.epoch_ends(1)), [&pair(LastPair)[..], &of_epoch[..1]].concat(), "the newest is not over");
-    assert_eq!(kept(none.epoch_ends(2)), [&pair(LastPair)[..], &of_epoch[..3]].concat());
-    assert_eq!(kept(none.epoch_ends(9)), [&pair(LastPair)[..], &of_epoch].concat());
+    assert_eq!(kept(none.weekly(2)), [&pair(Weekly)[..], &weekly[..2]].concat());
+    assert_eq!(kept(none.weekly(9)), [&pair(Weekly)[..], &weekly].concat());
+    let epoch_ends = [(210, EpochEnd), (90, Base), (94, EpochEnd), (30, EpochEnd)];
+    assert_eq!(kept(none.epoch_ends(1)), [&pair(LastPair)[..], &epoch_ends[..1]].concat(), "the newest is not over");
+    assert_eq!(kept(none.epoch_ends(2)), [&pair(LastPair)[..], &epoch_ends[..3]].concat());
+    assert_eq!(kept(none.epoch_ends(9)), [&pair(LastPair)[..], &epoch_ends].concat());
 
-    // What only counts keep goes first, then days, weeks and epochs; of each the oldest first.
+    // Archives kept only by count are deleted first, then days, weeks and epochs; the oldest first.
     let keep = Keep::new(3, 1).daily(3).weekly(1).epoch_ends(1);
     let all = vec![(300, Newest), (310, Weekly), (210, EpochEnd), (200, Newest), (90, Base), (94, Daily)];
     assert_eq!(kept(keep.bytes_max(6)), all);
@@ -279,11 +279,10 @@ fn days_weeks_and_epochs() {
     assert_eq!(kept(keep.bytes_max(0)), without(&[200, 94, 90, 210]));
 }
 
-/// What has no known time stays, and everything where the epochs are not known.
 #[test]
-fn unknown_times_and_epochs() {
+fn archives_of_unknown_time_or_epoch_are_kept() {
     use KeepReason::*;
-    let whole = of_three_weeks();
+    let whole = three_weeks();
     let newest = archive(None, 400, 1, Extension::TarZstd);
     let undated = archive(None, 25, 1, Extension::TarZstd);
     let with_both = |mut archives: Vec<Archive>| {
@@ -294,7 +293,8 @@ fn unknown_times_and_epochs() {
     let catalog = with_both(whole.archives().to_vec());
     let keep = Keep::new(0, 0).daily(9);
     let kept = kept_slots(&catalog, &keep);
-    assert!(kept.contains(&(400, Undated)) && !kept.iter().any(|(slot, _)| *slot == 25), "{kept:?}");
+    assert!(kept.contains(&(400, Undated)), "{kept:?}");
+    assert!(!kept.iter().any(|(slot, _)| *slot == 25), "{kept:?}");
     assert_eq!(kept_slots(&catalog, &keep.bytes_max(0))[0], (400, Undated));
     let catalog = with_both(Vec::new());
     assert_eq!(kept_slots(&catalog, &Keep::new(0, 0).weekly(1)), [(400, Undated), (25, Undated)]);
@@ -320,7 +320,7 @@ fn only_ordinary_files_of_the_directory_are_found() {
     fs::create_dir(dir.path().join(name(5))).expect("created");
     fs::write(outside.path().join(name(6)), "secret").expect("written");
     std::os::unix::fs::symlink(outside.path().join(name(6)), dir.path().join(name(6))).expect("linked");
-    rustix::fs::mknodat(rustix::fs::CWD, dir.path().join(name(7)), FileKind::Fifo, 0o600.into(), 0).expect("a pipe");
+    rustix::fs::mknodat(rustix::fs::CWD, dir.path().join(name(7)), FileType::Fifo, 0o600.into(), 0).expect("a pipe");
     let catalog = scan::scan(&[dir.path().to_path_buf()]).expect("read");
     let slots: Vec<(u64, bool)> = catalog.archives().iter().map(|a| (a.name.slot, a.is_remote)).collect();
     assert_eq!(slots, [(2, true), (1, false)]);
@@ -343,10 +343,10 @@ fn only_ordinary_files_of_the_directory_are_found() {
     assert!(scan::scan(&[dir.path().join("none")]).is_err());
 }
 
-/// Usable files stay usable when scanned again; unusable ones are listed apart with a reason, and
-/// do not hide a usable copy.
+/// Usable files stay usable when scanned again. Unusable ones have a reason, and do not hide a usable
+/// copy.
 #[test]
-fn unusable_files_are_listed_apart() {
+fn unusable_files_are_listed_separately() {
     let dir = tempfile::tempdir().expect("a directory");
     let name = |slot: u64, extension: &str| format!("snapshot-{slot}-{HASH}.{extension}");
     let lz4 = [&[4, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82], [0; 4].as_slice()].concat();
@@ -385,7 +385,3 @@ fn unusable_files_are_listed_apart() {
     let names = scan::scan_names(&dirs).expect("read").archives().len();
     assert_eq!(names, catalog.archives().len() + catalog.unusable().len());
 }
-
-use rustix::fs::FileType as FileKind;
-
-use super::FileFault;

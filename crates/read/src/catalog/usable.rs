@@ -37,9 +37,9 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     if let Some(tail) = tail
         && let Some(hashes) = tail.hashes
     {
-        let at = FrameHashesLocation { offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 };
+        let location = FrameHashesLocation { offset_bytes: hashes.offset_bytes, frames: hashes.frames.len() as u64 };
         let rebased_on = rebased_on(&tail.index.settings).and_then(|hash| hash.parse().ok());
-        return Ok(Some(FrameHashes { root: hashes.root, at, rebased_on }));
+        return Ok(Some(FrameHashes { root: hashes.root, location, rebased_on }));
     }
     let is_cut = match compression {
         Extension::TarZstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,

@@ -97,8 +97,7 @@ pub(super) fn read_state(
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
-    let job = VerifyJob { options: &options, visitor: Some(visitor), observer: None, progress };
-    read_snapshot(input, job)
+    read_snapshot(input, VerifyJob { visitor: Some(visitor), ..VerifyJob::verify(&options, progress) })
 }
 
 struct Visiting<F, V: AccountVisitor> {

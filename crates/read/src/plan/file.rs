@@ -80,17 +80,17 @@ impl<'a> OpenStorage<'a> {
         let mut bytes = vec![0; to_usize(range_bytes(&(first.start..last.end)).min(WINDOW_BYTES))];
         let mut window = 0..0u64;
         for range in &wanted {
-            let mut at = range.start;
-            while at < range.end {
-                if at >= window.end {
-                    window = at..last.end.min(at.saturating_add(WINDOW_BYTES));
-                    let read = piece.read_exact_at(at_most_mut(&mut bytes, to_usize(range_bytes(&window))), at);
+            let mut position = range.start;
+            while position < range.end {
+                if position >= window.end {
+                    window = position..last.end.min(position.saturating_add(WINDOW_BYTES));
+                    let read = piece.read_exact_at(at_most_mut(&mut bytes, to_usize(range_bytes(&window))), position);
                     read.map_err(|error| self.error(&error))?;
                 }
                 let end = range.end.min(window.end);
-                let (part, rest) = to.split_at_mut(to_usize(range_bytes(&(at..end))));
-                copy_at_most(split_at_most(&bytes, to_usize(range_bytes(&(window.start..at)))).1, part);
-                (to, at) = (rest, end);
+                let (part, rest) = to.split_at_mut(to_usize(range_bytes(&(position..end))));
+                copy_at_most(split_at_most(&bytes, to_usize(range_bytes(&(window.start..position)))).1, part);
+                (to, position) = (rest, end);
             }
         }
         Ok(())
@@ -124,7 +124,7 @@ mod tests {
             length in any::<prop::sample::Index>(),
         ) {
             let total: usize = pieces.iter().map(|(length, _)| length).sum();
-            let bytes: Vec<u8> = (0..total).map(|at| (at * 31 % 251) as u8).collect();
+            let bytes: Vec<u8> = (0..total).map(|number| (number * 31 % 251) as u8).collect();
             let mut file = tempfile::tempfile().expect("a temporary file");
             file.write_all(&bytes).expect("written");
             let mut kept: Vec<Range<u64>> = Vec::new();

@@ -155,8 +155,8 @@ impl Plan {
 
     pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
         let (first, count) = storage.checkpoints;
-        let own = to_usize(first)..to_usize(first.saturating_add(count));
-        self.checkpoints.get(own).unwrap_or_default()
+        let range = to_usize(first)..to_usize(first.saturating_add(count));
+        self.checkpoints.get(range).unwrap_or_default()
     }
 
     pub fn entries(&self) -> impl Iterator<Item = Entry> + Send + '_ {

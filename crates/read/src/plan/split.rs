@@ -139,17 +139,17 @@ impl<'a> SplitStorage<'a> {
             let mut piece = SplitPiece { offset, to };
             let mut window = Vec::new();
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
-            let mut at = from.entry_offset;
-            while at < end {
+            let mut record_offset = from.entry_offset;
+            while record_offset < end {
                 let Some(entry) = walk.next_entry().map_err(in_meta)? else { return Err(changed(&(meta.path)())) };
                 if obsolete.has(entry.offset, entry.data_len).map_err(in_meta)? {
                     continue;
                 }
-                let next = at.saturating_add(entry.record_bytes());
+                let next = record_offset.saturating_add(entry.record_bytes());
                 if next > offset {
-                    piece.put_record(at, &entry, data.as_ref())?;
+                    piece.put_record(record_offset, &entry, data.as_ref())?;
                 }
-                at = next;
+                record_offset = next;
             }
             Ok(())
         })
@@ -204,7 +204,7 @@ struct SplitPiece<'a> {
 
 impl SplitPiece<'_> {
     fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
-        let clip = |at: u64| to_usize(at.saturating_sub(self.offset)).min(self.to.len());
+        let clip = |offset: u64| to_usize(offset.saturating_sub(self.offset)).min(self.to.len());
         clip(offset)..clip(offset.saturating_add(length))
     }
 
@@ -216,11 +216,11 @@ impl SplitPiece<'_> {
         copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
     }
 
-    fn put_record(&mut self, at: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage<'_>>) -> Result<()> {
-        let data_at = at.saturating_add(RECORD_HEADER_BYTES as u64);
+    fn put_record(&mut self, offset: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage<'_>>) -> Result<()> {
+        let data_at = offset.saturating_add(RECORD_HEADER_BYTES as u64);
         let data_end = data_at.saturating_add(u64::from(entry.data_len));
-        let end = at.saturating_add(entry.record_bytes());
-        self.put(at, &entry.record_header());
+        let end = offset.saturating_add(entry.record_bytes());
+        self.put(offset, &entry.record_header());
         self.put(data_end, split_at_most(&[0; 8], to_usize(end.saturating_sub(data_end))).0);
         match (&entry.data, data) {
             (AccountData::Inline(bytes), _) => self.put(data_at, bytes),

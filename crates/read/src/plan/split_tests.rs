@@ -42,7 +42,7 @@ fn make(accounts: &[Account]) -> SplitFixture {
     let mut made = SplitFixture { meta, data, obsolete: Vec::new(), entry: Vec::new() };
     for (number, Account { data_len, is_obsolete }) in accounts.iter().enumerate() {
         let SplitFixture { meta, data, obsolete, entry } = &mut made;
-        let content: Vec<u8> = (0..*data_len).map(|at| (at * 7 + number) as u8 | 1).collect();
+        let content: Vec<u8> = (0..*data_len).map(|index| (index * 7 + number) as u8 | 1).collect();
         let pubkey = [number as u8 + 1; 32];
         meta.resize(meta.len().next_multiple_of(32), 0);
         let offset = meta.len() as u64;
@@ -96,7 +96,7 @@ fn storage_of(dir: &Path, made: &SplitFixture, has_data: bool) -> StorageFile {
     let stat = |ending: &str, bytes: &[u8]| {
         let path = dir.join(format!("7.9.{ending}"));
         fs::write(&path, bytes).expect("written");
-        let metadata = fs::metadata(&path).expect("there");
+        let metadata = fs::metadata(&path).expect("metadata");
         (metadata.len(), modified_ns(metadata.mtime(), metadata.mtime_nsec()))
     };
     let (file_bytes, meta_modified_ns) = stat("meta", &made.meta);
@@ -126,7 +126,7 @@ proptest! {
 
     /// Whole or in pieces from any offset, a split storage reads as its append vec.
     #[test]
-    fn any_part_is_the_append_vec(
+    fn any_part_is_read_as_part_of_the_append_vec(
         accounts in accounts(),
         pieces in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 12),
     ) {
@@ -163,14 +163,14 @@ proptest! {
         obsolete in proptest::collection::vec((0u64..4000, 0u64..5000), 0..3),
     ) {
         let mut made = make(&accounts);
-        for (is_meta, at, value) in changes {
+        for (is_meta, index, value) in changes {
             let file = if is_meta { &mut made.meta } else { &mut made.data };
-            let at = at.index(file.len());
-            file[at] = value;
+            let offset = index.index(file.len());
+            file[offset] = value;
         }
-        if let Some((is_meta, at)) = cut {
+        if let Some((is_meta, index)) = cut {
             let file = if is_meta { &mut made.meta } else { &mut made.data };
-            file.truncate(at.index(file.len() + 1));
+            file.truncate(index.index(file.len() + 1));
         }
         made.obsolete.extend(obsolete.into_iter().map(|(units, data_len)| ObsoleteItem { offset: units * 32, data_len }));
         made.obsolete.sort_unstable_by_key(|item| item.offset);
@@ -184,7 +184,7 @@ proptest! {
 
 /// Each damaged field is reported with what is wrong and its position.
 #[test]
-fn damage_is_named() {
+fn errors_name_the_damaged_field_and_its_offset() {
     let lengths = [0, 165, 5000, 4008, 9000];
     let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
     let sound = make(&accounts);
@@ -193,15 +193,15 @@ fn damage_is_named() {
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
     assert_eq!(sound.meta.len(), fifth + 96);
     type Change = Box<dyn Fn(&mut SplitFixture)>;
-    let set = |is_meta: bool, at: usize, bytes: &[u8]| -> Change {
+    let overwrite = |is_meta: bool, offset: usize, bytes: &[u8]| -> Change {
         let bytes = bytes.to_vec();
         Box::new(move |made| {
             let file = if is_meta { &mut made.meta } else { &mut made.data };
-            file[at..at + bytes.len()].copy_from_slice(&bytes);
+            file[offset..offset + bytes.len()].copy_from_slice(&bytes);
         })
     };
-    let meta = |at, bytes: &[u8]| set(true, at, bytes);
-    let data = |at, bytes: &[u8]| set(false, at, bytes);
+    let meta = |offset, bytes: &[u8]| overwrite(true, offset, bytes);
+    let data = |offset, bytes: &[u8]| overwrite(false, offset, bytes);
     let cases: Vec<(Change, &str)> = vec![
         (meta(0, b"agave data file"), "7.9.meta: not the magic of a .meta file, at offset 0"),
         (data(0, b"x"), "7.9.data: not the magic of a .data file, at offset 0"),
@@ -263,9 +263,8 @@ fn damage_is_named() {
     assert!(read_whole(dir.path(), &sound, true).expect("sound").0 == sound.entry);
 }
 
-/// A file that changed after planning is reported as changed, not as damaged.
 #[test]
-fn changes_are_noticed() {
+fn a_file_that_changed_after_planning_is_not_called_damaged() {
     let accounts = [165, 5000].map(|data_len| Account { data_len, is_obsolete: false });
     let made = make(&accounts);
     for ending in ["meta", "data"] {

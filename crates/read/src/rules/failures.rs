@@ -151,7 +151,7 @@ pub struct Failures {
     inner: Mutex<FailureList>,
     /// Decides which rules end the work when they are broken; `None` if no rule does.
     refused: Option<fn(Rule) -> bool>,
-    is_below: bool,
+    is_base: bool,
 }
 
 #[derive(Debug, Default)]
@@ -183,8 +183,8 @@ impl Failures {
 
     /// Sets whether the failures concern the full archive of a pair: clients do not use its bank.
     #[must_use]
-    pub fn below(self, is_below: bool) -> Self {
-        Self { is_below, ..self }
+    pub fn of_base(self, is_base: bool) -> Self {
+        Self { is_base, ..self }
     }
 
     pub fn refuses(&self, rule: Rule) -> bool {
@@ -277,7 +277,7 @@ impl FailuresAt<'_> {
     /// Records a broken rule; returns an error if the rule ends the work.
     pub fn add(&self, rule: Rule, expected: impl ToString, found: impl ToString) -> Result<()> {
         let failures = self.failures;
-        if failures.is_below && rule.concerns_newest_bank() {
+        if failures.is_base && rule.concerns_newest_bank() {
             return Ok(());
         }
         let failure = Failure::new(rule, self.place.clone(), found.to_string());

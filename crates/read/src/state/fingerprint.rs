@@ -71,8 +71,8 @@ mod tests {
     fn similar_keys() -> impl Iterator<Item = [u8; 32]> {
         (0..60_000u32).map(|number| {
             let mut key = [0xFF; 32];
-            let at = 4 * (number as usize % 8);
-            key[at..at + 4].copy_from_slice(&(number / 8).to_le_bytes());
+            let offset = 4 * (number as usize % 8);
+            key[offset..offset + 4].copy_from_slice(&(number / 8).to_le_bytes());
             key
         })
     }

@@ -84,13 +84,13 @@ fn read_storages(
             let storage_ref = StorageRef { number, slot: storage.file.slot, id: storage.file.id };
             worker.begin(storage_ref);
             walker.restart();
-            let mut at = 0u64;
-            while at < storage.content_bytes {
+            let mut offset = 0u64;
+            while offset < storage.content_bytes {
                 progress.check()?;
                 visitor.check()?;
                 // Only the first bytes are read ahead.
                 if !ahead.take(buffer) {
-                    match read_piece(plan, storage, at, READ_BYTES, buffer) {
+                    match read_piece(plan, storage, offset, READ_BYTES, buffer) {
                         // The `.data` file of a split storage is checked only here.
                         Err(error) if error.kind() == ErrorKind::Damaged => {
                             return visitor.lost(Some(storage_ref), error);
@@ -99,7 +99,7 @@ fn read_storages(
                     }
                 }
                 walker.feed(buffer, worker.as_mut());
-                at = at.saturating_add(buffer.len() as u64);
+                offset = offset.saturating_add(buffer.len() as u64);
                 progress.advance(buffer.len() as u64, 0);
             }
             walker.finish(worker.as_mut());
@@ -118,9 +118,9 @@ fn read_storages(
     visitor.check()
 }
 
-fn read_piece(plan: &Plan, storage: &PlannedStorage, at: u64, bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
-    to.resize(to_usize(storage.content_bytes.saturating_sub(at).min(bytes_max)), 0);
-    plan.read_storage(storage, at, to)
+fn read_piece(plan: &Plan, storage: &PlannedStorage, offset: u64, bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
+    to.resize(to_usize(storage.content_bytes.saturating_sub(offset).min(bytes_max)), 0);
+    plan.read_storage(storage, offset, to)
 }
 
 /// The storages of an archive or a ledger. Each is named by its number in the order of the archive

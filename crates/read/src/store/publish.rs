@@ -180,9 +180,9 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
     Err(match (dir.exists(), is_archive) {
         (true, _) => Error::failed(format!("the output directory {} is a file", dir.shown()))
-            .with_hint("give a directory: the archive's name follows from slot and hash"),
+            .with_hint("give a directory; the archive is named after its slot and hash"),
         (false, true) => Error::failed(format!("the output directory {} does not exist", dir.shown())).with_hint(
-            format!("give a directory, such as {}: the archive's name follows from slot and hash", parent.shown()),
+            format!("give a directory, such as {}; the archive is named after its slot and hash", parent.shown()),
         ),
         (false, false) => Error::failed(format!("the output directory {} does not exist", dir.shown()))
             .with_hint(format!("create it: mkdir -p {}", dir.shown())),

@@ -27,7 +27,7 @@ pub(crate) fn read_ledger(
     base_slot: Option<u64>,
     job: VerifyJob<'_>,
 ) -> Result<VerifyReport> {
-    let _lock = if paths.ledger.is_dir() { lock(paths)? } else { None };
+    let _lock = paths.ledger.is_dir().then(|| lock(paths)).transpose()?;
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
         let message = format!("{}: a restore into this ledger was killed before its end", journal.shown());
         job.progress.warn(&format!("{message}: {RESTORE_JOURNAL_HINT}"));

@@ -28,16 +28,16 @@ pub struct VerifiedPart {
 }
 
 impl VerifiedPart {
-    /// Reads an archive. `is_below` is true for the full archive of a pair.
+    /// Reads an archive. `is_base` is true for the full archive of a pair.
     pub fn read(
         archive: &NamedArchive,
-        is_below: bool,
+        is_base: bool,
         accounts: &StateBuilder,
         seen_slots: &SeenSlots,
         job: &VerifyJob<'_>,
     ) -> Result<Self> {
         let VerifyJob { options, progress, .. } = *job;
-        let failures = Failures::new().below(is_below);
+        let failures = Failures::new().of_base(is_base);
         let archive = archive.open(&options.io_policy)?;
         if let Some(error) = &archive.index_error {
             failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;

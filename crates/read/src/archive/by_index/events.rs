@@ -122,7 +122,7 @@ impl FrameEvents<'_, '_, '_> {
             offset_bytes = offset_bytes.saturating_add(piece.len() as u64);
         }
         if let (Some((after, next)), Some(records)) = (next, records) {
-            // Fails only if the next frame was given up.
+            // Fails only if the next frame was lost.
             let _ = after.send(EntryCarry::Records(Box::new(next)));
             walker.feed(bytes, records.as_mut());
         }
