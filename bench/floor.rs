@@ -155,7 +155,7 @@ impl Visitor for Layout {
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, ..EntryUse::default() });
         };
-        Ok(EntryUse { records_of: Some(StorageRef { number: 0, slot, id }), ..EntryUse::default() })
+        Ok(EntryUse { storage: Some(StorageRef { number: 0, slot, id }), ..EntryUse::default() })
     }
     fn records(&self) -> Option<&dyn RecordVisitor> {
         Some(self)

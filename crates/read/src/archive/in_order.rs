@@ -230,7 +230,7 @@ impl<'a> Events<'a, '_> {
                 self.entries = number.saturating_add(1); // The parser refuses more than a `u32` holds.
                 let wanted = self.visitor.entry(&entry)?;
                 if let Some(batcher) = &mut self.batcher {
-                    batcher.begin(wanted.records_of);
+                    batcher.begin(wanted.storage);
                 }
                 if wanted.is_document {
                     self.documents.begin(&entry)?;

@@ -18,7 +18,8 @@ pub struct StorageRef {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EntryUse {
-    pub records_of: Option<StorageRef>,
+    /// Storage whose records are visited.
+    pub storage: Option<StorageRef>,
     /// True for a document (version, status cache, bank file) that is to be parsed.
     pub is_document: bool,
     pub is_for_sink: bool,
@@ -26,7 +27,7 @@ pub struct EntryUse {
 
 impl EntryUse {
     pub fn is_wanted(&self) -> bool {
-        self.records_of.is_some() || self.is_document || self.is_for_sink
+        self.storage.is_some() || self.is_document || self.is_for_sink
     }
 }
 

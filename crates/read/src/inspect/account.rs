@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use serde::Serialize;
+use slotpress_base::bytes::count;
 use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, Stage, hint, text};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
@@ -104,23 +105,21 @@ struct AccountSearch {
 
 impl AccountSearch {
     fn run(&self, storages: &StorageReader, threads: usize, progress: &dyn Progress) -> Result<()> {
-        let Some(listed) = storages.list() else {
+        let Some(mut left) = storages.list() else {
             progress.stage(Stage::Searching, Some(storages.length_bytes()));
             return storages.read(0, None, self, threads, progress);
         };
-        let mut left: Vec<(u32, (u64, u64))> = (0..).zip(listed).collect();
-        left.sort_unstable_by_key(|(number, (slot, _))| (*slot, *number));
+        left.sort_unstable_by_key(|storage| (storage.slot, storage.number));
         let mut round_bytes = ROUND_BYTES.saturating_mul(threads as u64);
         while self.found.lock().is_none() && !left.is_empty() {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
             // Storages of one slot are searched in one round, since the last record in them counts.
-            while let Some((number, (slot, content_bytes))) =
-                left.pop_if(|(_, (slot, _))| bytes < round_bytes || last_slot == Some(*slot))
-            {
-                wanted.insert(number);
-                (bytes, last_slot) = (bytes.saturating_add(content_bytes), Some(slot));
+            while let Some(storage) = left.pop_if(|storage| bytes < round_bytes || last_slot == Some(storage.slot)) {
+                wanted.insert(storage.number);
+                count(&mut bytes, storage.content_bytes);
+                last_slot = Some(storage.slot);
             }
             progress.stage(Stage::Searching, None);
             storages.read(0, Some(&wanted), self, threads, progress)?;

@@ -11,6 +11,14 @@ use crate::plan::file::{OpenStorage, not_planned};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
+/// The part of an entry that is in a frame.
+struct EntryPart {
+    number: usize,
+    /// Offset in the entry, from the start of its header.
+    offset: u64,
+    length_bytes: u64,
+}
+
 impl Plan {
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + Send + '_ {
         self.entries().map(|entry| entry.tar_bytes()).chain([END_OF_ARCHIVE_BYTES])
@@ -19,9 +27,9 @@ impl Plan {
     /// Writes the tar bytes of a frame into `to`, which must have the frame's length.
     pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
         slotpress_base::threads::panic_point("source");
-        for (number, offset, part_bytes) in self.parts_of(span) {
-            let (part, rest) = to.split_at_mut(to_usize(part_bytes));
-            self.fill_entry(number, offset, part)?;
+        for part in self.parts_of(span) {
+            let (bytes, rest) = to.split_at_mut(to_usize(part.length_bytes));
+            self.fill_entry(part.number, part.offset, bytes)?;
             to = rest;
         }
         // Zeros end the archive.
@@ -32,13 +40,13 @@ impl Plan {
     /// True if a storage of a frame is not in the page cache, as far as the kernel knows. Checks one
     /// storage, since the others seldom differ.
     pub fn is_cold(&self, span: &FrameSpan) -> bool {
-        let mut parts = self.parts_of(span).filter_map(|(number, offset, part_bytes)| {
-            Some((self.storage(number)?, offset.saturating_sub(BLOCK_BYTES), part_bytes))
-        });
+        let mut parts = self.parts_of(span).filter_map(|part| Some((self.storage(part.number)?, part)));
         // The frame may hold little more than the end of its first storage: look at the second one.
         let first = parts.next();
         let second = parts.next();
-        second.or(first).is_some_and(|(storage, offset, bytes)| self.is_cold_storage(storage, offset, bytes))
+        second.or(first).is_some_and(|(storage, part)| {
+            self.is_cold_storage(storage, part.offset.saturating_sub(BLOCK_BYTES), part.length_bytes)
+        })
     }
 
     pub fn is_cold_storage(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
@@ -58,16 +66,14 @@ impl Plan {
         file.or_else(|| self.storage(number).map(PlannedStorage::entry))
     }
 
-    /// Returns the numbers of the entries in a frame, each with the offset in the entry (from the start of its
-    /// header) at which its part in the frame begins, and the length of that part.
-    fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = (usize, u64, u64)> {
+    fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = EntryPart> {
         let mut offset = span.offset_bytes;
         let mut left = span.length_bytes;
         (to_usize(span.first_entry)..).map_while(move |number| {
             let entry = self.entry(number).filter(|_| left > 0)?;
-            let part_bytes = entry.tar_bytes().saturating_sub(offset).min(left);
-            left = left.saturating_sub(part_bytes);
-            Some((number, std::mem::take(&mut offset), part_bytes))
+            let length_bytes = entry.tar_bytes().saturating_sub(offset).min(left);
+            left = left.saturating_sub(length_bytes);
+            Some(EntryPart { number, offset: std::mem::take(&mut offset), length_bytes })
         })
     }
 

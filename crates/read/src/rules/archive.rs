@@ -161,12 +161,12 @@ impl Visitor for ArchiveRules<'_> {
         self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.failures)?;
         let is_for_sink = self.has_sink;
         let EntryKind::Storage { slot, id } = entry.kind else {
-            return Ok(EntryUse { is_document: true, is_for_sink, records_of: None });
+            return Ok(EntryUse { is_document: true, is_for_sink, storage: None });
         };
         // An empty storage has no number: `recompress` leaves it out.
         let records = self.records.filter(|_| entry.content_bytes > 0);
-        let records_of = records.map(|records| records.accounts.add_storage(slot, id));
-        Ok(EntryUse { is_document: false, is_for_sink, records_of })
+        let storage = records.map(|records| records.accounts.add_storage(slot, id));
+        Ok(EntryUse { is_document: false, is_for_sink, storage })
     }
 
     fn frame(&self, frame: SeenFrame) -> Result<()> {

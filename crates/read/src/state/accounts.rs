@@ -38,7 +38,7 @@ pub fn typical_records(storages_bytes: u64) -> u64 {
 
 /// The state while it is computed, shared by all workers.
 pub struct StateBuilder {
-    pub(super) printer: Fingerprinter,
+    pub(super) fingerprinter: Fingerprinter,
     pub log: VersionLog,
     /// Accounts of a newer archive, and the number of the first storage of the older one.
     newer: Option<(Vec<KnownPartition>, u32)>,
@@ -56,7 +56,7 @@ impl StateBuilder {
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let room_bytes = typical_records(storages_bytes).saturating_mul(ITEM_BYTES);
         Ok(Self {
-            printer: Fingerprinter::new()?,
+            fingerprinter: Fingerprinter::new()?,
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
             newer: None,
             kept_records: None,

@@ -79,13 +79,13 @@ mod tests {
 
     #[test]
     fn fingerprints_differ_and_spread() {
-        let printer = Fingerprinter::new().expect("random bytes");
+        let fingerprinter = Fingerprinter::new().expect("random bytes");
         let keys: HashSet<[u8; 32]> = similar_keys().collect();
-        let prints: HashSet<Fingerprint> = keys.iter().map(|key| printer.fingerprint(key)).collect();
-        assert_eq!(prints.len(), keys.len());
+        let fingerprints: HashSet<Fingerprint> = keys.iter().map(|key| fingerprinter.fingerprint(key)).collect();
+        assert_eq!(fingerprints.len(), keys.len());
         // The first bits choose a partition: each of 64 partitions gets about 900 fingerprints.
         let mut parts: HashMap<u32, u32> = HashMap::new();
-        prints.iter().for_each(|Fingerprint([first, ..])| *parts.entry(first >> 26).or_default() += 1);
+        fingerprints.iter().for_each(|Fingerprint([first, ..])| *parts.entry(first >> 26).or_default() += 1);
         assert_eq!(parts.len(), 64);
         assert!(parts.values().all(|count| (100..3000).contains(count)), "{parts:?}");
     }

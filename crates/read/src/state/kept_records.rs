@@ -120,21 +120,21 @@ mod tests {
 
     #[test]
     fn second_records_are_kept_as_far_as_they_fit() {
-        let printer = Fingerprinter::new().expect("random bytes");
+        let fingerprinter = Fingerprinter::new().expect("random bytes");
         let kept_records = KeptRecords::new(1 << 20, 4000);
         let data = vec![3; 1000];
         let mut kept = 0;
         for number in 0..2000u32 {
             let mut key = [0; 32];
             key[..4].copy_from_slice(&number.to_le_bytes());
-            let print = printer.fingerprint(&key);
+            let fingerprint = fingerprinter.fingerprint(&key);
             let header = header(u64::from(number));
             let offset_bytes = 8 * u64::from(number);
             for storage in [9, 5] {
-                kept_records.look_at(storage, &print, &Record { offset_bytes, header: &header, data: &data });
+                kept_records.look_at(storage, &fingerprint, &Record { offset_bytes, header: &header, data: &data });
             }
             // The first record is kept only if another account set the same bit.
-            let mut superseded = vec![RecordVersion::new(print, 5, false, offset_bytes)];
+            let mut superseded = vec![RecordVersion::new(fingerprint, 5, false, offset_bytes)];
             kept_records.take_from(&mut superseded, &mut |found, found_data| {
                 assert_eq!((found, found_data), (&header, data.as_slice()));
                 assert!(number > 0, "a tombstone is never kept");

@@ -24,7 +24,7 @@ impl KnownPartition {
         let bucket_bits = (fingerprints.len() / KNOWN_BUCKET_ITEMS).max(1).ilog2().min(32 - partition_bits);
         let mut known = Self { sorted: fingerprints, starts: Vec::new(), partition_bits, bucket_bits };
         known.starts = (0..1 << bucket_bits)
-            .map(|bucket| known.sorted.partition_point(|print| known.bucket(print) < bucket) as u32)
+            .map(|bucket| known.sorted.partition_point(|fingerprint| known.bucket(fingerprint) < bucket) as u32)
             .chain([known.sorted.len() as u32])
             .collect();
         known
@@ -60,8 +60,8 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_buckets_are_small() {
         for count in [0u32, 1, 100, 1000] {
-            let prints = (0..count).map(|number| Fingerprint([number * ((1 << 31) / count), 7, 0]));
-            let known = KnownPartition::new(prints.collect(), 1);
+            let fingerprints = (0..count).map(|number| Fingerprint([number * ((1 << 31) / count), 7, 0]));
+            let known = KnownPartition::new(fingerprints.collect(), 1);
             let starts_bytes = known.memory_bytes() - 12 * u64::from(count);
             // One start for each bucket, and the end of the last.
             assert_eq!(starts_bytes, 4 * ((1 << known.bucket_bits) + 1));
@@ -79,11 +79,11 @@ mod tests {
             given in proptest::collection::vec((any::<u32>(), 0u32..3), 0..400),
             asked in proptest::collection::vec((any::<u32>(), 0u32..3), 0..100),
         ) {
-            let print = |(first, last): &(u32, u32)| Fingerprint([first >> partition_bits, 7, *last]);
-            let set: HashSet<Fingerprint> = given.iter().map(print).collect();
-            let known = KnownPartition::new(given.iter().map(print).collect(), partition_bits);
-            for print in given.iter().chain(&asked).map(print) {
-                prop_assert_eq!(known.contains(&print), set.contains(&print));
+            let fingerprint = |(first, last): &(u32, u32)| Fingerprint([first >> partition_bits, 7, *last]);
+            let set: HashSet<Fingerprint> = given.iter().map(fingerprint).collect();
+            let known = KnownPartition::new(given.iter().map(fingerprint).collect(), partition_bits);
+            for fingerprint in given.iter().chain(&asked).map(fingerprint) {
+                prop_assert_eq!(known.contains(&fingerprint), set.contains(&fingerprint));
             }
         }
     }

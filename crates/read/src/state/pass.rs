@@ -96,7 +96,7 @@ impl AccountsWorker<'_> {
         let accounts = self.pass.accounts;
         let storage = self.storage;
         let is_tombstone = record.header.lamports == 0;
-        let fingerprint = accounts.printer.fingerprint(&record.header.pubkey);
+        let fingerprint = accounts.fingerprinter.fingerprint(&record.header.pubkey);
         self.sums.records += 1;
         self.sums.tombstones += u64::from(is_tombstone);
         if accounts.is_in_newer(storage.number, &fingerprint) {
@@ -119,7 +119,7 @@ impl AccountsWorker<'_> {
     fn visit(&mut self, record: &Record<'_>, hash: bool) {
         let accounts = self.pass.accounts;
         let is_in_newer =
-            || accounts.is_in_newer(self.storage.number, &accounts.printer.fingerprint(&record.header.pubkey));
+            || accounts.is_in_newer(self.storage.number, &accounts.fingerprinter.fingerprint(&record.header.pubkey));
         let is_superseded = is_marked(self.marks, record.offset_bytes) || is_in_newer();
         if hash && !is_superseded && record.header.lamports > 0 {
             self.add(record);
@@ -128,7 +128,7 @@ impl AccountsWorker<'_> {
     }
 
     fn subtract(&mut self, record: &Record<'_>) {
-        let fingerprint = self.pass.accounts.printer.fingerprint(&record.header.pubkey);
+        let fingerprint = self.pass.accounts.fingerprinter.fingerprint(&record.header.pubkey);
         let [is_superseded, is_twice] = self.listed.map(|list| is_listed(list, &fingerprint));
         if is_superseded {
             self.contribute(record);

@@ -44,7 +44,7 @@ impl Visitor for RereadVisitor<'_> {
         }
         let storage = StorageRef { number: self.next_storage.fetch_add(1, Relaxed), slot, id };
         let is_wanted = self.wanted.is_none_or(|wanted| wanted.contains(&storage.number));
-        Ok(EntryUse { records_of: is_wanted.then_some(storage), ..EntryUse::default() })
+        Ok(EntryUse { storage: is_wanted.then_some(storage), ..EntryUse::default() })
     }
 
     fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
@@ -123,6 +123,12 @@ fn read_piece(plan: &Plan, storage: &PlannedStorage, offset: u64, bytes_max: u64
     plan.read_storage(storage, offset, to)
 }
 
+pub struct ListedStorage {
+    pub number: u32,
+    pub slot: u64,
+    pub content_bytes: u64,
+}
+
 /// The storages of an archive or a ledger. Each is named by its number in the order of the archive
 /// or the plan.
 pub enum StorageReader {
@@ -131,19 +137,22 @@ pub enum StorageReader {
 }
 
 impl StorageReader {
-    /// Returns slot and length of each storage, in the order of their numbers. `None` for an archive
-    /// without an index, which must be read in order.
-    pub fn list(&self) -> Option<Vec<(u64, u64)>> {
-        let storage = |entry: &Entry| match entry.kind {
+    /// Lists the storages in the order of their numbers. `None` for an archive without an index, which
+    /// must be read in order.
+    pub fn list(&self) -> Option<Vec<ListedStorage>> {
+        let mut numbers = 0u32..;
+        let storage = |Entry { kind, content_bytes }| match kind {
             // An empty storage has no number.
-            EntryKind::Storage { slot, .. } if entry.content_bytes > 0 => Some((slot, entry.content_bytes)),
+            EntryKind::Storage { slot, .. } if content_bytes > 0 => {
+                Some(ListedStorage { number: numbers.next()?, slot, content_bytes })
+            }
             _ => None,
         };
         Some(match self {
-            Self::Archive(archive) => archive.tail.as_ref()?.index.entries.iter().filter_map(storage).collect(),
-            Self::Ledger(plan) => {
-                plan.storages.iter().map(|storage| (storage.file.slot, storage.content_bytes)).collect()
+            Self::Archive(archive) => {
+                archive.tail.as_ref()?.index.entries.iter().copied().filter_map(storage).collect()
             }
+            Self::Ledger(plan) => plan.storages.iter().map(PlannedStorage::entry).filter_map(storage).collect(),
         })
     }
 

@@ -106,8 +106,8 @@ mod tests {
             let mut versions: Vec<RecordVersion> = Vec::new();
             let mut newest: HashMap<u8, u32> = HashMap::new();
             for ((key, storage), is_tombstone) in &records {
-                let print = Fingerprint([(*key).into(), 0, 0]);
-                versions.push(RecordVersion::new(print, *storage, *is_tombstone, u64::from(*key) * 136));
+                let fingerprint = Fingerprint([(*key).into(), 0, 0]);
+                versions.push(RecordVersion::new(fingerprint, *storage, *is_tombstone, u64::from(*key) * 136));
                 newest.entry(*key).and_modify(|known| *known = (*known).min(*storage)).or_insert(*storage);
             }
             versions.sort_unstable();

@@ -23,22 +23,22 @@ proptest! {
         records in proptest::collection::hash_set((0u8..40, 0u32..20), 0..300),
         seed: u64,
     ) {
-        let printer = Fingerprinter::new().expect("random bytes");
+        let fingerprinter = Fingerprinter::new().expect("random bytes");
         let slot_of = |storage: u32| u64::from(storage.wrapping_mul(7) % 23);
         let mut newest: HashMap<u8, (u64, u32)> = HashMap::new();
         let is_tombstone = |key: u8, storage: u32| (seed >> ((u32::from(key) + storage) % 64)) & 1 == 1;
         let mut log = VersionLog::new(0, &std::env::temp_dir(), 0);
         let mut batch = LogBatch::default();
         for (key, storage) in &records {
-            batch.push(RecordVersion::new(printer.fingerprint(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
+            batch.push(RecordVersion::new(fingerprinter.fingerprint(&[*key; 32]), *storage, is_tombstone(*key, *storage), 8 * u64::from(*key)));
             let entry = newest.entry(*key).or_insert((slot_of(*storage), *storage));
             *entry = (*entry).max((slot_of(*storage), *storage));
         }
         log.append(&mut batch).expect("appended");
         let known = log.known_accounts(2).expect("threads").expect("small");
         let is_known = |key: u8| {
-            let print = printer.fingerprint(&[key; 32]);
-            known[partition_of(&print)].contains(&print)
+            let fingerprint = fingerprinter.fingerprint(&[key; 32]);
+            known[partition_of(&fingerprint)].contains(&fingerprint)
         };
         for (key, _) in &records {
             prop_assert!(is_known(*key));
@@ -61,7 +61,7 @@ proptest! {
 
 #[test]
 fn spilling_loses_nothing() {
-    let printer = Fingerprinter::new().expect("random bytes");
+    let fingerprinter = Fingerprinter::new().expect("random bytes");
     let log = VersionLog::new(0, &std::env::temp_dir(), 0);
     let accounts = 3 * PARTITIONS as u32 * CHUNK_ITEMS as u32 / 2;
     let mut batch = LogBatch::default();
@@ -69,9 +69,9 @@ fn spilling_loses_nothing() {
         let mut key = [0; 32];
         key[..4].copy_from_slice(&account.to_le_bytes());
         let mut is_full =
-            batch.push(RecordVersion::new(printer.fingerprint(&key), account % 7, false, 8 * u64::from(account)));
+            batch.push(RecordVersion::new(fingerprinter.fingerprint(&key), account % 7, false, 8 * u64::from(account)));
         if account % 10 == 0 {
-            is_full = batch.push(RecordVersion::new(printer.fingerprint(&key), 8, false, 8 * u64::from(account)));
+            is_full = batch.push(RecordVersion::new(fingerprinter.fingerprint(&key), 8, false, 8 * u64::from(account)));
         }
         if is_full {
             log.append(&mut batch).expect("appended");

@@ -51,13 +51,13 @@ impl FrameEvents<'_, '_, '_> {
         if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
             sink.begin(entry_number(self.number), entry)?;
         }
-        match (carry, self.wanted.records_of, &mut self.worker.records) {
+        match (carry, self.wanted.storage, &mut self.worker.records) {
             (Some(EntryCarry::Records(walker)), Some(storage), Some(records)) => {
                 self.worker.walker = *walker;
                 records.begin(storage);
             }
             (carry, ..) => {
-                self.wanted.records_of = None;
+                self.wanted.storage = None;
                 if let Some(EntryCarry::Document(documents)) = carry {
                     self.documents = *documents;
                 }
@@ -84,7 +84,7 @@ impl FrameEvents<'_, '_, '_> {
         let number = self.number;
         self.wanted = self.uses.get(number).copied().unwrap_or_default();
         self.number = number.saturating_add(1);
-        if let (Some(storage), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
+        if let (Some(storage), Some(records)) = (self.wanted.storage, &mut self.worker.records) {
             records.begin(storage);
             self.worker.walker.restart();
         }
@@ -101,7 +101,7 @@ impl FrameEvents<'_, '_, '_> {
         let entry = self.entries.get(self.number.saturating_sub(1));
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
-        let mut records = self.worker.records.as_mut().filter(|_| self.wanted.records_of.is_some());
+        let mut records = self.worker.records.as_mut().filter(|_| self.wanted.storage.is_some());
         let walker = &mut self.worker.walker;
         // The worker of the next frame may be waiting for the walker. Walking over record headers
         // is cheap, so that is done first, and the records are visited after the walker was sent.
@@ -134,7 +134,7 @@ impl FrameEvents<'_, '_, '_> {
             sink.end(entry)?;
         }
         self.documents.end();
-        if let (Some(_), Some(records)) = (self.wanted.records_of, &mut self.worker.records) {
+        if let (Some(_), Some(records)) = (self.wanted.storage, &mut self.worker.records) {
             self.worker.walker.finish(records.as_mut());
         }
         self.wanted = EntryUse::default();
