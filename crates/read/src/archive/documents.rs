@@ -121,7 +121,6 @@ struct PushParser {
 
 type DocumentStream = PieceStream<Receiver<Vec<u8>>>;
 
-/// Parses a document of the given length.
 type Parse = fn(DocumentStream, u64) -> Documents;
 
 /// Parses a document; a panic of the parser is an error of the document.

@@ -205,10 +205,6 @@ impl NamedArchive {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
 
-    /// Opens the archive.
-    ///
-    /// # Errors
-    /// It cannot be read, or does not start as an archive does.
     #[doc(hidden)]
     pub fn open(&self, io_policy: &IoPolicy) -> Result<OpenArchive> {
         let mut archive = match &self.source {

@@ -118,7 +118,8 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
             continue;
         }
         let name = Some(archive.name.clone());
-        if !archive.is_bank_read || (gives_slot_time && known.slot_time_from != name) {
+        let is_unread = archive.bank_unix_seconds.is_none() && !archive.is_bank_read;
+        if is_unread || (gives_slot_time && known.slot_time_from != name) {
             let bank = bank_of(archive);
             let time = bank.as_ref().and_then(BankFile::time);
             archive.bank_unix_seconds = time.map(|time| unix_ns(time) / 1_000_000_000).filter(|seconds| *seconds > 0);

@@ -149,7 +149,6 @@ struct OwnerTally {
 }
 
 impl OwnerTally {
-    /// Moves what a worker counted into the tally.
     fn merge(&self, part: &mut CountedOwners) {
         let part = std::mem::take(part);
         let mut counted = self.counted.lock();

@@ -11,7 +11,6 @@ use crate::plan::file::{OpenStorage, not_planned};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
-/// The part of an entry that is in a frame.
 struct EntryPart {
     number: usize,
     /// Offset in the entry, from the start of its header.

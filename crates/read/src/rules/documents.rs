@@ -80,7 +80,19 @@ fn judge_status_cache(cache: &StatusCache, mut bank: Option<&mut BankFile>, at: 
     if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
         at.add(Rule::StatusCache, format!("slots up to {bank_slot}"), slot)?;
     }
-    judge_transactions(cache, at)
+    if cache.needs_agave_4_4() {
+        let found = match cache.transaction_error_max {
+            error @ 39.. => format!("transaction error {error}"),
+            _ => format!("instruction error {}", cache.instruction_error_max),
+        };
+        let expected = "transaction errors up to 38, instruction errors up to 53";
+        at.add(Rule::NewerErrors, expected, found)?;
+    }
+    judge_breaches(&cache.breaches, at)?;
+    match cache.blockhash_count {
+        0 => at.add(Rule::NoTransactions, "a blockhash that transactions named", "none"),
+        _ => Ok(()),
+    }
 }
 
 fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, at: &FailuresAt<'_>) -> Result<()> {
@@ -203,20 +215,4 @@ fn judge_chain(bank: &BankFile, at: &FailuresAt<'_>) -> Result<()> {
         at.failures.at(place).add(Rule::InvalidVoteAccount, expected, "another account")?;
     }
     judge_breaches(&bank.breaches, at)
-}
-
-fn judge_transactions(cache: &StatusCache, at: &FailuresAt<'_>) -> Result<()> {
-    if cache.needs_agave_4_4() {
-        let found = match cache.transaction_error_max {
-            error @ 39.. => format!("transaction error {error}"),
-            _ => format!("instruction error {}", cache.instruction_error_max),
-        };
-        let expected = "transaction errors up to 38, instruction errors up to 53";
-        at.add(Rule::NewerErrors, expected, found)?;
-    }
-    judge_breaches(&cache.breaches, at)?;
-    match cache.blockhash_count {
-        0 => at.add(Rule::NoTransactions, "a blockhash that transactions named", "none"),
-        _ => Ok(()),
-    }
 }

@@ -8,7 +8,6 @@ use crate::state::version::ITEM_BYTES;
 
 #[derive(Debug, Default)]
 pub struct Superseded {
-    /// Superseded records that are wanted.
     pub records: Vec<RecordVersion>,
     /// Records of accounts that one storage holds more than once.
     pub duplicates: Vec<RecordVersion>,

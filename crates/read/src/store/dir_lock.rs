@@ -9,7 +9,6 @@ use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPa
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locked {
-    /// Locked until the descriptor is closed.
     Ours,
     /// Another process holds the lock, or this process by another descriptor.
     Busy,

@@ -14,7 +14,9 @@ use crate::archive::OpenArchive;
 use crate::state::accounts::StateBuilder;
 use crate::state::storages::StorageReader;
 use crate::state::visitor::StateFacts;
-use crate::{Check, Failure, Failures, PairMember, Rule, SnapshotClient, judge_expected, judge_pair, judge_root};
+use crate::{
+    Check, Completeness, Failure, Failures, PairMember, Rule, SnapshotClient, judge_expected, judge_pair, judge_root,
+};
 
 /// Clients that start from ledgers: Firedancer starts only from archives.
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
@@ -137,7 +139,12 @@ fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
     let mut report = VerifyReport::from_failures(failures, &options.clients, &clients, paths);
     (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);
     (report.expected_hash, report.expected_slot) = (options.check.expect_hash, options.check.expect_slot);
-    report.set_bank(bank.as_ref(), has_index);
+    if let Some(bank) = &bank {
+        report.slot = Some(bank.slot);
+        report.hash = Some(bank.snapshot_hash());
+        report.capitalization = Some(bank.capitalization);
+        report.complete = Some(Completeness::new(report.completed(Check::State), has_index));
+    }
     if is_nameless {
         let state_failures = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
         state_failures.for_each(|failure| failure.hint = MAYBE_INCREMENTAL.into());

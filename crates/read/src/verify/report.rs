@@ -174,16 +174,6 @@ impl VerifyReport {
         Err(place.map_or_else(|| failure.to_error(), |path| failure.to_error().within(path.shown())))
     }
 
-    /// Adds facts of the bank file, if it could be read, and the evidence that no storage is
-    /// missing: the state if it was checked, else an index (for a ledger, its storages list).
-    pub(crate) fn set_bank(&mut self, bank: Option<&BankFile>, has_index: bool) {
-        let Some(bank) = bank else { return };
-        self.slot = Some(bank.slot);
-        self.hash = Some(bank.snapshot_hash());
-        self.capitalization = Some(bank.capitalization);
-        self.complete = Some(Completeness::new(self.completed(Check::State), has_index));
-    }
-
     /// True for a ledger, which has no frames.
     pub fn is_ledger(&self) -> bool {
         self.roots.is_empty()
