@@ -5,9 +5,8 @@ use std::process::Command;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Ledger and archives on two file systems; a full disk; a limit of file length.
 #[test]
-fn disks() {
+fn ledger_and_archives_may_be_on_two_file_systems() {
     let files = archives(&[]);
     let server = serve(&files, Way::Ranges);
     let here = temp_dir();
@@ -20,8 +19,13 @@ fn disks() {
     assert_eq!(output.code, Some(0), "{output:?}");
     let fetched = files_in(&snapshots);
     assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&snapshots));
+}
 
-    // The system limits the length of files, which has the effect of a full disk.
+/// A limit of the length of files has the effect of a full disk.
+#[test]
+fn a_fetch_that_runs_out_of_space_is_finished_by_the_next() {
+    let files = archives(&[]);
+    let server = serve(&files, Way::Ranges);
     let dir = temp_dir();
     let command = format!(
         "ulimit -f 40; exec {} fetch {} -o {}",

@@ -1,59 +1,90 @@
 //! Ledgers that no trusted server confirms, or that were not expected.
 
+use tempfile::TempDir;
+
 use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Trusted servers: one that has the archive, one that has another state of that slot, one that has
-/// no archives.
-#[test]
-fn trusted_servers_vouch_or_refuse() {
-    let files = archives(&[]);
-    let server = serve(&files, Way::Ranges);
+/// Bootstraps from a server of these files, with one trusted server. Returns the output, and the
+/// directory with the ledger `ledger`.
+fn bootstrap_trusting(trusted: &Server, source: &Server) -> (JsonOutput, TempDir) {
     let dir = temp_dir();
-    let bootstrap = |trusted: &Server, ledger: &str| {
-        let ledger = dir.path().join(ledger);
-        run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--trust", &trusted.url("")])
-    };
-    let output = bootstrap(&serve(&files, Way::Ranges), "vouched");
+    let ledger = dir.path().join("ledger");
+    let output = run(&["bootstrap", &source.url(""), "--ledger", text(&ledger), "--trust", &trusted.url("")]);
+    (output, dir)
+}
+
+/// Returns these files under the names of other states of the same slots.
+fn with_other_hashes(files: &Files) -> Files {
+    let rename = |name: &str| name.replace("5vEh", "5vEi").replace("D5jE", "D5jF");
+    files.iter().map(|(name, bytes)| (rename(name), bytes.clone())).collect()
+}
+
+#[test]
+fn a_trusted_server_with_the_archive_confirms_it() {
+    let files = archives(&[]);
+    let source = serve(&files, Way::Ranges);
+    let (output, _dir) = bootstrap_trusting(&serve(&files, Way::Ranges), &source);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["vouched_by"].as_array().expect("a list").len(), 1);
     assert_eq!(output.line("bootstrap")["not_vouched_by"].as_array().expect("a list").len(), 0);
-    // Whoever trusts the source takes its word, whoever sent the bytes.
-    let output = bootstrap(&server, "itself");
+    // A trusted source confirms its own archive.
+    let (output, _dir) = bootstrap_trusting(&source, &source);
     assert_eq!(output.code, Some(0), "{output:?}");
-    // The same slots with another hash.
-    let other: Files = files
-        .iter()
-        .map(|(name, bytes)| (name.replace("5vEh", "5vEi").replace("D5jE", "D5jF"), bytes.clone()))
-        .collect();
-    let output = bootstrap(&serve(&other, Way::Ranges), "contradicted");
+}
+
+#[test]
+fn a_trusted_server_with_another_state_ends_the_run() {
+    let files = archives(&[]);
+    let trusted = serve(&with_other_hashes(&files), Way::Ranges);
+    let (output, dir) = bootstrap_trusting(&trusted, &serve(&files, Way::Ranges));
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(output.stderr.contains("the two sources contradict each other"), "{output:?}");
-    let output = bootstrap(&serve(&Files::new(), Way::Ranges), "unknown");
+    assert!(!dir.path().join("ledger/snapshots/40").exists());
+}
+
+#[test]
+fn a_trusted_server_without_archives_confirms_nothing() {
+    let source = serve(&archives(&[]), Way::Ranges);
+    let (output, dir) = bootstrap_trusting(&serve(&Files::new(), Way::Ranges), &source);
     assert_eq!(output.code, Some(4), "{output:?}");
-    for ledger in ["contradicted", "unknown"] {
-        assert!(!dir.path().join(ledger).join("snapshots/40").exists());
-    }
-    // A server that answers every path with a page does not confirm any archive.
+    assert!(!dir.path().join("ledger/snapshots/40").exists());
+}
+
+/// A server that answers every path with a page does not confirm any archive.
+#[test]
+fn a_trusted_server_with_a_page_for_every_path_confirms_nothing() {
+    let source = serve(&archives(&[]), Way::Ranges);
     let page = "<html>nothing was found, but here is something to read</html>".as_bytes();
-    let output = bootstrap(&Server::start(|_, stream| answer(stream, "200 OK", &[], page)), "page");
+    let trusted = Server::start(|_, stream| answer(stream, "200 OK", &[], page));
+    let (output, _dir) = bootstrap_trusting(&trusted, &source);
     assert_eq!(output.code, Some(4), "{output:?}");
-    // A server that neither redirects nor lists confirms the archives that it has.
-    let exact = files.clone();
-    let exact = Server::start(move |request, stream| {
+}
+
+#[test]
+fn a_trusted_server_without_redirects_and_lists_confirms_its_archives() {
+    let files = archives(&[]);
+    let source = serve(&files, Way::Ranges);
+    let trusted = Server::start(move |request, stream| {
         if request.path.contains(".tar.bz2") || request.path == "/" {
             answer(stream, "404 Not Found", &[], b"")
         } else {
-            respond(&exact, Way::Ranges, request, stream)
+            respond(&files, Way::Ranges, request, stream)
         }
     });
-    let output = bootstrap(&exact, "exact");
+    let (output, _dir) = bootstrap_trusting(&trusted, &source);
     assert_eq!(output.code, Some(0), "{output:?}");
-    // A name that does not match the state inside is found.
-    let output = run(&["bootstrap", &serve(&other, Way::Ranges).url(""), "--ledger", text(&dir.path().join("lies"))]);
+}
+
+#[test]
+fn a_name_that_does_not_match_the_state_is_found() {
+    let source = serve(&with_other_hashes(&archives(&[])), Way::Ranges);
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let output = run(&["bootstrap", &source.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(3), "{output:?}");
-    assert!(!dir.path().join("lies/snapshots/26").exists());
+    assert!(!ledger.join("snapshots/26").exists());
 }
 
 /// A given number of trusted servers must confirm. The report names those that do and those that do
@@ -61,7 +92,8 @@ fn trusted_servers_vouch_or_refuse() {
 #[test]
 fn the_quorum_must_confirm() {
     let files = archives(&[]);
-    let [source, one, two, empty] = [&files, &files, &files, &Files::new()].map(|files| serve(files, Way::Ranges));
+    let [source, first, second] = [(); 3].map(|()| serve(&files, Way::Ranges));
+    let empty = serve(&Files::new(), Way::Ranges);
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         let run = |trusted: &[&str], quorum: &str| {
             let dir = temp_dir();
@@ -69,19 +101,19 @@ fn the_quorum_must_confirm() {
             let trust: Vec<&str> = trusted.iter().flat_map(|url| ["--trust", url]).collect();
             run(&[&[command, &source.url(""), flag, text(&out), "--quorum", quorum][..], &trust].concat())
         };
-        let [one, two, empty] = [&one, &two, &empty].map(|server| server.url("/"));
-        let output = run(&[&one, &empty, &two], "2");
+        let [first, second, empty] = [&first, &second, &empty].map(|server| server.url("/"));
+        let output = run(&[&first, &empty, &second], "2");
         assert_eq!(output.code, Some(0), "{output:?}");
         let line = output.line(command);
-        assert_eq!(line["vouched_by"], serde_json::json!([one, two]), "{output:?}");
+        assert_eq!(line["vouched_by"], serde_json::json!([first, second]), "{output:?}");
         assert_eq!(line["not_vouched_by"][0]["server"], empty.as_str(), "{output:?}");
         assert!(line["not_vouched_by"][0]["reason"].as_str().is_some_and(|why| why.contains("does not have")));
-        for trusted in [&[one.as_str(), &empty][..], &[&one, &one]] {
+        for trusted in [&[first.as_str(), &empty][..], &[&first, &first]] {
             let output = run(trusted, "2");
             assert_eq!(output.code, Some(4), "{output:?}");
             assert!(output.stderr.contains("fewer than 2 trusted servers confirm"), "{output:?}");
         }
-        assert_eq!(run(&[&one], "2").code, Some(2));
+        assert_eq!(run(&[&first], "2").code, Some(2));
         assert_eq!(run(&[], "1").code, Some(2));
     }
 }

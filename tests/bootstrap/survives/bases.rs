@@ -22,11 +22,11 @@ fn assert_newest_full_alone(mirror: &Mirror, url: &str, ledger: &Path, what: &st
     output.stderr
 }
 
+/// A byte of a frame with a hash is wrong.
 #[test]
-fn a_damaged_old_archive_is_not_used() {
+fn an_old_archive_with_a_damaged_frame_is_not_used() {
     let mirror = Mirror::start();
     let url = mirror.server.url("");
-    // A byte of a frame with a hash.
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.put_old(&ledger);
@@ -38,7 +38,13 @@ fn a_damaged_old_archive_is_not_used() {
     fs::write(&old, bytes).expect("written");
     let stderr = assert_newest_full_alone(&mirror, &url, &ledger, "a damaged frame");
     assert!(!stderr.contains("for nothing"), "nothing was fetched yet: {stderr}");
-    // Another valid state under its name: only the sum of all accounts shows it.
+}
+
+/// The archive has another valid state under its name: only the sum of all accounts shows that.
+#[test]
+fn an_old_archive_with_another_state_is_not_used() {
+    let mirror = Mirror::start();
+    let url = mirror.server.url("");
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.put_old(&ledger);

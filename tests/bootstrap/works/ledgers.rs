@@ -46,7 +46,13 @@ fn a_dry_run_writes_nothing() {
     let plan = output.line("bootstrap_plan");
     assert_eq!((&plan["full"]["slot"], &plan["incremental"]["slot"]), (&26.into(), &40.into()));
     assert!(!ledger.exists());
-    // Nor does it clean up what a killed restore left.
+}
+
+#[test]
+fn a_dry_run_leaves_the_files_of_a_killed_restore() {
+    let server = serve(&archives(&[]), Way::Ranges);
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
     for left in ["accounts/slotpress-partial-run-1", "accounts/run/1.1", "snapshots/7"] {
         fs::create_dir_all(ledger.join(left)).expect("made");
     }
@@ -111,20 +117,32 @@ fn packed(genesis: &[u8]) -> Vec<u8> {
     bzip2.finish().expect("compressed")
 }
 
-#[test]
-fn a_genesis_is_fetched_and_compared() {
+/// Returns archives and a genesis, and the hash of the genesis.
+fn archives_with_genesis() -> (Files, Vec<u8>, String) {
     let genesis = fs::read(fixture("genesis.bin")).expect("read");
     let mut files = archives(&[]);
     files.insert("genesis.tar.bz2".to_string(), packed(&genesis));
+    let hash = slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into());
+    (files, genesis, hash.to_string())
+}
+
+#[test]
+fn the_expected_genesis_is_fetched() {
+    let (files, genesis, hash) = archives_with_genesis();
     let server = serve(&files, Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let hash =
-        slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into()).to_string();
     let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-genesis-hash", &hash]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), genesis);
-    let ledger = dir.path().join("other");
+}
+
+#[test]
+fn an_unexpected_genesis_is_refused() {
+    let (files, ..) = archives_with_genesis();
+    let server = serve(&files, Way::Ranges);
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
     let wrong = "11111111111111111111111111111112";
     let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
     assert_eq!(output.code, Some(3), "{output:?}");

@@ -139,7 +139,7 @@ fn slow_heads_are_cut_off() {
     // A byte from time to time does not help, nor does silence.
     let mut is_open = vec![true; streams.len()];
     while is_open.contains(&true) {
-        assert!(start.elapsed() < Duration::from_secs(20), "they hold on");
+        assert!(start.elapsed() < Duration::from_secs(20), "slow heads are not cut off");
         for (number, stream) in streams.iter_mut().enumerate().filter(|(number, _)| number % 2 == 0) {
             is_open[number] &= stream.write_all(b"G").is_ok();
         }
@@ -172,21 +172,21 @@ fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
     let mut body = vec![0; content.len()];
     // Sends little by little until the server has cut all the others, which were there before.
     let mut read = 0;
-    let most = body.len() - (1 << 20);
+    let max = body.len() - (1 << 20);
     wait_for("the stalled readers to be cut off", || {
-        let end = (read + (64 << 10)).min(most);
+        let end = (read + (64 << 10)).min(max);
         slow.read_exact(&mut body[read..end]).expect("more");
         read = end;
         let is_cut = |line: &String| ["\"served\"", "\"complete\":false"].iter().all(|part| line.contains(part));
         server.lines().iter().filter(|line| is_cut(line)).count() == stalled.len()
     });
-    assert!(read < most, "it read to the end");
+    assert!(read < max, "the slow reader read to the end");
     slow.read_exact(&mut body[read..]).expect("the rest");
     assert!(body == content);
     for mut stream in stalled {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
-        assert!(rest.len() < content.len(), "it was cut off");
+        assert!(rest.len() < content.len(), "a stalled reader was not cut off");
     }
 }
 
@@ -221,7 +221,7 @@ fn too_many_connections_are_refused() {
         assert_eq!(read_response(stream, "GET").status, 200);
     }
     let mut refused = server.connect();
-    let head = read_head(&mut refused).expect("told so");
+    let head = read_head(&mut refused).expect("a refusal");
     assert_eq!((head.status, head.header("connection")), (503, "close"));
     drop(streams.pop());
     wait_for("a free place", || {

@@ -51,7 +51,7 @@ fn a_transfer_is_finished_before_the_server_ends() {
     read_head(&mut stream).expect("a head");
     server.signal(rustix::process::Signal::TERM);
     server.wait_for_line(&["stopping"]);
-    wait_for("a closed door", || std::net::TcpStream::connect(server.address).is_err());
+    wait_for("the end of the listener", || std::net::TcpStream::connect(server.address).is_err());
     let mut body = vec![0; content.len()];
     stream.read_exact(&mut body).expect("all of it");
     assert!(body == content);
@@ -86,16 +86,16 @@ fn the_service_manager_is_notified() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .expect("started");
-    let told = || {
+    let notification = || {
         let mut buffer = [0; 200];
-        let length = socket.recv(&mut buffer).expect("told");
+        let length = socket.recv(&mut buffer).expect("notified");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     };
-    assert!(told().contains("READY=1"));
+    assert!(notification().contains("READY=1"));
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
         .expect("sent");
     // Signals to systemd arrive meanwhile.
-    while !told().contains("STOPPING=1") {}
+    while !notification().contains("STOPPING=1") {}
     assert!(child.wait().expect("ended").success());
 }
 

@@ -97,12 +97,19 @@ fn ranges_and_conditions() {
     ] {
         assert_eq!(part(&headers).status, status, "{headers}");
     }
+}
 
-    // Another version of the file has another tag, and a started download is not continued with it.
+/// Another version of the file has another tag, and a started download is not continued with it.
+#[test]
+fn a_replaced_file_is_sent_whole() {
+    let server = Server::start(&[]);
+    let path = format!("/{FULL_26}");
+    let length = fs::read(fixture(FULL_26)).expect("read").len();
+    let etag = server.request("HEAD", &path, "").header("etag").to_string();
     fs::write(server.path(FULL_26), filler(length)).expect("written");
     let later = SystemTime::now() + Duration::from_secs(10);
     fs::File::open(server.path(FULL_26)).expect("opened").set_modified(later).expect("set");
-    let response = part(&format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n"));
+    let response = server.get(&path, &format!("Range: bytes=5-6\r\nIf-Range: {etag}\r\n"));
     assert_eq!((response.status, response.body.len()), (200, length));
     assert_ne!(response.header("etag"), etag);
 }
@@ -189,8 +196,8 @@ fn ranges_are_one_transfer_in_the_log() {
 }
 
 #[test]
-fn what_others_ask_for() {
-    let server = Server::start(&["--metrics", "127.0.0.1:0"]);
+fn the_list_describes_the_archives() {
+    let server = Server::start(&[]);
     let response = server.get("/api/v1/archives", "");
     let json: serde_json::Value = serde_json::from_str(&response.text()).expect("JSON");
     assert_eq!((&json["version"], &json["newest_slot"]), (&1.into(), &40.into()));
@@ -201,14 +208,24 @@ fn what_others_ask_for() {
     assert_eq!(first["path"], format!("../../{FULL_26}"));
     let etag = server.request("HEAD", &format!("/{FULL_26}"), "").header("etag").to_string();
     assert_eq!(first["etag"], etag);
-    assert_eq!(server.get("/healthz", "").text(), "ok\n");
-    for path in ["/metrics", "/api/v1/archives/", "/api", "/favicon.ico", "/genesis.tar.bz2"] {
-        assert_eq!(server.get(path, "").status, 404, "{path}");
-    }
+}
+
+#[test]
+fn a_genesis_beside_the_archives_is_served() {
+    let server = Server::start(&[]);
+    assert_eq!(server.get("/genesis.tar.bz2", "").status, 404);
     fs::write(server.dir.path().join("genesis.tar.bz2"), "a genesis").expect("written");
     let genesis = server.get("/genesis.tar.bz2", "");
     assert_eq!((genesis.status, genesis.text(), genesis.header("content-length")), (200, "a genesis".into(), "9"));
     assert_eq!(server.get("/genesis.tar.bz2", "Range: bytes=2-3\r\n").text(), "ge");
+}
+
+#[test]
+fn metrics_have_an_address_of_their_own() {
+    let server = Server::start(&["--metrics", "127.0.0.1:0"]);
+    for path in ["/metrics", "/api/v1/archives/", "/api", "/favicon.ico", "/genesis.tar.bz2"] {
+        assert_eq!(server.get(path, "").status, 404, "{path}");
+    }
     let mut stream = crate::common::served::connect(server.metrics.expect("an address"));
     send(&mut stream, "GET", "/metrics", "");
     let response = read_response(&mut stream, "GET");
@@ -218,7 +235,12 @@ fn what_others_ask_for() {
     }
     send(&mut stream, "GET", &format!("/{FULL_26}"), "");
     assert_eq!(read_response(&mut stream, "GET").status, 404, "metrics alone");
+}
 
+#[test]
+fn a_directory_that_is_gone_is_unhealthy() {
+    let server = Server::start(&[]);
+    assert_eq!(server.get("/healthz", "").text(), "ok\n");
     fs::remove_dir_all(server.dir.path()).expect("removed");
     wait_for("the end of the directory", || server.get("/healthz", "").status == 503);
     assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 404);
@@ -286,7 +308,7 @@ fn is_same(path: &std::path::Path, content: &[u8]) -> bool {
 }
 
 #[test]
-fn curl() {
+fn curl_downloads_and_resumes() {
     needs!("curl");
     let (server, name, content) = large_to_fetch();
     let dir = temp_dir();
@@ -294,14 +316,14 @@ fn curl() {
     assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
     assert!(is_same(&dir.path().join("new"), &content));
     fs::write(dir.path().join("begun"), &content[..content.len() / 2]).expect("written");
-    assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "goes on where it was cut");
+    assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "resumes");
     assert!(is_same(&dir.path().join("begun"), &content));
     assert!(!run(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
     assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
 }
 
 #[test]
-fn wget() {
+fn wget_downloads_and_resumes() {
     needs!("wget");
     let (server, name, content) = large_to_fetch();
     let dir = temp_dir();
@@ -313,7 +335,7 @@ fn wget() {
 }
 
 #[test]
-fn aria2c() {
+fn aria2c_downloads_over_several_connections() {
     needs!("aria2c");
     let (server, name, content) = large_to_fetch();
     let dir = temp_dir();
@@ -324,18 +346,18 @@ fn aria2c() {
 
 /// Mirrors of one archive have the same tag, although their files' times differ.
 #[test]
-fn a_root_is_the_tag() {
-    let one = temp_dir();
-    let other = temp_dir();
+fn the_root_is_the_entity_tag() {
+    let first = temp_dir();
+    let second = temp_dir();
     let output =
-        slotpress().args(["recompress", "--json", "-o"]).arg(one.path()).arg(fixture(FULL_26)).output().expect("run");
+        slotpress().args(["recompress", "--json", "-o"]).arg(first.path()).arg(fixture(FULL_26)).output().expect("run");
     let made: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let root = made["root"].as_str().expect("a root").to_string();
-    fs::copy(one.path().join(FULL_26), other.path().join(FULL_26)).expect("copied");
+    fs::copy(first.path().join(FULL_26), second.path().join(FULL_26)).expect("copied");
     let later = SystemTime::now() + Duration::from_secs(10);
-    fs::File::open(other.path().join(FULL_26)).expect("opened").set_modified(later).expect("set");
-    let file = fs::read(one.path().join(FULL_26)).expect("read");
-    let servers = [one, other].map(|dir| Server::start_in(dir, &[]));
+    fs::File::open(second.path().join(FULL_26)).expect("opened").set_modified(later).expect("set");
+    let file = fs::read(first.path().join(FULL_26)).expect("read");
+    let servers = [first, second].map(|dir| Server::start_in(dir, &[]));
     let path = format!("/{FULL_26}");
     for server in &servers {
         assert_eq!(server.request("HEAD", &path, "").header("etag"), format!("\"{root}\""));

@@ -1,4 +1,4 @@
-//! Rates.
+//! Limits on rates.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::common::served::{Server, large_archive, two_archives};
 /// Checks that transfers are not faster than allowed, which does not depend on the machine. No test
 /// measures speed.
 #[test]
-fn rates_hold() {
+fn transfers_are_not_faster_than_allowed() {
     for flag in ["--max-rate", "--max-rate-per-client"] {
         let dir = two_archives();
         let (name, content) = large_archive(dir.path(), 60, 4 << 20);

@@ -22,11 +22,11 @@ fn a_page_needs_nothing_from_elsewhere() {
     }
     assert!(response.header("content-security-policy").starts_with("default-src 'none'"));
     let html = server.get("/", "Host: x\"><script>alert(1)</script>\r\n").text();
-    assert!(!html.contains("alert"), "a host is a host");
+    assert!(!html.contains("alert"), "the host of a request is not inserted unless it is a host");
 }
 
 #[test]
-fn in_a_browser() {
+fn a_browser_shows_archives_and_transfers() {
     needs!("chromium", "chromedriver");
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 20, 32 << 20);
