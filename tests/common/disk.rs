@@ -26,8 +26,8 @@ impl Disk {
     }
 }
 
-fn mount(arguments: &[&str], at: &Path) {
-    let output = Command::new("mount").args(arguments).arg(at).output().expect("runs");
+fn mount(arguments: &[&str], mount_point: &Path) {
+    let output = Command::new("mount").args(arguments).arg(mount_point).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 

@@ -153,7 +153,8 @@ impl Scenario {
             return BTreeMap::from([(name(&self.source), fs::read(&self.source).ok())]);
         }
         let mut tree = tree(&self.source);
-        tree.remove("ledger.lock"); // made as a validator makes it
+        // Commands make the lock, as a validator does.
+        tree.remove("ledger.lock");
         tree
     }
 
@@ -168,7 +169,7 @@ impl Scenario {
         };
         let (mut stage, mut is_last) = (0, false);
         let is_archive = matches!(self.kind, Kind::Archive(..));
-        let one = |call: &Call| {
+        let stage_of = |call: &Call| {
             let line = call.line.as_str();
             let begins = match call.name.as_str() {
                 _ if is_last => 4,
@@ -187,7 +188,7 @@ impl Scenario {
             stage = stage.max(if begins == 2 && stage == 0 { 0 } else { begins });
             stage
         };
-        calls.iter().map(one).collect()
+        calls.iter().map(stage_of).collect()
     }
 
     /// Returns the stage of each call if archives are fetched. Their journals are written
@@ -197,7 +198,7 @@ impl Scenario {
         let is_bootstrap = matches!(self.kind, Kind::Bootstrapped(_));
         let (syncing, renaming, after) = if is_bootstrap { (4, 5, 6) } else { (4, 4, 4) };
         let mut next = 0;
-        let one = |call: &Call| {
+        let stage_of = |call: &Call| {
             let line = call.line.as_str();
             let is_rename = call.name.starts_with("rename");
             let makes = call.name == "openat" && line.contains("O_CREAT");
@@ -215,29 +216,18 @@ impl Scenario {
             next = match stage {
                 // More bytes arrive.
                 2 if is_rename => 1,
-                3 if is_rename && line.contains("\"incremental-snapshot-") => {
-                    if is_bootstrap {
-                        3
-                    } else {
-                        after
-                    }
-                }
-                3 if is_rename => {
-                    if is_bootstrap {
-                        3
-                    } else {
-                        0
-                    }
-                }
+                3 if is_bootstrap => 3,
+                3 if is_rename && line.contains("\"incremental-snapshot-") => after,
+                3 if is_rename => 0,
                 stage if is_bootstrap && stage == renaming && is_rename && line.contains("partial-bank-") => after,
                 stage => stage,
             };
             stage
         };
-        calls.iter().map(one).collect()
+        calls.iter().map(stage_of).collect()
     }
 
-    /// Returns whether the result looks complete.
+    /// Returns true if the result looks complete.
     pub fn is_complete(&self) -> bool {
         match &self.kind {
             #[cfg(feature = "net")]
@@ -254,7 +244,7 @@ impl Scenario {
         }
     }
 
-    /// Returns whether the command makes files.
+    /// Returns true if the command makes files.
     pub fn has_result(&self) -> bool {
         !matches!(self.kind, Kind::Report)
     }
@@ -373,10 +363,10 @@ pub fn moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     tree(dir).into_iter().rev().filter_map(former).collect()
 }
 
-/// Returns whether a ledger has a bank snapshot that is marked complete.
+/// Returns true if a ledger has a bank snapshot that is marked complete.
 fn has_marked_slot(ledger: &Path) -> bool {
     fs::read_dir(ledger.join("snapshots"))
-        .is_ok_and(|mut dir| dir.any(|entry| entry.is_ok_and(|it| it.path().join("fastboot_version").exists())))
+        .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()))
 }
 
 /// Scenarios that fetch from a server with ranges: `fetch` and `bootstrap`.

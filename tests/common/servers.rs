@@ -53,20 +53,20 @@ impl Nginx {
     pub fn start(port: u16, modules: &str, blocks: &str) -> Self {
         let work = super::temp_dir();
         open_to_others(work.path());
-        let at = |name: &str| work.path().join(name).display().to_string();
+        let path = |name: &str| work.path().join(name).display().to_string();
         let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .map(|name| format!("{name}_temp_path {};\n", at("tmp")))
+            .map(|name| format!("{name}_temp_path {};\n", path("tmp")))
             .concat();
         let config = format!(
             "{modules} daemon off; master_process off; pid {}; error_log {};\nevents {{ worker_connections 512; }}\n{}",
-            at("pid"),
-            at("log"),
+            path("pid"),
+            path("log"),
             blocks.replace("TEMPORARY", &temporary)
         );
-        fs::write(at("conf"), config).expect("written");
+        fs::write(path("conf"), config).expect("written");
         let mut command = Command::new("nginx");
-        command.args(["-c", &at("conf"), "-e", &at("log")]);
-        Self { _running: start(&mut command, port, at("log").as_ref()), _work: work }
+        command.args(["-c", &path("conf"), "-e", &path("log")]);
+        Self { _running: start(&mut command, port, path("log").as_ref()), _work: work }
     }
 }
 

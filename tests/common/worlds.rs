@@ -1,6 +1,6 @@
 //! Random worlds for `bootstrap`: sources, of which one may be honest, and full archives of the
-//! node. The simulation of the loop plays them without a network; the program itself runs in some
-//! of them.
+//! node. The simulation of the loop runs in all of them without a network; the program itself runs in
+//! some.
 
 use super::draws::Draws;
 
@@ -52,7 +52,7 @@ pub struct Drawn {
 }
 
 impl Drawn {
-    pub fn of_seed(seed: u64) -> Self {
+    pub fn from_seed(seed: u64) -> Self {
         let mut draws = Draws(seed);
         let servers = 1 + draws.below(5);
         let honest = (draws.below(4) > 0).then(|| draws.below(servers));

@@ -14,28 +14,31 @@ const IMAGE_BYTES: u64 = 300 << 20;
 
 /// Mounted until it is dropped.
 pub struct XfsDisk {
-    at: PathBuf,
+    mount_point: PathBuf,
     _outside: TempDir,
 }
 
 impl XfsDisk {
     pub fn new() -> Self {
         let outside = temp_dir();
-        let (image, at) = (outside.path().join("image"), outside.path().join("disk"));
-        fs::create_dir(&at).expect("made");
+        let image = outside.path().join("image");
+        let mount_point = outside.path().join("disk");
+        fs::create_dir(&mount_point).expect("made");
         fs::File::create(&image).expect("made").set_len(IMAGE_BYTES).expect("grown");
         assert!(Command::new("mkfs.xfs").arg("-q").arg(&image).status().expect("runs").success());
-        assert!(Command::new("mount").args(["-o", "loop"]).args([&image, &at]).status().expect("runs").success());
-        Self { at, _outside: outside }
+        assert!(
+            Command::new("mount").args(["-o", "loop"]).args([&image, &mount_point]).status().expect("runs").success()
+        );
+        Self { mount_point, _outside: outside }
     }
 
     pub fn path(&self) -> &Path {
-        &self.at
+        &self.mount_point
     }
 }
 
 impl Drop for XfsDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.at).status();
+        let _ = Command::new("umount").arg(&self.mount_point).status();
     }
 }

@@ -45,8 +45,8 @@ fn tried(selection: &Selection, has_incremental: bool) -> Attempt {
     Attempt { full, incremental: incremental.filter(|_| has_incremental) }
 }
 
-/// Says what the run does next.
-fn follows(selection: &Selection, tried: &Attempt, reason: Option<&Reason>) -> &'static str {
+/// Describes what the run does next.
+fn next_step(selection: &Selection, tried: &Attempt, reason: Option<&Reason>) -> &'static str {
     let failed = tried.newest();
     if selection.is_outdated {
         return "slotpress asks the sources again";
@@ -79,16 +79,17 @@ enum Offers {
 impl Offers {
     fn selection(self) -> Selection {
         selection(match self {
-            Self::Two => {
-                [1, 2].iter().flat_map(|at| [offer(Some(*at), None, 20), offer(Some(*at), Some(20), 40)]).collect()
-            }
+            Self::Two => [1, 2]
+                .into_iter()
+                .flat_map(|server| [offer(Some(server), None, 20), offer(Some(server), Some(20), 40)])
+                .collect(),
             Self::One => vec![offer(Some(1), None, 20), offer(Some(1), Some(20), 40)],
             Self::Base => vec![offer(None, None, 20), offer(Some(1), Some(20), 40), offer(Some(1), None, 30)],
             Self::BaseOnly => vec![offer(None, None, 20), offer(Some(1), Some(20), 40)],
         })
     }
 
-    fn told(self) -> &'static str {
+    fn label(self) -> &'static str {
         match self {
             Self::Two => "two sources",
             Self::One => "one source",
@@ -98,54 +99,77 @@ impl Offers {
     }
 }
 
-/// A failure: what is on offer, whether the incremental archive failed, why (`None`: it is not on
-/// offer any more), how often something was asked for again, its description, and what follows.
-type Row = (Offers, bool, Option<Reason>, usize, &'static str, &'static str);
+struct Row {
+    offers: Offers,
+    /// True if the incremental archive failed.
+    has_incremental: bool,
+    /// `None` if the archive is not on offer any more.
+    reason: Option<Reason>,
+    /// Number of repetitions so far.
+    again: usize,
+    failure: &'static str,
+    /// Beginning of the description of the next step.
+    expected: &'static str,
+}
+
+fn full(offers: Offers, reason: Reason, failure: &'static str, expected: &'static str) -> Row {
+    Row { offers, has_incremental: false, reason: Some(reason), again: 0, failure, expected }
+}
+
+fn pair(offers: Offers, reason: Option<Reason>, failure: &'static str, expected: &'static str) -> Row {
+    Row { offers, has_incremental: true, reason, again: 0, failure, expected }
+}
+
+fn ninth_time(row: Row) -> Row {
+    Row { again: AGAIN_MAX, ..row }
+}
 
 const UNUSABLE: Reason = Reason::Unusable(Vec::new());
 
 #[rustfmt::skip]
-const ROWS: &[Row] = &[
-    (Offers::One, false, Some(Reason::KeptIsWrong), 0, "a frame is wrong, and an earlier run fetched a part of it", "it is fetched"),
-    (Offers::Two, false, Some(Reason::PublishedAgain), 0, "the source has another archive under the name", "the next source"),
-    (Offers::One, false, Some(Reason::PublishedAgain), 0, "the source has another archive under the name", "slotpress asks"),
-    (Offers::One, false, Some(Reason::PublishedAgain), AGAIN_MAX, "the same, for the ninth time", "the run ends with"),
-    (Offers::Two, false, Some(UNUSABLE), 0, "gone, given up, or wrong", "the next source"),
-    (Offers::One, false, Some(UNUSABLE), 0, "gone, given up, or wrong", "the run ends with"),
-    (Offers::One, false, Some(Reason::Refused), 0, "the full archive turns out wrong while it is read", "slotpress asks"),
-    (Offers::Base, false, Some(UNUSABLE), 0, "the node's archive is a pipe, directory or link, or too short", "the best of"),
-    (Offers::Base, true, Some(Reason::Refused), 0, "the full and the incremental archive do not give the state", "the best of"),
-    (Offers::Two, true, Some(Reason::Refused), 0, "the full and the incremental archive do not give the state", "the next source"),
-    (Offers::Two, true, Some(UNUSABLE), 0, "the incremental archive is gone, given up or wrong", "slotpress asks"),
-    (Offers::Two, true, Some(UNUSABLE), AGAIN_MAX, "the same, for the ninth time", "the next source"),
-    (Offers::One, true, Some(Reason::Unconfirmed), 0, "too few trusted servers confirm the incremental archive", "slotpress asks"),
-    (Offers::One, true, None, 0, "no source has an incremental archive any more", "the state of the full archive alone"),
-    (Offers::Base, true, None, 0, "no source has an incremental archive any more", "the best of"),
-    (Offers::BaseOnly, true, None, 0, "no source has an incremental archive any more", "the run ends, and names local archives"),
-];
+fn rows() -> Vec<Row> {
+    vec![
+        full(Offers::One, Reason::KeptIsWrong, "a frame is wrong, and an earlier run fetched a part of it", "it is fetched"),
+        full(Offers::Two, Reason::PublishedAgain, "the source has another archive under the name", "the next source"),
+        full(Offers::One, Reason::PublishedAgain, "the source has another archive under the name", "slotpress asks"),
+        ninth_time(full(Offers::One, Reason::PublishedAgain, "the same, for the ninth time", "the run ends with")),
+        full(Offers::Two, UNUSABLE, "gone, given up, or wrong", "the next source"),
+        full(Offers::One, UNUSABLE, "gone, given up, or wrong", "the run ends with"),
+        full(Offers::One, Reason::Refused, "the full archive turns out wrong while it is read", "slotpress asks"),
+        full(Offers::Base, UNUSABLE, "the node's archive is a pipe, directory or link, or too short", "the best of"),
+        pair(Offers::Base, Some(Reason::Refused), "the full and the incremental archive do not give the state", "the best of"),
+        pair(Offers::Two, Some(Reason::Refused), "the full and the incremental archive do not give the state", "the next source"),
+        pair(Offers::Two, Some(UNUSABLE), "the incremental archive is gone, given up or wrong", "slotpress asks"),
+        ninth_time(pair(Offers::Two, Some(UNUSABLE), "the same, for the ninth time", "the next source")),
+        pair(Offers::One, Some(Reason::Unconfirmed), "too few trusted servers confirm the incremental archive", "slotpress asks"),
+        pair(Offers::One, None, "no source has an incremental archive any more", "the state of the full archive alone"),
+        pair(Offers::Base, None, "no source has an incremental archive any more", "the best of"),
+        pair(Offers::BaseOnly, None, "no source has an incremental archive any more", "the run ends, and names local archives"),
+    ]
+}
 
 #[test]
-fn what_follows_on_each_failure() {
-    for (offers, has_incremental, reason, again, what, expected) in ROWS {
+fn each_failure_has_its_next_step() {
+    for Row { offers, has_incremental, reason, again, failure, expected } in rows() {
         let mut selection = offers.selection();
-        let tried = tried(&selection, *has_incremental);
-        selection.again.insert(tried.newest().counted_for(), *again);
-        match reason {
+        let tried = tried(&selection, has_incremental);
+        selection.again.insert(tried.newest().counted_for(), again);
+        match &reason {
             Some(reason) => selection.record(&tried, reason, &Error::new(ErrorKind::Network, "why")),
             None => {
                 selection.found.offers.retain(Offer::is_full);
                 selection.record_lost(&tried);
             }
         }
-        let follows = follows(&selection, &tried, reason.as_ref());
-        assert!(follows.starts_with(expected), "{what}, {}: {follows}", offers.told());
+        let next_step = next_step(&selection, &tried, reason.as_ref());
+        assert!(next_step.starts_with(expected), "{failure}, {}: {next_step}", offers.label());
     }
 }
 
-/// What is used with a full archive that was read, by what has failed, what was planned, and whether
-/// another candidate is better.
+/// The decision depends on what has failed, what was planned, and whether another candidate is
+/// better.
 #[test]
-fn what_is_used_with_a_full_archive() {
+fn the_newest_incremental_archive_is_used_unless_another_candidate_is_better() {
     let with = |offers: &[Offer]| selection([&[offer(Some(1), None, 20)], offers].concat());
     let incremental = |slot| offer(Some(1), Some(20), slot);
     let better = offer(Some(2), None, 50);
@@ -170,7 +194,7 @@ fn what_is_used_with_a_full_archive() {
 
 /// A server that has another file at each request uses up its own repetitions only.
 #[test]
-fn one_liar_does_not_use_up_what_others_have() {
+fn a_failing_server_uses_up_only_its_own_repetitions() {
     let mut selection = Offers::Two.selection();
     let error = Error::new(ErrorKind::Network, "why");
     let liar = tried(&selection, false);
@@ -179,9 +203,9 @@ fn one_liar_does_not_use_up_what_others_have() {
     }
     let other = tried(&selection, false);
     assert_ne!(other.full.counted_for(), liar.full.counted_for(), "the liar is excluded");
-    let bad = selection.node.failed.len();
+    let failures = selection.node.failed.len();
     selection.record(&other, &Reason::KeptIsWrong, &error);
-    assert_eq!(selection.node.failed.len(), bad, "the other is asked again");
+    assert_eq!(selection.node.failed.len(), failures, "the other is asked again");
     let is_added = |selection: &mut Selection, server| {
         let before = selection.found.offers.len();
         selection.add([offer(Some(server), Some(20), 60)]);
@@ -193,7 +217,7 @@ fn one_liar_does_not_use_up_what_others_have() {
 
 /// A source that names a slot which the cluster has not reached is not asked for its archive.
 #[test]
-fn slots_that_are_not_reached() {
+fn slots_that_the_cluster_has_not_reached_are_ignored() {
     let mut selection = Offers::One.selection();
     selection.found.slot = Some(100);
     selection.add([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);

@@ -28,7 +28,7 @@ fn slot_of(day: usize) -> u64 {
 }
 
 /// A world of sources and of archives on the node. One source may be honest.
-struct MadeUp {
+struct SimulatedWorld {
     offers: Vec<Offer>,
     fates: BTreeMap<String, Fate>,
     /// Names of the archives that trusted servers confirm. A name identifies a state.
@@ -40,8 +40,8 @@ struct MadeUp {
     seed: u64,
 }
 
-impl MadeUp {
-    fn of(drawn: &Drawn, seed: u64) -> Self {
+impl SimulatedWorld {
+    fn new(drawn: &Drawn, seed: u64) -> Self {
         let confirmed = BTreeSet::new();
         let failed = BTreeSet::new();
         let mut world =
@@ -93,7 +93,7 @@ impl MadeUp {
     }
 }
 
-impl World for MadeUp {
+impl World for SimulatedWorld {
     fn progress(&self) -> &dyn Progress {
         &NoProgress
     }
@@ -182,16 +182,16 @@ impl World for MadeUp {
 /// A run always ends, and never asks a place that has failed for good again. With an honest source,
 /// it ends with that source's state or a newer one. If it ends with an older state than the best
 /// candidate left, it reports the state that it gave up.
-fn play(seeds: impl Iterator<Item = u64>) {
+fn run_worlds(seeds: impl Iterator<Item = u64>) {
     let mut done = 0;
     let mut ended = 0;
-    let mut told = 0;
+    let mut reported = 0;
     for seed in seeds {
-        let drawn = Drawn::of_seed(seed);
+        let drawn = Drawn::from_seed(seed);
         let honest = drawn.honest_day().map(slot_of);
-        let mut world = MadeUp::of(&drawn, seed);
+        let mut world = SimulatedWorld::new(&drawn, seed);
         let mut selection = selection(world.offers.clone());
-        let reader = MadeUp::of(&drawn, seed);
+        let reader = SimulatedWorld::new(&drawn, seed);
         let end = match run(&mut world, &mut selection, &|supply| reader.read(supply)) {
             Ok(end) => end,
             Err(error) => {
@@ -202,8 +202,8 @@ fn play(seeds: impl Iterator<Item = u64>) {
         };
         done += 1;
         let slot = end.result;
-        let says = end.given_up.is_some_and(|better| better.slot > slot);
-        told += u64::from(says);
+        let reports = end.given_up.is_some_and(|better| better.slot > slot);
+        reported += u64::from(reports);
         let failed = &selection.node.failed;
         assert!(
             honest.is_none_or(|honest| slot >= honest),
@@ -220,18 +220,18 @@ fn play(seeds: impl Iterator<Item = u64>) {
         };
         let best = selection.candidates().iter().filter(is_of_one).map(Candidate::slot).max().unwrap_or_default();
         assert!(
-            says || best <= slot,
+            reports || best <= slot,
             "seed {seed}: {slot}, and {best} is left: {drawn:?}, {failed:?}, {:?}",
             selection.again
         );
     }
-    println!("{done} states, {told} of them after giving up a better one; {ended} errors");
+    println!("{done} states, {reported} of them after giving up a better one; {ended} errors");
 }
 
 #[test]
 fn a_thousand_worlds() {
     // In the last one, the node has two full archives, and the older one leads to the newest state.
-    play((0..1_000).chain([8_468]));
+    run_worlds((0..1_000).chain([8_468]));
 }
 
 #[test]
@@ -241,5 +241,5 @@ fn ten_thousand_worlds() {
     let first = number("WORLDS_FIRST", 0);
     let end = first + number("WORLDS", 10_000);
     println!("worlds {first} to {end}");
-    play(first..end);
+    run_worlds(first..end);
 }

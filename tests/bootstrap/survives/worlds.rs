@@ -81,15 +81,15 @@ fn serve(held: Vec<Held>) -> Server {
     let asked = AtomicUsize::new(0);
     let gets = AtomicUsize::new(0);
     Server::start(move |request, stream| {
-        let is_there = |held: &&Held| held.fate != Fate::Vanishes || asked.load(Relaxed) < 2;
+        let is_offered = |held: &&Held| held.fate != Fate::Vanishes || asked.load(Relaxed) < 2;
         if request.path == "/dir/" {
             let asked = asked.fetch_add(1, Relaxed);
-            let names: Vec<String> = held.iter().filter(is_there).map(|held| name_of(held, asked)).collect();
+            let names: Vec<String> = held.iter().filter(is_offered).map(|held| name_of(held, asked)).collect();
             return answer(stream, "200 OK", &[], names.join("\n").as_bytes());
         }
         let wanted = request.path.trim_start_matches("/dir/");
         let is_wanted = |held: &&Held| (0..asked.load(Relaxed)).any(|asked| name_of(held, asked) == wanted);
-        let Some(held) = held.iter().filter(is_there).find(is_wanted) else {
+        let Some(held) = held.iter().filter(is_offered).find(is_wanted) else {
             return answer(stream, "404 Not Found", &[], b"");
         };
         let bytes = bytes_of(held).1;
@@ -157,7 +157,7 @@ fn put_bases(drawn: &Drawn, dir: &Path) -> Vec<PathBuf> {
 
 /// Returns the newest state of one server whose archives all arrive. A server that loses
 /// connections while it is measured may count as slow, and then an older state is younger at boot.
-fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
+fn newest_available(drawn: &Drawn) -> Option<usize> {
     let comes = |held: &&Held| matches!(held.fate, Fate::Comes | Fate::Slow | Fate::Unconfirmed);
     let of_server = |server| drawn.held.iter().filter(move |held| held.server == server);
     let of_good =
@@ -167,7 +167,7 @@ fn newest_that_comes(drawn: &Drawn) -> Option<usize> {
 
 /// Runs the program in a world; returns its output, and the slot of the ledger's state, if there is
 /// one.
-fn play(drawn: &Drawn, seed: u64) -> (JsonOutput, Option<u64>) {
+fn run_in_world(drawn: &Drawn, seed: u64) -> (JsonOutput, Option<u64>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let bases = put_bases(drawn, dir.path());
@@ -196,30 +196,30 @@ fn random_worlds_end_with_the_best_state() {
     let count = number_of("WORLDS_REAL", 6);
     println!("worlds {first} to {}", first + count);
     let mut done = 0;
-    let mut told = 0;
+    let mut reported = 0;
     for seed in first..first + count {
-        let drawn = Drawn::of_seed(seed);
-        let (output, slot) = play(&drawn, seed);
+        let drawn = Drawn::from_seed(seed);
+        let (output, slot) = run_in_world(&drawn, seed);
         let Some(slot) = slot else {
             assert!(matches!(output.code, Some(3 | 4)), "seed {seed}: {drawn:?}: {output:?}");
-            assert!(newest_that_comes(&drawn).is_none(), "seed {seed}: {drawn:?}: {output:?}");
+            assert!(newest_available(&drawn).is_none(), "seed {seed}: {drawn:?}: {output:?}");
             continue;
         };
         assert_eq!(output.code, Some(0), "seed {seed}: {drawn:?}: {output:?}");
         done += 1;
         let report = output.line("bootstrap");
-        let says = report["given_up"]["slot"].as_u64().is_some_and(|better| better > slot);
-        told += u64::from(says);
+        let reports = report["given_up"]["slot"].as_u64().is_some_and(|better| better > slot);
+        reported += u64::from(reports);
         let honest = drawn.honest_day().map(slot_of);
         assert!(
             honest.is_none_or(|honest| slot >= honest),
             "seed {seed}: {slot}, not {honest:?}: {drawn:?}: {output:?}"
         );
-        let best = newest_that_comes(&drawn).map(slot_of);
+        let best = newest_available(&drawn).map(slot_of);
         assert!(
-            says || best.is_none_or(|best| slot >= best),
+            reports || best.is_none_or(|best| slot >= best),
             "seed {seed}: {slot}, not {best:?}: {drawn:?}: {output:?}"
         );
     }
-    println!("{done} states, of which {told} with a word on a better one");
+    println!("{done} states, {reported} of them with a better one abandoned");
 }
