@@ -77,7 +77,7 @@ impl Bank<'_> {
         chain::write_rent(&mut out)?;
         chain::write_epoch_schedule(&mut out)?;
         out.f64s(&chain::INFLATION)?;
-        write_stakes(&mut out, &self.stakes, &self.stakes.voters(), epoch, false)?;
+        write_stakes(&mut out, &self.stakes, &self.stakes.voters(), epoch, Credits::LeftOut)?;
         out.u64s(&[0, 0, 0, 0])?;
         out.bytes(&[1])?; // is_delta
 
@@ -144,7 +144,7 @@ impl Bank<'_> {
         let voters = stakes.voters();
         out.u64s(&[epoch])?;
         out.u32(0)?;
-        write_stakes(out, &stakes, &voters, epoch - 1, true)?;
+        write_stakes(out, &stakes, &voters, epoch - 1, Credits::Written)?;
         out.u64s(&[voters.iter().map(|voter| voter.stake).sum(), voters.len() as u64])?;
         for voter in &voters {
             out.bytes(&voter.node)?;
@@ -161,13 +161,20 @@ impl Bank<'_> {
     }
 }
 
+/// Delegations of epoch stakes have the observed credits, those of the bank's own stakes do not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Credits {
+    LeftOut,
+    Written,
+}
+
 /// Writes a stakes cache: vote accounts, delegations, stake history.
 fn write_stakes<W: Write>(
     out: &mut FieldWriter<W>,
     stakes: &SynthStakes,
     voters: &[Voter],
     epoch: u64,
-    with_credits: bool,
+    credits: Credits,
 ) -> Result<()> {
     out.u64s(&[voters.len() as u64])?;
     for (number, voter) in (0..).zip(voters) {
@@ -186,7 +193,7 @@ fn write_stakes<W: Write>(
         out.bytes(&stakes.vote_address(delegation.voter))?;
         out.u64s(&[delegation.lamports, delegation.activation_epoch, delegation.deactivation_epoch])?;
         out.f64s(&[WARMUP_RATE])?;
-        if with_credits {
+        if credits == Credits::Written {
             out.u64s(&[delegation.credits_observed])?;
         }
     }

@@ -19,7 +19,6 @@ const WRITE_BUFFER_BYTES: usize = 256 * 1024;
 
 pub struct StateDirectory {
     agave: AgaveVersion,
-    is_full: bool,
     ledger: PathBuf,
     bank_snapshot: PathBuf,
     obsolete: BufWriter<File>,
@@ -32,7 +31,7 @@ pub struct StateDirectory {
 impl StateDirectory {
     /// Makes the directories of a state with `storage_count` storages, and starts the list of
     /// obsolete records.
-    pub fn create(ledger: &Path, agave: AgaveVersion, is_full: bool, storage_count: u64) -> Result<Self> {
+    pub fn create(ledger: &Path, agave: AgaveVersion, storage_count: u64) -> Result<Self> {
         let slot = SynthLayout::slot(storage_count - 1);
         let bank_snapshot = ledger.join(format!("snapshots/{slot}"));
         let mut directories = vec![bank_snapshot.clone(), ledger.join("accounts/run")];
@@ -47,7 +46,6 @@ impl StateDirectory {
         obsolete.write_all(&storage_count.to_le_bytes()).or_path("write", &obsolete_path)?;
         Ok(Self {
             agave,
-            is_full,
             ledger: ledger.to_path_buf(),
             bank_snapshot,
             obsolete,
@@ -61,16 +59,16 @@ impl StateDirectory {
         ledger.join(format!("accounts/run/{slot}.{id}"))
     }
 
-    pub fn add(&mut self, slot: u64, id: u32, storage: &PlacedStorage) -> Result<()> {
-        let CutRecords { cut_bytes, list } = if self.is_full { &storage.full } else { &storage.newer };
+    pub fn add(&mut self, slot: u64, id: u32, length: u64, obsolete: &CutRecords) -> Result<()> {
+        let CutRecords { cut_bytes, list } = obsolete;
         let mut item = Vec::with_capacity(32 + list.len());
         for field in [slot, u64::from(id), *cut_bytes, (list.len() / self.agave.obsolete_record_bytes()) as u64] {
             item.extend_from_slice(&field.to_le_bytes());
         }
         item.extend_from_slice(list);
         self.obsolete.write_all(&item).or_path("write", &self.obsolete_path)?;
-        self.lengths.push(storage.length - cut_bytes);
-        self.storage_bytes += storage.length;
+        self.lengths.push(length - cut_bytes);
+        self.storage_bytes += length;
         Ok(())
     }
 
@@ -126,15 +124,15 @@ impl StateDirectory {
 }
 
 pub struct PlacedStorage {
-    length: u64,
-    full: CutRecords,
-    newer: CutRecords,
+    pub length: u64,
+    pub full: CutRecords,
+    pub newer: CutRecords,
 }
 
-/// Obsolete records of a storage in one state: how many bytes they take, and their list, in the
-/// format on disk.
+/// Obsolete records of a storage in one state: the number of bytes that they take, and their list in
+/// the format on disk.
 #[derive(Default)]
-struct CutRecords {
+pub struct CutRecords {
     cut_bytes: u64,
     list: Vec<u8>,
 }

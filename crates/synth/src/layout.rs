@@ -45,8 +45,8 @@ pub enum Successor {
     Nothing,
 }
 
-/// Share of a storage's accounts that are replaced or closed within the state in which they were
-/// born.
+/// Share of a storage's accounts that are replaced or closed within the state in which they first
+/// appear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeClass {
     Quiet,
@@ -171,7 +171,7 @@ impl SynthLayout {
         (storage * 3 + 1 + self.universe.number(PURPOSE_ID, storage) % 3) as u32
     }
 
-    pub fn born(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
+    pub fn new_accounts(&self, storage: u64) -> impl Iterator<Item = (Origin, Shape)> + '_ {
         let target = self.target_bytes(storage);
         let mut index = 0;
         let mut bytes = 0;

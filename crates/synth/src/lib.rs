@@ -217,8 +217,8 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     }
     let has_two_states = options.incremental_bytes.is_some();
     let full_dir = if has_two_states { out_dir.join(AT_FULL) } else { out_dir.clone() };
-    let mut full = StateDirectory::create(&full_dir, options.agave, true, layout.full_count)?;
-    let newer = || StateDirectory::create(out_dir, options.agave, false, layout.count());
+    let mut full = StateDirectory::create(&full_dir, options.agave, layout.full_count)?;
+    let newer = || StateDirectory::create(out_dir, options.agave, layout.count());
     let mut newer = has_two_states.then(newer).transpose()?;
 
     let storage_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).sum();
@@ -236,10 +236,10 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
             let slot = SynthLayout::slot(at);
             let id = layout.id(at);
             if !layout.is_incremental(at) {
-                full.add(slot, id, placed)?;
+                full.add(slot, id, placed.length, &placed.full)?;
             }
             if let Some(newer) = &mut newer {
-                newer.add(slot, id, placed)?;
+                newer.add(slot, id, placed.length, &placed.newer)?;
             }
             written_bytes += bytes;
         }

@@ -89,7 +89,7 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
 
     // Accounts that first appear here come first.
     let newer_storage = layout.replacing(storage);
-    for (origin, shape) in layout.born(storage) {
+    for (origin, shape) in layout.new_accounts(storage) {
         let offset = start_record(&mut bytes);
         let header = universe.write_record(origin, 0, shape, &mut bytes);
         let data = &bytes[offset + RECORD_HEADER_BYTES..];
@@ -133,14 +133,14 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
         Successor::Nothing => {}
     };
     if let Some(older) = layout.predecessor(storage) {
-        for (origin, shape) in layout.born(older) {
+        for (origin, shape) in layout.new_accounts(older) {
             if let Some(change) = layout.change_within_state(origin, shape) {
                 replace(origin, shape, change.successor);
             }
         }
     }
     for older in layout.replaced(storage) {
-        for (origin, shape) in layout.born(older) {
+        for (origin, shape) in layout.new_accounts(older) {
             if let (None, Some(change)) = (layout.change_within_state(origin, shape), layout.change(origin, shape)) {
                 replace(origin, shape, change.successor);
             }

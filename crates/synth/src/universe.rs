@@ -5,8 +5,8 @@ use super::keys;
 use super::mix::Mix;
 use super::rng::{Rng, mix};
 
-/// Birthplace of an account: the storage in which it first appears, and its index among the
-/// accounts born there.
+/// Birthplace of an account: the storage in which it first appears, and its index among
+/// the accounts that first appear there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub storage: u64,
@@ -21,7 +21,7 @@ pub struct Universe {
 
 pub struct Draw<'a> {
     pub universe: &'a Universe,
-    /// Index of the storage in which the account was born. Neighbours resemble each other.
+    /// Index of the storage in which the account first appears. Neighbours resemble each other.
     pub neighbourhood: u64,
     /// Stream for properties that stay: the account's mint, its owner.
     pub fixed: Rng,

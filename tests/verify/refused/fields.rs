@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use slotpress_base::SplitMix64;
 use slotpress_read::{Rule, SnapshotClient, VerifyReport, names_of};
 
 use crate::verify::altered::{Altered, ArchiveFile};
@@ -392,7 +393,7 @@ const STATUS_CACHE_DEMANDS: &[(&str, Change, Rule)] = &[
 ];
 
 /// Archives with random fields altered.
-pub struct RandomFields(u64);
+pub struct RandomFields(SplitMix64);
 
 /// Fields that Agave compares with the genesis, which an archive does not hold, or with features.
 pub const OF_GENESIS: [&str; 5] =
@@ -404,20 +405,11 @@ pub const UNCHECKED: [&str; 3] = ["rent collector (unused): warmup", "unused epo
 
 impl RandomFields {
     pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// Returns the next number of splitmix64.
-    fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
+        Self(SplitMix64::new(seed))
     }
 
     fn below(&mut self, count: usize) -> usize {
-        (self.number() % count as u64) as usize
+        (self.0.next() % count as u64) as usize
     }
 
     /// Returns the next archive, and the directory of its chain with the genesis.
@@ -448,7 +440,7 @@ impl RandomFields {
             let place = all.swap_remove(self.below(all.len()));
             let mut changes = Change::all_of(&place);
             if place.holds == Holds::Number {
-                changes.push(Change::Set(self.number() >> self.below(64)));
+                changes.push(Change::Set(self.0.next() >> self.below(64)));
             }
             let change = changes.swap_remove(self.below(changes.len()));
             change.apply(&mut content, &place, list_item_bytes(&name, fields));
