@@ -48,7 +48,7 @@ pub fn ways(report: &FindReport) -> Vec<Route> {
             is_full_local: candidate.full.is_local(),
             slot: candidate.slot(),
             fetch_bytes: candidate.fetch_bytes(),
-            fetch_time: candidate.fetch_time(),
+            fetch_time: candidate.fetch_time,
             restore_time: candidate.restore_time(report.restore_bytes_per_second),
             expected_age: candidate.expected_age,
         };

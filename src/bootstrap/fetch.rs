@@ -29,7 +29,7 @@ pub struct FetchOptions {
     /// where they are.
     #[setters(into)]
     pub dir: PathBuf,
-    /// Limits of the downloads. With `expect_root`, set `wants_incremental` of `find` to false,
+    /// Limits of the downloads. With `expect_root`, set `incremental` of `find` to false,
     /// since every fetched archive must have this root.
     pub limits: FetchLimits,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same

@@ -73,7 +73,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     target.io_policy.pace = None;
     let (trusted, quorum) = args.transfer.trusted()?;
     let find = args.peers.find_options()?;
-    let find = find.wants_incremental(!args.no_incremental);
+    let find = find.incremental(!args.no_incremental);
     let find = find.expected_genesis_hash(args.expect_genesis_hash);
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
         .find(find)

@@ -47,8 +47,8 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let mut limits = args.transfer.limits(args.expect_root.first().copied());
     limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
     let (trusted, quorum) = args.transfer.trusted()?;
-    let wants_incremental = !args.no_incremental && args.expect_root.is_empty();
-    let find = args.peers.find_options()?.wants_incremental(wants_incremental);
+    let incremental = !args.no_incremental && args.expect_root.is_empty();
+    let find = args.peers.find_options()?.incremental(incremental);
     if !find.asks_cluster() && find.sources.iter().all(|source| source.url().is_none()) {
         return Err(slotpress::Error::usage("fetch gets archives from servers, and every source is on this machine")
             .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));

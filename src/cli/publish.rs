@@ -148,7 +148,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
     options.stores.s3 = args.connection.stores.s3();
-    options.stores.waits_for_first = !args.once;
+    options.stores.wait_for_first = !args.once;
     if let Some(memory_bytes) = args.work.memory {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }

@@ -131,7 +131,7 @@ impl PublishOptions {
             snapshots,
             incremental_snapshots: None,
             targets: Vec::from_iter(targets),
-            stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER).waits_for_first(true),
+            stores: StoreOptions::default().give_up_after(GIVE_UP_AFTER).wait_for_first(true),
             client: ClientOptions::default(),
             writer: None,
             recompress: RecompressOptions::default(),

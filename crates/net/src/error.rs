@@ -11,7 +11,6 @@ use slotpress_base::{Error, ErrorKind, hint, one_line};
 use super::{Url, shown};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum NetErrorKind {
     Timeout,
     /// No connection: the name is not found, nothing listens, or the network is down.
@@ -96,21 +95,11 @@ impl NetError {
     }
 
     /// Creates an error for an answer with a status other than success, without its URL.
-    pub fn from_status(status: u16, reason: &str, retry_after: Option<&str>) -> Self {
-        let kind = match status {
-            404 | 410 => NetErrorKind::Gone,
-            412 | 416 => NetErrorKind::Changed,
-            code => NetErrorKind::Status(code),
-        };
+    pub fn from_status(kind: NetErrorKind, status: u16, reason: &str, retry_after: Option<&str>) -> Self {
         let mut error = Self::without_url(kind, &format!("the server answers {status} {reason}"));
         let seconds = retry_after.and_then(|text| text.trim().parse::<u64>().ok());
         error.retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(RETRY_AFTER_MAX));
         error
-    }
-
-    #[must_use]
-    pub fn with_kind(self, kind: NetErrorKind) -> Self {
-        Self { kind, ..self }
     }
 
     /// Converts an error of the HTTP library that occurred before the head of the answer was

@@ -54,7 +54,6 @@ pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AG
 pub use options::ClientOptions;
 pub use remote::{Remote, origin_of};
 pub use reqwest::{self, Url};
-pub use rpc::{CLUSTER_NODES_BYTES_MAX, RPC_BYTES_MAX};
 pub use servers::{Offer, OfferPlace, SourceArg, below};
 use slotpress_base::{Error, Result, one_line};
 pub use stores::SCHEME;

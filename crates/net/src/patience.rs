@@ -113,19 +113,37 @@ impl Patience {
             }
         }
     }
-
-    #[cfg(test)]
-    pub(crate) fn pause_until(&self) -> Option<Instant> {
-        self.failures.lock().pause_until
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use slotpress_base::CancelToken;
+    use slotpress_base::{CancelToken, NoProgress};
 
     use super::*;
     use crate::{NetErrorKind, Url};
+
+    fn timeout() -> NetError {
+        NetError::new(NetErrorKind::Timeout, &Url::parse("http://h/a").expect("a URL"), "why")
+    }
+
+    #[test]
+    fn a_server_is_given_up_at_the_end_of_its_time() {
+        const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
+        let patience = Patience::new(GIVE_UP_AFTER);
+        let start = Instant::now();
+        let mut tries = 0;
+        let mut now = start;
+        // Asks as soon as each pause is over; eight connections fail at the same moment.
+        while patience.record_failure_at(now, &timeout(), &NoProgress) {
+            for _ in 0..7 {
+                assert!(patience.record_failure_at(now, &timeout(), &NoProgress));
+            }
+            tries += 1;
+            now = patience.failures.lock().pause_until.expect("a pause");
+        }
+        assert_eq!(now.duration_since(start), GIVE_UP_AFTER);
+        assert!((6..12).contains(&tries), "{tries}");
+    }
 
     /// The first source that answers interrupts pauses of others. A source that has not been asked
     /// by then must still be asked once.
@@ -135,12 +153,12 @@ mod tests {
         stopped.cancel();
         let patience = Patience::new(Duration::from_secs(120));
         assert_eq!(patience.ask(&stopped, || Ok(1)).expect("an answer"), 1);
-        let url = Url::parse("http://h/a").expect("a URL");
         let mut asked = 0;
         let failed = patience.ask(&stopped, || {
             asked += 1;
-            Err::<(), _>(NetError::new(NetErrorKind::Timeout, &url, "why").into())
+            Err::<(), _>(timeout().into())
         });
-        assert_eq!((asked, failed.expect_err("no answer").kind()), (1, slotpress_base::ErrorKind::Interrupted));
+        assert_eq!(failed.expect_err("no answer").kind(), slotpress_base::ErrorKind::Interrupted);
+        assert_eq!(asked, 1);
     }
 }

@@ -48,7 +48,6 @@ pub fn origin_of(url: &Url) -> String {
 
 impl Remote {
     /// Creates a file without facts, for tests without a network.
-    #[doc(hidden)]
     pub fn from_url(url: &Url) -> Self {
         Self {
             url: url.clone(),

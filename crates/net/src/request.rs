@@ -82,7 +82,12 @@ pub async fn send(
 pub fn status_error(url: &Url, response: &Response) -> NetError {
     let status = response.status();
     let reason = status.canonical_reason().unwrap_or("unknown status");
-    NetError::from_status(status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
+    let kind = match status.as_u16() {
+        404 | 410 => NetErrorKind::Gone,
+        412 | 416 => NetErrorKind::Changed,
+        code => NetErrorKind::Status(code),
+    };
+    NetError::from_status(kind, status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
 }
 
 /// Value of a header; `None` if it is missing, or not text.

@@ -10,11 +10,6 @@ use super::remote::content_length;
 use super::request::{RequestParts, check_encoding, send, status_error};
 use super::{Client, NetError, NetErrorKind, Url};
 
-pub const RPC_BYTES_MAX: usize = 1024 * 1024;
-
-/// Limit on the size of the answer to `getClusterNodes` in bytes. Mainnet's takes about 2 MiB.
-pub const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
-
 impl Client {
     /// Downloads a small document.
     ///

@@ -19,7 +19,7 @@ pub struct StoreOptions {
     pub give_up_after: Duration,
     /// Retries even if the store has never answered, as a service should. Default: false, so that a
     /// wrong endpoint is noticed at once.
-    pub waits_for_first: bool,
+    pub wait_for_first: bool,
 }
 
 impl Default for StoreOptions {
@@ -28,7 +28,7 @@ impl Default for StoreOptions {
             s3: S3Options::default(),
             memory_bytes: 256 << 20,
             give_up_after: Duration::from_secs(600),
-            waits_for_first: false,
+            wait_for_first: false,
         }
     }
 }

@@ -60,7 +60,6 @@ impl Parts {
 
 /// Progress of an upload, for a journal from which another process resumes it. Contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct UploadState {
     /// Id of the upload.
     pub upload_id: String,

@@ -81,7 +81,7 @@ impl InBucket {
         if error.is_none_or(|error| error.kind() != NetErrorKind::Connect) {
             has_answered.store(true, Relaxed);
         }
-        self.options.waits_for_first || has_answered.load(Relaxed)
+        self.options.wait_for_first || has_answered.load(Relaxed)
     }
 
     pub fn url_of(&self, name: &str) -> Url {

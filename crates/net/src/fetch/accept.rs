@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, Stage};
+use slotpress_base::{Error, Progress, Result, ShowPath, Stage};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
@@ -19,19 +19,12 @@ pub struct Accepted {
     pub root: Option<Root>,
 }
 
-impl Accepted {
-    #[cfg(test)]
-    pub(super) fn for_test() -> Self {
-        Self { root: None }
-    }
-}
-
 /// Accepts an archive that was read to its end and was requested by this name and root. Skips the
 /// frames in the first `compared_bytes`, whose hashes have been compared already, and reports the
 /// bytes of the others as progress.
 ///
 /// # Errors
-/// Kind [`Damaged`](ErrorKind::Damaged) if the archive is damaged, or not the requested one.
+/// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or not the requested one.
 pub fn accept(
     source: &dyn Source,
     shape: &ArchiveShape,
@@ -85,8 +78,5 @@ pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> 
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         accept(&source, &shape, name, root, 0, progress)
     };
-    accepted().map_err(|error| match error.kind() {
-        ErrorKind::Damaged => error.within(path.shown()),
-        _ => error,
-    })
+    accepted().map_err(|error| error.within_damaged(path.shown()))
 }

@@ -185,38 +185,38 @@ mod tests {
 
     const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
 
+    fn url() -> Url {
+        Url::parse("http://h/a").expect("a URL")
+    }
+
+    fn mirror(give_up_after: Duration) -> Mirror {
+        Mirror::new(Remote::from_url(&url()), give_up_after)
+    }
+
+    fn error(kind: NetErrorKind) -> NetError {
+        NetError::new(kind, &url(), "why")
+    }
+
     #[test]
-    fn a_server_that_gives_nothing_for_long_is_given_up() {
-        let url = Url::parse("http://h/a").expect("a URL");
-        let error = |kind| NetError::new(kind, &url, "why");
-        let timeout = || error(NetErrorKind::Timeout);
-        let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
+    fn enough_new_bytes_renew_the_patience_with_a_server() {
         let start = Instant::now();
-        let mut tries = 0;
-        let mut at = start;
-        let may_retry = |mirror: &Mirror, now| mirror.patience.record_failure_at(now, &timeout(), &NoProgress);
-        // Asks as soon as each pause is over; eight connections fail at the same moment.
-        while may_retry(&mirror, at) {
-            for _ in 0..7 {
-                assert!(may_retry(&mirror, at));
-            }
-            tries += 1;
-            at = mirror.patience.pause_until().expect("a pause");
-        }
-        assert_eq!(at.duration_since(start), GIVE_UP_AFTER);
-        assert!((6..12).contains(&tries), "{tries}");
-        let mirror = Mirror::new(Remote::from_url(&url), Duration::ZERO);
-        assert!(!mirror.record_failure(&timeout(), &NoProgress));
-        assert!(mirror.dropped_for().is_some_and(|why| why.to_string().contains("kept for 0 s")));
-        // New bytes set the clock back if they are enough.
         for (bytes, expected) in [(ENOUGH_BYTES, true), (ENOUGH_BYTES - 1, false)] {
-            let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
-            may_retry(&mirror, start);
+            let mirror = mirror(GIVE_UP_AFTER);
+            let may_retry = |now| mirror.patience.record_failure_at(now, &error(NetErrorKind::Timeout), &NoProgress);
+            may_retry(start);
             mirror.record_bytes(bytes, &mut 0);
-            assert_eq!(may_retry(&mirror, start + GIVE_UP_AFTER), expected, "{bytes}");
+            assert_eq!(may_retry(start + GIVE_UP_AFTER), expected, "{bytes}");
         }
-        let mirror = Mirror::new(Remote::from_url(&url), GIVE_UP_AFTER);
-        mirror.approve();
-        assert!(!mirror.record_failure(&error(NetErrorKind::Gone), &NoProgress), "at once");
+    }
+
+    #[test]
+    fn a_server_is_dropped_for_its_last_failure() {
+        let impatient = mirror(Duration::ZERO);
+        assert!(!impatient.record_failure(&error(NetErrorKind::Timeout), &NoProgress));
+        assert!(impatient.dropped_for().is_some_and(|error| error.to_string().contains("kept for 0 s")));
+        let approved = mirror(GIVE_UP_AFTER);
+        approved.approve();
+        assert!(!approved.record_failure(&error(NetErrorKind::Gone), &NoProgress), "asking again is useless");
+        assert!(approved.dropped_for().is_some());
     }
 }

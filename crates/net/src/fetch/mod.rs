@@ -47,10 +47,6 @@ pub struct FetchLimits {
     /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
     /// unpacked archive takes on disk.
     pub max_bytes: u64,
-    /// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the
-    /// rest, in bytes; a longer one arrives with the rest. Default: 512 MiB, the longest that
-    /// readers accept.
-    pub tail_bytes_max: u64,
     /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
     /// the archive, down to a sixteenth of this. Default: 16 MiB. With this, the time between two
     /// requests does not matter, and a reader does not wait long for the oldest one.
@@ -78,7 +74,6 @@ impl Default for FetchLimits {
         Self {
             streams: STREAMS_DEFAULT,
             max_bytes: 4 << 40,
-            tail_bytes_max: 512 << 20,
             piece_bytes_max: 16 << 20,
             min_rate_bytes_per_second: None,
             expect_root: None,
@@ -112,7 +107,6 @@ impl DownloadFault {
 }
 
 #[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct Fetched {
     pub length_bytes: u64,
     /// Number of bytes that an earlier run had fetched.
@@ -120,14 +114,12 @@ pub struct Fetched {
     /// Root of the frame hashes, all of which match; `None` if the archive has none.
     pub root: Option<Root>,
     /// Servers that sent something, in the order of preference.
-    #[doc(hidden)]
     pub servers: Vec<GivenBytes>,
     pub elapsed: Duration,
 }
 
 /// Number of bytes that one server contributed to the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct GivenBytes {
     pub server: String,
     pub bytes: u64,

@@ -278,15 +278,16 @@ impl Fetching<'_> {
         while !receiver.missing().is_empty() {
             let missing = receiver.missing();
             let result = mirror.request(&self.download.client, missing, &until, &mut |bytes| receiver.take(bytes));
-            if let Some(frame) = receiver.wrong_frame {
-                let why = format!("{}: the frame at offset {} does not match its hash", mirror.shown(), frame.start);
-                self.progress.warn(&format!("{why}: this server is no longer used"));
-                mirror.drop_for(Error::damaged(why));
-                return Ok(());
-            }
             let Err(error) = result else { continue };
-            if error.kind() == ErrorKind::Interrupted {
-                break;
+            match error.kind() {
+                ErrorKind::Interrupted => break,
+                ErrorKind::Damaged => {
+                    let error = error.within(mirror.shown());
+                    self.progress.warn(&format!("{error}: this server is no longer used"));
+                    mirror.drop_for(error);
+                    return Ok(());
+                }
+                _ => {}
             }
             let Some(cause) = NetError::in_error(&error) else {
                 receiver.finish()?;

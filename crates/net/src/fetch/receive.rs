@@ -20,13 +20,11 @@ pub struct Receiver<'a> {
     request: &'a PieceRequest,
     at: u64,
     buffer: Vec<u8>,
-    /// A complete frame that does not match its hash.
-    pub wrong_frame: Option<Range<u64>>,
 }
 
 impl<'a> Receiver<'a> {
     pub fn new(to: &'a Fetching<'a>, request: &'a PieceRequest) -> Self {
-        Self { to, request, at: request.range.start, buffer: Vec::new(), wrong_frame: None }
+        Self { to, request, at: request.range.start, buffer: Vec::new() }
     }
 
     /// The part of the piece that has not come yet.
@@ -68,8 +66,7 @@ impl<'a> Receiver<'a> {
     fn write(&mut self) -> Result<()> {
         let (frame, hash) = self.frame();
         if hash.is_some_and(|hash| *blake3::hash(&self.buffer).as_bytes() != hash) {
-            self.wrong_frame = Some(frame);
-            return Err(Error::interrupted());
+            return Err(Error::damaged(format!("the frame at offset {} does not match its hash", frame.start)));
         }
         let new = self.to.file().write_marked(self.at, &self.buffer)?;
         self.to.progress.advance(new, new);

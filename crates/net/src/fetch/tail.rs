@@ -25,6 +25,10 @@ use crate::{NetError, NetErrorKind};
 /// hashes.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
+/// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the rest:
+/// the longest that readers accept. A longer one arrives with the rest.
+const TAIL_BYTES_MAX: u64 = 512 << 20;
+
 impl Download {
     /// Fetches the end of the archive from the given server. Returns the parsed end, and the ranges
     /// that were fetched for it, which are not marked yet. Other servers are compared with this one
@@ -98,7 +102,7 @@ impl ArrivingTail<'_> {
         written.extend(self.fetched.lock().iter().cloned());
         let end = offset_bytes.saturating_add(to.len() as u64);
         if !to.is_empty() && written.gaps(&(offset_bytes..end)).next().is_some() {
-            if left_bytes > self.download.limits.tail_bytes_max {
+            if left_bytes > TAIL_BYTES_MAX {
                 return Err(Error::damaged("the end of the archive is longer than allowed"));
             }
             // All that follows is read too.

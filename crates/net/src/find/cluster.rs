@@ -9,7 +9,12 @@ use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 
 use super::{FindOptions, PEERS_MAX};
-use crate::{CLUSTER_NODES_BYTES_MAX, Client, NetError, NetErrorKind, RPC_BYTES_MAX, Url, shown};
+use crate::{Client, NetError, NetErrorKind, Url, shown};
+
+const RPC_BYTES_MAX: usize = 1024 * 1024;
+
+/// Limit on the size of the answer to `getClusterNodes` in bytes. Mainnet's takes about 2 MiB.
+const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A public cluster of Solana.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +51,6 @@ impl Cluster {
 
 /// Facts about a cluster, as RPC servers report them, unproven.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ClusterFacts {
     pub slot: Option<u64>,
     pub genesis_hash: Option<Hash>,

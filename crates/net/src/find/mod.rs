@@ -60,7 +60,8 @@ pub struct Candidate {
     pub age: Option<Duration>,
     /// Number of bytes that need not be fetched, because an earlier run left them.
     pub(crate) kept_bytes: u64,
-    pub(crate) fetch_time: Duration,
+    /// Estimated time to fetch what is not on a local disk.
+    pub fetch_time: Duration,
     /// Measured rate of one connection to the server that has the first archive to fetch; `None` if
     /// that was not measured.
     pub rate_bytes_per_second: Option<u64>,
@@ -101,11 +102,6 @@ impl Candidate {
     #[doc(hidden)]
     pub fn remotes(&self) -> impl Iterator<Item = (&Offer, &Remote)> {
         self.offers().filter_map(|offer| Some((offer, offer.remote()?)))
-    }
-
-    /// Estimated time to fetch what is not on a local disk.
-    pub fn fetch_time(&self) -> Duration {
-        self.fetch_time
     }
 
     /// Estimated time to restore both archives.
@@ -241,7 +237,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let mut ranking = Ranking {
         slot: report.cluster.slot,
         max_age: options.max_age,
-        wants_incremental: options.wants_incremental,
+        wants_incremental: options.incremental,
         restore_bytes_per_second: options.restore_bytes_per_second,
         ..Ranking::default()
     };
@@ -256,7 +252,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let by_offer = || ranking.offers.iter().find_map(|offer| offer.slot_time);
     let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
-    if ranking.slot.is_none() && (options.max_age.is_some() || options.dates_by_banks) {
+    if ranking.slot.is_none() && (options.max_age.is_some() || options.date_by_banks) {
         let named = ranking.offers.iter_mut().filter(|offer| offer.is_operator());
         slot_time = slot_time.or(date_by_banks(client, named, progress)?);
     }
@@ -324,7 +320,7 @@ impl FindReport {
         // Servers that were assumed to be faster than a measured one are measured in the next
         // round, and may turn out to be slower.
         for _ in 0..MEASURE_ROUNDS_MAX {
-            if candidates.len() > 1 || options.measures_single {
+            if candidates.len() > 1 || options.measure_single {
                 let rates = &mut self.ranking.rates;
                 measure::measure(client, &candidates, rates, options.measured_max, progress)?;
             }
@@ -347,7 +343,7 @@ impl FindReport {
         let has_full = fulls.clone().next().is_some();
         let is_alone = !fulls.clone().any(has_incremental);
         let are_dated = fulls.clone().all(|full| ranking.age(full.name.slot).is_some());
-        if options.wants_incremental && has_full && is_alone {
+        if options.incremental && has_full && is_alone {
             self.notes.push("no incremental archive matches a full one: using full archives only".to_string());
         }
         if self.ranking.slot_time.source() == SlotTimeSource::Assumed {

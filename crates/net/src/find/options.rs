@@ -28,7 +28,7 @@ pub struct FindOptions {
     #[setters(into, strip_option)]
     pub max_age: Option<MaxAge>,
     /// Looks for incremental archives too. Default: true.
-    pub wants_incremental: bool,
+    pub incremental: bool,
     /// Assumed rate of a restore, in compressed bytes per second, by which the age at boot is
     /// estimated. Default: 200 MB/s, about 700 MB/s of storages on a validator's machine.
     pub restore_bytes_per_second: u64,
@@ -65,7 +65,7 @@ impl Default for FindOptions {
             rpc: Vec::new(),
             cluster: None,
             max_age: None,
-            wants_incremental: true,
+            incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
             measures_single: false,

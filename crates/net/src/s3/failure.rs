@@ -108,9 +108,9 @@ pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal 
         507 => NetErrorKind::Full,
         _ => NetErrorKind::Status(status),
     });
-    let said: Vec<&str> = [code.as_str(), &message].into_iter().filter(|said| !said.is_empty()).collect();
+    let reasons: Vec<&str> = [code.as_str(), &message].into_iter().filter(|text| !text.is_empty()).collect();
     let retry_after = field(RETRY_AFTER.as_str());
-    let error = NetError::from_status(status, &said.join(": "), retry_after.as_deref()).with_kind(kind);
+    let error = NetError::from_status(kind, status, &reasons.join(": "), retry_after.as_deref());
     Refusal(match kind {
         _ if is_clock_off => error.with_hint(format!(
             "set the clock (chronyc makestep, timedatectl set-ntp true): it is {} minutes off the store's, and \

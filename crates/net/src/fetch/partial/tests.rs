@@ -120,7 +120,7 @@ fn readers_wait_for_what_arrives() {
         assert_eq!(file.read_at(&mut all, 1000).expect("the end"), 0);
     });
     assert!(file.publish(NAME).expect_err("not accepted").to_string().contains("accepted"));
-    file.accept(Accepted::for_test());
+    file.accept(Accepted { root: None });
     assert!(file.publish("snapshot-2-x.tar.zst").expect_err("another").to_string().contains("accepted"));
     let to = file.publish(NAME).expect("published");
     assert_eq!((fs::read(&to).expect("read").len(), fs::read_dir(dir.path()).expect("read").count()), (1000, 1));
