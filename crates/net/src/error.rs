@@ -80,12 +80,6 @@ impl NetError {
         self
     }
 
-    #[must_use]
-    pub fn and(mut self, more: &str) -> Self {
-        self.message = format!("{}; {more}", self.message);
-        self
-    }
-
     pub fn interrupted() -> Self {
         Self::without_url(NetErrorKind::Interrupted, "interrupted")
     }

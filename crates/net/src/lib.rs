@@ -47,9 +47,10 @@ pub mod url_source;
 
 pub use client::Client;
 pub use error::{NetError, NetErrorKind};
-pub use fetch::accept::accept_file;
-pub use fetch::partial::{PartialFile, remove_left_journal};
-pub use fetch::{Download, DownloadFault, FetchLimits, Fetched, GivenBytes, STREAMS_DEFAULT, STREAMS_MAX};
+pub use fetch::{
+    Download, DownloadFault, FetchLimits, Fetched, GivenBytes, PartialFile, STREAMS_DEFAULT, STREAMS_MAX, accept_file,
+    remove_left_journal,
+};
 pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, patient_offers};
 pub use options::ClientOptions;
 pub use remote::{Remote, origin_of};

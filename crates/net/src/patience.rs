@@ -85,7 +85,8 @@ impl Patience {
             return error;
         }
         let least = rate(BYTES_PER_SECOND_MIN as f64);
-        error.and(&format!("less than {least} of it was kept for {} s", self.give_up_after.as_secs_f32()))
+        let seconds = self.give_up_after.as_secs_f32();
+        NetError::without_url(error.kind(), &format!("{error}; less than {least} of it was kept for {seconds} s"))
     }
 
     /// Time until the server may be asked again.

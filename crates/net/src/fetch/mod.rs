@@ -63,12 +63,6 @@ pub struct FetchLimits {
     pub give_up_after: Duration,
 }
 
-impl FetchLimits {
-    pub(crate) fn connections(&self) -> usize {
-        self.streams.clamp(1, STREAMS_MAX)
-    }
-}
-
 impl Default for FetchLimits {
     fn default() -> Self {
         Self {

@@ -15,11 +15,10 @@ use slotpress_read::first_read_at;
 
 use super::accept::root_mismatch;
 use super::mirrors::Mirror;
-use super::partial::PartialFile;
 use super::pieces::{PieceRequest, Pieces, cut_pieces, pieces_of_frames, takeover_after};
 use super::receive::Receiver;
 use super::tail::{Frames, mark_tail};
-use super::{Download, DownloadFault, FetchLimits};
+use super::{Download, DownloadFault, FetchLimits, STREAMS_MAX};
 use crate::find::reasons;
 use crate::{NetError, NetErrorKind};
 
@@ -34,7 +33,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// byte has arrived.
 fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let max = limits.piece_bytes_max.max(1);
-    (left_bytes / 8).checked_div(limits.connections() as u64).unwrap_or_default().clamp(max.div_ceil(16), max)
+    let connections = limits.streams.clamp(1, STREAMS_MAX) as u64;
+    (left_bytes / 8).checked_div(connections).unwrap_or_default().clamp(max.div_ceil(16), max)
 }
 
 impl Download {
@@ -98,7 +98,7 @@ fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLim
 }
 
 pub struct Fetching<'a> {
-    download: &'a Download,
+    pub download: &'a Download,
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
@@ -117,7 +117,7 @@ impl Fetching<'_> {
         let stopping = Until(|| self.progress.is_interrupted() || self.has_ended());
         std::thread::scope(|scope| -> Result<()> {
             let mut threads = Vec::new();
-            for number in 0..self.download.limits.connections() {
+            for number in 0..self.download.limits.streams.clamp(1, STREAMS_MAX) {
                 let stopping = &stopping;
                 let connection = move || {
                     // Reports at once: others would wait for the piece of a connection that panicked.
@@ -140,10 +140,6 @@ impl Fetching<'_> {
             Ok(())
         })?;
         self.outcome.lock().take().unwrap_or(Ok(()))
-    }
-
-    pub fn file(&self) -> &PartialFile {
-        &self.download.file
     }
 
     /// Ends the download. The first error stays, and replaces a success.
@@ -257,7 +253,7 @@ impl Fetching<'_> {
         let mut body = client.open(&mirror.remote, Some(start..self.length_bytes), stopping)?;
         let mut at = start;
         while let Some((offset_bytes, bytes)) = body.next(client, stopping)? {
-            if offset_bytes != at || !self.file().has(at, &bytes) {
+            if offset_bytes != at || !self.download.file.has(at, &bytes) {
                 return Ok(false);
             }
             count(&mut at, bytes.len() as u64);

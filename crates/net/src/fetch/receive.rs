@@ -68,7 +68,7 @@ impl<'a> Receiver<'a> {
         if hash.is_some_and(|hash| *blake3::hash(&self.buffer).as_bytes() != hash) {
             return Err(Error::damaged(format!("the frame at offset {} does not match its hash", frame.start)));
         }
-        let new = self.to.file().write_marked(self.at, &self.buffer)?;
+        let new = self.to.download.file.write_marked(self.at, &self.buffer)?;
         self.to.progress.advance(new, new);
         count(&mut self.at, self.buffer.len() as u64);
         self.buffer.clear();

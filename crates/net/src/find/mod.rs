@@ -15,9 +15,8 @@ pub mod rank;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-pub use ask::date_by_banks;
-pub use ask::patient_offers;
 use ask::{ask_all, local_slot_time};
+pub use ask::{date_by_banks, patient_offers};
 pub use cluster::{Cluster, ClusterFacts};
 pub use node::{Expected, FailedArchive, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
@@ -102,12 +101,6 @@ impl Candidate {
     #[doc(hidden)]
     pub fn remotes(&self) -> impl Iterator<Item = (&Offer, &Remote)> {
         self.offers().filter_map(|offer| Some((offer, offer.remote()?)))
-    }
-
-    /// Estimated time to restore both archives.
-    #[doc(hidden)]
-    pub fn restore_time(&self, restore_bytes_per_second: u64) -> Duration {
-        rank::time_for(self.bytes(), restore_bytes_per_second)
     }
 }
 

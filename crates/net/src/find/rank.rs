@@ -252,7 +252,7 @@ impl Candidate {
 }
 
 /// Returns the time that a transfer or a restore takes at a rate.
-pub(super) fn time_for(bytes: Option<u64>, bytes_per_second: u64) -> Duration {
+pub fn time_for(bytes: Option<u64>, bytes_per_second: u64) -> Duration {
     let thousands = u128::from(bytes.unwrap_or(UNKNOWN_BYTES)).saturating_mul(1000);
     let milliseconds = thousands.checked_div(u128::from(bytes_per_second.max(1))).and_then(|time| time.try_into().ok());
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))

@@ -5,12 +5,10 @@
 //! request to 30 s.
 
 use std::error::Error as _;
-use std::future::poll_fn;
-use std::pin::Pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use http_body::Body;
+use http_body_util::{BodyExt, Limited};
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpResponseBody, HttpService,
 };
@@ -19,7 +17,6 @@ use reqwest::Method;
 use slotpress_base::hint;
 use tokio::time::timeout;
 
-use super::SMALL_BYTES_MAX;
 use super::failure::refusal;
 use crate::{NetError, NetErrorKind, Url};
 
@@ -39,7 +36,7 @@ const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
 const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Limit on the size of an answer. A list of 1,000 files takes half a megabyte.
-const ANSWER_BYTES_MAX: u64 = SMALL_BYTES_MAX;
+const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Debug)]
 pub struct Connector(pub reqwest::Client);
@@ -112,17 +109,13 @@ async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Resu
     Ok(HttpResponse::from_parts(head, body.into()))
 }
 
-async fn read(url: &Url, mut body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
-    let mut bytes = Vec::new();
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|error| from_transport_error(url, &error))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if (bytes.len() as u64).saturating_add(data.len() as u64) > ANSWER_BYTES_MAX {
-            return Err(NetError::new(NetErrorKind::TooLong, url, "an answer of more than 8 MiB"));
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(bytes)
+async fn read(url: &Url, body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+    let body = body.map_err(|error| match error.downcast_ref::<HttpError>() {
+        Some(error) => from_transport_error(url, error),
+        None => NetError::new(NetErrorKind::TooLong, url, "an answer of more than 8 MiB"),
+    })?;
+    Ok(body.to_bytes().into())
 }
 
 fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
