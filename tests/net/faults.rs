@@ -16,7 +16,7 @@ use crate::common::{WAIT_MAX, wait_for};
 const ETAG: &str = "\"one\"";
 
 /// Serves correctly except for the requests that `wrong` answers.
-fn good_but(
+fn good_except(
     bytes: Vec<u8>,
     wrong: impl Fn(&Request, &mut TcpStream, &[u8]) -> Option<std::io::Result<Then>> + Send + Sync + 'static,
 ) -> Server {
@@ -31,15 +31,16 @@ fn range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io::Res
 }
 
 #[test]
-fn a_good_server() {
+fn a_good_server_sends_files_and_ranges() {
     let bytes = content(3_000_000);
-    let server = good_but(bytes.clone(), |_, _, _| None);
+    let server = good_except(bytes.clone(), |_, _, _| None);
     let client = client();
     let remote = head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(3_000_000), true));
     assert_eq!(remote.etag.as_deref(), Some(ETAG));
     let (result, got) = get(&client, &remote, None);
-    assert!(result.expect("whole") && got == bytes);
+    assert!(result.expect("whole"));
+    assert!(got == bytes);
     for range in [0..1, 5..6, 1_000_000..2_999_999, 2_999_999..3_000_000] {
         let (result, got) = get(&client, &remote, Some(range.clone()));
         assert!(!result.expect("a range"));
@@ -48,12 +49,13 @@ fn a_good_server() {
     let request = server.requests().pop().expect("one");
     assert_eq!(request.headers["accept-encoding"], "identity");
     assert_eq!(request.headers["if-range"], ETAG);
-    assert!(!request.headers.contains_key("referer") && !request.headers.contains_key("cookie"));
+    assert!(!request.headers.contains_key("referer"));
+    assert!(!request.headers.contains_key("cookie"));
 }
 
 #[test]
-fn a_stall_is_noticed() {
-    let server = good_but(content(100_000), |request, stream, bytes| {
+fn a_stall_is_a_timeout() {
+    let server = good_except(content(100_000), |request, stream, bytes| {
         request.range()?;
         range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..1000]).ok()?;
@@ -69,7 +71,7 @@ fn a_stall_is_noticed() {
 
 #[test]
 fn an_early_end_is_an_error() {
-    let server = good_but(content(100_000), |request, stream, bytes| {
+    let server = good_except(content(100_000), |request, stream, bytes| {
         request.range()?;
         range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..60_000]).ok()?;
@@ -80,11 +82,12 @@ fn an_early_end_is_an_error() {
     let (result, got) = get(&client, &remote, Some(0..100_000));
     let error = result.expect_err("too few");
     assert_eq!((error.kind(), got.len()), (NetErrorKind::Truncated { got_bytes: 60_000 }, 60_000));
-    assert!(error.is_retryable() && error.to_string().contains("after 58.6 KiB"), "{error}");
+    assert!(error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("after 58.6 KiB"), "{error}");
 }
 
 #[test]
-fn wrong_places_and_lengths() {
+fn wrong_ranges_and_lengths_are_refused() {
     for (place, length) in [
         ("bytes 0-99/100000", "100"),
         ("bytes 100-200/100000", "101"),
@@ -96,7 +99,7 @@ fn wrong_places_and_lengths() {
         ("100-199/100000", "100"),
         ("", "100"),
     ] {
-        let server = good_but(content(100_000), move |request, stream, _| {
+        let server = good_except(content(100_000), move |request, stream, _| {
             request.range()?;
             range_head(stream, place, length).ok()?;
             Some(stream.write_all(&[7; 100]).map(|()| Then::Close))
@@ -110,10 +113,10 @@ fn wrong_places_and_lengths() {
 }
 
 #[test]
-fn endless_bodies() {
+fn endless_bodies_are_cut_off() {
     // Without a length, or in chunks: only the length from HEAD limits the answer.
     for is_chunked in [false, true] {
-        let server = good_but(content(100_000), move |request, stream, _| {
+        let server = good_except(content(100_000), move |request, stream, _| {
             if request.method == "HEAD" {
                 return None;
             }
@@ -135,9 +138,9 @@ fn endless_bodies() {
 }
 
 #[test]
-fn ranges_that_are_ignored() {
+fn the_whole_file_in_place_of_a_range_is_accepted() {
     let bytes = content(200_000);
-    let server = good_but(bytes.clone(), |request, stream, bytes| {
+    let server = good_except(bytes.clone(), |request, stream, bytes| {
         request.range()?;
         Some(answer(stream, "200 OK", &[("ETag", ETAG)], bytes))
     });
@@ -149,7 +152,7 @@ fn ranges_that_are_ignored() {
 }
 
 #[test]
-fn another_file_under_the_same_name() {
+fn a_replaced_file_is_an_error() {
     // Changes: another ETag, with and without If-Range; another length; a shorter file; no file.
     type Wrong = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
     let cases: [(Wrong, NetErrorKind); 5] = [
@@ -172,7 +175,7 @@ fn another_file_under_the_same_name() {
         (|_, stream| answer(stream, "404 Not Found", &[], b"gone"), NetErrorKind::Gone),
     ];
     for (wrong, kind) in cases {
-        let server = good_but(content(100_000), move |request, stream, _| {
+        let server = good_except(content(100_000), move |request, stream, _| {
             request.range()?;
             Some(wrong(request, stream))
         });
@@ -186,9 +189,9 @@ fn another_file_under_the_same_name() {
 }
 
 #[test]
-fn redirects() {
-    let bytes = content(1000);
-    let server = good_but(bytes, |request, stream, _| match request.path.as_str() {
+/// Starts a server with redirects of every kind.
+fn redirecting_server() -> Server {
+    good_except(content(1000), |request, stream, _| match request.path.as_str() {
         "/circle" => Some(redirect(stream, "/circle")),
         "/1" => Some(redirect(stream, "/2")),
         "/2" => Some(redirect(stream, "3")),
@@ -203,7 +206,12 @@ fn redirects() {
         "/file" => Some(redirect(stream, "file:///etc/passwd")),
         "/nowhere" => Some(answer(stream, "302 Found", &[], b"")),
         _ => None,
-    });
+    })
+}
+
+#[test]
+fn redirects_are_followed_within_limits() {
+    let server = redirecting_server();
     let client = client();
     let remote = head(&client, &server.url("/1")).expect("four are followed");
     assert_eq!(remote.url.path(), "/good.tar.zst");
@@ -221,16 +229,20 @@ fn redirects() {
         let error = head(&client, &server.url(path)).expect_err(path);
         assert_eq!(error.kind(), kind, "{path}: {error}");
     }
-    // An address from a peer may not be private, except with the flag.
-    let told = client.for_told_urls();
-    assert_eq!(head(&told, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
-    let all = Client::new(&options().allow_private(true)).expect("a client");
-    assert!(head(&all.for_told_urls(), &server.url("/good")).is_ok());
-    assert_eq!(head(&all, &server.url("/port")).expect_err("nobody listens").kind(), NetErrorKind::Connect);
 }
 
 #[test]
-fn hostile_heads() {
+fn private_addresses_that_others_named_need_the_flag() {
+    let server = redirecting_server();
+    let peer = client().for_told_urls();
+    assert_eq!(head(&peer, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
+    let permissive = Client::new(&options().allow_private(true)).expect("a client");
+    assert!(head(&permissive.for_told_urls(), &server.url("/good")).is_ok());
+    assert_eq!(head(&permissive, &server.url("/port")).expect_err("nobody listens").kind(), NetErrorKind::Connect);
+}
+
+#[test]
+fn hostile_heads_are_refused() {
     type Wrong = fn(&mut TcpStream);
     let cases: [Wrong; 7] = [
         |stream| drop(stream.write_all(b"SSH-2.0-OpenSSH_9.2p1\r\n")),
@@ -259,14 +271,15 @@ fn hostile_heads() {
             wrong(stream);
             Ok(Then::Close)
         });
-        let error = head(&client, &server.url("/a")).expect_err("no sense");
-        assert!(!error.to_string().contains('\n') && error.to_string().len() < 600, "{error}");
+        let error = head(&client, &server.url("/a")).expect_err("a hostile head");
+        assert!(!error.to_string().contains('\n'), "{error}");
+        assert!(error.to_string().len() < 600, "{error}");
         assert_eq!(error.kind(), NetErrorKind::BadAnswer, "{number}: {error}");
     }
 }
 
 #[test]
-fn hostile_names() {
+fn hostile_names_are_no_archive_names() {
     let server = Server::start(|request, stream| match request.path.as_str() {
         "/snapshot.tar.bz2" => redirect(stream, "/..%2f..%2f..%2fetc%2fpasswd"),
         _ => file(request, stream, b"x", ETAG),
@@ -276,9 +289,9 @@ fn hostile_names() {
 }
 
 #[test]
-fn head_is_not_known() {
+fn a_server_without_head_is_asked_for_one_byte() {
     let bytes = content(5000);
-    let server = good_but(bytes, |request, stream, _| {
+    let server = good_except(bytes, |request, stream, _| {
         (request.method == "HEAD")
             .then(|| http::head(stream, "405 Method Not Allowed", &[("Content-Length", "0")]).map(|()| Then::Keep))
     });
@@ -287,7 +300,7 @@ fn head_is_not_known() {
 }
 
 #[test]
-fn statuses() {
+fn statuses_decide_whether_a_request_is_retryable() {
     for (status, kind, is_retryable) in [
         ("404 Not Found", NetErrorKind::Gone, false),
         ("410 Gone", NetErrorKind::Gone, false),
@@ -305,15 +318,15 @@ fn statuses() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_server_that_has_ended_is_a_retryable_failure() {
     let server = Server::start(|_, _| Ok(Then::Close));
-    let text = server.url("/a");
-    let error = head(&client(), &text).expect_err("closed");
+    let url = server.url("/a");
+    let error = head(&client(), &url).expect_err("closed");
     assert!(error.is_retryable(), "{error}");
     let address = server.address;
     drop(server);
     wait_for("the end of the server", || TcpStream::connect(address).is_err());
-    let error = head(&client(), &text).expect_err("nobody");
+    let error = head(&client(), &url).expect_err("nobody listens");
     assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Connect, true), "{error}");
     let error = slotpress::Error::from(error);
     assert_eq!(error.kind().exit_code(), 4);
@@ -374,8 +387,8 @@ fn interrupts_end_every_wait() {
 }
 
 #[test]
-fn the_rate_is_bounded() {
-    let server = good_but(content(3_000_000), |_, _, _| None);
+fn transfers_share_the_maximum_rate() {
+    let server = good_except(content(3_000_000), |_, _, _| None);
     let options = options().max_rate_bytes_per_second(2_000_000);
     let client = Client::new(&options).expect("a client");
     let remote = head(&client, &server.url("/a")).expect("a head");
@@ -391,8 +404,8 @@ fn the_rate_is_bounded() {
 }
 
 #[test]
-fn many_at_once_use_connections_again() {
-    let server = good_but(content(1_000_000), |_, _, _| None);
+fn many_ranges_at_once_arrive_whole() {
+    let server = good_except(content(1_000_000), |_, _, _| None);
     let client = client();
     let remote = head(&client, &server.url("/a")).expect("a head");
     let next = AtomicUsize::new(0);
@@ -405,7 +418,8 @@ fn many_at_once_use_connections_again() {
                         break;
                     }
                     let (result, got) = get(&client, &remote, Some(start..start + 10_000));
-                    assert!(result.is_ok() && got == content(1_000_000)[start as usize..start as usize + 10_000]);
+                    assert!(result.is_ok());
+                    assert!(got == content(1_000_000)[start as usize..start as usize + 10_000]);
                 }
             });
         }

@@ -30,8 +30,8 @@ pub fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
     client.head(&url(text), &NoProgress)
 }
 
-/// Transfers a file and checks the place of each piece; returns whether the server sent the whole
-/// file, and its bytes.
+/// Transfers a file and checks the offset of each piece. Returns whether the server sent the whole
+/// file, and the bytes.
 pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<bool, NetError>, Vec<u8>) {
     let mut bytes = Vec::new();
     let mut start = None;
@@ -46,7 +46,7 @@ pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Resu
     (transfer(), bytes)
 }
 
-/// Returns bytes that differ everywhere.
+/// Returns pseudo-random bytes.
 pub fn content(length: usize) -> Vec<u8> {
     (0..length as u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
 }

@@ -57,7 +57,7 @@ fn mirror() -> tempfile::TempDir {
 }
 
 #[test]
-fn python_lists_and_ignores_ranges() {
+fn python_sends_lists_and_ignores_ranges() {
     needs!("python3");
     let dir = mirror();
     let (_server, port) = python(PYTHON_SERVER, &[dir.path().to_str().expect("UTF-8")]);
@@ -68,11 +68,14 @@ fn python_lists_and_ignores_ranges() {
     let names: Vec<String> = offers.iter().map(|offer| offer.name.to_string()).collect();
     assert_eq!(names, [INCREMENTAL_3500_3550, FULL_3500]);
     let remote = head(&client, &format!("{base}{FULL_3500}")).expect("a head");
-    assert!(!remote.accepts_ranges && remote.last_modified.is_some() && remote.etag.is_none());
+    assert!(!remote.accepts_ranges);
+    assert!(remote.last_modified.is_some());
+    assert!(remote.etag.is_none());
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
     let (result, got) = get(&client, &remote, Some(1000..2000));
-    assert!(result.expect("whole") && got == bytes);
-    // A command that needs one read needs no ranges.
+    assert!(result.expect("whole"));
+    assert!(got == bytes);
+    // A command that reads the archive once needs no ranges.
     for (flags, code) in [(&["--by-owner"][..], 4), (&[], 0)] {
         let output = slotpress().args(["inspect", &format!("{base}{FULL_3500}")]).args(flags).output().expect("runs");
         assert_eq!(output.status.code(), Some(code), "{flags:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -92,7 +95,7 @@ fn nginx_sends_ranges() {
         dir.path().display(),
     );
     let _nginx = Nginx::start(port, "", &server);
-    sends_ranges(&dir, port);
+    assert_ranges(&dir, port);
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn apache_sends_ranges() {
     let dir = mirror();
     let work = tempfile::tempdir().expect("a directory");
     let port = free_port();
-    let at = |name: &str| work.path().join(name).display().to_string();
+    let path_text = |name: &str| work.path().join(name).display().to_string();
     let modules = ["mpm_event", "authz_core", "alias", "autoindex", "dir"];
     let modules: String = modules
         .iter()
@@ -112,26 +115,27 @@ fn apache_sends_ranges() {
          <IfModule unixd_module>\nUser nobody\nGroup nogroup\n</IfModule>\n
          DocumentRoot {root}\n<Directory {root}>\nOptions Indexes\nRequire all granted\n</Directory>\n
          Redirect 303 /snapshot.tar.bz2 /{FULL_3500}\n",
-        pid = at("pid"),
-        log = at("log"),
+        pid = path_text("pid"),
+        log = path_text("log"),
         work = work.path().display(),
         root = dir.path().display(),
     );
-    fs::write(at("conf"), config).expect("written");
+    fs::write(path_text("conf"), config).expect("written");
     open_to_others(dir.path());
     open_to_others(work.path());
     let mut command = Command::new("apache2");
-    command.args(["-X", "-f", &at("conf")]);
-    let _server = start(&mut command, port, at("log").as_ref());
-    sends_ranges(&dir, port);
+    command.args(["-X", "-f", &path_text("conf")]);
+    let _server = start(&mut command, port, path_text("log").as_ref());
+    assert_ranges(&dir, port);
 }
 
 /// Checks the client against a web server that redirects to an archive and sends ranges of it.
-fn sends_ranges(dir: &tempfile::TempDir, port: u16) {
+fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
     let remote = head(&client, &format!("{base}snapshot.tar.bz2")).expect("a head");
-    assert!(remote.accepts_ranges && remote.etag.is_some());
+    assert!(remote.accepts_ranges);
+    assert!(remote.etag.is_some());
     assert_eq!(remote.archive_name().map(|name| name.to_string()).as_deref(), Some(FULL_3500));
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
     let (result, got) = get(&client, &remote, Some(1000..2000));
@@ -142,27 +146,28 @@ fn sends_ranges(dir: &tempfile::TempDir, port: u16) {
     let output = slotpress().args(["verify", &format!("{base}{FULL_3500}"), "--json"]).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let ledger = temp_dir();
-    let into = ledger.path().join("ledger");
-    let output = slotpress().args(["bootstrap", &base, "--ledger"]).arg(&into).output().expect("runs");
+    let ledger = ledger.path().join("ledger");
+    let output = slotpress().args(["bootstrap", &base, "--ledger"]).arg(&ledger).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(fs::read(into.join(FULL_3500)).expect("fetched") == bytes);
-    // Another file is there now: because of If-Range, the server sends all of it.
+    assert!(fs::read(ledger.join(FULL_3500)).expect("fetched") == bytes);
+    // Another file has the name now: because of If-Range, the server sends all of it.
     let replaced = dir.path().join(FULL_3500);
     fs::write(&replaced, &bytes[1..]).expect("written");
     let (result, got) = get(&client, &remote, Some(1000..2000));
     assert_eq!((result.expect_err("changed").kind(), got.len()), (NetErrorKind::Changed, 0));
 }
 
-/// If the tests run as root, workers of web servers are another user.
+/// The client trusts a server only through the given authority, and only under the names in its
+/// certificate.
 #[test]
-fn tls_with_an_authority_of_our_own() {
+fn certificates_of_a_given_authority_are_trusted() {
     needs!("python3", "openssl");
     let dir = mirror();
     let keys = tempfile::tempdir().expect("a directory");
-    let at = |name: &str| keys.path().join(name).display().to_string();
+    let path_text = |name: &str| keys.path().join(name).display().to_string();
     let subject = ["-subj", "/CN=localhost"];
-    let of = |name: &str| keys.path().join(name);
-    self_signed_certificate(&of("ca.key"), &of("ca.pem"), &["-subj", "/CN=test authority"]);
+    let path = |name: &str| keys.path().join(name);
+    self_signed_certificate(&path("ca.key"), &path("ca.pem"), &["-subj", "/CN=test authority"]);
     run(
         "openssl",
         &[
@@ -174,38 +179,39 @@ fn tls_with_an_authority_of_our_own() {
                 "ec_paramgen_curve:prime256v1",
                 "-nodes",
                 "-keyout",
-                &at("own.key"),
+                &path_text("own.key"),
                 "-out",
-                &at("own.csr"),
+                &path_text("own.csr"),
             ][..],
             &subject,
         ]
         .concat(),
     );
-    fs::write(at("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n").expect("written");
+    fs::write(path_text("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+        .expect("written");
     run(
         "openssl",
         &[
             "x509",
             "-req",
             "-in",
-            &at("own.csr"),
+            &path_text("own.csr"),
             "-CA",
-            &at("ca.pem"),
+            &path_text("ca.pem"),
             "-CAkey",
-            &at("ca.key"),
+            &path_text("ca.key"),
             "-CAcreateserial",
             "-days",
             "2",
             "-out",
-            &at("own.pem"),
+            &path_text("own.pem"),
             "-extfile",
-            &at("names"),
+            &path_text("names"),
         ],
     );
     let root = dir.path().to_str().expect("UTF-8").to_string();
-    let (_server, port) = python(PYTHON_SERVER, &[&root, &at("own.pem"), &at("own.key")]);
-    let trusting = Client::new(&options().ca_file(std::path::PathBuf::from(at("ca.pem")))).expect("a client");
+    let (_server, port) = python(PYTHON_SERVER, &[&root, &path_text("own.pem"), &path_text("own.key")]);
+    let trusting = Client::new(&options().ca_file(std::path::PathBuf::from(path_text("ca.pem")))).expect("a client");
     for host in ["127.0.0.1", "localhost"] {
         let text = format!("https://{host}:{port}/{FULL_3500}");
         let error = head(&client(), &text).expect_err("an unknown authority");
@@ -214,10 +220,11 @@ fn tls_with_an_authority_of_our_own() {
         assert!(slotpress::Error::from(error).hint() == Some(slotpress_base::hint::GIVE_CA_FILE));
         let remote = head(&trusting, &text).expect("trusted");
         let (result, got) = get(&trusting, &remote, None);
-        assert!(result.is_ok() && got == fs::read(fixture(FULL_3500)).expect("read"));
+        assert!(result.is_ok());
+        assert!(got == fs::read(fixture(FULL_3500)).expect("read"));
     }
     // A server that shows the authority's own certificate.
-    let (_ca, ca_port) = python(PYTHON_SERVER, &[&root, &at("ca.pem"), &at("ca.key")]);
+    let (_ca, ca_port) = python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);
     let error = head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
     assert!(error.to_string().contains("a CA's own certificate is not a server's"), "{error}");
     // A certificate for another name.
@@ -230,15 +237,14 @@ fn tls_with_an_authority_of_our_own() {
     assert!(head(&trusting, &format!("https://127.0.0.1:{plain_port}/")).is_err());
 }
 
-/// https to http is refused, over real TLS.
 #[test]
-fn no_step_down_from_tls() {
+fn redirects_from_https_to_http_are_refused() {
     needs!("python3", "openssl");
     let keys = tempfile::tempdir().expect("a directory");
-    let at = |name: &str| keys.path().join(name).display().to_string();
+    let path_text = |name: &str| keys.path().join(name).display().to_string();
     let names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=critical,CA:FALSE"];
-    let of = |name: &str| keys.path().join(name);
-    self_signed_certificate(&of("key"), &of("ca.pem"), &[&["-subj", "/CN=localhost"][..], &names].concat());
+    let path = |name: &str| keys.path().join(name);
+    self_signed_certificate(&path("key"), &path("ca.pem"), &[&["-subj", "/CN=localhost"][..], &names].concat());
     let program = "
 import http.server, ssl, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -253,9 +259,9 @@ server.socket = context.wrap_socket(server.socket, server_side=True)
 print(server.server_address[1])
 server.serve_forever()
 ";
-    let (_server, port) = python(program, &[&at("ca.pem"), &at("key")]);
-    let options = options().ca_file(std::path::PathBuf::from(at("ca.pem"))).allow_private(true);
+    let (_server, port) = python(program, &[&path_text("ca.pem"), &path_text("key")]);
+    let options = options().ca_file(std::path::PathBuf::from(path_text("ca.pem"))).allow_private(true);
     let trusting = Client::new(&options).expect("a client");
-    let error = head(&trusting, &format!("https://127.0.0.1:{port}/")).expect_err("down");
+    let error = head(&trusting, &format!("https://127.0.0.1:{port}/")).expect_err("a redirect to http");
     assert_eq!(error.kind(), NetErrorKind::Forbidden, "{error}");
 }

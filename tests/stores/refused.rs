@@ -7,10 +7,9 @@ use gateway::{Done, Gateway, Instead, PAGE};
 use crate::common::{FULL_26, needs, slotpress, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// A web server in place of a store, and a store whose list has no end, are errors, not empty
-/// buckets.
+/// A web server in place of a store, or a store whose list has no end, is not an empty bucket.
 #[test]
-fn lists_that_lie() {
+fn invalid_lists_are_errors() {
     needs!("versitygw");
     const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
                          <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
@@ -25,8 +24,9 @@ fn lists_that_lie() {
             &["prune", &target(), "--keep-full", "1", "--keep-incremental", "0"],
         ] {
             let asked = gateway.count(&["list-type=2"]);
-            let said = run(&gateway, command);
-            assert!(said.code == Some(4) && said.stderr.contains(words), "{command:?}: {said:?}");
+            let output = run(&gateway, command);
+            assert_eq!(output.code, Some(4), "{command:?}: {output:?}");
+            assert!(output.stderr.contains(words), "{command:?}: {output:?}");
             assert!(gateway.count(&["list-type=2"]) - asked <= 4, "{command:?}");
         }
         gateway.fail_no_more();
@@ -44,15 +44,15 @@ fn a_damaged_archive_is_not_uploaded() {
     bytes[middle] ^= 1;
     let damaged = dir.path().join(crate::common::FULL_26);
     fs::write(&damaged, bytes).expect("written");
-    let said = run(&gateway, &["recompress", text(&damaged), "-o", &target()]);
-    assert_eq!(said.code, Some(3), "{said:?}");
+    let output = run(&gateway, &["recompress", text(&damaged), "-o", &target()]);
+    assert_eq!(output.code, Some(3), "{output:?}");
     assert!(files_in_bucket(&gateway).is_empty());
-    wait_for("the store to forget it", || gateway.left_parts() == 0);
+    wait_for("the end of the upload", || gateway.left_parts() == 0);
 }
 
-/// Nothing listens at the endpoint: a person is told at once, and is not kept waiting.
+/// If nothing listens at the endpoint, commands fail without a second attempt.
 #[test]
-fn an_endpoint_that_was_never_reached() {
+fn an_unreachable_endpoint_fails_at_once() {
     let out = temp_dir();
     let dir = temp_dir();
     let archive = format!("s3://bucket/{FULL_26}");
@@ -69,8 +69,9 @@ fn an_endpoint_that_was_never_reached() {
         let mut command = slotpress();
         command.args(arguments).env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
         let output = command.env("SLOTPRESS_ENDPOINT", "http://127.0.0.1:1").output().expect("runs");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(4) && said.contains("cannot connect"), "{arguments:?}: {said}");
-        assert!(!said.contains("asked again"), "{arguments:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{arguments:?}: {stderr}");
+        assert!(stderr.contains("cannot connect"), "{arguments:?}: {stderr}");
+        assert!(!stderr.contains("asked again"), "{arguments:?}: {stderr}");
     }
 }

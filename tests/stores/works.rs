@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::{fs, thread};
 
 use gateway::{Gateway, Instead, KEY, SECRET};
+use tempfile::TempDir;
 
 use crate::common::http::{Server, Then};
-use crate::common::site::{Way, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored};
+use crate::common::site::{
+    Files, Way, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored,
+};
 use crate::common::{FULL_26, INCREMENTAL_26_40, ledger, names, needs, temp_dir, text, wait_for};
 use crate::stores::*;
 
@@ -26,7 +29,7 @@ fn an_archive_goes_straight_into_a_bucket() {
     let archive = |to: &str, flags: &[&str]| {
         let mut command = command(&gateway, &["archive", ledger, "-o", to]);
         command.args(flags).current_dir(elsewhere.path()).env("TMPDIR", elsewhere.path());
-        said(command)
+        run_command(command)
     };
     let to_dir = archive(out_dir, &[]);
     let to_bucket = archive(&target(), &[]);
@@ -48,8 +51,9 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(gateway.left_parts(), 0);
 
     // Only the bucket has its full archive.
-    let none = archive(&target(), &["--base-slot", "26"]);
-    assert!(none.code == Some(1) && none.stderr.contains("no full archive of slot 26"), "{none:?}");
+    let refused = archive(&target(), &["--base-slot", "26"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("no full archive of slot 26"), "{refused:?}");
     let full = crate::common::fixture(crate::common::FULL_26);
     let recompressed = run(&gateway, &["recompress", text(&full), "-o", &target()]);
     assert_eq!(recompressed.code, Some(0), "{recompressed:?}");
@@ -61,14 +65,18 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(archive("https://host.example/x/", &[]).code, Some(2));
 }
 
-/// A bucket is a source like a server: of lists, ranges, downloads and ledgers. A run continues
-/// after it fails for a while.
-#[test]
-fn all_that_read() {
-    needs!("versitygw");
+/// Starts a store with a full and an incremental archive.
+fn gateway_with_pair() -> (Gateway, Files) {
     let gateway = Gateway::start();
     let files = pair_of_archives();
     put(&gateway, &files);
+    (gateway, files)
+}
+
+#[test]
+fn archives_in_a_bucket_are_listed_inspected_and_verified() {
+    needs!("versitygw");
+    let (gateway, files) = gateway_with_pair();
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let url = format!("{}/{full}", target());
 
@@ -83,38 +91,47 @@ fn all_that_read() {
     assert_eq!(inspected.code, Some(0), "{inspected:?}");
     assert_eq!(inspected.line("transfer")["file_bytes"], bytes.len());
     let verified = run(&gateway, &["verify", &url]);
-    assert!(verified.code == Some(0) && verified.line("verify")["ok"] == true, "{verified:?}");
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert_eq!(verified.line("verify")["ok"], true, "{verified:?}");
     let all = run(&gateway, &["verify", &target()]);
     let good = all.lines.iter().filter(|line| line["type"] == "verify" && line["ok"] == true).count();
     assert_eq!((all.code, good), (Some(0), files.len()), "{all:?}");
     let found = run(&gateway, &["find", &target()]);
     assert!(found.line("candidate")["full"].to_string().contains(&url), "{found:?}");
+}
 
+#[test]
+fn a_fetch_outlives_failures_of_a_bucket() {
+    needs!("versitygw");
+    let (gateway, files) = gateway_with_pair();
     let out = temp_dir();
     gateway.fail(&["GET ", "range: bytes="], 2, Instead::Refused(503, "SlowDown"));
     gateway.fail(&["GET ", "range: bytes="], 2, Instead::AnswerLost);
     let fetched = run(&gateway, &["fetch", &target(), "-o", text(out.path())]);
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
     assert_eq!(files_in(out.path()), files);
-    assert_eq!(
-        gateway.count(&["HEAD ", "authorization:"]) + gateway.count(&["range:", "authorization:"]),
-        0,
-        "signed URLs"
-    );
+    // The URLs are signed instead.
+    assert_eq!(gateway.count(&["HEAD ", "authorization:"]), 0);
+    assert_eq!(gateway.count(&["range:", "authorization:"]), 0);
+}
 
+#[test]
+fn a_ledger_is_bootstrapped_from_a_bucket() {
+    needs!("versitygw");
+    let (gateway, files) = gateway_with_pair();
     let out = temp_dir();
-    let bootstrapped = out.path().join("ledger");
+    let ledger = out.path().join("ledger");
     gateway.fail(&["GET ", "range: bytes="], 2, Instead::Closed);
-    let said = run(&gateway, &["bootstrap", &target(), "--ledger", text(&bootstrapped)]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = run(&gateway, &["bootstrap", &target(), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
     let expected = restored(&files);
-    assert_eq!(ledger_tree(&bootstrapped), ledger_tree(&expected.path().join("ledger")));
+    assert_eq!(ledger_tree(&ledger), ledger_tree(&expected.path().join("ledger")));
 }
 
 /// A mirror, a peer and a bucket have the same archive, and more than one sends a part. The first
 /// two answer only two ranges; the bucket answers after that.
 #[test]
-fn sources_of_one_root_are_mixed() {
+fn one_download_comes_from_servers_and_a_bucket() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let files = larger_archive();
@@ -132,8 +149,8 @@ fn sources_of_one_root_are_mixed() {
         });
         (server, left)
     };
-    let (mirror, of_mirror) = limited();
-    let (peer, of_peer) = limited();
+    let (mirror, mirror_left) = limited();
+    let (peer, peer_left) = limited();
     gateway.fail(&["GET ", "range: bytes="], usize::MAX, Instead::Refused(503, "SlowDown"));
     let name = files.keys().next().expect("an archive");
     let url = format!("{}/{name}", target());
@@ -141,8 +158,8 @@ fn sources_of_one_root_are_mixed() {
     let mut fetch = command(&gateway, &["fetch", "-o", text(out.path()), "--no-incremental", "--streams", "6"]);
     fetch.args([&mirror.url(&format!("/{name}")), &peer.url(""), &url]);
     let fetched = thread::scope(|scope| {
-        let fetched = scope.spawn(|| said(fetch));
-        wait_for("both servers", || of_mirror.load(SeqCst) + of_peer.load(SeqCst) == 0);
+        let fetched = scope.spawn(|| run_command(fetch));
+        wait_for("both servers", || mirror_left.load(SeqCst) + peer_left.load(SeqCst) == 0);
         gateway.fail_no_more();
         fetched.join().expect("no panic")
     });
@@ -183,25 +200,28 @@ fn a_bucket_is_pruned_by_days_and_epochs() {
     let gateway = Gateway::start();
     put(&gateway, &archives(&[]));
     let reason = |flag: &str, name: &str| {
-        let said = run(&gateway, &["prune", &target(), flag, "1", "--dry-run"]);
-        let line = said.lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{said:?}"));
+        let output = run(&gateway, &["prune", &target(), flag, "1", "--dry-run"]);
+        let line = output.lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{output:?}"));
         line["kept_because"].clone()
     };
     assert_eq!(reason("--keep-epoch-ends", FULL_26), "epoch_end");
     assert_eq!(reason("--keep-weekly", INCREMENTAL_26_40), "weekly");
-    let untold = FULL_26.replace("-26-", "-50-");
-    put(&gateway, &[(untold.clone(), vec![1; 10])].into());
-    assert_eq!(reason("--keep-daily", &untold), "undated");
+    let undated = FULL_26.replace("-26-", "-50-");
+    put(&gateway, &[(undated.clone(), vec![1; 10])].into());
+    assert_eq!(reason("--keep-daily", &undated), "undated");
 }
 
-/// Credentials: from variables, a profile, a program, or none.
-#[test]
-fn credentials() {
-    needs!("versitygw");
+/// A bucket with an archive, and profiles for it. `list` runs without credentials in the
+/// environment.
+struct Profiles {
+    gateway: Gateway,
+    dir: TempDir,
+}
+
+fn profiles() -> Profiles {
     let gateway = Gateway::start();
     put(&gateway, &larger_archive());
     let dir = temp_dir();
-    let config = dir.path().join("config");
     let printed = format!("{{\"Version\":1,\"AccessKeyId\":\"{KEY}\",\"SecretAccessKey\":\"{SECRET}\"}}");
     fs::write(dir.path().join("printed"), &printed).expect("written");
     let program = format!("cat {}", text(&dir.path().join("printed")));
@@ -209,19 +229,37 @@ fn credentials() {
         "[profile program]\ncredential_process = {program}\n[profile fails]\ncredential_process = echo {SECRET}; exit 1\n\
          [profile keys]\naws_access_key_id = {KEY}\naws_secret_access_key = {SECRET}\n[profile none]\nregion = us-east-1\n"
     );
-    fs::write(&config, profiles).expect("written");
-    let list = |settings: &[(&str, &str)], flags: &[&str]| {
-        let mut command = command(&gateway, &["list", &target()]);
+    fs::write(dir.path().join("config"), profiles).expect("written");
+    Profiles { gateway, dir }
+}
+
+impl Profiles {
+    fn list(&self, settings: &[(&str, &str)], flags: &[&str]) -> JsonOutput {
+        let mut command = command(&self.gateway, &["list", &target()]);
         command.args(flags).env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        command.env("AWS_CONFIG_FILE", self.dir.path().join("config"));
         // Nothing listens there, as on a machine without a metadata service.
-        command.env("AWS_CONFIG_FILE", &config).env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9");
+        command.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9");
         command.envs(settings.iter().copied());
-        said(command)
-    };
-    for profile in ["program", "keys"] {
-        let listed = list(&[("AWS_PROFILE", profile)], &[]);
-        assert!(listed.code == Some(0) && listed.lines.len() == 2, "{profile} {listed:?}");
+        run_command(command)
     }
+}
+
+#[test]
+fn credentials_come_from_a_profile() {
+    needs!("versitygw");
+    let profiles = profiles();
+    for profile in ["program", "keys"] {
+        let listed = profiles.list(&[("AWS_PROFILE", profile)], &[]);
+        assert_eq!(listed.code, Some(0), "{profile} {listed:?}");
+        assert_eq!(listed.lines.len(), 2, "{profile} {listed:?}");
+    }
+}
+
+#[test]
+fn missing_and_wrong_credentials_are_errors_with_a_hint() {
+    needs!("versitygw");
+    let profiles = profiles();
     for (settings, words) in [
         (&[("AWS_PROFILE", "fails")][..], "credential_process failed"),
         (&[("AWS_PROFILE", "none")], "no credentials"),
@@ -229,17 +267,30 @@ fn credentials() {
         (&[("AWS_PROFILE", "misspelt")], "a profile that no file has"),
         (&[("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", "wrong")], "the server answers"),
     ] {
-        let refused = list(settings, &[]);
-        assert!(matches!(refused.code, Some(1 | 2)) && refused.stderr.contains(words), "{words}: {refused:?}");
+        let refused = profiles.list(settings, &[]);
+        assert!(matches!(refused.code, Some(1 | 2)), "{words}: {refused:?}");
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
         assert!(refused.stderr.contains("\"hint\":"), "{refused:?}");
     }
-    let signed = gateway.count(&["uthorization:"]);
-    let refused = list(&[], &["--anonymous"]);
-    assert!(refused.code == Some(1) && refused.stderr.contains("the server answers 403"), "{refused:?}");
-    assert_eq!(gateway.count(&["uthorization:"]), signed, "asked without credentials");
+}
 
-    // A refusal of HEAD, which has no body, also gives an explanation. The gateway answers 404 to
-    // an unknown key.
+#[test]
+fn anonymous_requests_are_not_signed() {
+    needs!("versitygw");
+    let profiles = profiles();
+    let refused = profiles.list(&[], &["--anonymous"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("the server answers 403"), "{refused:?}");
+    assert_eq!(profiles.gateway.count(&["uthorization:"]), 0);
+}
+
+/// A refusal of HEAD, which has no body, also gives an explanation. The gateway answers 404 to an
+/// unknown key.
+#[test]
+fn refusals_are_explained() {
+    needs!("versitygw");
+    let gateway = Gateway::start();
+    put(&gateway, &larger_archive());
     let name = files_in_bucket(&gateway).remove(0);
     for (variable, arguments) in [
         ("AWS_SECRET_ACCESS_KEY", ["inspect", &format!("{}/{name}", target())]),
@@ -249,11 +300,16 @@ fn credentials() {
     ] {
         let mut read = command(&gateway, &arguments);
         read.env(variable, "wrong");
-        let refused = said(read);
-        assert!(refused.code == Some(1) && refused.stderr.contains("the server answers"), "{refused:?}");
+        let refused = run_command(read);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains("the server answers"), "{refused:?}");
     }
-    let none = run(&gateway, &["list", "s3://no-such-bucket/x"]);
-    assert!(none.code == Some(1) && none.stderr.contains("NoSuchBucket"), "{none:?}");
-    let elsewhere = run(&gateway, &["list", &target(), "--region", "eu-west-1"]);
-    assert!(elsewhere.code == Some(1) && elsewhere.stderr.contains("AWS_REGION"), "{elsewhere:?}");
+    for (arguments, words) in [
+        (&["list", "s3://no-such-bucket/x"][..], "NoSuchBucket"),
+        (&["list", &target(), "--region", "eu-west-1"], "AWS_REGION"),
+    ] {
+        let refused = run(&gateway, arguments);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+    }
 }

@@ -53,17 +53,20 @@ fn content(length: usize) -> Vec<u8> {
 
 /// Records warnings.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>, CancelToken);
+struct Warnings {
+    messages: Mutex<Vec<String>>,
+    stop: CancelToken,
+}
 
-impl Progress for Told {
+impl Progress for Warnings {
     fn event(&self, event: ProgressEvent<'_>) {
         if let ProgressEvent::Warning(message) = event {
-            self.0.lock().expect("locked").push(message.to_string());
+            self.messages.lock().expect("locked").push(message.to_string());
         }
     }
 
     fn is_interrupted(&self) -> bool {
-        self.1.is_interrupted()
+        self.stop.is_interrupted()
     }
 }
 
@@ -134,7 +137,7 @@ fn large_files(store: &Store) {
 }
 
 #[test]
-fn a_directory() {
+fn a_directory_is_a_store() {
     let dir = tempfile::tempdir().expect("a directory");
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let store = Store::open(&Target::Dir(dir.path().into()), &StoreOptions::default(), &client).expect("a store");
@@ -146,7 +149,7 @@ fn a_directory() {
 }
 
 #[test]
-fn a_bucket() {
+fn a_bucket_is_a_store() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
@@ -155,9 +158,8 @@ fn a_bucket() {
     assert_eq!(gateway.left_parts(), 0);
 }
 
-/// More files than a page of 1,000.
 #[test]
-fn many_files() {
+fn a_list_of_several_pages_is_complete() {
     needs!("versitygw");
     let gateway = Gateway::start();
     std::fs::create_dir_all(gateway.bucket().join("mainnet/below")).expect("made");
@@ -165,13 +167,13 @@ fn many_files() {
         std::fs::write(gateway.bucket().join(format!("mainnet/{number:04}")), "x").expect("written");
     }
     std::fs::write(gateway.bucket().join("mainnet/below/not-this"), "x").expect("written");
-    let names: Vec<String> = store(&gateway).list(&NoProgress).expect("listed").into_iter().map(|o| o.name).collect();
+    let names: Vec<String> =
+        store(&gateway).list(&NoProgress).expect("listed").into_iter().map(|object| object.name).collect();
     assert_eq!(names, (0..1100).map(|number| format!("{number:04}")).collect::<Vec<_>>());
 }
 
-/// Another process resumes after the stored parts and sends none of them again.
 #[test]
-fn an_upload_is_gone_on_with() {
+fn another_process_resumes_after_the_stored_parts() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
@@ -199,11 +201,11 @@ fn an_upload_is_gone_on_with() {
 /// After each of these failures to complete an upload, its state is kept. Resuming it succeeds
 /// without sending a part again.
 #[test]
-fn a_completion_that_fails() {
+fn an_upload_whose_completion_fails_can_be_resumed() {
     needs!("versitygw");
     let head = || vec!["HEAD ", "/large"];
     let complete = || vec!["POST ", "uploadId="];
-    for (of, instead) in [
+    for (requests, instead) in [
         (complete(), Instead::Refused(503, "SlowDown")),
         (complete(), Instead::Refused(403, "AccessDenied")),
         (complete(), Instead::Says(PAGE, Done::No)),
@@ -214,29 +216,29 @@ fn a_completion_that_fails() {
         (head(), Instead::Says(PAGE, Done::No)),
     ] {
         let gateway = Gateway::start();
-        let at = format!("{of:?} {instead:?}");
+        let context = format!("{requests:?} {instead:?}");
         // The last part is shorter than the others.
         let bytes = content(2 * PART_BYTES_MIN as usize + 5);
         let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(300)));
         let mut first = store.upload("large", &Attributes::new(), 1 << 30, true, &NoProgress).expect("begun");
         first.write(&bytes, &NoProgress).expect("written");
-        gateway.fail(&of, usize::MAX, instead);
-        let error = first.finish(&NoProgress).expect_err(&at);
-        let state = first.keep(&error).expect(&at);
+        gateway.fail(&requests, usize::MAX, instead);
+        let error = first.finish(&NoProgress).expect_err(&context);
+        let state = first.keep(&error).expect(&context);
         gateway.fail_no_more();
-        assert_eq!(state.tags.len(), 3, "{at}");
-        let mut second = store.resume("large", &state, bytes.len() as u64).expect(&at).expect("of a bucket");
-        assert_eq!(second.resumed_bytes(), bytes.len() as u64, "{at}");
-        second.finish(&NoProgress).expect(&at);
-        assert_eq!(gateway.count(&["PUT ", "partNumber="]), 3, "{at}");
-        assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes, "{at}");
-        assert_eq!(gateway.left_parts(), 0, "{at}");
+        assert_eq!(state.tags.len(), 3, "{context}");
+        let mut second = store.resume("large", &state, bytes.len() as u64).expect(&context).expect("of a bucket");
+        assert_eq!(second.resumed_bytes(), bytes.len() as u64, "{context}");
+        second.finish(&NoProgress).expect(&context);
+        assert_eq!(gateway.count(&["PUT ", "partNumber="]), 3, "{context}");
+        assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes, "{context}");
+        assert_eq!(gateway.left_parts(), 0, "{context}");
     }
 }
 
 /// After a missing or different part, nothing of the upload is kept.
 #[test]
-fn a_part_that_is_lost() {
+fn an_upload_with_a_lost_part_cannot_be_resumed() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
@@ -250,16 +252,16 @@ fn a_part_that_is_lost() {
     second.write(&bytes[2 * PART_BYTES_MIN as usize..], &NoProgress).expect("written");
     let error = second.finish(&NoProgress).expect_err("another part");
     let kept = second.keep(&error);
-    assert!(error.to_string().contains("400 InvalidPart") && kept.is_none(), "{error} {kept:?}");
-    assert_eq!(gateway.left_parts(), 0, "it is forgotten");
+    assert!(error.to_string().contains("400 InvalidPart"), "{error}");
+    assert_eq!(kept, None);
+    assert_eq!(gateway.left_parts(), 0);
     // A state with more parts than the file has.
     state.tags.extend(["one".to_string(), "more".to_string()]);
     assert!(store.resume("large", &state, bytes.len() as u64).expect("looked at").is_none());
 }
 
-/// Invalid or endless lists.
 #[test]
-fn lists_that_lie() {
+fn invalid_and_endless_lists_are_errors() {
     needs!("versitygw");
     const AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
         <NextContinuationToken>again</NextContinuationToken><Contents><Key>mainnet/a</Key><Size>1</Size>\
@@ -277,7 +279,8 @@ fn lists_that_lie() {
         let before = gateway.count(&["list-type=2"]);
         gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
         let error = store.list(&NoProgress).expect_err(words);
-        assert!(error.to_string().contains(words) && error.kind().exit_code() == 4, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert_eq!(error.kind().exit_code(), 4, "{error}");
         assert_eq!(gateway.count(&["list-type=2"]) - before, requests, "{document}");
         gateway.fail_no_more();
     }
@@ -285,7 +288,7 @@ fn lists_that_lie() {
 }
 
 #[test]
-fn a_store_that_fails_for_a_while() {
+fn failures_of_a_store_are_outlived() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
@@ -297,14 +300,14 @@ fn a_store_that_fails_for_a_while() {
     gateway.fail(&["POST ", "uploadId="], 1, Instead::Refused(200, "InternalError"));
     gateway.fail(&["POST ", "uploadId="], 1, Instead::AnswerLost);
     let bytes = content(3 * PART_BYTES_MIN as usize);
-    let told = Told::default();
-    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &told).expect("begun");
-    upload.write(&bytes, &told).expect("written");
-    upload.finish(&told).expect("finished");
+    let warnings = Warnings::default();
+    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
+    upload.write(&bytes, &warnings).expect("written");
+    upload.finish(&warnings).expect("finished");
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
-    let told = told.0.into_inner().expect("unlocked");
-    // Parts fail in any order, and the second failure is told.
-    assert!(told.iter().any(|told| told.contains("asked again in")), "{told:?}");
+    let messages = warnings.messages.into_inner().expect("unlocked");
+    // Parts fail in any order. There is a warning about the second failure.
+    assert!(messages.iter().any(|message| message.contains("asked again in")), "{messages:?}");
 
     // The answer to a conditional write is lost: the repeated request finds what the first one
     // wrote.
@@ -323,7 +326,7 @@ fn a_store_that_fails_for_a_while() {
 
 /// A connection that ends before, during or after the request is a retryable failure.
 #[test]
-fn connections_that_end_at_once() {
+fn connections_that_end_at_once_are_retryable_failures() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(1)));
@@ -343,10 +346,10 @@ fn connections_that_end_at_once() {
     assert!(unanswered <= 10, "{unanswered} of 200");
 }
 
-/// Uploads to a store that fails the requests `of` as `instead` says. Returns the upload's error.
-fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
+/// Uploads to a store that fails matching requests, and returns the upload's error.
+fn upload_error(gateway: &Gateway, matching: &[&str], instead: Instead) -> Error {
     let store = store_with(&options(gateway).give_up_after(Duration::from_millis(300)));
-    gateway.fail(of, usize::MAX, instead);
+    gateway.fail(matching, usize::MAX, instead);
     let mut upload = match store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress) {
         Ok(upload) => upload,
         Err(error) => return error,
@@ -362,21 +365,21 @@ fn ended(gateway: &Gateway, of: &[&str], instead: Instead) -> Error {
 
 /// A store keeps a part that it has received, even if the upload is aborted before it stores the part.
 #[test]
-fn a_part_that_is_stored_late() {
+fn a_part_that_is_stored_late_does_not_stay() {
     needs!("versitygw");
     let gateway = Gateway::start();
     gateway.fail(&["partNumber=1&"], 1, Instead::Late);
-    ended(&gateway, &["partNumber=2&"], Instead::Refused(403, "AccessDenied"));
+    upload_error(&gateway, &["partNumber=2&"], Instead::Refused(403, "AccessDenied"));
 }
 
 #[test]
-fn words_for_what_is_refused() {
+fn refusals_are_explained() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let hours_ago = std::time::SystemTime::now() - Duration::from_secs(7200);
     let skewed = format!("Date: {}", httpdate::fmt_http_date(hours_ago));
     let denied = ErrorKind::PermissionDenied;
-    for (of, instead, kind, words) in [
+    for (requests, instead, kind, words) in [
         (
             vec!["partNumber=2&"],
             Instead::Refused(500, "InternalError"),
@@ -422,34 +425,40 @@ fn words_for_what_is_refused() {
             "the server answers 507 QuotaExceeded",
         ),
     ] {
-        let error = ended(&gateway, &of, instead);
+        let error = upload_error(&gateway, &requests, instead);
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
         gateway.fail_no_more();
     }
-    let none: Target = "s3://no-such-bucket/x".parse().expect("a target");
+}
+
+#[test]
+fn a_missing_bucket_is_an_error_with_a_hint() {
+    needs!("versitygw");
+    let gateway = Gateway::start();
+    LazyLock::force(&ENVIRONMENT);
+    let target: Target = "s3://no-such-bucket/x".parse().expect("a target");
     let client = Client::new(&ClientOptions::default()).expect("a client");
-    let none = Store::open(&none, &options(&gateway), &client).expect("not asked yet");
-    let error = none.list(&NoProgress).expect_err("not there");
+    let store = Store::open(&target, &options(&gateway), &client).expect("opened without a request");
+    let error = store.list(&NoProgress).expect_err("not there");
     assert!(error.to_string().contains("s3://no-such-bucket/x"), "{error}");
     assert!(error.hint().is_some(), "{error}");
 }
 
-/// An interrupted upload leaves nothing behind.
 #[test]
-fn an_upload_that_is_stopped() {
+fn an_interrupted_upload_leaves_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = store(&gateway);
     gateway.fail(&["partNumber=2&"], usize::MAX, Instead::Refused(503, "SlowDown"));
-    let told = Told::default();
-    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &told).expect("begun");
-    upload.write(&content(3 * PART_BYTES_MIN as usize), &told).expect("written");
+    let warnings = Warnings::default();
+    let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
+    upload.write(&content(3 * PART_BYTES_MIN as usize), &warnings).expect("written");
     wait_for("a refusal", || gateway.count(&["partNumber=2&"]) > 0);
-    told.1.cancel();
+    warnings.stop.cancel();
     gateway.fail(&["DELETE ", "uploadId="], 1, Instead::Refused(503, "SlowDown"));
-    assert_eq!(upload.finish(&told).expect_err("stopped").kind(), ErrorKind::Interrupted);
+    assert_eq!(upload.finish(&warnings).expect_err("stopped").kind(), ErrorKind::Interrupted);
     drop(upload);
     wait_for("the end of what was on its way", || gateway.left_parts() == 0);
     assert!(gateway.count(&["DELETE ", "uploadId="]) > 1, "asked again after a refusal");

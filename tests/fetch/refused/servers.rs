@@ -13,11 +13,11 @@ use crate::common::*;
 /// Another archive of the same name is never mixed with the first.
 #[test]
 fn another_archive_of_the_same_name_is_not_mixed() {
-    let one = archives(&["--zstd-level", "1"]);
-    let two = archives(&["--zstd-level", "9"]);
-    let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
-    assert_ne!(two[full], *bytes);
-    let servers = [serve(&one, Way::Ranges), serve(&two, Way::Ranges)];
+    let first = archives(&["--zstd-level", "1"]);
+    let second = archives(&["--zstd-level", "9"]);
+    let (full, bytes) = first.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+    assert_ne!(second[full], *bytes);
+    let servers = [serve(&first, Way::Ranges), serve(&second, Way::Ranges)];
     let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
     let dir = temp_dir();
     let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
@@ -31,23 +31,23 @@ fn another_archive_of_the_same_name_is_not_mixed() {
     assert!(output.stderr.contains(&root), "{output:?}");
 }
 
-/// The bytes of an earlier run are of another archive: they are dropped with a message.
+/// An earlier run fetched bytes of another archive.
 #[test]
-fn what_is_of_another_archive_is_not_kept() {
-    let one = archives(&["--zstd-level", "1"]);
-    let two = archives(&["--zstd-level", "9"]);
-    let (full, bytes) = one.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
+fn bytes_of_another_archive_are_not_kept() {
+    let first = archives(&["--zstd-level", "1"]);
+    let second = archives(&["--zstd-level", "9"]);
+    let (full, bytes) = first.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     for (way, kept_from) in [(Way::Ranges, 0), (Way::Whole, 0), (Way::Whole, 5000)] {
         let dir = temp_dir();
         let partial = dir.path().join(format!("slotpress-fetch-{full}"));
-        let other = &two[full][..two[full].len() / 2];
+        let other = &second[full][..second[full].len() / 2];
         fs::write(&partial, other).expect("written");
         let journal = serde_json::json!({
             "slotpress_fetch": 1, "length_bytes": null, "etag": null, "last_modified": null,
             "ranges": [[kept_from, other.len()]],
         });
         fs::write(dir.path().join(format!("slotpress-fetch-{full}.journal")), journal.to_string()).expect("written");
-        let server = serve(&one, way);
+        let server = serve(&first, way);
         let output = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
         assert_eq!(output.code, Some(0), "{way:?} {output:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{way:?}");
@@ -72,9 +72,8 @@ fn an_overstated_length_does_not_end_the_run() {
     assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
 }
 
-/// A body without an end, one longer than allowed, a name that is not valid.
 #[test]
-fn hostile_servers_are_refused() {
+fn archives_longer_than_the_limit_are_refused() {
     let files = archives(&[]);
     let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
     let dir = temp_dir();
@@ -98,6 +97,11 @@ fn hostile_servers_are_refused() {
     let good = serve(&files, Way::Ranges);
     let output = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
     assert!(output.stderr.contains("--max-bytes"), "{output:?}");
+}
+
+#[test]
+fn a_redirect_to_an_invalid_name_is_refused() {
+    let dir = temp_dir();
     let named = Server::start(move |_, stream| redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
     let output = run(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
     assert!(output.code.is_some_and(|code| code != 0), "{output:?}");
@@ -105,7 +109,7 @@ fn hostile_servers_are_refused() {
 
 /// An archive that no trusted server has is not fetched.
 #[test]
-fn what_nobody_vouches_for_is_not_fetched() {
+fn an_unconfirmed_archive_is_not_fetched() {
     let files = archives(&[]);
     let server = serve(&files, Way::Ranges);
     let empty = serve(&Files::new(), Way::Ranges);
@@ -114,7 +118,8 @@ fn what_nobody_vouches_for_is_not_fetched() {
     let output = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("no trusted server confirms incremental-snapshot-26-40-"), "{output:?}");
-    assert!(!server.requests().iter().any(is_fetch) && files_in(dir.path()).is_empty());
+    assert!(!server.requests().iter().any(is_fetch));
+    assert!(files_in(dir.path()).is_empty());
     let other = serve(&files, Way::Ranges);
     let output = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &other.url("")]);
     assert_eq!(output.code, Some(0), "{output:?}");
@@ -124,7 +129,7 @@ fn what_nobody_vouches_for_is_not_fetched() {
 /// An incremental archive that appears during the fetch, and that no trusted server has yet, is
 /// left out.
 #[test]
-fn what_appears_and_nobody_vouches_for_is_left_out() {
+fn an_unconfirmed_archive_that_appears_is_left_out() {
     let files = archives(&[]);
     let mut full_only = files.clone();
     full_only.retain(|name, _| name.starts_with("snapshot-"));
@@ -155,9 +160,8 @@ fn what_appears_and_nobody_vouches_for_is_left_out() {
     }
 }
 
-/// Where all sources are on this machine, nothing is to be fetched.
 #[test]
-fn a_local_directory() {
+fn fetching_only_from_local_directories_is_a_usage_error() {
     let from = temp_dir();
     let to = temp_dir();
     let output = run(&["fetch", text(from.path()), "-o", text(to.path())]);

@@ -19,7 +19,7 @@ fn asked_bytes(server: &Server, length: u64) -> u64 {
 
 /// A server that dies after some bytes and comes back: received bytes are not requested again.
 #[test]
-fn a_download_goes_on_where_it_stood() {
+fn a_download_resumes_where_it_ended() {
     let files = larger_archive();
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let length = bytes.len() as u64;
@@ -82,10 +82,10 @@ fn a_download_goes_on_where_it_stood() {
     assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
 }
 
-/// Two mirrors have ETags of their own. What came from the first is kept when the second goes on:
-/// the frame hashes decide.
+/// Two mirrors have different ETags. Bytes from the first are kept when the second resumes, because
+/// the frame hashes match.
 #[test]
-fn another_mirror_goes_on() {
+fn another_mirror_resumes_a_download() {
     let (name, bytes) = full(&larger_archive());
     let length = bytes.len() as u64;
     let dir = temp_dir();
@@ -160,7 +160,7 @@ fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
 /// After kills at random moments, the next run requests what has not arrived, and at most one range
 /// per connection again, because the journal is written every second.
 #[test]
-fn what_arrived_is_hardly_fetched_again() {
+fn after_a_kill_few_bytes_are_fetched_again() {
     const STREAMS: u64 = 8;
     const RANGE_BYTES: u64 = 1 << 20;
     const BLOCK_BYTES: usize = 4096;
@@ -190,7 +190,8 @@ fn what_arrived_is_hardly_fetched_again() {
         assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
         let partial = fs::read(dir.path().join(format!("slotpress-fetch-{FULL_26}"))).unwrap_or_default();
         let blocks = partial.chunks(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES));
-        let arrived: u64 = blocks.filter(|(one, other)| one == other).map(|(one, _)| one.len() as u64).sum();
+        let arrived: u64 =
+            blocks.filter(|(block, expected)| block == expected).map(|(block, _)| block.len() as u64).sum();
         let before = asked_bytes(&server, length);
         let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
         assert_eq!(output.code, Some(0), "{output:?}");
@@ -208,7 +209,7 @@ fn what_arrived_is_hardly_fetched_again() {
 /// A download that is killed twice takes hardly more bytes than its length. `KILLED_STREAMS` and
 /// `KILLED_MIB` set other numbers than four connections and 64 MiB.
 #[test]
-fn a_download_that_is_killed_twice() {
+fn two_kills_cost_less_than_a_tenth_of_a_download() {
     const CHUNK_BYTES: usize = 32 * 1024;
     let streams = number_of("KILLED_STREAMS", 4);
     let size = number_of("KILLED_MIB", 64) as usize;

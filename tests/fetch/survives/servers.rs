@@ -17,7 +17,7 @@ use crate::common::*;
 
 /// Every connection stalls once after some bytes: the read timeout ends it, and its bytes are kept.
 #[test]
-fn stalls_are_given_up_and_what_came_is_kept() {
+fn bytes_before_a_stall_are_kept() {
     let (name, bytes) = full(&larger_archive());
     let served = bytes.clone();
     let length = bytes.len();
@@ -57,30 +57,30 @@ fn stalls_are_given_up_and_what_came_is_kept() {
 
 /// During the fetch, another archive gets the name on the only server.
 #[test]
-fn a_change_midway_is_no_mixture() {
-    let one = full(&archives(&["--zstd-level", "1"]));
-    let two = full(&archives(&["--zstd-level", "9"]));
-    assert!(one.0 == two.0 && one.1 != two.1);
+fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
+    let first = full(&archives(&["--zstd-level", "1"]));
+    let second = full(&archives(&["--zstd-level", "9"]));
+    assert!(first.0 == second.0 && first.1 != second.1);
     let served = AtomicUsize::new(0);
-    let old = one.1.clone();
-    let new = two.1.clone();
+    let old = first.1.clone();
+    let new = second.1.clone();
     let server = Server::start(move |request, stream| {
         let is_new = request.method == "GET" && served.fetch_add(1, Relaxed) >= 2;
         let bytes = if is_new { &new } else { &old };
         file(request, stream, bytes, &etag(bytes))
     });
     let dir = temp_dir();
-    let url = server.url(&format!("/{}", one.0));
+    let url = server.url(&format!("/{}", first.0));
     let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     if output.code == Some(0) {
         // Everything had arrived before the change.
-        assert!(fs::read(dir.path().join(&one.0)).expect("read") == one.1);
+        assert!(fs::read(dir.path().join(&first.0)).expect("read") == first.1);
         return;
     }
     assert_eq!(output.code, Some(4), "{output:?}");
-    assert!(!dir.path().join(&one.0).exists(), "{output:?}");
+    assert!(!dir.path().join(&first.0).exists(), "{output:?}");
     // From now on, the new archive is fetched.
-    let (name, bytes) = two;
+    let (name, bytes) = second;
     let served = bytes.clone();
     let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
     let output = run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);

@@ -6,7 +6,7 @@ use crate::common::*;
 
 #[test]
 fn archives_come_whole_from_every_kind_of_server() {
-    let is_of_archive = |request: &&Request| request.method == "GET" && !request.path.starts_with("/api/");
+    let is_archive_request = |request: &&Request| request.method == "GET" && !request.path.starts_with("/api/");
     for files in [archives(&[]), agaves_archives()] {
         for way in [Way::Ranges, Way::Whole, Way::Liar] {
             let server = serve(&files, way);
@@ -17,18 +17,18 @@ fn archives_come_whole_from_every_kind_of_server() {
             let archives = &output.line("fetch")["archives"];
             assert_eq!(archives.as_array().expect("a list").len(), 2);
             // Again: nothing is fetched.
-            let before = server.requests().iter().filter(is_of_archive).count();
+            let before = server.requests().iter().filter(is_archive_request).count();
             let output = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
             assert_eq!(output.line("fetch")["archives"][0]["was_there"], true);
             // Measuring does not count.
-            assert!(server.requests().iter().filter(is_of_archive).count() <= before + 2);
+            assert!(server.requests().iter().filter(is_archive_request).count() <= before + 2);
         }
     }
 }
 
 /// A server that announces the same archive as before and does not send it is not asked again.
 #[test]
-fn what_nobody_has_changed_is_asked_for_once() {
+fn an_unchanged_archive_that_is_not_sent_is_asked_for_once() {
     let files = archives(&[]);
     let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
     let server = Server::start(move |request, stream| match request.method.as_str() {

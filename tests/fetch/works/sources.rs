@@ -1,4 +1,4 @@
-//! Sources that a file names.
+//! Sources from a file, and sources on this machine.
 
 use std::fs;
 use std::sync::Mutex;
@@ -12,35 +12,42 @@ use crate::common::site::*;
 use crate::common::*;
 
 #[test]
-fn sources_of_a_file() {
+fn sources_can_come_from_a_file() {
     let good = serve(&full_only(), Way::Ranges);
     let dir = temp_dir();
     let file = dir.path().join("mirrors");
     let out = dir.path().join("out");
     let lines = format!("# ours\n\n  {}  \n{DEAD}\n", good.url(""));
     fs::write(&file, lines).expect("written");
-    let fetch = || run(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
-    let output = fetch();
+    let output = run(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(run(&["find", "--sources-from", text(&file)]).code, Some(0));
-    for (text, code, words) in
+}
+
+#[test]
+fn invalid_files_of_sources_are_refused() {
+    let dir = temp_dir();
+    let file = dir.path().join("mirrors");
+    let out = dir.path().join("out");
+    for (content, code, words) in
         [("ftp://x/\n", 2, "line 1"), ("# none\n", 2, "lists no source"), ("\n/no/such/path\n", 1, "line 2")]
     {
-        fs::write(&file, text).expect("written");
-        let output = fetch();
-        assert!(output.code == Some(code) && output.stderr.contains(words), "{output:?}");
+        fs::write(&file, content).expect("written");
+        let output = run(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
+        assert_eq!(output.code, Some(code), "{output:?}");
+        assert!(output.stderr.contains(words), "{output:?}");
     }
 }
 
-/// Collects stages, their bytes and warnings, as a program that embeds the library sees them.
+/// Records stages, bytes and warnings, as a program that embeds the library gets them.
 #[derive(Default)]
-struct Seen {
+struct Events {
     stages: Mutex<Vec<(String, Option<u64>)>>,
     bytes: AtomicU64,
     warnings: Mutex<Vec<String>>,
 }
 
-impl Progress for Seen {
+impl Progress for Events {
     fn event(&self, event: ProgressEvent<'_>) {
         match event {
             ProgressEvent::Stage { stage, input_bytes } => {
@@ -55,31 +62,36 @@ impl Progress for Seen {
 
 /// A local archive is checked like a downloaded one: with progress, age, and the place of damage.
 #[test]
-fn archives_of_a_local_directory() {
+fn local_archives_are_checked_with_progress() {
     let dir = temp_dir();
     let out = temp_dir();
     let ledger = ledger("ledger-at-26");
     let archive = archive(ledger.path(), dir.path(), &[]);
     let sources = [text(dir.path()).parse::<SourceArg>().expect("a directory")];
     let client = Client::new(&ClientOptions::default()).expect("a client");
-    let seen = Seen::default();
+    let events = Events::default();
     let options = FetchOptions::new(sources, out.path());
-    let report = fetch(&client, &options, &seen).expect("fetched");
+    let report = fetch(&client, &options, &events).expect("fetched");
     assert_eq!(report.archives[0].path.as_deref(), Some(&*archive));
-    let stages = seen.stages.into_inner().expect("nobody panicked");
-    let bytes = seen.bytes.into_inner();
-    let warnings = seen.warnings.into_inner().expect("nobody panicked");
+    let stages = events.stages.into_inner().expect("nobody panicked");
+    let bytes = events.bytes.into_inner();
+    let warnings = events.warnings.into_inner().expect("nobody panicked");
     let length = fs::metadata(&archive).expect("there").len();
     assert!(stages.contains(&("Checking".to_string(), Some(length))), "{stages:?}");
-    assert!(bytes <= length && bytes > length / 2, "{bytes} of {length}");
+    assert!(bytes <= length, "{bytes} of {length}");
+    assert!(bytes > length / 2, "{bytes} of {length}");
     assert!(warnings.iter().any(|text| text.contains("by its bank file, the state will be")), "{warnings:?}");
 
     let mut damaged = fs::read(&archive).expect("read");
     damaged[100] ^= 1;
     fs::write(&archive, damaged).expect("written");
     let error = fetch(&client, &options, &NoProgress).expect_err("damaged");
-    assert_eq!((error.kind(), error.offset_bytes()), (ErrorKind::Damaged, Some(0)), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
+    assert_eq!(error.offset_bytes(), Some(0), "{error}");
+}
 
+#[test]
+fn a_missing_path_is_no_source() {
     let error = "/no/such/path".parse::<SourceArg>().expect_err("nothing is there");
     assert!(error.hint().expect("advice").to_string().contains("a directory of archives"), "{error}");
 }

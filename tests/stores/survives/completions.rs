@@ -17,17 +17,17 @@ const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 
 /// Checks that a run against the repaired store publishes the archive. Where the store has dropped
 /// the upload, the first run may find that out, and the second one publishes.
-fn ends_well(at: &str, gateway: &Gateway, stage: &Stage, made: &Path) {
+fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Stage, made: &Path) {
     gateway.fail_no_more();
     let mut output = once(gateway, stage, &[]);
     if output.status.code() == Some(4) {
         output = once(gateway, stage, &[]);
     }
-    assert!(output.status.success(), "{at}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{context}: {}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
-    assert_eq!(latest(&bucket), [name(made)], "{at}");
+    assert_eq!(latest(&bucket), [name(made)], "{context}");
     verify(&bucket);
-    assert_eq!((gateway.left_parts(), uploads(stage).len()), (0, 0), "{at}");
+    assert_eq!((gateway.left_parts(), uploads(stage).len()), (0, 0), "{context}");
     stage.assert_nothing_is_pinned();
 }
 
@@ -41,7 +41,7 @@ fn end_by(mut child: Child, signal: Signal) {
 
 /// A signal ends the run, before the store has joined the parts or after.
 #[test]
-fn ended_while_it_is_completed() {
+fn a_run_that_ends_during_the_completion_loses_nothing() {
     needs!("versitygw");
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         for done in [Done::No, Done::Yes] {
@@ -51,14 +51,14 @@ fn ended_while_it_is_completed() {
             let child = start(&gateway, &stage, &[]);
             wait_for("the completion", || gateway.silences() > 0);
             end_by(child, signal);
-            ends_well(&format!("{signal:?} {done:?}"), &gateway, &stage, &made);
+            assert_published_after_repair(&format!("{signal:?} {done:?}"), &gateway, &stage, &made);
         }
     }
 }
 
-/// A signal also ends the look at an archive of the same name, to see whether it is the same.
+/// A signal also ends the comparison with an archive that already has the name.
 #[test]
-fn ended_while_it_looks_at_what_is_there() {
+fn a_run_that_ends_during_a_comparison_loses_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let (stage, made) = with_three_parts();
@@ -73,15 +73,15 @@ fn ended_while_it_looks_at_what_is_there() {
     wait_for_handler(&child, Signal::TERM);
     kill_process(Pid::from_child(&child), Signal::TERM).expect("sent");
     assert_eq!(exit_code(&mut child), Some(0));
-    ends_well("looking", &gateway, &stage, &made);
+    assert_published_after_repair("looking", &gateway, &stage, &made);
 }
 
 /// The completion fails, or the question about its result.
 #[test]
-fn a_completion_that_fails() {
+fn a_completion_that_fails_is_repeated_later() {
     needs!("versitygw");
     let head = &["HEAD ", ".tar.zst"][..];
-    for (of, instead) in [
+    for (requests, instead) in [
         (&COMPLETE[..], Instead::Refused(503, "SlowDown")),
         (&COMPLETE, Instead::Refused(403, "AccessDenied")),
         (&COMPLETE, Instead::Says(PAGE, Done::No)),
@@ -89,7 +89,7 @@ fn a_completion_that_fails() {
         (head, Instead::Refused(404, "")),
         (head, Instead::Says(PAGE, Done::No)),
     ] {
-        let at = format!("{of:?} {instead:?}");
+        let context = format!("{requests:?} {instead:?}");
         let gateway = Gateway::start();
         let (stage, made) = with_three_parts();
         // The name is also requested before the upload.
@@ -98,18 +98,18 @@ fn a_completion_that_fails() {
         wait_for("the completion", || gateway.silences() > 0);
         end_by(child, Signal::TERM);
         gateway.fail_no_more();
-        gateway.fail(of, usize::MAX, instead);
-        let asked = gateway.count(of);
+        gateway.fail(requests, usize::MAX, instead);
+        let asked = gateway.count(requests);
         let child = start(&gateway, &stage, &[]);
-        wait_for("what fails", || gateway.count(of) > asked);
+        wait_for("the failing request", || gateway.count(requests) > asked);
         end_by(child, Signal::TERM);
-        ends_well(&at, &gateway, &stage, &made);
+        assert_published_after_repair(&context, &gateway, &stage, &made);
     }
 }
 
 /// The store has lost a part, or has another one than the one sent.
 #[test]
-fn a_part_that_is_lost() {
+fn an_upload_with_a_lost_part_is_sent_again() {
     needs!("versitygw");
     for is_another in [true, false] {
         let gateway = Gateway::start();
@@ -128,6 +128,6 @@ fn a_part_that_is_lost() {
         } else {
             fs::remove_file(gateway.parts().first().expect("a part")).expect("removed")
         }
-        ends_well(&format!("{is_another}"), &gateway, &stage, &made);
+        assert_published_after_repair(&format!("{is_another}"), &gateway, &stage, &made);
     }
 }
