@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn private_addresses() {
+    fn private_addresses_are_not_public() {
         for text in [
             "0.0.0.0",
             "0.1.2.3",
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn public_addresses() {
+    fn public_addresses_are_public() {
         for text in [
             "1.1.1.1",
             "8.8.8.8",
@@ -140,13 +140,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn an_address_in_a_coat_is_the_same_address(bits in any::<u32>()) {
+        fn a_mapped_address_is_as_public_as_its_ipv4_address(bits in any::<u32>()) {
             let address = Ipv4Addr::from_bits(bits);
             prop_assert_eq!(is_public(address.to_ipv6_mapped().into()), is_public(address.into()));
         }
 
         #[test]
-        fn what_the_standard_library_calls_private_is(bits in any::<u32>()) {
+        fn addresses_that_the_standard_library_calls_private_are(bits in any::<u32>()) {
             let address = Ipv4Addr::from_bits(bits);
             let is_known = address.is_private() || address.is_loopback() || address.is_link_local()
                 || address.is_multicast() || address.is_broadcast() || address.is_documentation() || address.is_unspecified();

@@ -166,7 +166,7 @@ impl Client {
             return Err(NetError::interrupted());
         }
         runtime.handle().block_on(async {
-            // A transfer waits for each of its pieces here: one that is there already costs no timer.
+            // A transfer waits for each of its pieces here. A piece that has arrived costs no timer.
             let mut ticks = interval(STOP_CHECK);
             ticks.reset();
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_found_for_a_while() {
+    fn a_download_outlives_failed_name_lookups() {
         let away = Away::default();
         let resolver = || -> Arc<dyn Resolve> { Arc::new(away.clone()) };
         let client = Client::with_resolver(&ClientOptions::default(), &|_| resolver()).expect("a client");
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_lead_to_private_addresses() {
+    fn private_addresses_of_names_are_left_out() {
         let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
             texts.iter().map(|text| SocketAddr::new(text.parse().expect("an address"), 0)).collect()
         };

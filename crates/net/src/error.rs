@@ -149,7 +149,7 @@ impl NetError {
         self.kind
     }
 
-    /// Time that the server asks to wait before the next attempt: at most two minutes.
+    /// Returns the time that the server asks to wait before the next attempt: at most two minutes.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_a_scheme() {
+    fn hosts_without_a_scheme_get_a_hint() {
         for (text, url) in [
             ("localhost:8899", Some("http://localhost:8899/")),
             ("10.0.0.1:80/x.tar.zst", Some("http://10.0.0.1/x.tar.zst")),

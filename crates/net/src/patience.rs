@@ -89,7 +89,7 @@ impl Patience {
         NetError::without_url(error.kind(), &format!("{error}; less than {least} of it was kept for {seconds} s"))
     }
 
-    /// Time until the server may be asked again.
+    /// Returns the time until the server may be asked again.
     pub fn pause(&self) -> Duration {
         let until = self.failures.lock().pause_until;
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))

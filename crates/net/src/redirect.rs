@@ -76,8 +76,8 @@ pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
     Ok(url)
 }
 
-fn is_same_server(one: &Url, other: &Url) -> bool {
-    one.host() == other.host() && one.port_or_known_default() == other.port_or_known_default()
+fn is_same_server(first: &Url, second: &Url) -> bool {
+    first.host() == second.host() && first.port_or_known_default() == second.port_or_known_default()
 }
 
 fn literal_address(url: &Url) -> Option<IpAddr> {
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn steps() {
+    fn redirects_lead_to_web_servers_only() {
         let from = url("http://user:secret@host.example:8899/snapshot.tar.bz2");
         let next = follow(&from, b"/snapshot-5-abc.tar.zst").expect("relative");
         assert_eq!(next.as_str(), "http://user:secret@host.example:8899/snapshot-5-abc.tar.zst");
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn reach() {
+    fn private_addresses_must_be_named_or_allowed() {
         let named = url("http://127.0.0.1:8899/");
-        let own = Scope { named: Some(&named), allow_private: false };
-        assert_eq!(own.reach(&url("http://127.0.0.1:8899/x")).expect("itself"), Reach::Anywhere);
-        assert_eq!(own.reach(&url("http://host.example/x")).expect("a name"), Reach::PublicOnly);
-        assert_eq!(own.reach(&url("http://8.8.8.8/x")).expect("public"), Reach::PublicOnly);
+        let operator = Scope { named: Some(&named), allow_private: false };
+        assert_eq!(operator.reach(&url("http://127.0.0.1:8899/x")).expect("itself"), Reach::Anywhere);
+        assert_eq!(operator.reach(&url("http://host.example/x")).expect("a name"), Reach::PublicOnly);
+        assert_eq!(operator.reach(&url("http://8.8.8.8/x")).expect("public"), Reach::PublicOnly);
         let private = [
             "http://127.0.0.1:22/",
             "http://127.0.0.2:8899/",
@@ -132,7 +132,7 @@ mod tests {
             "http://169.254.169.254/latest/meta-data",
         ];
         for text in private {
-            assert_eq!(own.reach(&url(text)).expect_err(text).kind(), NetErrorKind::Forbidden);
+            assert_eq!(operator.reach(&url(text)).expect_err(text).kind(), NetErrorKind::Forbidden);
             let all = Scope { named: None, allow_private: true };
             assert_eq!(all.reach(&url(text)).expect(text), Reach::Anywhere);
         }

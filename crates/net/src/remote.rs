@@ -71,7 +71,8 @@ impl Remote {
         origin_of(&self.url)
     }
 
-    /// Time of the last modification; `None` if the server sends none, or one in the future.
+    /// Returns the time of the last modification; `None` if the server sends none, or one in the
+    /// future.
     pub fn modified(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
         let now = clock::now();
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names() {
+    fn only_archive_names_are_parsed() {
         let name = |url: &str| Remote::from_url(&Url::parse(url).expect("a URL")).archive_name();
         let archive = "snapshot-26-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
         assert_eq!(

@@ -90,7 +90,7 @@ pub fn status_error(url: &Url, response: &Response) -> NetError {
     NetError::from_status(kind, status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
 }
 
-/// Value of a header; `None` if it is missing, or not text.
+/// Returns the value of a header; `None` if it is missing, or not text.
 pub fn field(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }

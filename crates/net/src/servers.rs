@@ -71,7 +71,7 @@ impl SourceArg {
         }
     }
 
-    /// URL of the source; `None` for local ones.
+    /// Returns the URL of the source; `None` for local ones.
     pub fn url(&self) -> Option<&Url> {
         match self {
             Self::Place(url) | Self::Archive(url) => Some(url),
@@ -410,7 +410,7 @@ fn is_missing(error: &NetError) -> bool {
     )
 }
 
-/// URL of a file in a directory. Keeps the query, which may be a key.
+/// Returns the URL of a file in a directory. Keeps the query, which may be a key.
 pub fn below(url: &Url, name: &str) -> Url {
     let mut url = url.clone();
     // Fails only for URLs without a host.
@@ -463,7 +463,7 @@ mod tests {
     const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
 
     #[test]
-    fn what_an_argument_is() {
+    fn arguments_are_urls_or_paths() {
         let parse = |text: &str| text.parse::<SourceArg>().expect("an argument");
         assert!(matches!(parse("http://10.0.0.1:8899"), SourceArg::Place(_)));
         assert!(matches!(parse("https://host/dir/"), SourceArg::Place(_)));
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn listings() {
+    fn names_are_found_in_listings_of_any_format() {
         let full = format!("snapshot-5-{HASH}.tar.zst");
         let incremental = format!("incremental-snapshot-5-9-{HASH}.tar.zst");
         for listing in [
@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for() {
+    fn the_newest_archives_of_the_newest_bases_are_requested() {
         let name = |base_slot, slot| {
             let hash = slotpress_format::ledger::names::Hash([7; 32]);
             ArchiveName { base_slot, slot, hash, extension: slotpress_format::ledger::names::Extension::TarZstd }

@@ -33,7 +33,7 @@ pub(super) fn checked(url: Url) -> Result<Url> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn urls_of_stores() {
+    fn urls_of_stores_have_bucket_and_path_only() {
         let parse = crate::parse_url;
         for text in ["s3://bucket", "s3://bucket/", "s3://my.bucket-1/a/b_c/", "s3://bucket/year=2026/x.tar.zst"] {
             assert_eq!(parse(text).expect("a URL").as_str(), text);

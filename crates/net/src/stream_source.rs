@@ -66,7 +66,7 @@ impl StreamSource {
     }
 }
 
-/// Without ranges, a transfer cannot go on where it broke off.
+/// Adds a hint: without ranges, a transfer cannot resume.
 fn later(error: Error) -> Error {
     if error.kind() == ErrorKind::Network && error.hint().is_none() {
         error.with_hint("try again later")

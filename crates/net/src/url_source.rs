@@ -28,7 +28,7 @@ const CACHE_BYTES_MAX: usize = 24 * 1024 * 1024;
 /// archives take 4 MB.
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Time after which a failing server is given up: somebody waits for the answer.
+/// Time after which a failing server is given up. It is short, because a user waits for the answer.
 pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(15);
 
 /// An archive on a server that sends ranges.

@@ -70,8 +70,8 @@ pub struct UploadState {
 }
 
 impl UploadState {
-    /// Upper bound of the bytes that need not be sent again: the last part of a file may be
-    /// shorter.
+    /// Returns the upper bound of the bytes that need not be sent again: the last part of a file
+    /// may be shorter.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }

@@ -17,9 +17,9 @@ use slotpress_read::{SharedSource, already_exists};
 use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
 
-/// HTTP headers that a bucket sends with an archive, which never changes under its name, with its
-/// root if that is known before sending. A directory ignores headers: the server in front of it
-/// sends its own.
+/// Returns the HTTP headers that a bucket sends with an archive, with its root if that is known
+/// before sending. An archive never changes under its name. A directory ignores headers: the server
+/// in front of it sends its own.
 pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
     let mut headers = Attributes::from_iter([
         (Attribute::ContentType, name.extension.content_type()),
@@ -108,7 +108,7 @@ impl Store {
         Ok(Self { target: target.clone(), backend, options: options.clone() })
     }
 
-    /// An open directory as a target.
+    /// Creates a store from an open directory.
     #[doc(hidden)]
     pub fn from_dir(dir: Arc<KeptDir>) -> Self {
         let target = Target::Dir(dir.path().to_path_buf());
@@ -133,7 +133,7 @@ impl Store {
         Ok(Some(Self { target: self.target.join(name), backend, options: self.options.clone() }))
     }
 
-    /// The open directory, if the target is one.
+    /// Returns the open directory, if the target is one.
     #[doc(hidden)]
     pub fn dir(&self) -> Option<&KeptDir> {
         match &self.backend {
@@ -142,12 +142,12 @@ impl Store {
         }
     }
 
-    /// The target that was opened.
+    /// Returns the target that was opened.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Name of a file for messages.
+    /// Returns the name of a file for messages.
     pub fn shown(&self, name: &str) -> String {
         match &self.backend {
             Backend::Dir(dir) => dir.shown(name),
@@ -167,7 +167,7 @@ impl Store {
         }
     }
 
-    /// Metadata of a file; `None` if it does not exist.
+    /// Returns the metadata of a file; `None` if it does not exist.
     ///
     /// # Errors
     /// The store refuses or fails.
@@ -326,7 +326,7 @@ impl Store {
         }
     }
 
-    /// The options with which the store was opened.
+    /// Returns the options with which the store was opened.
     pub fn options(&self) -> &StoreOptions {
         &self.options
     }

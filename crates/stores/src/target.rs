@@ -17,7 +17,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// A target below this one: a subdirectory, or a longer prefix.
+    /// Returns a target below this one: a subdirectory, or a longer prefix.
     #[must_use]
     pub fn join(&self, name: &str) -> Self {
         match self {
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets() {
+    fn targets_are_paths_or_urls_of_buckets() {
         let parse = |text: &str| text.parse::<Target>().expect("a target");
         for (text, url) in [
             ("s3://bucket", "s3://bucket/"),

@@ -77,7 +77,8 @@ impl Upload {
         }
     }
 
-    /// Offset at which writing begins, after the bytes that an earlier process has sent.
+    /// Returns the offset at which writing begins, after the bytes that an earlier process has
+    /// sent.
     pub fn resumed_bytes(&self) -> u64 {
         self.parts().map_or(0, |upload| upload.resumed_bytes)
     }
@@ -96,12 +97,13 @@ impl Upload {
         }
     }
 
-    /// Number of stored parts from the first one up to the first gap; `None` for a directory.
+    /// Returns the number of stored parts from the first one up to the first gap; `None` for a
+    /// directory.
     pub fn part_count(&self) -> Option<usize> {
         self.parts().map(|upload| upload.stored_parts)
     }
 
-    /// State of the upload with the tags of all parts; `None` for a directory.
+    /// Returns the state of the upload with the tags of all parts; `None` for a directory.
     pub fn state(&self) -> Option<UploadState> {
         self.parts().map(PartsUpload::state)
     }

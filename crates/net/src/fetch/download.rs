@@ -102,7 +102,7 @@ impl Download {
         &self.file
     }
 
-    /// Number of bytes that an earlier run left and that are not fetched again.
+    /// Returns the number of bytes that an earlier run left and that are not fetched again.
     pub fn kept_bytes(&self) -> u64 {
         self.kept_bytes.load(Relaxed)
     }
@@ -132,7 +132,7 @@ impl Download {
         let stopping = Forward::until(progress, is_over);
         let (fetched, kept, walked) = std::thread::scope(|scope| {
             let journal = spawn(scope, || guarded(|| self.keep_journal(progress, &is_slow)));
-            // Walks the archive close behind the bytes that arrive, while they are in memory.
+            // Walks the archive as its bytes arrive, while they are in memory.
             let walker = spawn(scope, || {
                 let walked = guarded(|| walk_shape(&Patient(&self.file), &stopping));
                 let is_wrong = walked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged);

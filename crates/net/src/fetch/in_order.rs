@@ -58,8 +58,8 @@ impl Download {
     }
 }
 
-/// Error for an archive that is longer than the operator allows. It counts as a fault of the
-/// server, since another source may have a shorter archive.
+/// Returns the error for an archive that is longer than the operator allows. It counts as a fault
+/// of the server, since another source may have a shorter archive.
 pub fn too_long(remote: &Remote, max_bytes: u64) -> Error {
     let limit = bytes(max_bytes);
     let why = match remote.length_bytes {

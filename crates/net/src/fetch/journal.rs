@@ -48,9 +48,9 @@ impl Identity {
     /// True if both are surely the same archive: their lengths are equal, and so is a value that
     /// changes with the bytes. If ETags are equal, times may differ: several machines may serve the same file.
     pub fn is_same_archive(&self, other: &Self) -> bool {
-        let is_same = |one: &Option<String>, other: &Option<String>| one.is_some() && one == other;
+        let is_same = |before: &Option<String>, now: &Option<String>| before.is_some() && before == now;
         let is_tagged = match (&self.etag, &other.etag) {
-            (Some(one), Some(other)) => one == other,
+            (Some(before), Some(now)) => before == now,
             _ => is_same(&self.last_modified, &other.last_modified),
         };
         self.length_bytes.is_some() && self.length_bytes == other.length_bytes && is_tagged

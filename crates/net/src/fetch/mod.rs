@@ -1,8 +1,8 @@
 //! Resumable downloads: fetches an archive from one or more servers into a partial file, which can
 //! be read while it arrives.
 //!
-//! [`Download`] is one attempt to fetch an archive, and [`DownloadFault`] says what its failure means for
-//! the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to get
+//! [`Download`] is one attempt to fetch an archive, and [`DownloadFault`] is the meaning of its
+//! failure for the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to get
 //! them, and [`accept`] decides whether they are the requested archive. Requests to servers are
 //! made elsewhere ([`net`](crate)); callers decide which archive to fetch, and what to do after a
 //! failure.

@@ -292,13 +292,14 @@ impl PartialFile {
         self.changed.notify_all();
     }
 
-    /// Ends the download: nobody wants the file any more.
+    /// Ends the download, because no reader wants the file any more.
     pub fn stop(&self) {
         self.state.lock().is_unwanted = true;
         self.changed.notify_all();
     }
 
-    /// Time that readers have waited for bytes. During that time, the network was the slowest part.
+    /// Returns the time that readers have waited for bytes. During that time, the network was the
+    /// slowest part.
     pub fn waited(&self) -> Duration {
         let state = self.state.lock();
         state.waited.saturating_add(state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed()))

@@ -35,9 +35,9 @@ pub struct Pieces {
     takeover_after: Duration,
 }
 
-/// Age at which a request counts as slow: two seconds with default limits. It doubles each time the
-/// piece is taken over. The number of missing bytes does not matter, because a slow server takes
-/// long even for a few.
+/// Returns the age at which a request counts as slow: two seconds with default limits. It doubles
+/// each time the piece is taken over. The number of missing bytes does not matter, because a slow
+/// server takes long even for a few.
 pub fn takeover_after(limits: &FetchLimits) -> Duration {
     limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
 }

@@ -81,8 +81,8 @@ impl Download {
     }
 }
 
-/// The whole archive, in pieces of whole frames where it has hashes, in the order in which they are
-/// fetched.
+/// Returns ranges that cover the archive, of whole frames where it has hashes, in the order in
+/// which they are fetched.
 fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLimits) -> Vec<Range<u64>> {
     let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
     let Some(frames) = frames else { return cut_pieces(length_bytes, piece_bytes).collect() };

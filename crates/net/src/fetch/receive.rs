@@ -27,7 +27,7 @@ impl<'a> Receiver<'a> {
         Self { to, request, at: request.range.start, buffer: Vec::new() }
     }
 
-    /// The part of the piece that has not come yet.
+    /// Returns the part of the piece that has not arrived.
     pub fn missing(&self) -> Range<u64> {
         self.at.saturating_add(self.buffer.len() as u64)..self.request.range.end
     }
@@ -52,8 +52,9 @@ impl<'a> Receiver<'a> {
         Ok(bytes.len() as u64)
     }
 
-    /// The frame that is being collected, and its hash. Where there are no frames, a number of bytes:
-    /// those after the last frame need no hash, since servers were compared by them.
+    /// Returns the frame that is being collected, and its hash. After the last frame, or without
+    /// frames, returns a range of fixed length: bytes after the last frame need no hash, since
+    /// servers were compared by them.
     fn frame(&self) -> (Range<u64>, Option<FrameHash>) {
         let frames = self.to.frames.as_ref();
         if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.at)) {

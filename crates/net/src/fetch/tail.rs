@@ -153,8 +153,9 @@ impl Source for ArrivingTail<'_> {
     }
 }
 
-/// Time after which a server is too slow for the end of an archive, if there are other servers:
-/// nothing else is fetched before the end has come. A server that sends 64 KiB/s is fast enough.
+/// Returns the time after which a server is too slow for the end of an archive, if there are other
+/// servers: nothing else is fetched before the end has come. A server that sends 64 KiB/s is fast
+/// enough.
 fn time_max(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
 }
@@ -202,7 +203,7 @@ impl Frames {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// Range and hash of the frame that contains a byte; `None` after the last frame.
+    /// Returns the range and hash of the frame that contains a byte; `None` after the last frame.
     pub fn frame_at(&self, at: u64) -> Option<(Range<u64>, &FrameHash)> {
         let number = self.ends.partition_point(|end| *end <= at);
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
@@ -235,12 +236,14 @@ impl Frames {
         Ok(right)
     }
 
-    /// Start of the frame that contains an offset; the offset itself after the last frame.
+    /// Returns the start of the frame that contains an offset; the offset itself after the last
+    /// frame.
     pub fn start_of(&self, at: u64) -> u64 {
         self.frame_at(at).map_or(at, |(frame, _)| frame.start)
     }
 
-    /// End of the frame that contains the byte before `end`; `end` itself after the last frame.
+    /// Returns the end of the frame that contains the byte before `end`; `end` itself after the
+    /// last frame.
     pub fn end_of(&self, end: u64) -> u64 {
         end.checked_sub(1).and_then(|at| self.frame_at(at)).map_or(end, |(frame, _)| frame.end)
     }

@@ -30,7 +30,7 @@ pub enum Cluster {
 
 #[warn(missing_docs)]
 impl Cluster {
-    /// URL of its public RPC server.
+    /// Returns the URL of its public RPC server.
     pub fn rpc_url(self) -> &'static str {
         match self {
             Self::MainnetBeta => "https://api.mainnet-beta.solana.com",
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slot_times() {
+    fn the_time_per_slot_is_the_mean_of_samples() {
         let time = |samples: Value| slot_time_of(&samples).map(SlotTime::milliseconds);
         let sample = |slots: u64| json!({"slot": 5, "numSlots": slots, "samplePeriodSecs": 60, "numTransactions": 1});
         assert_eq!(time(json!([sample(150), sample(300)])), Some(267));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_of_one_cluster() {
+    fn only_peers_of_the_same_cluster_are_used() {
         let node = |rpc: Option<&str>, shred_version| ClusterNode { rpc: rpc.map(str::to_string), shred_version };
         let nodes = [
             node(Some("1.2.3.4:8899"), Some(5)),

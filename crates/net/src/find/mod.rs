@@ -76,28 +76,28 @@ pub struct Candidate {
 
 #[warn(missing_docs)]
 impl Candidate {
-    /// Slot of the state.
+    /// Returns the slot of the state.
     pub fn slot(&self) -> u64 {
         self.incremental.as_ref().map_or(self.full.name.slot, |incremental| incremental.name.slot)
     }
 
-    /// The archives, the full one first.
+    /// Returns the archives, the full one first.
     pub fn offers(&self) -> impl Iterator<Item = &Offer> {
         [Some(&self.full), self.incremental.as_ref()].into_iter().flatten()
     }
 
-    /// Total size of the archives; `None` if a server does not tell a size.
+    /// Returns the total size of the archives; `None` if a server does not tell a size.
     pub fn bytes(&self) -> Option<u64> {
         sum_of(self.offers())
     }
 
-    /// Total size of the archives that are not on a local disk; `None` if a server does not tell a
-    /// size.
+    /// Returns the total size of the archives that are not on a local disk; `None` if a server does
+    /// not tell a size.
     pub fn fetch_bytes(&self) -> Option<u64> {
         sum_of(self.offers().filter(|offer| !offer.is_local()))
     }
 
-    /// The archives that are on servers, the full one first.
+    /// Returns the archives that are on servers, the full one first.
     #[doc(hidden)]
     pub fn remotes(&self) -> impl Iterator<Item = (&Offer, &Remote)> {
         self.offers().filter_map(|offer| Some((offer, offer.remote()?)))

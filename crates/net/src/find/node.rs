@@ -114,8 +114,8 @@ impl Node {
         self.kept.insert(name.to_string(), bytes);
     }
 
-    /// Number of archives from this offer's server that have failed. If either archive of a pair may
-    /// be wrong, it counts for the server of the full one, and for that of both.
+    /// Returns the number of archives from this offer's server that have failed. If either archive
+    /// of a pair may be wrong, it counts for the server of the full one, and for that of both.
     pub fn faults_of(&self, offer: &Offer) -> usize {
         if self.failed.is_empty() {
             return 0;

@@ -59,9 +59,9 @@ impl Ranking {
         self.ages = self.offers.iter().filter_map(age).collect();
     }
 
-    /// Age of the bank of a slot, from the cluster's slot or else from bank files. A bank is older
-    /// than the next newer one by at least the time of the slots between them. `None` if the bank
-    /// is newer than all banks of known age.
+    /// Returns the age of the bank of a slot, from the cluster's slot or else from bank files. A
+    /// bank is older than the next newer one by at least the time of the slots between them. `None`
+    /// if the bank is newer than all banks of known age.
     pub fn age(&self, slot: u64) -> Option<Duration> {
         if let Some(now) = self.slot {
             return Some(self.slot_time.duration(now.saturating_sub(slot)));
@@ -71,7 +71,7 @@ impl Ranking {
         Some(age.saturating_add(self.slot_time.duration(slots)))
     }
 
-    /// Limit on the age at boot: older states are refused.
+    /// Returns the limit on the age at boot: older states are refused.
     pub fn max_age(&self) -> Duration {
         self.max_age.unwrap_or(MaxAge::Time(MAX_AGE_DEFAULT)).time(self.slot_time)
     }
@@ -194,7 +194,8 @@ impl Ranking {
         self.wants_incremental && !is_enough && node.only.is_none()
     }
 
-    /// Newest incremental archive on the full archive at `full_place`, from one source or any.
+    /// Returns the newest incremental archive on the full archive at `full_place`, from one source
+    /// or any.
     pub fn newest_on(
         &self,
         full: &ArchiveName,
@@ -245,7 +246,7 @@ impl Candidate {
         self.full.is_local() && incremental.is_some_and(|offer| is_older || offer.rebased_on.is_some())
     }
 
-    /// Number of bytes still to be fetched; `None` if unknown.
+    /// Returns the number of bytes still to be fetched; `None` if unknown.
     pub(crate) fn left_bytes(&self) -> Option<u64> {
         self.fetch_bytes().map(|bytes| bytes.saturating_sub(self.kept_bytes))
     }
@@ -298,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn mainnet() {
+    fn ages_at_boot_include_fetching_and_restoring() {
         // 110 GB take 880 s at 1 Gbit/s, and 550 s to restore; the state is 200 s old.
         let bytes = Some(110_000_000_000);
         let rate = Some(125_000_000);
@@ -340,7 +341,7 @@ mod tests {
     /// A local full archive need not be fetched, so an incremental one on it needs the fewest
     /// bytes. It must build on the same state.
     #[test]
-    fn an_incremental_on_a_full_archive_that_is_there() {
+    fn a_local_full_archive_saves_a_fetch() {
         let remote = |base_slot, slot: u64, bytes: u64, rebased_on: Option<u8>| {
             let mut offer = offer(base_slot, slot, 0, Some(bytes));
             let url = crate::parse_url(&format!("http://host/{}", offer.name)).expect("a URL");
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_incremental_of_another_server() {
+    fn an_incremental_archive_of_another_server_is_used() {
         let list = vec![
             offer(None, 10, 1, None),
             offer(None, 10, 2, None),
@@ -387,7 +388,7 @@ mod tests {
 
     /// A fast server's full archive is used even if a slow server has an incremental one on it.
     #[test]
-    fn a_full_archive_alone_beside_a_slow_incremental() {
+    fn a_slow_incremental_archive_is_left_out() {
         let remote = |base_slot, slot: u64, host: &str| {
             let mut offer = offer(base_slot, slot, 0, Some(1_000_000));
             let url = crate::parse_url(&format!("http://{host}/{}", offer.name)).expect("a URL");
@@ -407,7 +408,7 @@ mod tests {
 
     /// A node's own full archive is combined with the newest incremental one of any source.
     #[test]
-    fn the_newest_incremental_of_any_place() {
+    fn the_newest_incremental_archive_of_any_source_is_used() {
         let list = vec![offer(None, 10, 1, None), offer(Some(10), 12, 1, None), offer(Some(10), 15, 2, None)];
         let best = ranking(list.clone()).rank(&Node::default()).0.swap_remove(0);
         assert_eq!(best.incremental.map(|one| one.name.slot), Some(15));

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_program_that_goes_on_behind_its_output_is_ended() {
+    async fn a_program_that_runs_on_after_its_output_is_killed() {
         let limit = Duration::from_millis(200);
         assert_eq!(run("echo keys; exec >&-; sleep 9999", limit).await, Err("took longer than a minute"));
         assert_eq!(run("sleep 9999", limit).await, Err("took longer than a minute"));

@@ -89,7 +89,7 @@ impl S3Options {
         client
     }
 
-    /// The bucket of a URL, which is not contacted yet.
+    /// Returns the bucket of a URL, which is not contacted yet.
     ///
     /// # Errors
     /// The endpoint or the credentials in the environment are invalid.
@@ -140,7 +140,7 @@ impl Client {
         }
     }
 
-    /// The archives right below a prefix.
+    /// Returns the archives right below a prefix.
     pub(super) fn store_names(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
         let objects = self.wait(stop, async { self.bucket(url)?.list(url).await })?;
         Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())

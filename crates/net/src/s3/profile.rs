@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 pub type Section = BTreeMap<String, String>;
 
-/// The section with this heading. Skips indented lines, which belong to nested keys.
+/// Returns the section with this heading. Skips indented lines, which belong to nested keys.
 pub fn section(text: &str, heading: &str) -> Option<Section> {
     let mut found: Option<Section> = None;
     let mut is_in = false;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sections() {
+    fn sections_are_parsed() {
         let text = "# mine\n[default]\nregion=eu-west-1\n[profile  archives]\n  nested = x\ns3 =\n  region = nested\n\
                     Region = eu-north-1 # cold\ncredential_process = /opt/keys --for \"x=y\"\n[other]\nregion = x\n";
         let value = |heading: &str, key: &str| section(text, heading)?.get(key).cloned();
@@ -47,7 +47,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text(text in "(\\[?[a-z =#;\\]]{0,12}\n){0,12}") {
+        fn any_text_is_parsed_without_a_panic(text in "(\\[?[a-z =#;\\]]{0,12}\n){0,12}") {
             let _ = section(&text, "a");
         }
     }

@@ -12,8 +12,8 @@ use slotpress_read::{Publishable, already_exists};
 use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{DownloadJournal, new_name};
 
-/// Number of bytes of an archive that an earlier run left. Taken from the journal: the end of the
-/// file is written first, so its length says nothing.
+/// Returns the number of bytes of an archive that an earlier run left. Taken from the journal: the
+/// end of the file is written first, so its length says nothing.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
     // A journal that cannot be read keeps nothing.
@@ -21,7 +21,7 @@ pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     journal.map_or(0, |journal| journal.done_bytes())
 }
 
-/// Number of bytes on disk that an earlier run reserved for an archive: the whole file.
+/// Returns the number of bytes on disk that an earlier run reserved for an archive: the whole file.
 pub fn reserved_bytes(dir: &Path, archive_name: &str) -> u64 {
     let found = dir.join(partial_name(archive_name)).symlink_metadata();
     found.map_or(0, |found| found.blocks().saturating_mul(512))

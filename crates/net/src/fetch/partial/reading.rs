@@ -34,8 +34,8 @@ impl PartialFile {
         loop {
             if let Some(end) = state.journal.ranges.get(&offset_bytes).map(|range| range.end) {
                 drop(state);
-                let there = to_usize(end.saturating_sub(offset_bytes));
-                return self.file.read_at(at_most_mut(to, there), offset_bytes);
+                let arrived = to_usize(end.saturating_sub(offset_bytes));
+                return self.file.read_at(at_most_mut(to, arrived), offset_bytes);
             }
             let is_end = matches!(state.end, Some(Ok(())))
                 || to.is_empty()

@@ -49,7 +49,7 @@ fn late_bytes_are_dropped() {
 
 /// After a failed check, the next run compares frames with their hashes, and fetches the end again.
 #[test]
-fn after_a_failed_check() {
+fn after_a_failed_check_the_end_is_not_kept() {
     const LENGTH: u64 = 4 << 20;
     for (root, kept) in [(Some(Root::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())] {
         let dir = tempfile::tempdir().expect("a directory");
@@ -69,7 +69,7 @@ fn after_a_failed_check() {
 
 /// The next run keeps synced bytes, and fetches others again. Only one run can open the file.
 #[test]
-fn what_was_synced_is_kept() {
+fn synced_bytes_are_kept() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
     file.begin(identity(100), Some(100), false).expect("begun");
@@ -101,7 +101,7 @@ fn what_was_synced_is_kept() {
 }
 
 #[test]
-fn readers_wait_for_what_arrives() {
+fn readers_wait_for_bytes() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
     file.begin(identity(1000), Some(1000), false).expect("begun");
@@ -127,7 +127,7 @@ fn readers_wait_for_what_arrives() {
 }
 
 #[test]
-fn readers_learn_why_nothing_comes() {
+fn readers_get_the_error_of_the_download() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = open(&dir).expect("made");
     file.begin(identity(1000), Some(1000), false).expect("begun");
@@ -148,7 +148,7 @@ fn readers_learn_why_nothing_comes() {
 
 /// A link in place of the file is not followed.
 #[test]
-fn what_is_no_file_is_refused() {
+fn a_link_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::symlink("/etc/passwd", dir.path().join(format!("{FETCH_PREFIX}{NAME}"))).expect("linked");
     assert!(open(&dir).is_err());
