@@ -36,10 +36,10 @@ pub struct FindOptions {
     /// measured is assumed to send 30 MB/s, a quarter of a 1 Gbit/s line. Default: 8.
     pub measured_max: usize,
     /// Measures a server even if there is no other to compare it with. Default: false.
-    pub measures_single: bool,
+    pub measure_single: bool,
     /// Reads bank files for ages that no RPC server reports, even without a maximum age; this takes
     /// some requests. Default: false.
-    pub dates_by_banks: bool,
+    pub date_by_banks: bool,
     /// Genesis hash that RPC servers must have. Default: that of `cluster`; without a cluster, any.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
@@ -68,8 +68,8 @@ impl Default for FindOptions {
             incremental: true,
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
-            measures_single: false,
-            dates_by_banks: false,
+            measure_single: false,
+            date_by_banks: false,
             expected_genesis_hash: None,
         }
     }
