@@ -188,7 +188,6 @@ fn a_replaced_file_is_an_error() {
     }
 }
 
-#[test]
 /// Starts a server with redirects of every kind.
 fn redirecting_server() -> Server {
     good_except(content(1000), |request, stream, _| match request.path.as_str() {
