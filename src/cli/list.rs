@@ -62,7 +62,6 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-/// Returns a place as a URL; `None` for a path.
 pub fn url_of(place: &Path) -> Option<&str> {
     place.to_str().filter(|text| text.contains("://"))
 }

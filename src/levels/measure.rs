@@ -402,7 +402,6 @@ impl Runs {
 
 struct Pass {
     taken: Elapsed,
-    /// Time of each worker.
     busy: Vec<Elapsed>,
     batches: usize,
 }
