@@ -131,12 +131,11 @@ impl UrlSource {
         if wanted == 0 {
             return Ok(0);
         }
-        let is_in_tail = offset_bytes >= self.length_bytes.saturating_sub(TAIL_BYTES);
         if let Some(copied) = self.cache.lock().copy(to, offset_bytes) {
             return Ok(copied);
         }
         // Large reads are not repeated: their bytes go directly to the caller, bypassing the cache.
-        if wanted >= PIECE_BYTES && !is_in_tail {
+        if wanted >= PIECE_BYTES && offset_bytes < self.length_bytes.saturating_sub(TAIL_BYTES) {
             let mut filled = 0usize;
             self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted)), &mut |bytes| {
                 let copied = copy_at_most(bytes, to.get_mut(filled..).unwrap_or_default());
