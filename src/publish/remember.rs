@@ -62,7 +62,6 @@ pub struct BegunUpload {
     pub state: UploadState,
 }
 
-/// Identity of a file, to recognize it in the next run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileIdentity {
     device: u64,

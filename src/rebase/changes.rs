@@ -26,7 +26,6 @@ const MARK_BYTES: u64 = 4;
 
 #[derive(Debug, Default)]
 pub struct Changes {
-    /// Records of the new state to write.
     pub written: Marks,
     /// Records of the old state that no longer count, because their accounts changed or were
     /// closed.
@@ -84,7 +83,6 @@ impl Changes {
     }
 }
 
-/// Memory that marks may always take.
 const MARKS_BYTES_MIN: u64 = 64 << 20;
 
 #[derive(Default)]

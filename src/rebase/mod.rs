@@ -54,7 +54,7 @@ pub struct RebaseInput<'a> {
     pub onto: &'a NamedArchive,
 }
 
-/// What a [`rebase`] wrote.
+/// Result of a [`rebase`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct RebaseReport {

@@ -36,7 +36,6 @@ pub struct RebasedTotals {
     pub written: StateSum,
     /// Sum of the old state's records that changed or were closed.
     pub outdated: StateSum,
-    /// Number of records, without tombstones.
     pub records: u64,
     pub tombstones: u64,
 }
@@ -49,7 +48,6 @@ pub struct OutputWriter<'a> {
     pub old_bank: &'a BankFile,
     pub changes: &'a Changes,
     pub threads: usize,
-    /// Bytes of an archive that may be read ahead.
     pub ahead_bytes: u64,
     pub progress: &'a dyn Progress,
 }
@@ -178,7 +176,6 @@ fn push(records: &mut Vec<u8>, header: &RecordHeader, data: &[u8]) {
     records.resize(end, 0);
 }
 
-/// Sums up records that lie one after another.
 fn sum(pool: &ThreadPool, records: &[u8]) -> StateSum {
     /// Number of records per task: enough to hash several accounts at a time.
     const RECORDS: usize = 1024;
@@ -277,7 +274,6 @@ struct OutputSink<'a, 'o, 'p, 'f> {
     output: &'o mut NewStorages<'p, 'f>,
     visitor: &'a RereadVisitor<'a>,
     role: ArchiveRole<'a>,
-    /// Marked records of the storage that is being read.
     marks: Option<&'a RoaringBitmap>,
     walker: RecordWalker,
 }
@@ -287,7 +283,6 @@ struct OutputSink<'a, 'o, 'p, 'f> {
 const EMPTY_MAP: [u8; 8] = [0; 8];
 
 impl OutputSink<'_, '_, '_, '_> {
-    /// Returns the range of the storage map in a bank file.
     fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
         match (self.role, kind) {
             (ArchiveRole::Newest(storage_map_range), EntryKind::BankFile(_)) => Some(storage_map_range.clone()),

@@ -35,7 +35,6 @@ struct RebaseJob<'a> {
     progress: &'a dyn Progress,
 }
 
-/// Both states, read and checked, and their differences.
 struct Compared {
     old: BankFile,
     new: BankFile,
@@ -107,7 +106,6 @@ impl RebaseJob<'_> {
         [&self.full].into_iter().chain(&self.incremental)
     }
 
-    /// Reads the bank file near the archive's beginning.
     fn front_of(&self, archive: &NamedArchive) -> Result<BankFile> {
         let missing = || Error::damaged("its bank file cannot be found near its beginning");
         let bank = front::bank(&archive.open(&self.options.encoding.io_policy)?)?;

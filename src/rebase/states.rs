@@ -20,7 +20,6 @@ use slotpress_read::{
 
 pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 
-/// Number of readings: one of each state.
 const READINGS: usize = 2;
 
 /// Number of bits below the storage number in [`StateItem::place`]: those of the reading, and the

@@ -30,7 +30,6 @@ impl BaseArchive {
         Ok(Self { archive, _watch })
     }
 
-    /// Adds the full archive's accounts to the state check, and applies the rules to the archive.
     pub fn add_to(
         &self,
         accounts: &StateBuilder,

@@ -69,7 +69,6 @@ impl<'s> RecompressInput<'s> {
         self.archive().map_or(Path::new(STANDARD_INPUT), OpenArchive::path)
     }
 
-    /// Returns the incremental archive of a pair, which builds on `base_slot`.
     pub fn member(&self, base_slot: Option<u64>) -> PairMember<'_> {
         let stream = || PairMember::new(Path::new(STANDARD_INPUT), None);
         let member = self.archive().map_or_else(stream, |archive| PairMember::from_archive(archive, None));

@@ -2,7 +2,7 @@
 //! them, and publishes the result.
 //!
 //! The state of a running validator cannot be read from outside, but the archives that it writes
-//! can. The result is, byte for byte, what archiving the same entries in the same order would give.
+//! can be. The result is, byte for byte, what archiving the same entries in the same order would give.
 //! It gets its name only if the whole source is valid and matches its own name.
 
 mod base;
@@ -64,8 +64,8 @@ pub struct RecompressReport {
     pub input_bytes: u64,
     /// Length of the tar stream, in bytes.
     pub tar_bytes: u64,
-    /// What the result relies on: whether the state was checked, and what shows that no storage
-    /// is missing.
+    /// Facts on which the result relies: the check of the state, and the evidence that no storage is
+    /// missing.
     #[serde(flatten)]
     pub assurance: Assurance,
 }

@@ -13,19 +13,15 @@ use super::input::RecompressInput;
 use super::run::RecompressJob;
 use crate::archive::reframe::{FramesOut, decoding_side_bytes};
 
-/// Facts of a source that was read to its end.
 pub struct DecodedSource {
     pub entries: Vec<Entry>,
     pub bank: BankFile,
     pub input_bytes: u64,
-    /// Number of empty storages that were left out.
     pub left_out: u64,
     /// True if Firedancer wrote the archive, or the one from which it was recompressed.
     pub is_from_firedancer: bool,
 }
 
-/// Reads the whole source, and turns it into frames of tar. `reads` receives the progress of the
-/// reading.
 pub fn run(
     job: RecompressJob<'_>,
     input: &mut RecompressInput<'_>,

@@ -116,7 +116,6 @@ impl RecompressJob<'_> {
     }
 }
 
-/// Warns of storages that were left out, and of a result that Agave does not load.
 fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
     if decoded.left_out > 0 {
         progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));

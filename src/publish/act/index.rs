@@ -97,7 +97,7 @@ impl TargetIndex {
         let archives = self.catalog.archives();
         let now_ns = unix_ns(now);
         let newest_pair = self.newest_pair();
-        // A time in the future was written before the clock jumped back: the archive counts as old.
+        // A time in the future was written before the clock jumped back, so the archive counts as old.
         let past = |ns: u64| if ns > now_ns { 0 } else { ns };
         let later =
             archives.iter().map(|archive| Archive { modified_ns: past(archive.modified_ns), ..archive.clone() });

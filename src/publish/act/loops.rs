@@ -19,7 +19,6 @@ use crate::publish::watcher::WRITTEN_WITHIN;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
-/// Checks and recompresses pinned archives, one at a time.
 pub fn prepare_archives(run: &PublishRun<'_>) {
     while let Some(name) = run.wait(Planner::begin_preparing) {
         let start = Instant::now();
@@ -79,7 +78,6 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
     verify(Snapshot::archive(&NamedArchive::from_path(path)), &options, progress)?.require_ok()
 }
 
-/// Makes a rebased archive from two full archives of a target, and puts it into `ready/`.
 fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel: &CancelToken) -> Result<()> {
     panic_point("rebasing");
     if let Err(error) = lower_priority(NICENESS_MAX) {

@@ -47,7 +47,6 @@ impl<'a> PublishRun<'a> {
         None
     }
 
-    /// Changes the planner, and wakes the loops.
     pub fn update<T>(&self, change: impl FnOnce(&mut Planner<'a>) -> T) -> T {
         let mut planner = self.planner.lock();
         planner.set_time(Instant::now());

@@ -104,7 +104,6 @@ impl PinDir {
         Ok(Self { top, pinned, ready, quarantine })
     }
 
-    /// Destination of an archive that is made to be published.
     pub fn ready_sink(&self) -> DirSink {
         DirSink::from_dir(self.ready.clone()).replace(true)
     }
@@ -265,7 +264,6 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     missing.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Refuses a target inside the validator's directory or the directory of pins.
 pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
     for snapshots in options.validator_dirs() {
         refuse_within(dir, &snapshots, "the validator's directory")?;

@@ -39,7 +39,6 @@ pub struct TargetContents {
     pub worked_at: Option<SystemTime>,
 }
 
-/// Publishes on a target whenever it lacks something.
 pub fn publish_to(run: &PublishRun<'_>, target: &Target, at: usize) {
     let mut was = None;
     while let Some(()) = run.wait(|planner| planner.begin_target(at).then_some(())) {
@@ -276,7 +275,6 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 }
 
-/// Says of a full disk that nothing more may be removed there.
 fn no_room(error: Error) -> Error {
     match error.kind() {
         ErrorKind::NoSpace => error.within("what is to stay leaves no room for the next archive").with_hint(

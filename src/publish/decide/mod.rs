@@ -27,7 +27,6 @@ use super::act::target::TargetContents;
 use super::remember::FileIdentity;
 use super::report::event::PublishEvent;
 
-/// Archives that one scan has found.
 #[derive(Clone, Debug, Default)]
 pub struct Observed {
     /// Archives in the validator's directories.
@@ -38,7 +37,6 @@ pub struct Observed {
     pub since_incremental: Option<Duration>,
 }
 
-/// The end of a preparation or a rebase.
 #[derive(Debug)]
 pub struct EndedWork {
     pub name: ArchiveName,
@@ -56,7 +54,6 @@ pub struct PinnedSource {
     pub is_quiet: bool,
 }
 
-/// A damaged archive, which is recorded, and moved aside if it is pinned.
 #[derive(Debug)]
 pub struct DamagedArchive {
     pub name: ArchiveName,
@@ -71,7 +68,6 @@ pub struct Actions {
     pub refuse: Vec<DamagedArchive>,
     pub drop: Vec<ArchiveName>,
     pub add: Vec<Archive>,
-    /// Ready archives that no target wants.
     pub remove: Vec<ArchiveName>,
     /// With `--once`: true if nothing is left to do, or it has failed.
     pub is_over: bool,
@@ -99,7 +95,6 @@ pub struct Planner<'a> {
     /// Next attempts for archives that are damaged, that cannot be pinned, that no current client
     /// loads, or whose preparation or rebase failed.
     retries: BTreeMap<StateKey, Retry>,
-    /// Damaged archives that the watcher has not moved aside yet.
     damaged: Vec<DamagedArchive>,
     stale: Vec<ArchiveName>,
     /// Archives that were left out, and the errors with which a run with `--once` ends.
@@ -108,7 +103,6 @@ pub struct Planner<'a> {
     scan_retry: Retry,
     /// Tasks that have ended. The first scan that begins after its end takes a task from here.
     pub ended: Vec<EndedWork>,
-    /// Events that the watcher has not reported yet.
     pub events: Vec<PublishEvent>,
     /// True if a task has ended since the watcher asked.
     pub has_results: bool,

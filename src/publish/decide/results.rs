@@ -82,7 +82,6 @@ impl Planner<'_> {
         self.damaged.push(DamagedArchive { name, was, error });
     }
 
-    /// Records the end of a preparation or a rebase, for the next scan.
     pub fn work_ended(&mut self, ended: EndedWork) {
         self.ended.push(ended);
         self.has_results = true;

@@ -14,7 +14,6 @@ const RETRY_MAX: Duration = Duration::from_secs(300);
 /// unnecessary.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
-/// Number of failures of an operation, and when it is tried again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retry {
     pub failures: u32,

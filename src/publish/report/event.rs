@@ -10,7 +10,6 @@ use slotpress_base::{Error, text};
 use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
 use slotpress_read::catalog::Archive;
 
-/// Environment variables of a hook.
 pub type Variables = Vec<(String, String)>;
 
 /// An event of publishing. [`PublishEvent::kind`] is its `type` in JSON.
@@ -79,7 +78,7 @@ pub struct ReadyArchive {
     /// Path or URL of the target; `None` if it is not published yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Whether its state was checked: `checked` or `unchecked`.
+    /// Result of the state's check: `checked` or `unchecked`.
     pub state: &'static str,
     /// Length of the archive, in bytes.
     #[serde(rename = "size_bytes")]
@@ -93,9 +92,9 @@ pub struct ReadyArchive {
     pub elapsed: Duration,
 }
 
-/// What was checked of an archive: `checked`, if capitalization and lattice hash match the bank
-/// file, or `unchecked`. The state of an incremental archive that the validator wrote is not
-/// checked: that would read its full archive again.
+/// Returns `checked` if capitalization and lattice hash match the bank file, or `unchecked`. The state
+/// of an incremental archive that the validator wrote is not checked, because that would read its full
+/// archive again.
 pub fn state_of(archive: &Archive) -> &'static str {
     if archive.is_full() || archive.is_rebased() { "checked" } else { "unchecked" }
 }

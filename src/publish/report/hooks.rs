@@ -86,7 +86,6 @@ impl<'a> Hooks<'a> {
         }
     }
 
-    /// Runs what waits, for as long as one hook may take. Returns the failures.
     pub fn end(&mut self, progress: &dyn Progress) -> Vec<Error> {
         let start = Instant::now();
         let mut failures = Vec::new();
@@ -111,7 +110,6 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// Starts a hook with these environment variables and no input; its output goes to stderr.
 fn start_hook(program: &Path, variables: Variables) -> Result<Child> {
     let mut command = Command::new(program);
     command.envs(variables).stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);

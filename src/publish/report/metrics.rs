@@ -155,8 +155,6 @@ impl PublishMetrics {
         self.series.pinned_bytes.set(number(bytes));
     }
 
-    /// Records a target's contents, the number of ready archives that it lacks, and whether it
-    /// works.
     pub fn record(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
         self.series.backlog.get_or_create(&target_label(target)).set(number(backlog as u64));
         self.series.is_up.get_or_create(&target_label(target)).set(i64::from(is_up));

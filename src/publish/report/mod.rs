@@ -17,7 +17,6 @@ use self::metrics::{PublishMetrics, newest};
 use super::PublishOptions;
 use super::decide::Planner;
 
-/// Receives all events, and passes them on.
 pub struct Reporter<'a> {
     options: &'a PublishOptions,
     progress: &'a dyn Progress,
@@ -82,14 +81,12 @@ impl<'a> Reporter<'a> {
         (self.on_event)(&event);
     }
 
-    /// Starts and ends the operator's programs, without waiting for them.
     pub fn poll_hooks(&mut self) {
         if let Err(error) = self.hooks.poll() {
             self.report_hook_failure(error);
         }
     }
 
-    /// Waits for the operator's programs, and reports which of them failed.
     pub fn end(&mut self) {
         for error in self.hooks.end(self.progress) {
             self.report_hook_failure(error);
