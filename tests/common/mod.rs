@@ -11,8 +11,8 @@ pub mod firedancer;
 #[cfg(feature = "net")]
 pub mod http;
 pub mod listed;
-pub mod lives;
 pub mod oracle;
+pub mod publish_runs;
 pub mod records;
 pub mod runs;
 pub mod scenarios;

@@ -10,22 +10,20 @@ use crate::common::*;
 /// A target of `publish` has an index, which would name deleted archives.
 #[test]
 fn a_target_of_publish_is_not_pruned() {
-    let index = format!(r#"{{"version":1,"archives":[{{"name":"{FULL_26}"}}]}}"#);
+    let json = format!(r#"{{"version":1,"archives":[{{"name":"{FULL_26}"}}]}}"#);
     for path in ["latest.json", "api/v1/archives"] {
         let dir = two_archives();
-        let at = dir.path().join(path);
-        fs::create_dir_all(at.parent().expect("a directory")).expect("made");
-        fs::write(&at, &index).expect("written");
+        let index = dir.path().join(path);
+        fs::create_dir_all(index.parent().expect("a directory")).expect("made");
+        fs::write(&index, &json).expect("written");
         let output =
             slotpress().arg("prune").arg(dir.path()).args(["--keep-full", "0", "--keep-incremental", "0"]).output();
         let output = output.expect("runs");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            output.status.code() == Some(1) && said.contains("hint: let `slotpress publish` prune it"),
-            "{path}: {said}"
-        );
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{path}: {stderr}");
+        assert!(stderr.contains("hint: let `slotpress publish` prune it"), "{path}: {stderr}");
         // A file that is not an index belongs to no publisher.
-        fs::write(&at, "{}").expect("written");
+        fs::write(&index, "{}").expect("written");
         slotpress()
             .arg("prune")
             .arg(dir.path())
@@ -38,22 +36,24 @@ fn a_target_of_publish_is_not_pruned() {
 /// A file in the place of the index that cannot be read may be one: no archive is removed.
 #[test]
 fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
-    type Put = fn(&Path);
-    let too_long: Put = |at| fs::File::create(at).and_then(|file| file.set_len((8 << 20) + 1)).expect("made");
-    let directory: Put = |at| fs::create_dir(at).expect("made");
-    let link: Put = |at| std::os::unix::fs::symlink("elsewhere", at).expect("made");
+    type Make = fn(&Path);
+    let too_long: Make = |path| fs::File::create(path).and_then(|file| file.set_len((8 << 20) + 1)).expect("made");
+    let directory: Make = |path| fs::create_dir(path).expect("made");
+    let link: Make = |path| std::os::unix::fs::symlink("elsewhere", path).expect("made");
     for path in ["latest.json", "api/v1/archives"] {
-        for (what, put) in [("exceeds the", too_long), ("is not a file", directory), ("symbolic link", link)] {
+        for (message, make) in [("exceeds the", too_long), ("is not a file", directory), ("symbolic link", link)] {
             let dir = two_archives();
-            let at = dir.path().join(path);
-            fs::create_dir_all(at.parent().expect("a directory")).expect("made");
-            put(&at);
+            let index = dir.path().join(path);
+            fs::create_dir_all(index.parent().expect("a directory")).expect("made");
+            make(&index);
             let before = names(dir.path());
             let flags = ["--keep-full", "0", "--keep-incremental", "0", "--unusable"];
             let output = slotpress().arg("prune").arg(dir.path()).args(flags).output().expect("runs");
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.code() == Some(1) && said.contains(what), "{path}: {said}");
-            assert!(said.contains(text(&at)) && said.contains("hint: "), "{path}: {said}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{path}: {stderr}");
+            for part in [message, text(&index), "hint: "] {
+                assert!(stderr.contains(part), "{path}: {stderr}");
+            }
             assert_eq!(names(dir.path()), before);
         }
     }

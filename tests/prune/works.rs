@@ -12,7 +12,7 @@ use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
 #[test]
-fn old_archives_go_and_nothing_else() {
+fn only_old_archives_are_removed() {
     let dir = temp_dir();
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     let others = ["bank.txt", "tmp-snapshot-archive-300.tar.zst", "snapshot-x.tar.zst", "tmp-genesis"];
@@ -32,7 +32,7 @@ fn old_archives_go_and_nothing_else() {
     };
     let before = names(dir.path());
     let dry = prune(&["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
-    assert_eq!(names(dir.path()), before, "nothing goes in a dry run");
+    assert_eq!(names(dir.path()), before, "a dry run removes nothing");
     let dry = objects(&dry);
     let summary = dry.last().expect("a summary");
     assert_eq!((&summary["removed"], &summary["kept"], &summary["dry_run"]), (&4.into(), &3.into(), &true.into()));
@@ -64,7 +64,7 @@ fn old_archives_go_and_nothing_else() {
 /// With limits of size and of free space, the oldest archives are removed first, incremental ones
 /// before their full one, and never those that a node needs.
 #[test]
-fn old_archives_go_until_there_is_room() {
+fn old_archives_are_removed_until_there_is_room() {
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
     let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
@@ -97,8 +97,9 @@ fn old_archives_go_until_there_is_room() {
     }
     // Archives that a node needs stay, and the program says so. Counts and sizes apply together.
     let dir = made();
-    let (code, said) = prune(&[dir.path()], &["--keep-free", "900TiB"]);
-    assert!(code == Some(0) && said.contains("more are kept than the flags ask for: a node needs them"), "{said}");
+    let (code, stderr) = prune(&[dir.path()], &["--keep-free", "900TiB"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("more are kept than the flags ask for: a node needs them"), "{stderr}");
     assert_eq!(names(dir.path()), left(&[4, 5]));
     let dir = made();
     prune(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);
@@ -109,7 +110,7 @@ fn old_archives_go_until_there_is_room() {
 /// archives warms up: its first epoch ends with slot 31. In that of the others, epochs have 200
 /// slots: the schedule is that of the newest full archive.
 #[test]
-fn days_weeks_and_epochs() {
+fn newest_states_of_days_weeks_and_epochs_stay() {
     let dir = temp_dir();
     let all = [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550];
     let copy = |names: &[&str]| {
@@ -126,34 +127,38 @@ fn days_weeks_and_epochs() {
         let line = |name: &str| lines.iter().find(|line| line["name"] == name);
         all.map(|name| line(name).map_or(Value::Null, |line| line["kept_because"].clone()))
     };
-    let of = |reasons: [Option<&str>; 4]| reasons.map(Value::from);
+    let expected = |reasons: [Option<&str>; 4]| reasons.map(Value::from);
     let pair = Some("last_pair");
-    assert_eq!(reasons(&["--keep-epoch-ends", "1"]), of([Some("epoch_end"), pair, None, None]));
+    assert_eq!(reasons(&["--keep-epoch-ends", "1"]), expected([Some("epoch_end"), pair, None, None]));
     copy(&all[2..]);
-    assert_eq!(reasons(&["--keep-epoch-ends", "0", "--keep-within", "0s"]), of([None, None, pair, pair]));
-    assert_eq!(reasons(&["--keep-epoch-ends", "1"]), of([Some("base"), Some("epoch_end"), pair, pair]));
-    let of_day = reasons(&["--keep-daily", "1"]);
-    assert_eq!(of_day, of([None, None, pair, Some("daily")]));
+    assert_eq!(reasons(&["--keep-epoch-ends", "0", "--keep-within", "0s"]), expected([None, None, pair, pair]));
+    assert_eq!(reasons(&["--keep-epoch-ends", "1"]), expected([Some("base"), Some("epoch_end"), pair, pair]));
+    let reasons_of_day = reasons(&["--keep-daily", "1"]);
+    assert_eq!(reasons_of_day, expected([None, None, pair, Some("daily")]));
     assert!(prune(&["--keep-weekly", "1"]).contains(&format!("{INCREMENTAL_3500_3550} (")));
     assert!(prune(&["--keep-weekly", "1"]).contains("): weekly"));
+}
 
-    // Files that tell no time and no epoch stay.
+#[test]
+fn archives_without_a_known_time_and_epoch_stay() {
     let dir = temp_dir();
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     for slot in 1..4 {
         fs::write(dir.path().join(format!("snapshot-{slot}-{hash}.tar.zst")), filler(9)).expect("written");
     }
-    for (flag, says) in [("--keep-daily", ""), ("--keep-epoch-ends", "the epochs are not known")] {
+    for (flag, message) in [("--keep-daily", ""), ("--keep-epoch-ends", "the epochs are not known")] {
         let output = slotpress().arg("prune").arg(dir.path()).args([flag, "1", "--keep-bytes", "1"]).output();
         let output = output.expect("runs");
-        let said = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
-        assert!(output.status.success() && said.contains("undated") && said.contains(says), "{said}");
-        assert_eq!(names(dir.path()).len(), 3, "{said}");
+        let printed = String::from_utf8([output.stdout, output.stderr].concat()).expect("text");
+        assert!(output.status.success(), "{printed}");
+        assert!(printed.contains("undated"), "{printed}");
+        assert!(printed.contains(message), "{printed}");
+        assert_eq!(names(dir.path()).len(), 3, "{printed}");
     }
 }
 
 #[test]
-fn a_file_that_was_touched_a_while_ago_is_old() {
+fn the_modification_time_decides_what_is_old() {
     let dir = two_archives();
     let path = dir.path().join(INCREMENTAL_26_40.replace("-40-", "-30-"));
     fs::write(&path, filler(9)).expect("written");
@@ -182,7 +187,7 @@ fn a_file_that_was_touched_a_while_ago_is_old() {
 /// Two cut full archives, newer than a good one: they are shown, do not count, and are removed on
 /// request.
 #[test]
-fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
+fn unusable_archives_do_not_count_as_kept() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     let name = |slot: u64| FULL_26.replace("-26-", &format!("-{slot}-"));
     let dir = two_archives();
@@ -194,30 +199,34 @@ fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
         (output.status.code(), String::from_utf8(output.stdout).expect("text"))
     };
     let (code, listed) = run("list", &[]);
-    assert!(code == Some(0) && listed.contains("start at slot 40"), "{listed}");
+    assert_eq!(code, Some(0), "{listed}");
+    assert!(listed.contains("start at slot 40"), "{listed}");
     for slot in [700, 701, 702] {
         assert!(listed.contains(&format!("! {}", name(slot))), "{listed}");
     }
-    assert!(listed.contains("not usable: it has no end") && listed.contains("not usable: its first bytes"), "{listed}");
+    assert!(listed.contains("not usable: it has no end"), "{listed}");
+    assert!(listed.contains("not usable: its first bytes"), "{listed}");
 
     let all = names(dir.path());
-    let (code, said) = run("prune", &["--keep-full", "2", "--keep-incremental", "4"]);
-    assert!(code == Some(0) && said.contains("removed 0 archives") && said.contains("--unusable removes it"), "{said}");
-    assert_eq!(names(dir.path()), all, "nothing that is good goes");
+    let (code, stdout) = run("prune", &["--keep-full", "2", "--keep-incremental", "4"]);
+    assert_eq!(code, Some(0), "{stdout}");
+    assert!(stdout.contains("removed 0 archives"), "{stdout}");
+    assert!(stdout.contains("--unusable removes it"), "{stdout}");
+    assert_eq!(names(dir.path()), all, "no usable archive is removed");
     let lines = objects(run("prune", &["--keep-full", "0", "--keep-incremental", "0", "--json"]).1.as_bytes());
     let summary = lines.last().expect("a summary");
     assert_eq!((&summary["kept"], &summary["unusable"], &summary["removed"]), (&2.into(), &3.into(), &0.into()));
     assert_eq!(names(dir.path()), all);
 
     // A file that has just changed may still be written.
-    let (_, said) = run("prune", &["--unusable"]);
-    assert!(said.contains("it changed a moment ago, and stays"), "{said}");
+    let (_, stdout) = run("prune", &["--unusable"]);
+    assert!(stdout.contains("it changed a moment ago, and stays"), "{stdout}");
     for slot in [700, 701, 702] {
         let file = fs::File::options().write(true).open(dir.path().join(name(slot))).expect("opened");
         file.set_modified(SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
     }
-    let (_, said) = run("prune", &["--unusable", "--dry-run"]);
-    assert!(said.contains(&format!("would remove {}", dir.path().join(name(700)).display())), "{said}");
+    let (_, stdout) = run("prune", &["--unusable", "--dry-run"]);
+    assert!(stdout.contains(&format!("would remove {}", dir.path().join(name(700)).display())), "{stdout}");
     assert_eq!(names(dir.path()), all);
     assert_eq!(run("prune", &["--unusable"]).0, Some(0));
     assert_eq!(names(dir.path()), names(two_archives().path()));
@@ -225,13 +234,13 @@ fn what_is_not_usable_is_never_kept_in_the_place_of_what_is() {
 
 /// Commands that look at the directory name unfinished downloads, and remove them on request.
 #[test]
-fn downloads_that_did_not_end() {
+fn unfinished_downloads_are_shown_and_removed_on_request() {
     let dir = two_archives();
     let old = FULL_26.replace("-26-", "-9-");
     let partial = dir.path().join(format!("slotpress-fetch-{old}"));
     fs::write(&partial, vec![1; 100_000]).expect("written");
     fs::write(dir.path().join(format!("slotpress-fetch-{old}.journal")), "{}").expect("written");
-    let say = |arguments: &[&std::ffi::OsStr]| {
+    let print = |arguments: &[&std::ffi::OsStr]| {
         let output = slotpress().args(arguments).output().expect("runs");
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
@@ -244,25 +253,26 @@ fn downloads_that_did_not_end() {
         vec!["fetch".as_ref(), url.as_ref(), "-o".as_ref(), at],
         vec!["prune".as_ref(), at, "--unusable".as_ref(), "--dry-run".as_ref()],
     ] {
-        let said = say(&arguments);
-        assert!(said.contains(&shown) && said.contains("KiB"), "{said}");
-        assert!(!said.contains("so far"), "the room is reserved at the start: {said}");
+        let printed = print(&arguments);
+        assert!(printed.contains(&shown), "{printed}");
+        assert!(printed.contains("KiB"), "{printed}");
+        assert!(!printed.contains("so far"), "the room is reserved at the start: {printed}");
         assert!(partial.exists());
     }
     let held = fs::File::open(&partial).expect("opened");
     held.lock().expect("locked");
-    say(&["prune".as_ref(), at, "--unusable".as_ref()]);
+    print(&["prune".as_ref(), at, "--unusable".as_ref()]);
     assert!(partial.exists(), "it is in use");
     release(held);
-    say(&["prune".as_ref(), at, "--keep-full".as_ref(), "9".as_ref(), "--keep-incremental".as_ref(), "9".as_ref()]);
+    print(&["prune".as_ref(), at, "--keep-full".as_ref(), "9".as_ref(), "--keep-incremental".as_ref(), "9".as_ref()]);
     assert!(partial.exists(), "it was not asked for");
-    say(&["prune".as_ref(), at, "--unusable".as_ref()]);
+    print(&["prune".as_ref(), at, "--unusable".as_ref()]);
     assert_eq!(names(dir.path()), names(from.path()));
 }
 
 /// Results of `rebase` are counted apart, and are removed with their full archive.
 #[test]
-fn rebased_archives_go_with_their_full_one() {
+fn rebased_archives_are_removed_with_their_full_one() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);

@@ -1,14 +1,14 @@
 //! `slotpress publish` beside a process that writes as validators do: published archives are whole,
 //! needed ones are pinned, and a killed run continues.
 
-pub mod stage;
+pub mod setup;
 
 pub mod works {
     mod fleet;
-    pub mod lives;
     mod once;
     pub mod rebased;
     mod retention;
+    pub mod running;
 }
 mod refused {
     mod archives;
@@ -16,7 +16,7 @@ mod refused {
 }
 pub mod survives {
     mod kills;
+    mod random_runs;
     mod rebases;
     pub mod stores;
-    mod worlds;
 }

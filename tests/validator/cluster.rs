@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::keys::Key;
 use crate::common::servers::Running;
 use crate::common::*;
-use crate::publish::stage::Stage;
+use crate::publish::setup::Setup;
 
 /// Snapshot intervals in slots. A validator's defaults are 100,000 and 100.
 pub const FULL_SLOTS: u64 = 200;
@@ -69,7 +69,7 @@ pub fn run_program(command: &mut Command) -> Vec<u8> {
 
 pub struct Cluster {
     /// Directories of the first validator's archives and of the published ones.
-    pub stage: Stage,
+    pub stage: Setup,
     program: PathBuf,
     identity: Key,
     vote: Key,
@@ -83,7 +83,7 @@ impl Cluster {
         let program = std::env::var_os("AGAVE_VALIDATOR").map(PathBuf::from).expect("AGAVE_VALIDATOR names a program");
         enter_new_network_namespace();
         // The directory is on disk, because blocks take gigabytes.
-        let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
+        let stage = Setup::new_in(tempfile::tempdir().expect("a directory"), &[]);
         let dir = stage.dir.path();
         let [identity, vote, stake, faucet, visitor] =
             ["identity", "vote", "stake", "faucet", "visitor"].map(|name| Key::new(dir, name));

@@ -24,8 +24,8 @@ use self::traffic::Traffic;
 use crate::common::servers::{self, Running};
 use crate::common::site::{JsonOutput, run};
 use crate::common::*;
-use crate::publish::stage::{archives_in, latest, of_type, verify};
-use crate::publish::works::lives;
+use crate::publish::setup::{archives_in, latest, of_type, verify};
+use crate::publish::works::running;
 
 /// Number of common banks on which two validators must agree. It is larger than the number of unrooted
 /// banks of a validator.
@@ -63,7 +63,7 @@ fn validators_start_from_archives_of_a_running_one() {
 
     fs::copy(ledger.join("genesis.tar.bz2"), cluster.stage.mirror().join("genesis.tar.bz2")).expect("copied");
     let flags = ["--every", "0s", "--grace", "5min"];
-    let publishing = lives::Running::start(&cluster.stage, &flags);
+    let publishing = running::PublishProcess::start(&cluster.stage, &flags);
     let published_since = Instant::now();
     let traffic = Traffic::start(&cluster, first.url());
     first.within("a pair on the mirror", |_| (latest(&cluster.stage.mirror()).len() == 2).then_some(()));
@@ -115,7 +115,7 @@ fn assert_follower_catches_up(
     first: &mut Node,
     name: &str,
     source: &str,
-    publishing: &lives::Running,
+    publishing: &running::PublishProcess,
 ) {
     let ledger = cluster.path(name);
     let genesis_hash = first.ask("getGenesisHash", json!([])).expect("a hash");

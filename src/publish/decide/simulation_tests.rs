@@ -1,6 +1,6 @@
-//! Plays random lives of a publisher: a validator writes, purges and damages archives, targets
-//! fail, hang and come back, the clock jumps, and kills happen between any two acts. Only the planner
-//! and the rules of pruning are real; the loops take their work in any order.
+//! Simulates random runs of a publisher: a validator writes, purges and damages archives, targets
+//! fail, hang and work again, the clock jumps, and kills happen between any two actions. Only the
+//! planner and the rules of pruning are real. The loops take their work in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
@@ -13,7 +13,7 @@ use slotpress_read::catalog::{Archive, FrameHashes};
 use slotpress_read::{Catalog, Keep};
 
 use self::draws::Draws;
-use self::lives::{Happening, Mood, Wishes};
+use self::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
 use super::choose::{ArchiveSet, StateKey, key};
 use super::*;
 use crate::publish::act::pins::PinResult;
@@ -21,37 +21,36 @@ use crate::publish::act::pins::PinResult;
 #[allow(clippy::duplicate_mod, reason = "the simulation of bootstrap has it too")]
 #[path = "../../../tests/common/draws.rs"]
 mod draws;
-#[path = "../../../tests/common/lives.rs"]
-mod lives;
+#[path = "../../../tests/common/publish_runs.rs"]
+mod publish_runs;
 
-/// Number of lives. The variables `PUBLISH_LIVES` and `PUBLISH_SEED` set another number, and the
+/// Number of runs. The variables `PUBLISH_RUNS` and `PUBLISH_SEED` set another number, and the
 /// first seed.
-const LIVES: u64 = 10_000;
+const RUNS: u64 = 10_000;
 const STEPS: usize = 30;
-/// Maximum number of looks in a row, each after an action that changes what the next one finds. If
-/// there are more, the work never ends.
+/// Maximum number of scans in a row, each after an action that changes what the next one finds. If
+/// more are needed, the work never ends.
 const SCANS_MAX: usize = 8;
 /// Number of steps without disturbance after which all work is done: they take longer than any
 /// pause after a failure.
-const PEACE: usize = 24;
+const CALM_STEPS: usize = 24;
 /// Number of idle steps in a row after which no more work is expected.
-const QUIET: usize = 4;
+const IDLE_STEPS_MAX: usize = 4;
 
-/// Prints the seed of a life that failed.
+/// Prints the seed of a run that failed.
 struct Seed(u64);
 
 impl Drop for Seed {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("PUBLISH_SEED={} PUBLISH_LIVES=1", self.0);
+            eprintln!("PUBLISH_SEED={} PUBLISH_RUNS=1", self.0);
         }
     }
 }
 
-/// A target: the files there, and what its index names.
 #[derive(Debug)]
-struct There {
-    mood: Mood,
+struct SimulatedTarget {
+    condition: TargetCondition,
     files: BTreeSet<StateKey>,
     index: BTreeMap<StateKey, Archive>,
     is_busy: bool,
@@ -59,7 +58,7 @@ struct There {
 }
 
 /// Everything outside of the program, which a kill does not change, and the work that is running.
-struct World<'a> {
+struct Simulation<'a> {
     options: &'a PublishOptions,
     draws: Draws,
     now: Instant,
@@ -71,16 +70,16 @@ struct World<'a> {
     damaged: BTreeSet<StateKey>,
     refused: BTreeMap<StateKey, (ArchiveName, FileIdentity)>,
     pins: BTreeMap<StateKey, FileIdentity>,
-    begun: Option<u64>,
-    targets: Vec<There>,
-    /// What is being made, and its result when that is there.
+    incremental_begun: Option<u64>,
+    targets: Vec<SimulatedTarget>,
+    /// The archive that is being prepared, and the result once it is known.
     preparing: Option<(ArchiveName, Option<Result<()>>)>,
     rebasing: Option<(ArchiveName, CancelToken)>,
-    /// Archives that are ready, and were told to be.
+    /// Ready archives whose preparation was reported.
     reported: BTreeSet<StateKey>,
     /// An archive that failed, and the time of the next attempt that was announced.
-    promised: Option<(ArchiveName, Instant)>,
-    is_peace: bool,
+    announced: Option<(ArchiveName, Instant)>,
+    is_calm: bool,
     /// Number of actions so far.
     acts: usize,
 }
@@ -96,14 +95,17 @@ fn ready(archive: Archive) -> PreparedArchive {
     PreparedArchive { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None }
 }
 
-impl World<'_> {
+impl Simulation<'_> {
     fn facts(&self) -> Observed {
         let all = |of: &BTreeMap<StateKey, Archive>| of.values().cloned().collect::<Vec<_>>();
         Observed {
             seen: all(&self.seen),
             pinned: all(&self.pinned),
             ready: self.ready.values().cloned().collect(),
-            since_incremental: self.begun.and_then(|at| self.unix_seconds.checked_sub(at)).map(Duration::from_secs),
+            since_incremental: self
+                .incremental_begun
+                .and_then(|at| self.unix_seconds.checked_sub(at))
+                .map(Duration::from_secs),
         }
     }
 
@@ -111,22 +113,22 @@ impl World<'_> {
         self.seen.keys().filter(|key| key.0.is_none()).map(|key| key.1).max().unwrap_or(100)
     }
 
-    fn happen(&mut self) {
+    fn apply_outside_event(&mut self) {
         let newest = self.seen.keys().map(|key| key.1).max().unwrap_or(100);
         self.inodes += 1;
-        match Happening::draw(&mut self.draws, self.targets.len()) {
-            Happening::Full { is_damaged } => self.write(archive(None, newest + 10, self.inodes), is_damaged),
-            Happening::Incremental { is_damaged } if !self.seen.is_empty() => {
+        match OutsideEvent::draw(&mut self.draws, self.targets.len()) {
+            OutsideEvent::Full { is_damaged } => self.write(archive(None, newest + 10, self.inodes), is_damaged),
+            OutsideEvent::Incremental { is_damaged } if !self.seen.is_empty() => {
                 self.write(archive(Some(self.newest_full()), newest + 1, self.inodes), is_damaged);
             }
-            Happening::Purge => {
+            OutsideEvent::Purge => {
                 let least = self.newest_full().saturating_sub(10);
                 self.seen.retain(|(base, slot, _), _| base.unwrap_or(*slot) >= least);
             }
-            Happening::Target { at, mood } => self.targets[at].mood = mood,
-            Happening::Passes { seconds } => self.pass(seconds),
-            Happening::ClockIs { unix_seconds } => self.unix_seconds = unix_seconds,
-            Happening::Incremental { .. } => self.pass(1),
+            OutsideEvent::Target { at, condition } => self.targets[at].condition = condition,
+            OutsideEvent::Passes { seconds } => self.advance(seconds),
+            OutsideEvent::ClockIs { unix_seconds } => self.unix_seconds = unix_seconds,
+            OutsideEvent::Incremental { .. } => self.advance(1),
         }
     }
 
@@ -139,45 +141,45 @@ impl World<'_> {
         self.draws.below(100) < percent
     }
 
-    fn pass(&mut self, seconds: u64) {
+    fn advance(&mut self, seconds: u64) {
         self.now += Duration::from_secs(seconds);
         self.unix_seconds += seconds;
     }
 
-    /// Returns `None` if a kill comes before the next act.
-    fn acts(&mut self) -> Option<()> {
-        if !self.is_peace && self.percent(1) {
+    /// Counts an action. Returns `None` if a kill comes before it.
+    fn act(&mut self) -> Option<()> {
+        if !self.is_calm && self.percent(1) {
             return None;
         }
         self.acts += 1;
         Some(())
     }
 
-    /// What the watcher does after a look; returns whether that changes what the next one finds.
-    fn arrange(&mut self, planner: &mut Planner<'_>) -> Option<bool> {
+    /// Carries out the actions of the watcher. Returns true if the next scan will find a change.
+    fn carry_out(&mut self, planner: &mut Planner<'_>) -> Option<bool> {
         let actions = planner.next_actions();
-        if !self.is_peace && self.percent(30) {
+        if !self.is_calm && self.percent(30) {
             // Loops go on meanwhile.
             self.begin(planner)?;
-            self.record_end(planner)?;
+            self.end_tasks(planner)?;
         }
         let mut has_changed = !(actions.refuse.is_empty() && actions.drop.is_empty() && actions.remove.is_empty());
         for DamagedArchive { name, was, .. } in actions.refuse {
-            self.acts()?;
+            self.act()?;
             assert!(self.damaged.contains(&key(&name)), "a sound archive was refused");
             self.pinned.remove(&key(&name));
             self.refused.insert(key(&name), (name, was));
         }
         for name in &actions.drop {
-            self.acts()?;
+            self.act()?;
             assert!(self.preparing.as_ref().is_none_or(|(source, _)| source != name), "its pin is in use");
             self.pinned.remove(&key(name));
         }
         for archive in actions.add {
-            self.acts()?;
+            self.act()?;
             let key = key(&archive.name);
             self.pins.insert(key, FileIdentity::from(&archive));
-            let pinned = match self.draws.below(if self.is_peace { 20 } else { 22 }) {
+            let pinned = match self.draws.below(if self.is_calm { 20 } else { 22 }) {
                 _ if !self.seen.contains_key(&key) => PinResult::Gone,
                 20 => PinResult::NotNow,
                 21 if self.damaged.contains(&key) => PinResult::Damaged(Error::damaged("why")),
@@ -190,36 +192,36 @@ impl World<'_> {
             planner.pinned(archive, pinned);
         }
         for name in actions.remove {
-            self.acts()?;
+            self.act()?;
             self.ready.remove(&key(&name));
         }
         Some(has_changed)
     }
 
-    fn work(&mut self, planner: &mut Planner<'_>) -> Option<()> {
+    fn scan_and_act(&mut self, planner: &mut Planner<'_>) -> Option<()> {
         planner.set_time(self.now);
         if !planner.is_scan_due() {
             return Some(());
         }
         for _ in 0..SCANS_MAX {
             planner.record_scan(self.facts(), planner.ended.len());
-            self.listen(planner);
-            if !self.arrange(planner)? {
+            self.take_events(planner);
+            if !self.carry_out(planner)? {
                 self.begin(planner)?;
-                self.check_promise(planner);
+                self.check_announced_attempt(planner);
                 return Some(());
             }
         }
         panic!("every look leads to a change");
     }
 
-    /// Hears what is told.
-    fn listen(&mut self, planner: &mut Planner<'_>) {
+    /// Records reported events.
+    fn take_events(&mut self, planner: &mut Planner<'_>) {
         for event in mem::take(&mut planner.events) {
             match event {
                 PublishEvent::Prepared(made) => drop(self.reported.insert(key(&made.name))),
                 PublishEvent::Failed { target: None, retry: Some(retry), .. } => {
-                    self.promised.iter_mut().for_each(|(_, due)| *due = self.now + retry);
+                    self.announced.iter_mut().for_each(|(_, due)| *due = self.now + retry);
                 }
                 _ => {}
             }
@@ -234,22 +236,22 @@ impl World<'_> {
             match number {
                 0 if self.preparing.is_none() => {
                     let Some(source) = planner.begin_preparing() else { continue };
-                    self.acts()?;
+                    self.act()?;
                     assert!(self.pinned.contains_key(&key(&source)), "it is not pinned");
                     if source.base_slot.is_some() {
-                        self.begun = Some(self.unix_seconds);
+                        self.incremental_begun = Some(self.unix_seconds);
                     }
                     self.preparing = Some((source, None));
                 }
                 1 if self.rebasing.is_none() => {
                     let Some((name, from, stop)) = planner.begin_rebase() else { continue };
-                    self.acts()?;
+                    self.act()?;
                     let has = &self.targets[from].index;
                     assert!(has.contains_key(&(None, name.slot, name.hash)), "the target lacks the full archive");
                     self.rebasing = Some((name, stop));
                 }
                 number if number > 1 && !self.targets[number - 2].is_busy && planner.begin_target(number - 2) => {
-                    self.acts()?;
+                    self.act()?;
                     self.targets[number - 2].is_busy = true;
                 }
                 _ => {}
@@ -260,11 +262,11 @@ impl World<'_> {
 
     /// Checks that an archive whose next attempt is due is being prepared, if it still exists and
     /// is wanted.
-    fn check_promise(&mut self, planner: &Planner<'_>) {
-        let Some((name, _)) = self.promised.take_if(|(_, due)| *due <= self.now) else { return };
-        let there = || self.seen.keys().chain(self.pinned.keys());
+    fn check_announced_attempt(&mut self, planner: &Planner<'_>) {
+        let Some((name, _)) = self.announced.take_if(|(_, due)| *due <= self.now) else { return };
+        let existing = || self.seen.keys().chain(self.pinned.keys());
         // Newer archives come first.
-        let is_newest = there().any(|it| *it == key(&name)) && there().all(|it| it.1 <= name.slot);
+        let is_newest = existing().any(|other| *other == key(&name)) && existing().all(|other| other.1 <= name.slot);
         let wants = |target: &TargetState| {
             let mut has = target.contents.published.clone();
             has.keys.extend(self.ready.keys());
@@ -275,16 +277,16 @@ impl World<'_> {
     }
 
     /// Lets loops whose work is done report their results.
-    fn record_end(&mut self, planner: &mut Planner<'_>) -> Option<()> {
+    fn end_tasks(&mut self, planner: &mut Planner<'_>) -> Option<()> {
         planner.set_time(self.now);
-        if self.preparing.is_some() && (self.is_peace || self.percent(50)) {
-            self.make(planner);
+        if self.preparing.is_some() && (self.is_calm || self.percent(50)) {
+            self.end_preparation(planner);
         }
-        if self.rebasing.is_some() && (self.is_peace || self.percent(30)) {
+        if self.rebasing.is_some() && (self.is_calm || self.percent(30)) {
             let (name, stop) = self.rebasing.take().expect("it runs");
             let result = if stop.is_interrupted() {
                 Err(Error::interrupted())
-            } else if !self.is_peace && self.percent(20) {
+            } else if !self.is_calm && self.percent(20) {
                 Err(Error::failed("a disk"))
             } else {
                 Ok(())
@@ -299,20 +301,20 @@ impl World<'_> {
             planner.work_ended(EndedWork { name, result, elapsed: Duration::ZERO, source: None });
         }
         for at in 0..self.targets.len() {
-            if self.is_peace || self.percent(60) {
-                self.answer(planner, at)?;
+            if self.is_calm || self.percent(60) {
+                self.step_target(planner, at)?;
             }
         }
         Some(())
     }
 
-    /// Makes an archive, and reports it at once or later.
-    fn make(&mut self, planner: &mut Planner<'_>) {
+    /// Ends a preparation, and reports it at once or later.
+    fn end_preparation(&mut self, planner: &mut Planner<'_>) {
         let (source, result) = self.preparing.take().expect("it runs");
         let result = result.unwrap_or_else(|| {
             let error = match () {
                 () if self.damaged.contains(&key(&source)) => ErrorKind::Damaged,
-                () if !self.is_peace && self.percent(20) => ErrorKind::Failed,
+                () if !self.is_calm && self.percent(20) => ErrorKind::Failed,
                 () => {
                     self.ready.insert(key(&source), ready(archive(source.base_slot, source.slot, 0)));
                     return Ok(());
@@ -320,15 +322,15 @@ impl World<'_> {
             };
             Err(Error::new(error, "why"))
         });
-        if !self.is_peace && self.percent(30) {
+        if !self.is_calm && self.percent(30) {
             self.preparing = Some((source, Some(result)));
             return;
         }
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Failed) {
-            self.promised = Some((source.clone(), self.now + Duration::from_secs(3600)));
+            self.announced = Some((source.clone(), self.now + Duration::from_secs(3600)));
         }
         let was = self.pins.get(&key(&source)).copied().unwrap_or_default();
-        let is_quiet = self.is_peace || self.percent(70);
+        let is_quiet = self.is_calm || self.percent(70);
         planner.work_ended(EndedWork {
             name: source,
             result,
@@ -337,41 +339,41 @@ impl World<'_> {
         });
     }
 
-    /// Lets a target's loop do a step: what was taken is sent, and the next archive is taken.
-    fn answer(&mut self, planner: &mut Planner<'_>, at: usize) -> Option<()> {
-        let is_peace = self.is_peace;
-        let there = &mut self.targets[at];
-        if there.mood == Mood::Hangs || !there.is_busy {
+    /// Lets a target's loop do a step: it sends the archive that it has taken, and takes the next one.
+    fn step_target(&mut self, planner: &mut Planner<'_>, at: usize) -> Option<()> {
+        let is_calm = self.is_calm;
+        let target = &mut self.targets[at];
+        if target.condition == TargetCondition::Hangs || !target.is_busy {
             return Some(());
         }
-        let sending = there.sending.take();
-        let failed = match there.mood {
-            Mood::Fails => Some(ErrorKind::Network),
-            Mood::IsFull => Some(ErrorKind::Failed),
-            Mood::Refuses | Mood::IsGone => Some(ErrorKind::Exists),
-            Mood::Works | Mood::Hangs => None,
+        let sending = target.sending.take();
+        let failed = match target.condition {
+            TargetCondition::Fails => Some(ErrorKind::Network),
+            TargetCondition::IsFull => Some(ErrorKind::Failed),
+            TargetCondition::Refuses | TargetCondition::IsGone => Some(ErrorKind::Exists),
+            TargetCondition::Works | TargetCondition::Hangs => None,
         };
         if let Some(kind) = failed {
-            there.is_busy = false;
+            target.is_busy = false;
             planner.target_ended(at, Err(Error::new(kind, "why")));
             return Some(());
         }
         if let Some(PreparedArchive { archive, .. }) = sending {
             let key = key(&archive.name);
             assert!(self.ready.contains_key(&key), "a ready archive was removed");
-            assert!(self.reported.contains(&key), "it is published before it is told to be ready");
+            assert!(self.reported.contains(&key), "it is published before it is reported as ready");
             assert!(!self.damaged.contains(&key), "a damaged archive was published");
-            there.files.insert(key);
-            if !is_peace && self.draws.below(100) < 3 {
+            target.files.insert(key);
+            if !is_calm && self.draws.below(100) < 3 {
                 return None;
             }
-            there.index.insert(key, archive);
-            prune(there, &self.options.keep);
+            target.index.insert(key, archive);
+            prune(target, &self.options.keep);
         }
-        let published = ArchiveSet::from_archives(there.index.values());
-        there.sending = planner.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
-        if there.sending.is_none() {
-            there.is_busy = false;
+        let published = ArchiveSet::from_archives(target.index.values());
+        target.sending = planner.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
+        if target.sending.is_none() {
+            target.is_busy = false;
             planner.target_ended(at, Ok(()));
         }
         self.acts += 1;
@@ -381,11 +383,11 @@ impl World<'_> {
     /// Checks that archives in an index exist and are sound, and that no target has lost its last
     /// full archive.
     fn check(&self, had_full: &mut [bool]) {
-        for (there, had) in self.targets.iter().zip(had_full) {
-            assert!(there.index.keys().all(|key| there.files.contains(key)), "{there:?}");
-            assert!(there.index.keys().all(|key| !self.damaged.contains(key)), "{there:?}");
-            let has = there.index.keys().any(|key| key.0.is_none());
-            assert!(has || !*had, "the last full archive is gone: {there:?}");
+        for (target, had) in self.targets.iter().zip(had_full) {
+            assert!(target.index.keys().all(|key| target.files.contains(key)), "{target:?}");
+            assert!(target.index.keys().all(|key| !self.damaged.contains(key)), "{target:?}");
+            let has = target.index.keys().any(|key| key.0.is_none());
+            assert!(has || !*had, "the last full archive is gone: {target:?}");
             *had = has;
         }
     }
@@ -395,47 +397,52 @@ impl World<'_> {
     fn check_end(&self, seed: u64) {
         let is_good = |key: &&StateKey| !self.damaged.contains(key);
         let full = self.seen.keys().filter(is_good).filter(|key| key.0.is_none()).max_by_key(|key| key.1);
-        for there in &self.targets {
-            let newest = there.index.keys().filter(|key| key.0.is_none()).map(|key| key.1).max();
-            assert!(full.is_none_or(|full| newest >= Some(full.1)), "{seed}: {full:?} {there:?}");
+        for target in &self.targets {
+            let newest = target.index.keys().filter(|key| key.0.is_none()).map(|key| key.1).max();
+            assert!(full.is_none_or(|full| newest >= Some(full.1)), "{seed}: {full:?} {target:?}");
             let Some(base) = newest.filter(|base| self.seen.contains_key(&(None, *base, Hash([7; 32])))) else {
                 continue;
             };
             let on_it = self.seen.keys().filter(is_good).filter(|key| key.0 == Some(base)).map(|key| key.1).max();
-            let has = there.index.keys().filter(|key| key.0 == Some(base)).map(|key| key.1).max();
-            assert!(has >= on_it, "{seed}: {on_it:?} on {base} {there:?}");
+            let has = target.index.keys().filter(|key| key.0 == Some(base)).map(|key| key.1).max();
+            assert!(has >= on_it, "{seed}: {on_it:?} on {base} {target:?}");
         }
         assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
         assert!(self.preparing.is_none() && self.rebasing.is_none());
     }
 }
 
-fn prune(there: &mut There, keep: &Keep) {
-    let catalog = Catalog::new(there.index.values().cloned());
+fn prune(target: &mut SimulatedTarget, keep: &Keep) {
+    let catalog = Catalog::new(target.index.values().cloned());
     let reasons = plan_prune(&catalog, keep, SystemTime::UNIX_EPOCH);
     let gone: Vec<StateKey> = catalog
         .archives()
         .iter()
         .zip(reasons)
         .filter(|(_, reason)| reason.is_none())
-        .map(|(it, _)| key(&it.name))
+        .map(|(archive, _)| key(&archive.name))
         .collect();
-    there.index.retain(|key, _| !gone.contains(key));
-    there.files.retain(|key| !gone.contains(key));
+    target.index.retain(|key, _| !gone.contains(key));
+    target.files.retain(|key| !gone.contains(key));
 }
 
-fn live(seed: u64) {
+fn simulate(seed: u64) {
     let _seed = Seed(seed);
     let mut draws = Draws(seed);
-    let wishes = Wishes::draw(&mut draws);
+    let random_options = RandomOptions::draw(&mut draws);
     let to = ["/mirror", "s3://bucket/one", "/other"].map(|target| target.parse().expect("a target"));
-    let mut options = PublishOptions::new("/snapshots", to.into_iter().take(wishes.targets));
-    options.rebase_onto = wishes.rebase_onto;
+    let mut options = PublishOptions::new("/snapshots", to.into_iter().take(random_options.targets));
+    options.rebase_onto = random_options.rebase_onto;
     options.keep = options.keep.rebased(options.rebase_onto);
-    options.as_is = wishes.as_is;
-    let there =
-        || There { mood: Mood::Works, files: BTreeSet::new(), index: BTreeMap::new(), is_busy: false, sending: None };
-    let mut world = World {
+    options.as_is = random_options.as_is;
+    let target = || SimulatedTarget {
+        condition: TargetCondition::Works,
+        files: BTreeSet::new(),
+        index: BTreeMap::new(),
+        is_busy: false,
+        sending: None,
+    };
+    let mut simulation = Simulation {
         options: &options,
         now: Instant::now(),
         unix_seconds: 1_700_000_000,
@@ -446,63 +453,63 @@ fn live(seed: u64) {
         damaged: BTreeSet::new(),
         refused: BTreeMap::new(),
         pins: BTreeMap::new(),
-        begun: None,
-        targets: options.targets.iter().map(|_| there()).collect(),
+        incremental_begun: None,
+        targets: options.targets.iter().map(|_| target()).collect(),
         preparing: None,
         rebasing: None,
         reported: BTreeSet::new(),
-        promised: None,
-        is_peace: false,
+        announced: None,
+        is_calm: false,
         acts: 0,
         draws,
     };
-    let mut planner = Planner::new(&options, [], world.now);
+    let mut planner = Planner::new(&options, [], simulation.now);
     let mut had_full = vec![false; options.targets.len()];
     let mut quiet = 0;
-    for step in 0..STEPS + PEACE {
+    for step in 0..STEPS + CALM_STEPS {
         if step == STEPS {
-            world.is_peace = true;
-            world.targets.iter_mut().for_each(|there| there.mood = Mood::Works);
+            simulation.is_calm = true;
+            simulation.targets.iter_mut().for_each(|target| target.condition = TargetCondition::Works);
             // Restart the program: a running one remembers archives that it skipped.
-            world.kill(&mut planner);
+            simulation.kill(&mut planner);
         }
-        let acts = world.acts;
-        if world.is_peace {
-            world.pass(400)
+        let acts = simulation.acts;
+        if simulation.is_calm {
+            simulation.advance(400)
         } else {
-            world.happen()
+            simulation.apply_outside_event()
         }
-        let lived = world.work(&mut planner).and_then(|()| world.record_end(&mut planner));
-        world.check(&mut had_full);
-        quiet = if world.is_peace && world.acts == acts { quiet + 1 } else { 0 };
-        if quiet == QUIET {
+        let outcome = simulation.scan_and_act(&mut planner).and_then(|()| simulation.end_tasks(&mut planner));
+        simulation.check(&mut had_full);
+        quiet = if simulation.is_calm && simulation.acts == acts { quiet + 1 } else { 0 };
+        if quiet == IDLE_STEPS_MAX {
             break;
         }
-        if lived.is_none() || !world.is_peace && world.percent(3) {
-            world.kill(&mut planner);
+        if outcome.is_none() || !simulation.is_calm && simulation.percent(3) {
+            simulation.kill(&mut planner);
         }
     }
-    world.check_end(seed);
+    simulation.check_end(seed);
 }
 
-impl<'a> World<'a> {
+impl<'a> Simulation<'a> {
     /// Ends the program: running work is lost, everything on disks stays.
     fn kill(&mut self, planner: &mut Planner<'a>) {
-        (self.preparing, self.rebasing, self.promised) = (None, None, None);
-        self.targets.iter_mut().for_each(|there| (there.is_busy, there.sending) = (false, None));
+        (self.preparing, self.rebasing, self.announced) = (None, None, None);
+        self.targets.iter_mut().for_each(|target| (target.is_busy, target.sending) = (false, None));
         self.reported = self.ready.keys().copied().collect();
         *planner = Planner::new(self.options, self.refused.values().cloned(), self.now);
     }
 }
 
 #[test]
-fn ten_thousand_lives() {
+fn random_runs_publish_the_newest_sound_archives() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let first = number("PUBLISH_SEED", 1);
-    let lives = number("PUBLISH_LIVES", LIVES);
+    let runs = number("PUBLISH_RUNS", RUNS);
     std::thread::scope(|scope| {
         for thread in 0..4 {
-            scope.spawn(move || (first..first + lives).filter(|seed| seed % 4 == thread).for_each(live));
+            scope.spawn(move || (first..first + runs).filter(|seed| seed % 4 == thread).for_each(simulate));
         }
     });
 }

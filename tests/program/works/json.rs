@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::common::served::Server;
 use crate::common::*;
-use crate::publish::stage::Stage;
+use crate::publish::setup::Setup;
 
 /// The fields of each type. A field of a nested object, also of one in a list, is named
 /// `parent.child`.
@@ -200,19 +200,19 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
 /// Publishes two pairs to a target that exists and to one that does not, then a pair without room for
 /// pins, and a pair with a damaged archive.
 fn run_publish(printed: &mut Printed) {
-    let mut run = |stage: &Stage, flags: &[&str]| {
+    let mut run = |stage: &Setup, flags: &[&str]| {
         let output = stage.once(flags);
         let printed_text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
         printed_text.lines().for_each(|line| printed.add(line));
     };
-    let stage = Stage::with_pair();
+    let stage = Setup::with_pair();
     run(&stage, &["--as-is"]);
     [FULL_3500, INCREMENTAL_3500_3550].iter().for_each(|name| stage.write(&fixture(name)));
     run(&stage, &["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--to", "/nonexistent"]);
 
-    run(&Stage::with_pair(), &["--pin-bytes", "1"]);
+    run(&Setup::with_pair(), &["--pin-bytes", "1"]);
 
-    let stage = Stage::with_pair();
+    let stage = Setup::with_pair();
     stage.write_damaged(&fixture(FULL_26));
     run(&stage, &[]);
 }

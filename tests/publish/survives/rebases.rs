@@ -8,20 +8,20 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::strace::trace;
 use crate::common::*;
-use crate::publish::stage::*;
-use crate::publish::works::lives::Running;
+use crate::publish::setup::*;
 use crate::publish::works::rebased::{ONTO_ONE, assert_is_listed, with_two_full_archives};
+use crate::publish::works::running::PublishProcess;
 
 /// Niceness of the thread that rebases. It makes a temporary file only after reading both states.
 const NICENESS_OF_REBASES: i32 = 19;
 
 /// Starts a run that rebases for about ten seconds, and makes no other files.
-fn slow_rebase() -> (Stage, Running) {
-    let stage = with_two_full_archives();
-    stage.once_succeeds(&[]);
-    let running = Running::start(&stage, &["--as-is", "--rebase-onto", "1", "--max-rate", "64KiB"]);
+fn slow_rebase() -> (Setup, PublishProcess) {
+    let setup = with_two_full_archives();
+    setup.once_succeeds(&[]);
+    let running = PublishProcess::start(&setup, &["--as-is", "--rebase-onto", "1", "--max-rate", "64KiB"]);
     wait_for("a rebase", || niceness(running.pid()).contains(&NICENESS_OF_REBASES));
-    (stage, running)
+    (setup, running)
 }
 
 /// Returns the niceness of a process's threads.
@@ -33,89 +33,90 @@ fn niceness(pid: Pid) -> Vec<i32> {
 }
 
 #[test]
-fn killed_at_the_lowest_priority() {
-    let (stage, running) = slow_rebase();
+fn a_rebase_runs_at_the_lowest_priority_and_survives_a_kill() {
+    let (setup, running) = slow_rebase();
     let niceness = niceness(running.pid());
     assert!(niceness.iter().any(|nice| *nice < NICENESS_OF_REBASES), "{niceness:?}");
     kill_process(running.pid(), Signal::KILL).expect("killed");
     drop(running);
-    assert_eq!(stage.published(), [FULL_26, &name(&chain()[2])]);
-    stage.once_succeeds(&ONTO_ONE);
-    assert_is_listed(&stage.mirror());
-    stage.assert_nothing_is_pinned();
+    assert_eq!(setup.published(), [FULL_26, &name(&chain()[2])]);
+    setup.once_succeeds(&ONTO_ONE);
+    assert_is_listed(&setup.mirror());
+    setup.assert_nothing_is_pinned();
 }
 
-/// That the next archive is of a different cluster is reported once.
+/// The next archive is of a different cluster, which is reported once.
 #[test]
 fn the_next_full_archive_comes_first() {
-    let (stage, running) = slow_rebase();
-    stage.write(&fixture(FULL_3500));
+    let (setup, running) = slow_rebase();
+    setup.write(&fixture(FULL_3500));
     running.wait_for_published(FULL_3500);
     running.stop();
-    let said = stage.once_succeeds(&ONTO_ONE);
-    assert_eq!(latest(&stage.mirror()), [FULL_3500]);
-    assert_eq!(stage.published().len(), 3, "{said:?}");
-    let skipped = of_type(&said, "publish_skipped");
-    let why = skipped[0]["reason"].as_str().expect("a reason");
-    assert!(skipped.len() == 1 && why.contains("of different clusters"), "{skipped:?}");
+    let events = setup.once_succeeds(&ONTO_ONE);
+    assert_eq!(latest(&setup.mirror()), [FULL_3500]);
+    assert_eq!(setup.published().len(), 3, "{events:?}");
+    let skipped = of_type(&events, "publish_skipped");
+    assert_eq!(skipped.len(), 1, "{skipped:?}");
+    assert!(skipped[0]["reason"].as_str().expect("a reason").contains("of different clusters"), "{skipped:?}");
 }
 
 #[test]
-fn stopped() {
-    let (stage, running) = slow_rebase();
+fn a_stopped_rebase_leaves_nothing() {
+    let (setup, running) = slow_rebase();
     assert_eq!(of_type(&running.stop(), "publish_failed").len(), 0);
-    assert_eq!(names_in(&stage.pins().join("ready")), [""; 0]);
+    assert_eq!(names_in(&setup.pins().join("ready")), [""; 0]);
 }
 
 #[test]
-fn killed_at_system_calls() {
+fn kills_at_system_calls_are_survived() {
     needs!("strace");
     const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync";
     const KILLS: usize = 8;
-    let stage = with_two_full_archives();
-    let arguments = |stage: &Stage| [stage.arguments(&ONTO_ONE), vec!["--once".into()]].concat();
-    let whole = trace(&arguments(&stage), CALLS, None);
+    let setup = with_two_full_archives();
+    let arguments = |setup: &Setup| [setup.arguments(&ONTO_ONE), vec!["--once".into()]].concat();
+    let whole = trace(&arguments(&setup), CALLS, None);
     assert!(whole.output.status.success(), "{:?}", whole.output);
     for call in whole.calls.iter().step_by(whole.calls.len().div_ceil(KILLS)) {
         let moment = format!("{} {}", call.name, call.number);
-        let stage = with_two_full_archives();
-        trace(&arguments(&stage), CALLS, Some(&format!("{}:signal=KILL:when={}", call.name, call.number)));
-        assert!(latest(&stage.mirror()).len() == 1, "{moment}");
-        stage.once_succeeds(&ONTO_ONE);
-        assert_is_listed(&stage.mirror());
-        let left = names_in(&stage.mirror());
+        let setup = with_two_full_archives();
+        trace(&arguments(&setup), CALLS, Some(&format!("{}:signal=KILL:when={}", call.name, call.number)));
+        assert_eq!(latest(&setup.mirror()).len(), 1, "{moment}");
+        setup.once_succeeds(&ONTO_ONE);
+        assert_is_listed(&setup.mirror());
+        let left = names_in(&setup.mirror());
         assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
-        stage.assert_nothing_is_pinned();
+        setup.assert_nothing_is_pinned();
     }
 }
 
 #[test]
-fn a_panic_while_rebasing() {
-    let stage = with_two_full_archives();
+fn a_panic_while_rebasing_is_reported() {
+    let setup = with_two_full_archives();
     let mut command = slotpress();
-    command.args(stage.arguments(&ONTO_ONE)).arg("--once").env("FAULTS_PANIC_AT", "rebasing");
+    command.args(setup.arguments(&ONTO_ONE)).arg("--once").env("FAULTS_PANIC_AT", "rebasing");
     let output = command.env_remove("RUST_BACKTRACE").output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && stderr.contains("an injected panic"), "{stderr}");
-    stage.once_succeeds(&ONTO_ONE);
-    assert_is_listed(&stage.mirror());
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("an injected panic"), "{stderr}");
+    setup.once_succeeds(&ONTO_ONE);
+    assert_is_listed(&setup.mirror());
 }
 
 /// A damaged full archive of the target is read only once.
 #[test]
-fn a_damaged_full_archive() {
-    let stage = with_two_full_archives();
-    let path = stage.mirror().join(FULL_26);
+fn a_damaged_full_archive_is_not_rebased_twice() {
+    let setup = with_two_full_archives();
+    let path = setup.mirror().join(FULL_26);
     let mut bytes = fs::read(&path).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&path, bytes).expect("written");
-    let output = stage.once(&ONTO_ONE);
-    let said = lines(&output);
-    assert_eq!(output.status.code(), Some(3), "{said:?}");
-    let failed = of_type(&said, "publish_failed");
+    let output = setup.once(&ONTO_ONE);
+    let events = lines(&output);
+    assert_eq!(output.status.code(), Some(3), "{events:?}");
+    let failed = of_type(&events, "publish_failed");
     assert_eq!((failed.len(), failed[0]["retry_seconds"].is_null()), (1, true), "{failed:?}");
-    assert_eq!(latest(&stage.mirror()), [name(&chain()[2])]);
-    assert_eq!(stage.published().len(), 2);
-    stage.assert_nothing_is_pinned();
+    assert_eq!(latest(&setup.mirror()), [name(&chain()[2])]);
+    assert_eq!(setup.published().len(), 2);
+    setup.assert_nothing_is_pinned();
 }

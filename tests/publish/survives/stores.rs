@@ -9,26 +9,26 @@ use serde_json::Value;
 #[cfg(debug_assertions)]
 use crate::common::faults::command_panics_at;
 use crate::common::*;
-use crate::publish::stage::*;
+use crate::publish::setup::*;
 use crate::stores::gateway::{Gateway, Instead};
 use crate::stores::{command, target};
 
-fn arguments(stage: &Stage, flags: &[&str]) -> Vec<String> {
-    let dir = stage.snapshots().to_str().expect("UTF-8").to_string();
+fn arguments(setup: &Setup, flags: &[&str]) -> Vec<String> {
+    let dir = setup.snapshots().to_str().expect("UTF-8").to_string();
     let mut arguments = vec!["publish".into(), dir, "--to".into(), target(), "--json".into()];
     arguments.extend(["--writer", "agave"].map(String::from));
     arguments.extend(flags.iter().map(ToString::to_string));
     arguments
 }
 
-pub fn once(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Output {
-    let arguments = arguments(stage, &[&["--once"], flags].concat());
+pub fn once(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Output {
+    let arguments = arguments(setup, &[&["--once"], flags].concat());
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     command(gateway, &arguments).output().expect("runs")
 }
 
-pub fn start(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Child {
-    let arguments = arguments(stage, flags);
+pub fn start(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Child {
+    let arguments = arguments(setup, flags);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     command(gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
 }
@@ -36,14 +36,14 @@ pub fn start(gateway: &Gateway, stage: &Stage, flags: &[&str]) -> Child {
 #[test]
 fn a_bucket_gets_what_a_directory_gets() {
     needs!("versitygw");
-    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
-    let mirror = stage.mirror();
+    let (gateway, setup) = (Gateway::start(), Setup::with_pair());
+    let mirror = setup.mirror();
     let flags = ["--to", mirror.to_str().expect("UTF-8")];
     // The store loses answers to requests that must not be repeated; or it is busy.
     gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
-    let output = once(&gateway, &stage, &flags);
+    let output = once(&gateway, &setup, &flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(latest(&bucket), [FULL_26, INCREMENTAL_26_40]);
@@ -56,52 +56,52 @@ fn a_bucket_gets_what_a_directory_gets() {
         "readers are told the root"
     );
     assert_eq!(gateway.left_parts(), 0);
-    stage.assert_nothing_is_pinned();
+    setup.assert_nothing_is_pinned();
 
     let puts = gateway.count(&["PUT "]);
-    let again = once(&gateway, &stage, &flags);
+    let again = once(&gateway, &setup, &flags);
     assert!(again.status.success() && gateway.count(&["PUT "]) == puts, "nothing is sent");
     let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
-    fs::copy(fixture(FULL_3500), stage.snapshots().join(FULL_3500)).expect("copied");
-    assert!(once(&gateway, &stage, &gone).status.success());
+    fs::copy(fixture(FULL_3500), setup.snapshots().join(FULL_3500)).expect("copied");
+    assert!(once(&gateway, &setup, &gone).status.success());
     assert_eq!(latest(&bucket), [FULL_3500]);
 }
 
-/// Makes a stage with an archive of three parts.
-pub fn with_three_parts() -> (Stage, PathBuf) {
-    let stage = Stage::new_in(tempfile::tempdir().expect("a directory"), &[]);
-    let ledger = stage.dir.path().join("ledger");
+/// Makes a setup with an archive of three parts.
+pub fn with_three_parts() -> (Setup, PathBuf) {
+    let setup = Setup::new_in(tempfile::tempdir().expect("a directory"), &[]);
+    let ledger = setup.dir.path().join("ledger");
     slotpress().arg("synth").arg(&ledger).args(["--size", "40MiB", "--mix", "random"]).assert().success();
-    let made = archive(&ledger, &stage.snapshots(), &[]);
+    let made = archive(&ledger, &setup.snapshots(), &[]);
     assert!(fs::metadata(&made).expect("metadata").len() > 2 * (16 << 20), "three parts");
-    (stage, made)
+    (setup, made)
 }
 
 /// Returns the uploads that a later run would continue.
-pub fn uploads(stage: &Stage) -> serde_json::Map<String, Value> {
-    let journal = fs::read(stage.pins().join("journal.json")).unwrap_or_default();
+pub fn uploads(setup: &Setup) -> serde_json::Map<String, Value> {
+    let journal = fs::read(setup.pins().join("journal.json")).unwrap_or_default();
     let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
     journal["uploads"].as_object().cloned().unwrap_or_default()
 }
 
 /// Returns the number of parts that a later run would not send again.
-pub fn remembered_parts(stage: &Stage) -> usize {
-    uploads(stage).values().filter_map(|upload| upload["state"]["tags"].as_array()).map(Vec::len).sum()
+pub fn recorded_parts(setup: &Setup) -> usize {
+    uploads(setup).values().filter_map(|upload| upload["state"]["tags"].as_array()).map(Vec::len).sum()
 }
 
 /// Only the part in transfer is sent twice.
 #[test]
-fn killed_while_parts_are_sent() {
+fn an_upload_continues_after_a_kill() {
     needs!("versitygw");
-    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
-    let mut child = start(&gateway, &stage, &[]);
-    wait_for("two parts in the journal", || remembered_parts(&stage) == 2);
+    let mut child = start(&gateway, &setup, &[]);
+    wait_for("two parts in the journal", || recorded_parts(&setup) == 2);
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.fail_no_more();
     let (sent, begun) = (gateway.count(&["partNumber=1&"]), gateway.count(&["POST ", "uploads="]));
-    let output = once(&gateway, &stage, &[]);
+    let output = once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(of_type(&lines(&output), "publish_prepared").len(), 0);
     assert_eq!((gateway.count(&["partNumber=1&"]), gateway.count(&["POST ", "uploads="])), (sent, begun));
@@ -109,55 +109,55 @@ fn killed_while_parts_are_sent() {
     assert_eq!(latest(&bucket), [name(&made)]);
     verify(&bucket);
     assert_eq!(gateway.left_parts(), 0);
-    stage.assert_nothing_is_pinned();
+    setup.assert_nothing_is_pinned();
 }
 
 /// The upload cannot be continued: its parts are removed, and all is sent again.
 #[test]
-fn an_upload_that_fits_no_more_leaves_no_parts() {
+fn an_upload_that_cannot_continue_leaves_no_parts() {
     needs!("versitygw");
-    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
+    let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
-    let mut child = start(&gateway, &stage, &[]);
-    wait_for("an upload in the journal", || !uploads(&stage).is_empty());
+    let mut child = start(&gateway, &setup, &[]);
+    wait_for("an upload in the journal", || !uploads(&setup).is_empty());
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.fail_no_more();
-    let path = stage.pins().join("journal.json");
+    let path = setup.pins().join("journal.json");
     let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
-    let (key, _) = uploads(&stage).into_iter().next().expect("an upload");
+    let (key, _) = uploads(&setup).into_iter().next().expect("an upload");
     journal["uploads"][key]["state"]["part_bytes"] = 1.into();
     fs::write(&path, journal.to_string()).expect("written");
-    let output = once(&gateway, &stage, &[]);
+    let output = once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
-    assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
+    assert_eq!((gateway.left_parts(), uploads(&setup).len()), (0, 0));
 }
 
 /// The thread that plans panics while another waits for it: the run ends, and the next one
 /// continues.
 #[cfg(debug_assertions)]
 #[test]
-fn a_panic_while_a_bucket_waits() {
+fn a_panic_while_a_bucket_waits_is_survived() {
     needs!("versitygw");
-    let (gateway, (stage, made)) = (Gateway::start(), with_three_parts());
-    let arguments = arguments(&stage, &["--once"]);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).filter(|it| *it != "--json").collect();
+    let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
+    let arguments = arguments(&setup, &["--once"]);
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).filter(|argument| *argument != "--json").collect();
     let is_reached = |number| command_panics_at(&command(&gateway, &arguments), "planning", number, None).is_some();
     let reached = (1..).take_while(|number| is_reached(*number)).count();
     assert!(reached >= 2, "an answer, and the end of a preparation: {reached}");
     assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
-    assert_eq!((gateway.left_parts(), uploads(&stage).len()), (0, 0));
+    assert_eq!((gateway.left_parts(), uploads(&setup).len()), (0, 0));
 }
 
-/// A store that is away delays no other target, and gets the newest pair when it is back.
+/// The store gets the newest pair once it can be reached.
 #[test]
-fn a_store_that_is_away() {
+fn an_unreachable_store_delays_no_other_target() {
     needs!("versitygw");
-    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+    let (gateway, setup) = (Gateway::start(), Setup::with_pair());
     gateway.set_gone(true);
-    let mirror = stage.mirror();
-    let mut child = start(&gateway, &stage, &["--to", mirror.to_str().expect("UTF-8")]);
+    let mirror = setup.mirror();
+    let mut child = start(&gateway, &setup, &["--to", mirror.to_str().expect("UTF-8")]);
     wait_for("the directory", || latest(&mirror).len() == 2);
     gateway.set_gone(false);
     let bucket = gateway.bucket().join("mainnet");
@@ -168,31 +168,32 @@ fn a_store_that_is_away() {
 
 /// Wrong credentials are tried once: another try would end in the same way.
 #[test]
-fn credentials_that_do_not_suffice_are_tried_once() {
+fn wrong_credentials_are_tried_once() {
     needs!("versitygw");
-    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
-    let arguments = arguments(&stage, &["--once"]);
+    let (gateway, setup) = (Gateway::start(), Setup::with_pair());
+    let arguments = arguments(&setup, &["--once"]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = command(&gateway, &arguments).env("AWS_SECRET_ACCESS_KEY", "wrong").output().expect("runs");
     assert_eq!(output.status.code(), Some(1));
-    let said = lines(&output);
-    let failed = of_type(&said, "publish_failed");
+    let events = lines(&output);
+    let failed = of_type(&events, "publish_failed");
     assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
 }
 
 /// A file that the store confirms and does not keep is not published.
 #[test]
-fn a_store_that_keeps_nothing() {
+fn files_that_a_store_does_not_keep_are_not_published() {
     needs!("versitygw");
     for name in ["api/v1/archives", "latest.json"] {
-        let (gateway, stage) = (Gateway::start(), Stage::with_pair());
+        let (gateway, setup) = (Gateway::start(), Setup::with_pair());
         gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
-        let output = once(&gateway, &stage, &[]);
+        let output = once(&gateway, &setup, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && stderr.contains("is not there, though"), "{name}: {stderr}");
+        assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
+        assert!(stderr.contains("is not there, though"), "{name}: {stderr}");
         assert_eq!(of_type(&lines(&output), "published").len(), 0, "{name}");
         gateway.fail_no_more();
-        assert!(once(&gateway, &stage, &[]).status.success());
+        assert!(once(&gateway, &setup, &[]).status.success());
         assert_eq!(latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use crate::common::servers::{Nginx, free_port};
 use crate::common::site::{files_in, ledger_tree, run};
 use crate::common::*;
-use crate::publish::stage::*;
+use crate::publish::setup::*;
 use crate::publish::survives::stores;
 use crate::stores::gateway::Gateway;
 use crate::stores::{command, target};
@@ -14,10 +14,10 @@ use crate::stores::{command, target};
 const NODES: usize = 30;
 
 #[test]
-fn thirty_nodes_at_once() {
+fn thirty_nodes_fetch_published_archives_at_once() {
     needs!("versitygw", "nginx");
-    let (gateway, stage) = (Gateway::start(), Stage::with_pair());
-    let published = stores::once(&gateway, &stage, &[]);
+    let (gateway, setup) = (Gateway::start(), Setup::with_pair());
+    let published = stores::once(&gateway, &setup, &[]);
     assert!(published.status.success(), "{}", String::from_utf8_lossy(&published.stderr));
     let mirror = gateway.bucket().join("mainnet");
     let port = free_port();

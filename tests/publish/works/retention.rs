@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::common::disk::Disk;
 use crate::common::*;
-use crate::publish::stage::*;
+use crate::publish::setup::*;
 
 /// Returns the names of archives that the index says to stay for this reason.
-fn kept_because(stage: &Stage, reason: &str) -> Vec<String> {
-    let index = fs::read(stage.mirror().join("api/v1/archives")).expect("an index");
+fn kept_because(setup: &Setup, reason: &str) -> Vec<String> {
+    let index = fs::read(setup.mirror().join("api/v1/archives")).expect("an index");
     let index: Value = serde_json::from_slice(&index).expect("JSON");
     let archives = index["archives"].as_array().expect("archives");
     assert!(archives.iter().all(|archive| archive["kept_because"].is_string()), "{index}");
@@ -21,77 +21,79 @@ fn kept_because(stage: &Stage, reason: &str) -> Vec<String> {
 /// The cluster of the first archives warms up: its first epoch ends with slot 31. In that of the
 /// others, epochs have 200 slots: the schedule is that of the newest full archive.
 #[test]
-fn ends_of_epochs_stay() {
-    let stage = Stage::new(&[]);
+fn newest_states_of_epochs_stay() {
+    let setup = Setup::new(&[]);
     let flags = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--keep-epoch-ends", "1"];
     for archive in &chain()[..3] {
-        stage.write(archive);
-        stage.once_succeeds(&flags);
-        verify(&stage.mirror());
+        setup.write(archive);
+        setup.once_succeeds(&flags);
+        verify(&setup.mirror());
     }
-    assert_eq!(kept_because(&stage, "epoch_end"), [FULL_26]);
-    let listed = slotpress().arg("list").arg(stage.mirror()).output().expect("runs");
+    assert_eq!(kept_because(&setup, "epoch_end"), [FULL_26]);
+    let listed = slotpress().arg("list").arg(setup.mirror()).output().expect("runs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert_eq!(listed.matches("kept: epoch_end").count(), 1, "{listed}");
     for archive in &chain()[3..] {
-        stage.write(archive);
-        stage.once_succeeds(&flags);
-        verify(&stage.mirror());
+        setup.write(archive);
+        setup.once_succeeds(&flags);
+        verify(&setup.mirror());
     }
-    assert_eq!(kept_because(&stage, "epoch_end"), [name(&chain()[2])]);
-    assert!(!stage.published().contains(&FULL_26.to_string()));
+    assert_eq!(kept_because(&setup, "epoch_end"), [name(&chain()[2])]);
+    assert!(!setup.published().contains(&FULL_26.to_string()));
 }
 
 /// The archives were made within few days; their files are of today.
 #[test]
 fn newest_states_of_days_stay() {
-    let stage = Stage::new(&[]);
+    let setup = Setup::new(&[]);
     let day_of = |index: &Value, name: &str| {
-        let archive = index["archives"].as_array().expect("archives").iter().find(|it| it["name"] == name);
+        let archive = index["archives"].as_array().expect("archives").iter().find(|archive| archive["name"] == name);
         archive.and_then(|archive| archive["bank_unix_seconds"].as_u64()).expect("a time") / 86_400
     };
     let archives = [FULL_26, FULL_3500].map(fixture);
     for archive in &archives {
-        stage.write(archive);
-        stage.once_succeeds(&["--keep-full", "1", "--grace", "0s", "--keep-daily", "9", "--keep-weekly", "9"]);
+        setup.write(archive);
+        setup.once_succeeds(&["--keep-full", "1", "--grace", "0s", "--keep-daily", "9", "--keep-weekly", "9"]);
     }
-    let index = fs::read(stage.mirror().join("api/v1/archives")).expect("an index");
+    let index = fs::read(setup.mirror().join("api/v1/archives")).expect("an index");
     let index: Value = serde_json::from_slice(&index).expect("JSON");
-    let stays = stage.published().contains(&FULL_26.to_string());
-    assert_eq!(kept_because(&stage, "weekly").len(), stage.published().len());
+    let stays = setup.published().contains(&FULL_26.to_string());
+    assert_eq!(kept_because(&setup, "weekly").len(), setup.published().len());
     assert!(!stays || day_of(&index, FULL_26) < day_of(&index, FULL_3500), "{index}");
 }
 
 /// What stays leaves no room for the next archive: nothing is deleted, and the run says so.
 #[test]
-fn no_room_for_the_next_archive() {
+fn a_target_without_room_for_the_next_archive_keeps_its_archives() {
     needs!("sys_admin", "mount", "umount");
-    let (stage, disk) = (Stage::new(&[&fixture(FULL_26)]), Disk::mount("size=4m"));
+    let (setup, disk) = (Setup::new(&[&fixture(FULL_26)]), Disk::mount("size=4m"));
     let to = ["--to", text(disk.path())];
-    stage.once_succeeds(&to);
+    setup.once_succeeds(&to);
     let filler = disk.path().join("filler");
     drop(fs::write(&filler, vec![1; 8 << 20]));
-    stage.write(&fixture(FULL_3500));
-    let output = stage.once(&to);
+    setup.write(&fixture(FULL_3500));
+    let output = setup.once(&to);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && stderr.contains("what is to stay leaves no room"), "{stderr}");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("what is to stay leaves no room"), "{stderr}");
     assert!(stderr.contains("keep fewer archives, days, weeks or epochs"), "{stderr}");
     assert_eq!(latest(disk.path()), [FULL_26]);
     fs::remove_file(filler).expect("removed");
-    stage.once_succeeds(&to);
+    setup.once_succeeds(&to);
     assert_eq!(latest(disk.path()), [FULL_3500]);
 }
 
 /// A setting that kept archives for ever never comes to mean that they are deleted.
 #[test]
-fn settings_that_are_gone() {
-    let stage = Stage::with_pair();
+fn removed_settings_are_refused() {
+    let setup = Setup::with_pair();
     for name in ["SLOTPRESS_KEEP_SLOT", "SLOTPRESS_KEEP_BYTES"] {
-        let output = slotpress().args(stage.arguments(&["--once"])).env(name, "7").output().expect("runs");
+        let output = slotpress().args(setup.arguments(&["--once"])).env(name, "7").output().expect("runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(2) && stderr.contains(&format!("{name} is set")), "{stderr}");
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(&format!("{name} is set")), "{stderr}");
         assert!(stderr.contains("hint: unset it"), "{stderr}");
-        assert!(stage.published().is_empty());
+        assert!(setup.published().is_empty());
     }
-    assert_eq!(stage.once(&["--keep-epoch-ends"]).status.code(), Some(2));
+    assert_eq!(setup.once(&["--keep-epoch-ends"]).status.code(), Some(2));
 }

@@ -6,32 +6,32 @@ use std::path::Path;
 use crate::common::{firedancer, *};
 use crate::rebase::{rebase, run, two_full_archives};
 
-fn check(new: &[&Path], onto: &Path, code: i32, says: &str) {
+fn assert_refused(new: &[&Path], onto: &Path, code: i32, message: &str) {
     let out = temp_dir();
     let output = run(new, onto, out.path(), &[]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    assert!(said.contains(says), "{said}");
-    assert_eq!(names(out.path()), Vec::<String>::new(), "{says}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert!(stderr.contains(message), "{stderr}");
+    assert_eq!(names(out.path()), Vec::<String>::new(), "{message}");
 }
 
 #[test]
-fn archives_that_are_no_pair() {
+fn archives_that_are_no_pair_are_refused() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let incremental = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
-    check(&[&old], &new, 2, "the older state is of slot 40, the new one of 26");
-    check(&[&new], &new, 2, "the older state is of slot 40, the new one of 40");
-    check(&[&new], &incremental, 2, "is an incremental archive");
-    check(&[&incremental], &old, 1, "alone cannot be checked");
-    check(&[&old, &new], &old, 2, "both archives are full ones");
-    check(&[&fixture(FULL_3500)], &old, 2, "of different clusters");
+    assert_refused(&[&old], &new, 2, "the older state is of slot 40, the new one of 26");
+    assert_refused(&[&new], &new, 2, "the older state is of slot 40, the new one of 40");
+    assert_refused(&[&new], &incremental, 2, "is an incremental archive");
+    assert_refused(&[&incremental], &old, 1, "alone cannot be checked");
+    assert_refused(&[&old, &new], &old, 2, "both archives are full ones");
+    assert_refused(&[&fixture(FULL_3500)], &old, 2, "of different clusters");
     let of_firedancer = firedancer::full("firedancer-2026-08/chain");
-    check(&[&of_firedancer, &incremental], &old, 1, "only Firedancer loads it");
+    assert_refused(&[&of_firedancer, &incremental], &old, 1, "only Firedancer loads it");
 }
 
 #[test]
-fn damaged_archives() {
+fn damaged_archives_are_refused() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let damaged = |archive: &Path| {
@@ -44,17 +44,17 @@ fn damaged_archives() {
         fs::write(&path, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
         path
     };
-    check(&[&new], &damaged(&old), 3, "");
-    check(&[&damaged(&new)], &old, 3, "");
+    assert_refused(&[&new], &damaged(&old), 3, "");
+    assert_refused(&[&damaged(&new)], &old, 3, "");
     let cut = dir.path().join("cut").join(name(&old));
     fs::create_dir(cut.parent().expect("a directory")).expect("made");
     let bytes = fs::read(&old).expect("read");
     fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
-    check(&[&new], &cut, 3, "");
+    assert_refused(&[&new], &cut, 3, "");
 }
 
 #[test]
-fn places_that_are_taken() {
+fn existing_archives_are_replaced_only_when_asked() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let out = temp_dir();
@@ -70,7 +70,7 @@ fn places_that_are_taken() {
 /// A full archive between those of a pair: a validator would make its next incremental archive on
 /// it.
 #[test]
-fn targets_with_an_archive_between() {
+fn a_rebased_archive_is_not_restored_over_a_full_archive_between() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
@@ -88,20 +88,22 @@ fn targets_with_an_archive_between() {
             run_json(&[&arguments, flags].concat(), None)
         };
         if is_refused {
-            let (code, _, said) = restore(&[]);
-            assert!(code == 5 && said.contains(between) && said.contains("--replace-state"), "{code}: {said}");
+            let (code, _, stderr) = restore(&[]);
+            assert_eq!(code, 5, "{stderr}");
+            assert!(stderr.contains(between), "{stderr}");
+            assert!(stderr.contains("--replace-state"), "{stderr}");
             let mut left = tree(target.path());
             left.remove("ledger.lock");
-            assert!(left == before, "{said}");
+            assert!(left == before, "{stderr}");
         }
-        let (code, _, said) = restore(if is_refused { &["--replace-state"] } else { &[] });
-        assert_eq!(code, 0, "{said}");
+        let (code, _, stderr) = restore(if is_refused { &["--replace-state"] } else { &[] });
+        assert_eq!(code, 0, "{stderr}");
         assert_eq!(target.path().join(between).exists(), !is_refused);
     }
 }
 
 #[test]
-fn another_full_archive_of_the_same_slot() {
+fn another_full_archive_of_the_same_slot_is_refused() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
@@ -110,10 +112,12 @@ fn another_full_archive_of_the_same_slot() {
     let restored = run_json(&["restore", text(&other), text(&rebased), "--ledger", text(&ledger)], None);
     let (_, report, _) = run_json(&["verify", text(&other), text(&rebased)], None);
     let failures = report["failures"].as_array().expect("failures");
-    let is_it = |failure: &serde_json::Value| failure["rule"] == "base-mismatch";
-    assert!(!failures.is_empty() && failures.iter().all(is_it), "not what follows from it: {report}");
-    for (code, report, said) in [run_json(&["verify", text(&other), text(&rebased)], None), restored] {
-        let said = format!("{report} {said}");
-        assert!(code == 3 && said.contains("a full archive of hash"), "{code}: {said}");
+    let is_base_mismatch = |failure: &serde_json::Value| failure["rule"] == "base-mismatch";
+    assert!(!failures.is_empty(), "{report}");
+    assert!(failures.iter().all(is_base_mismatch), "no failure that follows from it: {report}");
+    for (code, report, stderr) in [run_json(&["verify", text(&other), text(&rebased)], None), restored] {
+        let printed = format!("{report} {stderr}");
+        assert_eq!(code, 3, "{printed}");
+        assert!(printed.contains("a full archive of hash"), "{printed}");
     }
 }

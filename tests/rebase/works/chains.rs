@@ -16,7 +16,7 @@ fn bank_snapshot(ledger: &Path) -> PathBuf {
 }
 
 /// Continues the chain from a directory.
-fn go_on(maker: &Oracle, ledger: &Path, to: &Path, slots: u32, genesis: &Path) {
+fn continue_chain(maker: &Oracle, ledger: &Path, to: &Path, slots: u32, genesis: &Path) {
     let mut command = Command::new(&maker.path);
     command.arg("continue").arg(bank_snapshot(ledger)).arg(to).arg("--genesis").arg(genesis);
     maker.run(command.args(["--slots", &slots.to_string(), "--seed", &slots.to_string()]));
@@ -27,14 +27,14 @@ fn chain(maker: &Oracle, dir: &Path, flags: &str) -> Vec<PathBuf> {
     let ledgers = ["chain/at-full", "chain", "after"].map(|name| dir.join(name));
     let mut command = Command::new(&maker.path);
     maker.run(command.arg("gen").arg(&ledgers[1]).args(flags.split(' ')));
-    go_on(maker, &ledgers[1], &ledgers[2], 100, &ledgers[1]);
+    continue_chain(maker, &ledgers[1], &ledgers[2], 100, &ledgers[1]);
     let layouts = ["--layout=verbatim", "--layout=clustered"].into_iter().cycle();
     ledgers.iter().zip(layouts).map(|(ledger, layout)| archive(ledger, dir, &[layout])).collect()
 }
 
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
-fn every_pair_of_full_archives() {
+fn agave_loads_every_later_state_on_every_earlier_one() {
     let oracles = Oracle::required();
     let maker = oracles
         .iter()
@@ -68,9 +68,12 @@ fn every_pair_of_full_archives() {
             let restored = out.path().join("restored");
             slotpress().arg("restore").args([old_full, &rebased]).arg("--ledger").arg(&restored).assert().success();
             let booted = maker.load_dir(&bank_snapshot(&restored), &[restored.join("accounts")], &genesis);
-            assert_eq!(booted, expected[oracles.iter().position(|one| one.path == maker.path).expect("it")][new]);
+            assert_eq!(
+                booted,
+                expected[oracles.iter().position(|oracle| oracle.path == maker.path).expect("the maker")][new]
+            );
             let later = out.path().join("later");
-            go_on(maker, &restored, &later, 10, &genesis);
+            continue_chain(maker, &restored, &later, 10, &genesis);
             let base_slot = name(old_full).split('-').nth(1).expect("a slot").to_string();
             fs::copy(old_full, out.path().join(name(old_full))).expect("copied");
             let next = archive(&later, out.path(), &["--base-slot", &base_slot]);
@@ -86,7 +89,7 @@ fn every_pair_of_full_archives() {
 /// The old archive is of another version than the new state.
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
-fn archives_of_two_versions() {
+fn agave_loads_pairs_of_two_versions() {
     let oracles = Oracle::required();
     let maker = oracles
         .iter()
@@ -99,7 +102,7 @@ fn archives_of_two_versions() {
     let restored = dir.path().join("restored");
     slotpress().arg("restore").arg(&old).arg("--ledger").arg(&restored).assert().success();
     let later = dir.path().join("later");
-    go_on(maker, &restored, &later, 50, genesis);
+    continue_chain(maker, &restored, &later, 50, genesis);
     let new = archive(&later, dir.path(), &[]);
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
     for oracle in &oracles {

@@ -33,8 +33,8 @@ fn old_and_rebased_are_the_new_state() {
             let rebased = rebase(&new_state, &old, out.path(), &[["--layout=verbatim", "--layout=clustered"][number]]);
             assert_eq!(name(&rebased), name(&incremental));
             assert_eq!(state_of(&[&old, &rebased]), state_of(&[&new]), "{chain}");
-            let (code, report, said) = verify(&old, &rebased, "agave,firedancer");
-            assert_eq!((code, &report["complete"]), (0, &"by state".into()), "{said}");
+            let (code, report, stderr) = verify(&old, &rebased, "agave,firedancer");
+            assert_eq!((code, &report["complete"]), (0, &"by state".into()), "{stderr}");
             for oracle in Oracle::all() {
                 let genesis = fixture_of(chain, "genesis.bin");
                 let genesis = genesis.parent().expect("a directory");
@@ -48,11 +48,11 @@ fn old_and_rebased_are_the_new_state() {
 /// Each changed account occurs once, in storages of slots above the old one; unchanged accounts do
 /// not occur.
 #[test]
-fn nothing_is_there_twice_or_in_vain() {
+fn only_changed_accounts_are_written_once() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
-    let (code, report, said) = run_json(&["rebase", text(&new), "--onto", text(&old), "-o", text(dir.path())], None);
-    assert_eq!(code, 0, "{said}");
+    let (code, report, stderr) = run_json(&["rebase", text(&new), "--onto", text(&old), "-o", text(dir.path())], None);
+    assert_eq!(code, 0, "{stderr}");
     let rebased = records(Path::new(report["path"].as_str().expect("a path")));
     assert_eq!(newest(&rebased).len(), rebased.len());
     assert!(rebased.iter().all(|record| (27..=40).contains(&record.slot)));
@@ -60,7 +60,8 @@ fn nothing_is_there_twice_or_in_vain() {
     let closed = before.keys().filter(|key| !after.contains_key(*key)).count();
     let added = after.keys().filter(|key| !before.contains_key(*key)).count();
     let tombstones = rebased.iter().filter(|record| record.lamports == 0).count();
-    assert!(closed > 0 && added > 0, "the chain does both");
+    assert!(closed > 0, "the chain closes accounts");
+    assert!(added > 0, "the chain adds accounts");
     assert_eq!(
         (tombstones, &report["accounts_closed"], &report["accounts_new"]),
         (closed, &closed.into(), &added.into())
@@ -80,13 +81,13 @@ fn nothing_is_there_twice_or_in_vain() {
 
 /// Shows why other programs refuse an older base: without tombstones, closed accounts come back.
 #[test]
-fn without_tombstones_it_is_another_state() {
+fn closed_accounts_come_back_without_tombstones() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
     let without = without_tombstones(&rebased, dir.path()).expect("the chain closes accounts");
-    let (code, _, said) = verify(&old, &without, "agave");
-    assert_eq!(code, 3, "{said}");
+    let (code, _, stderr) = verify(&old, &without, "agave");
+    assert_eq!(code, 3, "{stderr}");
     for oracle in Oracle::all() {
         let genesis = fixture("genesis.bin");
         oracle.accepts(&old, Some(&without), genesis.parent().expect("a directory")).expect_err("refused");
@@ -94,7 +95,7 @@ fn without_tombstones_it_is_another_state() {
 }
 
 #[test]
-fn bytes_depend_on_nothing_else() {
+fn bytes_depend_only_on_the_states() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let expected = fs::read(rebase(&[&new], &old, dir.path(), &[])).expect("read");
@@ -111,7 +112,7 @@ fn bytes_depend_on_nothing_else() {
 }
 
 #[test]
-fn a_dry_run_tells_all_and_writes_nothing() {
+fn a_dry_run_reports_the_result_and_writes_nothing() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let out = temp_dir();
@@ -127,19 +128,19 @@ fn a_dry_run_tells_all_and_writes_nothing() {
 
 /// The old archive may be an old one of Firedancer's: Firedancer loads the pair.
 #[test]
-fn the_old_archive_may_be_firedancers() {
+fn an_old_archive_of_firedancer_is_accepted() {
     let dir = temp_dir();
     let [_, new] = two_full_archives("agave-4.2.2", dir.path());
     let old = firedancer::full(firedancer::OLD);
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
-    let (code, _, said) = verify(&old, &rebased, "firedancer");
-    assert_eq!(code, 0, "{said}");
+    let (code, _, stderr) = verify(&old, &rebased, "firedancer");
+    assert_eq!(code, 0, "{stderr}");
 }
 
 /// Both states may be by newer versions of Firedancer, which write stakes: with Agave's old
 /// archive, and the reverse.
 #[test]
-fn states_of_newer_firedancers() {
+fn states_of_newer_firedancer_versions_are_rebased() {
     let chain = "firedancer-2026-09/full-bank";
     let (full, incremental) = (firedancer::full(chain), firedancer::incremental(chain));
     let dir = temp_dir();
@@ -151,8 +152,8 @@ fn states_of_newer_firedancers() {
         let out = temp_dir();
         let rebased = rebase(new, old, out.path(), &[]);
         assert_eq!(state_of(&[old, &rebased]), state_of(&[&agaves_new]), "{number}");
-        let (code, _, said) = verify(old, &rebased, "agave");
-        assert_eq!(code, 0, "{number}: {said}");
+        let (code, _, stderr) = verify(old, &rebased, "agave");
+        assert_eq!(code, 0, "{number}: {stderr}");
         for oracle in Oracle::all() {
             let genesis = fixture_of(AGAVE_4_4, "genesis.bin");
             let genesis = genesis.parent().expect("a directory");
@@ -176,7 +177,7 @@ fn a_restored_ledger_archives_as_the_new_state() {
 
 /// A stopped validator's ledger gives the same bytes as its full archive. No other run may use it.
 #[test]
-fn straight_from_a_ledger() {
+fn a_ledger_gives_the_same_bytes_as_its_full_archive() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
         let dir = temp_dir();
         let [old, new] = two_full_archives(chain, dir.path());
@@ -188,18 +189,19 @@ fn straight_from_a_ledger() {
         let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
         lock.lock().expect("locked");
         let output = run(&[ledger.path()], &old, out.path(), &["--force"]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains("is in use"), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("is in use"), "{stderr}");
         let output = run(&[&new], &old, out.path(), &["--slot", "40"]);
         assert_eq!(output.status.code(), Some(2), "for ledgers only");
     }
 }
 
-/// Collects the announcement and the stages after it.
+/// Records the announced steps and the stages after them.
 #[derive(Default)]
-struct Told(std::sync::Mutex<Vec<Vec<String>>>);
+struct StageLog(std::sync::Mutex<Vec<Vec<String>>>);
 
-impl slotpress::Progress for Told {
+impl slotpress::Progress for StageLog {
     fn event(&self, event: slotpress::ProgressEvent<'_>) {
         match event {
             slotpress::ProgressEvent::Steps(steps) => {
@@ -215,22 +217,22 @@ impl slotpress::Progress for Told {
 
 /// Each stage is a step of the whole, so progress and time left are those of the whole.
 #[test]
-fn the_steps_are_those_of_all() {
+fn each_stage_is_an_announced_step() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path()).map(slotpress::NamedArchive::from_path);
-    let (told, out) = (Told::default(), temp_dir());
+    let (log, out) = (StageLog::default(), temp_dir());
     let input = slotpress::rebase::RebaseInput { new: &new, incremental: None, onto: &old };
     let made = slotpress::rebase::rebase(
         input,
         &mut slotpress::archive::DirSink::open(out.path()).expect("opened"),
         &slotpress::rebase::RebaseOptions::default(),
-        &told,
+        &log,
     );
     made.expect("made");
-    let mut told = told.0.into_inner().expect("no panic");
-    let steps = told.remove(0);
+    let mut log = log.0.into_inner().expect("no panic");
+    let steps = log.remove(0);
     assert_eq!(steps, ["Verifying", "Verifying", "Comparing", "Rebasing", "Verifying", "Syncing"]);
     // Parts of a step.
-    told.retain(|stage| *stage != ["Sorting"] && *stage != ["Subtracting"]);
-    assert_eq!(told.concat(), steps);
+    log.retain(|stage| *stage != ["Sorting"] && *stage != ["Subtracting"]);
+    assert_eq!(log.concat(), steps);
 }

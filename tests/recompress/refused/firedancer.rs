@@ -10,29 +10,33 @@ use crate::common::*;
 #[test]
 fn archives_of_old_firedancers_are_refused() {
     let dir = temp_dir();
-    let refused = |source: &Path, more: &[&str]| {
+    let assert_refused = |source: &Path, more: &[&str]| {
         let mut recompress = command("recompress");
         let (code, _, stderr) = run(recompress.arg(source).args(more).arg("-o").arg(dir.path()));
-        let said = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(code == 1 && said.contains("only Firedancer loads it") && said.contains(HINT), "{code}: {stderr}");
-        assert!(said.contains(&name(source)), "{stderr}");
+        let unwrapped = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(code, 1, "{stderr}");
+        for part in ["only Firedancer loads it", HINT, &name(source)] {
+            assert!(unwrapped.contains(part), "{part}: {stderr}");
+        }
         assert_eq!(names(dir.path()), [""; 0], "{stderr}");
     };
     for source in [full(OLD), full(NO_STAKES)] {
         for more in [&[][..], &["--check", "frames"]] {
-            refused(&source, more);
+            assert_refused(&source, more);
         }
         let mut piped = command("recompress");
         piped.args(["-", "-o"]).arg(dir.path()).stdin(std::fs::File::open(&source).expect("opened"));
         let output = piped.output().expect("runs");
-        let said = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(output.status.code() == Some(1) && said.contains(HINT), "{said}");
-        assert_eq!(names(dir.path()), [""; 0], "{said}");
+        let unwrapped = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(output.status.code(), Some(1), "{unwrapped}");
+        assert!(unwrapped.contains(HINT), "{unwrapped}");
+        assert_eq!(names(dir.path()), [""; 0], "{unwrapped}");
     }
-    refused(&incremental(OLD), &["--base", text(&full(OLD))]);
-    refused(&incremental(OLD), &["--base", text(&fixture(FULL_26))]);
+    assert_refused(&incremental(OLD), &["--base", text(&full(OLD))]);
+    assert_refused(&incremental(OLD), &["--base", text(&fixture(FULL_26))]);
     let mut recompress = command("recompress");
     recompress.arg(fixture(INCREMENTAL_26_40)).arg("--base").arg(full(OLD));
     let (code, _, stderr) = run(recompress.arg("-o").arg(dir.path()));
-    assert!(code == 1 && stderr.contains("only Firedancer loads it"), "{stderr}");
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
 }

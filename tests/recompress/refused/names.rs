@@ -8,7 +8,7 @@ use crate::common::*;
 /// A run does not begin if another run is making the same archive. It finds that before it reads
 /// the source.
 #[test]
-fn two_recompress_for_one_name() {
+fn a_second_run_for_one_name_is_refused() {
     let dir = temp_dir();
     let temporary = dir.path().join(format!("tmp-snapshot-archive-slotpress-{FULL_26}"));
     let held = fs::File::create(&temporary).expect("created");

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::*;
 use crate::recompress::*;
 
-fn fails(source: &Path, out: &Path, flags: &[&str], code: i32, message: &str) {
+fn assert_refused(source: &Path, out: &Path, flags: &[&str], code: i32, message: &str) {
     let output = slotpress().arg("recompress").arg(source).arg("-o").arg(out).args(flags).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
@@ -15,23 +15,23 @@ fn fails(source: &Path, out: &Path, flags: &[&str], code: i32, message: &str) {
 }
 
 #[test]
-fn bad_sources_yield_nothing() {
+fn invalid_sources_and_flags_are_refused() {
     let (dir, out) = (temp_dir(), temp_dir());
-    let lie = dir.path().join(name(&fixture(FULL)).replace("-26-", "-27-"));
-    fs::copy(fixture(FULL), &lie).expect("copied");
-    fails(&lie, out.path(), &[], 3, "does not match its name");
+    let misnamed = dir.path().join(name(&fixture(FULL)).replace("-26-", "-27-"));
+    fs::copy(fixture(FULL), &misnamed).expect("copied");
+    assert_refused(&misnamed, out.path(), &[], 3, "does not match its name");
     let other_base = dir.path().join(name(&fixture(INCREMENTAL)).replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL), &other_base).expect("copied");
     let full = fixture(FULL);
-    fails(&other_base, out.path(), &["--base", full.to_str().expect("text")], 2, "builds on slot 20");
+    assert_refused(&other_base, out.path(), &["--base", full.to_str().expect("text")], 2, "builds on slot 20");
     let mut bytes = fs::read(fixture(FULL)).expect("read");
     bytes.truncate(bytes.len() - 3);
     let cut = dir.path().join(name(&fixture(FULL)));
     fs::write(&cut, bytes).expect("written");
-    fails(&cut, out.path(), &[], 3, "cut off");
-    fails(Path::new("/nowhere/at-all"), out.path(), &[], 6, "cannot open");
-    fails(&fixture(FULL), out.path(), &["--base-slot", "20"], 2, "--base-slot is for standard input");
-    fails(&fixture(FULL), out.path(), &["--memory", "1MiB"], 2, "does not suffice");
+    assert_refused(&cut, out.path(), &[], 3, "cut off");
+    assert_refused(Path::new("/nowhere/at-all"), out.path(), &[], 6, "cannot open");
+    assert_refused(&fixture(FULL), out.path(), &["--base-slot", "20"], 2, "--base-slot is for standard input");
+    assert_refused(&fixture(FULL), out.path(), &["--memory", "1MiB"], 2, "does not suffice");
 }
 
 #[test]

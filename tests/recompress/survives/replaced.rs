@@ -7,7 +7,7 @@ use crate::recompress::*;
 
 /// Runs that replace one archive at the same time all succeed: each has had the name for a moment.
 #[test]
-fn many_replace_one_archive() {
+fn concurrent_runs_replace_one_archive() {
     let out = temp_dir();
     for _ in 0..3 {
         let children: Vec<_> = (0..32)

@@ -10,7 +10,7 @@ use crate::common::*;
 
 /// Ctrl-C gives a message at once, even if the work cannot end yet.
 #[test]
-fn stopping_is_said_at_once() {
+fn an_interrupt_is_reported_at_once() {
     let dir = temp_dir();
     let beginning = fs::read(fixture(FULL_3500)).expect("read");
     for is_json in [false, true] {
@@ -28,9 +28,9 @@ fn stopping_is_said_at_once() {
         // The input never ends, so the run ends because of Ctrl-C or not at all.
         exit_code(&mut child);
         let output = child.wait_with_output().expect("ended");
-        let said = String::from_utf8(output.stderr).expect("text");
-        assert_eq!(output.status.code(), Some(130), "{said}");
-        let line = said.lines().next().expect("a line");
+        let stderr = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(output.status.code(), Some(130), "{stderr}");
+        let line = stderr.lines().next().expect("a line");
         if is_json {
             assert_eq!(line, r#"{"type":"status","message":"stopping: removing what was written"}"#)
         } else {

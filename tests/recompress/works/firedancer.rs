@@ -8,10 +8,12 @@ use crate::common::*;
 
 /// Recompressed archives have the same entries, and an index.
 #[test]
-fn recompressed_they_stay_what_they_are() {
+fn recompressed_archives_keep_their_entries() {
     let (dir, source, newer) = (temp_dir(), full(NEW), incremental(NEW));
     let (code, report, stderr) = run(command("recompress").arg(&source).arg("-o").arg(dir.path()));
-    assert!(code == 0 && report["root"].is_string() && stderr.is_empty(), "{stderr}");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(report["root"].is_string(), "{report}");
+    assert_eq!(stderr, "");
     let made = dir.path().join(name(&source));
     assert!(entries(&made) == entries(&source));
     // An incremental archive, on its base.
@@ -29,7 +31,7 @@ fn recompressed_they_stay_what_they_are() {
 
 /// Storages that no client loads are left out, and the program says so.
 #[test]
-fn storages_without_a_record_are_left_out() {
+fn empty_storages_are_left_out() {
     let (dir, source) = (temp_dir(), full(NEW));
     let mut with_empty = entries(&source);
     let at = with_empty.iter().position(is_storage).expect("a storage");
@@ -43,7 +45,8 @@ fn storages_without_a_record_are_left_out() {
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
     let (code, _, stderr) = run(command("recompress").arg(&from).arg("-o").arg(&out));
-    assert!(code == 0 && stderr.contains("were left out"), "{stderr}");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("were left out"), "{stderr}");
     let made = out.join(name(&source));
     assert_eq!(verify(&[&made], &["--for", "agave,firedancer"]).0, 0);
     assert!(entries(&made) == entries(&source));
@@ -52,24 +55,30 @@ fn storages_without_a_record_are_left_out() {
     let mut recompress = command("recompress");
     recompress.args(["--json", "-", "-o"]).arg(&out).stdin(fs::File::open(&from).expect("opened"));
     let output = recompress.output().expect("runs");
-    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    assert!(output.status.success() && said.contains("were left out"), "{said}");
-    assert!(said.contains(r#""state":"checked""#) && entries(&made) == entries(&source), "{said}");
+    let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("were left out"), "{printed}");
+    assert!(printed.contains(r#""state":"checked""#), "{printed}");
+    assert!(entries(&made) == entries(&source), "{printed}");
 }
 
 /// 0 hashes per tick, which Firedancer writes if the chain has no number. Only Agave refuses it.
 #[test]
-fn no_hashes_per_tick() {
+fn archives_without_hashes_per_tick_get_a_warning() {
     let dir = temp_dir();
     let (full, newer) = (full(NEW), incremental("firedancer-2026-09/full-bank-hashes-0"));
     let (code, report, stderr) = verify(&[&full, &newer], &[]);
-    assert!(code == 0 && loads(&report, "firedancer") && !loads(&report, "agave-4.2"), "{report} {stderr}");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(loads(&report, "firedancer"), "{report}");
+    assert!(!loads(&report, "agave-4.2"), "{report}");
     assert_eq!(verify(&[&full, &newer], &["--for", "firedancer"]).0, 0);
     let (code, report, _) = verify(&[&full, &newer], &["--for", "agave"]);
-    let rules: Vec<_> = report["failures"].as_array().expect("failures").iter().map(|it| it["rule"].clone()).collect();
+    let rules: Vec<_> =
+        report["failures"].as_array().expect("failures").iter().map(|failure| failure["rule"].clone()).collect();
     assert_eq!((code, rules), (3, vec!["no-hashes-per-tick".into()]), "{report}");
     let (code, _, stderr) = run(command("recompress").arg(&newer).arg("--base").arg(&full).arg("-o").arg(dir.path()));
-    assert!(code == 0 && stderr.contains("only Firedancer loads it"), "{stderr}");
+    assert_eq!(code, 0, "{stderr}");
+    assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
     let genesis = genesis_of(AGAVE_4_4);
     let genesis = genesis.parent().expect("a directory");
     for oracle in Oracle::all() {

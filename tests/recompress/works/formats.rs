@@ -27,7 +27,7 @@ fn from_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process::Out
 }
 
 #[test]
-fn agaves_archives_keep_their_entries() {
+fn recompressed_archives_keep_their_entries() {
     let base = fixture(FULL);
     for source in [FULL, INCREMENTAL, "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeiombt7UVw.tar.zst"] {
         let base = (source == INCREMENTAL).then(|| ["--base", base.to_str().expect("text")]);
@@ -59,7 +59,7 @@ fn agaves_archives_keep_their_entries() {
 }
 
 #[test]
-fn the_result_is_what_archive_makes() {
+fn the_result_equals_an_archive_of_the_ledger() {
     let ledger = ledger("ledger-at-40");
     for flags in [&["--zstd-level", "3"][..], &["--frame-size", "64KiB"], &["--format", "lz4"], &["--format", "none"]] {
         let (made, again, other) = (temp_dir(), temp_dir(), temp_dir());
@@ -75,7 +75,7 @@ fn the_result_is_what_archive_makes() {
 }
 
 #[test]
-fn streams_in_and_out() {
+fn an_archive_is_recompressed_from_a_stream_into_a_stream() {
     let source = fs::read(fixture(FULL)).expect("read");
     let file = temp_dir();
     let wanted = fs::read(recompress(&fixture(FULL), file.path(), &[])).expect("read");
@@ -84,8 +84,12 @@ fn streams_in_and_out() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout == wanted, "nothing but the archive goes to standard output");
     assert!(String::from_utf8_lossy(&output.stderr).contains("ratio"), "the report goes to standard error");
+}
 
-    // A cut at any place is an error, although no length is known.
+/// No length of a stream is known.
+#[test]
+fn a_stream_that_is_cut_anywhere_is_damaged() {
+    let source = fs::read(fixture(FULL)).expect("read");
     for at in [0, 1, 100, source.len() / 2, source.len() - 1] {
         let out = temp_dir();
         let output =
@@ -93,8 +97,11 @@ fn streams_in_and_out() {
         assert_eq!(output.status.code(), Some(3), "cut off at {at}");
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }
+}
 
-    // Only its name tells an incremental archive's base.
+/// A stream has no name, which would contain the base slot.
+#[test]
+fn an_incremental_archive_of_a_stream_needs_its_base() {
     let incremental = fs::read(fixture(INCREMENTAL)).expect("read");
     let (out, full) = (temp_dir(), fixture(FULL));
     let arguments = ["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()];
@@ -114,22 +121,22 @@ fn streams_in_and_out() {
 #[test]
 fn bzip2_is_read() {
     needs!("bzip2");
-    old_format_is_read("bzip2", "bz2");
+    assert_format_is_read("bzip2", "bz2");
 }
 
 #[test]
 fn gzip_is_read() {
     needs!("gzip");
-    old_format_is_read("gzip", "gz");
+    assert_format_is_read("gzip", "gz");
 }
 
 #[test]
 fn lz4_is_read() {
     needs!("lz4");
-    old_format_is_read("lz4", "lz4");
+    assert_format_is_read("lz4", "lz4");
 }
 
-fn old_format_is_read(tool: &str, extension: &str) {
+fn assert_format_is_read(tool: &str, extension: &str) {
     let (old, out) = (temp_dir(), temp_dir());
     let path = old.path().join(name(&fixture(FULL)).replace("tar.zst", &format!("tar.{extension}")));
     let tar = old.path().join("tar");
@@ -145,11 +152,13 @@ fn old_format_is_read(tool: &str, extension: &str) {
     let target = temp_dir();
     let ledger = target.path().join("ledger");
     let restored = slotpress().arg("restore").arg(&path).arg("--ledger").arg(&ledger).output().expect("runs");
-    let said = String::from_utf8_lossy(&restored.stderr);
+    let stderr = String::from_utf8_lossy(&restored.stderr);
     if extension == "lz4" {
-        assert!(restored.status.success() && ledger.join(name(&path)).exists(), "{said}");
+        assert!(restored.status.success(), "{stderr}");
+        assert!(ledger.join(name(&path)).exists(), "{stderr}");
     } else {
-        assert!(restored.status.code() == Some(1) && said.contains("recompress it first"), "{said}");
+        assert_eq!(restored.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("recompress it first"), "{stderr}");
     }
 
     // Damage in the middle, and a missing end.

@@ -2,7 +2,7 @@
 
 use crate::common::screen::run;
 use crate::common::*;
-use crate::publish::stage::Stage;
+use crate::publish::setup::Setup;
 
 /// Every command accepts archives of a ledger restored from an Agave 4.2 pair, the full one and the
 /// pair.
@@ -16,7 +16,7 @@ fn every_command_takes_archives_of_a_restored_ledger() {
     };
     let [old_full, old_incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     check(&["restore", text(&old_full), text(&old_incremental), "--ledger", &path("ledger")]);
-    let stage = Stage::new(&[]);
+    let stage = Setup::new(&[]);
     let ledger = dir.path().join("ledger");
     let out = stage.snapshots();
     let full = archive(&ledger, &out, &["--verify"]);

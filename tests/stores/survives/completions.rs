@@ -9,7 +9,7 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
-use crate::publish::stage::{Stage, latest, verify};
+use crate::publish::setup::{Setup, latest, verify};
 use crate::publish::survives::stores::{once, start, uploads, with_three_parts};
 use crate::stores::gateway::{Done, Gateway, Instead, PAGE};
 
@@ -17,7 +17,7 @@ const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 
 /// Checks that a run against the repaired store publishes the archive. Where the store has dropped
 /// the upload, the first run may find that out, and the second one publishes.
-fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Stage, made: &Path) {
+fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Setup, made: &Path) {
     gateway.fail_no_more();
     let mut output = once(gateway, stage, &[]);
     if output.status.code() == Some(4) {

@@ -20,7 +20,7 @@ use {
 };
 #[cfg(all(feature = "serve", feature = "stores"))]
 use {
-    crate::publish::stage::Stage,
+    crate::publish::setup::Setup,
     slotpress_format::ArchiveName,
     slotpress_read::{CheckMode, CheckOptions},
 };
@@ -155,7 +155,7 @@ fn nothing_is_published_that_verify_refuses() {
     assert_each_of_a_sample(|altered| {
         let mut wrong = Vec::new();
         for flags in [&[][..], &["--as-is"]] {
-            let stage = Stage::new(&[]);
+            let stage = Setup::new(&[]);
             let archives: Vec<PathBuf> =
                 altered.files().map(|file| put(&stage.snapshots(), &file.name, &file.bytes)).collect();
             let output = stage.once(flags);

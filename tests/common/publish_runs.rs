@@ -1,11 +1,11 @@
-//! Random lives of `publish`: events of validators, disks and targets. The simulation of its
-//! decisions plays all of them, the program itself some.
+//! Random events of validators, disks and targets around a run of `publish`. The simulation of its
+//! decisions has all of them; runs of the program itself have some.
 
 use super::draws::Draws;
 
 /// The state of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mood {
+pub enum TargetCondition {
     Works,
     /// Nothing can be written there.
     Fails,
@@ -16,15 +16,22 @@ pub enum Mood {
     Hangs,
 }
 
-const MOODS: [Mood; 7] =
-    [Mood::Works, Mood::Works, Mood::Fails, Mood::Refuses, Mood::IsGone, Mood::IsFull, Mood::Hangs];
+const CONDITIONS: [TargetCondition; 7] = [
+    TargetCondition::Works,
+    TargetCondition::Works,
+    TargetCondition::Fails,
+    TargetCondition::Refuses,
+    TargetCondition::IsGone,
+    TargetCondition::IsFull,
+    TargetCondition::Hangs,
+];
 
 /// Percentage of the archives that are damaged.
 const DAMAGED_PERCENT: usize = 15;
 
 /// An event outside the publisher.
 #[derive(Clone, Copy, Debug)]
-pub enum Happening {
+pub enum OutsideEvent {
     /// The validator writes a full archive.
     Full {
         is_damaged: bool,
@@ -37,7 +44,7 @@ pub enum Happening {
     Purge,
     Target {
         at: usize,
-        mood: Mood,
+        condition: TargetCondition,
     },
     Passes {
         seconds: u64,
@@ -47,14 +54,14 @@ pub enum Happening {
     },
 }
 
-impl Happening {
+impl OutsideEvent {
     pub fn draw(draws: &mut Draws, targets: usize) -> Self {
         let is_damaged = draws.below(100) < DAMAGED_PERCENT;
         match draws.below(8) {
             0 => Self::Full { is_damaged },
             1 | 2 => Self::Incremental { is_damaged },
             3 => Self::Purge,
-            4 => Self::Target { at: draws.below(targets), mood: MOODS[draws.below(MOODS.len())] },
+            4 => Self::Target { at: draws.below(targets), condition: CONDITIONS[draws.below(CONDITIONS.len())] },
             5 => Self::Passes { seconds: draws.below(400) as u64 },
             6 => Self::ClockIs { unix_seconds: 1_000 + draws.below(1 << 32) as u64 },
             _ => Self::Passes { seconds: 1 },
@@ -64,13 +71,13 @@ impl Happening {
 
 /// The publisher's options.
 #[derive(Clone, Copy, Debug)]
-pub struct Wishes {
+pub struct RandomOptions {
     pub targets: usize,
     pub rebase_onto: usize,
     pub as_is: bool,
 }
 
-impl Wishes {
+impl RandomOptions {
     pub fn draw(draws: &mut Draws) -> Self {
         Self { targets: 1 + draws.below(3), rebase_onto: draws.below(3), as_is: draws.below(10) < 3 }
     }

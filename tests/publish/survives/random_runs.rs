@@ -1,6 +1,6 @@
-//! The program in random lives, those of the simulation, with real directories: a validator that
-//! writes, purges and damages archives; targets that fail, become full, go away and come back;
-//! kills at any moment. `LIVES_REAL` sets the number of lives, `LIVES_FIRST` the first seed.
+//! Random runs of the program with real directories and the events of the simulation: a validator that
+//! writes, purges and damages archives; targets that fail, become full, disappear and come back; kills
+//! at any moment. `RANDOM_RUNS` sets the number of runs, `RANDOM_RUNS_FIRST` the first seed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,11 @@ use slotpress_format::ArchiveName;
 use tempfile::TempDir;
 
 use crate::common::draws::Draws;
-use crate::common::lives::{Happening, Mood, Wishes};
+use crate::common::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
 use crate::common::site::run;
 use crate::common::strace::number_of;
 use crate::common::*;
-use crate::publish::stage::*;
+use crate::publish::setup::*;
 
 const STEPS: usize = 30;
 /// Number of the validator's states.
@@ -31,13 +31,13 @@ const DAYS: usize = 12;
 const DISK: &str = "size=64m";
 
 /// An archive of a day's state: a full one, or one on the full archive of an earlier day.
-type Of = (Option<usize>, usize);
+type ArchiveOfDay = (Option<usize>, usize);
 
 /// Ledgers of one chain, and their archives, made on request.
 struct Chain {
     dir: TempDir,
     slots: Vec<u64>,
-    made: Mutex<BTreeMap<Of, PathBuf>>,
+    made: Mutex<BTreeMap<ArchiveOfDay, PathBuf>>,
 }
 
 impl Chain {
@@ -48,9 +48,9 @@ impl Chain {
             let slot_of = |day: usize| {
                 let ledger = dir.path().join(format!("ledger-{day}"));
                 let newer = format!("{}MiB", day + 2);
-                let said = run(&["synth", text(&ledger), "--size", "1MiB", "--incremental", &newer]);
-                assert_eq!(said.code, Some(0), "{said:?}");
-                said.lines.iter().filter_map(|line| line["slot"].as_u64()).max().expect("a slot")
+                let output = run(&["synth", text(&ledger), "--size", "1MiB", "--incremental", &newer]);
+                assert_eq!(output.code, Some(0), "{output:?}");
+                output.lines.iter().filter_map(|line| line["slot"].as_u64()).max().expect("a slot")
             };
             let slots: Vec<u64> = (0..DAYS).map(slot_of).collect();
             assert!(slots.is_sorted_by(|older, newer| older < newer), "{slots:?}");
@@ -58,24 +58,24 @@ impl Chain {
         })
     }
 
-    fn archive(&self, of: Of) -> PathBuf {
-        let (base, day) = of;
+    fn archive(&self, key: ArchiveOfDay) -> PathBuf {
+        let (base, day) = key;
         let full = base.map(|base| self.archive((None, base)));
         let mut made = self.made.lock().expect("unlocked");
         let make = || {
             let base_slot = base.map(|base| self.slots[base].to_string());
             let flags: Vec<&str> = base_slot.iter().flat_map(|slot| ["--base-slot", slot]).collect();
             // Each archive is in a directory of its own, with its base alone.
-            let out = self.dir.path().join(format!("{of:?}"));
+            let out = self.dir.path().join(format!("{key:?}"));
             fs::create_dir(&out).expect("made");
             full.iter().for_each(|full| fs::hard_link(full, out.join(name(full))).expect("linked"));
             archive(&self.dir.path().join(format!("ledger-{day}")), &out, &flags)
         };
-        made.entry(of).or_insert_with(make).clone()
+        made.entry(key).or_insert_with(make).clone()
     }
 }
 
-/// Gives files to the user as whom the program runs, to whom permissions apply.
+/// Gives files to the user as whom the program runs, because permissions do not apply to root.
 fn give(path: &Path) {
     if rustix::process::geteuid().is_root() {
         let user = Some(ProgramOfNobody::USER);
@@ -83,17 +83,17 @@ fn give(path: &Path) {
     }
 }
 
-/// A target, and its place while it is gone.
-struct Place {
+/// A target, and the path to which it is moved while it is gone.
+struct TargetDir {
     path: PathBuf,
     aside: PathBuf,
-    mood: Mood,
-    /// A small disk.
+    condition: TargetCondition,
+    /// True if the target is a small disk of its own.
     is_mounted: bool,
     had_full: bool,
 }
 
-impl Drop for Place {
+impl Drop for TargetDir {
     fn drop(&mut self) {
         if self.is_mounted {
             drop(Command::new("umount").arg("-l").arg(&self.path).status());
@@ -104,63 +104,63 @@ impl Drop for Place {
 /// Contents of a file of another program.
 const FOREIGN: &[u8] = b"foreign";
 
-impl Place {
+impl TargetDir {
     fn new(dir: &Path, number: usize, is_small: bool) -> Self {
         let (path, aside) = (dir.join(format!("target-{number}")), dir.join(format!("aside-{number}")));
         fs::create_dir(&path).expect("made");
         let mount = || Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(&path).output();
         let is_mounted = is_small && mount().is_ok_and(|output| output.status.success());
         give(&path);
-        Self { path, aside, mood: Mood::Works, is_mounted, had_full: false }
+        Self { path, aside, condition: TargetCondition::Works, is_mounted, had_full: false }
     }
 
     /// Makes the target work again, or replaces the directory.
     fn mend(&mut self, is_replaced: bool) {
-        match std::mem::replace(&mut self.mood, Mood::Works) {
-            Mood::Fails => set_mode(&self.path, 0o755),
-            Mood::Refuses => {
+        match std::mem::replace(&mut self.condition, TargetCondition::Works) {
+            TargetCondition::Fails => set_mode(&self.path, 0o755),
+            TargetCondition::Refuses => {
                 let is_foreign = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == FOREIGN);
                 let paths = names_in(&self.path).into_iter().map(|name| self.path.join(name));
                 paths.filter(is_foreign).for_each(|path| fs::remove_file(path).expect("removed"));
             }
-            Mood::IsGone if is_replaced => {
+            TargetCondition::IsGone if is_replaced => {
                 fs::create_dir(&self.path).expect("made");
                 give(&self.path);
                 // The program may still write there.
                 wait_for("the old directory to go", || fs::remove_dir_all(&self.aside).is_ok());
                 self.had_full = false;
             }
-            Mood::IsGone => fs::rename(&self.aside, &self.path).expect("moved back"),
-            Mood::IsFull => fs::remove_file(self.path.join("filler")).expect("removed"),
-            Mood::Works | Mood::Hangs => {}
+            TargetCondition::IsGone => fs::rename(&self.aside, &self.path).expect("moved back"),
+            TargetCondition::IsFull => fs::remove_file(self.path.join("filler")).expect("removed"),
+            TargetCondition::Works | TargetCondition::Hangs => {}
         }
     }
 
     /// Sets the state of a target, as far as a directory can have it; `coming` is the name of the
     /// next archive.
-    fn set(&mut self, mood: Mood, coming: &str) {
-        self.mood = match mood {
-            Mood::IsGone if self.is_mounted => Mood::IsFull,
-            Mood::IsFull if !self.is_mounted => Mood::Fails,
-            Mood::Refuses if self.path.join(coming).exists() => Mood::Works,
-            Mood::Hangs => Mood::Works,
-            mood => mood,
+    fn set(&mut self, condition: TargetCondition, coming: &str) {
+        self.condition = match condition {
+            TargetCondition::IsGone if self.is_mounted => TargetCondition::IsFull,
+            TargetCondition::IsFull if !self.is_mounted => TargetCondition::Fails,
+            TargetCondition::Refuses if self.path.join(coming).exists() => TargetCondition::Works,
+            TargetCondition::Hangs => TargetCondition::Works,
+            condition => condition,
         };
-        match self.mood {
-            Mood::Fails => set_mode(&self.path, 0o555),
-            Mood::Refuses => fs::write(self.path.join(coming), FOREIGN).expect("written"),
-            Mood::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
-            Mood::IsFull => {
-                let free = rustix::fs::statvfs(&self.path).map(|it| it.f_bavail * it.f_frsize).expect("told");
+        match self.condition {
+            TargetCondition::Fails => set_mode(&self.path, 0o555),
+            TargetCondition::Refuses => fs::write(self.path.join(coming), FOREIGN).expect("written"),
+            TargetCondition::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
+            TargetCondition::IsFull => {
+                let free = rustix::fs::statvfs(&self.path).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
                 // If the program takes some of the room meanwhile, the target is still full.
                 drop(fs::write(self.path.join("filler"), vec![1; free as usize]));
             }
-            Mood::Works | Mood::Hangs => {}
+            TargetCondition::Works | TargetCondition::Hangs => {}
         }
     }
 
     fn dir(&self) -> &Path {
-        if self.mood == Mood::IsGone { &self.aside } else { &self.path }
+        if self.condition == TargetCondition::IsGone { &self.aside } else { &self.path }
     }
 
     /// Returns the archives of the index, with their paths.
@@ -169,7 +169,10 @@ impl Place {
         let Ok(index) = fs::read(dir.join("api/v1/archives")) else { return Vec::new() };
         let index: Value = serde_json::from_slice(&index).expect("whole JSON");
         let archives = index["archives"].as_array().expect("archives").clone();
-        archives.into_iter().map(|it| (it.clone(), dir.join(it["name"].as_str().expect("text")))).collect()
+        archives
+            .into_iter()
+            .map(|archive| (archive.clone(), dir.join(archive["name"].as_str().expect("text"))))
+            .collect()
     }
 
     fn names(&self) -> Vec<ArchiveName> {
@@ -182,47 +185,48 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 /// Returns the newest of these on a base, or the newest full one.
-fn newest(of: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
-    of.iter().filter(|name| name.base_slot == base_slot).map(|name| name.slot).max()
+fn newest(names: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
+    names.iter().filter(|name| name.base_slot == base_slot).map(|name| name.slot).max()
 }
 
-/// One life, and its description for a failure.
-struct Life {
+/// One run, and its log for a failure.
+struct RandomRun {
     seed: u64,
     draws: Draws,
-    wishes: Wishes,
+    options: RandomOptions,
     // Disks are unmounted before the directory is removed.
-    places: Vec<Place>,
+    target_dirs: Vec<TargetDir>,
     dir: TempDir,
     /// Number of the validator's next state, and of its newest full archive.
     day: usize,
     full_day: Option<usize>,
     damaged: BTreeSet<String>,
     running: Option<Child>,
-    told: Vec<String>,
+    log: Vec<String>,
 }
 
-impl Drop for Life {
+impl Drop for RandomRun {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let said = fs::read_to_string(self.dir.path().join("said")).unwrap_or_default();
-            let (seed, wishes, told) = (self.seed, self.wishes, self.told.join("\n"));
-            eprintln!("LIVES_FIRST={seed} LIVES_REAL=1\n{wishes:?}\n{told}\n{said}");
+            let output = fs::read_to_string(self.dir.path().join("output")).unwrap_or_default();
+            let (seed, options, log) = (self.seed, self.options, self.log.join("\n"));
+            eprintln!("RANDOM_RUNS_FIRST={seed} RANDOM_RUNS=1\n{options:?}\n{log}\n{output}");
         }
     }
 }
 
-impl Life {
-    fn of_seed(seed: u64) -> Self {
+impl RandomRun {
+    fn from_seed(seed: u64) -> Self {
         let mut draws = Draws(seed);
-        let (wishes, dir) = (Wishes::draw(&mut draws), temp_dir());
+        let (options, dir) = (RandomOptions::draw(&mut draws), temp_dir());
         fs::create_dir(dir.path().join("snapshots")).expect("made");
         give(dir.path());
         give(&dir.path().join("snapshots"));
-        let places = (0..wishes.targets).map(|number| Place::new(dir.path(), number, draws.below(3) == 0)).collect();
-        let (damaged, told) = (BTreeSet::new(), Vec::new());
-        Self { seed, draws, wishes, dir, places, day: 0, full_day: None, damaged, running: None, told }
+        let target_dirs =
+            (0..options.targets).map(|number| TargetDir::new(dir.path(), number, draws.below(3) == 0)).collect();
+        let (damaged, log) = (BTreeSet::new(), Vec::new());
+        Self { seed, draws, options, dir, target_dirs, day: 0, full_day: None, damaged, running: None, log }
     }
 
     fn snapshots(&self) -> PathBuf {
@@ -236,16 +240,16 @@ impl Life {
         let mut command = PROGRAM.get_or_init(ProgramOfNobody::new).command();
         command.arg("publish").arg(self.snapshots()).args(["--json", "--every", "0s", "--writer", "agave"]);
         command.args(["--grace", if self.seed.is_multiple_of(2) { "0s" } else { "1h" }]);
-        command.args(self.places.iter().flat_map(|place| [Path::new("--to"), &place.path]));
-        command.args(["--rebase-onto", &self.wishes.rebase_onto.to_string()]);
-        command.args(self.wishes.as_is.then_some("--as-is"));
-        let said = fs::File::options().create(true).append(true).open(self.dir.path().join("said")).expect("open");
-        command.stdin(Stdio::null()).stdout(said.try_clone().expect("cloned")).stderr(said);
+        command.args(self.target_dirs.iter().flat_map(|target| [Path::new("--to"), &target.path]));
+        command.args(["--rebase-onto", &self.options.rebase_onto.to_string()]);
+        command.args(self.options.as_is.then_some("--as-is"));
+        let output = fs::File::options().create(true).append(true).open(self.dir.path().join("output")).expect("open");
+        command.stdin(Stdio::null()).stdout(output.try_clone().expect("cloned")).stderr(output);
         command
     }
 
     fn start(&mut self) {
-        self.told.push("start".to_string());
+        self.log.push("start".to_string());
         self.running = Some(self.command().spawn().expect("started"));
     }
 
@@ -255,9 +259,12 @@ impl Life {
         let ended = running.try_wait().expect("asked");
         let _ = running.kill();
         let _ = running.wait();
-        let was_without = || self.told.iter().any(|told| told.contains("IsGone"));
-        assert!(std::thread::panicking() || ended.is_none_or(|it| it.code() == Some(1) && was_without()), "{ended:?}");
-        self.told.push(format!("kill {ended:?}"));
+        let was_without = || self.log.iter().any(|line| line.contains("IsGone"));
+        assert!(
+            std::thread::panicking() || ended.is_none_or(|status| status.code() == Some(1) && was_without()),
+            "{ended:?}"
+        );
+        self.log.push(format!("kill {ended:?}"));
     }
 
     fn wait(&self, milliseconds: usize) {
@@ -265,33 +272,33 @@ impl Life {
         wait_for("the moment", || moment.elapsed().as_millis() >= milliseconds as u128);
     }
 
-    fn happen(&mut self) {
-        let happening = Happening::draw(&mut self.draws, self.places.len());
-        self.told.push(format!("{happening:?}"));
-        match happening {
-            Happening::Full { is_damaged } if self.day < DAYS => {
+    fn apply_outside_event(&mut self) {
+        let event = OutsideEvent::draw(&mut self.draws, self.target_dirs.len());
+        self.log.push(format!("{event:?}"));
+        match event {
+            OutsideEvent::Full { is_damaged } if self.day < DAYS => {
                 self.full_day = Some(self.day);
                 self.write((None, self.day), is_damaged);
             }
-            Happening::Incremental { is_damaged } if self.day < DAYS && self.full_day.is_some() => {
+            OutsideEvent::Incremental { is_damaged } if self.day < DAYS && self.full_day.is_some() => {
                 self.write((self.full_day, self.day), is_damaged);
             }
-            Happening::Purge => self.purge(),
-            Happening::Target { at, mood } => {
+            OutsideEvent::Purge => self.purge(),
+            OutsideEvent::Target { at, condition } => {
                 let is_replaced = self.draws.below(4) == 0;
                 let coming = name(&Chain::get().archive((None, self.day.min(DAYS - 1))));
-                self.places[at].mend(is_replaced);
-                self.places[at].set(mood, &coming);
+                self.target_dirs[at].mend(is_replaced);
+                self.target_dirs[at].set(condition, &coming);
             }
             // The test cannot set the clock.
-            Happening::Passes { seconds } => self.wait(seconds as usize / 4),
+            OutsideEvent::Passes { seconds } => self.wait(seconds as usize / 4),
             _ => {}
         }
     }
 
     /// Writes an archive as Agave does: under a temporary name, then renamed.
-    fn write(&mut self, of: Of, is_damaged: bool) {
-        let archive = Chain::get().archive(of);
+    fn write(&mut self, key: ArchiveOfDay, is_damaged: bool) {
+        let archive = Chain::get().archive(key);
         let mut bytes = fs::read(&archive).expect("read");
         if is_damaged {
             let middle = bytes.len() / 2;
@@ -312,19 +319,19 @@ impl Life {
 
     fn purge(&self) {
         let seen = self.seen();
-        let mut fulls: Vec<u64> = seen.iter().filter(|it| it.base_slot.is_none()).map(|it| it.slot).collect();
+        let mut fulls: Vec<u64> = seen.iter().filter(|name| name.base_slot.is_none()).map(|name| name.slot).collect();
         fulls.sort_unstable();
         let Some(least) = fulls.iter().rev().nth(1) else { return };
-        let gone = seen.iter().filter(|it| it.base_slot.unwrap_or(it.slot) < *least);
+        let gone = seen.iter().filter(|name| name.base_slot.unwrap_or(name.slot) < *least);
         gone.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
     }
 
     /// Checks, while the program does not run, that named archives are there and valid, and that
     /// the last full archive stays.
     fn check(&mut self) {
-        for place in &mut self.places {
-            for (listed, path) in place.listed() {
-                let length = fs::metadata(&path).map(|it| it.len()).ok();
+        for target in &mut self.target_dirs {
+            for (listed, path) in target.listed() {
+                let length = fs::metadata(&path).map(|metadata| metadata.len()).ok();
                 assert_eq!(listed["size_bytes"].as_u64(), length, "{path:?}");
                 // A rebased archive may have the name of one that the validator wrote.
                 assert!(
@@ -332,10 +339,10 @@ impl Life {
                     "{path:?} was damaged"
                 );
             }
-            latest(place.dir());
-            let has_full = newest(&place.names(), None).is_some();
-            assert!(has_full || !place.had_full, "the last one is gone from {:?}", place.path);
-            place.had_full = has_full;
+            latest(target.dir());
+            let has_full = newest(&target.names(), None).is_some();
+            assert!(has_full || !target.had_full, "the last one is gone from {:?}", target.path);
+            target.had_full = has_full;
         }
         let quarantine = self.dir.path().join("snapshots.publish/quarantine");
         if quarantine.exists() {
@@ -345,19 +352,19 @@ impl Life {
 
     /// Returns the archives that should be published and are not.
     fn lacked(&self) -> Option<String> {
-        let good: Vec<_> = self.seen().into_iter().filter(|it| !self.damaged.contains(&it.to_string())).collect();
+        let good: Vec<_> = self.seen().into_iter().filter(|name| !self.damaged.contains(&name.to_string())).collect();
         let all = self.seen();
-        for place in &self.places {
-            let has = place.names();
+        for target in &self.target_dirs {
+            let has = target.names();
             let full = newest(&has, None);
             if newest(&good, None) > full {
-                return Some(format!("{:?} has {full:?}, not {:?}", place.path, newest(&good, None)));
+                return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest(&good, None)));
             }
             // No incremental archive follows on a full archive that the validator has purged.
-            if full.is_some() && all.iter().any(|it| it.base_slot.is_none() && Some(it.slot) == full) {
+            if full.is_some() && all.iter().any(|name| name.base_slot.is_none() && Some(name.slot) == full) {
                 let (there, wanted) = (newest(&has, full), newest(&good, full));
                 if wanted > there {
-                    return Some(format!("{:?} has {there:?} on {full:?}, not {wanted:?}", place.path));
+                    return Some(format!("{:?} has {there:?} on {full:?}, not {wanted:?}", target.path));
                 }
             }
         }
@@ -369,7 +376,7 @@ impl Life {
     /// Runs `verify` on all named archives.
     fn verify(&self) {
         static SOUND: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-        for (_, path) in self.places.iter().flat_map(Place::listed) {
+        for (_, path) in self.target_dirs.iter().flat_map(TargetDir::listed) {
             let mut hasher = DefaultHasher::new();
             fs::read(&path).expect("read").hash(&mut hasher);
             if SOUND.lock().expect("unlocked").insert(hasher.finish()) {
@@ -379,10 +386,10 @@ impl Life {
         }
     }
 
-    fn live(mut self) {
+    fn run(mut self) {
         self.start();
         for _ in 0..STEPS {
-            self.happen();
+            self.apply_outside_event();
             let pause = self.draws.below(40);
             self.wait(pause);
             if self.draws.below(3) == 0 {
@@ -392,7 +399,7 @@ impl Life {
             }
         }
         self.kill();
-        self.places.iter_mut().for_each(|place| place.mend(false));
+        self.target_dirs.iter_mut().for_each(|target| target.mend(false));
         self.check();
         self.start();
         let (start, mut lacked) = (Instant::now(), None);
@@ -418,16 +425,16 @@ impl Life {
     }
 }
 
-/// No refused archive is published, an index never names a missing file, the last full archive
-/// stays, and in the end all are published that should be.
+/// No refused archive is published, an index never names a missing file, the last full archive stays,
+/// and in the end all archives are published that should be.
 #[test]
-fn the_program_in_random_lives() {
-    let (first, count) = (number_of("LIVES_FIRST", 1), number_of("LIVES_REAL", 4));
-    println!("lives {first} to {}", first + count - 1);
+fn random_runs_publish_the_newest_sound_archives() {
+    let (first, count) = (number_of("RANDOM_RUNS_FIRST", 1), number_of("RANDOM_RUNS", 4));
+    println!("runs {first} to {}", first + count - 1);
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let seeds = (first..first + count).filter(move |seed| seed % 2 == thread);
-            scope.spawn(move || seeds.for_each(|seed| Life::of_seed(seed).live()));
+            scope.spawn(move || seeds.for_each(|seed| RandomRun::from_seed(seed).run()));
         }
     });
 }

@@ -30,25 +30,25 @@ pub fn chain() -> &'static Vec<PathBuf> {
     chain
 }
 
-pub struct Stage {
+pub struct Setup {
     pub dir: TempDir,
 }
 
-impl Stage {
-    /// Makes a stage with these archives in the validator's directory.
+impl Setup {
+    /// Makes the directories, with these archives in the validator's.
     pub fn new(archives: &[&Path]) -> Self {
         Self::new_in(temp_dir(), archives)
     }
 
     pub fn new_in(dir: TempDir, archives: &[&Path]) -> Self {
-        let stage = Self { dir };
-        fs::create_dir(stage.snapshots()).expect("made");
-        fs::create_dir(stage.mirror()).expect("made");
-        archives.iter().for_each(|archive| stage.write(archive));
-        stage
+        let setup = Self { dir };
+        fs::create_dir(setup.snapshots()).expect("made");
+        fs::create_dir(setup.mirror()).expect("made");
+        archives.iter().for_each(|archive| setup.write(archive));
+        setup
     }
 
-    /// Makes a stage with the newest pair of the fixtures.
+    /// Makes the directories, with a pair of the fixtures in the validator's.
     pub fn with_pair() -> Self {
         Self::new(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)])
     }
@@ -74,7 +74,8 @@ impl Stage {
 
     /// Writes a damaged archive, which has not changed for a while. Returns its bytes.
     pub fn write_damaged(&self, archive: &Path) -> Vec<u8> {
-        let (mut bytes, path) = (fs::read(archive).expect("read"), self.snapshots().join(name(archive)));
+        let mut bytes = fs::read(archive).expect("read");
+        let path = self.snapshots().join(name(archive));
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(&path, &bytes).expect("written");
@@ -122,7 +123,7 @@ impl Stage {
     /// published.
     pub fn wait_until_nothing_is_pinned(&self) {
         let is_empty = |dir| names_in(&self.pins().join(dir)).is_empty();
-        wait_for("what is published to be let go", || is_empty("pinned") && is_empty("ready"));
+        wait_for("published archives to be unpinned", || is_empty("pinned") && is_empty("ready"));
     }
 }
 
@@ -144,7 +145,7 @@ pub fn of_type<'a>(lines: &'a [Value], wanted: &str) -> Vec<&'a Value> {
 
 pub fn names_in(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
-        fs::read_dir(dir).expect("read").map(|it| name(&it.expect("an entry").path())).collect();
+        fs::read_dir(dir).expect("read").map(|entry| name(&entry.expect("an entry").path())).collect();
     names.sort();
     names
 }
@@ -159,7 +160,8 @@ pub fn latest(mirror: &Path) -> Vec<String> {
     let Ok(text) = fs::read(mirror.join("latest.json")) else { return Vec::new() };
     let latest: Value = serde_json::from_slice(&text).expect("whole JSON");
     let archives = latest["archives"].as_array().expect("archives");
-    assert!(!archives.is_empty() && archives[0]["kind"] == "full", "{latest}");
+    assert!(!archives.is_empty(), "{latest}");
+    assert_eq!(archives[0]["kind"], "full", "{latest}");
     assert!(archives.iter().skip(1).all(|archive| archive["base"] == archives[0]["name"]), "{latest}");
     let check = |archive: &Value| {
         let name = archive["name"].as_str().expect("a name").to_string();

@@ -20,19 +20,19 @@ use crate::common::oracle::Oracle;
 use crate::common::served::{connect, read_response, send};
 use crate::common::strace::number_of;
 use crate::common::*;
-use crate::publish::stage::*;
+use crate::publish::setup::*;
 
 /// A running `publish`.
-pub struct Running {
+pub struct PublishProcess {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Running {
-    pub fn start(stage: &Stage, flags: &[&str]) -> Self {
+impl PublishProcess {
+    pub fn start(setup: &Setup, flags: &[&str]) -> Self {
         let mut child = Command::new(slotpress_path())
-            .args(stage.arguments(flags))
+            .args(setup.arguments(flags))
             .arg("--json")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -40,10 +40,11 @@ impl Running {
             .spawn()
             .expect("started");
         let lines = Arc::new(Mutex::new(Vec::new()));
-        let (out, kept) = (BufReader::new(child.stdout.take().expect("its output")), lines.clone());
+        let stdout = BufReader::new(child.stdout.take().expect("its output"));
+        let lines_read = lines.clone();
         let reader = std::thread::spawn(move || {
-            for line in out.lines().map_while(Result::ok) {
-                kept.lock().expect("unlocked").push(serde_json::from_str(&line).expect("JSON"));
+            for line in stdout.lines().map_while(Result::ok) {
+                lines_read.lock().expect("unlocked").push(serde_json::from_str(&line).expect("JSON"));
             }
         });
         Self { child, lines, reader: Some(reader) }
@@ -72,7 +73,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for PublishProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -89,30 +90,30 @@ impl Drop for Over<'_> {
 }
 
 /// Writes archives one after the other, and purges each when two newer ones exist, faster than any
-/// validator. The next one appears when `published` hears that the last was published. A reader
+/// validator. Calls `on_published` when an archive was published, then writes the next one. A reader
 /// must see only whole archives meanwhile.
-fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut published: impl FnMut()) {
+fn write_and_purge(setup: &Setup, running: &PublishProcess, archives: &[PathBuf], mut on_published: impl FnMut()) {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let polls = scope.spawn(|| {
             let mut seen = std::collections::BTreeSet::new();
             while !is_over.load(Relaxed) {
-                seen.insert(latest(&stage.mirror()));
+                seen.insert(latest(&setup.mirror()));
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
             seen
         });
         let over = Over(&is_over);
-        let mut there: Vec<String> = Vec::new();
+        let mut written: Vec<String> = Vec::new();
         for archive in archives {
-            stage.write(archive);
-            there.push(name(archive));
-            if there.len() > 2 {
-                fs::remove_file(stage.snapshots().join(there.remove(0))).expect("purged");
+            setup.write(archive);
+            written.push(name(archive));
+            if written.len() > 2 {
+                fs::remove_file(setup.snapshots().join(written.remove(0))).expect("purged");
             }
             // A validator takes longer. Archives that it writes meanwhile are skipped or published.
             running.wait_for_published(&name(archive));
-            published();
+            on_published();
         }
         drop(over);
         let seen = polls.join().expect("polled");
@@ -122,49 +123,58 @@ fn write_and_purge(stage: &Stage, running: &Running, archives: &[PathBuf], mut p
 
 /// Checks that the run has published the newest archive without a failure, and that the validator's
 /// directory is unchanged.
-fn assert_all_went_well(stage: &Stage, said: &[Value], newest: &Path) {
-    assert_eq!(of_type(said, "publish_failed").len() + of_type(said, "publish_refused").len(), 0, "{said:?}");
-    assert_eq!(latest(&stage.mirror()), [name(newest)]);
-    assert_eq!(names_in(&stage.snapshots()).len(), 2);
-    assert!(state_of(&stage.snapshots()).values().all(|(_, links, ..)| *links == 1));
+fn assert_published_without_failures(setup: &Setup, events: &[Value], newest: &Path) {
+    assert_eq!(of_type(events, "publish_failed").len(), 0, "{events:?}");
+    assert_eq!(of_type(events, "publish_refused").len(), 0, "{events:?}");
+    assert_eq!(latest(&setup.mirror()), [name(newest)]);
+    assert_eq!(names_in(&setup.snapshots()).len(), 2);
+    assert!(state_of(&setup.snapshots()).values().all(|(_, links, ..)| *links == 1));
 }
 
-/// An archive that no client of today loads is named once, and passed over until the file changes.
+/// An archive that no current client loads is reported once, and skipped until the file changes.
 #[test]
-fn what_no_client_loads_is_passed_over() {
+fn archives_that_no_client_loads_are_skipped() {
     let old = fixture_of("firedancer-2026-08/chain", "snapshot-");
     for flags in [&["--writer", "agave"][..], &["--writer", "agave", "--as-is"]] {
-        let stage = Stage::new(&[&old]);
-        let output = stage.once(flags);
+        let setup = Setup::new(&[&old]);
+        let output = setup.once(flags);
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && stderr.contains("only Firedancer loads it"), "{stderr}");
-        let (said, quarantine) = (lines(&output), stage.pins().join("quarantine"));
-        assert!(
-            of_type(&said, "publish_refused").is_empty() && of_type(&said, "publish_failed").is_empty(),
-            "{said:?}"
-        );
-        assert!(stage.published().is_empty() && (!quarantine.exists() || names_in(&quarantine).is_empty()));
-        stage.assert_nothing_is_pinned();
-        let running = Running::start(&stage, flags);
-        wait_for("a line", || !of_type(&running.lines(), "publish_skipped").is_empty());
-        // For some looks.
-        std::thread::sleep(std::time::Duration::from_secs(3));
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
+        let events = lines(&output);
+        assert_eq!(of_type(&events, "publish_refused").len(), 0, "{events:?}");
+        assert_eq!(of_type(&events, "publish_failed").len(), 0, "{events:?}");
+        let quarantine = setup.pins().join("quarantine");
+        assert!(!quarantine.exists() || names_in(&quarantine).is_empty());
+        assert_eq!(setup.published(), [""; 0]);
+        setup.assert_nothing_is_pinned();
+        let running = PublishProcess::start(&setup, flags);
+        wait_for("a skipped archive", || !of_type(&running.lines(), "publish_skipped").is_empty());
+        // Each refused archive shows that one more scan has ended.
+        for slot in [7, 8, 9] {
+            let name = FULL_26.replace("-26-", &format!("-{slot}-"));
+            let path = setup.snapshots().join(&name);
+            fs::write(&path, "damaged").expect("written");
+            age(&path);
+            let is_refused = || of_type(&running.lines(), "publish_refused").iter().any(|line| line["name"] == *name);
+            wait_for("a refused archive", is_refused);
+        }
         assert_eq!(of_type(&running.lines(), "publish_pinned").len(), 1);
-        stage.assert_nothing_is_pinned();
-        stage.write(&fixture(FULL_26));
+        setup.assert_nothing_is_pinned();
+        setup.write(&fixture(FULL_26));
         running.wait_for_published(FULL_26);
         assert_eq!(of_type(&running.stop(), "publish_skipped").len(), 1);
     }
 }
 
 #[test]
-fn beside_a_validator_that_purges() {
-    let stage = Stage::new(&[]);
-    let running = Running::start(&stage, &["--every", "0s", "--grace", "1h"]);
-    write_and_purge(&stage, &running, chain(), || {});
-    let said = running.stop();
-    verify(&stage.mirror());
-    assert_all_went_well(&stage, &said, chain().last().expect("some"));
+fn archives_of_a_validator_that_purges_are_published() {
+    let setup = Setup::new(&[]);
+    let running = PublishProcess::start(&setup, &["--every", "0s", "--grace", "1h"]);
+    write_and_purge(&setup, &running, chain(), || {});
+    let events = running.stop();
+    verify(&setup.mirror());
+    assert_published_without_failures(&setup, &events, chain().last().expect("some"));
 }
 
 /// Kills at any moment, again and again: each time the next run continues, and all archives are
@@ -175,29 +185,30 @@ fn soak() {
     let (start, mut draws) = (std::time::Instant::now(), Draws(number_of("PUBLISH_SEED", 1)));
     let (mut archives, mut kills) = (0, 0);
     while start.elapsed().as_secs() < number_of("PUBLISH_SOAK_SECONDS", 3600) {
-        let (stage, mut there) = (Stage::new(&[]), Vec::new());
+        let setup = Setup::new(&[]);
+        let mut written = Vec::new();
         let flags = ["--every", "0s", "--grace", "1h", "--keep-full", "9", "--keep-incremental", "9"];
-        let mut running = Running::start(&stage, &flags);
+        let mut running = PublishProcess::start(&setup, &flags);
         for archive in chain() {
-            stage.write(archive);
-            there.push(name(archive));
-            if there.len() > 2 {
-                fs::remove_file(stage.snapshots().join(there.remove(0))).expect("purged");
+            setup.write(archive);
+            written.push(name(archive));
+            if written.len() > 2 {
+                fs::remove_file(setup.snapshots().join(written.remove(0))).expect("purged");
             }
             for _ in 0..draws.below(4) {
                 let (moment, until) = (std::time::Instant::now(), draws.below(60) as u128);
                 wait_for("the moment", || moment.elapsed().as_millis() >= until);
                 drop(running);
                 kills += 1;
-                running = Running::start(&stage, &flags);
+                running = PublishProcess::start(&setup, &flags);
             }
-            wait_for(&name(archive), || latest(&stage.mirror()).contains(&name(archive)));
+            wait_for(&name(archive), || latest(&setup.mirror()).contains(&name(archive)));
             archives += 1;
         }
-        stage.wait_until_nothing_is_pinned();
+        setup.wait_until_nothing_is_pinned();
         running.stop();
-        assert_eq!(stage.published().len(), chain().len());
-        verify(&stage.mirror());
+        assert_eq!(setup.published().len(), chain().len());
+        verify(&setup.mirror());
     }
     println!("{archives} archives, {kills} kills, in {} s", start.elapsed().as_secs());
 }
@@ -231,21 +242,21 @@ fn agave_loads_each_pair() {
         states.collect::<Vec<_>>()
     };
     let original = |wanted: &str| archives.iter().find(|path| name(path) == wanted).expect("it was written").clone();
-    let stage = Stage::new(&[]);
-    let running = Running::start(&stage, &["--every", "0s", "--grace", "1h"]);
+    let setup = Setup::new(&[]);
+    let running = PublishProcess::start(&setup, &["--every", "0s", "--grace", "1h"]);
     let (pairs, to_load) = std::sync::mpsc::channel::<Vec<String>>();
     std::thread::scope(|scope| {
         let loads = scope.spawn(|| {
             for pair in to_load {
-                assert_eq!(load(&|name| stage.mirror().join(name), &pair), load(&original, &pair), "{pair:?}");
+                assert_eq!(load(&|name| setup.mirror().join(name), &pair), load(&original, &pair), "{pair:?}");
                 println!("{} checkers load {}", oracles.len(), pair.join(" and "));
             }
         });
-        write_and_purge(&stage, &running, &archives, || pairs.send(latest(&stage.mirror())).expect("it loads"));
+        write_and_purge(&setup, &running, &archives, || pairs.send(latest(&setup.mirror())).expect("it loads"));
         drop(pairs);
         loads.join().expect("all load");
     });
-    assert_all_went_well(&stage, &running.stop(), archives.last().expect("some"));
+    assert_published_without_failures(&setup, &running.stop(), archives.last().expect("some"));
 }
 
 fn genesis_beside(fixture_name: &str) -> PathBuf {
@@ -255,34 +266,35 @@ fn genesis_beside(fixture_name: &str) -> PathBuf {
 /// A whole chain at once, with archives that are purged while they are read: the newest is
 /// published without a failure.
 #[test]
-fn the_newest_of_many_and_archives_that_go() {
-    let stage = Stage::new(&chain().iter().map(|path| path.as_path()).collect::<Vec<_>>());
-    let running = Running::start(&stage, &["--every", "0s", "--max-rate", "2MiB", "--threads", "1"]);
+fn the_newest_of_many_vanishing_archives_is_published() {
+    let setup = Setup::new(&chain().iter().map(|path| path.as_path()).collect::<Vec<_>>());
+    let running = PublishProcess::start(&setup, &["--every", "0s", "--max-rate", "2MiB", "--threads", "1"]);
     wait_for("a pin", || !of_type(&running.lines(), "publish_pinned").is_empty());
-    names_in(&stage.snapshots()).iter().for_each(|name| drop(fs::remove_file(stage.snapshots().join(name))));
+    names_in(&setup.snapshots()).iter().for_each(|name| drop(fs::remove_file(setup.snapshots().join(name))));
     running.wait_for_published(&name(chain().last().expect("some")));
-    let said = running.stop();
-    assert_eq!(of_type(&said, "published").len(), 1, "older ones are left out: {said:?}");
-    assert_eq!(of_type(&said, "publish_failed").len() + of_type(&said, "publish_refused").len(), 0, "{said:?}");
+    let events = running.stop();
+    assert_eq!(of_type(&events, "published").len(), 1, "older ones are left out: {events:?}");
+    assert_eq!(of_type(&events, "publish_failed").len(), 0, "{events:?}");
+    assert_eq!(of_type(&events, "publish_refused").len(), 0, "{events:?}");
 }
 
 /// As Firedancer does, the oldest file is locked, emptied, renamed and written again. This never
 /// waits for long, no file has a second name at any time, and the last archive is published.
 #[test]
-fn beside_firedancer_that_uses_files_again() {
+fn files_that_firedancer_reuses_are_published() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
     let disk = XfsDisk::new();
     let archive = fixture_of("firedancer-2026-09/full-bank", "snapshot-");
-    let stage = Stage::new_in(tempfile::tempdir_in(disk.path()).expect("a directory"), &[]);
+    let setup = Setup::new_in(tempfile::tempdir_in(disk.path()).expect("a directory"), &[]);
     let bytes = fs::read(&archive).expect("read");
     let hash = name(&archive).split('-').nth(2).expect("a hash").to_string();
-    let path = |slot: u64| stage.snapshots().join(format!("snapshot-{slot}-{hash}"));
+    let path = |slot: u64| setup.snapshots().join(format!("snapshot-{slot}-{hash}"));
     fs::write(path(22), &bytes).expect("written");
-    let running = Running::start(&stage, &["--writer", "firedancer", "--every", "0s", "--max-rate", "64KiB"]);
+    let running = PublishProcess::start(&setup, &["--writer", "firedancer", "--every", "0s", "--max-rate", "64KiB"]);
     for slot in 23..27 {
         let before = path(slot - 1);
         wait_for("the pin", || {
-            of_type(&running.lines(), "publish_pinned").iter().any(|it| it["name"] == name(&before))
+            of_type(&running.lines(), "publish_pinned").iter().any(|line| line["name"] == name(&before))
         });
         let mut file = fs::File::options().write(true).read(true).open(&before).expect("open");
         // Waits for locks of other processes.
@@ -294,31 +306,31 @@ fn beside_firedancer_that_uses_files_again() {
         drop(file);
     }
     running.wait_for_published(&name(&archive));
-    stage.wait_until_nothing_is_pinned();
+    setup.wait_until_nothing_is_pinned();
     running.stop();
-    assert_eq!(names(&stage.snapshots()).len(), 1);
-    verify(&stage.mirror());
+    assert_eq!(names(&setup.snapshots()).len(), 1);
+    verify(&setup.mirror());
 }
 
 /// Hooks that end with the run are reported: one that is killed, and one that was not run.
 #[test]
-fn what_ends_with_the_run_is_told() {
-    let stage = Stage::with_pair();
-    let (hook, begun) = (stage.dir.path().join("hook"), stage.dir.path().join("begun"));
+fn hooks_that_end_with_the_run_are_reported() {
+    let setup = Setup::with_pair();
+    let (hook, begun) = (setup.dir.path().join("hook"), setup.dir.path().join("begun"));
     write_program(&hook, &format!("#!/bin/sh\ntouch {}\nsleep 1000\n", begun.display()));
-    let running = Running::start(&stage, &["--on-published", text(&hook)]);
+    let running = PublishProcess::start(&setup, &["--on-published", text(&hook)]);
     wait_for("the hook", || begun.exists());
     running.wait_for_published(INCREMENTAL_26_40);
-    let said = running.stop();
-    let failed = of_type(&said, "publish_failed");
+    let events = running.stop();
+    let failed = of_type(&events, "publish_failed");
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert!(failed[0]["message"].as_str().expect("text").contains("the run ended before 2 of the hooks"), "{failed:?}");
 }
 
 #[test]
 fn metrics_and_health() {
-    let stage = Stage::with_pair();
-    let running = Running::start(&stage, &["--metrics", "127.0.0.1:0", "--alert-after", "1h"]);
+    let setup = Setup::with_pair();
+    let running = PublishProcess::start(&setup, &["--metrics", "127.0.0.1:0", "--alert-after", "1h"]);
     running.wait_for_published(INCREMENTAL_26_40);
     let started = running.lines().remove(0);
     assert_eq!(started["type"], "publish_started");
@@ -328,7 +340,7 @@ fn metrics_and_health() {
         send(&mut stream, "GET", path, "");
         read_response(&mut stream, "GET")
     };
-    let line = format!("slotpress_publish_newest_slot{{target=\"{}\"}} 40", stage.mirror().display());
+    let line = format!("slotpress_publish_newest_slot{{target=\"{}\"}} 40", setup.mirror().display());
     wait_for("the newest slot", || get("/metrics").text().contains(&line));
     let text = get("/metrics").text();
     for part in ["slotpress_publish_archives_total{", "slotpress_publish_stage_seconds_total{stage=\"prepare\"}"] {
@@ -359,9 +371,9 @@ fn metrics_and_health() {
     assert_eq!((get("/healthz").status, get("/x").status), (200, 404));
     running.stop();
 
-    let empty = Stage::new(&[]);
-    let running = Running::start(&empty, &["--metrics", "127.0.0.1:0", "--alert-after", "1ms"]);
-    wait_for("a line", || !running.lines().is_empty());
+    let empty = Setup::new(&[]);
+    let running = PublishProcess::start(&empty, &["--metrics", "127.0.0.1:0", "--alert-after", "1ms"]);
+    wait_for("the first event", || !running.lines().is_empty());
     let address = running.lines().remove(0)["metrics"].as_str().expect("an address").parse().expect("an address");
     wait_for("an alert", || {
         let mut stream = connect(address);
@@ -373,26 +385,26 @@ fn metrics_and_health() {
 /// An archive that is copied slowly under its name is published when it is whole, also if nothing
 /// was written for so long that it was found damaged.
 #[test]
-fn a_copy_that_grows_under_its_name() {
+fn an_archive_that_grows_under_its_name_is_published_once_whole() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     for is_old in [false, true] {
-        let stage = Stage::new(&[]);
-        let path = stage.snapshots().join(FULL_26);
+        let setup = Setup::new(&[]);
+        let path = setup.snapshots().join(FULL_26);
         fs::write(&path, &bytes[..bytes.len() / 2]).expect("written");
         let mut file = fs::File::options().append(true).open(&path).expect("open");
         if is_old {
             age(&path);
         }
-        let (running, start) = (Running::start(&stage, &[]), std::time::Instant::now());
+        let (running, start) = (PublishProcess::start(&setup, &[]), std::time::Instant::now());
         let is_refused = || !of_type(&running.lines(), "publish_refused").is_empty();
-        wait_for("some looks", || is_refused() || !is_old && start.elapsed().as_secs() >= 2);
+        wait_for("some scans", || is_refused() || !is_old && start.elapsed().as_secs() >= 2);
         assert_eq!((is_refused(), of_type(&running.lines(), "publish_pinned").len()), (is_old, 0));
         file.write_all(&bytes[bytes.len() / 2..]).expect("written");
         drop(file);
         running.wait_for_published(FULL_26);
-        stage.wait_until_nothing_is_pinned();
+        setup.wait_until_nothing_is_pinned();
         running.stop();
-        assert_eq!(latest(&stage.mirror()), [FULL_26]);
+        assert_eq!(latest(&setup.mirror()), [FULL_26]);
     }
 }
 
@@ -404,32 +416,32 @@ fn date_ahead(path: &Path, pointer: &str) {
 }
 
 #[test]
-fn an_incremental_archive_after_a_clock_that_was_ahead() {
-    let stage = Stage::with_pair();
-    stage.once_succeeds(&[]);
-    date_ahead(&stage.pins().join("journal.json"), "/incremental_unix_seconds");
+fn incremental_archives_are_published_after_a_clock_that_was_ahead() {
+    let setup = Setup::with_pair();
+    setup.once_succeeds(&[]);
+    date_ahead(&setup.pins().join("journal.json"), "/incremental_unix_seconds");
     let [_, _, _, full, incremental, ..] = &chain()[..] else { panic!("a chain") };
-    stage.write(full);
-    stage.write(incremental);
-    let running = Running::start(&stage, &["--as-is"]);
+    setup.write(full);
+    setup.write(incremental);
+    let running = PublishProcess::start(&setup, &["--as-is"]);
     running.wait_for_published(&name(incremental));
     running.stop();
 }
 
 /// An archive with such a time counts as old.
 #[test]
-fn an_archive_that_was_published_by_a_clock_that_was_ahead() {
-    let stage = Stage::new(&[&fixture(FULL_26)]);
-    stage.once_succeeds(&[]);
-    date_ahead(&stage.mirror().join("api/v1/archives"), "/archives/0/modified_unix_seconds");
-    let running = Running::start(&stage, &["--as-is", "--keep-full", "1", "--grace", "1s"]);
+fn archives_dated_by_a_clock_that_was_ahead_are_pruned() {
+    let setup = Setup::new(&[&fixture(FULL_26)]);
+    setup.once_succeeds(&[]);
+    date_ahead(&setup.mirror().join("api/v1/archives"), "/archives/0/modified_unix_seconds");
+    let running = PublishProcess::start(&setup, &["--as-is", "--keep-full", "1", "--grace", "1s"]);
     for full in [&chain()[2], &chain()[3], &chain()[6]] {
-        stage.write(full);
+        setup.write(full);
         running.wait_for_published(&name(full));
         let published = std::time::Instant::now();
         wait_for("the grace to pass", || published.elapsed().as_secs() >= 2);
     }
-    let said = running.stop();
-    let pruned = of_type(&said, "publish_pruned");
-    assert!(pruned.iter().any(|line| line["names"].to_string().contains(FULL_26)), "{said:?}");
+    let events = running.stop();
+    let pruned = of_type(&events, "publish_pruned");
+    assert!(pruned.iter().any(|line| line["names"].to_string().contains(FULL_26)), "{events:?}");
 }
