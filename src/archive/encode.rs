@@ -72,11 +72,6 @@ impl Codec {
         }
     }
 
-    /// True if frames are compressed by zstd. Only such frames are hashed.
-    pub fn is_zstd(&self) -> bool {
-        self.extension() == Extension::TarZstd
-    }
-
     /// Returns the settings, in the words that the archive's index stores.
     pub(crate) fn settings(&self) -> String {
         let mut settings = match self.format {
@@ -234,7 +229,7 @@ impl<'a> FrameWorker<'a> {
         }
         self.compressor.compress(content, to)?;
         // Hash here, where all cores work, not on the thread that writes.
-        let hash = self.codec.is_zstd().then(|| frame_hash(to));
+        let hash = matches!(self.codec.format, ArchiveFormat::Zstd { .. }).then(|| frame_hash(to));
         Ok((content_bytes as u64, left_as_is, hash))
     }
 }
