@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::calls::{cached_pages, page_bytes};
@@ -73,7 +73,7 @@ impl DirectFile {
         }
         // This path leads to the open file, even if another file now has its name.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        match rustix::fs::open(path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
+        match rustix::fs::openat(CWD, path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),
             Err(Errno::INVAL) => {
                 remember(device, false);
