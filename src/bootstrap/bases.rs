@@ -39,7 +39,7 @@ pub struct Route {
 }
 
 /// Returns different combinations of archives among the candidates, best first.
-pub fn ways(report: &FindReport) -> Vec<Route> {
+pub fn list_routes(report: &FindReport) -> Vec<Route> {
     let mut ways: Vec<Route> = Vec::new();
     for candidate in &report.candidates {
         let incremental = candidate.incremental.as_ref();

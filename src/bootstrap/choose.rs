@@ -86,13 +86,13 @@ impl ChosenArchive {
     pub fn first_place(&self) -> String {
         match (&self.path, self.remotes.first()) {
             (Some(path), _) => path.shown(),
-            (None, Some(remote)) => slotpress_net::shown(&remote.url),
+            (None, Some(remote)) => slotpress_net::show_url(&remote.url),
             (None, None) => String::new(),
         }
     }
 
     /// Returns the source for which a failure counts: the server that is asked first, or the path.
-    pub(super) fn counted_for(&self) -> String {
+    pub(super) fn source_at_fault(&self) -> String {
         self.remotes.first().map_or_else(|| self.first_place(), Remote::origin)
     }
 

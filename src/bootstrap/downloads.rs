@@ -20,7 +20,7 @@ use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::find;
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, DownloadFault, Fetched, NetError, Offer, PartialFile, SourceArg, accept_file, patient_offers,
+    Download, DownloadFault, Fetched, NetError, Offer, PartialFile, SourceArg, accept_file, ask_patiently,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
@@ -28,7 +28,7 @@ use slotpress_read::Publishable;
 use super::choose::ChosenArchive;
 use super::look::FetchContext;
 use super::next::{KEPT_HINT, Reason, Selection};
-use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, facts_of};
+use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, read_facts};
 use super::trust::Confirmations;
 
 /// Hint after sources sent a wrong archive.
@@ -77,8 +77,8 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Replaces the offers and the facts about this node, but keeps the list of failures.
-    pub fn use_found(&mut self, selection: &mut Selection, found: Selection) {
-        let sources = found.found.offers.iter().map(|offer| offer.source.clone());
+    pub fn use_offers(&mut self, selection: &mut Selection, found: Selection) {
+        let sources = found.ranking.offers.iter().map(|offer| offer.source.clone());
         self.answering.extend(sources);
         selection.renew(found);
     }
@@ -86,30 +86,30 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Attempted<ObtainedArchive> {
         let context = &self.context;
         let root = if context.is_fetch() {
-            let shown = Forward::new(context.progress, input_only);
+            let shown = Forward::new(context.progress, forward_input);
             accept_file(path, context.limits.expect_root, &shown).map(|accepted| accepted.root)
         } else {
             check_length(path, choice.length_bytes).map(|()| None)
         };
-        let root = root.map_err(unusable)?;
+        let root = root.map_err(to_unusable)?;
         remove_left_journal(context.dir, &choice.name.to_string())?;
         let mut obtained = ObtainedArchive::new(choice);
         obtained.archive.root = root;
         obtained.archive.path = Some(path.to_path_buf());
-        obtained.file = Some(facts_of(path));
+        obtained.file = Some(read_facts(path));
         Ok(obtained)
     }
 
-    fn failed(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
+    fn classify_failure(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
         let Some(fault) = DownloadFault::in_error(&error) else { return error.into() };
-        let rejected = download.rejected();
+        let rejected = download.rejected_servers();
         let has_older = download.given_bytes() < download.file().done_bytes();
         // Bytes from a server without ranges are sent again from the beginning.
         let is_kept = download.file().identity().length_bytes.is_some();
         // If the server's file is unchanged, asking again would not help.
         let FetchContext { client, progress, .. } = self.context;
         let is_as_before = || match download.first_remote() {
-            Some(before) => client.head(&before.asked, progress).is_ok_and(|now| now.is_as(before)),
+            Some(before) => client.head(&before.asked, progress).is_ok_and(|now| now.is_unchanged_since(before)),
             None => true,
         };
         let reason = match fault {
@@ -150,7 +150,7 @@ impl World for Downloads<'_, '_> {
         self.context.progress
     }
 
-    fn placed(&self, mut choice: ChosenArchive) -> ChosenArchive {
+    fn prefer_local_file(&self, mut choice: ChosenArchive) -> ChosenArchive {
         let path = choice.name.path_in(self.context.dir);
         if path.symlink_metadata().is_ok() {
             choice.path = Some(path);
@@ -163,20 +163,20 @@ impl World for Downloads<'_, '_> {
     fn look(&mut self, selection: &mut Selection) -> Result<()> {
         if !self.is_exact() {
             let (_, found) = self.context.look(false)?;
-            self.use_found(selection, found);
+            self.use_offers(selection, found);
             return Ok(());
         }
         let FetchContext { client, progress, limits, .. } = self.context;
         let mut offers: Vec<Offer> = Vec::new();
         for source in &self.context.find.sources {
-            match patient_offers(client, source, limits.give_up_after, progress, progress) {
+            match ask_patiently(client, source, limits.give_up_after, progress, progress) {
                 Ok(found) => offers.extend(found),
                 // Other sources may still have the archive.
-                Err(_) if !selection.found.offers.is_empty() && !progress.is_interrupted() => {}
+                Err(_) if !selection.ranking.offers.is_empty() && !progress.is_interrupted() => {}
                 Err(error) => return Err(error),
             }
         }
-        selection.found.offers = offers;
+        selection.ranking.offers = offers;
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl World for Downloads<'_, '_> {
         // incremental archive. Sources that have answered now are not asked again.
         let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
-        selection.found.offers.retain(Offer::is_full);
+        selection.ranking.offers.retain(Offer::is_full);
         let answered = Patience::new(limits.give_up_after).ask(progress, || {
             let mut failed = None;
             for source in std::mem::take(&mut unasked) {
@@ -209,8 +209,8 @@ impl World for Downloads<'_, '_> {
                 }
             }
             if !is_fetch {
-                // A restore refuses the others.
-                selection.found.offers.retain(|offer| offer.name.extension.is_read_by_agave());
+                // A restore refuses archives that Agave does not read.
+                selection.ranking.offers.retain(|offer| offer.name.extension.is_read_by_agave());
             }
             progress.check()?;
             match failed {
@@ -235,7 +235,7 @@ impl World for Downloads<'_, '_> {
             return Ok(());
         }
         let confirmed = trust.confirm(&choice.name)?;
-        if let Some(too_few) = trust.too_few(&confirmed, &choice.name) {
+        if let Some(too_few) = trust.too_few_error(&confirmed, &choice.name) {
             return Err(ArchiveFault::new(Reason::Unconfirmed, too_few));
         }
         self.confirmed = confirmed;
@@ -257,7 +257,7 @@ impl World for Downloads<'_, '_> {
         let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
         let download = Arc::new(download.map_err(|error| {
             let is_too_long = error.kind() == ErrorKind::NoSpace && selection.is_overstated(choice);
-            if is_too_long || DownloadFault::in_error(&error).is_some() { unusable(error) } else { error.into() }
+            if is_too_long || DownloadFault::in_error(&error).is_some() { to_unusable(error) } else { error.into() }
         })?);
         let kept = download.kept_bytes();
         let length = download.length_bytes();
@@ -272,7 +272,7 @@ impl World for Downloads<'_, '_> {
             progress.advance(kept, 0);
         }
         let running = download.clone();
-        let shown = if is_shown { input_only } else { beside_restore };
+        let shown = if is_shown { forward_input } else { forward_without_bytes };
         let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
         self.running = Some(spawn(self.scope, run)?);
         let mut obtained = ObtainedArchive::new(choice);
@@ -284,7 +284,7 @@ impl World for Downloads<'_, '_> {
         let Some(download) = &obtained.download else { return Ok(()) };
         let Some(thread) = self.running.take() else { return Ok(()) };
         let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panicked(payload.as_ref())), Instant::now()));
-        let fetched = result.map_err(|error| self.failed(error, download))?;
+        let fetched = result.map_err(|error| self.classify_failure(error, download))?;
         self.last_byte_at = Some(at);
         let archive = &mut obtained.archive;
         archive.root = fetched.root;
@@ -295,7 +295,7 @@ impl World for Downloads<'_, '_> {
         Ok(())
     }
 
-    fn kept(&self) -> Vec<(ArchiveName, u64)> {
+    fn list_kept(&self) -> Vec<(ArchiveName, u64)> {
         let kept = |name: &ArchiveName| (name.clone(), kept_bytes(self.context.dir, &name.to_string()));
         self.begun.iter().map(kept).collect()
     }
@@ -308,7 +308,7 @@ impl World for Downloads<'_, '_> {
 }
 
 /// Classifies a failure that concerns only this archive.
-fn unusable(error: Error) -> Box<ArchiveFault> {
+fn to_unusable(error: Error) -> Box<ArchiveFault> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
         _ => ArchiveFault::new(Reason::Unusable(Vec::new()), error),
@@ -330,7 +330,7 @@ fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
 
 /// Forwards events of a download, except output bytes and `Arriving`: a download writes only the
 /// received file, and no reader waits for its bytes.
-fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+fn forward_input(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     match event {
         ProgressEvent::Bytes { input, .. } => Some(ProgressEvent::Bytes { input, output: 0 }),
         ProgressEvent::Arriving(_) => None,
@@ -339,6 +339,6 @@ fn input_only(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
 }
 
 /// Forwards events of a download, except its bytes: the bytes of the restore are shown.
-fn beside_restore(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+fn forward_without_bytes(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
 }

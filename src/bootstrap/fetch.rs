@@ -145,7 +145,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         let mut given_up = None;
         let names: Vec<Option<ArchiveName>> = if downloads.is_exact() {
             downloads.look(&mut selection)?;
-            let offers = selection.found.offers.iter();
+            let offers = selection.ranking.offers.iter();
             let mut names: Vec<ArchiveName> = offers.map(|offer| offer.name.clone()).collect();
             // The newest incremental one first.
             let order = |name: &ArchiveName| (name.base_slot.is_none(), Reverse(name.slot), name.to_string());
@@ -155,12 +155,12 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         } else {
             let (report, found) = downloads.context.look(false)?;
             report.require_candidate()?;
-            downloads.use_found(&mut selection, found);
+            downloads.use_offers(&mut selection, found);
             vec![None]
         };
         for only in names {
             selection.node.only = only;
-            selection = Selection { found: selection.found, node: selection.node, ..Selection::default() };
+            selection = Selection { ranking: selection.ranking, node: selection.node, ..Selection::default() };
             let done = run(&mut downloads, &mut selection, &take_all)?;
             archives.splice(0..0, done.archives);
             given_up = done.given_up;

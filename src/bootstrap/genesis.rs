@@ -21,7 +21,7 @@ use sha2::{Digest, Sha256};
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath, open_file, to_usize};
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
-use slotpress_net::{Client, NetErrorKind, Url, below, shown};
+use slotpress_net::{Client, NetErrorKind, Url, join_name, show_url};
 use slotpress_read::StagedFile;
 
 pub struct FoundGenesis {
@@ -30,6 +30,11 @@ pub struct FoundGenesis {
     /// If the ledger has none, the genesis blocks of servers, each once. The state shows which one is
     /// right.
     pub fetched: Vec<FetchedGenesis>,
+}
+
+pub struct GenesisServer {
+    pub directory: Url,
+    pub has_archives: bool,
 }
 
 pub struct FetchedGenesis {
@@ -45,7 +50,7 @@ impl FetchedGenesis {
     fn from_archive(url: &Url, archive: Vec<u8>) -> Result<Self> {
         let file = unpack(&archive)?;
         let genesis = Genesis::from_bytes(&file)?;
-        Ok(Self { genesis, hash: hash_of(&file), url: shown(url), archive, file })
+        Ok(Self { genesis, hash: hash_of(&file), url: show_url(url), archive, file })
     }
 
     /// Writes the genesis to the ledger.
@@ -58,15 +63,15 @@ impl FetchedGenesis {
     }
 }
 
-/// Returns the genesis of the ledger or, if it has none, those of the servers: without an expected
-/// hash, a server may have that of another chain. Servers without archives are asked only if the
-/// others have none.
+/// Returns the genesis of the ledger or, if it has none, each different genesis of the servers, which
+/// may be of other chains; with an expected hash, only that one. Servers without archives are asked
+/// only if the other servers have no genesis.
 ///
 /// # Errors
 /// The hash is not the expected one, or a hash is expected and no genesis was found.
 pub fn find(
     client: &Client,
-    servers: impl Iterator<Item = (Url, bool)>,
+    servers: impl Iterator<Item = GenesisServer>,
     ledger: &Path,
     expected: Option<Hash>,
     progress: &dyn Progress,
@@ -76,17 +81,17 @@ pub fn find(
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
         let hash = hash_of(&bytes);
-        check(hash, expected).map_err(|error| error.within(path.shown()))?;
+        check_hash(hash, expected).map_err(|error| error.within(path.shown()))?;
         return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });
     }
     let mut fetched: Vec<FetchedGenesis> = Vec::new();
     let mut failed = None;
-    for (server, has_archives) in servers {
+    for GenesisServer { directory, has_archives } in servers {
         if !fetched.is_empty() && (!has_archives || expected.is_some()) {
             continue;
         }
-        let url = below(&server, GENESIS_ARCHIVE_NAME);
-        let archive = match client.small(&url, to_usize(GENESIS_BYTES_MAX), progress) {
+        let url = join_name(&directory, GENESIS_ARCHIVE_NAME);
+        let archive = match client.get_document(&url, to_usize(GENESIS_BYTES_MAX), progress) {
             Ok(archive) => archive,
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
             Err(error) => {
@@ -96,21 +101,22 @@ pub fn find(
         };
         match FetchedGenesis::from_archive(&url, archive) {
             Ok(genesis) => {
-                check(genesis.hash, expected).map_err(|error| error.within(&genesis.url))?;
+                check_hash(genesis.hash, expected).map_err(|error| error.within(&genesis.url))?;
                 if !fetched.iter().any(|known| known.hash == genesis.hash) {
                     fetched.push(genesis);
                 }
             }
-            Err(error) => progress.warn(&format!("{}: {error}", shown(&url))),
+            Err(error) => progress.warn(&format!("{}: {error}", show_url(&url))),
         }
     }
-    if let Some(expected) = expected.filter(|_| fetched.is_empty()) {
+    let is_missing = fetched.is_empty();
+    if is_missing && let Some(expected) = expected {
         let why = failed.map_or(String::new(), |error| format!(" ({error})"));
         let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
         return Err(Error::new(ErrorKind::Network, message)
             .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"));
     }
-    if fetched.is_empty() {
+    if is_missing {
         progress.status("No source has a genesis; the validator will fetch it.");
     }
     Ok(FoundGenesis { hash: None, fetched })
@@ -120,7 +126,7 @@ fn hash_of(genesis: &[u8]) -> Hash {
     Hash(Sha256::digest(genesis).into())
 }
 
-fn check(hash: Hash, expected: Option<Hash>) -> Result<()> {
+fn check_hash(hash: Hash, expected: Option<Hash>) -> Result<()> {
     if let Some(expected) = expected.filter(|expected| *expected != hash) {
         let message = format!("the genesis hash is {hash}, not {expected}");
         let hint = "the genesis is of another cluster: give sources of the expected one";
@@ -145,8 +151,8 @@ mod tests {
     #[test]
     fn hashes_are_compared() {
         let hash = hash_of(b"abc");
-        assert!(check(hash, None).is_ok());
-        assert!(check(hash, Some(hash)).is_ok());
-        assert!(check(hash, Some(Hash([0; 32]))).expect_err("another").to_string().contains("genesis hash"));
+        assert!(check_hash(hash, None).is_ok());
+        assert!(check_hash(hash, Some(hash)).is_ok());
+        assert!(check_hash(hash, Some(Hash([0; 32]))).expect_err("another").to_string().contains("genesis hash"));
     }
 }

@@ -8,7 +8,7 @@ use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::{Expected, Node, find};
 use slotpress_net::{Client, FetchLimits, FindOptions, FindReport, Offer};
 
-use super::next::{Selection, only_here};
+use super::next::{Selection, only_local_error};
 use super::trust::Trust;
 use super::{BootstrapOptions, bases};
 use crate::restore::ExistingState;
@@ -57,15 +57,15 @@ impl FetchContext<'_> {
             node.full_slots = fulls.iter().map(|name| name.slot).collect();
         }
         for offer in &report.ranking.offers {
-            node.keeps(&offer.name, kept_bytes(self.dir, &offer.name.to_string()));
+            node.record_kept(&offer.name, kept_bytes(self.dir, &offer.name.to_string()));
         }
-        let mut selection = Selection { found: report.ranking.clone(), node, ..Selection::default() };
+        let mut selection = Selection { ranking: report.ranking.clone(), node, ..Selection::default() };
         if !self.is_fetch() {
             selection.leave_out_unread()?;
         }
         let found = std::mem::replace(&mut report.candidates, selection.candidates());
         let expected = selection.node.expected;
-        if report.candidates.is_empty() && expected.is_any() && !found.is_empty() {
+        if report.candidates.is_empty() && expected.is_set() && !found.is_empty() {
             return Err(expected.not_found_error(&found));
         }
         self.warn_of_silent(&report, expected)?;
@@ -106,13 +106,13 @@ impl FetchContext<'_> {
             Some(bootstrap) => !bootstrap.expect_roots.is_empty(),
             None => self.limits.expect_root.is_some(),
         };
-        let is_asked_for = expected.is_any() || expects_root;
+        let is_asked_for = expected.is_set() || expects_root;
         if asks_servers && !is_asked_for && offers.iter().all(Offer::is_local) {
             let mut why = silent.join("; ");
             if silent.is_empty() {
                 why = "no server has a usable snapshot".to_string();
             }
-            return Err(only_here(best, &why, ErrorKind::Network));
+            return Err(only_local_error(best, &why, ErrorKind::Network));
         }
         for why in silent {
             self.progress.warn(&format!("{why}: this source is passed over"));

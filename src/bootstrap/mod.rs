@@ -37,6 +37,7 @@ use choose::ChosenArchive;
 use derive_setters::Setters;
 use downloads::Downloads;
 use fetch::FetchedArchive;
+use genesis::GenesisServer;
 use look::FetchContext;
 pub use next::AbandonedState;
 use next::{Attempt, Selection};
@@ -46,7 +47,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
-use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url, shown};
+use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url, show_url};
 use slotpress_read::CheckMode;
 use trust::Trust;
 pub use trust::{Confirmations, Unconfirmed};
@@ -126,7 +127,7 @@ pub struct BootstrapReport {
     /// has one.
     pub genesis_hash: Option<Hash>,
     /// Report of the restore. Serializes as the paths that it replaced.
-    #[serde(rename = "replaced", serialize_with = "replaced")]
+    #[serde(rename = "replaced", serialize_with = "serialize_replaced")]
     pub restore: RestoreReport,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
@@ -136,7 +137,7 @@ pub struct BootstrapReport {
     pub after_last_byte: Option<Duration>,
 }
 
-fn replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+fn serialize_replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     text::paths(&restore.replaced, serializer)
 }
 
@@ -153,7 +154,7 @@ pub struct BootstrapPlan {
     #[doc(hidden)]
     pub ways: Vec<Route>,
     /// The best candidate. Serializes as its ages.
-    #[serde(flatten, serialize_with = "ages")]
+    #[serde(flatten, serialize_with = "serialize_ages")]
     pub candidate: Candidate,
     /// Number of bytes of the full archive that an earlier run has fetched.
     pub kept_bytes: u64,
@@ -176,7 +177,7 @@ impl BootstrapPlan {
     }
 }
 
-fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+fn serialize_ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     let mut fields = serializer.serialize_struct("Ages", 3)?;
     fields.serialize_field("age_slots", &candidate.age_slots)?;
     fields.serialize_field("age_seconds", &candidate.age.map(|age| age.as_secs_f64()))?;
@@ -192,11 +193,11 @@ fn ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::result::Res
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
     let (report, selection) = options.context(client, progress)?.look(true)?;
     let candidate = report.require_candidate()?.clone();
-    let chosen = selection.choices(&candidate);
+    let chosen = selection.choose_archives(&candidate);
     let Preview { space, existing, room } = preview(options, &chosen, true)?;
     let Attempt { full, incremental } = chosen;
     let kept_bytes = selection.node.kept_bytes(&full.name);
-    let ways = bases::ways(&report);
+    let ways = bases::list_routes(&report);
     Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, room })
 }
 
@@ -229,15 +230,15 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let ledger = &options.restore.paths.ledger;
     let context = options.context(client, progress)?;
     let (report, found) = context.look(false)?;
-    let chosen = found.choices(report.require_candidate()?);
+    let chosen = found.choose_archives(report.require_candidate()?);
     let room = preview(options, &chosen, false)?.room;
     // Another archive may be shorter.
     if !chosen.archives().any(|archive| found.is_overstated(archive)) {
         room?;
     }
-    let sources = options.find.sources.iter().filter_map(SourceArg::url);
-    let has_archives = |url| report.ranking.offers.iter().any(|offer| offer.source == shown(url));
-    let servers = sources.chain(&options.find.rpc).map(|url| (directory_of(url), has_archives(url)));
+    let sources = options.find.sources.iter().filter_map(SourceArg::url).chain(&options.find.rpc);
+    let has_archives = |url| report.ranking.offers.iter().any(|offer| offer.source == show_url(url));
+    let servers = sources.map(|url| GenesisServer { directory: directory_of(url), has_archives: has_archives(url) });
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
     let genesis = genesis::find(client, servers, ledger, options.find.expected_genesis_hash, progress)?;
     KeptDir::open_or_make(ledger, &mut |_, _| {})?;
@@ -251,7 +252,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let (done, confirmed, last_byte_at) = std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
-        downloads.use_found(&mut selection, found);
+        downloads.use_offers(&mut selection, found);
         let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
         let done = run::run(&mut downloads, &mut selection, &read)?;
         Ok::<_, Error>((done, downloads.confirmed, downloads.last_byte_at))

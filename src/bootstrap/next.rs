@@ -1,7 +1,7 @@
 //! Decides which archives a run may still use, and which come next. Pure: [`Selection`] is the
 //! whole state of a run.
 //!
-//! Each failure is recorded with its reason, which excludes archives or sources, and the others are
+//! Each failure is recorded with its reason, which excludes archives or sources; other archives are
 //! ranked again as at the start. So a run always ends: there are finitely many archives, a source
 //! that fails often adds no new ones, and repeated requests are counted.
 
@@ -64,7 +64,7 @@ pub enum Reason {
 #[derive(Clone, Debug)]
 pub enum Next {
     Take(ChosenArchive),
-    /// Nothing: the state is that of the full archive.
+    /// Nothing: the full archive alone gives the state.
     Alone,
     /// Another full archive: it gives a better state.
     Leave,
@@ -88,24 +88,24 @@ pub struct AbandonedState {
 /// Offers that are left to choose from, and what has failed.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
-    pub found: Ranking,
+    pub ranking: Ranking,
     /// Archives of this node, the expected state, and what has failed.
     pub node: Node,
     pub given_up: Option<AbandonedState>,
-    /// Number of repetitions for each server that had failed. One server cannot use up those of the
-    /// others.
-    pub again: BTreeMap<String, usize>,
+    /// Number of repetitions for each server that has failed. No server can use up the repetitions of
+    /// another.
+    pub repetitions: BTreeMap<String, usize>,
     /// True if the sources may have other archives by now, and are to be asked again.
     pub is_outdated: bool,
     pub last: Option<Error>,
-    /// Warning about it that is due when another attempt begins.
-    pub untold: Option<String>,
+    /// Warning about the last error, which is given when another attempt begins.
+    pub pending_warning: Option<String>,
 }
 
 impl Selection {
     /// Returns all candidates, best first.
     pub fn candidates(&self) -> Vec<Candidate> {
-        self.found.rank(&self.node).0
+        self.ranking.rank(&self.node).candidates
     }
 
     /// Returns the best candidate; a last resort only if there is no other.
@@ -124,7 +124,7 @@ impl Selection {
             None => Err(self.node.no_source_error(&self.last_error())),
             Some(best) if self.is_last_resort(&best) => {
                 let why = self.last_error();
-                Err(only_here(&best, &why.to_string(), why.kind()))
+                Err(only_local_error(&best, &why.to_string(), why.kind()))
             }
             Some(best) => Ok(best),
         }
@@ -139,7 +139,7 @@ impl Selection {
     /// on this node only. The run then ends with an error, and does not use an older state unasked.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
         let Some(given_up) = &self.given_up else { return false };
-        let offers = &self.found.offers;
+        let offers = &self.ranking.offers;
         let is_remote = |offer: &Offer| offers.iter().any(|other| other.name == offer.name && !other.is_local());
         given_up.is_remote && given_up.slot > candidate.slot() && !candidate.offers().any(is_remote)
     }
@@ -165,19 +165,19 @@ impl Selection {
     /// has failed often adds none.
     pub fn add(&mut self, offers: impl IntoIterator<Item = Offer>) {
         for offer in offers {
-            let is_known = is_among(&self.found.offers, &offer);
-            if !is_known && self.found.is_possible(&offer) && !self.is_worn_out(&offer) {
-                self.found.offers.push(offer);
+            let is_known = is_among(&self.ranking.offers, &offer);
+            if !is_known && self.ranking.is_possible(&offer) && !self.is_worn_out(&offer) {
+                self.ranking.offers.push(offer);
             }
         }
     }
 
     /// Replaces the offers, and the facts about this node. Keeps the failures.
     pub fn renew(&mut self, mut found: Self) {
-        let known = &self.found.offers;
-        let offers = &mut found.found.offers;
+        let known = &self.ranking.offers;
+        let offers = &mut found.ranking.offers;
         offers.retain(|offer| is_among(known, offer) || !self.is_worn_out(offer));
-        self.found = found.found;
+        self.ranking = found.ranking;
         found.node.failed = std::mem::take(&mut self.node.failed);
         self.node = found.node;
         let known_slot = self.given_up.as_ref().map(|known| known.slot);
@@ -189,8 +189,8 @@ impl Selection {
     /// name other servers each time, so their failures count together.
     fn is_worn_out(&self, offer: &Offer) -> bool {
         let Some(server) = offer.remote().map(Remote::origin) else { return false };
-        let again = self.again.get(&server).copied().unwrap_or_default();
-        let of_all = self.node.failed.len().saturating_add(self.again_in_all());
+        let again = self.repetitions.get(&server).copied().unwrap_or_default();
+        let of_all = self.node.failed.len().saturating_add(self.total_repetitions());
         self.node.faults_of(offer).saturating_add(again) >= AGAIN_MAX
             || (!offer.is_operator() && of_all >= AGAIN_IN_ALL_MAX)
     }
@@ -199,16 +199,16 @@ impl Selection {
     /// for the length that the source states, that archive is tried instead.
     pub fn is_overstated(&self, choice: &ChosenArchive) -> bool {
         let length_bytes = choice.length_bytes.unwrap_or_default();
-        self.found.offers.iter().any(|other| {
+        self.ranking.offers.iter().any(|other| {
             let is_shorter = other.length_bytes.is_some_and(|other| other < length_bytes / 2);
             is_shorter && (other.is_full() || choice.name.base_slot.is_some())
         })
     }
 
     /// Returns the archives of a candidate, each with all places that have it.
-    pub fn choices(&self, candidate: &Candidate) -> Attempt {
+    pub fn choose_archives(&self, candidate: &Candidate) -> Attempt {
         let incremental = candidate.incremental.as_ref();
-        let mut fulls: Vec<&Offer> = self.found.offers.iter().collect();
+        let mut fulls: Vec<&Offer> = self.ranking.offers.iter().collect();
         fulls.retain(|full| self.node.allows(full, None));
         if let Some(incremental) = incremental {
             // Leaves out places of the full archive with which the incremental one failed.
@@ -216,12 +216,12 @@ impl Selection {
         }
         let full = ChosenArchive::from_offer(&candidate.full, &fulls);
         let place = candidate.full.shown();
-        Attempt { full, incremental: incremental.map(|offer| self.chosen_on(offer, &place)) }
+        Attempt { full, incremental: incremental.map(|offer| self.choose_on(offer, &place)) }
     }
 
     /// Returns an incremental archive on the full one at a place, with all places that have it.
-    fn chosen_on(&self, incremental: &Offer, full_place: &str) -> ChosenArchive {
-        let mut allowed: Vec<&Offer> = self.found.offers.iter().collect();
+    fn choose_on(&self, incremental: &Offer, full_place: &str) -> ChosenArchive {
+        let mut allowed: Vec<&Offer> = self.ranking.offers.iter().collect();
         allowed.retain(|offer| self.node.allows(offer, Some(full_place)));
         ChosenArchive::from_offer(incremental, &allowed)
     }
@@ -229,23 +229,23 @@ impl Selection {
     /// Returns the newest incremental archive on the full one in use.
     pub fn newest_on(&self, full: &ChosenArchive) -> Option<ChosenArchive> {
         let place = full.first_place();
-        let newest = self.found.newest_on(&full.name, &place, &self.node, None)?;
-        Some(self.chosen_on(newest, &place))
+        let newest = self.ranking.newest_on(&full.name, &place, &self.node, None)?;
+        Some(self.choose_on(newest, &place))
     }
 
     /// Records why the newest archive of an attempt is not used.
     pub fn record(&mut self, tried: &Attempt, reason: &Reason, error: &Error) {
         let failed = tried.newest();
-        let again = self.again.get(&failed.counted_for()).copied();
-        let may_be_again = again < Some(AGAIN_MAX) && self.again_in_all() < AGAIN_IN_ALL_MAX;
+        let again = self.repetitions.get(&failed.source_at_fault()).copied();
+        let may_be_again = again < Some(AGAIN_MAX) && self.total_repetitions() < AGAIN_IN_ALL_MAX;
         self.last = Some(error.clone());
         match reason {
-            Reason::KeptIsWrong if may_be_again => return self.count(failed),
+            Reason::KeptIsWrong if may_be_again => return self.count_repetition(failed),
             // The source no longer has what it offered. Another source may still have it; asking
             // again finds the new archive.
             Reason::PublishedAgain if may_be_again => {
                 let place = failed.first_place();
-                let offers = &mut self.found.offers;
+                let offers = &mut self.ranking.offers;
                 offers.retain(|offer| offer.name != failed.name || offer.shown() != place);
             }
             _ => self.mark_bad(tried, reason, error),
@@ -256,7 +256,7 @@ impl Selection {
         let may_return = || matches!(reason, Reason::PublishedAgain | Reason::Refused) && self.best().is_none();
         if may_be_again && (is_replaced || may_return()) {
             self.is_outdated = true;
-            self.count(failed);
+            self.count_repetition(failed);
         }
     }
 
@@ -266,8 +266,8 @@ impl Selection {
         let message = format!("no source has an incremental archive on {full} any more");
         let error = Error::new(ErrorKind::Network, message);
         self.give_up(planned, &error);
-        self.count(planned.newest());
-        self.untold = Some(error.to_string());
+        self.count_repetition(planned.newest());
+        self.pending_warning = Some(error.to_string());
         self.last = Some(error);
     }
 
@@ -278,14 +278,14 @@ impl Selection {
     /// Without them, nothing is left, or only archives of this node.
     pub fn leave_out_unread(&mut self) -> Result<(), Error> {
         let is_unread = |offer: &Offer| !offer.name.extension.is_read_by_agave();
-        if !self.found.offers.iter().any(is_unread) {
+        if !self.ranking.offers.iter().any(is_unread) {
             return Ok(());
         }
         let mut candidates = self.candidates();
         candidates.retain(|candidate| candidate.offers().any(is_unread));
         let newest = candidates.iter().max_by_key(|candidate| candidate.slot());
-        let newest = newest.map(|newest| self.choices(newest));
-        self.found.offers.retain(|offer| !is_unread(offer));
+        let newest = newest.map(|newest| self.choose_archives(newest));
+        self.ranking.offers.retain(|offer| !is_unread(offer));
         let Some(newest) = newest else { return Ok(()) };
         if self.best().is_some_and(|best| best.slot() >= newest.newest().name.slot) {
             return Ok(());
@@ -298,12 +298,12 @@ impl Selection {
         self.require_best().map(drop)
     }
 
-    fn again_in_all(&self) -> usize {
-        self.again.values().sum()
+    fn total_repetitions(&self) -> usize {
+        self.repetitions.values().sum()
     }
 
-    fn count(&mut self, archive: &ChosenArchive) {
-        let again = self.again.entry(archive.counted_for()).or_default();
+    fn count_repetition(&mut self, archive: &ChosenArchive) {
+        let again = self.repetitions.entry(archive.source_at_fault()).or_default();
         *again = again.saturating_add(1);
     }
 
@@ -320,7 +320,7 @@ impl Selection {
             is_in_place: newest.is_in_place,
             // If the content is wrong, the same bytes are wrong from any source. If a source does
             // not send the bytes, another one may.
-            root: newest.root.filter(|_| is_refused),
+            root: if is_refused { newest.root } else { None },
             with: is_one_of_two.then(|| tried.full.first_place()),
             why: one_line(&error.to_string()),
         };
@@ -353,7 +353,7 @@ fn is_among(known: &[Offer], offer: &Offer) -> bool {
 }
 
 /// Returns the error for a run that has no usable archive of a source, and whose node has some.
-pub fn only_here(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
+pub fn only_local_error(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let slot = best.slot();
     let here: Vec<String> = best.offers().map(Offer::shown).collect();
     let here = here.join(", ");

@@ -25,7 +25,7 @@ pub trait World {
     fn progress(&self) -> &dyn Progress;
 
     /// Puts a file of the archives directory in place of other places that have the archive.
-    fn placed(&self, choice: ChosenArchive) -> ChosenArchive;
+    fn prefer_local_file(&self, choice: ChosenArchive) -> ChosenArchive;
 
     /// Asks the sources for all their archives, and looks for archives on this node.
     fn look(&mut self, selection: &mut Selection) -> Result<()>;
@@ -48,7 +48,7 @@ pub trait World {
 
     /// Returns the archives whose partial files this run has made or continued, and the number of
     /// their bytes on disk.
-    fn kept(&self) -> Vec<(ArchiveName, u64)>;
+    fn list_kept(&self) -> Vec<(ArchiveName, u64)>;
 
     fn remove(&mut self, name: &ArchiveName);
 }
@@ -89,7 +89,7 @@ pub struct ObtainedArchive {
 /// modification of the path itself, and of the file to which it leads if it is a link.
 pub type FileFacts = [Option<(u64, u64, u64, i64)>; 2];
 
-pub fn facts_of(path: &Path) -> FileFacts {
+pub fn read_facts(path: &Path) -> FileFacts {
     use std::os::unix::fs::MetadataExt;
     [fs::symlink_metadata(path), fs::metadata(path)].map(|found| {
         let found = found.ok()?;
@@ -104,10 +104,10 @@ impl ObtainedArchive {
 
     /// Returns true if a local file was replaced or changed since it was chosen.
     pub fn is_swapped(&self) -> bool {
-        self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| facts_of(path) != before)
+        self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| read_facts(path) != before)
     }
 
-    pub fn supplied(&self) -> Supplied {
+    pub fn to_supplied(&self) -> Supplied {
         let Some(download) = &self.download else {
             return Supplied::File(self.archive.path.clone().unwrap_or_default());
         };
@@ -122,8 +122,8 @@ pub struct Finished<R> {
     pub given_up: Option<AbandonedState>,
 }
 
-/// Supplies `read` with the archives of the best candidate, and after each failure with those of
-/// the next, until `read` succeeds.
+/// Supplies `read` with the archives of the best candidate, and after each failure with the
+/// archives of the next candidate, until `read` succeeds.
 ///
 /// # Errors
 /// No candidate is left, or a failure ends the run.
@@ -137,7 +137,7 @@ pub fn run<R>(
             world.look(selection)?;
         }
         let best = selection.require_best()?;
-        tell(world, selection, "");
+        warn_of_last_failure(world, selection, "");
         let mut supply = ArchiveSupply::new(world, selection, &best);
         let result = guarded(|| read(&mut supply));
         if let Some(done) = supply.end(result)? {
@@ -147,8 +147,8 @@ pub fn run<R>(
 }
 
 /// Warns of the last failure, once it is known how the run continues.
-pub fn tell(world: &dyn World, selection: &mut Selection, then: &str) {
-    if let Some(failure) = selection.untold.take() {
+pub fn warn_of_last_failure(world: &dyn World, selection: &mut Selection, then: &str) {
+    if let Some(failure) = selection.pending_warning.take() {
         world.progress().warn(&format!("{failure}{then}"));
     }
 }
@@ -164,8 +164,8 @@ pub fn record(world: &mut dyn World, selection: &mut Selection, tried: &Attempt,
     }
     let newest = tried.newest();
     let fetched_bytes = selection.node.kept_bytes(&newest.name);
-    for (name, bytes) in world.kept() {
-        selection.node.keeps(&name, bytes);
+    for (name, bytes) in world.list_kept() {
+        selection.node.record_kept(&name, bytes);
     }
     let kept_bytes = selection.node.kept_bytes(&newest.name);
     // What failed a check is not kept, and was fetched all the same.
@@ -180,7 +180,7 @@ pub fn record(world: &mut dyn World, selection: &mut Selection, tried: &Attempt,
         Some(_) => format!("; {} of {} were fetched for nothing", bytes(fetched_bytes), newest.name),
         None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
     };
-    selection.untold = Some(match reason {
+    selection.pending_warning = Some(match reason {
         Reason::KeptIsWrong => format!("{error}: an earlier run may have fetched the wrong bytes"),
         _ => format!("{error}: {} is not used any more{in_vain}", newest.first_place()),
     });
@@ -189,9 +189,9 @@ pub fn record(world: &mut dyn World, selection: &mut Selection, tried: &Attempt,
 
 /// Removes partial files that this run does not need any more.
 pub fn remove(world: &mut dyn World, selection: &mut Selection, is_useless: impl Fn(&ArchiveName) -> bool) {
-    for (name, _) in world.kept().into_iter().filter(|(name, _)| is_useless(name)) {
+    for (name, _) in world.list_kept().into_iter().filter(|(name, _)| is_useless(name)) {
         world.remove(&name);
-        selection.node.keeps(&name, 0);
+        selection.node.record_kept(&name, 0);
     }
 }
 

@@ -11,7 +11,7 @@ use slotpress_read::Source;
 
 use super::choose::ChosenArchive;
 use super::next::{Attempt, Next, Reason, Selection};
-use super::run::{ArchiveFault, Attempted, Finished, ObtainedArchive, World, record, remove, tell};
+use super::run::{ArchiveFault, Attempted, Finished, ObtainedArchive, World, record, remove, warn_of_last_failure};
 use crate::restore::{Supplied, Supply};
 
 pub struct ArchiveSupply<'r> {
@@ -33,9 +33,9 @@ impl<'r> ArchiveSupply<'r> {
     /// it. Removes partial files of other archives.
     pub fn new(world: &'r mut dyn World, selection: &'r mut Selection, candidate: &Candidate) -> Self {
         remove(world, selection, |name| candidate.offers().all(|offer| offer.name != *name));
-        let mut planned = selection.choices(candidate);
-        planned.full = world.placed(planned.full);
-        planned.incremental = planned.incremental.map(|incremental| world.placed(incremental));
+        let mut planned = selection.choose_archives(candidate);
+        planned.full = world.prefer_local_file(planned.full);
+        planned.incremental = planned.incremental.map(|incremental| world.prefer_local_file(incremental));
         let trying = planned.clone();
         Self { world, selection, planned, trying, obtained: Vec::new(), failed: None, is_recorded: false }
     }
@@ -109,7 +109,7 @@ impl<'r> ArchiveSupply<'r> {
         self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
             let node = &mut self.selection.node;
-            node.keeps(&last.archive.name, fetched.length_bytes);
+            node.record_kept(&last.archive.name, fetched.length_bytes);
         }
         Ok(())
     }
@@ -128,7 +128,7 @@ impl<'r> ArchiveSupply<'r> {
         let planned = self.planned.incremental.as_ref();
         let planned_slot = planned.map(|planned| planned.name.slot);
         let mut has_failed = false;
-        while self.selection.found.wants_incremental_on(&full.name, &self.selection.node) {
+        while self.selection.ranking.wants_incremental_on(&full.name, &self.selection.node) {
             if std::mem::take(&mut self.selection.is_outdated) || !has_failed {
                 self.world.look_for_newest(self.selection, &full)?;
             }
@@ -137,14 +137,14 @@ impl<'r> ArchiveSupply<'r> {
                 self.selection.record_lost(&self.planned);
             }
             let choice = match next {
-                Next::Take(choice) => self.world.placed(choice),
+                Next::Take(choice) => self.world.prefer_local_file(choice),
                 Next::Alone => break,
                 Next::Leave => {
                     self.is_recorded = true;
                     return Err(self.selection.last_error().into());
                 }
             };
-            tell(self.world, self.selection, "");
+            warn_of_last_failure(self.world, self.selection, "");
             self.trying.incremental = Some(choice.clone());
             match self.try_incremental(&choice) {
                 Ok(obtained) => return Ok(Some(obtained)),
@@ -155,7 +155,7 @@ impl<'r> ArchiveSupply<'r> {
         }
         let name = &full.name;
         let alone = format!(": no incremental archive could be fetched; this is the state of {name}");
-        tell(self.world, self.selection, &alone);
+        warn_of_last_failure(self.world, self.selection, &alone);
         // The trusted servers were asked for the planned incremental archive, not for the full one.
         if planned_slot.is_some() {
             self.world.confirm(&full)?;
@@ -166,7 +166,7 @@ impl<'r> ArchiveSupply<'r> {
     fn try_incremental(&mut self, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
         if self.planned.newest().name != choice.name {
             let confirmed = self.world.confirm(choice);
-            confirmed.map_err(|failed| late(&choice.name, failed))?;
+            confirmed.map_err(|failed| explain_late(&choice.name, failed))?;
         }
         let full = &self.trying.full.name;
         let is_useless = |name: &ArchiveName| name != full && *name != choice.name;
@@ -184,14 +184,14 @@ impl<'r> ArchiveSupply<'r> {
             _ => None,
         };
         let Some(obtained) = obtained else { return Ok(None) };
-        let supplied = obtained.supplied();
+        let supplied = obtained.to_supplied();
         self.obtained.push(obtained);
         Ok(Some(supplied))
     }
 }
 
 /// Adds to the failure of an unconfirmed archive that the archive has appeared meanwhile.
-fn late(name: &ArchiveName, mut failed: Box<ArchiveFault>) -> Box<ArchiveFault> {
+fn explain_late(name: &ArchiveName, mut failed: Box<ArchiveFault>) -> Box<ArchiveFault> {
     if failed.reason.is_some() {
         let error = &failed.error;
         let message = format!("{name} has appeared meanwhile, and is left out: {error}");

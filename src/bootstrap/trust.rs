@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, Progress, Result, random};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_net::{Client, NetError, NetErrorKind, SourceArg, Url, below, origin_of, shown};
+use slotpress_net::{Client, NetError, NetErrorKind, SourceArg, Url, join_name, origin_of, show_url};
 
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -21,7 +21,7 @@ pub struct Unconfirmed {
     pub why: String,
 }
 
-/// Trusted servers that confirm a state, and those that do not.
+/// Trusted servers that confirm a state, and trusted servers that do not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Confirmations {
@@ -96,8 +96,8 @@ impl<'a> Trust<'a> {
                 continue;
             }
             self.progress.check()?;
-            let why = self.why_not(url, name)?;
-            let server = shown(url);
+            let why = self.ask_server(url, name)?;
+            let server = show_url(url);
             match why {
                 None => confirmed.confirmed_by.push(server),
                 Some(why) => {
@@ -110,7 +110,7 @@ impl<'a> Trust<'a> {
     }
 
     /// Returns an error if fewer servers than the quorum confirm the archive.
-    pub fn too_few(&self, confirmed: &Confirmations, name: &ArchiveName) -> Option<Error> {
+    pub fn too_few_error(&self, confirmed: &Confirmations, name: &ArchiveName) -> Option<Error> {
         let message = match self.quorum.max(1) {
             quorum if confirmed.confirmed_by.len() >= quorum => return None,
             1 => format!("no trusted server confirms {name}"),
@@ -121,18 +121,18 @@ impl<'a> Trust<'a> {
     }
 
     /// Returns why a trusted server does not confirm an archive; `None` if it does.
-    fn why_not(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
+    fn ask_server(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
         // The server names its archives by redirects, or in a list.
         let source = SourceArg::Place(url.clone());
         let answer = self.client.offers(&source, self.progress);
         self.progress.check()?;
         let error = answer.as_ref().err().and_then(NetError::in_error);
-        let mut failed = error.filter(|error| !is_no(error)).cloned();
+        let mut failed = error.filter(|error| !is_denial(error)).cloned();
         let mut offers = answer.unwrap_or_default();
         // A slot has only one state and hash, in full and in incremental archives.
         offers.retain(|offer| offer.name.slot == name.slot);
         if let Some(other) = offers.iter().find(|offer| offer.name.hash != name.hash) {
-            let message = format!("{} has {} of slot {}, not {name}", shown(url), other.name, name.slot);
+            let message = format!("{} has {} of slot {}, not {name}", show_url(url), other.name, name.slot);
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
         if !offers.is_empty() {
@@ -166,9 +166,9 @@ impl<'a> Trust<'a> {
     /// # Errors
     /// The server cannot be asked, or the user asks to stop.
     fn has_archive(&self, url: &Url, name: &ArchiveName) -> Result<bool, NetError> {
-        let head = |name: &ArchiveName| self.client.head(&below(url, &name.to_string()), self.progress);
+        let head = |name: &ArchiveName| self.client.head(&join_name(url, &name.to_string()), self.progress);
         match head(name) {
-            Err(error) if !is_no(&error) => return Err(error),
+            Err(error) if !is_denial(&error) => return Err(error),
             Ok(remote)
                 if remote.archive_name().as_ref() == Some(name) && remote.length_bytes >= Some(ARCHIVE_BYTES_MIN) => {}
             _ => return Ok(false),
@@ -182,6 +182,6 @@ impl<'a> Trust<'a> {
 }
 
 /// Returns true for the answer that a server does not have something.
-fn is_no(error: &NetError) -> bool {
+fn is_denial(error: &NetError) -> bool {
     matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Status(400..=407))
 }

@@ -205,7 +205,7 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     let client = Client::new(&network.options())?;
     let source = text.parse::<SourceArg>()?;
     if let SourceArg::Place(url) = &source
-        && let Some(catalog) = client.listing(url, ui)?
+        && let Some(catalog) = client.get_list(url, ui)?
     {
         return Ok(catalog);
     }

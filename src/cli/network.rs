@@ -10,7 +10,7 @@ use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, M
 use slotpress::types::{ArchiveName, Root};
 use slotpress::{CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, Result, Snapshot};
 use slotpress_base::ShowPath;
-use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, shown, url_of_host};
+use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, show_url, url_of_host};
 use slotpress_read::SharedSource;
 
 use super::arguments::DirectoryArgs;
@@ -167,7 +167,7 @@ impl NetworkArgs {
 /// If no such file exists and the text reads like a URL or a host.
 pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<()> {
     let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
-    let url = if is_url(text) { parse_url(text).ok().map(|url| shown(&url)) } else { url_of_host(text) };
+    let url = if is_url(text) { parse_url(text).ok().map(|url| show_url(&url)) } else { url_of_host(text) };
     match url {
         Some(url) => Err(Error::usage(format!("{url} is not a file")).with_hint(what_to_type(&url))),
         None => Ok(()),
@@ -198,9 +198,9 @@ pub fn open_archive(path: &Path, read_twice: bool, args: &NetworkArgs, ui: &Ui) 
     let source: SharedSource = if remote.accepts_ranges && remote.length_bytes.is_some() {
         Arc::new(UrlSource::from_remote(&client, remote, stop)?)
     } else if read_twice {
-        let place = shown(&remote.url);
+        let place = show_url(&remote.url);
         let message = format!("{place}: the server does not send ranges of the file, and parts of it are read twice");
-        let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", shown(&url));
+        let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", show_url(&url));
         return Err(Error::new(ErrorKind::Network, message).with_hint(hint));
     } else {
         Arc::new(StreamSource::open(&client, remote, stop)?)

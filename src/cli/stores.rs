@@ -17,7 +17,7 @@ use slotpress_read::archive::front;
 use slotpress_read::catalog::list_parser::INDEX_BYTES_MAX;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{archive, unix_ns};
-use slotpress_stores::Small;
+use slotpress_stores::SmallFile;
 
 use super::network::ConnectionArgs;
 use super::ui::Ui;
@@ -60,7 +60,7 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
 }
 
 /// Reads the index that `publish` keeps in a target; `None` if there is none.
-pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<Small>> {
+pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     let path = LISTING_PATH.trim_start_matches('/');
     if let Target::Dir(dir) = store.target()
         && std::fs::symlink_metadata(dir.join(path)).is_err_and(|error| error.kind() == ErrorKind::NotADirectory)
@@ -69,7 +69,7 @@ pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<Small>> {
         return Ok(None);
     }
     let (dirs, name) = path.rsplit_once('/').unwrap_or_default();
-    let below = |store: Option<Store>, name| store.map_or(Ok(None), |store| store.below(name, false));
+    let below = |store: Option<Store>, name| store.map_or(Ok(None), |store| store.open_dir(name, false));
     let index = dirs.split('/').try_fold(Some(store.clone()), below)?;
     index.map_or(Ok(None), |index| index.get_small(name, INDEX_BYTES_MAX, ui))
 }

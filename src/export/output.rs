@@ -19,7 +19,7 @@ use serde_json::Value;
 use slotpress_base::kept_dir::changed;
 use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, Stage, panic_point, random_name, text};
 use slotpress_read::{WorkDir, check_output_dir, remove_stale_dirs};
-use slotpress_stores::{Attribute, Attributes, Condition, Put, Small, Store};
+use slotpress_stores::{Attribute, Attributes, Condition, Put, SmallFile, Store};
 
 use super::parts::ExportedFile;
 use super::table::Table;
@@ -59,7 +59,7 @@ struct ExportJournal {
 /// Leftovers of an earlier run: its journal, and the names of its tables.
 #[derive(Default)]
 pub(super) struct Unfinished {
-    journal: Option<Small>,
+    journal: Option<SmallFile>,
     tables: Vec<String>,
 }
 
@@ -94,14 +94,14 @@ fn is_export_name(name: &str) -> bool {
 }
 
 /// Condition for replacing a file: it is still this one.
-fn unchanged(small: &Option<Small>) -> Condition {
+fn unchanged(small: &Option<SmallFile>) -> Condition {
     let Some(small) = small else { return Condition::Absent };
     small.e_tag.clone().map_or(Condition::Always, Condition::Unchanged)
 }
 
 /// Opens a directory of a store, which is created if it is missing.
 fn made_below(store: &Store, name: &str) -> Result<Store> {
-    store.below(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.shown(name))))
+    store.open_dir(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.shown(name))))
 }
 
 impl ExportOutput {
@@ -142,7 +142,7 @@ impl ExportOutput {
         let ExportJournal { tables, .. } = serde_json::from_slice(&journal.bytes).unwrap_or_default();
         let mut is_whole = !tables.is_empty();
         for table in &tables {
-            let has_manifest = match self.store.below(table, false)? {
+            let has_manifest = match self.store.open_dir(table, false)? {
                 Some(table) => table.stat(&manifest_name(slot), progress)?.is_some(),
                 None => false,
             };
@@ -162,7 +162,7 @@ impl ExportOutput {
         let slot = ours["slot"].as_u64().unwrap_or_default();
         let unfinished = self.find_unfinished(slot, progress)?;
         for table in tables {
-            let store = self.store.below(table.name(), false)?;
+            let store = self.store.open_dir(table.name(), false)?;
             chain::check(ours, store.as_ref().unwrap_or(&self.store), progress)?;
             let Some(store) = store.filter(|_| !unfinished.tables.iter().any(|name| name == table.name())) else {
                 continue;
@@ -171,7 +171,7 @@ impl ExportOutput {
             if store.stat(&manifest, progress)?.is_some() {
                 return Err(exists(&store.shown(&manifest)));
             }
-            let files = store.below(&partition(slot), false)?;
+            let files = store.open_dir(&partition(slot), false)?;
             if let Some(files) = files.filter(|files| files.list(progress).is_ok_and(|list| !list.is_empty())) {
                 return Err(exists(&files.shown("")));
             }
@@ -222,10 +222,10 @@ impl ExportOutput {
 
     /// Removes a table of a slot: its manifest, then files of these names.
     fn remove(&self, table: &str, slot: u64, names: &[String], progress: &dyn Progress) -> Result<()> {
-        let Some(store) = self.store.below(table, false)? else { return Ok(()) };
+        let Some(store) = self.store.open_dir(table, false)? else { return Ok(()) };
         store.delete(&manifest_name(slot), progress)?;
         let partition = partition(slot);
-        if let Some(files) = store.below(&partition, false)? {
+        if let Some(files) = store.open_dir(&partition, false)? {
             for name in names {
                 files.delete(name, progress)?;
             }

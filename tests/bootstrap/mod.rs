@@ -68,7 +68,7 @@ impl Mirror {
         dir.join(&self.old)
     }
 
-    fn restored_from_old(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+    fn restore_old(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let old = self.put_old(dir.path());

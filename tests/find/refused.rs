@@ -23,7 +23,7 @@ fn rpc_servers_of_two_clusters_are_refused() {
 fn invalid_rpc_answers_are_errors() {
     let call = |body: &'static [u8]| {
         let server = Server::start(move |_, stream| answer(stream, "200 OK", &[], body));
-        client().rpc(&url(&server.url("")), "getSlot", json!([]), 1000, &NoProgress)
+        client().call_rpc(&url(&server.url("")), "getSlot", json!([]), 1000, &NoProgress)
     };
     assert_eq!(call(br#"{"jsonrpc":"2.0","id":1,"result":5}"#).expect("good"), json!(5));
     for (body, kind, words) in [

@@ -56,7 +56,7 @@ fn node(rpc: &str, shred_version: u16) -> Value {
     json!({"pubkey": "x", "gossip": "1.1.1.1:8001", "rpc": rpc, "shredVersion": shred_version, "version": "4.2.2"})
 }
 
-fn ranked(report: &FindReport) -> Vec<(u64, String)> {
+fn list_candidates(report: &FindReport) -> Vec<(u64, String)> {
     report.candidates.iter().map(|candidate| (candidate.slot(), candidate.source.clone())).collect()
 }
 
@@ -87,7 +87,7 @@ fn peers_are_ranked_by_age_at_boot() {
     // busy machine, measured rates are wrong by a small factor, which changes neither the order nor
     // the archives that are too old.
     let expected = [(99_900, good.url("/")), (99_000, other_base.url("/")), (99_950, slow.url("/"))];
-    assert_eq!(ranked(&report), expected);
+    assert_eq!(list_candidates(&report), expected);
     let rates: Vec<_> = report.candidates.iter().map(|best| best.rate_bytes_per_second.expect("measured")).collect();
     assert!(rates[0] > rates[2], "{rates:?}");
     assert_eq!(best.age_slots, Some(100));
@@ -276,7 +276,7 @@ fn an_rpc_server_without_peers_is_still_a_source() {
     for (servers, notes) in [(vec![&without_peers, &with_peers], 1), (vec![&with_peers], 0)] {
         let options = FindOptions::default().rpc(servers.iter().map(|server| url(&server.url(""))).collect::<Vec<_>>());
         let report = find(&client(), &options, &NoProgress).expect("found");
-        assert_eq!(ranked(&report).len(), 1);
+        assert_eq!(list_candidates(&report).len(), 1);
         let failed: Vec<&String> = report.notes.iter().filter(|note| note.contains("could not get peers")).collect();
         assert_eq!(failed.len(), notes, "{failed:?}");
         assert!(failed.iter().all(|note| note.contains(&without_peers.address.to_string())), "{failed:?}");

@@ -132,7 +132,7 @@ fn endless_bodies_are_cut_off() {
         let (result, got) = get(&client, &remote, None);
         assert_eq!(result.expect_err("endless").kind(), NetErrorKind::TooLong);
         assert!(got.len() <= 100_000);
-        let error = client.small(&remote.url, 50_000, &NoProgress).expect_err("endless");
+        let error = client.get_document(&remote.url, 50_000, &NoProgress).expect_err("endless");
         assert_eq!(error.kind(), NetErrorKind::TooLong);
     }
 }
@@ -233,10 +233,10 @@ fn redirects_are_followed_within_limits() {
 #[test]
 fn private_addresses_that_others_named_need_the_flag() {
     let server = redirecting_server();
-    let peer = client().for_told_urls();
+    let peer = client().for_untrusted_urls();
     assert_eq!(head(&peer, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
     let permissive = Client::new(&options().allow_private(true)).expect("a client");
-    assert!(head(&permissive.for_told_urls(), &server.url("/good")).is_ok());
+    assert!(head(&permissive.for_untrusted_urls(), &server.url("/good")).is_ok());
     assert_eq!(head(&permissive, &server.url("/port")).expect_err("nobody listens").kind(), NetErrorKind::Connect);
 }
 

@@ -24,7 +24,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::address::is_public;
 use super::redirect::{Reach, Scope};
-use super::{ClientOptions, NetError, NetErrorKind, Url, shown};
+use super::{ClientOptions, NetError, NetErrorKind, Url, show_url};
 
 /// Number of threads for transfers and TLS handshakes. More do not help: callers process the bytes
 /// on threads of their own.
@@ -101,8 +101,8 @@ impl Client {
         let inner = Inner {
             bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate))),
             start: Instant::now(),
-            anywhere: connections(options, &certificates, &resolver(Reach::Anywhere))?,
-            public_only: connections(options, &certificates, &resolver(Reach::PublicOnly))?,
+            anywhere: build_connections(options, &certificates, &resolver(Reach::Anywhere))?,
+            public_only: build_connections(options, &certificates, &resolver(Reach::PublicOnly))?,
             runtime: Some(runtime),
             options: options.clone(),
         };
@@ -118,7 +118,7 @@ impl Client {
     /// addresses, unless the options allow private ones.
     #[must_use]
     #[doc(hidden)]
-    pub fn for_told_urls(&self) -> Self {
+    pub fn for_untrusted_urls(&self) -> Self {
         Self { is_operator: false, ..self.clone() }
     }
 
@@ -204,14 +204,14 @@ impl Inner {
 
 /// Creates a pool of connections. There is one for each [`Reach`]: a request that may reach only
 /// public addresses must not reuse a connection to a private one.
-fn connections(
+fn build_connections(
     options: &ClientOptions,
     certificates: &[Certificate],
     resolver: &Arc<dyn Resolve>,
 ) -> Result<reqwest::Client> {
     let mut headers = HeaderMap::new();
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-    let proxy = options.proxy.as_deref().map(proxy_of).transpose()?;
+    let proxy = options.proxy.as_deref().map(parse_proxy).transpose()?;
     let builder = || {
         let builder = reqwest::Client::builder()
             .user_agent(concat!("slotpress/", env!("CARGO_PKG_VERSION")))
@@ -241,16 +241,17 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
     let mut pem = Vec::new();
     let file = File::open(path).or_path("open", path)?;
     file.take(CA_FILE_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
-    let found = Certificate::from_pem_bundle(&pem).ok().filter(|found| !found.is_empty());
-    found.filter(|_| pem.len() as u64 <= CA_FILE_BYTES_MAX).ok_or_else(|| {
-        Error::usage(format!("{} has no certificates", path.shown()))
-            .with_hint("it must hold certificates of authorities in PEM: -----BEGIN CERTIFICATE-----")
-    })
+    let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
+    if certificates.is_empty() || pem.len() as u64 > CA_FILE_BYTES_MAX {
+        return Err(Error::usage(format!("{} has no certificates", path.shown()))
+            .with_hint("it must hold certificates of authorities in PEM: -----BEGIN CERTIFICATE-----"));
+    }
+    Ok(certificates)
 }
 
-fn proxy_of(text: &str) -> Result<Proxy> {
+fn parse_proxy(text: &str) -> Result<Proxy> {
     let url = super::parse_url(text).map_err(|error| error.within("the proxy"))?;
-    Proxy::all(url.clone()).map_err(|_| Error::usage(format!("{} cannot be a proxy", shown(&url))))
+    Proxy::all(url.clone()).map_err(|_| Error::usage(format!("{} cannot be a proxy", show_url(&url))))
 }
 
 /// Returns the host names of proxies. The operator chose them, so they may be private.
@@ -282,7 +283,7 @@ impl Resolve for Resolver {
         Box::pin(async move {
             panic_point("resolver");
             let found = tokio::net::lookup_host((host, 0)).await?;
-            let addresses = permitted(found, reach)?;
+            let addresses = select_permitted(found, reach)?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
@@ -292,7 +293,7 @@ impl Resolve for Resolver {
 ///
 /// # Errors
 /// All addresses are private, and private ones may not be reached.
-fn permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
+fn select_permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
     let all: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
     let permitted: Vec<SocketAddr> =
         all.iter().filter(|address| reach == Reach::Anywhere || is_public(address.ip())).copied().collect();
@@ -395,12 +396,12 @@ mod tests {
             texts.iter().map(|text| SocketAddr::new(text.parse().expect("an address"), 0)).collect()
         };
         let mixed = addresses(&["10.0.0.1", "8.8.8.8", "::1"]);
-        let public = permitted(mixed.clone().into_iter(), Reach::PublicOnly).expect("one is public");
+        let public = select_permitted(mixed.clone().into_iter(), Reach::PublicOnly).expect("one is public");
         assert_eq!(public, addresses(&["8.8.8.8"]));
-        assert_eq!(permitted(mixed.clone().into_iter(), Reach::Anywhere).expect("all"), mixed);
-        assert!(permitted(addresses(&["127.0.0.1", "::1"]).into_iter(), Reach::PublicOnly).is_err());
-        assert_eq!(permitted(std::iter::empty(), Reach::PublicOnly).expect("none").len(), 0);
+        assert_eq!(select_permitted(mixed.clone().into_iter(), Reach::Anywhere).expect("all"), mixed);
+        assert!(select_permitted(addresses(&["127.0.0.1", "::1"]).into_iter(), Reach::PublicOnly).is_err());
+        assert_eq!(select_permitted(std::iter::empty(), Reach::PublicOnly).expect("none").len(), 0);
         let many = (0..1000).map(|_| addresses(&["8.8.8.8"])[0]);
-        assert_eq!(permitted(many, Reach::PublicOnly).expect("bounded").len(), ADDRESSES_MAX);
+        assert_eq!(select_permitted(many, Reach::PublicOnly).expect("bounded").len(), ADDRESSES_MAX);
     }
 }

@@ -8,7 +8,7 @@ use std::{fmt, io};
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, ErrorKind, hint, one_line};
 
-use super::{Url, shown};
+use super::{Url, show_url};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetErrorKind {
@@ -62,7 +62,7 @@ impl NetError {
     /// Names the URL of the request in the message.
     #[must_use]
     pub fn at(mut self, url: &Url) -> Self {
-        self.message = format!("{}: {}", shown(url), self.message);
+        self.message = format!("{}: {}", show_url(url), self.message);
         self
     }
 
@@ -101,7 +101,7 @@ impl NetError {
     pub fn from_request(url: &Url, error: &reqwest::Error) -> Self {
         let causes = causes_of(error);
         let why = words_of(error);
-        let why = in_words(&why);
+        let why = reword(&why);
         // The resolver found only private addresses.
         if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref::<Self>()) {
             return error.clone().at(url);
@@ -192,7 +192,7 @@ impl From<NetError> for Error {
 }
 
 /// Rewords rustls's terms for faults of certificates.
-fn in_words(why: &str) -> &str {
+fn reword(why: &str) -> &str {
     if why.contains("CaUsedAsEndEntity") {
         "a CA's own certificate is not a server's: make one for the server, and sign it with that CA's key"
     } else if why.contains("UnknownIssuer") {
@@ -207,7 +207,8 @@ fn causes_of(error: &reqwest::Error) -> Vec<&(dyn std::error::Error + 'static)> 
     let mut causes = Vec::new();
     let mut next = error.source();
     // Chains are short. The limit ends a chain that is a loop.
-    while let Some(cause) = next.filter(|_| causes.len() < 16) {
+    for _ in 0..16 {
+        let Some(cause) = next else { break };
         causes.push(cause);
         next = match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inner) => Some(inner),

@@ -51,11 +51,11 @@ pub use fetch::{
     Download, DownloadFault, FetchLimits, Fetched, GivenBytes, PartialFile, STREAMS_DEFAULT, STREAMS_MAX, accept_file,
     remove_left_journal,
 };
-pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, patient_offers};
+pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, ask_patiently};
 pub use options::ClientOptions;
 pub use remote::{Remote, origin_of};
 pub use reqwest::{self, Url};
-pub use servers::{Offer, OfferPlace, SourceArg, below};
+pub use servers::{Offer, OfferPlace, SourceArg, join_name};
 use slotpress_base::{Error, Result, one_line};
 pub use stores::SCHEME;
 pub use stream_source::StreamSource;
@@ -64,7 +64,7 @@ pub use url_source::{UrlSource, archive_at_url};
 
 /// Formats a URL for messages, JSON and journals: without user, password, query and fragment. The
 /// query of a signed URL is a key.
-pub fn shown(url: &Url) -> String {
+pub fn show_url(url: &Url) -> String {
     let mut url = url.clone();
     // These fail only for URLs that cannot have a user.
     let _ = url.set_username("");
@@ -88,7 +88,7 @@ pub fn url_of_host(text: &str) -> Option<String> {
     let is_host =
         host.starts_with('[') || host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
     (!host.is_empty() && is_host && port.parse::<u16>().is_ok()).then_some(())?;
-    Url::parse(&format!("http://{text}")).ok().map(|url| shown(&url))
+    Url::parse(&format!("http://{text}")).ok().map(|url| show_url(&url))
 }
 
 /// Parses a URL that the operator gave.
@@ -106,8 +106,8 @@ pub fn parse_url(text: &str) -> Result<Url> {
     let url = Url::parse(text).map_err(|error| Error::usage(format!("an argument is not a URL: {error}")))?;
     match url.scheme() {
         "http" | "https" if url.host().is_some() => Ok(url),
-        "http" | "https" => Err(Error::usage(format!("{} has no host", shown(&url)))),
-        stores::SCHEME => stores::checked(url),
+        "http" | "https" => Err(Error::usage(format!("{} has no host", show_url(&url)))),
+        stores::SCHEME => stores::check_url(url),
         other => Err(Error::usage(format!("{other}:// is not supported: URLs start with http://, https:// or s3://"))),
     }
 }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn secrets_are_not_shown() {
         let url = parse_url("https://user:secret@host.example:8443/a/b.tar.zst?X-Signature=abc#x").expect("a URL");
-        assert_eq!(shown(&url), "https://host.example:8443/a/b.tar.zst?…");
+        assert_eq!(show_url(&url), "https://host.example:8443/a/b.tar.zst?…");
         let error = parse_url("http://user:secret@[::1").expect_err("no URL");
         assert!(!error.to_string().contains("secret"), "{error}");
         assert!(parse_url("ftp://host/x").is_err() && parse_url("file:///etc/passwd").is_err());

@@ -6,20 +6,20 @@ use slotpress_format::ArchiveName;
 
 use super::{Client, NetError, Url};
 
-fn refused(url: &Url) -> NetError {
+fn no_stores_error(url: &Url) -> NetError {
     NetError::forbidden(url, "this program was built without stores")
 }
 
 impl Client {
-    pub(super) async fn signed(&self, _: &Method, url: &Url) -> Result<Url, NetError> {
-        Err(refused(url))
+    pub(super) async fn sign_url(&self, _: &Method, url: &Url) -> Result<Url, NetError> {
+        Err(no_stores_error(url))
     }
 
-    pub(super) async fn explained(&self, _: &Url, error: NetError) -> NetError {
+    pub(super) async fn explain(&self, _: &Url, error: NetError) -> NetError {
         error
     }
 
-    pub(super) fn store_names(&self, url: &Url, _: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
-        Err(refused(url))
+    pub(super) fn list_store(&self, url: &Url, _: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
+        Err(no_stores_error(url))
     }
 }

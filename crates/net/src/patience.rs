@@ -80,7 +80,7 @@ impl Patience {
     }
 
     /// Adds the reason why the server is given up to its last error.
-    pub fn explained(&self, error: NetError) -> NetError {
+    pub fn explain(&self, error: NetError) -> NetError {
         if !error.is_retryable() {
             return error;
         }

@@ -11,7 +11,7 @@ use slotpress_format::{ArchiveName, parse_number};
 
 use super::content_range::ContentRange;
 use super::request::{RequestParts, check_encoding, field, send, status_error};
-use super::{Client, NetError, Url, shown, stores};
+use super::{Client, NetError, Url, show_url, stores};
 
 /// Limit on how far in the future a time of modification may be. Later ones are ignored: one of the
 /// two clocks is wrong.
@@ -42,7 +42,7 @@ pub fn origin_of(url: &Url) -> String {
     // URLs of stores have no origin by the URL standard.
     match url.origin() {
         origin if origin.is_tuple() => origin.ascii_serialization(),
-        _ => shown(&url.join("/").unwrap_or_else(|_| url.clone())),
+        _ => show_url(&url.join("/").unwrap_or_else(|_| url.clone())),
     }
 }
 
@@ -62,7 +62,7 @@ impl Remote {
 
     /// True if the file is certainly unchanged: the server sends an ETag or a time of modification,
     /// and all facts are equal.
-    pub fn is_as(&self, before: &Self) -> bool {
+    pub fn is_unchanged_since(&self, before: &Self) -> bool {
         let is_told = before.etag.is_some() || before.last_modified.is_some();
         is_told && self == before
     }
@@ -106,8 +106,8 @@ impl Client {
             } else {
                 (response, at)
             };
-            let remote = match remote_of(url, at, &response) {
-                Err(error) if url.scheme() == stores::SCHEME => return Err(self.explained(url, error).await),
+            let remote = match parse_head(url, at, &response) {
+                Err(error) if url.scheme() == stores::SCHEME => return Err(self.explain(url, error).await),
                 remote => remote?,
             };
             Ok(Remote { is_operator: self.is_operator, ..remote })
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-fn remote_of(asked: &Url, url: Url, response: &Response) -> Result<Remote, NetError> {
+fn parse_head(asked: &Url, url: Url, response: &Response) -> Result<Remote, NetError> {
     let headers = response.headers();
     let (length_bytes, is_range) = match response.status() {
         StatusCode::OK => (content_length(&url, headers)?, false),

@@ -44,7 +44,7 @@ pub async fn send(
     for _ in 0..=REDIRECTS_MAX {
         // Each request is signed anew, since downloads may take longer than a signature is valid.
         let (to, connections) = match url.scheme() {
-            stores::SCHEME => (client.signed(&parts.method, &url).await?, client.connections()),
+            stores::SCHEME => (client.sign_url(&parts.method, &url).await?, client.connections()),
             _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
         };
         check_clock(&to)?;
@@ -96,7 +96,7 @@ pub fn field(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
 }
 
 /// Refuses an answer whose body was encoded for the transfer. Some servers call a stored `.gz` file
-/// encoded; this is accepted, since the bytes are those of the file.
+/// encoded; this is accepted: the bytes are the file's.
 pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     let encoding = field(response.headers(), CONTENT_ENCODING).unwrap_or("identity").to_ascii_lowercase();
     let path = url.path();

@@ -15,30 +15,30 @@ impl Client {
     ///
     /// # Errors
     /// The server does not answer, its status is not success, the document is longer than
-    /// `max_bytes`, or takes longer than `document_timeout`.
+    /// `bytes_max`, or takes longer than `document_timeout`.
     #[doc(hidden)]
-    pub fn small(&self, url: &Url, max_bytes: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
-        self.document(url, &RequestParts::new(Method::GET), max_bytes, stop)
+    pub fn get_document(&self, url: &Url, bytes_max: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
+        self.request_document(url, &RequestParts::new(Method::GET), bytes_max, stop)
     }
 
     /// Calls a method of a JSON-RPC server, and returns its `result`.
     ///
     /// # Errors
-    /// See [`Client::small`]; or the answer is not JSON-RPC, or reports an error.
+    /// See [`Client::get_document`]; or the answer is not JSON-RPC, or reports an error.
     #[doc(hidden)]
-    pub fn rpc(
+    pub fn call_rpc(
         &self,
         url: &Url,
         method: &str,
         params: Value,
-        max_bytes: usize,
+        bytes_max: usize,
         stop: &dyn Progress,
     ) -> Result<Value, NetError> {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
         let mut parts = RequestParts::new(Method::POST);
         parts.body = Some(call.as_bytes());
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.document(url, &parts, max_bytes, stop)?;
+        let answer = self.request_document(url, &parts, bytes_max, stop)?;
         let bad = |why: &str| NetError::bad_answer(url, format!("{method}: {why}"));
         let mut answer: Value = serde_json::from_slice(&answer).map_err(|_| bad("the answer is not JSON"))?;
         if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
@@ -48,37 +48,37 @@ impl Client {
         answer.get_mut("result").map(Value::take).ok_or_else(|| bad("the answer has no result"))
     }
 
-    fn document(
+    fn request_document(
         &self,
         url: &Url,
         parts: &RequestParts<'_>,
-        max_bytes: usize,
+        bytes_max: usize,
         stop: &dyn Progress,
     ) -> Result<Vec<u8>, NetError> {
         let limit = self.inner.options.document_timeout;
         let late =
             || NetError::new(NetErrorKind::Timeout, url, format!("no whole answer within {} s", limit.as_secs_f32()));
         self.wait(stop, async {
-            timeout(limit, self.read_document(url, parts, max_bytes)).await.unwrap_or_else(|_| Err(late()))
+            timeout(limit, self.read_document(url, parts, bytes_max)).await.unwrap_or_else(|_| Err(late()))
         })
     }
 
-    async fn read_document(&self, url: &Url, parts: &RequestParts<'_>, max_bytes: usize) -> Result<Vec<u8>, NetError> {
+    async fn read_document(&self, url: &Url, parts: &RequestParts<'_>, bytes_max: usize) -> Result<Vec<u8>, NetError> {
         let too_long = |url: &Url| {
-            NetError::new(NetErrorKind::TooLong, url, format!("the answer is longer than {max_bytes} bytes"))
+            NetError::new(NetErrorKind::TooLong, url, format!("the answer is longer than {bytes_max} bytes"))
         };
         let (mut response, url) = send(self, &self.scope(url), url, parts).await?;
         if !response.status().is_success() {
             return Err(status_error(&url, &response));
         }
         check_encoding(&url, &response)?;
-        if content_length(&url, response.headers())?.is_some_and(|length| length > max_bytes as u64) {
+        if content_length(&url, response.headers())?.is_some_and(|length| length > bytes_max as u64) {
             return Err(too_long(&url));
         }
         let mut document = Vec::new();
         loop {
             match response.chunk().await {
-                Ok(Some(piece)) if document.len().saturating_add(piece.len()) > max_bytes => {
+                Ok(Some(piece)) if document.len().saturating_add(piece.len()) > bytes_max => {
                     return Err(too_long(&url));
                 }
                 Ok(Some(piece)) => document.extend_from_slice(&piece),

@@ -23,7 +23,7 @@ use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{Catalog, LocalFile, Source};
 
-use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, shown, stores, url_of_host};
+use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, show_url, stores, url_of_host};
 
 /// Limit on the size of a list in bytes: enough for tens of thousands of names, or some thousands
 /// of archives with all fields.
@@ -65,7 +65,7 @@ impl SourceArg {
         if last.contains(".tar") {
             Self::Archive(url)
         } else if url.scheme() == stores::SCHEME {
-            Self::Place(below(&url, ""))
+            Self::Place(join_name(&url, ""))
         } else {
             Self::Place(url)
         }
@@ -109,7 +109,7 @@ impl FromStr for SourceArg {
 impl fmt::Display for SourceArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Place(url) | Self::Archive(url) => f.write_str(&shown(url)),
+            Self::Place(url) | Self::Archive(url) => f.write_str(&show_url(url)),
             Self::LocalFile(path) | Self::LocalDir(path) => path.shown().fmt(f),
         }
     }
@@ -168,7 +168,7 @@ impl Serialize for Offer {
 
 #[warn(missing_docs)]
 impl Offer {
-    /// Creates an offer of which only name and place are known.
+    /// Creates an offer with a name and a place, and no other facts.
     #[doc(hidden)]
     pub fn new(name: ArchiveName, place: OfferPlace) -> Self {
         Self {
@@ -196,7 +196,7 @@ impl Offer {
 
     /// True if it is an incremental archive that builds on this full one, as far as is known.
     #[doc(hidden)]
-    pub fn goes_on(&self, full: &ArchiveName) -> bool {
+    pub fn builds_on(&self, full: &ArchiveName) -> bool {
         self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
     }
 
@@ -217,7 +217,7 @@ impl Offer {
     /// Its URL without secrets, or its path.
     pub fn shown(&self) -> String {
         match &self.place {
-            OfferPlace::Remote(remote) => shown(&remote.url),
+            OfferPlace::Remote(remote) => show_url(&remote.url),
             OfferPlace::Local(path) => path.shown(),
         }
     }
@@ -266,8 +266,8 @@ impl Client {
     ) -> Result<(Vec<Offer>, Option<NetError>)> {
         let mut failure = None;
         let mut offers = match source {
-            SourceArg::Place(url) => self.offers_of_place(url, &mut failure, stop)?,
-            SourceArg::Archive(url) => vec![self.offer_at(url, stop)?],
+            SourceArg::Place(url) => self.ask_place(url, &mut failure, stop)?,
+            SourceArg::Archive(url) => vec![self.request_offer(url, stop)?],
             SourceArg::LocalFile(path) => Offer::from_file(path, stop).into_iter().collect(),
             SourceArg::LocalDir(path) => {
                 let mut entries: Vec<_> = fs::read_dir(path).or_path("read", path)?.flatten().collect();
@@ -277,7 +277,7 @@ impl Client {
                     entries.extend(fs::read_dir(&remote).into_iter().flatten().flatten());
                 }
                 let offers = entries.iter().filter_map(|entry| Offer::from_file(&entry.path(), stop));
-                newest(offers, |offer| &offer.name)
+                keep_newest(offers, |offer| &offer.name)
             }
         };
         if offers.is_empty() {
@@ -298,11 +298,11 @@ impl Client {
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
     #[doc(hidden)]
-    pub fn listing(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Catalog>, NetError> {
+    pub fn get_list(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Catalog>, NetError> {
         let mut list = url.clone();
         list.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
-        match self.small(&list, LISTING_BYTES_MAX, stop) {
-            Ok(document) => Ok(parse_list(&document, &shown(url))),
+        match self.get_document(&list, LISTING_BYTES_MAX, stop) {
+            Ok(document) => Ok(parse_list(&document, &show_url(url))),
             Err(error) => match error.kind() {
                 NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
                     Err(error)
@@ -313,10 +313,10 @@ impl Client {
         }
     }
 
-    /// Returns the archives of a place: those in its list, or to which it redirects, or whose names
+    /// Returns the archives of a place: archives in its list, or to which it redirects, or whose names
     /// are on the page of its directory. Peers are asked for redirects only: there are thousands of
     /// peers, and hardly any has a list.
-    fn offers_of_place(
+    fn ask_place(
         &self,
         url: &Url,
         failure: &mut Option<NetError>,
@@ -324,11 +324,11 @@ impl Client {
     ) -> Result<Vec<Offer>, NetError> {
         let is_store = url.scheme() == stores::SCHEME;
         // A store's own listing says which archives exist. A list that `publish` wrote adds facts.
-        let stored = if is_store { Some(self.store_names(url, stop)?) } else { None };
-        let listed = if self.is_operator { self.listing(url, stop)? } else { None };
+        let stored = if is_store { Some(self.list_store(url, stop)?) } else { None };
+        let listed = if self.is_operator { self.get_list(url, stop)? } else { None };
         let names = |listed: &Catalog| listed.archives().iter().map(|listed| listed.name.clone()).collect();
         if let Some(names) = stored.or(listed.as_ref().map(names)) {
-            let mut offers = self.heads(url, names, stop)?;
+            let mut offers = self.request_offers(url, names, stop)?;
             if let Some(listed) = &listed {
                 add_facts(&mut offers, listed);
             }
@@ -337,7 +337,7 @@ impl Client {
         let mut offers = Vec::new();
         let mut refused = None;
         for path in [NEWEST_FULL, NEWEST_INCREMENTAL] {
-            match self.offer_at(&below(url, path.trim_start_matches('/')), stop) {
+            match self.request_offer(&join_name(url, path.trim_start_matches('/')), stop) {
                 Ok(offer) => offers.push(offer),
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
                 Err(error) if is_missing(&error) => drop(refused.get_or_insert(error)),
@@ -347,8 +347,8 @@ impl Client {
             }
         }
         if offers.is_empty() && self.is_operator {
-            match self.small(&below(url, ""), LISTING_BYTES_MAX, stop) {
-                Ok(page) => offers = self.heads(url, listed_names(&page), stop)?,
+            match self.get_document(&join_name(url, ""), LISTING_BYTES_MAX, stop) {
+                Ok(page) => offers = self.request_offers(url, find_names(&page), stop)?,
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
                 Err(error) if is_missing(&error) => refused = Some(error),
                 Err(error) => return Err(error),
@@ -360,7 +360,7 @@ impl Client {
         }
     }
 
-    fn offer_at(&self, url: &Url, stop: &dyn Progress) -> Result<Offer, NetError> {
+    fn request_offer(&self, url: &Url, stop: &dyn Progress) -> Result<Offer, NetError> {
         let remote = self.head(url, stop)?;
         let Some(name) = remote.archive_name() else {
             let why = "the file does not have the name of a snapshot archive";
@@ -373,10 +373,10 @@ impl Client {
         })
     }
 
-    fn heads(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+    fn request_offers(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
         let mut offers = Vec::new();
-        for name in worth_asking(names) {
-            match self.offer_at(&below(url, &name.to_string()), stop) {
+        for name in select_names(names) {
+            match self.request_offer(&join_name(url, &name.to_string()), stop) {
                 Ok(offer) => offers.push(offer),
                 // The archive may have been deleted since it was listed.
                 Err(error) if is_missing(&error) => {}
@@ -411,7 +411,7 @@ fn is_missing(error: &NetError) -> bool {
 }
 
 /// Returns the URL of a file in a directory. Keeps the query, which may be a key.
-pub fn below(url: &Url, name: &str) -> Url {
+pub fn join_name(url: &Url, name: &str) -> Url {
     let mut url = url.clone();
     // Fails only for URLs without a host.
     if let Ok(mut segments) = url.path_segments_mut() {
@@ -421,7 +421,7 @@ pub fn below(url: &Url, name: &str) -> Url {
 }
 
 /// Finds all names of archives in a listing of any format, such as HTML, JSON, XML or plain text.
-fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
+fn find_names(listing: &[u8]) -> Vec<ArchiveName> {
     let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-');
     let words = listing.split(|byte| !is_name_byte(byte)).filter(|word| word.len() < 256);
     let names = words.filter_map(|word| ArchiveName::parse(std::str::from_utf8(word).ok()?));
@@ -432,9 +432,9 @@ fn listed_names(listing: &[u8]) -> Vec<ArchiveName> {
 
 /// Selects the newest full archives, and the newest incremental ones on each of the newest bases. A
 /// node that has an older full archive needs an incremental one on that.
-fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
+fn select_names(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     let (fulls, incrementals): (Vec<_>, Vec<_>) =
-        newest(names.into_iter(), |name| name).into_iter().partition(|name| name.base_slot.is_none());
+        keep_newest(names.into_iter(), |name| name).into_iter().partition(|name| name.base_slot.is_none());
     let mut by_base: BTreeMap<Reverse<Option<u64>>, Vec<ArchiveName>> = BTreeMap::new();
     for name in incrementals {
         by_base.entry(Reverse(name.base_slot)).or_default().push(name);
@@ -447,7 +447,7 @@ fn worth_asking(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
 }
 
 /// Sorts by slot, newest first, and keeps at most [`LISTED_MAX`].
-fn newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
+fn keep_newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
     let mut all: Vec<T> = all.collect();
     all.sort_by_key(|item| Reverse((name(item).slot, name(item).base_slot)));
     all.truncate(LISTED_MAX);
@@ -489,12 +489,12 @@ mod tests {
             format!("{incremental}\n{full}\n"),
             format!("<Key>dir/{full}</Key><Key>http://10.0.0.1/{incremental}</Key>"),
         ] {
-            let names: Vec<String> = listed_names(listing.as_bytes()).iter().map(ToString::to_string).collect();
+            let names: Vec<String> = find_names(listing.as_bytes()).iter().map(ToString::to_string).collect();
             assert_eq!(names, [incremental.clone(), full.clone()], "{listing}");
         }
-        assert!(listed_names(b"\xff\xfe<html>").is_empty());
-        assert_eq!(below(&Url::parse("http://h/a/b/?k=1").expect("a URL"), "x").as_str(), "http://h/a/b/x?k=1");
-        assert_eq!(below(&Url::parse("http://h").expect("a URL"), "x").as_str(), "http://h/x");
+        assert!(find_names(b"\xff\xfe<html>").is_empty());
+        assert_eq!(join_name(&Url::parse("http://h/a/b/?k=1").expect("a URL"), "x").as_str(), "http://h/a/b/x?k=1");
+        assert_eq!(join_name(&Url::parse("http://h").expect("a URL"), "x").as_str(), "http://h/x");
     }
 
     #[test]
@@ -507,7 +507,7 @@ mod tests {
         let incrementals = (1..8).flat_map(|base| (1..5).map(move |more| (base * 100, base * 100 + more)));
         let all = fulls.chain(incrementals.map(|(base, slot)| name(Some(base), slot))).collect();
         let asked: Vec<(Option<u64>, u64)> =
-            worth_asking(all).into_iter().map(|name| (name.base_slot, name.slot)).collect();
+            select_names(all).into_iter().map(|name| (name.base_slot, name.slot)).collect();
         let fulls = [700, 600, 500, 400].map(|slot| (None, slot));
         let incrementals = [700, 600, 500, 400].map(|base| [(Some(base), base + 4), (Some(base), base + 3)]).concat();
         let on_older = [300, 200, 100].map(|base| (Some(base), base + 4));
@@ -517,7 +517,7 @@ mod tests {
     proptest! {
         #[test]
         fn listings_never_panic(listing in proptest::collection::vec(any::<u8>(), 0..2000)) {
-            let _ = listed_names(&listing);
+            let _ = find_names(&listing);
         }
     }
 }

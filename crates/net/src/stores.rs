@@ -10,16 +10,16 @@ pub(super) const SCHEME_PREFIX: &str = "s3://";
 
 /// True for characters that need no encoding in a URL or signature. Other characters are refused,
 /// so that each key has only one spelling.
-fn is_plain(char: char) -> bool {
-    char.is_ascii_alphanumeric() || "._-=/+".contains(char)
+fn is_plain(letter: char) -> bool {
+    letter.is_ascii_alphanumeric() || "._-=/+".contains(letter)
 }
 
 /// Refuses a URL that is not of the form `s3://BUCKET/KEY`.
-pub(super) fn checked(url: Url) -> Result<Url> {
+pub(super) fn check_url(url: Url) -> Result<Url> {
     let is_only_path = url.query().is_none() && url.fragment().is_none() && url.username().is_empty();
     let bucket = url.host_str().unwrap_or_default();
     let is_bucket =
-        !bucket.is_empty() && url.port().is_none() && bucket.chars().all(|char| is_plain(char) && char != '/');
+        !bucket.is_empty() && url.port().is_none() && bucket.chars().all(|letter| is_plain(letter) && letter != '/');
     let has_gap = url.path().trim_start_matches('/').contains("//");
     if is_only_path && url.password().is_none() && is_bucket && !has_gap && url.path().chars().all(is_plain) {
         Ok(url)

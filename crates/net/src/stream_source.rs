@@ -10,9 +10,9 @@ use slotpress_read::{Source, Transferred};
 
 use super::patience::Patience;
 use super::url_source::READ_PATIENCE;
-use super::{Body, Client, Remote, shown};
+use super::{Body, Client, Remote, show_url};
 
-/// Number of bytes at the beginning that are kept: those that tell the compression are read twice.
+/// Number of bytes at the beginning that are kept, as the first ones are read twice to detect compression.
 const FRONT_BYTES: u64 = 4096;
 
 /// An archive that is sent over one connection. Bytes can be read only in order.
@@ -52,13 +52,13 @@ impl StreamSource {
             let first = body.next(client, &stop)?;
             Ok((body, first.map(|(_, first)| first.to_vec())))
         });
-        let (body, first) = begun.map_err(later)?;
+        let (body, first) = begun.map_err(add_retry_hint)?;
         let mut transfer =
             Transfer { body, transferred, front: Vec::new(), piece: Vec::new(), piece_at: 0, is_over: false };
         transfer.take(first);
         Ok(Self {
             client: client.clone(),
-            path: PathBuf::from(shown(&remote.url)),
+            path: PathBuf::from(show_url(&remote.url)),
             remote,
             stop,
             reading: Mutex::new(transfer),
@@ -67,7 +67,7 @@ impl StreamSource {
 }
 
 /// Adds a hint: without ranges, a transfer cannot resume.
-fn later(error: Error) -> Error {
+fn add_retry_hint(error: Error) -> Error {
     if error.kind() == ErrorKind::Network && error.hint().is_none() {
         error.with_hint("try again later")
     } else {
@@ -81,7 +81,7 @@ impl Transfer {
             return Ok(copy_at_most(front, to));
         }
         while !self.is_over && offset_bytes >= self.end() {
-            let next = self.body.next(&source.client, &source.stop).map_err(|error| later(error.into()))?;
+            let next = self.body.next(&source.client, &source.stop).map_err(|error| add_retry_hint(error.into()))?;
             let next = next.map(|(_, piece)| piece.to_vec());
             self.take(next);
         }

@@ -50,13 +50,13 @@ impl Client {
                     return Err(NetError::bad_answer(&remote.url, why));
                 }
                 let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-                parts.headers.insert(RANGE, value(&remote.url, &text)?);
+                parts.headers.insert(RANGE, header_value(&remote.url, &text)?);
                 if let Some(validator) = remote.etag.as_ref().or(remote.last_modified.as_ref()) {
-                    parts.headers.insert(IF_RANGE, value(&remote.url, validator)?);
+                    parts.headers.insert(IF_RANGE, header_value(&remote.url, validator)?);
                 }
             }
             let (response, url) = send(self, &scope, &remote.url, &parts).await?;
-            expect(remote, range.as_ref(), url, response)
+            check_head(remote, range.as_ref(), url, response)
         })
     }
 }
@@ -115,7 +115,7 @@ impl Body {
 }
 
 /// Checks the head of an answer against the request, and against the known facts of the file.
-fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Response) -> Result<Body, NetError> {
+fn check_head(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Response) -> Result<Body, NetError> {
     let bad = |why: &str| NetError::bad_answer(&url, why);
     let headers = response.headers();
     let stated = content_length(&url, headers)?;
@@ -153,6 +153,6 @@ fn expect(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Respo
     Ok(Body { is_whole, url, response, start, length_bytes, got_bytes: 0, waited: Duration::ZERO, lately_bytes: 0 })
 }
 
-fn value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {
+fn header_value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {
     HeaderValue::from_str(text).map_err(|_| NetError::bad_answer(url, "an ETag that cannot be sent back"))
 }

@@ -12,7 +12,7 @@ use slotpress_base::{CancelToken, Error, ErrorKind, Result, copy_at_most, hint, 
 use slotpress_read::{NamedArchive, Source, Transferred};
 
 use super::fetch::mirrors::Mirror;
-use super::{Client, NetError, NetErrorKind, Remote, Url, shown};
+use super::{Client, NetError, NetErrorKind, Remote, Url, show_url};
 
 /// Smallest number of bytes per request, for small reads such as a frame's header.
 const PIECE_BYTES: u64 = 64 * 1024;
@@ -79,13 +79,13 @@ impl UrlSource {
     /// # Errors
     /// The server does not tell a size, or does not support ranges.
     pub fn from_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
-        let Some(length_bytes) = remote.length_bytes.filter(|_| remote.accepts_ranges) else {
-            let message = format!("{}: the server does not send ranges of the file", shown(&remote.url));
+        let (Some(length_bytes), true) = (remote.length_bytes, remote.accepts_ranges) else {
+            let message = format!("{}: the server does not send ranges of the file", show_url(&remote.url));
             return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FETCH));
         };
         Ok(Self {
             client: client.clone(),
-            path: PathBuf::from(shown(&remote.url)),
+            path: PathBuf::from(show_url(&remote.url)),
             mirror: Mirror::new(remote, READ_PATIENCE),
             length_bytes,
             stop,
@@ -113,7 +113,7 @@ impl UrlSource {
     }
 
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let fetched = self.mirror.range(&self.client, range.clone(), &self.stop, &mut |_, bytes| {
+        let fetched = self.mirror.fetch_range(&self.client, range.clone(), &self.stop, &mut |_, bytes| {
             take(bytes);
             Ok(bytes.len() as u64)
         });

@@ -24,7 +24,7 @@ pub struct ServedArchives {
     pub has_failed: AtomicBool,
 }
 
-fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
+fn scan_dirs(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
     let mut catalog = scan::scan_again(dirs, known)?;
     scan::read_newest_bank_times(&mut catalog, known);
     scan::read_keep_reasons(&mut catalog, dirs);
@@ -33,11 +33,11 @@ fn look(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
 
 impl ServedArchives {
     pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
-        let catalog = Arc::new(look(&dirs, &Catalog::default())?);
+        let catalog = Arc::new(scan_dirs(&dirs, &Catalog::default())?);
         Ok(Self { dirs, last: Mutex::new(catalog), has_failed: AtomicBool::default() })
     }
 
-    pub fn last(&self) -> Arc<Catalog> {
+    pub fn last_scan(&self) -> Arc<Catalog> {
         self.last.lock().clone()
     }
 }
@@ -48,8 +48,8 @@ pub async fn keep_scanning(server: Arc<Server>) {
     loop {
         tokio::time::sleep(SCAN_INTERVAL).await;
         let scanned = server.clone();
-        let known = archives.last();
-        let found = tokio::task::spawn_blocking(move || look(&scanned.archives.dirs, &known)).await;
+        let known = archives.last_scan();
+        let found = tokio::task::spawn_blocking(move || scan_dirs(&scanned.archives.dirs, &known)).await;
         let found = found.ok().and_then(Result::ok);
         archives.has_failed.store(found.is_none(), Relaxed);
         if let Some(catalog) = found {

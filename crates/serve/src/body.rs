@@ -13,7 +13,7 @@ use super::connection::Steps;
 use super::files::Reading;
 use super::respond::Content;
 
-pub fn body(content: Content, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
+pub fn make_body(content: Content, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
     match content {
         Content::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
         Content::File(file) => {

@@ -36,8 +36,8 @@ pub enum FileAnswer {
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Decides the answer to a request with these headers for a file of this version.
-pub fn file_answer(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> FileAnswer {
-    let date = |name: HeaderName| single(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
+pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> FileAnswer {
+    let date = |name: HeaderName| one_value(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {
         if !list_values(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
             return FileAnswer::PreconditionFailed;
@@ -53,8 +53,9 @@ pub fn file_answer(method: &Method, headers: &HeaderMap, version: &Version, now:
         return FileAnswer::NotModified;
     }
     // Ranges are defined only for GET.
-    let Some(range) = single(headers, &RANGE).filter(|_| method == Method::GET) else { return FileAnswer::Whole };
-    if headers.contains_key(IF_RANGE) && !single(headers, &IF_RANGE).is_some_and(|tag| is_same(tag, version, now)) {
+    let range = if method == Method::GET { one_value(headers, &RANGE) } else { None };
+    let Some(range) = range else { return FileAnswer::Whole };
+    if headers.contains_key(IF_RANGE) && !one_value(headers, &IF_RANGE).is_some_and(|tag| is_same(tag, version, now)) {
         return FileAnswer::Whole;
     }
     parse_range(range, version.length_bytes)
@@ -71,7 +72,7 @@ fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
 }
 
 pub fn parse_range(text: &str, length_bytes: u64) -> FileAnswer {
-    match single_range(text, length_bytes) {
+    match parse_single_range(text, length_bytes) {
         None => FileAnswer::Whole,
         Some(range) if range.is_empty() => FileAnswer::Unsatisfiable,
         Some(range) => FileAnswer::Part(range),
@@ -79,17 +80,17 @@ pub fn parse_range(text: &str, length_bytes: u64) -> FileAnswer {
 }
 
 /// Parses the single range of a header; `None` for several ranges and for an invalid one.
-fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
+fn parse_single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     let (unit, ranges) = text.split_once('=')?;
     let mut ranges = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
     let (range, None) = (ranges.next()?, ranges.next()) else { return None };
     let (first, last) = range.split_once('-')?;
     let range = match (first.trim(), last.trim()) {
-        ("", suffix) => length_bytes.saturating_sub(number(suffix)?)..length_bytes,
-        (first, "") => number(first)?..length_bytes,
+        ("", suffix) => length_bytes.saturating_sub(parse_number(suffix)?)..length_bytes,
+        (first, "") => parse_number(first)?..length_bytes,
         (first, last) => {
-            let first = number(first)?;
-            let last = number(last)?;
+            let first = parse_number(first)?;
+            let last = parse_number(last)?;
             (first <= last).then(|| first..last.saturating_add(1).min(length_bytes))?
         }
     };
@@ -97,13 +98,13 @@ fn single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
 }
 
 /// Parses digits. A number that is too large becomes the largest `u64`.
-fn number(text: &str) -> Option<u64> {
+fn parse_number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
 /// Returns the value of a header; `None` if it occurs twice or is not text, and is thus ignored.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+fn one_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().ok(),
@@ -112,7 +113,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 }
 
 /// Returns the values in all headers of this name, which separate them by commas. Entity tags may
-/// contain commas, but those of this server do not, so it is harmless to split others.
+/// contain commas, but this server's tags do not, so it is harmless to split others.
 pub fn list_values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
 }
@@ -136,7 +137,7 @@ mod tests {
         for (name, value) in headers {
             map.append(name, value);
         }
-        file_answer(&method, &map, &version(), version().modified + DAY)
+        decide_answer(&method, &map, &version(), version().modified + DAY)
     }
 
     #[test]
@@ -208,7 +209,7 @@ mod tests {
         let same = HeaderValue::from_str(&httpdate::fmt_http_date(version().modified)).expect("text");
         headers.insert(IF_RANGE, same);
         headers.insert(RANGE, HeaderValue::from_static("bytes=0-9"));
-        let answer = |age| file_answer(&Method::GET, &headers, &version(), version().modified + age);
+        let answer = |age| decide_answer(&Method::GET, &headers, &version(), version().modified + age);
         assert_eq!(answer(Duration::from_millis(900)), FileAnswer::Whole);
         assert_eq!(answer(STRONG_DATE_AGE), FileAnswer::Part(0..10));
     }

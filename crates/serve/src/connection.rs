@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::body::body;
+use super::body::make_body;
 use super::limits::{Admission, ClientLimits, HEAD_BYTES_MAX, HEADERS_MAX};
 use super::proxies::is_trusted;
 use super::respond::answer;
@@ -74,7 +74,7 @@ impl Endpoint {
     /// Refuses a connection without waiting for its client, which may miss the answer.
     fn refuse(&self, stream: &TcpStream, client: SocketAddr, answer: &[u8]) {
         if let Some(server) = self.server() {
-            server.answered(client.ip(), String::new(), 503, 0);
+            server.log_answer(client.ip(), String::new(), 503, 0);
         }
         if self.certificates.is_none() {
             let _ = stream.try_write(answer);
@@ -97,10 +97,10 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             continue;
         }
         match endpoint.limits.admit(client.ip(), is_trusted(client.ip(), &endpoint.options.trusted_proxies)) {
-            Ok(admission) => drop(tokio::spawn(connection(endpoint.clone(), stream, client, admission))),
+            Ok(admission) => drop(tokio::spawn(handle_connection(endpoint.clone(), stream, client, admission))),
             Err(refusal) => {
                 if let Some(server) = endpoint.server() {
-                    server.metrics.refused(refusal);
+                    server.metrics.count_refused(refusal);
                 }
                 endpoint.refuse(&stream, client, TOO_MANY);
             }
@@ -108,7 +108,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
     }
 }
 
-async fn connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
+async fn handle_connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
     // Without this option, small answers would wait for earlier ones. Failing to set it is
     // harmless.
     let _ = stream.set_nodelay(true);
@@ -167,7 +167,7 @@ async fn talk(
         }
         let response = answer(endpoint, client, admission, &parts, has_body).await;
         steps.take();
-        Ok::<_, Infallible>(response.map(|content| body(content, steps)))
+        Ok::<_, Infallible>(response.map(|content| make_body(content, steps)))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -182,7 +182,7 @@ async fn talk(
     let mut before = None;
     loop {
         tokio::select! {
-            ended = connection.as_mut() => return tell_of_head(endpoint, client, &ended),
+            ended = connection.as_mut() => return log_invalid_head(endpoint, client, &ended),
             _ = stop.wait_for(|is_stopping| *is_stopping), if !is_stopping => {
                 connection.as_mut().graceful_shutdown();
                 is_stopping = true;
@@ -200,11 +200,11 @@ async fn talk(
 }
 
 /// Logs and counts a head that hyper itself has answered. Other errors concern only the client.
-fn tell_of_head(endpoint: &Endpoint, client: SocketAddr, ended: &Result<(), hyper::Error>) {
+fn log_invalid_head(endpoint: &Endpoint, client: SocketAddr, ended: &Result<(), hyper::Error>) {
     let (Err(error), Some(server)) = (ended, endpoint.server()) else { return };
     if error.is_parse() {
         let status = if error.is_parse_too_large() { 431 } else { 400 };
-        server.metrics.response(status);
-        server.answered(client.ip(), String::new(), status, 0);
+        server.metrics.count_response(status);
+        server.log_answer(client.ip(), String::new(), status, 0);
     }
 }

@@ -205,11 +205,11 @@ impl Server {
     }
 
     fn list(&self) -> List {
-        List::new(&self.archives.last(), self.transfers.list(), clock::now())
+        List::new(&self.archives.last_scan(), self.transfers.list(), clock::now())
     }
 
     /// Logs an answered request. The log may be slow; no client waits for it.
-    fn answered(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
+    fn log_answer(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
         let answered = Answered { client: client.to_canonical(), request, status, sent_bytes };
         let _ = self.log.try_send(Event::Answered(answered));
     }
@@ -236,7 +236,7 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     let certificates = options.tls.clone().map(Certificates::new).transpose()?;
     let (sender, events) = sync_channel(LOG_EVENTS_MAX);
     let server = Arc::new(Server::new(options, sender)?);
-    let runtime = runtime(options.threads, "serve")?;
+    let runtime = start_runtime(options.threads, "serve")?;
     let (listener, listen) = bind(&runtime, options.listen)?;
     let metrics_listener = options.metrics.map(|address| bind(&runtime, address));
     let metrics_listener = metrics_listener.transpose()?;
@@ -253,11 +253,11 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     runtime.spawn(connection::listen(endpoint, listener));
     let metrics = metrics_listener.as_ref().map(|(_, address)| *address);
     if let Some((listener, address)) = metrics_listener {
-        let endpoint = tell::endpoint(server.clone(), address, stopping);
+        let endpoint = tell::metrics_endpoint(server.clone(), address, stopping);
         runtime.spawn(connection::listen(endpoint, listener));
     }
     runtime.spawn(archives::keep_scanning(server.clone()));
-    let archives = server.archives.last().archives().len();
+    let archives = server.archives.last_scan().archives().len();
     on_event(Event::Listening { listen, metrics, archives });
     notify(NotifyState::Ready);
 
@@ -270,7 +270,7 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
         last_slow_tick = Some(Instant::now());
         notify(NotifyState::Watchdog);
         server.limits.sweep();
-        for unusable in server.archives.last().unusable() {
+        for unusable in server.archives.last_scan().unusable() {
             // The progress display shows each warning once.
             progress.warn(&unusable.to_string());
         }
@@ -296,7 +296,7 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     Ok(())
 }
 
-fn runtime(threads: usize, name: &str) -> Result<Runtime> {
+fn start_runtime(threads: usize, name: &str) -> Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(threads.max(1))
         .max_blocking_threads(BLOCKING_THREADS_MAX)
@@ -319,14 +319,14 @@ fn forward(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_
 
 /// Returns a listening socket, and its address with the port that was taken.
 fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
-    let failed = |error: std::io::Error| cannot_listen(address, &error);
+    let failed = |error: std::io::Error| listen_error(address, &error);
     let listener = runtime.block_on(TcpListener::bind(address));
     let listener = listener.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))
 }
 
-fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Error {
+fn listen_error(address: SocketAddr, error: &std::io::Error) -> Error {
     let hint = match error.kind() {
         std::io::ErrorKind::PermissionDenied => {
             "choose a port from 1024 on; or allow lower ones (AmbientCapabilities=CAP_NET_BIND_SERVICE of the service)"
@@ -359,6 +359,6 @@ mod tests {
     /// An embedding program may give any number.
     #[test]
     fn no_threads_are_one() {
-        assert!(super::runtime(0, "test").is_ok());
+        assert!(super::start_runtime(0, "test").is_ok());
     }
 }

@@ -98,7 +98,7 @@ impl ClientLimits {
         if self.connections.load(Relaxed) >= self.options.connections {
             return Err(Refusal::Full);
         }
-        let client = if is_proxy { Arc::new(ClientUse::new(None, 1)) } else { self.client(address)? };
+        let client = if is_proxy { Arc::new(ClientUse::new(None, 1)) } else { self.admit_client(address)? };
         self.connections.fetch_add(1, Relaxed);
         Ok(Admission { limits: self.clone(), client, is_connection: true })
     }
@@ -108,10 +108,10 @@ impl ClientLimits {
     /// # Errors
     /// The client has reached its limit of connections.
     pub fn admit_request(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
-        Ok(Admission { limits: self.clone(), client: self.client(address)?, is_connection: false })
+        Ok(Admission { limits: self.clone(), client: self.admit_client(address)?, is_connection: false })
     }
 
-    fn client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
+    fn admit_client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
         let rate = self.options.max_client_rate_bytes_per_second;
         let new = || Arc::new(ClientUse::new(rate, 0));
         let mut clients = self.clients.lock();

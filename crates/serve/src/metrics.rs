@@ -35,13 +35,13 @@ pub struct Metrics {
 /// `build_info` in it.
 pub fn with_build_info<'r>(all: &'r mut Registry, prefix: &str) -> &'r mut Registry {
     let registry = all.sub_registry_with_prefix(prefix);
-    let build: Family<Label, Gauge> = add(registry, "build_info", "The program");
+    let build: Family<Label, Gauge> = register(registry, "build_info", "The program");
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     build.get_or_create(&version).set(1);
     registry
 }
 
-fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+fn register<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
     let metric = M::default();
     registry.register(name, help, metric.clone());
     metric
@@ -55,16 +55,16 @@ impl Metrics {
         let registry = with_build_info(&mut all, "slotpress_serve");
         let age = "Seconds since the newest archive that a node would choose was modified";
         let metrics = Self {
-            sent_bytes: add(registry, "sent_bytes", "Bytes of archives sent"),
-            transfers: add(registry, "transfers", "Transfers that run"),
-            ended: add(registry, "transfers_ended", "Transfers that have ended"),
-            archives: add(registry, "archives", "Archives that are served"),
-            newest_slot: add(registry, "newest_slot", "Slot of the archive that a node would choose"),
-            newest_age_seconds: add(registry, "newest_age_seconds", age),
-            connections: add(registry, "connections", "Open connections"),
-            refused: add(registry, "connections_refused", "Connections over a limit"),
-            stalled: add(registry, "connections_stalled", "Connections closed because the reader stalled"),
-            responses: add(registry, "responses", "Responses by status"),
+            sent_bytes: register(registry, "sent_bytes", "Bytes of archives sent"),
+            transfers: register(registry, "transfers", "Transfers that run"),
+            ended: register(registry, "transfers_ended", "Transfers that have ended"),
+            archives: register(registry, "archives", "Archives that are served"),
+            newest_slot: register(registry, "newest_slot", "Slot of the archive that a node would choose"),
+            newest_age_seconds: register(registry, "newest_age_seconds", age),
+            connections: register(registry, "connections", "Open connections"),
+            refused: register(registry, "connections_refused", "Connections over a limit"),
+            stalled: register(registry, "connections_stalled", "Connections closed because the reader stalled"),
+            responses: register(registry, "responses", "Responses by status"),
             registry: Mutex::new(all),
         };
         // If a counter appeared only at its first event, no rate would show that event.
@@ -80,16 +80,16 @@ impl Metrics {
         metrics
     }
 
-    pub fn response(&self, status: u16) {
+    pub fn count_response(&self, status: u16) {
         self.responses.get_or_create(&[("status", status)]).inc();
     }
 
-    pub fn finished(&self, is_complete: bool) {
+    pub fn count_finished(&self, is_complete: bool) {
         let outcome = if is_complete { "complete" } else { "cut" };
         self.ended.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    pub fn refused(&self, refusal: Refusal) {
+    pub fn count_refused(&self, refusal: Refusal) {
         let reason = match refusal {
             Refusal::Full => "full",
             Refusal::ClientFull => "client",
@@ -119,7 +119,7 @@ impl Metrics {
     }
 }
 
-pub fn text(registry: &Registry) -> String {
+pub fn encode_text(registry: &Registry) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = encode(&mut text, registry);
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn counters_exist_from_the_start() {
         let metrics = Metrics::new();
-        let text = text(&metrics.registry());
+        let text = encode_text(&metrics.registry());
         assert!(text.contains("# TYPE slotpress_serve_responses counter\n"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
         assert!(text.contains("slotpress_serve_responses_total{status=\"404\"} 0\n"), "{text}");

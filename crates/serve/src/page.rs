@@ -50,7 +50,7 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
         seconds.map_or("unknown".to_string(), |seconds| quantity::age(Duration::from_secs(seconds)))
     });
     templates.add_filter("without", u64::saturating_sub);
-    templates.add_filter("short", shortened);
+    templates.add_filter("short", shorten_parts);
     let source = include_str!("page.html").replace("STYLE", STYLE).replace("SCRIPT", SCRIPT);
     // A template that does not parse fails the test of this file.
     let _ = templates.add_template_owned(NAME, source);
@@ -58,7 +58,7 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
 });
 
 /// Makes the page for a client that reached the server as `host`.
-pub fn page(list: &List, host: &str, is_tls: bool) -> String {
+pub fn render_page(list: &List, host: &str, is_tls: bool) -> String {
     let context = context! {
         list => Serde(list),
         origin => origin(host, is_tls),
@@ -72,7 +72,7 @@ pub fn page(list: &List, host: &str, is_tls: bool) -> String {
 
 /// Shortens a name or root: leaves out the middle of each long part, such as a hash, which would
 /// take half of a screen. The title of the cell has the whole.
-fn shortened(text: &str) -> String {
+fn shorten_parts(text: &str) -> String {
     let mut shortened = String::new();
     for piece in text.split_inclusive(['-', '.']) {
         let part = piece.trim_end_matches(['-', '.']);
@@ -93,7 +93,7 @@ fn origin(host: &str, is_tls: bool) -> String {
 }
 
 fn is_host(host: &str) -> bool {
-    let is_fit = |char: char| char.is_ascii_alphanumeric() || matches!(char, '.' | '-' | ':' | '[' | ']' | '_');
+    let is_fit = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | ':' | '[' | ']' | '_');
     !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_fit)
 }
 
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_page_is_made() {
         let list = List::new(&Catalog::default(), Vec::new(), std::time::UNIX_EPOCH);
-        let page = page(&list, "here", false);
+        let page = render_page(&list, "here", false);
         assert!(page.contains("There are no archives yet."), "{page}");
         assert!(page.ends_with("</html>"), "{page}");
     }
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn hashes_are_shortened() {
         let name = "incremental-snapshot-26-40-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
-        assert_eq!(shortened(name), "incremental-snapshot-26-40-5vEhTb…z9nt.tar.zst");
-        assert_eq!(shortened(&"ab".repeat(32)), "ababab…abab");
+        assert_eq!(shorten_parts(name), "incremental-snapshot-26-40-5vEhTb…z9nt.tar.zst");
+        assert_eq!(shorten_parts(&"ab".repeat(32)), "ababab…abab");
     }
 
     #[test]

@@ -13,11 +13,11 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// Returns the client of a request from the proxy at `peer`: the last address in `X-Forwarded-For`
 /// that is not a trusted proxy's. The client may have invented earlier addresses. Without such an
 /// address, the client is the proxy itself.
-pub fn client_behind(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
+pub fn find_client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpAddr {
     let hops: Vec<&str> = list_values(headers, &FORWARDED_FOR).collect();
     let mut client = peer;
     for hop in hops.into_iter().rev() {
-        let Some(hop) = address(hop) else { break };
+        let Some(hop) = parse_address(hop) else { break };
         client = hop;
         if !is_trusted(hop, trusted) {
             break;
@@ -31,7 +31,7 @@ pub fn is_trusted(address: IpAddr, trusted: &[IpAddr]) -> bool {
 }
 
 /// Parses an address, to which some proxies append a port.
-fn address(text: &str) -> Option<IpAddr> {
+fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
 }
@@ -49,7 +49,7 @@ mod tests {
             for line in lines {
                 headers.append(FORWARDED_FOR, line.parse().expect("a value"));
             }
-            client_behind(ip("127.0.0.1"), &headers, &trusted).to_string()
+            find_client(ip("127.0.0.1"), &headers, &trusted).to_string()
         };
         for (lines, expected) in [
             (&[][..], "127.0.0.1"),

@@ -20,11 +20,11 @@ use slotpress_format::GENESIS_ARCHIVE_NAME;
 use slotpress_format::archive::listing;
 use slotpress_read::catalog::{Archive, scan};
 
-use super::conditions::{FileAnswer, Version, file_answer};
+use super::conditions::{FileAnswer, Version, decide_answer};
 use super::connection::{Endpoint, Site};
 use super::files::Reading;
 use super::limits::Admission;
-use super::proxies::{client_behind, is_trusted};
+use super::proxies::{find_client, is_trusted};
 use super::tell::Facts;
 use super::transfers::Running;
 use super::{Server, metrics, page};
@@ -53,7 +53,7 @@ pub async fn answer(
     has_body: bool,
 ) -> Response<Content> {
     let mut response = match &endpoint.site {
-        Site::Metrics(facts) => without_body(request, metrics_answer(&**facts, request)),
+        Site::Metrics(facts) => without_body(request, answer_metrics(&**facts, request)),
         Site::Archives(server) => {
             let admission = admission.clone();
             let is_tls = endpoint.certificates.is_some();
@@ -62,9 +62,9 @@ pub async fn answer(
         }
     };
     if has_body {
-        response = with(response, CONNECTION, "close");
+        response = with_header(response, CONNECTION, "close");
     }
-    with(response, SERVER, "slotpress")
+    with_header(response, SERVER, "slotpress")
 }
 
 struct Exchange<'a> {
@@ -79,40 +79,40 @@ impl Exchange<'_> {
     async fn answer(mut self, has_body: bool) -> Response<Content> {
         let trusted = &self.server.options.trusted_proxies;
         if is_trusted(self.client.ip(), trusted) {
-            let client = client_behind(self.client.ip(), &self.request.headers, trusted);
+            let client = find_client(self.client.ip(), &self.request.headers, trusted);
             self.client = SocketAddr::new(client, 0);
             match self.server.limits.admit_request(client) {
                 Ok(admission) => self.admission = Arc::new(admission),
                 Err(refusal) => {
-                    self.server.metrics.refused(refusal);
-                    return self.logged(try_again("Too many requests of one client.\n"));
+                    self.server.metrics.count_refused(refusal);
+                    return self.log(try_again("Too many requests of one client.\n"));
                 }
             }
         }
         let response = match self.request.method {
             _ if !is_for_one_host(self.request) => {
                 let words = "A request needs exactly one Host field.\n";
-                plain(StatusCode::BAD_REQUEST, words)
+                reply(StatusCode::BAD_REQUEST, words)
             }
             Method::GET | Method::HEAD | Method::OPTIONS if has_body => {
                 let words = "A request must not have a body.\n";
-                plain(StatusCode::PAYLOAD_TOO_LARGE, words)
+                reply(StatusCode::PAYLOAD_TOO_LARGE, words)
             }
             Method::GET | Method::HEAD => self.route().await,
-            Method::OPTIONS => with(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
+            Method::OPTIONS => with_header(empty(StatusCode::NO_CONTENT), ALLOW, METHODS),
             _ => not_allowed("Only GET, HEAD and OPTIONS are allowed.\n", METHODS),
         };
-        self.logged(without_body(self.request, response))
+        self.log(without_body(self.request, response))
     }
 
     /// Counts an answer, and logs it unless it belongs to a transfer, which is logged at its end.
-    fn logged(&self, response: Response<Content>) -> Response<Content> {
+    fn log(&self, response: Response<Content>) -> Response<Content> {
         let status = response.status().as_u16();
-        self.server.metrics.response(status);
+        self.server.metrics.count_response(status);
         if let Content::Bytes(bytes) = response.body() {
             let request = format!("{} {}", self.request.method, self.request.uri.path());
             let request = cut(&request, LOGGED_CHARS_MAX);
-            self.server.answered(self.client.ip(), request, status, bytes.len() as u64);
+            self.server.log_answer(self.client.ip(), request, status, bytes.len() as u64);
         }
         response
     }
@@ -125,34 +125,34 @@ impl Exchange<'_> {
             "/" => {
                 let headers = &self.request.headers;
                 let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-                let html = page::page(&server.list(), host.unwrap_or_default(), self.is_tls);
-                let mut response = text("text/html; charset=utf-8", html);
+                let html = page::render_page(&server.list(), host.unwrap_or_default(), self.is_tls);
+                let mut response = uncached_text("text/html; charset=utf-8", html);
                 for (name, value) in page::HEADERS.iter() {
-                    response = with(response, name.clone(), value);
+                    response = with_header(response, name.clone(), value);
                 }
                 response
             }
-            "/healthz" => health(server),
-            listing::LISTING_PATH => text("application/json", json(&server.list())),
+            "/healthz" => answer_health(server),
+            listing::LISTING_PATH => uncached_text("application/json", json(&server.list())),
             listing::NEWEST_FULL | listing::NEWEST_INCREMENTAL => {
-                let archives = server.archives.last();
+                let archives = server.archives.last_scan();
                 match archives.choice() {
                     Some(choice) if path == listing::NEWEST_FULL => see_other(Some(choice.full)),
                     choice => see_other(choice.and_then(|choice| choice.incremental)),
                 }
             }
-            _ if file_name == GENESIS_ARCHIVE_NAME => self.genesis().await,
-            _ => self.archive(file_name).await,
+            _ if file_name == GENESIS_ARCHIVE_NAME => self.send_genesis().await,
+            _ => self.send_archive(file_name).await,
         }
     }
 
-    async fn archive(&self, file_name: &str) -> Response<Content> {
-        let Some(archive) = self.server.archives.last().find(file_name).cloned() else { return missing() };
+    async fn send_archive(&self, file_name: &str) -> Response<Content> {
+        let Some(archive) = self.server.archives.last_scan().find(file_name).cloned() else { return not_found() };
         let to_open = archive.clone();
         let opened = tokio::task::spawn_blocking(move || to_open.open()).await;
         let (file, stat) = match opened {
             Ok(Ok(opened)) => opened,
-            Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return missing(),
+            Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return not_found(),
             // Lack of descriptors, missing permission or a broken disk: details do not concern
             // clients.
             Ok(Err(_)) | Err(_) => return try_again("The archive cannot be read.\n"),
@@ -164,7 +164,7 @@ impl Exchange<'_> {
             modified_ns: scan::modified_ns(&stat),
             ..archive.clone()
         };
-        let hashes = archive.hashes.filter(|_| opened == archive);
+        let hashes = if opened == archive { archive.hashes } else { None };
         let etag = Archive { hashes, ..opened }.etag();
         self.send(OpenFile {
             name: archive.name.to_string(),
@@ -176,10 +176,10 @@ impl Exchange<'_> {
     }
 
     /// Sends the genesis archive that `publish` puts beside archives.
-    async fn genesis(&self) -> Response<Content> {
+    async fn send_genesis(&self) -> Response<Content> {
         let options = self.server.options.clone();
         let opened = tokio::task::spawn_blocking(move || open_genesis(&options.dirs)).await;
-        let Ok(Some((file, stat))) = opened else { return missing() };
+        let Ok(Some((file, stat))) = opened else { return not_found() };
         self.send(OpenFile {
             name: GENESIS_ARCHIVE_NAME.to_string(),
             content_type: "application/x-bzip2",
@@ -197,26 +197,26 @@ impl Exchange<'_> {
         let modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
         let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
         let version = Version { etag: open.etag, modified, length_bytes };
-        let (status, range) = match file_answer(method, headers, &version, clock::now()) {
+        let (status, range) = match decide_answer(method, headers, &version, clock::now()) {
             FileAnswer::Whole => (StatusCode::OK, 0..length_bytes),
             FileAnswer::Part(range) => (StatusCode::PARTIAL_CONTENT, range),
-            FileAnswer::NotModified => return described(StatusCode::NOT_MODIFIED, &version),
-            FileAnswer::PreconditionFailed => return plain(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
+            FileAnswer::NotModified => return with_version(StatusCode::NOT_MODIFIED, &version),
+            FileAnswer::PreconditionFailed => return reply(StatusCode::PRECONDITION_FAILED, "The file has changed.\n"),
             FileAnswer::Unsatisfiable => {
                 let words = "The file does not have these bytes.\n";
-                let response = plain(StatusCode::RANGE_NOT_SATISFIABLE, words);
-                return with(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
+                let response = reply(StatusCode::RANGE_NOT_SATISFIABLE, words);
+                return with_header(response, CONTENT_RANGE, &format!("bytes */{length_bytes}"));
             }
         };
-        let mut response = described(status, &version);
-        response = with(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
-        response = with(response, CONTENT_TYPE, open.content_type);
+        let mut response = with_version(status, &version);
+        response = with_header(response, CONTENT_LENGTH, &range_bytes(&range).to_string());
+        response = with_header(response, CONTENT_TYPE, open.content_type);
         // A proxy that compresses or cuts the file would invalidate its entity tag.
-        response = with(response, CACHE_CONTROL, "no-transform");
+        response = with_header(response, CACHE_CONTROL, "no-transform");
         if status == StatusCode::PARTIAL_CONTENT {
             let first = range.start;
             let last = range.end.saturating_sub(1);
-            response = with(response, CONTENT_RANGE, &format!("bytes {first}-{last}/{length_bytes}"));
+            response = with_header(response, CONTENT_RANGE, &format!("bytes {first}-{last}/{length_bytes}"));
         }
         if *method == Method::GET && !range.is_empty() {
             let Server { transfers, files, options, .. } = self.server;
@@ -254,21 +254,21 @@ fn without_body(request: &Parts, mut response: Response<Content>) -> Response<Co
     response
 }
 
-fn metrics_answer(facts: &dyn Facts, request: &Parts) -> Response<Content> {
+fn answer_metrics(facts: &dyn Facts, request: &Parts) -> Response<Content> {
     match request.uri.path() {
         _ if ![Method::GET, Method::HEAD].contains(&request.method) => {
             not_allowed("Only GET and HEAD are allowed.\n", "GET, HEAD")
         }
-        "/metrics" => text(metrics::CONTENT_TYPE, metrics::text(&facts.metrics())),
-        "/healthz" => health(facts),
-        _ => plain(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
+        "/metrics" => uncached_text(metrics::CONTENT_TYPE, metrics::encode_text(&facts.metrics())),
+        "/healthz" => answer_health(facts),
+        _ => reply(StatusCode::NOT_FOUND, "Metrics are at /metrics.\n"),
     }
 }
 
-fn health(facts: &dyn Facts) -> Response<Content> {
+fn answer_health(facts: &dyn Facts) -> Response<Content> {
     match facts.health() {
-        Ok(()) => text(PLAIN, "ok\n".into()),
-        Err(why) => plain(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
+        Ok(()) => uncached_text(PLAIN, "ok\n".into()),
+        Err(why) => reply(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
     }
 }
 
@@ -281,49 +281,49 @@ struct OpenFile {
 }
 
 fn not_allowed(words: &str, methods: &str) -> Response<Content> {
-    with(plain(StatusCode::METHOD_NOT_ALLOWED, words), ALLOW, methods)
+    with_header(reply(StatusCode::METHOD_NOT_ALLOWED, words), ALLOW, methods)
 }
 
 fn see_other(archive: Option<&Archive>) -> Response<Content> {
-    let Some(archive) = archive else { return missing() };
-    let response = with(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0");
-    let response = with(response, LOCATION, &format!("/{}", archive.name));
-    with(response, CACHE_CONTROL, "no-cache")
+    let Some(archive) = archive else { return not_found() };
+    let response = with_header(empty(StatusCode::SEE_OTHER), CONTENT_LENGTH, "0");
+    let response = with_header(response, LOCATION, &format!("/{}", archive.name));
+    with_header(response, CACHE_CONTROL, "no-cache")
 }
 
-fn missing() -> Response<Content> {
-    plain(StatusCode::NOT_FOUND, "There is no such archive.\n")
+fn not_found() -> Response<Content> {
+    reply(StatusCode::NOT_FOUND, "There is no such archive.\n")
 }
 
-fn described(status: StatusCode, version: &Version) -> Response<Content> {
+fn with_version(status: StatusCode, version: &Version) -> Response<Content> {
     let modified = httpdate::fmt_http_date(version.modified);
-    let response = with(empty(status), ETAG, &version.etag);
-    let response = with(response, LAST_MODIFIED, &modified);
-    with(response, ACCEPT_RANGES, "bytes")
+    let response = with_header(empty(status), ETAG, &version.etag);
+    let response = with_header(response, LAST_MODIFIED, &modified);
+    with_header(response, ACCEPT_RANGES, "bytes")
 }
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-fn plain(status: StatusCode, words: &str) -> Response<Content> {
-    filled(status, PLAIN, words.to_string())
+fn reply(status: StatusCode, words: &str) -> Response<Content> {
+    with_text(status, PLAIN, words.to_string())
 }
 
 /// Makes an answer to a client that may ask again in a moment.
 fn try_again(words: &str) -> Response<Content> {
-    let response = plain(StatusCode::SERVICE_UNAVAILABLE, words);
-    with(response, RETRY_AFTER, "5")
+    let response = reply(StatusCode::SERVICE_UNAVAILABLE, words);
+    with_header(response, RETRY_AFTER, "5")
 }
 
 /// Makes an answer with dynamic content, which must not be cached.
-fn text(content_type: &str, text: String) -> Response<Content> {
-    let response = filled(StatusCode::OK, content_type, text);
-    with(response, CACHE_CONTROL, "no-cache")
+fn uncached_text(content_type: &str, text: String) -> Response<Content> {
+    let response = with_text(StatusCode::OK, content_type, text);
+    with_header(response, CACHE_CONTROL, "no-cache")
 }
 
-fn filled(status: StatusCode, content_type: &str, text: String) -> Response<Content> {
-    let mut response = with(empty(status), CONTENT_LENGTH, &text.len().to_string());
+fn with_text(status: StatusCode, content_type: &str, text: String) -> Response<Content> {
+    let mut response = with_header(empty(status), CONTENT_LENGTH, &text.len().to_string());
     *response.body_mut() = Content::Bytes(text.into());
-    with(response, CONTENT_TYPE, content_type)
+    with_header(response, CONTENT_TYPE, content_type)
 }
 
 fn empty(status: StatusCode) -> Response<Content> {
@@ -332,7 +332,7 @@ fn empty(status: StatusCode) -> Response<Content> {
     response
 }
 
-fn with(mut response: Response<Content>, name: HeaderName, value: &str) -> Response<Content> {
+fn with_header(mut response: Response<Content>, name: HeaderName, value: &str) -> Response<Content> {
     if let Ok(value) = HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }

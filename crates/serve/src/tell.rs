@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::connection::{self, Endpoint, Site};
 use super::limits::ClientLimits;
-use super::{ServeOptions, Server, bind, runtime};
+use super::{ServeOptions, Server, bind, start_runtime};
 
 /// Limit on connections to an address of metrics.
 const CONNECTIONS_MAX: usize = 32;
@@ -30,7 +30,7 @@ pub trait Facts: fmt::Debug + Send + Sync {
 
 impl Facts for Server {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        self.metrics.update(&self.archives.last(), self.transfers.list().len(), self.limits.connections());
+        self.metrics.update(&self.archives.last_scan(), self.transfers.list().len(), self.limits.connections());
         self.metrics.registry()
     }
 
@@ -42,7 +42,7 @@ impl Facts for Server {
     }
 }
 
-pub(crate) fn endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::Receiver<bool>) -> Endpoint {
+pub(crate) fn metrics_endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::Receiver<bool>) -> Endpoint {
     let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX);
     let options = Arc::new(options.client_connections(CONNECTIONS_MAX));
     Endpoint {
@@ -56,7 +56,7 @@ pub(crate) fn endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::R
 
 /// A server of metrics, which runs until it is dropped.
 #[derive(Debug)]
-pub struct Telling {
+pub struct MetricsServer {
     pub address: SocketAddr,
     _runtime: Runtime,
     _stop: watch::Sender<bool>,
@@ -66,10 +66,10 @@ pub struct Telling {
 ///
 /// # Errors
 /// The address is in use; no thread can be started.
-pub fn tell(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<Telling> {
-    let runtime = runtime(1, "metrics")?;
+pub fn serve_metrics(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<MetricsServer> {
+    let runtime = start_runtime(1, "metrics")?;
     let (listener, address) = bind(&runtime, listen)?;
     let (stop, stopping) = watch::channel(false);
-    runtime.spawn(connection::listen(endpoint(facts, address, stopping), listener));
-    Ok(Telling { address, _runtime: runtime, _stop: stop })
+    runtime.spawn(connection::listen(metrics_endpoint(facts, address, stopping), listener));
+    Ok(MetricsServer { address, _runtime: runtime, _stop: stop })
 }

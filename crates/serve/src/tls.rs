@@ -17,7 +17,7 @@ use slotpress_base::{Error, IoContext, Result, ShowPath};
 #[derive(Clone, Debug)]
 #[warn(missing_docs)]
 pub struct TlsFiles {
-    /// File of the server's certificate, followed by those of its issuers.
+    /// File of the server's certificate, followed by its issuers' certificates.
     pub cert: PathBuf,
     /// File of the private key.
     pub key: PathBuf,
@@ -42,7 +42,7 @@ impl Certificates {
     /// The files cannot be read, or do not belong together.
     pub fn new(files: TlsFiles) -> Result<Arc<Self>> {
         let pem = [read_pem(&files.cert)?, read_pem(&files.key)?];
-        let config = config(&files, &pem)?;
+        let config = build_config(&files, &pem)?;
         let current = Mutex::new(Current { config, pem });
         Ok(Arc::new(Self { files, current }))
     }
@@ -60,13 +60,13 @@ impl Certificates {
         if pem == self.current.lock().pem {
             return Ok(false);
         }
-        let config = config(&self.files, &pem)?;
+        let config = build_config(&self.files, &pem)?;
         *self.current.lock() = Current { config, pem };
         Ok(true)
     }
 }
 
-fn config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
+fn build_config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
     let cert_path = files.cert.shown();
     let key_path = files.key.shown();
     let certificates = CertificateDer::pem_slice_iter(cert).collect::<std::result::Result<Vec<_>, _>>();

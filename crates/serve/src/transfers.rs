@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 /// Time without a further range after which a transfer of ranges is over.
 pub const QUIET: Duration = Duration::from_secs(5);
 
-/// Limit on transfers; beyond it, those of which nothing is running are over at once.
+/// Limit on transfers; above it, a transfer is over as soon as none of its requests is running.
 const OPEN_MAX: usize = 4096;
 
 /// A transfer that has ended: one request, or several ranges of one archive for one client.
@@ -30,11 +30,11 @@ pub struct Finished {
     /// File name of the archive.
     pub name: String,
     /// Client that requested it. Serializes as the address without the port.
-    #[serde(serialize_with = "address")]
+    #[serde(serialize_with = "serialize_address")]
     pub client: SocketAddr,
     /// Requested range; for several ranges, from the first to the last byte. Serializes as its
     /// start.
-    #[serde(rename = "offset_bytes", serialize_with = "start")]
+    #[serde(rename = "offset_bytes", serialize_with = "serialize_start")]
     pub range: Range<u64>,
     /// True if one request asked for the whole file.
     #[serde(skip)]
@@ -53,11 +53,11 @@ pub struct Finished {
     pub is_complete: bool,
 }
 
-fn start<S: Serializer>(range: &Range<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_start<S: Serializer>(range: &Range<u64>, serializer: S) -> Result<S::Ok, S::Error> {
     range.start.serialize(serializer)
 }
 
-fn address<S: Serializer>(client: &SocketAddr, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_address<S: Serializer>(client: &SocketAddr, serializer: S) -> Result<S::Ok, S::Error> {
     client.ip().to_canonical().serialize(serializer)
 }
 
@@ -77,7 +77,7 @@ pub struct Answered {
 }
 
 /// Client, and name of the archive. A request that is not gathered has a number.
-type Key = (IpAddr, String, Option<u64>);
+type TransferKey = (IpAddr, String, Option<u64>);
 
 #[derive(Debug)]
 struct Transfer {
@@ -102,7 +102,7 @@ impl Transfer {
 
 #[derive(Debug)]
 pub struct Transfers {
-    open: Mutex<BTreeMap<Key, Transfer>>,
+    open: Mutex<BTreeMap<TransferKey, Transfer>>,
     gathers_ranges: bool,
     next_number: AtomicU64,
     metrics: Arc<Metrics>,
@@ -112,7 +112,7 @@ pub struct Transfers {
 #[derive(Debug)]
 pub struct Running {
     transfers: Arc<Transfers>,
-    key: Key,
+    key: TransferKey,
     sent_bytes: Arc<AtomicU64>,
 }
 
@@ -162,8 +162,8 @@ impl Transfers {
         open.values().map(|transfer| transfer.report(now)).collect()
     }
 
-    /// Removes and returns the transfers that have ended: no request of them is running, and ranges
-    /// that are gathered had none for `quiet`.
+    /// Removes and returns the transfers that have ended: none of their requests is running, and
+    /// transfers of gathered ranges had no request for `quiet`.
     pub fn take_finished(&self, quiet: Duration) -> Vec<Finished> {
         let mut open = self.open.lock();
         let is_crowded = open.len() > OPEN_MAX;
@@ -174,7 +174,7 @@ impl Transfers {
                 return true;
             }
             let report = transfer.report(transfer.last);
-            self.metrics.finished(report.is_complete);
+            self.metrics.count_finished(report.is_complete);
             finished.push(report);
             false
         });

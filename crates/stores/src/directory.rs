@@ -13,7 +13,7 @@ use slotpress_base::progress;
 use slotpress_base::{
     Error, ErrorKind, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter,
 };
-use slotpress_net::s3::{Condition, Object, Put, Small};
+use slotpress_net::s3::{Condition, Object, Put, SmallFile};
 use slotpress_read::{
     LocalFile, Locked, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, modified_ns, try_lock,
 };
@@ -34,7 +34,7 @@ impl Directory {
         Ok(Self(Arc::new(KeptDir::open(dir)?)))
     }
 
-    pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
+    pub fn open_dir(&self, name: &str, makes: bool) -> Result<Option<Self>> {
         let below = if makes { Some(self.0.open_or_make_dir(name, &mut || ())?) } else { self.0.open_dir(name)? };
         Ok(below.map(|dir| Self(Arc::new(dir))))
     }
@@ -62,7 +62,7 @@ impl Directory {
         }
     }
 
-    pub fn get_small(&self, name: &str, bytes_max: u64) -> Result<Option<Small>> {
+    pub fn get_small(&self, name: &str, bytes_max: u64) -> Result<Option<SmallFile>> {
         if self.0.found(name)?.is_none() {
             return Ok(None);
         }
@@ -75,7 +75,7 @@ impl Directory {
             Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.shown()))
                 .with_hint("another program wrote it: move it away, or give another target"))
         } else {
-            Ok(Some(Small { bytes, e_tag }))
+            Ok(Some(SmallFile { bytes, e_tag }))
         }
     }
 

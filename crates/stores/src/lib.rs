@@ -19,7 +19,7 @@ mod upload;
 pub use object_store::{Attribute, Attributes};
 pub use options::StoreOptions;
 pub use parts::{PART_BYTES_MIN, PARTS_MAX, UploadState};
-pub use slotpress_net::s3::{Condition, Object, Put, S3Options, Small};
+pub use slotpress_net::s3::{Condition, Object, Put, S3Options, SmallFile};
 pub use store::{Store, headers_of};
 pub use target::Target;
 pub use upload::Upload;

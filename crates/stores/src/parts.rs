@@ -77,7 +77,7 @@ impl UploadState {
     }
 
     /// True if an upload of a file of this length can have this state.
-    pub(crate) fn is_of(&self, length_bytes: u64) -> bool {
+    pub(crate) fn fits_length(&self, length_bytes: u64) -> bool {
         let is_plain = |text: &str| text.len() <= 4096 && !text.contains(char::is_control);
         (UNIT_BYTES..=PART_BYTES_MAX).contains(&self.part_bytes)
             // An empty file has one part.

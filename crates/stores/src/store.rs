@@ -10,8 +10,8 @@ use object_store::{Attribute, Attributes};
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result, quantity};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::patience::Patience;
-use slotpress_net::s3::{Bucket, Condition, Object, Put, SMALL_BYTES_MAX, Small};
-use slotpress_net::{Client, NetError, NetErrorKind, Url, UrlSource, below, shown};
+use slotpress_net::s3::{Bucket, Condition, Object, Put, SMALL_BYTES_MAX, SmallFile};
+use slotpress_net::{Client, NetError, NetErrorKind, Url, UrlSource, join_name, show_url};
 use slotpress_read::{SharedSource, already_exists};
 
 use crate::directory::Directory;
@@ -85,7 +85,7 @@ impl InBucket {
     }
 
     pub fn url_of(&self, name: &str) -> Url {
-        below(&self.url, name)
+        join_name(&self.url, name)
     }
 }
 
@@ -121,14 +121,16 @@ impl Store {
     /// # Errors
     /// Something else has the name; the disk fails.
     #[doc(hidden)]
-    pub fn below(&self, name: &str, makes: bool) -> Result<Option<Self>> {
+    pub fn open_dir(&self, name: &str, makes: bool) -> Result<Option<Self>> {
         check_name(name)?;
         let backend = match &self.backend {
-            Backend::Dir(dir) => match dir.below(name, makes)? {
+            Backend::Dir(dir) => match dir.open_dir(name, makes)? {
                 Some(dir) => Backend::Dir(dir),
                 None => return Ok(None),
             },
-            Backend::S3(at) => Backend::S3(Box::new(InBucket { url: below(&at.url_of(name), ""), ..(**at).clone() })),
+            Backend::S3(at) => {
+                Backend::S3(Box::new(InBucket { url: join_name(&at.url_of(name), ""), ..(**at).clone() }))
+            }
         };
         Ok(Some(Self { target: self.target.join(name), backend, options: self.options.clone() }))
     }
@@ -151,7 +153,7 @@ impl Store {
     pub fn shown(&self, name: &str) -> String {
         match &self.backend {
             Backend::Dir(dir) => dir.shown(name),
-            Backend::S3(at) => shown(&at.url_of(name)),
+            Backend::S3(at) => show_url(&at.url_of(name)),
         }
     }
 
@@ -185,7 +187,7 @@ impl Store {
     /// # Errors
     /// The file is longer than `bytes_max` or 8 MiB; the store refuses or fails.
     #[doc(hidden)]
-    pub fn get_small(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<Small>> {
+    pub fn get_small(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<SmallFile>> {
         check_name(name)?;
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
         match &self.backend {
@@ -334,7 +336,7 @@ impl Store {
 
 /// Names come from journals and lists; none may lead outside the target.
 fn check_name(name: &str) -> Result<()> {
-    let is_plain = |char: char| char.is_ascii_alphanumeric() || "._-=+".contains(char);
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-=+".contains(letter);
     if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) && name != "." && name != ".." {
         Ok(())
     } else {

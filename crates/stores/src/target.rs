@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use slotpress_base::{Error, Result, ShowPath};
-use slotpress_net::{Url, below, parse_url, shown};
+use slotpress_net::{Url, join_name, parse_url, show_url};
 
 /// A place to publish archives: a directory, or `s3://BUCKET/PREFIX`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl Target {
     pub fn join(&self, name: &str) -> Self {
         match self {
             Self::Dir(dir) => Self::Dir(dir.join(name)),
-            Self::S3(url) => Self::S3(below(&below(url, name), "")),
+            Self::S3(url) => Self::S3(join_name(&join_name(url, name), "")),
         }
     }
 }
@@ -40,7 +40,7 @@ impl FromStr for Target {
                 .with_hint("for a service that speaks S3, give its URL as the endpoint"));
         }
         let url = parse_url(text)?;
-        Ok(Self::S3(below(&url, "")))
+        Ok(Self::S3(join_name(&url, "")))
     }
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dir(dir) => dir.shown().fmt(f),
-            Self::S3(url) => f.write_str(&shown(url)),
+            Self::S3(url) => f.write_str(&show_url(url)),
         }
     }
 }

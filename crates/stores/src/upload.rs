@@ -9,7 +9,7 @@ use slotpress_base::quantity::bytes as show_bytes;
 use slotpress_base::threads::panicked;
 use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, panic_point};
 use slotpress_net::patience::Patience;
-use slotpress_net::{NetError, NetErrorKind, Url, shown};
+use slotpress_net::{NetError, NetErrorKind, Url, show_url};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::timeout;
@@ -52,12 +52,12 @@ impl Upload {
         progress: &dyn Progress,
     ) -> Result<Self> {
         let parts = Parts::new(bytes_max, at.options.memory_bytes)?;
-        let upload_id = at.with_retries(progress, || at.bucket.begin(at.url_of(name), headers))?;
+        let upload_id = at.with_retries(progress, || at.bucket.begin_upload(at.url_of(name), headers))?;
         Ok(Self(Backend::Parts(Box::new(PartsUpload::new(at, name, upload_id, parts)))))
     }
 
     pub(crate) fn resume(at: &InBucket, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Self>> {
-        if !state.is_of(length_bytes) {
+        if !state.fits_length(length_bytes) {
             return Ok(None);
         }
         let parts = Parts::with_size(state.part_bytes, at.options.memory_bytes)?;
@@ -152,7 +152,7 @@ struct PartsUpload {
     resumed_bytes: u64,
     length_bytes: u64,
     filling: Vec<u8>,
-    /// Parts begun, including those of an earlier process.
+    /// Parts begun, including an earlier process's parts.
     started_parts: usize,
     sending: JoinSet<SentPart>,
     /// True if parts are not to be sent again.
@@ -186,7 +186,7 @@ impl PartsUpload {
     fn write(&mut self, mut bytes: &[u8], progress: &dyn Progress) -> Result<()> {
         progress.check()?;
         while let Some(sent) = self.sending.try_join_next() {
-            self.sent(sent, progress)?;
+            self.record_sent(sent, progress)?;
         }
         let part_bytes = self.parts.part_bytes as usize;
         self.length_bytes = self.length_bytes.saturating_add(bytes.len() as u64);
@@ -209,18 +209,18 @@ impl PartsUpload {
     fn send(&mut self, progress: &dyn Progress) -> Result<()> {
         if self.started_parts as u64 >= PARTS_MAX {
             let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
-            let message = format!("{}: longer than the {whole} that were announced", shown(&self.url));
+            let message = format!("{}: longer than the {whole} that were announced", show_url(&self.url));
             return Err(Error::failed(message).with_hint("the source grew while it was sent: run this again"));
         }
         self.wait_for_less_than(self.parts.in_flight, progress)?;
         let payload = PutPayload::from(mem::take(&mut self.filling));
-        self.begin(self.started_parts, payload);
+        self.begin_part(self.started_parts, payload);
         self.started_parts = self.started_parts.saturating_add(1);
         Ok(())
     }
 
     /// Makes one attempt to send a part, after the store's pause.
-    fn begin(&mut self, number: usize, payload: PutPayload) {
+    fn begin_part(&mut self, number: usize, payload: PutPayload) {
         let bucket = self.at.bucket.clone();
         let url = self.url.clone();
         let upload_id = self.upload_id.clone();
@@ -231,7 +231,7 @@ impl PartsUpload {
                 return (number, payload, Err(NetError::interrupted()));
             }
             panic_point("part sender");
-            let tag = bucket.part(&url, &upload_id, number, payload.clone()).await;
+            let tag = bucket.send_part(&url, &upload_id, number, payload.clone()).await;
             (number, payload, tag)
         });
     }
@@ -240,13 +240,13 @@ impl PartsUpload {
         while self.sending.len() >= in_flight {
             let sending = &mut self.sending;
             let Some(sent) = self.at.client.wait(progress, async { Ok(sending.join_next().await) })? else { break };
-            self.sent(sent, progress)?;
+            self.record_sent(sent, progress)?;
         }
         Ok(())
     }
 
     /// Records a part that has arrived, or sends it again.
-    fn sent(&mut self, sent: Result<SentPart, JoinError>, progress: &dyn Progress) -> Result<()> {
+    fn record_sent(&mut self, sent: Result<SentPart, JoinError>, progress: &dyn Progress) -> Result<()> {
         let (number, payload, tag) = sent.map_err(|error| match error.try_into_panic() {
             Ok(payload) => panicked(payload.as_ref()),
             Err(_) => Error::interrupted(),
@@ -261,7 +261,7 @@ impl PartsUpload {
                 }
             }
             Err(error) if may_answer && self.patience.record_failure(&error, progress) => {
-                self.begin(number, payload);
+                self.begin_part(number, payload);
             }
             Err(error) => return Err(error.into()),
         }
@@ -280,7 +280,7 @@ impl PartsUpload {
         }
         self.wait_for_less_than(1, progress)?;
         if self.stored_parts != self.started_parts {
-            let url = shown(&self.url);
+            let url = show_url(&self.url);
             let arrived = self.stored_parts;
             let sent = self.started_parts;
             let message = format!("{url}: {arrived} of {sent} parts have arrived");
@@ -308,7 +308,7 @@ impl PartsUpload {
             None => "no such file",
         };
         completed.and_then(|()| {
-            let message = format!("{}: the store reports that it is complete, but has {has}", shown(url));
+            let message = format!("{}: the store reports that it is complete, but has {has}", show_url(url));
             Err(Error::new(ErrorKind::Network, message)
                 .with_hint("run this again; if the error stays, look at the store's own log"))
         })

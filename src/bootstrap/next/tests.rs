@@ -35,14 +35,14 @@ pub fn offer(server: Option<usize>, base_slot: Option<u64>, slot: u64) -> Offer 
 
 pub fn selection(offers: Vec<Offer>) -> Selection {
     let restore_bytes_per_second = 200_000_000;
-    let found = Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() };
-    Selection { found, ..Selection::default() }
+    let ranking = Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() };
+    Selection { ranking, ..Selection::default() }
 }
 
 /// The archives of the best candidate, with or without the incremental one.
 fn tried(selection: &Selection, has_incremental: bool) -> Attempt {
-    let Attempt { full, incremental } = selection.choices(&selection.best().expect("a candidate"));
-    Attempt { full, incremental: incremental.filter(|_| has_incremental) }
+    let Attempt { full, incremental } = selection.choose_archives(&selection.best().expect("a candidate"));
+    Attempt { full, incremental: if has_incremental { incremental } else { None } }
 }
 
 /// Describes what the run does next.
@@ -52,7 +52,7 @@ fn next_step(selection: &Selection, tried: &Attempt, reason: Option<&Reason>) ->
         return "slotpress asks the sources again";
     }
     // The state of two archives is checked at the end, when neither can be replaced.
-    let planned = tried.incremental.as_ref().filter(|_| reason != Some(&Reason::Refused));
+    let planned = if reason == Some(&Reason::Refused) { None } else { tried.incremental.as_ref() };
     let on = planned.map(|planned| selection.next_on(&tried.full, Some(planned.name.slot), reason.is_some()));
     match (on, selection.require_best()) {
         (Some(Next::Alone), _) => "the state of the full archive alone",
@@ -153,11 +153,11 @@ fn each_failure_has_its_next_step() {
     for Row { offers, has_incremental, reason, again, failure, expected } in rows() {
         let mut selection = offers.selection();
         let tried = tried(&selection, has_incremental);
-        selection.again.insert(tried.newest().counted_for(), again);
+        selection.repetitions.insert(tried.newest().source_at_fault(), again);
         match &reason {
             Some(reason) => selection.record(&tried, reason, &Error::new(ErrorKind::Network, "why")),
             None => {
-                selection.found.offers.retain(Offer::is_full);
+                selection.ranking.offers.retain(Offer::is_full);
                 selection.record_lost(&tried);
             }
         }
@@ -186,7 +186,7 @@ fn the_newest_incremental_archive_is_used_unless_another_candidate_is_better() {
         (vec![better], Some(40), true, "Leave"),
     ] {
         let selection = with(&offers);
-        let full = ChosenArchive::from_offer(&selection.found.offers[0], &[]);
+        let full = ChosenArchive::from_offer(&selection.ranking.offers[0], &[]);
         let on = format!("{:?}", selection.next_on(&full, planned, has_failed));
         assert!(on.starts_with(expected), "{} offers, {planned:?}, {has_failed}: {on}", offers.len());
     }
@@ -202,14 +202,14 @@ fn a_failing_server_uses_up_only_its_own_repetitions() {
         selection.record(&liar, &Reason::KeptIsWrong, &error);
     }
     let other = tried(&selection, false);
-    assert_ne!(other.full.counted_for(), liar.full.counted_for(), "the liar is excluded");
+    assert_ne!(other.full.source_at_fault(), liar.full.source_at_fault(), "the liar is excluded");
     let failures = selection.node.failed.len();
     selection.record(&other, &Reason::KeptIsWrong, &error);
     assert_eq!(selection.node.failed.len(), failures, "the other is asked again");
     let is_added = |selection: &mut Selection, server| {
-        let before = selection.found.offers.len();
+        let before = selection.ranking.offers.len();
         selection.add([offer(Some(server), Some(20), 60)]);
-        selection.found.offers.len() > before
+        selection.ranking.offers.len() > before
     };
     assert!(!is_added(&mut selection, 1), "the liar adds nothing");
     assert!(is_added(&mut selection, 2), "the other server adds its archive");
@@ -219,8 +219,8 @@ fn a_failing_server_uses_up_only_its_own_repetitions() {
 #[test]
 fn slots_that_the_cluster_has_not_reached_are_ignored() {
     let mut selection = Offers::One.selection();
-    selection.found.slot = Some(100);
+    selection.ranking.slot = Some(100);
     selection.add([offer(Some(1), Some(20), 60), offer(Some(1), Some(20), 1_000_000_000_000_000)]);
-    let full = selection.choices(&selection.best().expect("a candidate")).full;
+    let full = selection.choose_archives(&selection.best().expect("a candidate")).full;
     assert_eq!(selection.newest_on(&full).map(|newest| newest.name.slot), Some(60));
 }

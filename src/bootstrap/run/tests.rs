@@ -98,21 +98,21 @@ impl World for SimulatedWorld {
         &NoProgress
     }
 
-    fn placed(&self, choice: ChosenArchive) -> ChosenArchive {
+    fn prefer_local_file(&self, choice: ChosenArchive) -> ChosenArchive {
         choice
     }
 
     fn look(&mut self, selection: &mut Selection) -> Result<()> {
         self.look_again();
         selection.renew(Selection {
-            found: Ranking { offers: self.offers.clone(), ..selection.found.clone() },
+            ranking: Ranking { offers: self.offers.clone(), ..selection.ranking.clone() },
             ..Selection::default()
         });
         Ok(())
     }
 
     fn look_for_newest(&mut self, selection: &mut Selection, _: &ChosenArchive) -> Result<()> {
-        selection.found.offers.retain(Offer::is_full);
+        selection.ranking.offers.retain(Offer::is_full);
         self.look_again();
         let fates = &self.fates;
         self.offers.retain(|offer| fates[&offer.shown()] != Fate::Vanishes || offer.is_local());
@@ -170,7 +170,7 @@ impl World for SimulatedWorld {
         Ok(())
     }
 
-    fn kept(&self) -> Vec<(ArchiveName, u64)> {
+    fn list_kept(&self) -> Vec<(ArchiveName, u64)> {
         self.kept.clone()
     }
 
@@ -222,7 +222,7 @@ fn run_worlds(seeds: impl Iterator<Item = u64>) {
         assert!(
             reports || best <= slot,
             "seed {seed}: {slot}, and {best} is left: {drawn:?}, {failed:?}, {:?}",
-            selection.again
+            selection.repetitions
         );
     }
     println!("{done} states, {reported} of them after giving up a better one; {ended} errors");

@@ -151,7 +151,8 @@ impl IndexedStore {
     /// allow creating it.
     pub fn open(store: &Store, makes: bool) -> Result<Option<Self>> {
         let mut names = LISTING_PATH.trim_end_matches(INDEX).split('/').filter(|name| !name.is_empty());
-        let index = names.try_fold(Some(store.clone()), |at, name| at.map_or(Ok(None), |at| at.below(name, makes)))?;
+        let index =
+            names.try_fold(Some(store.clone()), |at, name| at.map_or(Ok(None), |at| at.open_dir(name, makes)))?;
         Ok(index.map(|index| Self { store: store.clone(), index }))
     }
 

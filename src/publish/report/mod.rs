@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
 use slotpress_serve::supervisor::{NotifyState, notify};
-use slotpress_serve::tell::{Telling, tell};
+use slotpress_serve::tell::{MetricsServer, serve_metrics};
 
 use self::event::PublishEvent;
 use self::hooks::Hooks;
@@ -23,7 +23,7 @@ pub struct Reporter<'a> {
     on_event: &'a mut dyn FnMut(&PublishEvent),
     hooks: Hooks<'a>,
     metrics: Arc<PublishMetrics>,
-    server: Option<Telling>,
+    server: Option<MetricsServer>,
     /// The most serious failure of an operation that is not repeated: a damaged archive counts most, a
     /// network failure least.
     pub worst_failure: Option<Error>,
@@ -37,7 +37,7 @@ impl<'a> Reporter<'a> {
     ) -> Result<Self> {
         let names = options.targets.iter().map(ToString::to_string);
         let metrics = Arc::new(PublishMetrics::new(names, options.alert_after));
-        let server = options.metrics.map(|listen| tell(listen, metrics.clone())).transpose()?;
+        let server = options.metrics.map(|listen| serve_metrics(listen, metrics.clone())).transpose()?;
         Ok(Self { options, progress, on_event, hooks: Hooks::new(options), metrics, server, worst_failure: None })
     }
 

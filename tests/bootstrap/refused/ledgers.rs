@@ -16,7 +16,7 @@ fn bootstrap_trusting(trusted: &Server, source: &Server) -> (JsonOutput, TempDir
 }
 
 /// Returns these files under the names of other states of the same slots.
-fn with_other_hashes(files: &Files) -> Files {
+fn change_hashes(files: &Files) -> Files {
     let rename = |name: &str| name.replace("5vEh", "5vEi").replace("D5jE", "D5jF");
     files.iter().map(|(name, bytes)| (rename(name), bytes.clone())).collect()
 }
@@ -37,7 +37,7 @@ fn a_trusted_server_with_the_archive_confirms_it() {
 #[test]
 fn a_trusted_server_with_another_state_ends_the_run() {
     let files = archives(&[]);
-    let trusted = serve(&with_other_hashes(&files), Way::Ranges);
+    let trusted = serve(&change_hashes(&files), Way::Ranges);
     let (output, dir) = bootstrap_trusting(&trusted, &serve(&files, Way::Ranges));
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(output.stderr.contains("the two sources contradict each other"), "{output:?}");
@@ -79,7 +79,7 @@ fn a_trusted_server_without_redirects_and_lists_confirms_its_archives() {
 
 #[test]
 fn a_name_that_does_not_match_the_state_is_found() {
-    let source = serve(&with_other_hashes(&archives(&[])), Way::Ranges);
+    let source = serve(&change_hashes(&archives(&[])), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let output = run(&["bootstrap", &source.url(""), "--ledger", text(&ledger)]);

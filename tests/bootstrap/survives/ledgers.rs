@@ -37,7 +37,7 @@ fn slow_server(files: Files) -> Server {
 }
 
 /// Waits until the child ends, but no longer than a time. `None` if it still runs.
-fn ended_within(child: &mut Child, time: Duration) -> Option<ExitStatus> {
+fn wait_for_end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     let until = Instant::now() + time;
     loop {
         let status = child.try_wait().expect("waits");
@@ -65,7 +65,7 @@ fn killed_runs_are_finished_by_the_next() {
             .stderr(Stdio::null())
             .spawn()
             .expect("starts");
-        let status = ended_within(&mut child, Duration::from_millis(60 + round * 97 % 700));
+        let status = wait_for_end(&mut child, Duration::from_millis(60 + round * 97 % 700));
         match status {
             Some(status) if status.success() => break,
             Some(status) => panic!("{status} without a kill, in round {round}"),
@@ -160,7 +160,7 @@ fn a_source_that_vanishes_is_replaced_by_another() {
 }
 
 /// Makes archives in which one account differs, with valid checksums, index and hashes.
-fn forged(files: &Files) -> Files {
+fn forge_archives(files: &Files) -> Files {
     let dir = temp_dir();
     let mut forged = Files::new();
     for (name, bytes) in files {
@@ -186,7 +186,7 @@ fn forged(files: &Files) -> Files {
 fn a_source_that_fails_a_check_is_dropped() {
     let files = archives(&[]);
     let honest = serve(&files, Way::Ranges);
-    let liar = serve(&forged(&files), Way::Ranges);
+    let liar = serve(&forge_archives(&files), Way::Ranges);
     for urls in [[liar.url(""), honest.url("")], [honest.url(""), liar.url("")]] {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
@@ -215,7 +215,7 @@ fn asks_for_incremental(request: &Request) -> bool {
 
 /// A server that ignores a number of requests for the newest incremental archive, after it has sent
 /// the full one.
-fn away_at_the_end(files: Files, failures: usize) -> Server {
+fn start_vanishing_server(files: Files, failures: usize) -> Server {
     let has_begun = AtomicBool::new(false);
     let left = AtomicUsize::new(failures);
     Server::start(move |request, stream| {
@@ -233,7 +233,7 @@ fn away_at_the_end(files: Files, failures: usize) -> Server {
 /// The run waits: the ledger has the incremental archive's state.
 #[test]
 fn a_run_waits_for_a_server_that_is_away_for_the_incremental() {
-    let server = away_at_the_end(archives(&[]), 4);
+    let server = start_vanishing_server(archives(&[]), 4);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
@@ -278,7 +278,7 @@ impl slotpress::Progress for Warnings {
 /// If the server stays away, the ledger boots from the full archive, and the run says so.
 #[test]
 fn a_server_that_stays_away_leaves_the_full_archive() {
-    let server = away_at_the_end(archives(&[]), usize::MAX);
+    let server = start_vanishing_server(archives(&[]), usize::MAX);
     let dir = temp_dir();
     let sources = [server.url("").parse::<slotpress::net::SourceArg>().expect("a URL")];
     let limits = slotpress::net::FetchLimits::default().give_up_after(Duration::from_millis(500));
@@ -331,7 +331,7 @@ fn an_incremental_archive_that_vanishes_is_looked_for_again() {
 #[test]
 fn a_dropped_liar_stays_dropped() {
     let files = archives(&[]);
-    let liar = serve(&forged(&files), Way::Ranges);
+    let liar = serve(&forge_archives(&files), Way::Ranges);
     // The full archive is published again after the first request, so that there is a second look.
     let mut full_only = files;
     let published = AtomicUsize::new(0);

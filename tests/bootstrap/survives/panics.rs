@@ -7,7 +7,7 @@ use crate::common::faults::panics_at;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Panic points that every run reaches, and those of each way to fetch.
+/// Panic points that every run reaches, and panic points of each way to fetch.
 const EVERYWHERE: [&str; 4] = ["asking", "resolver", "download", "journal"];
 
 #[test]

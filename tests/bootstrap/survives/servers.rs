@@ -11,7 +11,7 @@ use crate::common::*;
 
 /// A server that replaces its incremental archive when a transfer was cut half-way, `replaced`
 /// times. Then the newest stays, and is sent whole.
-fn replacing(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
+fn start_replacing_server(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
     let served = files.clone();
     let generation = AtomicUsize::new(0);
     let real = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
@@ -57,7 +57,7 @@ fn replaced_incremental_archives_are_fetched_again() {
     for (way, files) in [(Way::Ranges, archives(&[])), (Way::Whole, archives(&[])), (Way::Whole, agaves_archives())] {
         let files = Arc::new(files);
         for (replaced, slot) in [(3, 40), (usize::MAX, 26)] {
-            let server = replacing(&files, way, replaced);
+            let server = start_replacing_server(&files, way, replaced);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
             let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);

@@ -1,4 +1,4 @@
-//! The program in random worlds, those of the simulation: servers that are honest, lie, fail, are
+//! The program in the random worlds of the simulation: servers that are honest, lie, fail, are
 //! slow or lose connections, and full archives of the node. `WORLDS_REAL` sets the number of
 //! worlds, `WORLDS_FIRST` the first seed.
 
@@ -55,7 +55,7 @@ fn slot_of(day: usize) -> u64 {
     ArchiveName::parse(&chain()[&(None, day)].0).expect("a name").slot
 }
 
-/// An archive at a place: its name, and its bytes or those of another one.
+/// An archive at a place: its name, and its bytes or another archive's bytes.
 fn bytes_of(held: &Held) -> (&'static str, &'static [u8]) {
     let (name, right) = &chain()[&(held.base_day, held.day)];
     let other = chain().iter().find(|((base, day), _)| *base == held.base_day && *day != held.day).expect("another");

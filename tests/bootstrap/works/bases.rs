@@ -27,11 +27,11 @@ fn a_clone_takes_no_room() {
 }
 
 /// The old archive is in the snapshots directory, in its `remote`, or elsewhere. Only the rebased
-/// one is fetched, and the ledger is that of both.
+/// one is fetched, and the ledger has the state of both archives.
 #[test]
 fn only_what_changed_is_fetched() {
     let mirror = Mirror::start();
-    let expected = mirror.restored_from_old();
+    let expected = mirror.restore_old();
     for place in ["ledger", "ledger/remote", "elsewhere"] {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
@@ -125,7 +125,7 @@ fn a_validator_confirms_a_rebased_archive() {
     assert_eq!(output.line("bootstrap")["vouched_by"].as_array().map(Vec::len), Some(1), "{output:?}");
 }
 
-/// Ten nodes with old archives of different slots, each of which the mirror rebases onto.
+/// Ten nodes have old archives of different slots. The mirror rebases onto each of these archives.
 #[test]
 fn each_node_of_a_fleet_fetches_only_what_changed() {
     let fleet = &crate::bootstrap::Fleet::start(10);

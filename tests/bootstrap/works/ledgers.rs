@@ -1,4 +1,4 @@
-//! Ledgers equal those of `restore`.
+//! `bootstrap` makes the same ledgers as `restore`.
 
 use std::fs;
 use std::io::Write;
@@ -107,7 +107,7 @@ fn the_output_ends_with_the_command_that_starts_a_validator() {
 }
 
 /// Packs a genesis as servers have it.
-fn packed(genesis: &[u8]) -> Vec<u8> {
+fn pack_genesis(genesis: &[u8]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_size(genesis.len() as u64);
@@ -121,7 +121,7 @@ fn packed(genesis: &[u8]) -> Vec<u8> {
 fn archives_with_genesis() -> (Files, Vec<u8>, String) {
     let genesis = fs::read(fixture("genesis.bin")).expect("read");
     let mut files = archives(&[]);
-    files.insert("genesis.tar.bz2".to_string(), packed(&genesis));
+    files.insert("genesis.tar.bz2".to_string(), pack_genesis(&genesis));
     let hash = slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into());
     (files, genesis, hash.to_string())
 }
@@ -159,7 +159,7 @@ fn a_genesis_of_another_chain_is_refused() {
         [(&other[..], 3, "is of another chain than the genesis"), (b"the beginning of a chain", 0, "the genesis: ")]
     {
         let mut files = archives(&[]);
-        files.insert("genesis.tar.bz2".to_string(), packed(genesis));
+        files.insert("genesis.tar.bz2".to_string(), pack_genesis(genesis));
         let server = serve(&files, Way::Ranges);
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
@@ -172,14 +172,14 @@ fn a_genesis_of_another_chain_is_refused() {
     }
 }
 
-/// Of the genesis blocks that servers have, that of the state's chain is used, and the others are named.
+/// If servers have several genesis blocks, the state's own is used, and the others are named.
 #[test]
 fn the_genesis_of_the_right_chain_is_used() {
     let right = fixture("genesis.bin");
     let wrong = fixture_of(AGAVE_4_4, "genesis.bin");
     let serving = |genesis: &Path| {
         let mut files = archives(&[]);
-        files.insert("genesis.tar.bz2".to_string(), packed(&fs::read(genesis).expect("read")));
+        files.insert("genesis.tar.bz2".to_string(), pack_genesis(&fs::read(genesis).expect("read")));
         serve(&files, Way::Ranges)
     };
     let other = serving(&wrong);

@@ -1,4 +1,4 @@
-//! Servers that behave like those of clients and mirrors.
+//! Servers that behave like clients and mirrors.
 
 use std::io::Write;
 use std::sync::Arc;

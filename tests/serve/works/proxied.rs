@@ -7,7 +7,7 @@ use crate::common::served::{Server, large_archive, read_head, send, two_archives
 use crate::common::servers::*;
 use crate::common::*;
 
-/// A proxy's connections are not those of one client: each client has its own limit, whatever
+/// A proxy's connections do not count for one client: each client has its own limit, whatever
 /// addresses it claims.
 #[test]
 fn clients_behind_a_proxy_have_their_own_limits() {

@@ -13,7 +13,7 @@ use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEven
 use slotpress_read::{first_read_at, walk_shape};
 
 use super::accept::{Accepted, accept};
-use super::journal::{Identity, bytes_in};
+use super::journal::{Identity, sum_bytes};
 use super::mirrors::Mirror;
 use super::partial::{PartialFile, Patient};
 use super::{DownloadFault, FetchLimits, Fetched, GivenBytes, in_order};
@@ -44,8 +44,8 @@ pub struct Download {
     pub(super) limits: FetchLimits,
     /// Number of bytes that an earlier run left and that are not fetched again.
     pub(super) kept_bytes: AtomicU64,
-    /// True if these bytes are surely of the first server's archive. If not, they are kept where they
-    /// match its frame hashes.
+    /// True if these bytes surely belong to the first server's archive. If not, only frames that match
+    /// the archive's hashes are kept.
     pub(super) is_surely_kept: bool,
 }
 
@@ -67,7 +67,7 @@ impl Download {
             return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND));
         };
         if first.length_bytes.is_some_and(|length| length > limits.max_bytes) {
-            return Err(in_order::too_long(first, limits.max_bytes));
+            return Err(in_order::too_long_error(first, limits.max_bytes));
         }
         let before = file.identity();
         let now = identity_of(first);
@@ -75,7 +75,7 @@ impl Download {
         let before_bytes = file.done_bytes();
         let keeps = before_bytes > 0 && (is_surely_kept || before.has_comparable_frames(&now));
         if before_bytes > 0 && !keeps {
-            let why = if is_ranged(first) {
+            let why = if ranged_bytes(first).is_some() {
                 "the server now has another archive of the same name"
             } else {
                 "the server sends no ranges"
@@ -86,7 +86,7 @@ impl Download {
         file.begin(if keeps { before } else { now }, first.length_bytes, keeps)?;
         let mut kept_bytes = 0;
         if is_surely_kept {
-            kept_bytes = bytes_in(&file.unchecked());
+            kept_bytes = sum_bytes(&file.unchecked_ranges());
         } else {
             file.give_up_from(first_read_at(first.length_bytes.unwrap_or_default()));
         }
@@ -142,7 +142,7 @@ impl Download {
             let fetched = guarded(|| self.fetch(&stopping));
             // Ends the journal's thread, and tells readers at the end of the file that no more comes.
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
-            (fetched, joined(journal), joined(walker))
+            (fetched, join_thread(journal), join_thread(walker))
         });
         let is_minor = |error: &Error| matches!(DownloadFault::in_error(error), None | Some(DownloadFault::Failed));
         let result = match (fetched, walked) {
@@ -158,7 +158,7 @@ impl Download {
         };
         let result = result.map_err(|error| match error.kind() {
             ErrorKind::Damaged => error,
-            _ if is_slow.load(Relaxed) => self.too_slow(),
+            _ if is_slow.load(Relaxed) => self.too_slow_error(),
             // The file's reader gave up while the walker waited: the reader's error says more.
             ErrorKind::Failed if self.file.is_unwanted() => Error::interrupted(),
             _ => error,
@@ -174,12 +174,12 @@ impl Download {
             length_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
             root: accepted.root,
-            servers: self.given().filter(|given| given.bytes > 0).collect(),
+            servers: self.bytes_by_server().filter(|given| given.bytes > 0).collect(),
             elapsed: started.elapsed(),
         })
     }
 
-    fn too_slow(&self) -> Error {
+    fn too_slow_error(&self) -> Error {
         let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
         let name = self.file.archive_name();
         let time = RATE_WINDOW.as_secs();
@@ -190,7 +190,7 @@ impl Download {
     fn fetch(&self, progress: &dyn Progress) -> Result<u64> {
         let Some(first) = self.mirrors.first() else { return Ok(0) };
         let remote = &first.remote;
-        if let Some(length_bytes) = remote.length_bytes.filter(|_| is_ranged(remote)) {
+        if let Some(length_bytes) = ranged_bytes(remote) {
             match self.fetch_ranges(first, length_bytes, progress) {
                 Err(error) if self.sends_no_ranges(&error) => {
                     progress.warn(&format!("{error}: using one connection, from the beginning"));
@@ -240,7 +240,7 @@ impl Download {
     }
 
     fn report(&self, progress: &dyn Progress) {
-        let servers: Vec<(String, u64)> = self.given().map(|given| (given.server, given.bytes)).collect();
+        let servers: Vec<(String, u64)> = self.bytes_by_server().map(|given| (given.server, given.bytes)).collect();
         progress.event(ProgressEvent::Arriving(Arriving {
             arrived_bytes: self.file.done_bytes(),
             length_bytes: self.length_bytes(),
@@ -253,13 +253,13 @@ impl Download {
         self.mirrors.iter().map(Mirror::given_bytes).sum()
     }
 
-    fn given(&self) -> impl Iterator<Item = GivenBytes> {
+    fn bytes_by_server(&self) -> impl Iterator<Item = GivenBytes> {
         self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() })
     }
 
     /// Returns the servers that sent wrong bytes.
-    pub fn rejected(&self) -> Vec<String> {
-        let is_wrong = |mirror: &&Mirror| mirror.dropped_for().is_some_and(|error| error.kind() == ErrorKind::Damaged);
+    pub fn rejected_servers(&self) -> Vec<String> {
+        let is_wrong = |mirror: &&Mirror| mirror.drop_reason().is_some_and(|error| error.kind() == ErrorKind::Damaged);
         self.mirrors.iter().filter(is_wrong).map(Mirror::shown).collect()
     }
 }
@@ -267,17 +267,18 @@ impl Download {
 /// Identifies the archive of a server; without a length if it comes in order.
 pub(super) fn identity_of(remote: &Remote) -> Identity {
     Identity {
-        length_bytes: remote.length_bytes.filter(|_| is_ranged(remote)),
+        length_bytes: ranged_bytes(remote),
         etag: remote.etag.clone(),
         last_modified: remote.last_modified.clone(),
         root: None,
     }
 }
 
-fn is_ranged(remote: &Remote) -> bool {
-    remote.accepts_ranges && remote.length_bytes.is_some_and(|length| length > 0)
+/// Returns the length of an archive that is fetched by ranges; `None` if it comes in order.
+fn ranged_bytes(remote: &Remote) -> Option<u64> {
+    if remote.accepts_ranges { remote.length_bytes.filter(|length| *length > 0) } else { None }
 }
 
-fn joined<T>(thread: Result<ScopedJoinHandle<'_, Result<T>>>) -> Result<T> {
+fn join_thread<T>(thread: Result<ScopedJoinHandle<'_, Result<T>>>) -> Result<T> {
     thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
 }

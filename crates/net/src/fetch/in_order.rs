@@ -27,7 +27,7 @@ impl Download {
                 panic_point("whole file");
                 count(&mut end, bytes.len() as u64);
                 if end > max_bytes {
-                    return Err(too_long(&mirror.remote, max_bytes));
+                    return Err(too_long_error(&mirror.remote, max_bytes));
                 }
                 let (again, new) = split_at_most(&bytes, to_usize(marked_bytes.saturating_sub(at)));
                 if !file.has(at, again) {
@@ -60,7 +60,7 @@ impl Download {
 
 /// Returns the error for an archive that is longer than the operator allows. It counts as a fault
 /// of the server, since another source may have a shorter archive.
-pub fn too_long(remote: &Remote, max_bytes: u64) -> Error {
+pub fn too_long_error(remote: &Remote, max_bytes: u64) -> Error {
     let limit = bytes(max_bytes);
     let why = match remote.length_bytes {
         Some(length) if length > max_bytes => {

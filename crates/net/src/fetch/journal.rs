@@ -29,7 +29,7 @@ pub struct DownloadJournal {
     pub ranges: RangeSet<u64>,
 }
 
-pub fn bytes_in(ranges: &RangeSet<u64>) -> u64 {
+pub fn sum_bytes(ranges: &RangeSet<u64>) -> u64 {
     ranges.iter().map(range_bytes).fold(0, u64::saturating_add)
 }
 
@@ -74,7 +74,7 @@ struct JournalFile {
 
 impl DownloadJournal {
     pub fn done_bytes(&self) -> u64 {
-        bytes_in(&self.ranges)
+        sum_bytes(&self.ranges)
     }
 
     /// Reads a journal; `None` if there is none, or its content is invalid.
@@ -109,7 +109,7 @@ impl DownloadJournal {
         };
         // The partial file is locked, so no other run writes here: an existing file is left over
         // from a killed run.
-        let new = new_name(name);
+        let new = temporary_name(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o666));
         let file = file.or_path("create", &dir.path_of(&new))?;
@@ -120,7 +120,7 @@ impl DownloadJournal {
     }
 }
 
-pub fn new_name(journal: &str) -> String {
+pub fn temporary_name(journal: &str) -> String {
     format!("{journal}.new")
 }
 

@@ -14,7 +14,7 @@ use slotpress_base::bytes::count;
 use slotpress_base::{Error, Progress, Result};
 
 use crate::patience::Patience;
-use crate::{Client, NetError, NetErrorKind, Remote, shown};
+use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
 /// A request that brought this many new bytes shows that its server works, even if it broke off
 /// then: what the least rate gives in a minute.
@@ -53,7 +53,7 @@ impl Mirror {
     }
 
     pub fn shown(&self) -> String {
-        shown(&self.remote.url)
+        show_url(&self.remote.url)
     }
 
     pub fn is_good(&self) -> bool {
@@ -61,7 +61,7 @@ impl Mirror {
     }
 
     /// Returns the error for which the server was dropped.
-    pub fn dropped_for(&self) -> Option<Error> {
+    pub fn drop_reason(&self) -> Option<Error> {
         match &*self.state.lock() {
             MirrorState::Dropped(why) => Some(why.clone()),
             _ => None,
@@ -89,7 +89,7 @@ impl Mirror {
     pub fn record_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
         let may_retry = self.patience.record_failure(error, progress);
         if !may_retry {
-            self.drop_for(self.patience.explained(error.clone()));
+            self.drop_for(self.patience.explain(error.clone()));
         }
         may_retry
     }
@@ -100,7 +100,7 @@ impl Mirror {
     /// The last failure, or a request to stop.
     pub fn ask<T>(&self, progress: &dyn Progress, ask: impl FnMut() -> Result<T>) -> Result<T> {
         self.patience.ask(progress, ask).map_err(|error| match NetError::in_error(&error) {
-            Some(cause) if cause.is_retryable() => self.patience.explained(cause.clone()).into(),
+            Some(cause) if cause.is_retryable() => self.patience.explain(cause.clone()).into(),
             _ => error,
         })
     }
@@ -140,7 +140,7 @@ impl Mirror {
     ///
     /// # Errors
     /// The server is given up, or `take` fails.
-    pub fn range(
+    pub fn fetch_range(
         &self,
         client: &Client,
         mut range: Range<u64>,
@@ -213,10 +213,10 @@ mod tests {
     fn a_server_is_dropped_for_its_last_failure() {
         let impatient = mirror(Duration::ZERO);
         assert!(!impatient.record_failure(&error(NetErrorKind::Timeout), &NoProgress));
-        assert!(impatient.dropped_for().is_some_and(|error| error.to_string().contains("kept for 0 s")));
+        assert!(impatient.drop_reason().is_some_and(|error| error.to_string().contains("kept for 0 s")));
         let approved = mirror(GIVE_UP_AFTER);
         approved.approve();
         assert!(!approved.record_failure(&error(NetErrorKind::Gone), &NoProgress), "asking again is useless");
-        assert!(approved.dropped_for().is_some());
+        assert!(approved.drop_reason().is_some());
     }
 }

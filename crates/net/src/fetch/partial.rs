@@ -75,7 +75,7 @@ struct PartialState {
 
 impl PartialState {
     /// Ranges that a later run may use.
-    fn kept(&self) -> RangeSet<u64> {
+    fn kept_ranges(&self) -> RangeSet<u64> {
         self.journal.ranges.union(&self.unchecked).collect()
     }
 }
@@ -124,7 +124,7 @@ impl PartialFile {
         self.state.lock().journal.identity.clone()
     }
 
-    pub fn done(&self) -> RangeSet<u64> {
+    pub fn done_ranges(&self) -> RangeSet<u64> {
         self.state.lock().journal.ranges.clone()
     }
 
@@ -184,7 +184,7 @@ impl PartialFile {
     }
 
     /// Ranges of an earlier run that are not checked yet.
-    pub fn unchecked(&self) -> RangeSet<u64> {
+    pub fn unchecked_ranges(&self) -> RangeSet<u64> {
         self.state.lock().unchecked.clone()
     }
 
@@ -271,14 +271,14 @@ impl PartialFile {
         let _writing = self.journal.lock();
         let (written, unsynced_bytes) = {
             let state = self.state.lock();
-            (state.kept(), state.unsynced_bytes)
+            (state.kept_ranges(), state.unsynced_bytes)
         };
         self.file.sync_data().or_path("write", &self.path)?;
         let journal = {
             let mut state = self.state.lock();
             state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
             // Ranges that were given up during the sync must not come back.
-            let ranges = written.intersection(&state.kept()).collect();
+            let ranges = written.intersection(&state.kept_ranges()).collect();
             DownloadJournal { identity: state.journal.identity.clone(), ranges }
         };
         // Connections and readers need not wait until the journal is synced.

@@ -19,7 +19,7 @@ struct Piece {
     takeovers: u32,
     server: usize,
     /// The server that was too slow, so that another one took over. It may not take the piece back.
-    slower: Option<usize>,
+    overtaken_server: Option<usize>,
 }
 
 /// A range to fetch, and the number of its piece.
@@ -61,40 +61,40 @@ impl Pieces {
         };
         let pieces = pieces.into_iter().filter_map(missing);
         let begun = Duration::ZERO;
-        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, server: 0, slower: None };
+        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, server: 0, overtaken_server: None };
         Self { pieces: pieces.map(piece).collect(), takeover_after }
     }
 
     /// Takes the next range to fetch from a server; `None` if there is no work for one more
     /// connection. `now` must never decrease.
     pub fn take(&mut self, now: Duration, server: usize) -> Option<PieceRequest> {
-        let is_wanted = |piece: &Piece| !piece.missing.is_empty();
-        let is_free = |piece: &Piece| piece.workers == 0 && is_wanted(piece);
-        let is_slow = |piece: &Piece| {
-            let patience = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
-            piece.workers > 0
-                && is_wanted(piece)
-                && piece.slower != Some(server)
-                && now.saturating_sub(piece.begun) >= patience
-        };
-        let oldest = || {
-            let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
-            slow.min_by_key(|(_, piece)| piece.begun).map(|(at, _)| at)
-        };
-        let at = self.pieces.iter().position(is_free).or_else(oldest)?;
+        let free = self.pieces.iter().position(|piece| piece.workers == 0 && !piece.missing.is_empty());
+        let at = free.or_else(|| self.oldest_slow(now, server))?;
         let piece = self.pieces.get_mut(at)?;
         let is_second = piece.workers > 0;
         piece.workers = piece.workers.saturating_add(1);
         piece.takeovers = piece.takeovers.saturating_add(u32::from(is_second));
         if is_second && piece.server != server {
-            piece.slower = Some(piece.server);
+            piece.overtaken_server = Some(piece.server);
         }
         (piece.begun, piece.server) = (now, server);
         Some(PieceRequest { piece: at, range: piece.missing.clone() })
     }
 
+    fn oldest_slow(&self, now: Duration, server: usize) -> Option<usize> {
+        let is_slow = |piece: &Piece| {
+            let patience = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
+            piece.workers > 0
+                && !piece.missing.is_empty()
+                && piece.overtaken_server != Some(server)
+                && now.saturating_sub(piece.begun) >= patience
+        };
+        let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
+        slow.min_by_key(|(_, piece)| piece.begun).map(|(at, _)| at)
+    }
+
     /// Records that a piece has arrived up to `end_bytes`.
-    pub fn arrived(&mut self, piece: usize, end_bytes: u64) {
+    pub fn record_arrival(&mut self, piece: usize, end_bytes: u64) {
         if let Some(Piece { missing, .. }) = self.pieces.get_mut(piece) {
             missing.start = missing.start.max(end_bytes).min(missing.end);
         }
@@ -107,7 +107,7 @@ impl Pieces {
         }
     }
 
-    pub fn is_there(&self, piece: usize) -> bool {
+    pub fn has_arrived(&self, piece: usize) -> bool {
         self.pieces.get(piece).is_none_or(|piece| piece.missing.is_empty())
     }
 
@@ -129,7 +129,7 @@ pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl I
 }
 
 /// Groups neighbouring frames, given by their ends, into pieces of about `piece_bytes`.
-pub fn pieces_of_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
+pub fn group_frames(frame_ends: &[u64], piece_bytes: impl Fn(u64) -> u64) -> Vec<Range<u64>> {
     let length_bytes = frame_ends.last().copied().unwrap_or(0);
     let mut pieces = Vec::new();
     let mut start = 0u64;
@@ -168,15 +168,15 @@ mod tests {
         let second = pieces.take(at(3), 0).expect("the oldest");
         assert_eq!(second.piece, 0);
         assert_eq!(pieces.take(at(4), 0).expect("the next").piece, 1);
-        pieces.arrived(0, 1);
+        pieces.record_arrival(0, 1);
         pieces.give_back(0);
         pieces.give_back(0);
         assert_eq!(pieces.take(at(4), 7).expect("given back").range, 1..1_000_000);
-        pieces.arrived(0, 1_000_000);
-        assert!(pieces.is_there(0) && !pieces.is_there(1));
+        pieces.record_arrival(0, 1_000_000);
+        assert!(pieces.has_arrived(0) && !pieces.has_arrived(1));
         pieces.give_back(0);
         // One byte is enough work for another connection.
-        pieces.arrived(1, 1_999_999);
+        pieces.record_arrival(1, 1_999_999);
         assert_eq!(pieces.take(at(4), 0).expect("a job").piece, 2);
         assert_eq!(pieces.take(at(5), 0), None);
         assert_eq!(pieces.take(at(8), 1).expect("of another server").range, 1_999_999..2_000_000);
@@ -218,7 +218,7 @@ mod tests {
                 if end > request.range.start {
                     done.insert(request.range.start..end);
                 }
-                pieces.arrived(request.piece, end);
+                pieces.record_arrival(request.piece, end);
                 pieces.give_back(request.piece);
             }
             prop_assert!(pieces.is_complete());
@@ -228,7 +228,7 @@ mod tests {
         #[test]
         fn frames_stay_whole(frames in proptest::collection::vec(1u64..500, 0..50), piece in 1u64..2_000) {
             let ends: Vec<u64> = frames.iter().scan(0, |at, bytes| { *at += bytes; Some(*at) }).collect();
-            let pieces = pieces_of_frames(&ends, |_| piece);
+            let pieces = group_frames(&ends, |_| piece);
             let mut at = 0;
             for range in &pieces {
                 prop_assert_eq!(range.start, at);

@@ -15,11 +15,11 @@ use slotpress_read::first_read_at;
 
 use super::accept::root_mismatch;
 use super::mirrors::Mirror;
-use super::pieces::{PieceRequest, Pieces, cut_pieces, pieces_of_frames, takeover_after};
+use super::pieces::{PieceRequest, Pieces, cut_pieces, group_frames, takeover_after};
 use super::receive::Receiver;
 use super::tail::{Frames, mark_tail};
 use super::{Download, DownloadFault, FetchLimits, STREAMS_MAX};
-use crate::find::reasons;
+use crate::find::list_reasons;
 use crate::{NetError, NetErrorKind};
 
 /// Limit on the length of an archive's end (hashes and index) that is compared with another
@@ -54,7 +54,7 @@ impl Download {
         self.check_kept(first, frames.as_ref(), is_known, progress)?;
         // The journal may name this root: every range that is marked from now on matches its
         // hashes.
-        if let Some(root) = root.filter(|_| frames.is_some()) {
+        if let (Some(root), Some(_)) = (root, &frames) {
             file.set_root(root);
         }
         mark_tail(file, frames.as_ref(), &fetched, progress)?;
@@ -63,7 +63,7 @@ impl Download {
             None => missing,
         };
         let ranges = ranges_to_fetch(frames.as_ref(), length_bytes, &self.limits);
-        let pieces = Pieces::new(ranges, &file.done(), widened, takeover_after(&self.limits));
+        let pieces = Pieces::new(ranges, &file.done_ranges(), widened, takeover_after(&self.limits));
         let shared_from = hashes.map(|hashes| hashes.offset_bytes);
         let fetching = Fetching {
             download: self,
@@ -93,7 +93,7 @@ fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLim
     let count = frames.ends.partition_point(|frame_end| *frame_end <= first_start);
     let mut ranges: Vec<Range<u64>> = [first_start..end, end..length_bytes].into();
     ranges.retain(|range| !range.is_empty());
-    ranges.extend(pieces_of_frames(frames.ends.get(..count).unwrap_or_default(), piece_bytes));
+    ranges.extend(group_frames(frames.ends.get(..count).unwrap_or_default(), piece_bytes));
     ranges
 }
 
@@ -162,8 +162,8 @@ impl Fetching<'_> {
             if self.has_ended() {
                 return Ok(());
             }
-            let Some((server, mirror)) = self.mirror_for(number, stopping) else {
-                if self.download.mirrors.iter().all(|mirror| mirror.dropped_for().is_some()) {
+            let Some((server, mirror)) = self.choose_mirror(number, stopping) else {
+                if self.download.mirrors.iter().all(|mirror| mirror.drop_reason().is_some()) {
                     self.end(Err(self.no_servers_error()));
                 }
                 progress::wait(stopping, LOOK_AGAIN);
@@ -196,8 +196,8 @@ impl Fetching<'_> {
     }
 
     /// Chooses the server for a connection. Spreads connections over all good servers, and prefers
-    /// those that are not pausing.
-    fn mirror_for(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
+    /// servers that are not pausing.
+    fn choose_mirror(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
         let from = number.checked_rem(self.download.mirrors.len()).unwrap_or_default();
         let all = self.download.mirrors.iter().enumerate();
         let mut pausing = None;
@@ -219,7 +219,7 @@ impl Fetching<'_> {
         pausing
     }
 
-    /// Compares a server's frame hashes with those of the first. Approves the server if they are
+    /// Compares a server's frame hashes with the first server's. Approves the server if they are
     /// equal, and drops it otherwise.
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const DIFFERENT: &str = "not used: it has a different archive of the same name";
@@ -270,7 +270,7 @@ impl Fetching<'_> {
         panic_point("stream");
         let mut receiver = Receiver::new(self, request);
         // Another connection may have fetched this piece meanwhile.
-        let until = Until(|| self.pieces.lock().is_there(request.piece) || stopping.is_interrupted());
+        let until = Until(|| self.pieces.lock().has_arrived(request.piece) || stopping.is_interrupted());
         while !receiver.missing().is_empty() {
             let missing = receiver.missing();
             let result = mirror.request(&self.download.client, missing, &until, &mut |bytes| receiver.take(bytes));
@@ -306,8 +306,8 @@ impl Fetching<'_> {
     /// Returns the error for a download that has no server left. Its kind is that of the most
     /// serious fault.
     fn no_servers_error(&self) -> Error {
-        let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::dropped_for).collect();
-        let message = reasons("no server is left", errors.iter().map(ToString::to_string));
+        let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::drop_reason).collect();
+        let message = list_reasons("no server is left", errors.iter().map(ToString::to_string));
         let has = |fault| errors.iter().any(|error| DownloadFault::in_error(error) == Some(fault));
         if has(DownloadFault::Wrong) {
             Error::damaged(message)

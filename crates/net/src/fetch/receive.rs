@@ -73,7 +73,7 @@ impl<'a> Receiver<'a> {
         self.to.progress.advance(new, new);
         count(&mut self.at, self.buffer.len() as u64);
         self.buffer.clear();
-        self.to.pieces.lock().arrived(self.request.piece, self.at);
+        self.to.pieces.lock().record_arrival(self.request.piece, self.at);
         Ok(())
     }
 

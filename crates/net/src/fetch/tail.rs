@@ -15,7 +15,7 @@ use slotpress_read::{Source, Tail};
 
 use super::Download;
 use super::download::identity_of;
-use super::journal::bytes_in;
+use super::journal::sum_bytes;
 use super::mirrors::Mirror;
 use super::partial::PartialFile;
 use crate::{NetError, NetErrorKind};
@@ -48,9 +48,9 @@ impl Download {
         Ok((tail, arriving.fetched.into_inner()))
     }
 
-    /// Decides which bytes of an earlier run are kept: frames that match their hashes, unless that
-    /// run has compared them with the same ones (`is_known`). Without hashes, all bytes are kept if
-    /// they are surely of the server's archive.
+    /// Decides which bytes of an earlier run are kept: frames that match their hashes, or all bytes if
+    /// that run has compared them with the same hashes (`is_known`). Without hashes, all bytes are
+    /// kept if they surely belong to the server's archive.
     pub(super) fn check_kept(
         &self,
         mirror: &Mirror,
@@ -58,15 +58,15 @@ impl Download {
         is_known: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut right = self.file.unchecked();
+        let mut right = self.file.unchecked_ranges();
         match frames {
             Some(frames) if !is_known => {
                 if !self.is_surely_kept {
                     right.remove(frames.end()..u64::MAX);
                 }
-                let before_bytes = bytes_in(&right);
-                right = frames.matching(&self.file, &right, progress)?;
-                let lost_bytes = before_bytes.saturating_sub(bytes_in(&right));
+                let before_bytes = sum_bytes(&right);
+                right = frames.pick_right(&self.file, &right, progress)?;
+                let lost_bytes = before_bytes.saturating_sub(sum_bytes(&right));
                 if lost_bytes > 0 {
                     let [lost, before] = [lost_bytes, before_bytes].map(quantity::bytes);
                     progress.warn(&format!("{lost} of the {before} of an earlier run do not match: fetched again"));
@@ -75,7 +75,7 @@ impl Download {
             None if !self.is_surely_kept => right.clear(),
             _ => {}
         }
-        let kept_bytes = bytes_in(&right);
+        let kept_bytes = sum_bytes(&right);
         progress.advance(kept_bytes.saturating_sub(self.kept_bytes.swap(kept_bytes, Relaxed)), 0);
         self.file.keep_checked(identity_of(&mirror.remote), right);
         Ok(())
@@ -95,9 +95,9 @@ impl ArrivingTail<'_> {
         let file = &self.download.file;
         let left_bytes = self.length_bytes.saturating_sub(offset_bytes);
         let to = at_most_mut(to, to_usize(left_bytes));
-        let mut written = file.done();
+        let mut written = file.done_ranges();
         if self.download.is_surely_kept {
-            written.extend(file.unchecked());
+            written.extend(file.unchecked_ranges());
         }
         written.extend(self.fetched.lock().iter().cloned());
         let end = offset_bytes.saturating_add(to.len() as u64);
@@ -121,7 +121,7 @@ impl ArrivingTail<'_> {
         let is_late = || download.mirrors.len() > 1 && start.elapsed() >= time_max;
         let until = Forward::until(self.progress, is_late);
         let mut take = |at: u64, bytes: &[u8]| download.file.write(at, bytes);
-        match self.mirror.range(&download.client, gap.clone(), &until, &mut take) {
+        match self.mirror.fetch_range(&download.client, gap.clone(), &until, &mut take) {
             Err(error) if error.kind() == ErrorKind::Interrupted && !self.progress.is_interrupted() => {
                 let why = format!("the end of the archive did not come within {} s", time_max.as_secs());
                 return Err(NetError::new(NetErrorKind::Timeout, &self.mirror.remote.url, why).into());
@@ -169,7 +169,7 @@ pub fn mark_tail(
     progress: &dyn Progress,
 ) -> Result<()> {
     let right = match frames {
-        Some(frames) => frames.matching(file, fetched, progress)?,
+        Some(frames) => frames.pick_right(file, fetched, progress)?,
         None => fetched.clone(),
     };
     for range in right {
@@ -212,12 +212,14 @@ impl Frames {
 
     /// Returns the parts of written ranges that are right: complete frames that match their hashes,
     /// and what follows the last frame, since the index in it could be read.
-    fn matching(&self, file: &PartialFile, written: &RangeSet<u64>, progress: &dyn Progress) -> Result<RangeSet<u64>> {
+    fn pick_right(&self, file: &PartialFile, ranges: &RangeSet<u64>, progress: &dyn Progress) -> Result<RangeSet<u64>> {
         let mut right = RangeSet::new();
         let mut buffer = Vec::new();
-        for range in written.iter() {
+        for range in ranges.iter() {
             let mut at = self.start_of(range.start);
-            while let Some((frame, hash)) = self.frame_at(at).filter(|_| at < range.end) {
+            while at < range.end
+                && let Some((frame, hash)) = self.frame_at(at)
+            {
                 at = frame.end;
                 progress.check()?;
                 if frame.start < range.start || frame.end > range.end {

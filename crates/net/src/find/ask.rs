@@ -34,7 +34,7 @@ const BANK_FILES_MAX: usize = 2;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Returns the time per slot, from archives in the named directories.
-pub fn local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
+pub fn read_local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceArg::LocalDir(dir) = source else { return None };
         let mut catalog = scan(std::slice::from_ref(dir)).ok()?;
@@ -61,7 +61,7 @@ pub fn date_by_banks<'a>(
             return Ok(slot_time);
         }
         let bank = match &offer.place {
-            OfferPlace::Remote(remote) => bank_front(client, remote, &offer.name, progress)?,
+            OfferPlace::Remote(remote) => read_bank_front(client, remote, &offer.name, progress)?,
             OfferPlace::Local(path) => {
                 let archive = OpenArchive::open(path, &IoPolicy::default());
                 archive.ok().and_then(|archive| front::bank(&archive).ok()?)
@@ -77,7 +77,7 @@ pub fn date_by_banks<'a>(
 
 /// Reads the front of the bank file from an archive on a server. Returns `None` if that takes more
 /// than a few requests.
-fn bank_front(
+fn read_bank_front(
     client: &Client,
     remote: &Remote,
     name: &ArchiveName,
@@ -110,11 +110,16 @@ fn bank_front(
     Ok(front)
 }
 
+pub struct AskedSource {
+    pub source: SourceArg,
+    pub is_operator: bool,
+}
+
 /// Asks all sources, many at a time, within a time limit. Returns the offers of each, or why it has
 /// none.
 pub fn ask_all(
     client: &Client,
-    targets: &[(SourceArg, bool)],
+    sources: &[AskedSource],
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Vec<Offer>, String>>> {
     let unasked = || Err("did not answer in time".to_string());
@@ -122,29 +127,29 @@ pub fn ask_all(
     let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
     // Answers are not part of an archive: their bytes do not count as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
-    let for_peers = client.for_told_urls();
+    let for_peers = client.for_untrusted_urls();
     let has_found = AtomicBool::new(false);
-    let ask = |(number, (source, is_operator)): (usize, &(SourceArg, bool))| {
+    let ask = |(number, AskedSource { source, is_operator }): (usize, &AskedSource)| {
         panic_point("asking");
         if until.is_interrupted() {
             return Ok((number, unasked()));
         }
         let answer = if *is_operator {
             let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
-            patient_offers(client, source, BUSY_TIME_MAX, &stop, &until)
+            ask_patiently(client, source, BUSY_TIME_MAX, &stop, &until)
         } else {
             for_peers.offers(source, &until)
         };
         has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
         let answer = match answer {
             Err(error) if error.kind() == ErrorKind::Interrupted => unasked(),
-            answer => answer.map_err(|error| why(&error)),
+            answer => answer.map_err(|error| explain(&error)),
         };
         Ok((number, answer))
     };
-    // The sources are taken in their order: those that the operator named are asked first.
-    let ask_each = || targets.iter().enumerate().par_bridge().map(|target| guarded(|| ask(target))).collect();
-    let answers: Result<BTreeMap<usize, _>> = start_pool(ASKED_AT_ONCE.min(targets.len()))?.install(ask_each);
+    // The sources are taken in their order: sources that the operator named are asked first.
+    let ask_each = || sources.iter().enumerate().par_bridge().map(|source| guarded(|| ask(source))).collect();
+    let answers: Result<BTreeMap<usize, _>> = start_pool(ASKED_AT_ONCE.min(sources.len()))?.install(ask_each);
     progress.check()?;
     Ok(answers?.into_values().collect())
 }
@@ -154,7 +159,7 @@ pub fn ask_all(
 ///
 /// # Errors
 /// The source does not answer, or its answer is not valid.
-pub fn patient_offers(
+pub fn ask_patiently(
     client: &Client,
     source: &SourceArg,
     time_max: Duration,
@@ -181,7 +186,7 @@ fn is_busy(error: &NetError) -> bool {
 
 /// Returns the reason why a source has no offers, with the hint if the server's certificate is not
 /// valid.
-fn why(error: &Error) -> String {
+fn explain(error: &Error) -> String {
     match (NetError::in_error(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),
         _ => error.to_string(),

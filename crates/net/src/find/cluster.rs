@@ -9,7 +9,7 @@ use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::{Hash, SlotTime, SlotTimeSource};
 
 use super::{FindOptions, PEERS_MAX};
-use crate::{Client, NetError, NetErrorKind, Url, shown};
+use crate::{Client, NetError, NetErrorKind, Url, show_url};
 
 const RPC_BYTES_MAX: usize = 1024 * 1024;
 
@@ -113,13 +113,13 @@ pub fn ask(
     let versions = known.nodes.iter().filter_map(|node| node.shred_version);
     known.facts.shred_version = most_common(versions);
     known.facts.peer_count = known.nodes.len();
-    known.peers = peers(&known.nodes, known.facts.shred_version);
+    known.peers = peer_urls(&known.nodes, known.facts.shred_version);
     Ok(known)
 }
 
 impl ClusterAnswers {
     fn ask(&mut self, client: &Client, url: &Url, notes: &mut Vec<String>, progress: &dyn Progress) -> Result<()> {
-        let call = |method: &str, params: Value, max_bytes| client.rpc(url, method, params, max_bytes, progress);
+        let call = |method: &str, params: Value, bytes_max| client.call_rpc(url, method, params, bytes_max, progress);
         let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
         let facts = &mut self.facts;
         let genesis = call("getGenesisHash", json!([]), RPC_BYTES_MAX)?;
@@ -128,7 +128,7 @@ impl ClusterAnswers {
         if let Some(expected) = facts.genesis_hash
             && expected != genesis
         {
-            let server = shown(url);
+            let server = show_url(url);
             let message = format!("{server} serves another cluster: its genesis hash is {genesis}, not {expected}");
             return Err(Error::failed(message).with_hint("give RPC servers of one cluster only"));
         }
@@ -140,7 +140,7 @@ impl ClusterAnswers {
         if self.slot_time.is_none()
             && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLES]), RPC_BYTES_MAX)
         {
-            self.slot_time = slot_time_of(&samples);
+            self.slot_time = mean_slot_time(&samples);
         }
         // Agave without `--full-rpc-api` does not know this method.
         match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
@@ -157,7 +157,7 @@ impl ClusterAnswers {
     }
 }
 
-fn slot_time_of(samples: &Value) -> Option<SlotTime> {
+fn mean_slot_time(samples: &Value) -> Option<SlotTime> {
     let mut slots = 0u64;
     let mut seconds = 0u64;
     for sample in samples.as_array()?.iter().take(SAMPLES) {
@@ -169,7 +169,7 @@ fn slot_time_of(samples: &Value) -> Option<SlotTime> {
 }
 
 /// Returns the RPC addresses of the nodes whose shred version is this one or unknown.
-fn peers(nodes: &[ClusterNode], shred_version: Option<u16>) -> Vec<Url> {
+fn peer_urls(nodes: &[ClusterNode], shred_version: Option<u16>) -> Vec<Url> {
     let same_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
     // Accepts only an address and a port: a peer that names a host or a path may be malicious.
     let addresses = same_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn the_time_per_slot_is_the_mean_of_samples() {
-        let time = |samples: Value| slot_time_of(&samples).map(SlotTime::milliseconds);
+        let time = |samples: Value| mean_slot_time(&samples).map(SlotTime::milliseconds);
         let sample = |slots: u64| json!({"slot": 5, "numSlots": slots, "samplePeriodSecs": 60, "numTransactions": 1});
         assert_eq!(time(json!([sample(150), sample(300)])), Some(267));
         for nothing in [json!([]), json!([sample(0)]), json!([sample(u64::MAX), sample(1)]), json!({}), json!([{}])] {
@@ -217,7 +217,7 @@ mod tests {
         ];
         let version = most_common(nodes.iter().filter_map(|node| node.shred_version));
         assert_eq!(version, Some(5));
-        let urls: Vec<String> = peers(&nodes, version).iter().map(ToString::to_string).collect();
+        let urls: Vec<String> = peer_urls(&nodes, version).iter().map(ToString::to_string).collect();
         assert_eq!(urls, ["http://1.2.3.4:8899/", "http://[2a01::1]/"]);
     }
 }

@@ -36,7 +36,7 @@ pub fn measure(
         if rates.contains_key(&server) {
             continue;
         }
-        let rate = match rate_of(client, remote, progress) {
+        let rate = match measure_rate(client, remote, progress) {
             Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
             Err(_) => 0,
             Ok(rate) => rate,
@@ -47,7 +47,7 @@ pub fn measure(
 }
 
 /// Measures one server by a transfer of this file, in bytes per second.
-fn rate_of(client: &Client, remote: &Remote, progress: &dyn Progress) -> Result<u64, NetError> {
+fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Result<u64, NetError> {
     let length = remote.length_bytes.filter(|length| remote.accepts_ranges && *length > 0);
     let range = length.map(|length| 0..length.min(BYTES_MAX));
     let asked = Instant::now();

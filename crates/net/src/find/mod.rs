@@ -15,8 +15,8 @@ pub mod rank;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ask::{ask_all, local_slot_time};
-pub use ask::{date_by_banks, patient_offers};
+use ask::{AskedSource, ask_all, read_local_slot_time};
+pub use ask::{ask_patiently, date_by_banks};
 pub use cluster::{Cluster, ClusterFacts};
 pub use node::{Expected, FailedArchive, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
@@ -88,13 +88,13 @@ impl Candidate {
 
     /// Returns the total size of the archives; `None` if a server does not tell a size.
     pub fn bytes(&self) -> Option<u64> {
-        sum_of(self.offers())
+        total_bytes(self.offers())
     }
 
     /// Returns the total size of the archives that are not on a local disk; `None` if a server does
     /// not tell a size.
     pub fn fetch_bytes(&self) -> Option<u64> {
-        sum_of(self.offers().filter(|offer| !offer.is_local()))
+        total_bytes(self.offers().filter(|offer| !offer.is_local()))
     }
 
     /// Returns the archives that are on servers, the full one first.
@@ -106,7 +106,7 @@ impl Candidate {
 
 /// Returns the total length, saturating because servers may claim any length; `None` if one is
 /// unknown.
-fn sum_of<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
+fn total_bytes<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
     offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.length_bytes?)))
 }
 
@@ -210,21 +210,22 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
 
     let mut asked: BTreeSet<String> = BTreeSet::new();
     let rpc = options.rpc.iter().cloned().map(SourceArg::Place);
-    let named = options.sources.iter().cloned().chain(rpc).map(|source| (source, true));
-    let peers = known.peers.into_iter().map(|url| (SourceArg::Place(url), false));
-    let targets: Vec<(SourceArg, bool)> =
-        named.chain(peers).filter(|(source, _)| asked.insert(source.to_string())).take(PEERS_MAX).collect();
-    if targets.is_empty() {
+    let named = options.sources.iter().cloned().chain(rpc);
+    let named = named.map(|source| AskedSource { source, is_operator: true });
+    let peers = known.peers.into_iter().map(|url| AskedSource { source: SourceArg::Place(url), is_operator: false });
+    let unique = named.chain(peers).filter(|asking| asked.insert(asking.source.to_string()));
+    let sources: Vec<AskedSource> = unique.take(PEERS_MAX).collect();
+    if sources.is_empty() {
         return Err(Error::usage("there is no server to ask").with_hint("give a source, --rpc or --cluster"));
     }
-    report.asked_count = targets.len();
-    let answers = ask_all(client, &targets, progress)?;
+    report.asked_count = sources.len();
+    let answers = ask_all(client, &sources, progress)?;
 
     let mut offers: Vec<Offer> = Vec::new();
-    for ((source, _), answer) in targets.iter().zip(answers) {
+    for (asked, answer) in sources.iter().zip(answers) {
         match answer {
             Ok(found) => offers.extend(found),
-            Err(why) => report.refuse(source.to_string(), why, false),
+            Err(why) => report.refuse(asked.source.to_string(), why, false),
         }
     }
     let mut ranking = Ranking {
@@ -243,14 +244,14 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         }
     }
     let by_offer = || ranking.offers.iter().find_map(|offer| offer.slot_time);
-    let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| local_slot_time(&options.sources));
+    let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| read_local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
     if ranking.slot.is_none() && (options.max_age.is_some() || options.date_by_banks) {
         let named = ranking.offers.iter_mut().filter(|offer| offer.is_operator());
         slot_time = slot_time.or(date_by_banks(client, named, progress)?);
     }
     ranking.slot_time = slot_time.unwrap_or_default();
-    ranking.date(clock::now());
+    ranking.compute_ages(clock::now());
     report.max_age = ranking.max_age();
     report.ranking = ranking;
     report.rank_and_measure(client, options, progress)?;
@@ -266,7 +267,7 @@ const UNKNOWN_AGE: &str = "is of unknown age";
 const REASONS_MAX: usize = 8;
 
 /// Returns the message of an error that lists reasons.
-pub fn reasons(head: &str, whys: impl IntoIterator<Item = String>) -> String {
+pub fn list_reasons(head: &str, whys: impl IntoIterator<Item = String>) -> String {
     let mut whys = whys.into_iter();
     let listed: Vec<String> = whys.by_ref().take(REASONS_MAX).collect();
     match (listed.is_empty(), whys.count()) {
@@ -295,7 +296,7 @@ impl FindReport {
         } else {
             "check the addresses, try again later, or give other sources"
         };
-        let message = reasons("no source has a usable snapshot", self.refused.iter().map(Refused::message));
+        let message = list_reasons("no source has a usable snapshot", self.refused.iter().map(Refused::message));
         Err(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
@@ -309,22 +310,22 @@ impl FindReport {
     fn rank_and_measure(&mut self, client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<()> {
         let node = Node::default();
         // States that are too old even now are left out, so that they are not measured.
-        let (mut candidates, mut stale) = self.ranking.rank(&node);
+        let mut ranked = self.ranking.rank(&node);
         // Servers that were assumed to be faster than a measured one are measured in the next
         // round, and may turn out to be slower.
         for _ in 0..MEASURE_ROUNDS_MAX {
-            if candidates.len() > 1 || options.measure_single {
+            if ranked.candidates.len() > 1 || options.measure_single {
                 let rates = &mut self.ranking.rates;
-                measure::measure(client, &candidates, rates, options.measured_max, progress)?;
+                measure::measure(client, &ranked.candidates, rates, options.measured_max, progress)?;
             }
-            (candidates, stale) = self.ranking.rank(&node);
+            ranked = self.ranking.rank(&node);
             let is_measured = |best: &Candidate| best.remotes().all(|(_, remote)| self.ranking.rate(remote).is_some());
-            if candidates.first().is_none_or(is_measured) {
+            if ranked.candidates.first().is_none_or(is_measured) {
                 break;
             }
         }
-        self.candidates = candidates;
-        self.refuse_stale(stale);
+        self.candidates = ranked.candidates;
+        self.refuse_stale(ranked.stale);
         Ok(())
     }
 
@@ -332,7 +333,7 @@ impl FindReport {
     fn add_notes(&mut self, options: &FindOptions) {
         let ranking = &self.ranking;
         let fulls = ranking.offers.iter().filter(|offer| offer.is_full());
-        let has_incremental = |full: &Offer| ranking.offers.iter().any(|offer| offer.goes_on(&full.name));
+        let has_incremental = |full: &Offer| ranking.offers.iter().any(|offer| offer.builds_on(&full.name));
         let has_full = fulls.clone().next().is_some();
         let is_alone = !fulls.clone().any(has_incremental);
         let are_dated = fulls.clone().all(|full| ranking.age(full.name.slot).is_some());

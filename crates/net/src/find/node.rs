@@ -7,7 +7,7 @@ use slotpress_base::{Error, ErrorKind, hint};
 use slotpress_format::{ArchiveName, Hash, Root};
 use slotpress_read::CheckOptions;
 
-use super::{Candidate, reasons};
+use super::{Candidate, list_reasons};
 use crate::Offer;
 
 /// The slot or hash that the operator asked for. Archive names tell both, so other archives are not
@@ -24,22 +24,22 @@ impl Expected {
         Self { slot: check.expect_slot, hash: check.expect_hash }
     }
 
-    pub fn is_any(self) -> bool {
+    pub fn is_set(self) -> bool {
         self != Self::default()
     }
 
-    /// True if the name is that of the expected state, or if no state is expected.
-    pub fn is_named(self, name: &ArchiveName) -> bool {
+    /// True if the archive has the expected state, or if no state is expected.
+    pub fn matches(self, name: &ArchiveName) -> bool {
         self.slot.is_none_or(|slot| slot == name.slot) && self.hash.is_none_or(|hash| hash == name.hash)
     }
 
-    /// Returns the error for candidates of which none has the expected state.
+    /// Returns the error for candidates without the expected state.
     pub fn not_found_error(self, candidates: &[Candidate]) -> Error {
         let slot = self.slot.map(|slot| format!("slot {slot}"));
         let hash = self.hash.map(|hash| format!("hash {hash}"));
         let asked: Vec<String> = slot.into_iter().chain(hash).collect();
         let found = candidates.iter().map(|found| format!("{} has slot {}", found.source, found.slot()));
-        let message = reasons(&format!("no source has the state of {}", asked.join(", ")), found);
+        let message = list_reasons(&format!("no source has the state of {}", asked.join(", ")), found);
         Error::damaged(message).with_hint(hint::USE_FIND)
     }
 }
@@ -54,14 +54,14 @@ pub struct FailedArchive {
     pub is_in_place: bool,
     /// Root of its frame hashes: archives with the same root are bad wherever they lie.
     pub root: Option<Root>,
-    /// Place of the full archive with which it failed, if either of the two may be wrong. The
-    /// archive is bad only together with that one.
+    /// Place of the full archive with which it failed, if either archive may be wrong. The archive is
+    /// bad only together with that full archive.
     pub with: Option<String>,
     pub why: String,
 }
 
 impl FailedArchive {
-    fn is(&self, offer: &Offer) -> bool {
+    fn covers(&self, offer: &Offer) -> bool {
         let has_same_root = self.root.is_some() && self.root == offer.root;
         let is_same_place = || self.place.as_ref().is_none_or(|place| *place == offer.shown());
         self.name == offer.name && (self.is_in_place || has_same_root || is_same_place())
@@ -78,9 +78,9 @@ pub struct Node {
     pub expected: Expected,
     /// The requested archive, if the operator named it by its URL. No other one is used then.
     pub only: Option<ArchiveName>,
-    /// Slots of the full archives in the archives directory. A state on an older one is refused:
-    /// the validator would make its next incremental archive on the newer one, and closed accounts
-    /// would come back.
+    /// Slots of the full archives in the archives directory. A state on an older full archive is
+    /// refused: the validator would make its next incremental archive on the newest full archive,
+    /// and closed accounts would come back.
     pub full_slots: Vec<u64>,
     /// Number of bytes of each archive, by its name, that this or an earlier run has fetched.
     pub(super) kept: BTreeMap<String, u64>,
@@ -88,11 +88,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// True if an offer has not failed; for an incremental archive, together with the full one at
-    /// `full_place`, and not too many of its server have.
+    /// True if an offer may be tried: it has not failed (an incremental archive: with the full one at
+    /// `full_place`), and not too many archives of its server have failed with that.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
         let is_with = |failed: &&FailedArchive| failed.with.as_deref() == full_place;
-        if self.failed.iter().any(|failed| failed.is(offer) && (failed.with.is_none() || is_with(&failed))) {
+        if self.failed.iter().any(|failed| failed.covers(offer) && (failed.with.is_none() || is_with(&failed))) {
             return false;
         }
         let pairs: Vec<&FailedArchive> =
@@ -110,12 +110,12 @@ impl Node {
         self.kept.get(&name.to_string()).copied().unwrap_or(0)
     }
 
-    pub fn keeps(&mut self, name: &ArchiveName, bytes: u64) {
+    pub fn record_kept(&mut self, name: &ArchiveName, bytes: u64) {
         self.kept.insert(name.to_string(), bytes);
     }
 
     /// Returns the number of archives from this offer's server that have failed. If either archive
-    /// of a pair may be wrong, it counts for the server of the full one, and for that of both.
+    /// of a pair may be wrong, the fault counts for the full archive's server, or one that has both.
     pub fn faults_of(&self, offer: &Offer) -> usize {
         if self.failed.is_empty() {
             return 0;
@@ -146,7 +146,7 @@ impl Node {
             Some(place) if !failed.why.contains(place) => format!("{place}: {}", failed.why),
             _ => failed.why.clone(),
         });
-        Error::new(last.kind(), reasons("no source is left", whys)).with_hint(hint)
+        Error::new(last.kind(), list_reasons("no source is left", whys)).with_hint(hint)
     }
 }
 

@@ -40,7 +40,7 @@ pub struct FindOptions {
     /// Reads bank files for ages that no RPC server reports, even without a maximum age; this takes
     /// some requests. Default: false.
     pub date_by_banks: bool,
-    /// Genesis hash that RPC servers must have. Default: that of `cluster`; without a cluster, any.
+    /// Genesis hash that RPC servers must have. Default: the hash of `cluster`; without a cluster, any.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
 }

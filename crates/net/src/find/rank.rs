@@ -12,13 +12,13 @@ use std::time::{Duration, SystemTime};
 use slotpress_base::bytes::count;
 use slotpress_format::{ArchiveName, SlotTime};
 
-use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node, sum_of};
+use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node, total_bytes};
 use crate::{Offer, Remote};
 
 /// Assumed rate of a server that was not measured: a quarter of a 1 Gbit/s line.
 const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 
-/// Assumed size of an archive whose size is unknown: about that of mainnet.
+/// Assumed size of an archive whose size is unknown: about the size of mainnet's.
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
 /// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
@@ -26,10 +26,25 @@ const UNKNOWN_BYTES: u64 = 110_000_000_000;
 /// lags by more than some minutes is of no use.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
-type Pair<'a> = (&'a Offer, Option<&'a Offer>);
+#[derive(Clone, Copy)]
+struct OfferPair<'a> {
+    full: &'a Offer,
+    incremental: Option<&'a Offer>,
+}
 
-fn slot_of((full, incremental): &Pair<'_>) -> u64 {
-    incremental.unwrap_or(full).name.slot
+impl<'a> OfferPair<'a> {
+    fn slot(&self) -> u64 {
+        self.incremental.unwrap_or(self.full).name.slot
+    }
+
+    fn offers(self) -> impl Iterator<Item = &'a Offer> {
+        std::iter::once(self.full).chain(self.incremental)
+    }
+}
+
+pub struct Ranked {
+    pub candidates: Vec<Candidate>,
+    pub stale: Vec<Candidate>,
 }
 
 /// Input of the ranking: what sources offer, and facts of their cluster.
@@ -54,7 +69,7 @@ impl Ranking {
     }
 
     /// Computes ages from the times in the offers' bank files.
-    pub fn date(&mut self, now: SystemTime) {
+    pub fn compute_ages(&mut self, now: SystemTime) {
         let age = |offer: &Offer| Some((offer.name.slot, now.duration_since(offer.bank_time?).unwrap_or_default()));
         self.ages = self.offers.iter().filter_map(age).collect();
     }
@@ -86,15 +101,16 @@ impl Ranking {
         }
     }
 
-    /// Returns the candidates that a node may use, best first, and those that are too old.
-    pub fn rank(&self, node: &Node) -> (Vec<Candidate>, Vec<Candidate>) {
-        let pairs = self.pairs(node);
-        // A made-up slot that has failed must not make all others look equally old.
-        let newest = self.slot.or(pairs.iter().map(slot_of).max());
-        let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.candidate(pair, newest, node)).collect();
+    /// Returns the candidates that a node may use, best first, and candidates that are too old.
+    pub fn rank(&self, node: &Node) -> Ranked {
+        let pairs = self.combine_offers(node);
+        // Uses only the slots of pairs that may still be tried: a lying server's slot that has
+        // failed must not add the same delay to every other candidate.
+        let newest = self.slot.or(pairs.iter().map(OfferPair::slot).max());
+        let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.estimate(pair, newest, node)).collect();
         // If the operator named an archive by URLs, these are used in the given order.
         if node.only.is_some() {
-            return (candidates, Vec::new());
+            return Ranked { candidates, stale: Vec::new() };
         }
         // Among equal ranks, prefers fewer bytes to fetch, then sources that the operator named,
         // newer slots, fewer faults, and last the order of names.
@@ -114,16 +130,16 @@ impl Ranking {
         let mut seen = BTreeSet::new();
         candidates.retain(|candidate| seen.insert((candidate.full.shown(), candidate.source.clone())));
         let stale = candidates.extract_if(.., |candidate| self.is_stale(candidate)).collect();
-        bases_behind(&mut candidates, node);
-        (candidates, stale)
+        demote_and_drop_local_bases(&mut candidates, node);
+        Ranked { candidates, stale }
     }
 
-    fn candidate(&self, (full, incremental): Pair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
-        let offers = || std::iter::once(full).chain(incremental);
-        let slot = slot_of(&(full, incremental));
+    fn estimate(&self, pair: OfferPair<'_>, newest: Option<u64>, node: &Node) -> Candidate {
+        let OfferPair { full, incremental } = pair;
+        let slot = pair.slot();
         let behind = self.slot_time.duration(newest.unwrap_or(slot).saturating_sub(slot));
         let age = self.age(slot);
-        let remotes = || offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
+        let remotes = || pair.offers().filter_map(|offer| offer.remote().map(|remote| (offer, remote)));
         let mut kept_bytes = 0;
         let mut fetching = Duration::ZERO;
         for (offer, remote) in remotes() {
@@ -133,7 +149,7 @@ impl Ranking {
             let rate = self.rate(remote).unwrap_or(UNMEASURED_BYTES_PER_SECOND);
             fetching = fetching.saturating_add(time_for(left, rate));
         }
-        let restoring = time_for(sum_of(offers()), self.restore_bytes_per_second);
+        let restoring = time_for(total_bytes(pair.offers()), self.restore_bytes_per_second);
         let rest = fetching.saturating_add(restoring);
         let expected_age = age.map(|age| age.saturating_add(rest));
         let age_slots = match self.slot {
@@ -163,7 +179,7 @@ impl Ranking {
     /// Combines each full archive with the newest incremental ones that build on it, and with none.
     /// Incremental archives of another source will do, since all validators of a cluster have the
     /// same state at one slot. If a state is expected, only combinations with it remain.
-    fn pairs(&self, node: &Node) -> Vec<Pair<'_>> {
+    fn combine_offers(&self, node: &Node) -> Vec<OfferPair<'_>> {
         let may_be = |offer: &Offer| match &node.only {
             Some(only) => *only == offer.name,
             None => offer.is_full(),
@@ -182,15 +198,14 @@ impl Ranking {
             // The full archive alone can be the youngest at boot, if fetching the incremental one
             // takes longer than the time between their slots.
             let incrementals = [any, own].into_iter().flatten().map(Some).chain([None]);
-            pairs.extend(incrementals.map(|incremental| (full, incremental)));
+            pairs.extend(incrementals.map(|incremental| OfferPair { full, incremental }));
         }
-        let is_named = |offer: &Offer| node.expected.is_named(&offer.name);
-        pairs.retain(|(full, incremental)| is_named(full) || incremental.is_some_and(is_named));
+        pairs.retain(|pair| pair.offers().any(|offer| node.expected.matches(&offer.name)));
         pairs
     }
 
     pub fn wants_incremental_on(&self, full: &ArchiveName, node: &Node) -> bool {
-        let is_enough = node.expected.is_any() && node.expected.is_named(full);
+        let is_enough = node.expected.is_set() && node.expected.matches(full);
         self.wants_incremental && !is_enough && node.only.is_none()
     }
 
@@ -207,7 +222,7 @@ impl Ranking {
             return None;
         }
         let fits = self.offers.iter().filter(|offer| {
-            let is_fit = offer.goes_on(full) && node.expected.is_named(&offer.name);
+            let is_fit = offer.builds_on(full) && node.expected.matches(&offer.name);
             is_fit && source.is_none_or(|source| *source == offer.source) && node.allows(offer, Some(full_place))
         });
         // Among equal slots, the choice must not depend on the order of offers.
@@ -218,19 +233,18 @@ impl Ranking {
     }
 }
 
-/// Moves candidates on the node's own full archive ([`Candidate::goes_on_base`]) behind the others,
-/// unless they need fewer bytes than the best one whose full archive is fetched. Removes those that a
-/// restore would refuse, because the node has another full archive, with a slot between those of the
-/// two.
-fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
+/// Ranks candidates that reuse the node's own full archive last, unless they need fewer bytes than
+/// the best candidate with a fetched one. Drops a candidate if the node has another full archive
+/// between the slots of its full and its incremental archive: a restore would refuse it.
+fn demote_and_drop_local_bases(candidates: &mut Vec<Candidate>, node: &Node) {
     let remote = candidates.iter().filter(|candidate| !candidate.full.is_local());
     let newest = remote.map(|candidate| candidate.full.name.slot).max();
-    let is_base = |candidate: &Candidate| candidate.goes_on_base(newest);
+    let is_base = |candidate: &Candidate| candidate.needs_local_base(newest);
     candidates.retain(|candidate| {
         let between = candidate.full.name.slot.saturating_add(1)..candidate.slot();
         !is_base(candidate) || !node.full_slots.iter().any(|slot| between.contains(slot))
     });
-    // Another full archive of the node saves as many bytes, so the ages decide between the two.
+    // Another full archive of the node saves as many bytes, so ages decide between these archives.
     let fewer = candidates.iter().find(|candidate| !candidate.full.is_local()).and_then(Candidate::left_bytes);
     candidates.sort_by_key(|candidate| {
         is_base(candidate) && fewer.zip(candidate.left_bytes()).is_some_and(|(fewer, own)| own >= fewer)
@@ -238,9 +252,9 @@ fn bases_behind(candidates: &mut Vec<Candidate>, node: &Node) {
 }
 
 impl Candidate {
-    /// True if the full archive is the node's own and would not be used without the incremental
-    /// one: a source has a newer full archive, or the incremental one was rebased on the node's.
-    fn goes_on_base(&self, newest_remote: Option<u64>) -> bool {
+    /// True if the full archive is local, and worth using only with the incremental archive: a source
+    /// has a newer full archive, or the incremental archive was rebased on the local one.
+    fn needs_local_base(&self, newest_remote: Option<u64>) -> bool {
         let is_older = newest_remote.is_some_and(|newest| self.full.name.slot < newest);
         let incremental = self.incremental.as_ref();
         self.full.is_local() && incremental.is_some_and(|offer| is_older || offer.rebased_on.is_some())
@@ -314,7 +328,7 @@ mod tests {
         Ranking { offers, wants_incremental: true, restore_bytes_per_second, ..Ranking::default() }
     }
 
-    /// The age of a bank follows from its own time or that of a newer bank. The time of the archive
+    /// The age of a bank follows from its own or a newer bank's time. The time of the archive
     /// file says nothing.
     #[test]
     fn ages_by_the_times_of_banks() {
@@ -327,7 +341,7 @@ mod tests {
         };
         let ages = |list: &[(u64, Option<u64>)], slot: u64| {
             let mut ranking = ranking(list.iter().map(|(slot, age)| dated(*slot, *age)).collect());
-            ranking.date(now);
+            ranking.compute_ages(now);
             ranking.age(slot).map(|age| age.as_secs())
         };
         assert_eq!(ages(&[(100, None)], 100), None, "unknown");
@@ -357,7 +371,7 @@ mod tests {
                     .expect("a time"),
                 ..ranking(vec![full, local(), remote(Some(10), 20_010, 1_000_000_000, rebased_on)])
             };
-            let best = ranking.rank(&Node::default()).0.swap_remove(0);
+            let best = ranking.rank(&Node::default()).candidates.swap_remove(0);
             (best.full.name.slot, best.slot(), best.fetch_bytes())
         };
         assert_eq!(best(Some(7)), (10, 20_010, Some(1_000_000_000)));
@@ -370,7 +384,7 @@ mod tests {
             local(),
             remote(Some(10), 20_010, 2_000, None),
         ];
-        let best = ranking(two).rank(&Node::default()).0.swap_remove(0);
+        let best = ranking(two).rank(&Node::default()).candidates.swap_remove(0);
         assert_eq!((best.full.name.slot, best.slot()), (10, 20_010), "the newest on two full archives of the node");
     }
 
@@ -382,7 +396,7 @@ mod tests {
             offer(Some(10), 15, 2, None),
             offer(Some(9), 20, 1, None),
         ];
-        let slots: Vec<u64> = ranking(list).rank(&Node::default()).0.iter().map(Candidate::slot).collect();
+        let slots: Vec<u64> = ranking(list).rank(&Node::default()).candidates.iter().map(Candidate::slot).collect();
         assert_eq!(slots, [15, 15]);
     }
 
@@ -400,7 +414,7 @@ mod tests {
             let rates = [("http://good", 100_000_000), ("http://slow", rate)];
             let rates = rates.map(|(host, rate)| (host.to_string(), rate)).into();
             let ranking = Ranking { rates, ..ranking(list) };
-            ranking.rank(&Node::default()).0.iter().map(Candidate::slot).collect()
+            ranking.rank(&Node::default()).candidates.iter().map(Candidate::slot).collect()
         };
         assert_eq!(slots(100_000_000), [1010, 900]);
         assert_eq!(slots(1_000), [1000, 900], "1,000 s for 10 slots");
@@ -410,13 +424,13 @@ mod tests {
     #[test]
     fn the_newest_incremental_archive_of_any_source_is_used() {
         let list = vec![offer(None, 10, 1, None), offer(Some(10), 12, 1, None), offer(Some(10), 15, 2, None)];
-        let best = ranking(list.clone()).rank(&Node::default()).0.swap_remove(0);
+        let best = ranking(list.clone()).rank(&Node::default()).candidates.swap_remove(0);
         assert_eq!(best.incremental.map(|one| one.name.slot), Some(15));
         // If the older state is expected, the older incremental archive is used.
         let mut check = slotpress_read::CheckOptions::default();
         check.expect_slot = Some(12);
         let node = Node { expected: super::super::Expected::from_check(&check), ..Node::default() };
-        let best = ranking(list).rank(&node).0.swap_remove(0);
+        let best = ranking(list).rank(&node).candidates.swap_remove(0);
         assert_eq!(best.incremental.map(|one| one.name.slot), Some(12));
     }
 
@@ -441,7 +455,7 @@ mod tests {
         #[test]
         fn pairs_fit_and_the_order_does_not_depend_on_who_answered_first(list in offers(), seed in any::<u64>()) {
             let order = |list: Vec<Offer>| {
-                let candidates = Ranking { restore_bytes_per_second: 1_000_000, ..ranking(list) }.rank(&Node::default()).0;
+                let candidates = Ranking { restore_bytes_per_second: 1_000_000, ..ranking(list) }.rank(&Node::default()).candidates;
                 candidates.into_iter().map(|one| (one.source, one.full, one.incremental)).collect::<Vec<_>>()
             };
             let mut other = list.clone();

@@ -17,7 +17,7 @@ use reqwest::Method;
 use slotpress_base::hint;
 use tokio::time::timeout;
 
-use super::failure::refusal;
+use super::failure::parse_refusal;
 use crate::{NetError, NetErrorKind, Url};
 
 /// Time limit for the answer to a small request. It also ends a request that hyper lost because its
@@ -62,22 +62,22 @@ impl HttpService for Requests {
         let parsed = Url::parse(&request.uri().to_string());
         let mut url = parsed.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         url.set_query(None);
-        let limit = self.limit(&request);
+        let limit = self.time_limit(&request);
         let answered = timeout(limit, answer(&self.http, &url, request)).await.unwrap_or_else(|_| {
             let why = format!("no answer within {} s", limit.as_secs());
-            Err(failed(NetError::new(NetErrorKind::Timeout, &url, why)))
+            Err(wrap_error(NetError::new(NetErrorKind::Timeout, &url, why)))
         });
-        answered.map_err(|error| if self.is_metadata { failed(no_credentials(&url)) } else { error })
+        answered.map_err(|error| if self.is_metadata { wrap_error(no_credentials_error(&url)) } else { error })
     }
 }
 
 /// Wraps an error, so that `object_store` passes it on.
-fn failed(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
+fn wrap_error(error: impl std::error::Error + Send + Sync + 'static) -> HttpError {
     HttpError::new(HttpErrorKind::Unknown, error)
 }
 
 impl Requests {
-    fn limit(&self, request: &HttpRequest) -> Duration {
+    fn time_limit(&self, request: &HttpRequest) -> Duration {
         let query = request.uri().query().unwrap_or_default();
         let sent = Duration::from_secs(request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN);
         if self.is_metadata {
@@ -94,22 +94,22 @@ async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Resu
     let is_post = request.method() == Method::POST;
     let is_list = request.uri().query().is_some_and(|query| query.contains("list-type="));
     let response = HttpService::call(http, request).await;
-    let (head, body) = response.map_err(|error| failed(from_transport_error(url, &error)))?.into_parts();
-    let body = read(url, body).await.map_err(failed)?;
+    let (head, body) = response.map_err(|error| wrap_error(from_transport_error(url, &error)))?.into_parts();
+    let body = read_body(url, body).await.map_err(wrap_error)?;
     // The status of a completed upload is sent before the store knows whether it succeeds.
     let is_late = is_post && find(&body, b"<Error>").is_some();
     if !head.status.is_success() || is_late {
-        return Err(failed(refusal(head.status, &head.headers, &body)));
+        return Err(wrap_error(parse_refusal(head.status, &head.headers, &body)));
     }
     // `object_store` would read any other document as an empty list.
     if is_list && find(&body, b"<ListBucketResult").is_none() {
         let why = "the answer is not the list of a bucket: the endpoint does not speak S3";
-        return Err(failed(NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint")));
+        return Err(wrap_error(NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint")));
     }
     Ok(HttpResponse::from_parts(head, body.into()))
 }
 
-async fn read(url: &Url, body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
+async fn read_body(url: &Url, body: HttpResponseBody) -> Result<Vec<u8>, NetError> {
     let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| match error.downcast_ref::<HttpError>() {
         Some(error) => from_transport_error(url, error),
@@ -130,7 +130,7 @@ fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
     }
 }
 
-fn no_credentials(url: &Url) -> NetError {
+fn no_credentials_error(url: &Url) -> NetError {
     let why =
         "no credentials: the environment and the profile have none, and the machine's metadata service gives none";
     NetError::new(NetErrorKind::Denied, url, why).with_hint(hint::GIVE_CREDENTIALS)

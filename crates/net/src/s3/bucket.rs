@@ -17,9 +17,9 @@ use reqwest::Method;
 use slotpress_base::{Error, Result};
 
 use super::answers::Connector;
-use super::credentials::{Profile, anonymous};
+use super::credentials::{Profile, anonymous_credentials};
 use super::failure::from_store_error;
-use super::{Condition, Object, Put, S3Options, SMALL_BYTES_MAX, Small};
+use super::{Condition, Object, Put, S3Options, SMALL_BYTES_MAX, SmallFile};
 use crate::request::check_clock;
 use crate::{Client, NetError, NetErrorKind, Url, parse_url};
 
@@ -59,14 +59,14 @@ impl Bucket {
             // Some stores refuse bulk deletion.
             .with_disable_bulk_delete(true);
         if let Some(endpoint) = &options.endpoint {
-            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, checked_endpoint(endpoint)?);
+            builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, parse_endpoint(endpoint)?);
         }
         if options.anonymous {
-            builder = builder.with_credentials(anonymous()).with_skip_signature(true);
+            builder = builder.with_credentials(anonymous_credentials()).with_skip_signature(true);
         }
         let profile = if options.anonymous { Profile::default() } else { Profile::from_environment()? };
         let is_set = |name: &str| std::env::var_os(name).is_some();
-        let profile_region = profile.region.filter(|_| !is_set("AWS_REGION") && !is_set("AWS_DEFAULT_REGION"));
+        let profile_region = if is_set("AWS_REGION") || is_set("AWS_DEFAULT_REGION") { None } else { profile.region };
         if let Some(region) = options.region.clone().or(profile_region) {
             builder = builder.with_region(region);
         }
@@ -77,8 +77,8 @@ impl Bucket {
         Ok(Self { s3, is_anonymous: options.anonymous, has_answered: AtomicBool::new(false) })
     }
 
-    pub async fn signed(&self, method: &Method, url: &Url) -> NetResult<Url> {
-        let signed = self.s3.signed_url(method.clone(), &key(url)?, SIGNED_FOR).await;
+    pub async fn sign_url(&self, method: &Method, url: &Url) -> NetResult<Url> {
+        let signed = self.s3.signed_url(method.clone(), &parse_key(url)?, SIGNED_FOR).await;
         let mut signed = signed.map_err(|error| from_store_error(url, &error))?;
         if self.is_anonymous {
             signed.set_query(None);
@@ -112,19 +112,19 @@ impl Bucket {
     }
 
     pub async fn stat(&self, url: Url) -> NetResult<Option<Object>> {
-        let Some(meta) = found_or_none(&url, self.s3.head(&key(&url)?).await)? else { return Ok(None) };
+        let Some(meta) = none_if_gone(&url, self.s3.head(&parse_key(&url)?).await)? else { return Ok(None) };
         Ok(object(&meta, parent(meta.location.as_ref())))
     }
 
     /// Requests one byte of a file, to learn why it cannot be read: an answer to `HEAD` has no body
     /// that would tell the reason.
-    pub async fn why_not(&self, url: &Url) -> NetResult<()> {
+    pub async fn check_readable(&self, url: &Url) -> NetResult<()> {
         let options = GetOptions { range: Some((0..1).into()), ..GetOptions::default() };
-        found_or_none(url, self.s3.get_opts(&key(url)?, options).await).map(drop)
+        none_if_gone(url, self.s3.get_opts(&parse_key(url)?, options).await).map(drop)
     }
 
-    pub async fn get_small(&self, url: Url, bytes_max: u64) -> NetResult<Option<Small>> {
-        let Some(found) = found_or_none(&url, self.s3.get_opts(&key(&url)?, GetOptions::default()).await)? else {
+    pub async fn get_small(&self, url: Url, bytes_max: u64) -> NetResult<Option<SmallFile>> {
+        let Some(found) = none_if_gone(&url, self.s3.get_opts(&parse_key(&url)?, GetOptions::default()).await)? else {
             return Ok(None);
         };
         let e_tag = found.meta.e_tag.clone();
@@ -134,7 +134,7 @@ impl Bucket {
             return Err(NetError::new(NetErrorKind::TooLong, &url, why));
         }
         let bytes = found.bytes().await.map_err(|error| from_store_error(&url, &error))?;
-        Ok(Some(Small { bytes: bytes.to_vec(), e_tag }))
+        Ok(Some(SmallFile { bytes: bytes.to_vec(), e_tag }))
     }
 
     pub async fn put_small(
@@ -150,7 +150,7 @@ impl Bucket {
             Condition::Unchanged(e_tag) => PutMode::Update(UpdateVersion { e_tag: Some(e_tag.clone()), version: None }),
         };
         let options = PutOptions { mode, attributes: headers.clone(), ..PutOptions::default() };
-        match self.s3.put_opts(&key(url)?, PutPayload::from(bytes.to_vec()), options).await {
+        match self.s3.put_opts(&parse_key(url)?, PutPayload::from(bytes.to_vec()), options).await {
             Ok(_) => Ok(Put::Done),
             Err(error) => match from_store_error(url, &error) {
                 error if error.kind() == NetErrorKind::Changed => Ok(Put::Refused),
@@ -164,33 +164,33 @@ impl Bucket {
     }
 
     pub async fn delete(&self, url: Url) -> NetResult<()> {
-        found_or_none(&url, self.s3.delete(&key(&url)?).await).map(drop)
+        none_if_gone(&url, self.s3.delete(&parse_key(&url)?).await).map(drop)
     }
 
-    pub async fn begin(&self, url: Url, headers: &Attributes) -> NetResult<String> {
+    pub async fn begin_upload(&self, url: Url, headers: &Attributes) -> NetResult<String> {
         let options = PutMultipartOptions { attributes: headers.clone(), ..PutMultipartOptions::default() };
-        self.s3.create_multipart_opts(&key(&url)?, options).await.map_err(|error| from_store_error(&url, &error))
+        self.s3.create_multipart_opts(&parse_key(&url)?, options).await.map_err(|error| from_store_error(&url, &error))
     }
 
     /// Uploads a part, counted from 0, and returns its tag.
-    pub async fn part(&self, url: &Url, upload_id: &str, number: usize, payload: PutPayload) -> NetResult<String> {
-        let put = self.s3.put_part(&key(url)?, &upload_id.to_string(), number, payload).await;
+    pub async fn send_part(&self, url: &Url, upload_id: &str, number: usize, payload: PutPayload) -> NetResult<String> {
+        let put = self.s3.put_part(&parse_key(url)?, &upload_id.to_string(), number, payload).await;
         put.map(|part| part.content_id).map_err(|error| from_store_error(url, &error))
     }
 
     pub async fn complete(&self, url: &Url, upload_id: &str, tags: &[String]) -> NetResult<()> {
         let parts = tags.iter().map(|tag| PartId { content_id: tag.clone() }).collect();
-        let completed = self.s3.complete_multipart(&key(url)?, &upload_id.to_string(), parts).await;
+        let completed = self.s3.complete_multipart(&parse_key(url)?, &upload_id.to_string(), parts).await;
         completed.map(drop).map_err(|error| from_store_error(url, &error))
     }
 
     pub async fn abort(&self, url: Url, upload_id: String) -> NetResult<()> {
-        found_or_none(&url, self.s3.abort_multipart(&key(&url)?, &upload_id).await).map(drop)
+        none_if_gone(&url, self.s3.abort_multipart(&parse_key(&url)?, &upload_id).await).map(drop)
     }
 }
 
 /// Returns the URL of a service, without a slash at its end.
-fn checked_endpoint(text: &str) -> Result<String> {
+fn parse_endpoint(text: &str) -> Result<String> {
     let url = parse_url(text).map_err(|error| error.within("the endpoint"))?;
     let is_secret = !url.username().is_empty() || url.password().is_some() || url.query().is_some();
     if is_secret || !url.scheme().starts_with("http") {
@@ -201,12 +201,12 @@ fn checked_endpoint(text: &str) -> Result<String> {
 }
 
 /// Returns the key of a URL; refuses characters with more than one encoding.
-fn key(url: &Url) -> NetResult<Key> {
+fn parse_key(url: &Url) -> NetResult<Key> {
     check_clock(url)?;
     Key::parse(url.path()).map_err(|error| NetError::new(NetErrorKind::Forbidden, url, error))
 }
 
-fn found_or_none<T>(url: &Url, answer: object_store::Result<T>) -> NetResult<Option<T>> {
+fn none_if_gone<T>(url: &Url, answer: object_store::Result<T>) -> NetResult<Option<T>> {
     match answer.map_err(|error| from_store_error(url, &error)) {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if error.kind() == NetErrorKind::Gone => Ok(None),

@@ -39,7 +39,7 @@ const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-pub fn anonymous() -> AwsCredentialProvider {
+pub fn anonymous_credentials() -> AwsCredentialProvider {
     let credential = AwsCredential { key_id: "anonymous".to_string(), secret_key: String::new(), token: None };
     Arc::new(StaticCredentialProvider::new(credential))
 }
@@ -63,11 +63,11 @@ impl Profile {
             Some(path) => Some(PathBuf::from(path)),
             None => env::var_os("HOME").map(|home| PathBuf::from(home).join(".aws").join(usual)),
         };
-        let config = read(file("AWS_CONFIG_FILE", "config"))?;
-        let credentials = read(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"))?;
+        let config = read_file(file("AWS_CONFIG_FILE", "config"))?;
+        let credentials = read_file(file("AWS_SHARED_CREDENTIALS_FILE", "credentials"))?;
         let headings = [format!("profile {name}"), name.to_string()];
-        let config = headings.iter().find_map(|heading| profile::section(&config, heading));
-        let credentials = profile::section(&credentials, name);
+        let config = headings.iter().find_map(|heading| profile::find_section(&config, heading));
+        let credentials = profile::find_section(&credentials, name);
         if config.is_none() && credentials.is_none() {
             return match named {
                 Some(_) => Err(Error::usage(format!("AWS_PROFILE is {name:?}, a profile that no file has")).with_hint(
@@ -98,7 +98,7 @@ impl Profile {
     }
 }
 
-fn read(path: Option<PathBuf>) -> Result<String> {
+fn read_file(path: Option<PathBuf>) -> Result<String> {
     let Some(path) = path else { return Ok(String::new()) };
     let read = || {
         let mut text = String::new();
@@ -136,8 +136,8 @@ impl CredentialProvider for Program {
             return Ok(credential.clone());
         }
         let printed = run(&self.command, PROGRAM_TIMEOUT).await.and_then(|printed| parse(&printed));
-        let (credential, expires) =
-            printed.map_err(|why| object_store::Error::Generic { store: "S3", source: Box::new(failed(why)) })?;
+        let (credential, expires) = printed
+            .map_err(|why| object_store::Error::Generic { store: "S3", source: Box::new(program_error(why)) })?;
         let credential = Arc::new(credential);
         let left =
             expires.map(|expires| since_1970(expires).saturating_sub(since_1970(now())).saturating_sub(RENEW_BEFORE));
@@ -146,7 +146,7 @@ impl CredentialProvider for Program {
     }
 }
 
-fn failed(why: &str) -> NetError {
+fn program_error(why: &str) -> NetError {
     let why = format!("no credentials: the profile's credential_process {why}");
     NetError::without_url(NetErrorKind::Denied, &why)
         .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")

@@ -81,7 +81,7 @@ fn kind_of_code(code: &str) -> Option<NetErrorKind> {
 }
 
 /// Judges an answer that refuses a request. Answers to `HEAD` have no code.
-pub fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
+pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(body);
     let element = |name: &str| {
         let (_, rest) = text.split_once(&format!("<{name}>"))?;

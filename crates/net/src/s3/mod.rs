@@ -21,7 +21,7 @@ use reqwest::Method;
 use slotpress_base::{Progress, Result};
 use slotpress_format::ArchiveName;
 
-use crate::{Client, ClientOptions, NetError, Url, shown};
+use crate::{Client, ClientOptions, NetError, Url, show_url};
 
 /// Limit on documents that are read or written in one piece: an index of thousands of archives
 /// takes some megabytes.
@@ -39,7 +39,7 @@ pub struct Object {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Small {
+pub struct SmallFile {
     pub bytes: Vec<u8>,
     /// Entity tag, if the store has tags.
     pub e_tag: Option<String>,
@@ -69,7 +69,7 @@ pub struct S3Options {
     /// URL of a service with S3's interface. Default: `AWS_ENDPOINT_URL`, or AWS itself.
     #[setters(into, strip_option)]
     pub endpoint: Option<String>,
-    /// Region. Default: that of `AWS_REGION` or the profile.
+    /// Region. Default: the region in `AWS_REGION` or the profile.
     #[setters(into, strip_option)]
     pub region: Option<String>,
     /// Does not sign requests, for public buckets. Default: false.
@@ -120,28 +120,28 @@ impl Client {
     }
 
     /// Signs the URL of a request that is sent at once. Its query may be a key.
-    pub(super) async fn signed(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
+    pub(super) async fn sign_url(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
         // Only URLs that the operator named are signed, never one that a server named.
         if !self.is_operator {
             return Err(NetError::forbidden(url, "a store that was not given as a source"));
         }
-        let signed = self.bucket(url)?.signed(method, url).await?;
+        let signed = self.bucket(url)?.sign_url(method, url).await?;
         match signed.scheme() {
             "http" | "https" => Ok(signed),
-            _ => Err(NetError::forbidden(url, format!("a store at {}", shown(&signed)))),
+            _ => Err(NetError::forbidden(url, format!("a store at {}", show_url(&signed)))),
         }
     }
 
     /// Replaces an error by the store's explanation, unless a later attempt may succeed.
-    pub(super) async fn explained(&self, url: &Url, error: NetError) -> NetError {
+    pub(super) async fn explain(&self, url: &Url, error: NetError) -> NetError {
         match self.bucket(url) {
-            Ok(bucket) if !error.is_retryable() => bucket.why_not(url).await.err().unwrap_or(error),
+            Ok(bucket) if !error.is_retryable() => bucket.check_readable(url).await.err().unwrap_or(error),
             _ => error,
         }
     }
 
     /// Returns the archives right below a prefix.
-    pub(super) fn store_names(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
+    pub(super) fn list_store(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
         let objects = self.wait(stop, async { self.bucket(url)?.list(url).await })?;
         Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
     }

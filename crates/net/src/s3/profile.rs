@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 pub type Section = BTreeMap<String, String>;
 
 /// Returns the section with this heading. Skips indented lines, which belong to nested keys.
-pub fn section(text: &str, heading: &str) -> Option<Section> {
+pub fn find_section(text: &str, heading: &str) -> Option<Section> {
     let mut found: Option<Section> = None;
     let mut is_in = false;
     for line in text.lines() {
@@ -37,18 +37,18 @@ mod tests {
     fn sections_are_parsed() {
         let text = "# mine\n[default]\nregion=eu-west-1\n[profile  archives]\n  nested = x\ns3 =\n  region = nested\n\
                     Region = eu-north-1 # cold\ncredential_process = /opt/keys --for \"x=y\"\n[other]\nregion = x\n";
-        let value = |heading: &str, key: &str| section(text, heading)?.get(key).cloned();
+        let value = |heading: &str, key: &str| find_section(text, heading)?.get(key).cloned();
         assert_eq!(value("default", "region").as_deref(), Some("eu-west-1"));
         assert_eq!(value("profile archives", "region").as_deref(), Some("eu-north-1"));
         assert_eq!(value("profile archives", "credential_process").as_deref(), Some("/opt/keys --for \"x=y\""));
         assert_eq!(value("profile archives", "nested"), None);
-        assert!(section(text, "archives").is_none());
+        assert!(find_section(text, "archives").is_none());
     }
 
     proptest! {
         #[test]
         fn any_text_is_parsed_without_a_panic(text in "(\\[?[a-z =#;\\]]{0,12}\n){0,12}") {
-            let _ = section(&text, "a");
+            let _ = find_section(&text, "a");
         }
     }
 }

@@ -49,7 +49,7 @@ fn range_head(
     Ok(Some(range))
 }
 
-fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+fn flip_bit(bytes: &[u8], at: usize) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[at] ^= 1;
     bytes
@@ -101,24 +101,24 @@ pub fn half_without_length(state: &ServerState, request: &Request, stream: &mut 
 }
 
 pub fn flipped_in_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    send_ranges(state, request, stream, &flipped(&state.archive.right, state.archive.right.len() / 2))
+    send_ranges(state, request, stream, &flip_bit(&state.archive.right, state.archive.right.len() / 2))
 }
 
 pub fn flipped_whole(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    send_whole(state, request, stream, &flipped(&state.archive.right, state.archive.right.len() / 2))
+    send_whole(state, request, stream, &flip_bit(&state.archive.right, state.archive.right.len() / 2))
 }
 
 /// Flips a bit of the index, before the seek table.
 pub fn flipped_at_the_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &state.archive.right;
     let hashes = bytes.windows(8).rposition(|window| window == b"slotidx2").expect("an index");
-    send_ranges(state, request, stream, &flipped(bytes, hashes + 40))
+    send_ranges(state, request, stream, &flip_bit(bytes, hashes + 40))
 }
 
 /// Flips a bit of the last bytes, by which index and seek table are found.
 pub fn flipped_last(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let bytes = &state.archive.right;
-    send_ranges(state, request, stream, &flipped(bytes, bytes.len() - 2))
+    send_ranges(state, request, stream, &flip_bit(bytes, bytes.len() - 2))
 }
 
 pub fn other(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {

@@ -40,8 +40,8 @@ fn fetched_bytes(journal: &Path) -> u64 {
     ranges.iter().map(|range| range[1].as_u64().unwrap_or_default() - range[0].as_u64().unwrap_or_default()).sum()
 }
 
-/// The server is killed during a transfer, and returns after all streams have failed to connect:
-/// eight streams continue.
+/// The server is killed during a transfer. It starts again after all eight streams have reconnected
+/// and been cut off. The fetch then completes.
 #[test]
 fn a_fetch_outlives_its_server() {
     let archive = Archive::of(ArchiveKind::Single);

@@ -262,16 +262,16 @@ impl ScriptedServer {
             Action::Other => file(request, stream, &self.archives.other, "\"other\""),
             Action::Flipped(at) => {
                 let mut bytes = mine.to_vec();
-                bytes[flippable(mine, offset_in(&range_of(request, mine.len()), at))] ^= 1;
+                bytes[find_flippable(mine, offset_in(&range_of(request, mine.len()), at))] ^= 1;
                 file(request, stream, &bytes, tag)
             }
-            Action::Cut(at) => in_parts(request, stream, (mine, mine), (at, tag), None),
+            Action::Cut(at) => send_parts(request, stream, (mine, mine), (at, tag), None),
             Action::Late(at) => {
                 let late = if self.archives.root.is_some() { other } else { mine };
-                in_parts(request, stream, (mine, late), (at, tag), Some(Rest::AfterPause))
+                send_parts(request, stream, (mine, late), (at, tag), Some(Rest::AfterPause))
             }
-            Action::Stalled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Never)),
-            Action::Trickled(at) => in_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Slowly)),
+            Action::Stalled(at) => send_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Never)),
+            Action::Trickled(at) => send_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Slowly)),
             Action::Shifted(by) => {
                 let range = range_of(request, mine.len());
                 let start = range.start + usize::from(by) % 1000;
@@ -314,7 +314,7 @@ impl ScriptedServer {
             }
             Action::Flipped(at) => {
                 let mut bytes = mine.to_vec();
-                bytes[flippable(mine, part(at))] ^= 1;
+                bytes[find_flippable(mine, part(at))] ^= 1;
                 answer(stream, "200 OK", &[], &bytes)
             }
             Action::Page => answer(stream, "200 OK", &[], &b"<!DOCTYPE html><html>503</html>\n".repeat(500)),
@@ -357,7 +357,7 @@ fn range_of(request: &Request, length: usize) -> Range<usize> {
 
 /// Returns a place near another at which a flipped bit is found: not in the header that announces an
 /// index, because without frame hashes a wrong archive is found only when it is unpacked.
-fn flippable(bytes: &[u8], at: usize) -> usize {
+fn find_flippable(bytes: &[u8], at: usize) -> usize {
     let begin = bytes.windows(8).rposition(|window| window == b"slotidx2");
     match begin {
         Some(begin) if (begin - 8..begin + 8).contains(&at) => begin + 8,
@@ -370,7 +370,7 @@ fn offset_in(range: &Range<usize>, at: u16) -> usize {
 }
 
 /// Sends the head of a range and the first part of it, and perhaps the rest.
-fn in_parts(
+fn send_parts(
     request: &Request,
     stream: &mut TcpStream,
     (first, second): (&[u8], &[u8]),
@@ -449,7 +449,7 @@ pub fn run(bytes: &[u8]) -> usize {
     let find = FindOptions::default().sources(Vec::from_iter(sources));
     let mut limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);
-    limits.expect_root = archives.root.filter(|_| script.expects_root);
+    limits.expect_root = if script.expects_root { archives.root } else { None };
     let options = FetchOptions::new([], dir.path()).find(find.incremental(false)).limits(limits);
     let time = Duration::from_millis(100);
     let client_options = ClientOptions::default().connect_timeout(time).head_timeout(time).read_timeout(time);
@@ -457,8 +457,8 @@ pub fn run(bytes: &[u8]) -> usize {
     let mut named = 0;
     for run in 0..script.runs {
         let before = fs::read(&path).ok();
-        let stop =
-            script.stop_after_bytes.filter(|_| run == 0).map_or_else(Stop::never, |after| Stop(AtomicI64::new(after)));
+        let stop = if run == 0 { script.stop_after_bytes } else { None };
+        let stop = stop.map_or_else(Stop::never, |after| Stop(AtomicI64::new(after)));
         let fetched = slotpress::net::fetch(&client, &options, &stop);
         let found = fs::read(&path).ok();
         let context = || {

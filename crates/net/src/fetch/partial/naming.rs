@@ -10,7 +10,7 @@ use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{Publishable, already_exists};
 
 use super::{PartialFile, journal_name, partial_name};
-use crate::fetch::journal::{DownloadJournal, new_name};
+use crate::fetch::journal::{DownloadJournal, temporary_name};
 
 /// Returns the number of bytes of an archive that an earlier run left. Taken from the journal: the
 /// end of the file is written first, so its length says nothing.
@@ -41,7 +41,7 @@ pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
 
 fn remove_journal(dir: &KeptDir, partial: &str) -> Result<()> {
     let journal = journal_name(partial);
-    remove_if_exists(dir, &new_name(&journal))?;
+    remove_if_exists(dir, &temporary_name(&journal))?;
     remove_if_exists(dir, &journal)
 }
 
