@@ -73,7 +73,7 @@ impl<W: Write> AccountVisitor for Updates<'_, W> {
             lamports: account.lamports,
             owner: account.owner.0.to_vec(),
             executable: account.is_executable,
-            // Of all accounts that are exempt from rent, which all are by now.
+            // The value for rent-exempt accounts. All accounts are rent-exempt now.
             rent_epoch: u64::MAX,
             data: account.data.to_vec(),
             write_version: 0,

@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for (owner, (accounts, lamports)) in owners.iter().take(SHOWN) {
         println!("{accounts:>12} {lamports:>24} {owner}");
     }
-    // An error would have said that the state is wrong.
+    // If the state were wrong, `visit_accounts` would have returned an error.
     println!("{} accounts of slot {}", report.counts.accounts, report.slot.unwrap_or_default());
     Ok(())
 }

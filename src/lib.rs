@@ -110,8 +110,9 @@ pub mod types {
 ///
 /// [`verify_catalog`](verify::verify_catalog) verifies all archives of a directory, each
 /// incremental archive together with its full one. The caller passes a function that opens an
-/// archive. With [`CheckMode::State`](verify::CheckMode::State), the second argument, the archive
-/// will be read more than once:
+/// archive. Its second argument is the check mode: with
+/// [`CheckMode::State`](verify::CheckMode::State), the archive is read more than once, so the
+/// function must return a source that can be read again.
 ///
 /// ```no_run
 /// use slotpress::{CancelToken, NamedArchive, catalog};
@@ -334,7 +335,6 @@ pub mod program {
     pub use crate::levels::{
         codec::list::{add_clustered, parse_codecs, parse_levels},
         codec::{CLUSTERED_CODEC, REFERENCE_CODEC},
-        in_order,
         input::{Input, InputKind, SAMPLE_BYTES_DEFAULT},
         link::break_even::{BreakEven, SoonerAt},
         link::network::{Link, WINDOW_BYTES},
@@ -344,7 +344,7 @@ pub mod program {
         measure::measure_levels,
         pieces::{PieceRow, SizeUnit, measure_frames, measure_sizes},
         recommend::{is_plain, pareto_curve},
-        reference_row,
+        reference_row, sort_rows,
         statistics::{Latency, Warning, timer_seconds},
     };
     #[cfg(feature = "net")]

@@ -98,7 +98,9 @@ impl Input {
             let first = usize::try_from(span.first_entry).unwrap_or(usize::MAX);
             let entries = source.entries.get(first..).unwrap_or_default();
             frame.storages = whole_storages(entries, &span);
-            if let Some(entry) = entries.first().filter(|_| span.offset_bytes > 0) {
+            if span.offset_bytes > 0
+                && let Some(entry) = entries.first()
+            {
                 frame.carry = Some(CarriedPosition::found(*entry, span.offset_bytes, &frame.content));
             }
         }

@@ -73,7 +73,8 @@ pub fn measure_levels(
         let now = Instant::now();
         let left = (codecs.len() - number) as u32;
         bench.runs_end = end.map(|end| now + end.saturating_duration_since(now) / left);
-        bench.end = end.filter(|_| number > 0);
+        // The first codec is measured in any case.
+        bench.end = if number > 0 { end } else { None };
         let mut row = match bench.measure(*codec, codec.to_string()) {
             Ok((row, _)) => row,
             Err(error) if error.kind() == ErrorKind::Interrupted && bench.is_over() && !progress.is_interrupted() => {
@@ -295,7 +296,7 @@ impl<'a> Bench<'a> {
             output_bytes,
             compress: Summary::from_runs(&compress.seconds()),
             decompress: Summary::from_runs(&decompress.seconds()),
-            cpu_percent: compress.median(Elapsed::cpu_percent),
+            compress_cpu_percent: compress.median(Elapsed::cpu_percent),
             compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
             decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
             peak_memory_bytes: team.workers.iter().map(worker_memory_bytes).sum(),

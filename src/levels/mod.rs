@@ -1,8 +1,9 @@
 //! Measures compression levels and codecs on the user's data, and recommends one.
 //!
-//! [`measure()`] compresses and decompresses frames of an input at every level with the encoders of
-//! [`archive`](crate::archive) and [`restore`](crate::restore), checks the result, and reports a
-//! [`LevelRow`] for each. [`recommend()`] chooses among the rows.
+//! [`measure()`] compresses frames of an input at every level with the encoder of
+//! [`archive`](crate::archive), decompresses them with the decoder of
+//! [`restore`](crate::restore), checks the result, and reports a [`LevelRow`] for each level.
+//! [`recommend()`] chooses among the rows.
 
 // Frames are held in memory by `input`; `pieces` measures storages, records and frames of any size
 // alone, and `link` computes times over a network link. `src/cli/levels` prints the results.
@@ -95,8 +96,8 @@ impl MeasureOptions {
     }
 }
 
-/// Measures size, speed, CPU time and memory of compressing and decompressing with each codec,
-/// using the encoders of `archive` and `restore`. Blocks until all are measured.
+/// Measures size, speed, CPU time and memory of each codec: of compressing with the encoder of
+/// `archive`, and of decompressing with the decoder of `restore`. Blocks until all are measured.
 ///
 /// # Errors
 /// If the input cannot be read, a level does not exist, or a codec does not restore the same bytes.
@@ -131,7 +132,8 @@ pub struct LevelRow {
     /// Seconds that a run of decompressing took on all threads.
     pub decompress: Summary,
     /// CPU load while compressing, in percent: 100 is one core.
-    pub cpu_percent: f64,
+    #[serde(rename = "cpu_percent")]
+    pub compress_cpu_percent: f64,
     /// CPU load while decompressing, in percent: 100 is one core.
     pub decompress_cpu_percent: f64,
     /// CPU time of all workers per run of compressing, in seconds.
@@ -178,22 +180,23 @@ impl LevelRow {
     /// workers of either row had to wait for cores, because elapsed time then depends on other
     /// programs.
     pub fn time_factor_of(&self, reference: &Self) -> f64 {
-        let cpu = (self.compress_cpu_seconds, reference.compress_cpu_seconds);
-        if self.is_by_cpu_against(reference) && cpu.0 > 0.0 && cpu.1 > 0.0 {
-            cpu.0 / cpu.1
+        let cpu = self.compress_cpu_seconds;
+        let reference_cpu = reference.compress_cpu_seconds;
+        if self.compares_cpu_time_with(reference) && cpu > 0.0 && reference_cpu > 0.0 {
+            cpu / reference_cpu
         } else {
             self.compress.median / reference.compress.median.max(1e-9)
         }
     }
 
     /// True if the workers had to wait for cores.
-    pub fn has_waited(&self) -> bool {
+    pub fn waited_for_cores(&self) -> bool {
         self.warnings.iter().any(|warning| warning.about == "load")
     }
 
     /// True if [`LevelRow::time_factor_of`] compares CPU times.
-    pub fn is_by_cpu_against(&self, reference: &Self) -> bool {
-        self.has_waited() || reference.has_waited()
+    pub fn compares_cpu_time_with(&self, reference: &Self) -> bool {
+        self.waited_for_cores() || reference.waited_for_cores()
     }
 }
 
@@ -205,7 +208,7 @@ pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
 
 /// Sorts rows for tables: codecs in the order of their first rows, each by level.
 #[doc(hidden)]
-pub fn in_order(rows: &[LevelRow]) -> Vec<&LevelRow> {
+pub fn sort_rows(rows: &[LevelRow]) -> Vec<&LevelRow> {
     let first = |row: &LevelRow| rows.iter().position(|other| other.codec.name == row.codec.name);
     let mut sorted: Vec<&LevelRow> = rows.iter().collect();
     sorted.sort_by_key(|row| (first(row), row.codec.level));
@@ -225,7 +228,7 @@ mod tests {
             output_bytes: (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64,
             compress: summary(1.5 * 1.4f64.powf(step)),
             decompress: summary(0.6),
-            cpu_percent: 198.4,
+            compress_cpu_percent: 198.4,
             compress_cpu_seconds: 1.984 * 1.5 * 1.4f64.powf(step),
             decompress_cpu_percent: 199.0,
             peak_memory_bytes: 64 << 20,

@@ -60,7 +60,8 @@ pub struct Recommendation {
 /// Recommends levels; `None` if no row has a format that `archive` writes and Agave reads.
 pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     // If workers had to wait for cores, elapsed time depends on other programs: compare CPU time.
-    let is_by_cpu = rows.iter().any(LevelRow::has_waited) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
+    let is_by_cpu =
+        rows.iter().any(LevelRow::waited_for_cores) && rows.iter().all(|row| row.compress_cpu_seconds > 0.0);
     let mut rows = rows.to_vec();
     if is_by_cpu {
         for row in &mut rows {

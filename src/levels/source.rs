@@ -145,7 +145,9 @@ impl OpenInput {
             return Err(error.within(archive.path().shown()));
         }
         let mut kind = InputKind::File;
-        if let Some(parser) = parser.filter(|_| must_be_archive || !entries.is_empty()) {
+        if let Some(parser) = parser
+            && (must_be_archive || !entries.is_empty())
+        {
             kind = InputKind::Archive;
             parser.finish().map_err(|error| error.within(archive.path().shown()))?;
         }

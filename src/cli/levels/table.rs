@@ -3,7 +3,7 @@
 
 use slotpress::Result;
 use slotpress::levels::{CodecChoice, FrameCodec, LevelRow, Recommendation, recommend};
-use slotpress::program::{in_order, is_plain, pareto_curve, reference_row};
+use slotpress::program::{is_plain, pareto_curve, reference_row, sort_rows};
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Series};
@@ -24,8 +24,8 @@ pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
 
 fn report(rows: &[LevelRow]) -> Report {
     let Some(reference) = reference_row(rows) else { return Report::default() };
-    let sorted = in_order(rows);
-    let found = recommend(rows).filter(|_| rows.len() > 1);
+    let sorted = sort_rows(rows);
+    let found = if rows.len() > 1 { recommend(rows) } else { None };
     let best = match &found {
         Some(found) if found.measured_well_enough => sorted.iter().position(|row| row.codec == found.knee.codec),
         _ => None,
@@ -49,7 +49,7 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     let decompress = Unit::TimeIn(TimeUnit::for_column(reference.decompress.median));
     // The mark means that CPU times are compared, not elapsed times.
     let factor = |row: &LevelRow| {
-        let mark = if row.is_by_cpu_against(reference) { "*" } else { "" };
+        let mark = if row.compares_cpu_time_with(reference) { "*" } else { "" };
         quantity::significant(row.time_factor_of(reference)) + mark
     };
     let mut table = TableOf::new("levels-table", "level", rows.iter().copied())
@@ -68,7 +68,7 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
         .shown("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
         .shown("x", Unit::Ratio, factor)
         .data("compress_time_factor", |row| row.time_factor_of(reference))
-        .both("CPU", Unit::Whole, "cpu_percent", |row| row.cpu_percent)
+        .both("CPU", Unit::Whole, "cpu_percent", |row| row.compress_cpu_percent)
         .both("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)
         .data("decompress_seconds_min", |row| row.decompress.min)
         .data("decompress_seconds_max", |row| row.decompress.max)
@@ -84,7 +84,7 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     }
     let mut table = table.data("warnings", |row| json(&row.warnings)).finish();
     table.title = format!("against {}: % of its size, x its time; CPU in percent of a core", reference.codec);
-    if rows.iter().any(|row| row.is_by_cpu_against(reference)) {
+    if rows.iter().any(|row| row.compares_cpu_time_with(reference)) {
         table.notes.push("* by CPU time".to_string());
     }
     table.spare = &[10, 7, 8, 9, 4, 5, 2];
@@ -174,7 +174,8 @@ pub(crate) mod tests {
         row.output_bytes = (300_000_000.0 - 1e7 * step.max(0.0).sqrt() - 1e6 * step) as u64;
         row.compress = Summary::from_runs(&[seconds * 0.99, seconds, seconds * 1.02]);
         row.decompress = Summary::from_runs(&[0.6]);
-        (row.cpu_percent, row.decompress_cpu_percent) = (198.4, 199.0);
+        row.compress_cpu_percent = 198.4;
+        row.decompress_cpu_percent = 199.0;
         row.compress_cpu_seconds = 1.984 * seconds;
         row.peak_memory_bytes = 64 << 20;
         row

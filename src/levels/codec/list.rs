@@ -8,25 +8,31 @@ use slotpress_base::{Error, Result};
 use super::{CLUSTERED_CODEC, FrameCodec, REFERENCE_CODEC, REFERENCE_LEVEL};
 use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 
-/// A codec: its name, its levels, and those of a list that names none, `[0]` if it has none.
-type Known = (&'static str, &'static [RangeInclusive<i32>], &'static [i32]);
+struct CodecSpec {
+    name: &'static str,
+    /// Ranges of accepted levels; empty if the codec has no levels.
+    levels: &'static [RangeInclusive<i32>],
+    /// Measured if the list names no level; `[0]` for a codec without levels.
+    default_levels: &'static [i32],
+}
 
+const ZSTD_LEVELS: &[RangeInclusive<i32>] = &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1];
 const CLUSTERED_LEVELS: &[i32] = &[1, 2, 3];
 
-const KNOWN: [Known; 8] = [
-    (REFERENCE_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], &[REFERENCE_LEVEL]),
-    (CLUSTERED_CODEC, &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1], CLUSTERED_LEVELS),
-    ("lz4", &[], &[0]),
-    ("zlib", &[1..=9], &[1, 6, 9]),
-    ("bzip2", &[1..=9], &[9]),
-    ("snappy", &[], &[0]),
-    ("lzo", &[1..=1, 999..=999], &[1, 999]),
-    ("none", &[], &[0]),
+const CODECS: [CodecSpec; 8] = [
+    CodecSpec { name: REFERENCE_CODEC, levels: ZSTD_LEVELS, default_levels: &[REFERENCE_LEVEL] },
+    CodecSpec { name: CLUSTERED_CODEC, levels: ZSTD_LEVELS, default_levels: CLUSTERED_LEVELS },
+    CodecSpec { name: "lz4", levels: &[], default_levels: &[0] },
+    CodecSpec { name: "zlib", levels: &[1..=9], default_levels: &[1, 6, 9] },
+    CodecSpec { name: "bzip2", levels: &[1..=9], default_levels: &[9] },
+    CodecSpec { name: "snappy", levels: &[], default_levels: &[0] },
+    CodecSpec { name: "lzo", levels: &[1..=1, 999..=999], default_levels: &[1, 999] },
+    CodecSpec { name: "none", levels: &[], default_levels: &[0] },
 ];
 
 /// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without
-/// duplicates. The result is never empty. A codec without levels in the list gets its default
-/// levels, zstd those of `zstd_levels`.
+/// duplicates. The result is never empty. If the list gives a codec no levels, its default levels are
+/// taken, and for zstd `zstd_levels`.
 ///
 /// # Errors
 /// If a codec or level does not exist.
@@ -35,21 +41,21 @@ pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> 
     let mut items = text.split(',').map(str::trim).peekable();
     while let Some(item) = items.next() {
         let (name, first) = item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
-        let known = known_codec(name.trim())?;
+        let spec = find_codec(name.trim())?;
         let levels = match first {
-            None if known.0 == REFERENCE_CODEC => zstd_levels.to_vec(),
-            None => known.2.to_vec(),
+            None if spec.name == REFERENCE_CODEC => zstd_levels.to_vec(),
+            None => spec.default_levels.to_vec(),
             Some(first) => {
                 let mut levels = vec![first];
                 // Numbers without a name are further levels of this codec.
                 while let Some(more) = items.next_if(|item| !item.starts_with(|char: char| char.is_alphabetic())) {
                     levels.push(more);
                 }
-                levels_of(known, &levels.join(","))?
+                parse_levels_of(spec, &levels.join(","))?
             }
         };
         for level in levels {
-            let codec = FrameCodec { name: known.0, level };
+            let codec = FrameCodec { name: spec.name, level };
             if !list.contains(&codec) {
                 list.push(codec);
             }
@@ -76,36 +82,37 @@ pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
 /// # Errors
 /// If zstd does not have one of the levels.
 pub fn parse_levels(text: &str) -> Result<Vec<i32>> {
-    levels_of(known_codec(REFERENCE_CODEC)?, text)
+    parse_levels_of(find_codec(REFERENCE_CODEC)?, text)
 }
 
-fn known_codec(name: &str) -> Result<&'static Known> {
-    KNOWN.iter().find(|known| known.0 == name).ok_or_else(|| match name {
-        "" => wrong("a codec is missing"),
-        _ => wrong(&format!("{name:?} is not a codec")),
+fn find_codec(name: &str) -> Result<&'static CodecSpec> {
+    CODECS.iter().find(|spec| spec.name == name).ok_or_else(|| match name {
+        "" => list_error("a codec is missing"),
+        _ => list_error(&format!("{name:?} is not a codec")),
     })
 }
 
-fn levels_of((name, allowed, _): &Known, text: &str) -> Result<Vec<i32>> {
-    let is_allowed = |level: &i32| allowed.iter().any(|range| range.contains(level));
-    let level = |text: &str| match text.parse() {
+fn parse_levels_of(spec: &CodecSpec, text: &str) -> Result<Vec<i32>> {
+    let name = spec.name;
+    let is_allowed = |level: &i32| spec.levels.iter().any(|range| range.contains(level));
+    let parse_level = |text: &str| match text.parse() {
         Ok(level) if is_allowed(&level) => Ok(level),
-        Ok(level) => Err(wrong(&format!("{name}: level {level} is out of range"))),
-        Err(_) => Err(wrong(&format!("{name}: {text:?} is not a level"))),
+        Ok(level) => Err(list_error(&format!("{name}: level {level} is out of range"))),
+        Err(_) => Err(list_error(&format!("{name}: {text:?} is not a level"))),
     };
-    if allowed.is_empty() {
-        return Err(wrong(&format!("{name} has no levels")));
+    if spec.levels.is_empty() {
+        return Err(list_error(&format!("{name} has no levels")));
     }
     let mut levels = BTreeSet::new();
     for item in text.split(',').map(str::trim) {
         // A dash after the first character separates the ends of a range; a leading one is a sign.
         let dash = item.char_indices().skip(1).find(|(_, char)| *char == '-').map(|(at, _)| at);
         let (from, to) = dash.map_or((item, item), |at| (&item[..at], &item[at + 1..]));
-        let from = level(from)?;
-        let to = level(to)?;
+        let from = parse_level(from)?;
+        let to = parse_level(to)?;
         if from > to {
             let message = format!("{name}: the range {item} is empty: it ends before it starts");
-            return Err(wrong(&message));
+            return Err(list_error(&message));
         }
         // Filters 0, which is not a level of zstd.
         levels.extend((from..=to).filter(is_allowed));
@@ -113,10 +120,11 @@ fn levels_of((name, allowed, _): &Known, text: &str) -> Result<Vec<i32>> {
     Ok(levels.into_iter().collect())
 }
 
-fn wrong(message: &str) -> Error {
-    let names = KNOWN.map(|known| known.0).join(", ");
-    Error::usage(message)
-        .with_hint(format!("codecs are {names}, such as zstd,lz4,zlib:1,6,9; levels, such as 1,3,-5--1"))
+fn list_error(message: &str) -> Error {
+    let names = CODECS.map(|spec| spec.name).join(", ");
+    Error::usage(message).with_hint(format!(
+        "codecs: {names}. Write a list such as zstd,lz4,zlib:1,6,9, or levels of zstd such as 1,3,-5--1"
+    ))
 }
 
 #[cfg(test)]
