@@ -236,7 +236,9 @@ impl MeterReading {
     /// Returns the same text with a bar, cut at the edge of a terminal.
     pub fn bar_line(&self, columns: usize) -> String {
         let mut line = self.label() + " ";
-        if let Some(percent) = self.done_percent.filter(|_| columns >= COLUMNS_OF_BAR) {
+        if let Some(percent) = self.done_percent
+            && columns >= COLUMNS_OF_BAR
+        {
             let cells = ((percent / 100.0 * BAR_CELLS as f64) as usize).min(BAR_CELLS);
             line += &format!("[{}{}] ", "#".repeat(cells), "-".repeat(BAR_CELLS - cells));
         }

@@ -166,7 +166,10 @@ impl NetworkArgs {
 /// # Errors
 /// If no such file exists and the text reads like a URL or a host.
 pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<()> {
-    let Some(text) = path.to_str().filter(|_| !path.exists()) else { return Ok(()) };
+    let Some(text) = path.to_str() else { return Ok(()) };
+    if path.exists() {
+        return Ok(());
+    }
     let url = if is_url(text) { parse_url(text).ok().map(|url| show_url(&url)) } else { url_of_host(text) };
     match url {
         Some(url) => Err(Error::usage(format!("{url} is not a file")).with_hint(what_to_type(&url))),

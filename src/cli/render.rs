@@ -53,8 +53,14 @@ fn with_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Op
         } else {
             let value = report.get(part)?;
             let is_nothing = [json!(0), json!(false), json!("")].contains(value);
-            let count = value.as_u64().filter(|_| part == label && part.ends_with('s')).map(show_count);
-            filled += &count.or_else(|| shown(part, value)).filter(|_| !is_optional || !is_nothing)?;
+            if is_optional && is_nothing {
+                return None;
+            }
+            // The label says what is counted.
+            filled += &match value.as_u64() {
+                Some(count) if part == label && part.ends_with('s') => show_count(count),
+                _ => shown(part, value)?,
+            };
         }
     }
     Some(filled)

@@ -100,8 +100,9 @@ pub fn catalog(store: &Store, dates: Dates, args: &ConnectionArgs, ui: &Ui) -> R
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag())).ok();
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
             archive.hashes = source.as_ref().and_then(|source| judge(source).ok()?);
-            let source = source.filter(|_| dates == Dates::Read);
-            if let Some(bank) = source.and_then(|source| bank_of(source, &archive.name)) {
+            if dates == Dates::Read
+                && let Some(bank) = source.and_then(|source| bank_of(source, &archive.name))
+            {
                 archive.bank_unix_seconds = bank.time().map(|time| unix_ns(time) / 1_000_000_000);
                 if archive.is_full() && newest.as_ref().is_none_or(|(slot, _)| *slot < archive.name.slot) {
                     newest = Some((archive.name.slot, bank));

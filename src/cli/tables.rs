@@ -148,7 +148,10 @@ impl Table {
     /// Returns the rows as JSON objects; empty for a table that programs do not get.
     pub fn json_lines(&self) -> Vec<JsonLine> {
         let mut lines = Vec::new();
-        for row in self.rows.iter().filter(|_| !self.kind.is_empty()) {
+        if self.kind.is_empty() {
+            return lines;
+        }
+        for row in &self.rows {
             let mut line = vec![("type", self.kind.into())];
             for (column, value) in self.columns.iter().zip(row) {
                 if !column.name.is_empty() {

@@ -2,7 +2,7 @@
 //! report.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
@@ -91,8 +91,8 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         && args.state.slot.is_none()
         && let Some(catalog) = catalog_of(paths, Some(&args.state.network), ui)?
     {
-        let place = paths.first().filter(|_| paths.len() == 1);
-        return verify_all(&catalog, place.map(PathBuf::as_path), &options, args, ui);
+        let place = if let [path] = paths.as_slice() { Some(path.as_path()) } else { None };
+        return verify_all(&catalog, place, &options, args, ui);
     }
     let input = args.state.open(args.reads_twice(args.check.check), ui)?;
     let mut snapshot = input.snapshot();
