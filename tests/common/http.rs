@@ -153,7 +153,8 @@ pub fn file(request: &Request, stream: &mut TcpStream, bytes: &[u8], etag: &str)
     let common = [("Accept-Ranges", "bytes"), ("ETag", etag)];
     let is_same = request.headers.get("if-range").is_none_or(|given| given == etag);
     let total = bytes.len() as u64;
-    match request.range().filter(|_| is_same) {
+    let range = if is_same { request.range() } else { None };
+    match range {
         _ if request.method == "HEAD" => {
             head(stream, "200 OK", &[&common[..], &[("Content-Length", &total.to_string())]].concat())?;
             Ok(Then::Keep)

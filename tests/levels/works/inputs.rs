@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
-use crate::common::{FULL_26, fixture, number, slotpress};
+use crate::common::{FULL_26, archive, fixture, ledger, number, slotpress, temp_dir, unpack_into};
 use crate::levels::*;
 
 /// A measured level, and the lengths of its input and output.
@@ -57,16 +58,41 @@ fn assert_rows_add_up(lines: &[Value], expected_levels: &[i64]) -> Vec<LevelSize
     rows
 }
 
-/// Unpacks a fixture that is a tar of a ledger directory; returns the ledger.
-fn ledger(name: &str, dir: &Path) -> PathBuf {
-    let file = fs::File::open(fixture(name)).expect("a fixture");
-    tar::Archive::new(zstd::Decoder::new(file).expect("zstd")).unpack(dir).expect("unpacked");
-    let is_ledger = |path: &Path| path.join("snapshots").is_dir();
-    if is_ledger(dir) {
-        return dir.to_path_buf();
+const FRAME_SIZE: [&str; 2] = ["--frame-size", "64KiB"];
+
+/// A ledger, its archive by slotpress, the plain tar and the unpacked archive. All have the same content and the
+/// same frames.
+struct SameContent {
+    dir: TempDir,
+    ledger: TempDir,
+    archive: PathBuf,
+    plain: PathBuf,
+}
+
+impl SameContent {
+    fn new() -> Self {
+        let dir = temp_dir();
+        let ledger = ledger("ledger-at-26");
+        let archive = archive_into(&dir.path().join("zstd"), &ledger, &["--format", "zstd"]);
+        let plain = archive_into(&dir.path().join("plain"), &ledger, &["--format", "none"]);
+        unpack_into(&archive, &dir.path().join("tree"));
+        Self { dir, ledger, archive, plain }
     }
-    let mut dirs = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
-    dirs.find(|path| is_ledger(path)).expect("a ledger")
+
+    fn inputs(&self) -> [PathBuf; 4] {
+        [self.ledger.path().into(), self.archive.clone(), self.plain.clone(), self.dir.path().join("tree")]
+    }
+}
+
+/// Archives a ledger into a new directory; returns the path of the archive.
+fn archive_into(out: &Path, ledger: &TempDir, flags: &[&str]) -> PathBuf {
+    fs::create_dir(out).expect("made");
+    archive(ledger.path(), out, &[&FRAME_SIZE[..], flags].concat())
+}
+
+/// Returns the sizes of an input at level 1.
+fn measure_sizes(input: &Path) -> LevelSizes {
+    assert_rows_add_up(&levels(input, &[&FRAME_SIZE[..], &["--levels", "1"]].concat()), &[1])[0]
 }
 
 #[test]
@@ -80,67 +106,53 @@ fn archives_of_agave_are_measured() {
     assert_eq!(lines[2]["size_percent"], 100.0, "against level 1");
 }
 
-/// A ledger, its archive by slotpress, the unpacked archive and the plain tar have the same content
-/// and the same frames. Compressed sizes equal those of the archive's frames.
 #[test]
 fn sizes_do_not_depend_on_the_kind_of_input() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = |name: &str| dir.path().join(name);
-    fs::create_dir(path("ledger")).expect("made");
-    let ledger = ledger("ledger-at-26.tar.zst", &path("ledger"));
-    let mut inputs = vec![ledger.clone()];
-    for (format, out) in [("zstd", "zstd"), ("none", "plain")] {
-        fs::create_dir(path(out)).expect("made");
-        let out_dir = path(out);
-        let arguments = ["archive", "--frame-size", "64KiB", "--format", format, "-o"];
-        slotpress().args(arguments).arg(&out_dir).arg(&ledger).assert().success();
-        inputs.push(fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path());
-    }
-    crate::common::unpack_into(&inputs[1], &path("tree"));
-    inputs.push(path("tree"));
-    let sizes: Vec<_> = inputs
-        .iter()
-        .map(|input| assert_rows_add_up(&levels(input, &["--levels", "1", "--frame-size", "64KiB"]), &[1])[0])
-        .collect();
-    assert!(sizes.iter().all(|row| *row == sizes[0]), "{sizes:?}");
+    let sizes = SameContent::new().inputs().map(|input| measure_sizes(&input));
+    assert_eq!(sizes, [sizes[0]; 4]);
+}
 
-    // The clustered size is that of `archive`: its frames and the rest of the file, which is the
-    // same for both.
-    let clustered = |input: &Path| {
-        assert_row_adds_up(&levels(input, &["--codec", "clustered:1", "--frame-size", "64KiB"])[0]).output_bytes
+/// The clustered size is that of the frames in a clustered archive: apart from frames and settings, both archives have
+/// the same length.
+#[test]
+fn clustered_sizes_are_those_of_archive() {
+    let same = SameContent::new();
+    let clustered_archive = archive_into(&same.dir.path().join("clustered"), &same.ledger, &["--layout", "clustered"]);
+    let bytes_beside = |archive: &Path, frames_bytes: u64, settings: &str| {
+        fs::metadata(archive).expect("there").len() - frames_bytes - settings.len() as u64
     };
-    fs::create_dir(path("clustered")).expect("made");
-    let out_dir = path("clustered");
-    let arguments = ["archive", "--frame-size", "64KiB", "--layout", "clustered", "-o"];
-    slotpress().args(arguments).arg(&out_dir).arg(&ledger).assert().success();
-    let archive = fs::read_dir(out_dir).expect("there").next().expect("an archive").expect("an entry").path();
-    let beside = |archive: &Path, frames: u64, settings: &str| {
-        fs::metadata(archive).expect("there").len() - frames - settings.len() as u64
-    };
-    assert!(clustered(&ledger) < sizes[0].output_bytes);
-    for input in &inputs {
-        let frames = clustered(input);
+    let plain_bytes = measure_sizes(&same.archive).output_bytes;
+    for input in same.inputs() {
+        let lines = levels(&input, &[&FRAME_SIZE[..], &["--codec", "clustered:1"]].concat());
+        let clustered_bytes = assert_row_adds_up(&lines[0]).output_bytes;
+        assert!(clustered_bytes < plain_bytes, "{clustered_bytes}");
         assert_eq!(
-            beside(&archive, frames, " layout=clustered"),
-            beside(&inputs[1], sizes[0].output_bytes, ""),
-            "{frames}"
+            bytes_beside(&clustered_archive, clustered_bytes, " layout=clustered"),
+            bytes_beside(&same.archive, plain_bytes, ""),
+            "{clustered_bytes}"
         );
     }
+}
 
-    // Samples are the same frames too, found by plan, by index, by reading, by decoding.
-    fs::write(path("foreign.tar.zst"), zstd::encode_all(fs::File::open(&inputs[2]).expect("there"), 1).expect("zstd"))
-        .expect("written");
-    inputs.push(path("foreign.tar.zst"));
-    let arguments = ["--levels", "1", "--frame-size", "64KiB", "--sample", "300KiB"];
-    let sampled: Vec<_> = inputs.iter().map(|input| levels(input, &arguments)[0].clone()).collect();
-    for row in &sampled {
-        let LevelSizes { input_bytes, output_bytes, .. } = assert_row_adds_up(row);
-        assert!(input_bytes <= 300 * 1024, "{row}");
-        assert!(input_bytes < sizes[0].input_bytes, "{row}");
-        let first = assert_row_adds_up(&sampled[0]);
-        assert_eq!((input_bytes, output_bytes), (first.input_bytes, first.output_bytes));
-        assert!(number(row, "size_error_percent") > 0.0);
-        assert!(number(row, "estimated_output_bytes") > output_bytes as f64);
+/// Every kind of input gives the same sample, although frames are found in four ways: by plan, index, reading and
+/// decoding.
+#[test]
+fn samples_do_not_depend_on_the_kind_of_input() {
+    let same = SameContent::new();
+    let foreign = same.dir.path().join("foreign.tar.zst");
+    let plain = fs::File::open(&same.plain).expect("there");
+    fs::write(&foreign, zstd::encode_all(plain, 1).expect("zstd")).expect("written");
+    let arguments = [&FRAME_SIZE[..], &["--levels", "1", "--sample", "300KiB"]].concat();
+    let whole = measure_sizes(&same.archive);
+    let first = assert_row_adds_up(&levels(same.ledger.path(), &arguments)[0]);
+    for input in same.inputs().into_iter().chain([foreign]) {
+        let row = levels(&input, &arguments)[0].clone();
+        let sample = assert_row_adds_up(&row);
+        assert!(sample.input_bytes <= 300 * 1024, "{row}");
+        assert!(sample.input_bytes < whole.input_bytes, "{row}");
+        assert_eq!(sample, first);
+        assert!(number(&row, "size_error_percent") > 0.0);
+        assert!(number(&row, "estimated_output_bytes") > sample.output_bytes as f64);
     }
 }
 

@@ -5,49 +5,51 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::process::{Command, Output, Stdio};
 
-use crate::common::{FULL_26, fixture, ledger, slotpress_path, temp_dir};
+use crate::common::runs::{code_and_stderr, program};
+use crate::common::{FULL_26, fixture, ledger, slotpress_path, temp_dir, text};
 
 fn slotpress(arguments: &[&str]) -> Command {
-    let mut command = Command::new(slotpress_path());
-    command.args(arguments).stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
+    let mut command = program(arguments);
+    command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
     command
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn full_26() -> String {
-    fixture(FULL_26).to_str().expect("text").to_string()
+/// Asserts how a run ends; returns its errors.
+fn assert_ends_with(code: i32, output: &Output, what: &str) -> String {
+    let (found, stderr) = code_and_stderr(output);
+    assert_eq!(found, Some(code), "{what}: {stderr}");
+    stderr
 }
 
 #[test]
 fn a_full_disk_is_an_error() {
-    let archive = full_26();
+    let archive = fixture(FULL_26);
+    let archive = text(&archive);
     for arguments in [
-        vec!["verify", "--json", &archive],
-        vec!["verify", &archive],
-        vec!["inspect", &archive],
-        vec!["levels", "--levels", "1", "--repeat", "1", &archive],
+        vec!["verify", "--json", archive],
+        vec!["verify", archive],
+        vec!["inspect", archive],
+        vec!["levels", "--levels", "1", "--repeat", "1", archive],
         vec!["completions", "bash"],
         vec!["--help"],
     ] {
         let full = File::options().write(true).open("/dev/full").expect("opens");
         let output = slotpress(&arguments).stdout(full).output().expect("runs");
-        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains("cannot write standard output: no space left"), "{}", stderr(&output));
+        let stderr = assert_ends_with(1, &output, &format!("{arguments:?}"));
+        assert!(stderr.contains("cannot write standard output: no space left"), "{stderr}");
     }
 }
 
 /// A reader that closes the pipe early is not an error.
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let archive = full_26();
-    for arguments in [vec!["verify", "--json", &archive], vec!["inspect", &archive], vec!["--help"]] {
+    let archive = fixture(FULL_26);
+    let archive = text(&archive);
+    for arguments in [vec!["verify", "--json", archive], vec!["inspect", archive], vec!["--help"]] {
         let (read_end, write_end) = std::io::pipe().expect("a pipe");
         drop(read_end);
         let output = slotpress(&arguments).stdout(write_end).output().expect("runs");
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+        assert_ends_with(0, &output, &format!("{arguments:?}"));
     }
 }
 
@@ -55,23 +57,23 @@ fn a_closed_pipe_is_no_error() {
 #[test]
 fn a_closed_standard_output_is_an_error() {
     let ledger = ledger("ledger-at-26");
-    let archive = full_26();
-    let ledger = ledger.path().to_str().expect("text");
+    let archive = fixture(FULL_26);
+    let ledger = text(ledger.path());
     let shell = |redirection: &str, arguments: &[&str]| {
         let script = format!("exec \"$0\" \"$@\" {redirection}");
         let mut command = Command::new("sh");
-        command.args(["-c", &script, slotpress_path().to_str().expect("text")]).args(arguments);
+        command.args(["-c", &script, text(&slotpress_path())]).args(arguments);
         command.stdin(Stdio::null()).stderr(Stdio::piped()).output().expect("runs")
     };
-    for arguments in [vec!["archive", ledger, "-o", "-", "-q"], vec!["verify", &archive, "--json"]] {
+    for arguments in [vec!["archive", ledger, "-o", "-", "-q"], vec!["verify", text(&archive), "--json"]] {
         for (redirection, code) in [(">&-", 1), (">/dev/null", 0), ("1<>/dev/null", 0)] {
             let output = shell(redirection, &arguments);
-            assert_eq!(output.status.code(), Some(code), "{arguments:?} {redirection}: {}", stderr(&output));
+            assert_ends_with(code, &output, &format!("{arguments:?} {redirection}"));
         }
     }
 }
 
-/// JSON has no paths that are not UTF-8: other characters are replaced.
+/// In JSON, bytes of a path that are not UTF-8 become U+FFFD.
 #[test]
 fn any_path_has_json() {
     let dir = temp_dir();
@@ -82,7 +84,7 @@ fn any_path_has_json() {
         let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
         let first = text.lines().next().expect("a line");
         let line: serde_json::Value = serde_json::from_str(first).expect("JSON");
-        assert!(line.to_string().contains("\u{fffd}\u{fffd}.tar.zst"), "{command}: {text}{}", stderr(&output));
+        assert!(line.to_string().contains("\u{fffd}\u{fffd}.tar.zst"), "{command}: {text}");
     }
 }
 
@@ -90,7 +92,7 @@ fn any_path_has_json() {
 #[test]
 fn an_archive_arrives_through_a_pipe() {
     let ledger = ledger("ledger-at-26");
-    let arguments = ["archive", ledger.path().to_str().expect("text"), "-o", "-", "-q"];
+    let arguments = ["archive", text(ledger.path()), "-o", "-", "-q"];
     let mut child = slotpress(&arguments).stdout(Stdio::piped()).spawn().expect("starts");
     let mut archive = Vec::new();
     child.stdout.take().expect("a pipe").read_to_end(&mut archive).expect("read");
@@ -99,5 +101,5 @@ fn an_archive_arrives_through_a_pipe() {
     let path = dir.path().join(FULL_26);
     fs::write(&path, archive).expect("written");
     let output = slotpress(&["verify", "-q"]).arg(&path).output().expect("runs");
-    assert!(output.status.success(), "{}", stderr(&output));
+    assert_ends_with(0, &output, "verify");
 }

@@ -1,6 +1,6 @@
-//! `contrib/at-slot`, with a stand-in for `agave-ledger-tool`: blocks are lists of slots, and to
-//! replay them gives the ledger of slot 40 that Agave made. Where `AGAVE_ORACLE` names a checker,
-//! Agave itself loads the scratch ledger first.
+//! `contrib/at-slot`, with a stand-in for `agave-ledger-tool`. The stand-in keeps blocks as a list of
+//! slots. Its replay always gives the fixture of slot 40, which Agave made. If `AGAVE_ORACLE` names a
+//! checker, Agave loads the scratch ledger first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl Setup {
         }
         fs::copy(fixture("genesis.bin"), setup.path("validator/genesis.bin")).expect("copied");
         fs::write(setup.path("validator/blocks"), blocks).expect("written");
-        let asked = Oracle::all().first().map_or("true".to_string(), |oracle| {
+        let load_by_agave = Oracle::all().first().map_or("true".to_string(), |oracle| {
             format!(
                 "{} loaddir \"$2/snapshots/26\" --accounts-run \"$2/accounts/run\" --genesis \"$2\"",
                 text(&oracle.path)
@@ -39,7 +39,7 @@ impl Setup {
             case \"$3 $4\" in\n\
             'blockstore bounds') echo \"{{\\\"allSlots\\\":[$(cat $2/blocks)],\\\"slots\\\":{{}},\\\"roots\\\":{{}}}}\" ;;\n\
             'blockstore copy') echo \"$6 $8\" >\"${{10}}/blocks\" ;;\n\
-            'create-snapshot 40') [ \"$(cat $2/blocks)\" = '26 40' ]; {asked}; exec {} archive {} -o \"$5\" ;;\n\
+            'create-snapshot 40') [ \"$(cat $2/blocks)\" = '26 40' ]; {load_by_agave}; exec {} archive {} -o \"$5\" ;;\n\
             *) exit 9 ;;\n\
             esac\n",
             text(&slotpress_path()),
