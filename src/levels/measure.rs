@@ -166,7 +166,7 @@ struct Worker {
     times: Option<Vec<u64>>,
 }
 
-fn timed<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
+fn time_work<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
     let Some(times) = times else { return work() };
     let start = Instant::now();
     let result = work();
@@ -174,7 +174,7 @@ fn timed<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
     result
 }
 
-fn laid_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batch: &Batch<'_>) -> Result<&'a [u8]> {
+fn lay_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batch: &Batch<'_>) -> Result<&'a [u8]> {
     let Some(clusterer) = clusterer else { return Ok(piece) };
     let link = FrameLink::alone(batch.carry.cloned());
     Ok(clusterer.cluster(piece, link)?.0)
@@ -195,9 +195,9 @@ impl Worker {
         bytes.clear();
         ends.clear();
         for piece in &batch.pieces {
-            let piece = laid_out(&mut self.clusterer, piece, batch)?;
+            let piece = lay_out(&mut self.clusterer, piece, batch)?;
             let to = if is_alone { &mut *bytes } else { &mut self.buffer };
-            timed(&mut self.times, || self.encoder.encode(piece, to))?;
+            time_work(&mut self.times, || self.encoder.encode(piece, to))?;
             if !is_alone {
                 bytes.extend_from_slice(&self.buffer);
             }
@@ -210,14 +210,14 @@ impl Worker {
         let compressed = batch.compressed.lock();
         let mut pairs = compressed.frames().zip(&batch.pieces);
         pairs.try_for_each(|(frame, piece)| {
-            timed(&mut self.times, || self.decoder.decode(frame, piece.len(), &mut self.buffer))
+            time_work(&mut self.times, || self.decoder.decode(frame, piece.len(), &mut self.buffer))
         })
     }
 
     /// Decompresses a batch, and compares it with the original.
     fn check(&mut self, batch: &Batch<'_>) -> Result<()> {
         for (frame, piece) in batch.compressed.lock().frames().zip(&batch.pieces) {
-            let piece = laid_out(&mut self.clusterer, piece, batch)?;
+            let piece = lay_out(&mut self.clusterer, piece, batch)?;
             let wrong = |how: String| {
                 let codec = self.codec;
                 let bytes = quantity::bytes(piece.len() as u64);

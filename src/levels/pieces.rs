@@ -142,7 +142,7 @@ pub fn measure_sizes(
         let (from_bytes, class) = CLASSES[number];
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let wanted = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
-        let batches = Batch::from_pieces(&spread(|| pieces.iter().copied(), wanted));
+        let batches = Batch::from_pieces(&choose_evenly(|| pieces.iter().copied(), wanted));
         let mut bench = Bench::new(batches, &options, progress);
         let (row, _) = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let row = PieceRow {
@@ -213,12 +213,12 @@ fn frames_of<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [u
     let cut = move |content: &'a [u8]| content.chunks_exact(size).chain((content.len() < size).then_some(content));
     let all = || input.frames.iter().flat_map(move |frame| cut(&frame.content));
     let longest = all().map(<[u8]>::len).max().unwrap_or(0);
-    spread(|| all().filter(move |piece| piece.len() * 2 >= longest), wanted)
+    choose_evenly(|| all().filter(move |piece| piece.len() * 2 >= longest), wanted)
 }
 
 /// Chooses `wanted` pieces, at least one and at most all, spread evenly, and ordered so that any first
 /// part of them is spread too.
-fn spread<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wanted: usize) -> Vec<&'a [u8]> {
+fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wanted: usize) -> Vec<&'a [u8]> {
     /// Number of passes over the pieces in which they are ordered.
     const ROUNDS: usize = 16;
     let count = pieces().count().max(1);

@@ -144,12 +144,12 @@ impl Encoder {
             Self::Lz4 => append_blocks(content, to),
             Self::Zlib(stream) => {
                 stream.reset();
-                ended(stream.compress_vec(content, to, FlushCompress::Finish), flate2::Status::StreamEnd)?;
+                require_end(stream.compress_vec(content, to, FlushCompress::Finish), flate2::Status::StreamEnd)?;
             }
             Self::Bzip2(level) => {
                 const WORK_FACTOR: u32 = 0;
                 let mut stream = bzip2::Compress::new(bzip2::Compression::new(*level), WORK_FACTOR);
-                ended(stream.compress_vec(content, to, Action::Finish), bzip2::Status::StreamEnd)?;
+                require_end(stream.compress_vec(content, to, Action::Finish), bzip2::Status::StreamEnd)?;
             }
             Self::Snappy(snappy) => {
                 to.resize(snap::raw::max_compress_len(content.len()), 0);
@@ -227,14 +227,14 @@ impl Decoder {
             Self::Lz4 => decode_blocks(frame, to),
             Self::Zlib(stream) => {
                 stream.reset(true);
-                ended(stream.decompress(frame, to, FlushDecompress::Finish), flate2::Status::StreamEnd)?;
+                require_end(stream.decompress(frame, to, FlushDecompress::Finish), flate2::Status::StreamEnd)?;
                 Ok(stream.total_out() as usize)
             }
             Self::Bzip2(_) => {
                 let mut content = BzDecoder::new(frame);
                 content.read_exact(to).map_err(text)?;
                 // Reads on to the end, where the checksum is.
-                ended(content.read(&mut [0]), 0)?;
+                require_end(content.read(&mut [0]), 0)?;
                 Ok(to.len())
             }
             Self::Snappy(snappy) => snappy.decompress(frame, to).map_err(text),
@@ -262,7 +262,7 @@ fn text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
-fn ended<S: PartialEq>(status: Result<S, impl fmt::Display>, end: S) -> Result<(), String> {
+fn require_end<S: PartialEq>(status: Result<S, impl fmt::Display>, end: S) -> Result<(), String> {
     if status.map_err(text)? == end { Ok(()) } else { Err("it does not end where it should".to_string()) }
 }
 

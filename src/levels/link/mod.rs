@@ -69,13 +69,13 @@ impl LinkQuestion {
     /// Returns the time until a node can be started, in seconds, if the link had another bandwidth.
     pub fn seconds_at(&self, row: &LinkRow, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
         let link = Link { bandwidth_bits_per_second, ..self.link };
-        Self { link, ..*self }.timed(*row).total(way)
+        Self { link, ..*self }.add_times(*row).total_seconds(way)
     }
 
     /// Scales the measurements of a level to the whole ledger, and computes the times of its stages.
-    fn row(&self, measured: &LevelRow, tar_bytes: u64) -> LinkRow {
+    fn make_row(&self, measured: &LevelRow, tar_bytes: u64) -> LinkRow {
         let scale = tar_bytes as f64 / (measured.input_bytes as f64).max(1.0);
-        self.timed(LinkRow {
+        self.add_times(LinkRow {
             codec: measured.codec,
             tar_bytes,
             archive_bytes: measured.estimated_output_bytes.unwrap_or((measured.output_bytes as f64 * scale) as u64),
@@ -86,7 +86,7 @@ impl LinkQuestion {
         })
     }
 
-    fn timed(&self, row: LinkRow) -> LinkRow {
+    fn add_times(&self, row: LinkRow) -> LinkRow {
         let link = &self.link;
         let tar_bytes = row.tar_bytes as f64;
         let archive_bytes = row.archive_bytes as f64;
@@ -158,14 +158,14 @@ impl LinkRow {
     }
 
     /// Returns the stage that takes longest; of equal ones, the first.
-    pub fn slowest(&self) -> &'static str {
+    pub fn slowest_stage(&self) -> &'static str {
         let longest = self.stage_seconds.into_iter().fold(0.0, f64::max);
         let stage = STAGES.into_iter().zip(self.stage_seconds).find(|(_, seconds)| *seconds >= longest);
         stage.map_or("", |(stage, _)| stage)
     }
 
     /// Returns the seconds from the start until a node has all storages in place.
-    pub fn total(&self, way: TransferMode) -> f64 {
+    pub fn total_seconds(&self, way: TransferMode) -> f64 {
         match way {
             TransferMode::StoreAndForward => self.stage_seconds.iter().sum(),
             TransferMode::Streaming => self.streaming_seconds,
@@ -195,18 +195,18 @@ impl LinkReport {
     /// Builds the report from measured levels of any codec. If the codec `none` was not measured,
     /// the uncompressed row is computed.
     pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
-        let mut plain = uncompressed(tar_bytes);
+        let mut plain = uncompressed_row(tar_bytes);
         let mut rows = Vec::new();
         for row in measured {
             if is_plain(row) {
                 plain = row.clone();
             } else {
-                rows.push(question.row(row, tar_bytes));
+                rows.push(question.make_row(row, tar_bytes));
             }
         }
         // zstd comes first, as the usual choice.
         rows.sort_by_key(|row| (row.codec.name != REFERENCE_CODEC, row.codec.name, row.codec.level));
-        rows.insert(0, question.row(&plain, tar_bytes));
+        rows.insert(0, question.make_row(&plain, tar_bytes));
         let recommended = |way| recommend(&rows, way, question.any_format);
         let recommendations = TransferMode::ALL.into_iter().filter_map(recommended).collect();
         Self {
@@ -222,7 +222,7 @@ impl LinkReport {
 }
 
 /// Returns a plain tar, limited only by disks and link.
-fn uncompressed(bytes: u64) -> LevelRow {
+fn uncompressed_row(bytes: u64) -> LevelRow {
     let codec = FrameCodec { name: UNCOMPRESSED, level: 0 };
     LevelRow { codec, input_bytes: bytes, output_bytes: bytes, ..LevelRow::default() }
 }
@@ -254,12 +254,12 @@ pub(crate) mod tests {
     #[test]
     fn a_sample_stands_for_the_whole() {
         let question = to_three_nodes();
-        let whole = question.row(&row(1), 1_000_000_000);
+        let whole = question.make_row(&row(1), 1_000_000_000);
         assert_eq!((whole.archive_bytes, whole.compress_seconds), (289_000_000, row(1).compress.median));
         let mut sampled = row(1);
         sampled.estimated_output_bytes = Some(2_890_000_001);
         sampled.size_error_percent = Some(1.2);
-        let load = question.row(&sampled, 10_000_000_000);
+        let load = question.make_row(&sampled, 10_000_000_000);
         assert_eq!((load.archive_bytes, load.size_error_percent), (2_890_000_001, Some(1.2)));
         assert_eq!(load.compress_seconds, row(1).compress.median * 10.0);
     }
@@ -268,30 +268,30 @@ pub(crate) mod tests {
     /// MB/s of payload) take 24.55 s, then 0.6 s and 1 s.
     #[test]
     fn a_sum_and_a_slowest_stage() {
-        let times = question(Link::new(1e8)).row(&row(1), 1_000_000_000);
+        let times = question(Link::new(1e8)).make_row(&row(1), 1_000_000_000);
         let rounded = times.stage_seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
         assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
-        assert_eq!(times.slowest(), "send");
-        assert!((times.total(TransferMode::StoreAndForward) - 28.26).abs() < 0.01);
+        assert_eq!(times.slowest_stage(), "send");
+        assert!((times.total_seconds(TransferMode::StoreAndForward) - 28.26).abs() < 0.01);
         // The other stages add their time for one of 119.2 frames, twice that where two workers
         // share the frames: 2 x 2.1 / 119.2 + 2 x 0.6 / 119.2 + 1 / 119.2 = 0.05 s.
         assert!(
-            (times.total(TransferMode::Streaming) - 24.61).abs() < 0.01,
+            (times.total_seconds(TransferMode::Streaming) - 24.61).abs() < 0.01,
             "{}",
-            times.total(TransferMode::Streaming)
+            times.total_seconds(TransferMode::Streaming)
         );
         // If archiving is the slowest stage, the slow start adds to it.
         let slow = LinkRow { compress_seconds: 100.0, ..times };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
-        let times = question(far).timed(slow);
+        let times = question(far).add_times(slow);
         // The slow start adds 2 round trips, then 3.58 round trips of doubling from 14 KB to the
         // 173 KB in flight that 2.89 MB/s need, less the time for the bytes sent in them. The
         // frames of the other stages add up to 0.08 s.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
-        let streaming = times.total(TransferMode::Streaming) - 100.0;
+        let streaming = times.total_seconds(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
-        let plain = question(Link::new(1e11)).row(&uncompressed(1_000_000_000), 1_000_000_000);
-        assert_eq!((plain.stage_seconds[0], plain.slowest()), (0.5, "place"));
+        let plain = question(Link::new(1e11)).make_row(&uncompressed_row(1_000_000_000), 1_000_000_000);
+        assert_eq!((plain.stage_seconds[0], plain.slowest_stage()), (0.5, "place"));
     }
 
     prop_compose! {
@@ -320,10 +320,10 @@ pub(crate) mod tests {
             load in any_load(), link in any_link(), threads in 1usize..200, frame in 16u32..26,
         ) {
             let question = LinkQuestion { threads, frame_size_bytes: 1 << frame, ..question(link) };
-            let times = question.timed(load);
+            let times = question.add_times(load);
             let slowest = times.stage_seconds.iter().copied().fold(0.0, f64::max);
-            let streaming = times.total(TransferMode::Streaming);
-            let sum = times.total(TransferMode::StoreAndForward);
+            let streaming = times.total_seconds(TransferMode::Streaming);
+            let sum = times.total_seconds(TransferMode::StoreAndForward);
             prop_assert!(streaming.is_finite() && streaming >= slowest, "{:?}", times);
             prop_assert!(streaming <= sum * (1.0 + 1e-9), "{:?}", times);
         }
@@ -332,7 +332,7 @@ pub(crate) mod tests {
         fn a_wider_link_never_takes_longer(load in any_load(), link in any_link(), factor in 1.0f64..100.0) {
             let wider = Link { bandwidth_bits_per_second: link.bandwidth_bits_per_second * factor, ..link };
             for way in TransferMode::ALL {
-                let seconds = |link: &Link| question(*link).timed(load).total(way);
+                let seconds = |link: &Link| question(*link).add_times(load).total_seconds(way);
                 prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", way);
             }
         }
@@ -345,7 +345,7 @@ pub(crate) mod tests {
                 ..load
             };
             for way in TransferMode::ALL {
-                let seconds = |load: &LinkRow| question(link).timed(*load).total(way);
+                let seconds = |load: &LinkRow| question(link).add_times(*load).total_seconds(way);
                 prop_assert!(seconds(&less) <= seconds(&load) * (1.0 + 1e-9), "{:?}", way);
             }
         }
@@ -356,7 +356,9 @@ pub(crate) mod tests {
         let report = LinkReport::new(to_three_nodes(), 100_000_000_000, &rows());
         assert_eq!(report.rows.iter().map(|row| row.codec.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
         for row in &report.rows {
-            assert!((row.total(TransferMode::StoreAndForward) - row.stage_seconds.iter().sum::<f64>()).abs() < 1e-9);
+            assert!(
+                (row.total_seconds(TransferMode::StoreAndForward) - row.stage_seconds.iter().sum::<f64>()).abs() < 1e-9
+            );
             let price = report.question.egress_price(row).expect("asked for");
             assert!((price - row.archive_bytes as f64 * 3.0 * 0.09e-9).abs() < 1e-6);
             assert_eq!(report.question.seconds_at(row, TransferMode::Streaming, 1e9), row.streaming_seconds);

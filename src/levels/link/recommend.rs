@@ -34,7 +34,7 @@ pub fn recommend(rows: &[LinkRow], way: TransferMode, any_format: bool) -> Optio
     let is_offered =
         |row: &&LinkRow| format_of(row.codec).is_some_and(|format| any_format || non_reader(format).is_none());
     let candidates = || rows.iter().filter(is_offered);
-    let seconds = |row: &LinkRow| row.total(way);
+    let seconds = |row: &LinkRow| row.total_seconds(way);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;
     let choice = candidates()
         .filter(|row| seconds(row) <= soonest * (1.0 + SAME))
@@ -88,7 +88,7 @@ mod tests {
             let report = of(10f64.powf(log_bandwidth), rtt_seconds);
             for choice in &report.recommendations {
                 for row in &report.rows {
-                    prop_assert!(choice.seconds <= row.total(choice.way) * 1.0101);
+                    prop_assert!(choice.seconds <= row.total_seconds(choice.way) * 1.0101);
                 }
             }
         }
