@@ -21,14 +21,14 @@ const SEARCHED_FILES_MAX: usize = 20_000;
 const FILES_MAX: usize = 64;
 
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
-    let lock = lock(&paths.ledger);
-    let bank = bank_snapshot(paths.snapshots_dir(), lock.verdict == Verdict::Good);
-    let mut findings = vec![lock, bank, owner(&paths.ledger)];
+    let lock = examine_lock(&paths.ledger);
+    let bank = examine_bank_snapshot(paths.snapshots_dir(), lock.verdict == Verdict::Good);
+    let mut findings = vec![lock, bank, examine_owner(&paths.ledger)];
     findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
         let found = format!("{}: a restore was killed before its end", journal.shown());
         Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
     }));
-    findings.extend(archives(paths.snapshots_dir()));
+    findings.extend(examine_archives(paths.snapshots_dir()));
     let mut seen = BTreeSet::new();
     for dir in [paths.ledger.clone(), paths.snapshots_dir().to_path_buf()].into_iter().chain(paths.accounts_dirs()) {
         // Directories on the same file system share their free space, so each file system is
@@ -36,13 +36,13 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
         if let Ok(metadata) = fs::metadata(&dir)
             && seen.insert(metadata.dev())
         {
-            findings.extend(space(&dir));
+            findings.extend(examine_space(&dir));
         }
     }
     findings
 }
 
-fn lock(ledger: &Path) -> Finding {
+fn examine_lock(ledger: &Path) -> Finding {
     const NOT_READ: &str = "/proc/locks cannot be read: archive and restore try to take the lock";
     match ledger_lock_state(ledger) {
         LockState::Free => Finding::good("lock", "free", "no validator runs on the ledger"),
@@ -51,7 +51,7 @@ fn lock(ledger: &Path) -> Finding {
     }
 }
 
-fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
+fn examine_bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
     const SUBJECT: &str = "bank";
     let slots = match bank_snapshot_slots(snapshots_dir) {
         Ok(slots) => slots,
@@ -76,7 +76,7 @@ fn bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
 
 /// Reports damaged archives, which a starting validator may choose by their names, and unfinished
 /// downloads, which take up space.
-fn archives(dir: &Path) -> Vec<Finding> {
+fn examine_archives(dir: &Path) -> Vec<Finding> {
     let now = clock::now();
     let Ok(catalog) = scan(&[dir.to_path_buf()]) else {
         return Vec::new();
@@ -96,7 +96,7 @@ fn archives(dir: &Path) -> Vec<Finding> {
     unusable.chain(partials).collect()
 }
 
-fn owner(ledger: &Path) -> Finding {
+fn examine_owner(ledger: &Path) -> Finding {
     let user = rustix::process::geteuid().as_raw();
     let owner = match fs::metadata(ledger) {
         Ok(metadata) => metadata.uid(),
@@ -114,7 +114,7 @@ fn owner(ledger: &Path) -> Finding {
     Finding::bad("owner", format!("user {owner}, but user {user} runs this"), means)
 }
 
-fn space(dir: &Path) -> Option<Finding> {
+fn examine_space(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);

@@ -31,9 +31,9 @@ const FILES_BYTES_MIN: u64 = 64 << 20;
 
 /// Measures disk and cores, and reports which of the two limits archiving.
 pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<Finding>> {
-    let disk = disk_rate(files, progress);
+    let disk = measure_disk(files, progress);
     progress.check()?;
-    let cores = compress_rate(&content(files), progress)?;
+    let cores = measure_cores(&read_content(files), progress)?;
     progress.check()?;
     let time_of_100_gib = |rate: f64| match 100.0 * (1u64 << 30) as f64 / rate {
         seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
@@ -61,7 +61,7 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
 
 /// Measures how many bytes per second the disk reads, bypassing the page cache. Returns `None` if the
 /// files are too small, or if the file system has no `O_DIRECT`.
-fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
+fn measure_disk(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
     if files.iter().map(|(_, length)| length).sum::<u64>() < FILES_BYTES_MIN {
         return None;
     }
@@ -70,7 +70,7 @@ fn disk_rate(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64> {
         let (path, _) = &files[next.fetch_add(1, Relaxed) % files.len()];
         read_direct(path, count).is_ok()
     };
-    rate((0..READERS).map(|_| reader).collect(), progress)
+    measure_rate((0..READERS).map(|_| reader).collect(), progress)
 }
 
 /// Reads a file with `O_DIRECT`, and counts the bytes. Fails if the file system does not
@@ -96,7 +96,7 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
 /// per second of all workers together, or `None` if they counted none. A worker reports its bytes
 /// to the function that it gets, and must return when this function returns false. A worker that
 /// returns false is not called again.
-fn rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
+fn measure_rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
     W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,
 {
@@ -120,7 +120,7 @@ where
 
 /// Reads content to compress: the beginning of the largest storages, or this program's own file if
 /// there are none.
-fn content(files: &[(PathBuf, u64)]) -> Vec<u8> {
+fn read_content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     let mut content = Vec::new();
     for path in files.iter().map(|(path, _)| path.as_path()).chain([Path::new("/proc/self/exe")]) {
         let left = CONTENT_BYTES.saturating_sub(content.len() as u64);
@@ -130,7 +130,7 @@ fn content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     content
 }
 
-fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>> {
+fn measure_cores(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>> {
     if content.is_empty() {
         return Ok(None);
     }
@@ -143,5 +143,5 @@ fn compress_rate(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>>
             compressor.compress(content, &mut to).is_ok() && count(content.len())
         });
     }
-    Ok(rate(workers, progress))
+    Ok(measure_rate(workers, progress))
 }

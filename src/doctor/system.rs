@@ -17,10 +17,10 @@ const FILES_WANTED: u64 = 1024;
 const WORKER_BYTES: u64 = 64 << 20;
 
 pub fn examine() -> Vec<Finding> {
-    vec![open_files(), memory_limit(), processors()]
+    vec![examine_open_files(), examine_memory_limit(), examine_processors()]
 }
 
-fn open_files() -> Finding {
+fn examine_open_files() -> Finding {
     let limit = getrlimit(Resource::Nofile).current;
     let found = limit.map_or("no limit".to_string(), |limit| format!("{limit} at most"));
     let few = "too few for many workers or connections: raise the limit (ulimit -n, LimitNOFILE of the service)";
@@ -31,7 +31,7 @@ fn open_files() -> Finding {
     }
 }
 
-fn memory_limit() -> Finding {
+fn examine_memory_limit() -> Finding {
     let limit = tightest_limit();
     let Some(bytes) = limit.iter().map(|limit| limit.left_bytes).chain(available_bytes()).min() else {
         return Finding::note("memory", "unknown", "the system does not report it; --memory sets a limit");
@@ -46,7 +46,7 @@ fn memory_limit() -> Finding {
     }
 }
 
-fn processors() -> Finding {
+fn examine_processors() -> Finding {
     let usable = available_threads();
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let all = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
