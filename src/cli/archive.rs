@@ -30,10 +30,10 @@ pub struct ArchiveArgs {
     #[arg(short, long, value_name = "TARGET")]
     output: PathBuf,
     /// Make an incremental archive, based on the full archive of this slot
-    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
+    #[arg(long, value_parser = values::parse_slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// The bank snapshot to archive [default: the newest complete one]
-    #[arg(long, value_parser = values::slot)]
+    #[arg(long, value_parser = values::parse_slot)]
     slot: Option<u64>,
     #[command(flatten)]
     directories: DirectoryArgs,
@@ -82,21 +82,21 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     if args.dry_run {
         let preview = args.new.write(&mut output, ui, |sink| preview_archive(&options, sink, ui))?;
         let Some(preview) = preview else { return Ok(()) };
-        ui.report("archive_preview", &preview.path.shown(), &preview, PREVIEW);
+        ui.print_report("archive_preview", &preview.path.shown(), &preview, PREVIEW);
         ui.say("Nothing was written.");
         return preview.check_room();
     }
     let report = args.new.write(&mut output, ui, |sink| archive(&options, sink, ui))?;
     if let Some(report) = report {
-        show(&report, ui);
+        print_report(&report, ui);
     }
     Ok(())
 }
 
-fn show(report: &ArchiveReport, ui: &Ui) {
+fn print_report(report: &ArchiveReport, ui: &Ui) {
     let new = &report.archive;
     let path = path_of(new);
-    ui.report("archive", &path.shown(), report, REPORT);
+    ui.print_report("archive", &path.shown(), report, REPORT);
     if let Some(read_back) = &report.read_back {
         say_read_back(read_back, ui);
     }

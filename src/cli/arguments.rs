@@ -22,7 +22,7 @@ use super::{planned, values};
 #[command(next_help_heading = "Resource use")]
 pub struct WorkerArgs {
     /// Worker threads [default: all cores that the process may use]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
+    #[arg(long, value_name = "N", value_parser = values::parse_threads)]
     threads: Option<usize>,
 }
 
@@ -50,7 +50,7 @@ pub struct WorkArgs {
     pub workers: WorkerArgs,
     /// Memory limit for buffers, with fewer workers if it is too small for all, and as much again
     /// for a state check, which spills the rest to the output directory, or to TMPDIR
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     pub memory: Option<u64>,
 }
 
@@ -132,7 +132,7 @@ impl NewLedgerArgs {
 #[command(next_help_heading = "Resource use")]
 pub struct PriorityArgs {
     /// Use of the page cache, which a validator on the same machine needs
-    #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice(IO_HINTS))]
+    #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice_parser(IO_HINTS))]
     io_hint: IoHint,
     /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle
     /// otherwise
@@ -159,7 +159,7 @@ pub struct IoPolicyArgs {
     #[command(flatten)]
     priority: PriorityArgs,
     /// Limit reading to this many bytes per second, for example 300MiB
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
     pub max_rate: Option<u64>,
 }
 
@@ -181,8 +181,8 @@ impl IoPolicyArgs {
 }
 
 /// Parses bytes per second. Refuses rates too low to make progress.
-pub fn rate(text: &str) -> Result<u64, String> {
-    match values::size(text)? {
+pub fn parse_max_rate(text: &str) -> Result<u64, String> {
+    match values::parse_size(text)? {
         bytes if bytes >= RATE_MIN => Ok(bytes),
         bytes => Err(format!("{bytes} B/s is too slow; for example, 100MiB is 100 MiB per second")),
     }
@@ -192,7 +192,7 @@ pub fn rate(text: &str) -> Result<u64, String> {
 #[command(next_help_heading = "Check")]
 pub struct CheckArgs {
     /// The checks to make; without the state, the accounts are not looked at
-    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice(CHECK_MODES))]
+    #[arg(long, value_name = "WHAT", default_value = "state", value_parser = values::choice_parser(CHECK_MODES))]
     pub check: CheckMode,
     #[command(flatten)]
     pub expected: ExpectedArgs,
@@ -205,7 +205,7 @@ pub struct ExpectedArgs {
     #[arg(long, value_name = "HASH")]
     pub expect_hash: Option<Hash>,
     /// Expected slot of the state
-    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
+    #[arg(long, value_parser = values::parse_slot, value_name = "SLOT")]
     pub expect_slot: Option<u64>,
 }
 
@@ -254,7 +254,7 @@ pub struct RetentionArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_rebased: Option<u64>,
     /// Also keep what was modified or published within this time, for example 24h or 7d
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration)]
     keep_within: Option<Duration>,
     /// Also keep the newest state of each of the newest N days that have one
     ///

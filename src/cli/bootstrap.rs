@@ -86,28 +86,28 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let client = args.transfer.client(args.how.io_policy.max_rate)?;
     if args.dry_run {
         let plan = plan_bootstrap(&client, &options, ui)?;
-        show_plan(&plan, &options, ui);
+        print_plan(&plan, &options, ui);
         return plan.check_room();
     }
     let report = bootstrap(&client, &options, ui)?;
-    show(&report, &options, ui);
+    print_report(&report, &options, ui);
     super::list::warn_of_partials(options.restore.paths.snapshots_dir(), ui);
     warn_of_newer_state(report.given_up.as_ref(), ui);
     Ok(())
 }
 
 /// Prints at most ten lines; how to start a validator is the last.
-fn show(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
+fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     let target = &options.restore;
-    restore::show(&report.restore, target, ui);
-    ui.object("bootstrap", report);
+    restore::print_report(&report.restore, target, ui);
+    ui.print_object("bootstrap", report);
     let elapsed = values::show_duration(report.elapsed.wall);
-    let mut text = format!("{}; {elapsed} in all", fetched(report));
+    let mut text = format!("{}; {elapsed} in all", describe_fetched(report));
     if let Some(time) = report.after_last_byte {
         text += &format!(", {} after the last byte", values::show_duration(time));
     }
-    ui.row("fetched", &text);
-    ui.row("vouched", &report.confirmations.to_string());
+    ui.print_row("fetched", &text);
+    ui.print_row("vouched", &report.confirmations.to_string());
     restore::say_start(&report.restore, target, ui);
     let is_expected = report.confirmations.is_expected == Some(true) || !options.expect_roots.is_empty();
     if report.confirmations.confirmed_by.is_empty() && !is_expected {
@@ -118,7 +118,7 @@ fn show(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     }
 }
 
-fn fetched(report: &BootstrapReport) -> String {
+fn describe_fetched(report: &BootstrapReport) -> String {
     let mut servers = BTreeSet::new();
     let mut bytes = 0;
     let mut time = Duration::ZERO;
@@ -144,14 +144,14 @@ pub fn warn_of_newer_state(given_up: Option<&AbandonedState>, ui: &Ui) {
     ui.warn(&format!("a newer state was given up, of slot {}: {names}: {}", state.slot, state.why));
 }
 
-fn show_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
-    ui.object("bootstrap_plan", plan);
+fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
+    ui.print_object("bootstrap_plan", plan);
     let ledger = options.restore.paths.ledger.shown();
     ui.say(&format!("Would make a ledger in {ledger}:"));
     for choice in std::iter::once(&plan.full).chain(&plan.incremental) {
         let label = if choice.is_local() { "use" } else { "fetch" };
         let row = format!("{label}: {{name}}, [{{file_bytes}} ]from {{from}}");
-        ui.part("", choice, &[row.as_str()]);
+        ui.print_part("", choice, &[row.as_str()]);
     }
     let age = match plan.candidate.age {
         Some(_) => "age: [{age_slots}, ]{age_seconds} now; about {expected_age_seconds} at boot",
@@ -159,10 +159,10 @@ fn show_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     };
     let resume = "resume: [{kept_bytes} of a download that was interrupted]";
     let replaces = "replaces: [{existing}, moved aside at the end]";
-    ui.part("", plan, &[resume, age, replaces]);
+    ui.print_part("", plan, &[resume, age, replaces]);
     for space in &plan.space {
         let row = "space: about {needed_bytes} needed, {free_bytes} free in {dir}";
-        ui.part("", space, &[row]);
+        ui.print_part("", space, &[row]);
     }
     if plan.ways.len() > 1 {
         let incremental = plan.incremental.as_ref().map(|choice| &choice.name);
@@ -173,14 +173,14 @@ fn show_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
             format!("{} {place}{chosen}", way.full.slot)
         };
         let table = TableOf::new("", "", &plan.ways)
-            .shown("at boot", Unit::Age, |way| way.expected_age.map(|age| age.as_secs_f64()))
-            .shown("fetch", Unit::Bytes, |way| way.fetch_bytes)
-            .shown("time", Unit::Age, |way| way.fetch_time.as_secs_f64())
-            .shown("restore", Unit::Age, |way| way.restore_time.as_secs_f64())
-            .shown("slot", Unit::Count, |way| way.slot)
-            .shown("full archive", Unit::Text, full)
+            .add_shown("at boot", Unit::Age, |way| way.expected_age.map(|age| age.as_secs_f64()))
+            .add_shown("fetch", Unit::Bytes, |way| way.fetch_bytes)
+            .add_shown("time", Unit::Age, |way| way.fetch_time.as_secs_f64())
+            .add_shown("restore", Unit::Age, |way| way.restore_time.as_secs_f64())
+            .add_shown("slot", Unit::Count, |way| way.slot)
+            .add_shown("full archive", Unit::Text, full)
             .finish();
         ui.say("Ways, the best first:");
-        ui.table(&table);
+        ui.print_table(&table);
     }
 }

@@ -15,11 +15,11 @@ pub struct ZstdArgs {
     /// zstd level: 1 to 22, or negative for faster and larger [default: 1]
     ///
     /// `slotpress levels` helps to choose.
-    #[arg(long, alias = "level", value_name = "N", value_parser = values::zstd_level, allow_negative_numbers = true)]
+    #[arg(long, alias = "level", value_name = "N", value_parser = values::parse_zstd_level, allow_negative_numbers = true)]
     zstd_level: Option<i32>,
     /// Keep the records of storages byte for byte, or sort them for better compression and zero
     /// unused bytes; validators load both
-    #[arg(long, default_value = "verbatim", value_parser = values::choice(LAYOUTS))]
+    #[arg(long, default_value = "verbatim", value_parser = values::choice_parser(LAYOUTS))]
     layout: RecordLayout,
 }
 
@@ -28,10 +28,10 @@ pub struct EncodingArgs {
     #[command(flatten)]
     zstd: ZstdArgs,
     /// Format of the new archive; Firedancer does not read lz4, and Agave no plain tar
-    #[arg(long, default_value = "zstd", value_parser = values::choice(FORMATS))]
+    #[arg(long, default_value = "zstd", value_parser = values::choice_parser(FORMATS))]
     format: ArchiveFormat,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::parse_size)]
     frame_size: u64,
 }
 
@@ -48,7 +48,7 @@ const FORMATS: &[(&str, ArchiveFormat, &str)] = &[
 
 /// Sets the number of workers: as many as fit, together with `other_bytes`, into the memory limit of the
 /// process. Lowers the process's priority: see [`IoPolicyArgs::apply`].
-pub fn for_workers(
+pub fn set_workers(
     options: EncodingOptions,
     other_bytes: u64,
     workers: &WorkerArgs,

@@ -62,7 +62,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
 }
 
 fn run_script(size: &str, ui: &Ui) -> Result<()> {
-    let show = |title: &str, command: &str| {
+    let run_step = |title: &str, command: &str| {
         ui.say(&format!("\n# {title}\n$ slotpress {command}"));
         let words: Vec<OsString> = format!("slotpress {command}").split(' ').map(OsString::from).collect();
         let cli = super::parse(&words).map_err(|error| Error::usage(error.to_string()))?;
@@ -70,23 +70,23 @@ fn run_script(size: &str, ui: &Ui) -> Result<()> {
     };
     let archives = || scan(&[PathBuf::from("archives")]);
     // A tenth of the state changes between two archives.
-    let newer = (values::size(size).map_err(Error::usage)? / 10).max(INCREMENTAL_BYTES_MIN);
+    let newer = (values::parse_size(size).map_err(Error::usage)? / 10).max(INCREMENTAL_BYTES_MIN);
 
     let title = "A ledger, as a validator leaves it when it is stopped gracefully, and its older state";
-    show(title, &format!("synth ledger --size {} --incremental {}KiB", size.replace(' ', ""), newer >> 10))?;
+    run_step(title, &format!("synth ledger --size {} --incremental {}KiB", size.replace(' ', ""), newer >> 10))?;
     fs::create_dir("archives").or_path("create", Path::new("archives"))?;
-    show("A full archive of the older state", "archive ledger/at-full -o archives")?;
+    run_step("A full archive of the older state", "archive ledger/at-full -o archives")?;
     let catalog = archives()?;
     let full = newest_of(&catalog, Path::new("archives"))?.full;
     let archive = format!("archive ledger -o archives --base-slot {}", full.name.slot);
-    show("An archive of what is newer", &archive)?;
+    run_step("An archive of what is newer", &archive)?;
     let inspect = format!("inspect {}", full.path().to_string_lossy());
-    show("What is inside, without unpacking it", &inspect)?;
+    run_step("What is inside, without unpacking it", &inspect)?;
     let hash = archives()?.choice().and_then(|choice| Some(choice.incremental?.name.hash.to_string()));
     let hash = hash.unwrap_or_default();
     let title = "Both archives back into a ledger, in the layout from which a validator boots";
-    show(title, &format!("restore archives --ledger restored --expect-hash {hash}"))?;
+    run_step(title, &format!("restore archives --ledger restored --expect-hash {hash}"))?;
     let title = "Every checksum, and every account against the hash of the state";
-    show(title, "verify archives")?;
-    show("The restored ledger, verified", "verify restored")
+    run_step(title, "verify archives")?;
+    run_step("The restored ledger, verified", "verify restored")
 }

@@ -35,7 +35,7 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     }
     let paths = args.path.as_ref().map(|path| args.directories.paths(path));
     let findings = examine(paths.as_ref(), ui)?;
-    ui.object("doctor", &BTreeMap::from([("findings", &findings)]));
+    ui.print_object("doctor", &BTreeMap::from([("findings", &findings)]));
     let mut bad = 0;
     for finding in &findings {
         let word = match finding.verdict {

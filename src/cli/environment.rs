@@ -24,7 +24,7 @@ const FLAGS: &str = "alert-after ca-file endpoint every grace head-timeout io-hi
 
 /// Gives flags their variables. Hides the values of variables in the help, since they may be secret,
 /// and treats an empty variable as unset.
-pub fn describe(command: Command) -> Command {
+pub fn add_variables(command: Command) -> Command {
     let describe_arg = |mut arg: Arg| {
         let flag = FLAGS.split_whitespace().find(|flag| arg.get_long() == Some(*flag) && arg.get_env().is_none());
         if let Some(flag) = flag {
@@ -34,11 +34,11 @@ pub fn describe(command: Command) -> Command {
         let arg = arg.hide_env_values(true);
         if is_empty { arg.env(Resettable::Reset) } else { arg }
     };
-    command.mut_args(describe_arg).mut_subcommands(describe)
+    command.mut_args(describe_arg).mut_subcommands(add_variables)
 }
 
 /// Lists variables that begin with `SLOTPRESS_` but belong to no flag, for example misspelt ones.
-pub fn unknown(command: &Command, set: impl IntoIterator<Item = OsString>) -> Vec<String> {
+pub fn find_unknown(command: &Command, set: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let mut known = BTreeSet::from([COMMIT, ACCOUNTS].map(OsStr::new));
     add_known(command, &mut known);
     let ours = set.into_iter().filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
@@ -73,6 +73,6 @@ mod tests {
     #[test]
     fn unknown_variables_are_found() {
         let set = ["SLOTPRESS_THREADS", "SLOTPRESS_LEVEL", "SLOTPRESS_COMMIT", "SLOTPRESS", "PATH"].map(OsString::from);
-        assert_eq!(unknown(&command(), set), ["SLOTPRESS_LEVEL"]);
+        assert_eq!(find_unknown(&command(), set), ["SLOTPRESS_LEVEL"]);
     }
 }

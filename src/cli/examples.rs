@@ -13,8 +13,8 @@ fn examples_of(name: &str) -> Option<&'static str> {
 }
 
 /// Appends the examples to the `--help` of every command.
-pub fn describe(command: Command) -> Command {
-    let command = command.mut_subcommands(describe);
+pub fn add_examples(command: Command) -> Command {
+    let command = command.mut_subcommands(add_examples);
     let Some(examples) = examples_of(command.get_name()) else { return command };
     let indented = examples.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n");
     let after = command.get_after_long_help().map(|text| format!("\n\n{text}")).unwrap_or_default();

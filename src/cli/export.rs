@@ -13,7 +13,7 @@ use slotpress_read::spill_dir;
 
 use super::arguments::{CheckArgs, WorkArgs};
 use super::network::{READ_TWICE, StateArgs, StateInput};
-use super::planned::{DECODING_WORKER_BYTES, divided};
+use super::planned::{DECODING_WORKER_BYTES, divide};
 use super::stores::store_of;
 use super::ui::Ui;
 use super::{stdout, values};
@@ -37,25 +37,25 @@ pub struct ExportArgs {
     #[arg(short, long, value_name = "TARGET")]
     output: PathBuf,
     /// A table; may be given more than once [default: accounts]
-    #[arg(long = "table", value_delimiter = ',', value_name = "TABLE", value_parser = values::choice(TABLES))]
+    #[arg(long = "table", value_delimiter = ',', value_name = "TABLE", value_parser = values::choice_parser(TABLES))]
     tables: Vec<Table>,
     /// Format of the files [default: parquet, and csv on standard output]
-    #[arg(long, value_name = "FORMAT", value_parser = values::choice(FORMATS))]
+    #[arg(long, value_name = "FORMAT", value_parser = values::choice_parser(FORMATS))]
     format: Option<TableFormat>,
     /// Order of the rows [default: clustered; none for all accounts with data, and on standard output]
-    #[arg(long, value_name = "ORDER", value_parser = values::choice(ORDERS))]
+    #[arg(long, value_name = "ORDER", value_parser = values::choice_parser(ORDERS))]
     order: Option<RowOrder>,
     /// Data of accounts: none, full, or OFFSET:LENGTH
-    #[arg(long, value_name = "PART", default_value = "none", value_parser = data_part)]
+    #[arg(long, value_name = "PART", default_value = "none", value_parser = parse_data_part)]
     data: DataPart,
     /// Only accounts of this program, by its address or its name in `inspect --by-owner`
-    #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = values::owner, help_heading = "Filters")]
+    #[arg(long, value_name = "PROGRAM", value_delimiter = ',', value_parser = values::parse_owner, help_heading = "Filters")]
     owner: Vec<Address>,
     /// Only this mint, and its token accounts
-    #[arg(long, value_name = "MINT", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
+    #[arg(long, value_name = "MINT", value_delimiter = ',', value_parser = values::parse_pubkey, help_heading = "Filters")]
     mint: Vec<Address>,
     /// Only token accounts of this wallet
-    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = values::pubkey, help_heading = "Filters")]
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', value_parser = values::parse_pubkey, help_heading = "Filters")]
     wallet: Vec<Address>,
     /// Only this account, or those in a file: one per line; # begins a comment
     #[arg(long, value_name = "ADDRESS|@FILE", value_delimiter = ',', help_heading = "Filters")]
@@ -99,7 +99,7 @@ const ORDERS: &[(&str, RowOrder, &str)] = &[
     ("none", RowOrder::Unordered, "As they are read, which takes less time"),
 ];
 
-fn data_part(text: &str) -> Result<DataPart, String> {
+fn parse_data_part(text: &str) -> Result<DataPart, String> {
     let wrong = || "it is none, full, or OFFSET:LENGTH, as in 0:32".to_string();
     match text {
         "none" => Ok(DataPart::None),
@@ -114,10 +114,10 @@ fn data_part(text: &str) -> Result<DataPart, String> {
 
 /// Parses an address, or reads those in a file (`@FILE`).
 fn addresses_of(text: &str) -> Result<Vec<Address>> {
-    let parse = |text: &str| values::pubkey(text).map_err(Error::usage);
+    let parse = |text: &str| values::parse_pubkey(text).map_err(Error::usage);
     match text.strip_prefix('@') {
         // An empty filter would select every account, so an empty list is an error.
-        Some(path) => values::listed(Path::new(path), "address", parse),
+        Some(path) => values::read_list(Path::new(path), "address", parse),
         None => {
             let address = parse(text).map_err(|error| error.within(format!("--address {text}")))?;
             Ok(vec![address])
@@ -158,7 +158,7 @@ impl ExportArgs {
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
         // A share for the files being written, and one for finding superseded records.
         let (threads, share_bytes) =
-            divided(self.work.memory, self.work.workers.threads(), worker_bytes, options.memory_bytes_min())?;
+            divide(self.work.memory, self.work.workers.threads(), worker_bytes, options.memory_bytes_min())?;
         options.memory_bytes = share_bytes;
         let other_bytes = (2 * share_bytes).saturating_add(store_bytes);
         let threads = threads.min(self.work.threads(worker_bytes, other_bytes, ui)?);
@@ -168,12 +168,12 @@ impl ExportArgs {
 }
 
 pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
-    let is_stdout = stdout::is_meant(&args.output, ui)?;
+    let is_stdout = stdout::takes_data(&args.output, ui)?;
     let connection = &args.state.network.connection;
     let store = store_of(&args.output, args.work.memory, connection)?;
     let store_bytes = store.as_ref().map_or(0, |store| store.options().memory_bytes);
     let options = args.options(is_stdout, store_bytes, ui)?;
-    let mut stream = is_stdout.then(|| stdout::for_rows(ui)).transpose()?;
+    let mut stream = is_stdout.then(|| stdout::open_rows(ui)).transpose()?;
     let to = match (&mut stream, &store) {
         (Some(stream), _) => ExportTo::Stream(stream),
         (None, Some(store)) => ExportTo::Store(store, spill_dir(None)),
@@ -192,14 +192,14 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
         ui.status("standard output was closed before the end: the state was not checked");
         return Ok(());
     }
-    show(&exported?, ui);
+    print_report(&exported?, ui);
     for input in [Some(&input), since.as_ref()].into_iter().flatten() {
-        input.show_transfers(ui);
+        input.print_transfers(ui);
     }
     Ok(())
 }
 
-fn show(report: &ExportReport, ui: &Ui) {
+fn print_report(report: &ExportReport, ui: &Ui) {
     let facts = &report.facts;
     // Rows went to standard output, so the report goes to stderr.
     if report.manifests.is_empty() {
@@ -210,11 +210,11 @@ fn show(report: &ExportReport, ui: &Ui) {
         "unparsed: [{unparsed_accounts}: see the table accounts]",
         "elapsed: {elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     ];
-    ui.report("export", &report.manifests.join("\n"), report, &rows);
+    ui.print_report("export", &report.manifests.join("\n"), report, &rows);
     for table in &report.tables {
         let rows = values::count_of(table.rows, "row");
         let files = values::count_of(table.files.len() as u64, "file");
         let bytes = values::show_bytes(table.bytes);
-        ui.row(table.table.name(), &format!("{rows} in {files}, {bytes}"));
+        ui.print_row(table.table.name(), &format!("{rows} in {files}, {bytes}"));
     }
 }

@@ -8,7 +8,7 @@ use slotpress::net::{FetchOptions, FetchReport, fetch};
 use slotpress::types::Root;
 use slotpress_base::ShowPath;
 
-use super::arguments::rate;
+use super::arguments::parse_max_rate;
 use super::network::{PeersArgs, TransferArgs};
 use super::planned::{self, STREAM_BYTES};
 use super::ui::Ui;
@@ -31,7 +31,7 @@ pub struct FetchArgs {
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     /// Limit fetching to this many bytes per second
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
     max_rate: Option<u64>,
     #[command(flatten)]
     peers: PeersArgs,
@@ -56,14 +56,14 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let options = FetchOptions::new(Vec::new(), &args.output).find(find).limits(limits).trusted(trusted).quorum(quorum);
     let client = args.transfer.client(args.max_rate)?;
     let report = fetch(&client, &options, ui)?;
-    show(&report, ui);
+    print_report(&report, ui);
     super::list::warn_of_partials(&args.output, ui);
     super::bootstrap::warn_of_newer_state(report.given_up.as_ref(), ui);
     Ok(())
 }
 
-fn show(report: &FetchReport, ui: &Ui) {
-    ui.object("fetch", report);
+fn print_report(report: &FetchReport, ui: &Ui) {
+    ui.print_object("fetch", report);
     for archive in &report.archives {
         let fetched = match archive.fetched {
             Some(_) => FETCHED,
@@ -74,9 +74,9 @@ fn show(report: &FetchReport, ui: &Ui) {
             None => UNCHECKED,
         };
         let path = archive.path.as_ref().map_or(String::new(), |path| path.shown());
-        ui.part(&path, archive, &[fetched, "from: {servers}", checked]);
+        ui.print_part(&path, archive, &[fetched, "from: {servers}", checked]);
     }
-    ui.row("vouched", &report.confirmations.to_string());
+    ui.print_row("vouched", &report.confirmations.to_string());
 }
 
 const FETCHED: &str =

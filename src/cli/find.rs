@@ -10,7 +10,7 @@ use slotpress::net::{Candidate, Client, FindReport, find};
 use slotpress_base::text::cut;
 use slotpress_net::OfferPlace;
 
-use super::json::both;
+use super::json::merge;
 use super::network::{NetworkArgs, PeersArgs};
 use super::tables::{Table, TableOf, Unit};
 use super::ui::Ui;
@@ -43,26 +43,26 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     let client = Client::new(&client_options)?;
     let report = find(&client, &options, ui)?;
     for (number, candidate) in report.candidates.iter().enumerate() {
-        ui.object("candidate", &both(json!({ "rank": number + 1 }), candidate));
+        ui.print_object("candidate", &merge(json!({ "rank": number + 1 }), candidate));
     }
     for refused in &report.refused {
-        ui.object("refused", refused);
+        ui.print_object("refused", refused);
     }
-    ui.object("find", &report);
+    ui.print_object("find", &report);
     if let Some(best) = report.candidates.first() {
         let offers = [Some(&best.full), best.incremental.as_ref()];
         for offer in offers.into_iter().flatten() {
-            ui.short(&offer.shown());
+            ui.print_short(&offer.shown());
         }
     }
-    show(&report, ui);
+    print_report(&report, ui);
     report.require_candidate().map(drop)
 }
 
-fn show(report: &FindReport, ui: &Ui) {
+fn print_report(report: &FindReport, ui: &Ui) {
     let shown = report.candidates.len().min(ROWS_MAX);
     if shown > 0 {
-        ui.table(&table(&report.candidates[..shown]));
+        ui.print_table(&table(&report.candidates[..shown]));
     }
     let more = report.candidates.len() - shown;
     if more > 0 {
@@ -76,7 +76,7 @@ fn show(report: &FindReport, ui: &Ui) {
             Some((server, why)) if server.contains("://") => why,
             _ => &refused.why,
         };
-        let source = shown_source(&refused.source);
+        let source = show_source(&refused.source);
         reasons.entry(why).or_default().push(source);
     }
     let mut reasons: Vec<(&str, Vec<String>)> = reasons.into_iter().collect();
@@ -102,7 +102,7 @@ fn show(report: &FindReport, ui: &Ui) {
 }
 
 /// Removes `http://` and a slash at the end, which nearly all sources have.
-fn shown_source(source: &str) -> String {
+fn show_source(source: &str) -> String {
     let place = source.trim_start_matches("http://");
     place.trim_end_matches('/').to_string()
 }
@@ -117,11 +117,11 @@ fn table(candidates: &[Candidate]) -> Table {
         None => format!("{} full", candidate.slot()),
     };
     TableOf::new("", "", candidates)
-        .shown("at boot", Unit::Age, |row| row.expected_age.map(|age| age.as_secs_f64()))
-        .shown("age", Unit::Age, |row| row.age.map(|age| age.as_secs_f64()))
-        .shown("slot", Unit::Text, slot)
-        .shown("size", Unit::Bytes, Candidate::bytes)
-        .shown("rate", Unit::Text, rate)
-        .shown("source", Unit::Text, |row| shown_source(&row.source))
+        .add_shown("at boot", Unit::Age, |row| row.expected_age.map(|age| age.as_secs_f64()))
+        .add_shown("age", Unit::Age, |row| row.age.map(|age| age.as_secs_f64()))
+        .add_shown("slot", Unit::Text, slot)
+        .add_shown("size", Unit::Bytes, Candidate::bytes)
+        .add_shown("rate", Unit::Text, rate)
+        .add_shown("source", Unit::Text, |row| show_source(&row.source))
         .finish()
 }

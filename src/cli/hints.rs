@@ -25,7 +25,7 @@ fn flags_of(command: &Command) -> impl Iterator<Item = String> {
 }
 
 /// Returns a hint; `None` if it names a flag that the running command does not have.
-pub fn fitting(hint: &str) -> Option<&str> {
+pub fn keep_if_flags_exist(hint: &str) -> Option<&str> {
     let has = |flag: &str| FLAGS.get().is_none_or(|flags| flags.contains(flag));
     flags_in(hint).all(has).then_some(hint)
 }

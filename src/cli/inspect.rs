@@ -15,7 +15,7 @@ use slotpress_base::ShowPath;
 use slotpress_read::{AccountsSummary, RecordTotals, check_pair, find_account, inspect_accounts, lines_of};
 
 use super::arguments::WorkArgs;
-use super::json::both;
+use super::json::merge;
 use super::network::{StateArgs, StateInput};
 use super::planned::{self, DECODING_WORKER_BYTES, LOOKING_WORKER_BYTES};
 use super::tables::{Table, TableOf, Unit, columns_of_results};
@@ -30,10 +30,10 @@ pub struct InspectArgs {
     by_owner: bool,
     /// Only the accounts of this program, by its address or its name in the table of --by-owner;
     /// implies --by-owner
-    #[arg(long, value_name = "KEY|NAME", value_parser = values::owner, help_heading = "Accounts")]
+    #[arg(long, value_name = "KEY|NAME", value_parser = values::parse_owner, help_heading = "Accounts")]
     owner: Option<Address>,
     /// Find the newest version of one account; --json has all of its data
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["by_owner", "owner"], value_parser = values::pubkey, help_heading = "Accounts")]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["by_owner", "owner"], value_parser = values::parse_pubkey, help_heading = "Accounts")]
     account: Option<Address>,
     #[command(flatten)]
     work: WorkArgs,
@@ -57,29 +57,29 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
         let options = VerifyOptions::default().threads(threads).check(check);
         run_accounts(&input, args.owner, &options, ui)?;
     } else {
-        show(&input, threads, ui)?;
+        print_inspection(&input, threads, ui)?;
     }
-    input.show_transfers(ui);
+    input.print_transfers(ui);
     Ok(())
 }
 
-fn show(input: &StateInput, threads: usize, ui: &Ui) -> Result<()> {
+fn print_inspection(input: &StateInput, threads: usize, ui: &Ui) -> Result<()> {
     if let StateInput::Ledger(paths, slot) = input {
         let found = inspect_ledger(paths, *slot, threads, ui)?;
         let forks = hard_forks(&found.bank);
         let rows = [&["kind: bank snapshot, {layout}"], BANK, LEDGER, &[&*forks]].concat();
-        ui.report("inspect", &found.path.shown(), &found, &rows);
+        ui.print_report("inspect", &found.path.shown(), &found, &rows);
     }
     if let StateInput::Archives(full, Some(incremental)) = input {
         check_pair(full, incremental)?;
     }
     for archive in input.archives() {
-        show_archive(&inspect_archive(archive, threads, ui)?, ui);
+        print_archive(&inspect_archive(archive, threads, ui)?, ui);
     }
     Ok(())
 }
 
-fn show_archive(found: &ArchiveInspection, ui: &Ui) {
+fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     let kind = match found.name.as_ref().and_then(|name| name.base_slot) {
         Some(_) => "kind: incremental archive on slot {base_slot}, snapshot version {version}",
         None => "kind: full archive, snapshot version {version}",
@@ -119,7 +119,7 @@ fn show_archive(found: &ArchiveInspection, ui: &Ui) {
     }
     let mut rows = [&[kind, name], BANK, ARCHIVE, &[&*frames, made_by, "root: {root}", &*forks]].concat();
     rows.extend(clients.iter().map(String::as_str));
-    ui.report("inspect", &found.path.shown(), found, &rows);
+    ui.print_report("inspect", &found.path.shown(), found, &rows);
 }
 
 /// Returns a row with the slots of hard forks, and the number of restarts at each.
@@ -159,15 +159,15 @@ const DATA_BYTES_MAX: usize = 1024;
 
 fn run_accounts(input: &StateInput, owner: Option<Address>, options: &VerifyOptions, ui: &Ui) -> Result<()> {
     let found = inspect_accounts(input.snapshot(), owner, options, ui)?;
-    ui.object("accounts", &found);
+    ui.print_object("accounts", &found);
     for owner in &found.owners {
-        ui.object("owner", owner);
+        ui.print_object("owner", owner);
     }
     let mut paths = vec![found.path.shown()];
     for incremental in input.archives().skip(1) {
         paths.push(incremental.path.shown());
     }
-    ui.part(&paths.join("\n"), &found, ACCOUNTS);
+    ui.print_part(&paths.join("\n"), &found, ACCOUNTS);
     let table = owner_table(&found).lines(columns_of_results());
     ui.say(&format!("\n{}", table.join("\n")));
     Ok(())
@@ -198,10 +198,10 @@ fn owner_table(found: &AccountsSummary) -> Table {
     }
     let all_bytes = found.totals.stored_bytes.max(1) as f64;
     TableOf::new("", "", &rows)
-        .shown("OWNER", Unit::Text, |(owner, _)| owner.clone())
-        .shown("ACCOUNTS", Unit::Count, |(_, totals)| totals.accounts)
-        .shown("BYTES", Unit::Bytes, |(_, totals)| totals.stored_bytes)
-        .shown("%", Unit::Percent, |(_, totals)| 100.0 * totals.stored_bytes as f64 / all_bytes)
+        .add_shown("OWNER", Unit::Text, |(owner, _)| owner.clone())
+        .add_shown("ACCOUNTS", Unit::Count, |(_, totals)| totals.accounts)
+        .add_shown("BYTES", Unit::Bytes, |(_, totals)| totals.stored_bytes)
+        .add_shown("%", Unit::Percent, |(_, totals)| 100.0 * totals.stored_bytes as f64 / all_bytes)
         .finish()
 }
 
@@ -220,7 +220,7 @@ fn run_account(input: Snapshot<'_>, pubkey: Address, threads: usize, shown: &Pat
     let more = json!({ "path": shown.to_string_lossy(), "data_base64": STANDARD.encode(&found.data) });
     let state = if found.is_closed { "state: closed: its newest record has no lamports" } else { "" };
     let rows = [&[state], ACCOUNT].concat();
-    ui.report("account", &pubkey.to_string(), &both(&found, more), &rows);
+    ui.print_report("account", &pubkey.to_string(), &merge(&found, more), &rows);
     let data = &found.data[..found.data.len().min(DATA_BYTES_MAX)];
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.say(&hex_row(number * 16, bytes));

@@ -6,12 +6,12 @@ use serde::Serialize;
 use slotpress_base::text;
 
 /// Returns an object with its type before its fields.
-pub fn typed(kind: &str, report: &impl Serialize) -> impl Serialize {
-    both(BTreeMap::from([("type", kind)]), report)
+pub fn add_type(kind: &str, report: &impl Serialize) -> impl Serialize {
+    merge(BTreeMap::from([("type", kind)]), report)
 }
 
 /// Returns the fields of two objects as one.
-pub fn both(first: impl Serialize, second: impl Serialize) -> impl Serialize {
+pub fn merge(first: impl Serialize, second: impl Serialize) -> impl Serialize {
     #[derive(Serialize)]
     struct Both<A, B> {
         #[serde(flatten)]

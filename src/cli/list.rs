@@ -14,7 +14,7 @@ use slotpress_net::find::date_by_banks;
 use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
 
-use super::json::both;
+use super::json::merge;
 use super::network::{NetworkArgs, refuse_url};
 use super::stores::Dates;
 use super::ui::Ui;
@@ -36,7 +36,7 @@ pub struct ListArgs {
     newest: bool,
     /// End with exit code 1 if the state of the newest archive that a node would choose is older,
     /// for example 2h
-    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration)]
     max_age: Option<Duration>,
     #[command(flatten)]
     network: NetworkArgs,
@@ -54,7 +54,7 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
             (catalog, find_partials(&args.place)?)
         }
     };
-    show(&catalog, &partials, args, ui);
+    print_report(&catalog, &partials, args, ui);
     match args.max_age {
         Some(max_age) => check_age(&catalog, max_age, &args.place),
         None if args.newest => newest_of(&catalog, &args.place).map(drop),
@@ -92,7 +92,7 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     Err(Error::failed(format!("the newest archive in {place} is {age} old, more than {max_age}: {}", newest.name)))
 }
 
-fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
+fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
     let now = clock::now();
     let choice = catalog.choice();
     for archive in catalog.archives() {
@@ -105,17 +105,17 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
         let path = archive.path();
         let fields = ArchiveFields::new(archive, catalog, now);
         let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
-        let both = both(&fields, more);
+        let both = merge(&fields, more);
         let mark = if is_chosen { "*" } else { " " };
         let line = format!("{mark} {}", line(archive, catalog, &fields, now));
-        ui.item("archive_listed", &both, &path.shown(), &line);
+        ui.print_item("archive_listed", &both, &path.shown(), &line);
     }
     for unusable in catalog.unusable() {
         let line = unusable_line(&unusable.archive, &unusable.fault, now);
-        ui.item("archive_unusable", unusable, "", &format!("! {line}"));
+        ui.print_item("archive_unusable", unusable, "", &format!("! {line}"));
     }
     for partial in partials {
-        show_partial(partial, ui);
+        print_partial(partial, ui);
     }
     let choice = match choice {
         None if catalog.archives().is_empty() => format!("no archives in {}", args.place.shown()),
@@ -125,7 +125,7 @@ fn show(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
             format!("* a node would choose these, and start at slot {slot}")
         }
     };
-    ui.item("choice", catalog, "", &choice);
+    ui.print_item("choice", catalog, "", &choice);
 }
 
 pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> String {
@@ -137,8 +137,8 @@ pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> S
 }
 
 /// Prints an unfinished download that stays.
-pub fn show_partial(partial: &Partial, ui: &Ui) {
-    ui.object("partial_download", &both(partial, json!({ "removed": false })));
+pub fn print_partial(partial: &Partial, ui: &Ui) {
+    ui.print_object("partial_download", &merge(partial, json!({ "removed": false })));
     ui.say(&format!("  {}", partial_line(partial)));
 }
 
@@ -240,5 +240,5 @@ fn line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: Syste
         text += ", made by rebase: not for nodes that have a full archive of a slot between its two slots";
     }
     text += "[, kept: {kept_because}][\n    root {root}]";
-    render::filled(&text, &serde_json::to_value(fields).unwrap_or_default()).unwrap_or_default()
+    render::fill(&text, &serde_json::to_value(fields).unwrap_or_default()).unwrap_or_default()
 }

@@ -71,7 +71,7 @@ pub struct MeterReading {
 }
 
 impl Meter {
-    pub fn steps(&self, steps: &[Step]) {
+    pub fn set_steps(&self, steps: &[Step]) {
         let mut state = self.state.lock();
         state.steps = steps.to_vec();
         state.steps_start = None;
@@ -81,7 +81,7 @@ impl Meter {
 
     /// Begins a stage. It counts as a step if it is one still to come; other
     /// stages run without a number.
-    pub fn stage(&self, stage: &Stage, total_bytes: Option<u64>) {
+    pub fn begin_stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
         let mut state = self.state.lock();
@@ -112,7 +112,7 @@ impl Meter {
     }
 
     /// Shows how a download proceeds, in place of the rate.
-    pub fn arriving(&self, now: &Arriving<'_>) {
+    pub fn set_arriving(&self, now: &Arriving<'_>) {
         let mut state = self.state.lock();
         if let Some(before) = &state.arrival {
             let elapsed = before.at.elapsed();
@@ -321,7 +321,7 @@ mod tests {
         assert!(archiving.plain_line().contains("ratio 3.000"));
         assert!(!restoring().plain_line().contains("ratio"));
         let meter = Meter::default();
-        meter.stage(&Stage::Restoring, Some(100));
+        meter.begin_stage(&Stage::Restoring, Some(100));
         assert!(!meter.read().bar_line(80).contains("left"));
         meter.advance(50, 0);
         assert_eq!(meter.read().done_percent, Some(50.0));
@@ -345,27 +345,27 @@ mod tests {
     fn the_percentage_is_of_all_steps() {
         let meter = Meter::default();
         let step = Step::new;
-        meter.steps(&[
+        meter.set_steps(&[
             step(Stage::Restoring, Some(60)),
             step(Stage::Restoring, Some(20)),
             step(Stage::Verifying, Some(20)),
             step(Stage::Syncing, Some(0)),
         ]);
         let progress = |meter: &Meter| (meter.read().step.zip(meter.read().steps), meter.read().done_percent);
-        meter.stage(&Stage::Restoring, Some(60));
+        meter.begin_stage(&Stage::Restoring, Some(60));
         meter.advance(30, 0);
         assert_eq!(progress(&meter), (Some((1, 4)), Some(30.0)));
-        meter.stage(&Stage::Restoring, Some(20));
+        meter.begin_stage(&Stage::Restoring, Some(20));
         assert_eq!(progress(&meter), (Some((2, 4)), Some(60.0)));
-        meter.stage(&Stage::Subtracting, None);
+        meter.begin_stage(&Stage::Subtracting, None);
         assert_eq!(progress(&meter), (None, None), "a stage that was not announced is no step");
-        meter.stage(&Stage::Verifying, Some(40));
+        meter.begin_stage(&Stage::Verifying, Some(40));
         meter.advance(20, 0);
         assert_eq!(progress(&meter), (Some((3, 4)), Some(83.3)), "the size stated at the start of a step counts");
-        meter.stage(&Stage::Syncing, None);
+        meter.begin_stage(&Stage::Syncing, None);
         assert_eq!(progress(&meter), (Some((4, 4)), None));
-        meter.steps(&[step(Stage::Measurement("1".into()), None), step(Stage::Measurement("2".into()), None)]);
-        meter.stage(&Stage::Measurement("1".into()), Some(10));
+        meter.set_steps(&[step(Stage::Measurement("1".into()), None), step(Stage::Measurement("2".into()), None)]);
+        meter.begin_stage(&Stage::Measurement("1".into()), Some(10));
         meter.advance(5, 0);
         assert_eq!(progress(&meter), (Some((1, 2)), Some(50.0)), "of the stage, where steps have no known size");
         assert!(meter.read().plain_line().contains("50 %,"), "{}", meter.read().plain_line());

@@ -121,7 +121,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(error) => {
             // clap repeats arguments that it does not understand: escape control characters, which
             // the terminal would obey.
-            let error = parse(&usage::escaped(&arguments)).err().unwrap_or(error);
+            let error = parse(&usage::escape_arguments(&arguments)).err().unwrap_or(error);
             let variable = environment::variable_of(&error, &command(), &arguments);
             let is_error = error.use_stderr();
             let printed = usage::print(&error, &arguments, variable);
@@ -129,7 +129,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
                 _ if is_error => ExitCode::from(usage::EXIT_CODE),
                 // A pipe closed by the reader is no failure of printing the help.
                 Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
-                    eprint(&stdout::error(&cause));
+                    eprint(&stdout::write_error(&cause));
                     ExitCode::FAILURE
                 }
                 _ => ExitCode::SUCCESS,
@@ -143,14 +143,14 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(error.kind().exit_code());
         }
     };
-    for name in environment::unknown(&command(), std::env::vars_os().map(|(name, _)| name)) {
+    for name in environment::find_unknown(&command(), std::env::vars_os().map(|(name, _)| name)) {
         let name = escaped(&name);
         ui.warn(&format!("{name} is set, but no flag of slotpress has that variable: it is ignored"));
     }
     match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            ui.error(&error);
+            ui.report_error(&error);
             ExitCode::from(error.kind().exit_code())
         }
     }
@@ -222,7 +222,7 @@ fn command() -> Command {
         };
         command.mut_args(|arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg }).mut_subcommands(shorten)
     }
-    shorten(examples::describe(environment::describe(Cli::command())))
+    shorten(examples::add_examples(environment::add_variables(Cli::command())))
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {

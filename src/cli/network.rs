@@ -14,7 +14,7 @@ use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_ur
 use slotpress_read::SharedSource;
 
 use super::arguments::DirectoryArgs;
-use super::json::both;
+use super::json::merge;
 use super::ui::Ui;
 use super::{list, values};
 
@@ -71,19 +71,21 @@ pub struct PeersArgs {
     #[arg(long, value_name = "FILE")]
     sources_from: Option<PathBuf>,
     /// Ask the public RPC server of a cluster
-    #[arg(long, value_parser = values::choice(CLUSTERS))]
+    #[arg(long, value_parser = values::choice_parser(CLUSTERS))]
     cluster: Option<Cluster>,
     /// Maximum age of the state at boot: a time such as 45m, or a number of slots
     /// [default: 135min, where an RPC server reports the slot]
-    #[arg(long, value_name = "TIME|SLOTS", value_parser = max_age)]
+    #[arg(long, value_name = "TIME|SLOTS", value_parser = parse_max_age)]
     max_age: Option<MaxAge>,
 }
 
 /// Parses a maximum age; a number without a unit is slots.
-fn max_age(text: &str) -> Result<MaxAge, String> {
+fn parse_max_age(text: &str) -> Result<MaxAge, String> {
     match text.trim().parse() {
         Ok(slots) => Ok(MaxAge::Slots(slots)),
-        Err(_) => values::duration(text).map(MaxAge::Time).map_err(|error| format!("{error}; a lone number is slots")),
+        Err(_) => {
+            values::parse_duration(text).map(MaxAge::Time).map_err(|error| format!("{error}; a lone number is slots"))
+        }
     }
 }
 
@@ -94,7 +96,7 @@ impl PeersArgs {
             sources.push(text.parse()?);
         }
         if let Some(path) = &self.sources_from {
-            sources.extend(values::listed(path, "source", str::parse::<SourceArg>)?);
+            sources.extend(values::read_list(path, "source", str::parse::<SourceArg>)?);
         }
         let mut options = FindOptions::new(sources).rpc(urls(&self.rpc)?);
         options.max_age = self.max_age;
@@ -116,10 +118,10 @@ pub struct TransferArgs {
     pub streams: u8,
     /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up a
     /// server that sends less than 1 KiB per second for two minutes
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     min_rate: Option<u64>,
     /// Refuse archives larger than this [default: 4TiB]
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     max_bytes: Option<u64>,
     /// A server that you trust, which must have the same archive; may be given more than once. The
     /// run fails if one of them has a different state of that slot
@@ -211,14 +213,14 @@ pub fn open_archive(path: &Path, read_twice: bool, args: &NetworkArgs, ui: &Ui) 
     Ok(NamedArchive::from_source(source, name))
 }
 
-pub fn show_transfer(archive: &NamedArchive, ui: &Ui) {
+pub fn print_transfer(archive: &NamedArchive, ui: &Ui) {
     let Some(source) = &archive.source else { return };
     let Some(transferred) = source.transferred() else { return };
     let file_bytes = archive.length_bytes().unwrap_or_default();
     let file = json!({ "url": archive.path.to_string_lossy(), "file_bytes": file_bytes });
-    let fields = both(file, transferred);
+    let fields = merge(file, transferred);
     let row = "transferred: {transferred_bytes} of {file_bytes} in {requests}";
-    ui.report("transfer", "", &fields, &[row]);
+    ui.print_report("transfer", "", &fields, &[row]);
 }
 
 /// Returns the path of an archive that was found at a place, or its URL with the user and password
@@ -286,7 +288,7 @@ pub struct StateArgs {
     #[arg(value_name = "ARCHIVE|LEDGER|DIR|URL", required = true, help_heading = None::<&'static str>)]
     pub inputs: Vec<PathBuf>,
     /// The bank snapshot of a ledger [default: the newest complete one]
-    #[arg(long, value_parser = values::slot, help_heading = "Ledger")]
+    #[arg(long, value_parser = values::parse_slot, help_heading = "Ledger")]
     pub slot: Option<u64>,
     #[command(flatten, next_help_heading = "Ledger")]
     pub directories: DirectoryArgs,
@@ -343,9 +345,9 @@ impl StateInput {
         archives.into_iter().flatten()
     }
 
-    pub fn show_transfers(&self, ui: &Ui) {
+    pub fn print_transfers(&self, ui: &Ui) {
         for archive in self.archives() {
-            show_transfer(archive, ui);
+            print_transfer(archive, ui);
         }
     }
 }

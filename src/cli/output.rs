@@ -12,7 +12,7 @@ use slotpress_base::{InterruptibleWriter, ShowPath};
 use slotpress_read::check_output_dir;
 
 use super::arguments::{IoPolicyArgs, WorkArgs};
-use super::codec::{EncodingArgs, for_workers};
+use super::codec::{EncodingArgs, set_workers};
 use super::network::ConnectionArgs;
 use super::stdout;
 use super::ui::Ui;
@@ -41,7 +41,7 @@ impl NewArchiveArgs {
         let mut options = self.encoding.options(ui)?;
         options.memory_bytes = self.work.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
         let other_bytes = other_bytes + upload_bytes;
-        for_workers(options, other_bytes, &self.work.workers, &self.io_policy, ui)
+        set_workers(options, other_bytes, &self.work.workers, &self.io_policy, ui)
     }
 
     /// Makes an archive; `None` if one of its name exists and is to be left.
@@ -72,7 +72,7 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });
     let row = "skipped: {reason}: neither read nor changed";
-    ui.report("skipped", &path.shown(), &skipped, &[row]);
+    ui.print_report("skipped", &path.shown(), &skipped, &[row]);
     Ok(())
 }
 
@@ -88,8 +88,8 @@ impl<'a> Output<'a> {
     /// Checks a directory, prepares a store without a request to it, or reserves standard output
     /// (`-`). An upload may use at most half of `memory_bytes`.
     pub fn open(output: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs, ui: &'a Ui) -> Result<Self> {
-        if stdout::is_meant(output, ui)? {
-            return Ok(Self::Stdout(stdout::for_data(ui)?));
+        if stdout::takes_data(output, ui)? {
+            return Ok(Self::Stdout(stdout::open_data(ui)?));
         }
         if let Some(store) = super::stores::store_of(output, memory_bytes, args)? {
             return Ok(Self::Store(store));

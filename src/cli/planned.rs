@@ -52,7 +52,7 @@ pub fn threads_that_fit(
         Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
             .with_hint(SMALLER)
     })?;
-    let fitting = fitting(&limit, threads, worker_bytes, other_bytes)?;
+    let fitting = fit_threads(&limit, threads, worker_bytes, other_bytes)?;
     if fitting < threads {
         ui.warn(&format!(
             "{} leaves {}: only {fitting} of {threads} workers are used",
@@ -63,7 +63,7 @@ pub fn threads_that_fit(
     Ok(fitting)
 }
 
-fn fitting(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_bytes: u64) -> Result<usize> {
+fn fit_threads(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_bytes: u64) -> Result<usize> {
     let worker_bytes = worker_bytes.saturating_add(THREAD_BYTES);
     let other_bytes = other_bytes.saturating_add(COMMAND_BYTES);
     let Some(left_bytes) = limit.left_bytes.checked_sub(other_bytes.saturating_add(worker_bytes)) else {
@@ -100,7 +100,7 @@ pub fn memory_or_half(asked: Option<u64>) -> u64 {
 /// # Errors
 /// If one worker and the shares do not fit into the memory that was asked for.
 #[cfg(feature = "export")]
-pub fn divided(asked: Option<u64>, threads: usize, worker_bytes: u64, share_bytes_min: u64) -> Result<(usize, u64)> {
+pub fn divide(asked: Option<u64>, threads: usize, worker_bytes: u64, share_bytes_min: u64) -> Result<(usize, u64)> {
     let worker_bytes = worker_bytes + THREAD_BYTES;
     let least = COMMAND_BYTES + worker_bytes + 2 * share_bytes_min;
     if let Some(asked) = asked.filter(|asked| *asked < least) {
@@ -123,13 +123,13 @@ mod tests {
         let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes, counts_reserved: false };
         let worker = 100 << 20;
         let other = 50 << 20;
-        assert_eq!(fitting(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
-        assert_eq!(fitting(&limit(300 << 20), 8, worker, other).expect("two fit"), 2);
-        let error = fitting(&limit(150 << 20), 8, worker, other).expect_err("none fits");
+        assert_eq!(fit_threads(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
+        assert_eq!(fit_threads(&limit(300 << 20), 8, worker, other).expect("two fit"), 2);
+        let error = fit_threads(&limit(150 << 20), 8, worker, other).expect_err("none fits");
         assert!(error.to_string().contains("the limit leaves 150 MiB"), "{error}");
-        assert!(fitting(&limit(150 << 20), 8, worker, u64::MAX).is_err());
+        assert!(fit_threads(&limit(150 << 20), 8, worker, u64::MAX).is_err());
         let addresses = MemoryLimit { counts_reserved: true, ..limit(450 << 20) };
-        assert_eq!(fitting(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");
+        assert_eq!(fit_threads(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");
     }
 
     #[cfg(feature = "export")]
@@ -141,7 +141,7 @@ mod tests {
             worker_bytes in 1u64 << 20..200 << 20,
             least_bytes in 0u64..100 << 20,
         ) {
-            match divided(Some(bytes), threads, worker_bytes, least_bytes) {
+            match divide(Some(bytes), threads, worker_bytes, least_bytes) {
                 Ok((number, share_bytes)) => {
                     let used = number as u64 * (worker_bytes + THREAD_BYTES) + 2 * share_bytes + COMMAND_BYTES;
                     proptest::prop_assert!(used <= bytes && share_bytes >= least_bytes);

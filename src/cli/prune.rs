@@ -20,8 +20,8 @@ use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::{read_bank_times, scan_with_copies};
 
 use super::arguments::RetentionArgs;
-use super::json::both;
-use super::list::{show_partial, unusable_line};
+use super::json::merge;
+use super::list::{print_partial, unusable_line};
 use super::network::ConnectionArgs;
 use super::stores::{Dates, store_of};
 use super::ui::Ui;
@@ -55,10 +55,10 @@ pub struct PruneArgs {
     /// Remove the oldest of the kept archives until those of the directory take at most this much
     ///
     /// Those that days, weeks and epochs keep are removed last.
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Retention")]
     keep_bytes: Option<u64>,
     /// The same, until this much is free on the file system
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Retention")]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Retention")]
     keep_free: Option<u64>,
     /// Also remove files that have the name of an archive and are not usable, and unfinished downloads
     ///
@@ -84,7 +84,7 @@ struct Decision<'a> {
 }
 
 impl<'a> Decision<'a> {
-    fn unusable(UnusableFile { archive, fault, .. }: &'a UnusableFile, args: &PruneArgs, now: SystemTime) -> Self {
+    fn for_unusable(UnusableFile { archive, fault, .. }: &'a UnusableFile, args: &PruneArgs, now: SystemTime) -> Self {
         let is_settled = archive.age(now) >= UNCHANGED_MIN;
         let hint = match (args.unusable, is_settled) {
             (false, _) => "--unusable removes it",
@@ -96,11 +96,11 @@ impl<'a> Decision<'a> {
         Self { archive, removable, kept_because: None, fault: Some(fault), kept_line }
     }
 
-    fn planned((archive, reason): (&'a Archive, &Option<KeepReason>)) -> Self {
+    fn for_planned((archive, reason): (&'a Archive, &Option<KeepReason>)) -> Self {
         let kept_because = reason.map(KeepReason::as_str);
         let mut kept_line = String::new();
         if let Some(why) = kept_because {
-            let archive = shown_with_size(archive);
+            let archive = show_with_size(archive);
             kept_line = format!("kept {archive}: {}", why.replace('_', " "));
         }
         Self { archive, removable: reason.is_none(), kept_because, fault: None, kept_line }
@@ -182,17 +182,17 @@ fn prune(
     let now = clock::now();
     // Unusable files go first: their space counts as free.
     let unusable = catalog.unusable().iter();
-    let mut decisions = Vec::from_iter(unusable.map(|file| Decision::unusable(file, args, now)));
+    let mut decisions = Vec::from_iter(unusable.map(|file| Decision::for_unusable(file, args, now)));
     let removable = decisions.iter().filter(|decision| decision.removable);
     let freed_bytes = removable.map(|decision| decision.archive.size_bytes).sum();
-    let keep = keep(catalog, dir, freed_bytes, args)?;
+    let keep = make_keep_rule(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
         let dir = dir.shown();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
     let plan = plan_prune(catalog, &keep, now);
     let planned = catalog.archives().iter().zip(&plan);
-    let mut planned = Vec::from_iter(planned.map(Decision::planned));
+    let mut planned = Vec::from_iter(planned.map(Decision::for_planned));
     // Remove incremental archives before full ones: if the run is interrupted, none is left without its
     // full archive.
     planned.sort_by_key(|decision| decision.archive.is_full());
@@ -230,16 +230,16 @@ fn prune(
             "unusable": decision.fault.map(FileFault::to_string),
         });
         if goes {
-            let line = format!("{words} {}", shown_with_size(archive));
-            ui.item("prune_archive", &fields, &path.shown(), &line);
+            let line = format!("{words} {}", show_with_size(archive));
+            ui.print_item("prune_archive", &fields, &path.shown(), &line);
         } else {
-            ui.item("prune_archive", &fields, "", &decision.kept_line);
+            ui.print_item("prune_archive", &fields, "", &decision.kept_line);
         }
     }
     let archives = values::count_of(summary.removed, "archive");
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
     let line = format!("{words} {archives} ({removed}), kept {} ({kept})", summary.kept);
-    ui.item("prune", &summary, "", &line);
+    ui.print_item("prune", &summary, "", &line);
     let excess_bytes = summary.kept_bytes.saturating_sub(keep.bytes_max.unwrap_or(u64::MAX));
     if excess_bytes > 0 {
         let more = values::show_bytes(excess_bytes);
@@ -251,7 +251,7 @@ fn prune(
     failed.map_or(Ok(()), Err)
 }
 
-fn shown_with_size(archive: &Archive) -> String {
+fn show_with_size(archive: &Archive) -> String {
     let size = values::show_bytes(archive.size_bytes);
     format!("{} ({size})", archive.path().shown())
 }
@@ -264,13 +264,13 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
     for partial in find_partials(dir)? {
         ui.check()?;
         if partial.is_in_use || !args.dry_run && !partial.remove()? {
-            show_partial(&partial, ui);
+            print_partial(&partial, ui);
             continue;
         }
         let words = if args.dry_run { "would remove" } else { "removed" };
         let size = values::show_bytes(partial.size_bytes);
-        ui.object("partial_download", &both(&partial, json!({ "removed": !args.dry_run })));
-        ui.short(&partial.path().shown());
+        ui.print_object("partial_download", &merge(&partial, json!({ "removed": !args.dry_run })));
+        ui.print_short(&partial.path().shown());
         ui.say(&format!("{words} {partial} ({size})"));
     }
     Ok(())
@@ -278,7 +278,7 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
 
 /// Makes the rule for keeping archives from the flags. Unusable files of `freed_bytes` are about to
 /// be removed.
-fn keep(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
+fn make_keep_rule(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
     let mut bytes_max = args.keep_bytes;
     if let Some(keep_free) = args.keep_free {
         let sizes = catalog.archives().iter().map(|archive| archive.size_bytes);

@@ -17,8 +17,8 @@ use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::arguments::{IoPolicyArgs, RetentionArgs, WorkArgs};
-use super::codec::{ZstdArgs, for_workers};
-use super::json::both;
+use super::codec::{ZstdArgs, set_workers};
+use super::json::merge;
 use super::network::ConnectionArgs;
 use super::ui::{Level, Ui};
 use super::{hints, planned, values};
@@ -44,7 +44,7 @@ pub struct PublishArgs {
     #[arg(long)]
     once: bool,
     /// Publish the newest incremental archive this often; full ones are all published
-    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::parse_duration)]
     every: Duration,
     /// Check archives, and publish them as they are
     #[arg(long, conflicts_with = "zstd_level")]
@@ -58,11 +58,11 @@ pub struct PublishArgs {
     #[arg(long, value_name = "DIR", help_heading = "Pins")]
     pins: Option<PathBuf>,
     /// Maximum total size of the pins
-    #[arg(long, value_name = "SIZE", value_parser = values::size, help_heading = "Pins")]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size, help_heading = "Pins")]
     pin_bytes: Option<u64>,
     /// The only client that writes the archives. Only Agave's may be pinned by hard links; without
     /// this flag, pins are reflinks, which are safe with every client
-    #[arg(long, value_parser = values::choice(WRITERS), help_heading = "Pins")]
+    #[arg(long, value_parser = values::choice_parser(WRITERS), help_heading = "Pins")]
     writer: Option<Writer>,
     /// Number of newest full archives to keep on each target
     #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_FULL_DEFAULT as u64, help_heading = "Retention",
@@ -79,7 +79,7 @@ pub struct PublishArgs {
           value_parser = clap::value_parser!(u64).range(0..=16))]
     rebase_onto: u64,
     /// Never delete what was published within this time: downloads of it may be running
-    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::duration, help_heading = "Retention",
+    #[arg(long, value_name = "TIME", default_value = "2h", value_parser = values::parse_duration, help_heading = "Retention",
           env = "SLOTPRESS_PUBLISH_GRACE")]
     grace: Duration,
     #[command(flatten, next_help_heading = "Retention by time")]
@@ -92,10 +92,10 @@ pub struct PublishArgs {
     #[arg(long, value_name = "CMD", help_heading = "Hooks")]
     on_failed: Option<PathBuf>,
     /// Address of Prometheus metrics, at /metrics, and of the health, at /healthz
-    #[arg(long, value_name = "ADDR", value_parser = values::address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
+    #[arg(long, value_name = "ADDR", value_parser = values::parse_address, help_heading = "Monitoring", env = "SLOTPRESS_PUBLISH_METRICS")]
     metrics: Option<SocketAddr>,
     /// /healthz answers 503 if the newest archive of a target was published longer ago than this
-    #[arg(long, value_name = "TIME", value_parser = values::duration, help_heading = "Monitoring")]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Monitoring")]
     alert_after: Option<Duration>,
     #[command(flatten)]
     connection: ConnectionArgs,
@@ -132,7 +132,7 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     let mut is_current = args.once;
     let mut on_event = |event: &PublishEvent| {
         is_current &= matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
-        show(event, ui);
+        print_event(event, ui);
     };
     publish(&options, &mut on_event, ui)?;
     if is_current {
@@ -153,7 +153,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
     let encoding = args.encoding.options().memory_bytes(args.work.memory);
-    let encoding = for_workers(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?;
+    let encoding = set_workers(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?;
     let check = CheckOptions::default().memory_bytes(memory_bytes);
     options.recompress = RecompressOptions::default().encoding(encoding).check(check);
     if let Some(pins) = &args.pins {
@@ -176,13 +176,13 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     Ok(options)
 }
 
-fn show(event: &PublishEvent, ui: &Ui) {
+fn print_event(event: &PublishEvent, ui: &Ui) {
     let hint = match event {
-        PublishEvent::Failed { error, .. } => json!({ "hint": error.hint().and_then(hints::fitting) }),
+        PublishEvent::Failed { error, .. } => json!({ "hint": error.hint().and_then(hints::keep_if_flags_exist) }),
         _ => json!({}),
     };
     if let PublishEvent::Published(published) = event {
-        ui.short(&published.name.to_string());
+        ui.print_short(&published.name.to_string());
     }
     let level = match event {
         PublishEvent::Refused { .. } | PublishEvent::Failed { .. } => Level::Error,
@@ -190,7 +190,7 @@ fn show(event: &PublishEvent, ui: &Ui) {
         _ => Level::Info,
     };
     let kind = event.kind().unwrap_or_default();
-    ui.log_event(kind, level, &both(hint, event), words(event));
+    ui.log_event(kind, level, &merge(hint, event), words(event));
 }
 
 fn words(event: &PublishEvent) -> &'static str {

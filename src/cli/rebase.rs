@@ -11,7 +11,7 @@ use slotpress_base::ShowPath;
 
 use super::archive::NEW_ARCHIVE;
 use super::arguments::ExpectedArgs;
-use super::network::{READ_TWICE, StateArgs, StateInput, open_archive, show_transfer};
+use super::network::{READ_TWICE, StateArgs, StateInput, open_archive, print_transfer};
 use super::output::{NewArchiveArgs, Output, path_of};
 use super::ui::Ui;
 
@@ -80,8 +80,8 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     };
     let input = RebaseInput { new: full, incremental, onto: &onto };
     let Some(report) = new.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else { return Ok(()) };
-    ui.report("rebase", &path_of(&report.archive).shown(), &report, REPORT);
-    state.show_transfers(ui);
-    show_transfer(&onto, ui);
+    ui.print_report("rebase", &path_of(&report.archive).shown(), &report, REPORT);
+    state.print_transfers(ui);
+    print_transfer(&onto, ui);
     Ok(())
 }

@@ -31,7 +31,7 @@ pub struct RecompressArgs {
     #[arg(short, long, value_name = "TARGET")]
     output: PathBuf,
     /// The base slot of an incremental archive from standard input
-    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
+    #[arg(long, value_parser = values::parse_slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     /// The full archive on which an incremental one is based, to check the state of both together;
     /// it is only read
@@ -85,7 +85,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         let report = args.new.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
         if let Some(report) = &report {
             let path = path_of(&report.archive).shown();
-            ui.report("recompress", &path, report, REPORT);
+            ui.print_report("recompress", &path, report, REPORT);
         }
     }
     Ok(())

@@ -16,7 +16,7 @@ pub fn lines(report: &Value, rows: &[&str]) -> Vec<String> {
     let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or_default().max(LABEL_COLUMNS);
     let mut lines = Vec::new();
     for (label, text) in rows {
-        if let Some(text) = filled_in(text, report, label) {
+        if let Some(text) = fill_row(text, report, label) {
             lines.push(format!("  {label:width$}  {text}"));
         }
     }
@@ -27,14 +27,14 @@ pub fn lines(report: &Value, rows: &[&str]) -> Vec<String> {
 pub const LABEL_COLUMNS: usize = 8;
 
 /// Returns the text of a row without a label; `None` if it is left out.
-pub fn filled(text: &str, report: &Value) -> Option<String> {
-    filled_in(text, report, "")
+pub fn fill(text: &str, report: &Value) -> Option<String> {
+    fill_row(text, report, "")
 }
 
-fn filled_in(text: &str, report: &Value, label: &str) -> Option<String> {
+fn fill_row(text: &str, report: &Value, label: &str) -> Option<String> {
     let mut filled = String::new();
     for (at, part) in text.split(['[', ']']).enumerate() {
-        match with_fields(part, report, label, at % 2 == 1) {
+        match fill_fields(part, report, label, at % 2 == 1) {
             Some(part) => filled += &part,
             None if at % 2 == 0 => return None,
             None => {}
@@ -43,13 +43,13 @@ fn filled_in(text: &str, report: &Value, label: &str) -> Option<String> {
     Some(filled).filter(|text| !text.is_empty())
 }
 
-fn with_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Option<String> {
+fn fill_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Option<String> {
     let mut filled = String::new();
     for (at, part) in text.split(['{', '}']).enumerate() {
         if at % 2 == 0 {
             filled += part;
         } else if let Some((one, other)) = part.split_once(['/', '%']) {
-            filled += &of_two(one, other, part.contains('%'), report)?;
+            filled += &show_quotient(one, other, part.contains('%'), report)?;
         } else {
             let value = report.get(part)?;
             let is_nothing = [json!(0), json!(false), json!("")].contains(value);
@@ -59,7 +59,7 @@ fn with_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Op
             // The label says what is counted.
             filled += &match value.as_u64() {
                 Some(count) if part == label && part.ends_with('s') => show_count(count),
-                _ => shown(part, value)?,
+                _ => show_value(part, value)?,
             };
         }
     }
@@ -67,7 +67,7 @@ fn with_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Op
 }
 
 /// Returns a value by the unit in which its name ends: that of a count is what is counted.
-fn shown(name: &str, value: &Value) -> Option<String> {
+fn show_value(name: &str, value: &Value) -> Option<String> {
     let is_age = name.contains("age_") || name.ends_with("_behind");
     let name = name.trim_end_matches("_max").trim_end_matches("_behind");
     let unit = name.rsplit('_').next().unwrap_or(name);
@@ -79,12 +79,12 @@ fn shown(name: &str, value: &Value) -> Option<String> {
             ("capitalization", Ok(lamports)) => show_count(lamports),
             _ => text.clone(),
         }),
-        Value::Array(items) => joined(items.iter().filter_map(|item| shown(name, item)), ", "),
+        Value::Array(items) => join(items.iter().filter_map(|item| show_value(name, item)), ", "),
         // What has a name, such as a server, and how much came from it.
         Value::Object(fields) => {
             let (names, amounts): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| value.is_string());
-            let parts = names.into_iter().chain(amounts).filter_map(|(name, value)| shown(name, value));
-            joined(parts, ": ")
+            let parts = names.into_iter().chain(amounts).filter_map(|(name, value)| show_value(name, value));
+            join(parts, ": ")
         }
         _ => {
             let number = value.as_f64()?;
@@ -101,11 +101,11 @@ fn shown(name: &str, value: &Value) -> Option<String> {
     }
 }
 
-fn joined(items: impl Iterator<Item = String>, separator: &str) -> Option<String> {
+fn join(items: impl Iterator<Item = String>, separator: &str) -> Option<String> {
     Some(items.collect::<Vec<_>>().join(separator)).filter(|text| !text.is_empty())
 }
 
-fn of_two(one: &str, other: &str, is_percent: bool, report: &Value) -> Option<String> {
+fn show_quotient(one: &str, other: &str, is_percent: bool, report: &Value) -> Option<String> {
     let [number, base] = [one, other].map(|name| report.get(name).and_then(Value::as_f64));
     let number = number?;
     let base = base?;

@@ -10,7 +10,7 @@ use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, ShowPath};
 
 use super::arguments::{COMPLETE, NewLedgerArgs, RestoringArgs, STATE};
-use super::json::both;
+use super::json::merge;
 use super::network::{archives_of, refuse_url};
 use super::ui::Ui;
 
@@ -46,7 +46,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     }
     let archives = archives_of(&args.archives, None, ui)?;
     if let Some(dir) = archives.iter().find(|path| path.is_dir()) {
-        return Err(not_an_archive(dir));
+        return Err(directory_error(dir));
     }
     let target = args.target.target(&args.how, 0, ui)?;
     let source = |path: &PathBuf| {
@@ -56,10 +56,10 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     options.move_archives = args.move_archives;
     options.incremental = archives.get(1).map(source);
     let report = restore(&options, ui)?;
-    show(&report, &options.target, ui);
+    print_report(&report, &options.target, ui);
     let elapsed =
         "elapsed: {elapsed_seconds} at {output_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}";
-    ui.part("", &report, &[elapsed]);
+    ui.print_part("", &report, &[elapsed]);
     if !options.target.paths.ledger.join("genesis.bin").exists() {
         ui.say("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
@@ -75,7 +75,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
 
 /// Makes the error for a directory that was given instead of an archive, with a hint on what to do
 /// with it.
-fn not_an_archive(dir: &Path) -> Error {
+fn directory_error(dir: &Path) -> Error {
     let word = shell_word(dir);
     let hint = if dir.join("snapshots").is_dir() {
         format!("`slotpress archive {word} -o DIR` makes an archive of a ledger")
@@ -86,9 +86,9 @@ fn not_an_archive(dir: &Path) -> Error {
     Error::usage(message).with_hint(hint)
 }
 
-pub fn show(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     let flags = json!({ "validator_flags": validator_flags(target, report) });
-    ui.report("restore", &report.path.shown(), &both(report, flags), REPORT);
+    ui.print_report("restore", &report.path.shown(), &merge(report, flags), REPORT);
 }
 
 const REPORT: &[&str] = &[
@@ -103,13 +103,13 @@ pub fn say_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     if !report.replaced.is_empty() {
         let dirs: Vec<String> = report.replaced.iter().map(|dir| shell_word(dir)).collect();
         let dirs = dirs.join(" ");
-        ui.row("aside", &format!("when the validator runs, delete: rm -r {dirs}"));
+        ui.print_row("aside", &format!("when the validator runs, delete: rm -r {dirs}"));
     }
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
-    let genesis = absolute(&target.paths.ledger.join("genesis.bin"));
+    let genesis = make_absolute(&target.paths.ledger.join("genesis.bin"));
     ui.say("Start Firedancer, which reads the archives, with this in its TOML:\n  [paths]");
-    let snapshots = absolute(target.paths.snapshots_dir());
+    let snapshots = make_absolute(target.paths.snapshots_dir());
     ui.say(&format!("  snapshots = {}", toml_string(&snapshots)));
     if genesis.exists() {
         ui.say(&format!("  genesis = {}", toml_string(&genesis)));
@@ -119,7 +119,7 @@ pub fn say_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
     ui.say(&format!("  agave-validator {flags}"));
 }
 
-fn absolute(path: &Path) -> PathBuf {
+fn make_absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
@@ -129,12 +129,12 @@ fn toml_string(path: &Path) -> String {
 }
 
 fn validator_flags(target: &RestoreTarget, report: &RestoreReport) -> Vec<String> {
-    let mut flags = vec!["--ledger".to_string(), shell_word(&absolute(&target.paths.ledger))];
+    let mut flags = vec!["--ledger".to_string(), shell_word(&make_absolute(&target.paths.ledger))];
     if let Some(snapshots) = &target.paths.snapshots {
-        flags.extend(["--snapshots".to_string(), shell_word(&absolute(snapshots))]);
+        flags.extend(["--snapshots".to_string(), shell_word(&make_absolute(snapshots))]);
     }
     for accounts in &report.accounts {
-        flags.extend(["--accounts".to_string(), shell_word(&absolute(accounts))]);
+        flags.extend(["--accounts".to_string(), shell_word(&make_absolute(accounts))]);
     }
     // Without this flag, the validator downloads a newer archive if it knows of one.
     flags.push("--no-snapshot-fetch".to_string());

@@ -11,7 +11,7 @@ use slotpress::{Error, Progress, Result};
 use slotpress_base::available_threads;
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
 
-use super::arguments::{PriorityArgs, rate};
+use super::arguments::{PriorityArgs, parse_max_rate};
 use super::ui::{Level, Ui};
 use super::values;
 
@@ -26,13 +26,13 @@ pub struct ServeArgs {
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
     /// Address to listen on: 0.0.0.0:8890 or `[::]:8890` to accept connections from everywhere
-    #[arg(long, value_name = "ADDR", value_parser = values::address, default_value = "127.0.0.1:8890")]
+    #[arg(long, value_name = "ADDR", value_parser = values::parse_address, default_value = "127.0.0.1:8890")]
     listen: SocketAddr,
     /// Limit sending to this many bytes per second, for all clients together
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
     max_rate: Option<u64>,
     /// Limit sending to this many bytes per second, for each client address
-    #[arg(long, value_name = "SIZE", value_parser = rate)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_max_rate)]
     max_rate_per_client: Option<u64>,
     /// Address of a proxy whose X-Forwarded-For names the client, so that limits and the log apply to
     /// clients and not to the proxy; may be given more than once
@@ -42,10 +42,10 @@ pub struct ServeArgs {
     #[arg(long)]
     access_log: bool,
     /// Maximum number of connections
-    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = CONNECTIONS_DEFAULT, value_parser = parse_connections)]
     max_connections: usize,
     /// Maximum number of connections of each client address
-    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = connections)]
+    #[arg(long, value_name = "N", default_value_t = CLIENT_CONNECTIONS_DEFAULT, value_parser = parse_connections)]
     max_connections_per_client: usize,
     /// TLS certificate chain (PEM); read again when it changes
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -54,32 +54,32 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
     /// Address of the Prometheus metrics, at /metrics
-    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    #[arg(long, value_name = "ADDR", value_parser = values::parse_address)]
     metrics: Option<SocketAddr>,
     /// Time for which running transfers may continue after SIGTERM or Ctrl-C
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::parse_duration)]
     grace: Duration,
     /// Close connections that send no complete request within this time
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_timeout)]
     head_timeout: Duration,
     /// Close connections that take no further piece of up to 512 KiB within this time
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = timeout)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_timeout)]
     stall_timeout: Duration,
     /// Server threads [default: all cores that the process may use, at most 8]
-    #[arg(long, value_name = "N", value_parser = values::threads)]
+    #[arg(long, value_name = "N", value_parser = values::parse_threads)]
     threads: Option<usize>,
     #[command(flatten)]
     priority: PriorityArgs,
 }
 
-fn connections(text: &str) -> std::result::Result<usize, String> {
+fn parse_connections(text: &str) -> std::result::Result<usize, String> {
     /// Bounds the memory: 64 KiB per connection make about 61 GiB.
     const CONNECTIONS_MAX: usize = 1_000_000;
-    values::number(text, 1..=CONNECTIONS_MAX, &format!("1 to {CONNECTIONS_MAX} connections"))
+    values::parse_within(text, 1..=CONNECTIONS_MAX, &format!("1 to {CONNECTIONS_MAX} connections"))
 }
 
-fn timeout(text: &str) -> std::result::Result<Duration, String> {
-    match values::duration(text)? {
+fn parse_timeout(text: &str) -> std::result::Result<Duration, String> {
+    match values::parse_duration(text)? {
         Duration::ZERO => Err("above 0, such as 15s".into()),
         timeout => Ok(timeout),
     }
@@ -112,21 +112,21 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     options.threads = args.threads.unwrap_or_else(|| available_threads().min(THREADS_DEFAULT_MAX));
     options.tls = tls;
     options.metrics = args.metrics;
-    let mut on_event = |event| show(event, scheme, args.access_log, ui);
+    let mut on_event = |event| print_event(event, scheme, args.access_log, ui);
     serve(&options, &mut on_event, ui)
 }
 
-fn show(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
+fn print_event(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
     match event {
         Event::Listening { listen, metrics, archives } => {
             let url = format!("{scheme}://{listen}");
             let fields = json!({ "listen": listen, "url": url, "metrics": metrics, "archives": archives });
-            ui.object("serve", &fields);
+            ui.print_object("serve", &fields);
             let archives = values::count_of(archives as u64, "archive");
             let mut lines = vec![format!("serving {archives} on {url}")];
             lines.extend(metrics.map(|metrics| format!("metrics on http://{metrics}/metrics")));
             for line in lines {
-                ui.short(&line);
+                ui.print_short(&line);
                 ui.say(&line);
             }
         }

@@ -44,7 +44,7 @@ pub fn print(line: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-pub fn error(error: &io::Error) -> Error {
+pub fn write_error(error: &io::Error) -> Error {
     Error::io("write", Path::new("standard output"), error)
 }
 
@@ -56,8 +56,8 @@ pub struct Rows<'a> {
 }
 
 #[cfg(feature = "export")]
-pub fn for_rows(progress: &dyn Progress) -> Result<Rows<'_>> {
-    Ok(Rows { to: for_data(progress)?, is_closed: false })
+pub fn open_rows(progress: &dyn Progress) -> Result<Rows<'_>> {
+    Ok(Rows { to: open_data(progress)?, is_closed: false })
 }
 
 #[cfg(feature = "export")]
@@ -75,13 +75,13 @@ impl Write for Rows<'_> {
 
 /// Opens standard output for an archive. Writing ends with an error when the user interrupts the
 /// run.
-pub fn for_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
-    check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| error(&cause))
+pub fn open_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
+    check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| write_error(&cause))
 }
 
 /// True if an output is `-`: standard output, which then is for data, and what else is printed goes to
 /// stderr. Fails if it is a terminal.
-pub fn is_meant(output: &Path, ui: &Ui) -> Result<bool> {
+pub fn takes_data(output: &Path, ui: &Ui) -> Result<bool> {
     if output.as_os_str() != "-" {
         return Ok(false);
     }

@@ -8,7 +8,7 @@ use slotpress_base::ShowPath;
 use slotpress_synth::{AgaveVersion, Mix, SynthOptions, memory_of, synth};
 
 use super::arguments::WorkerArgs;
-use super::json::both;
+use super::json::merge;
 use super::ui::Ui;
 use super::values;
 
@@ -22,20 +22,20 @@ pub struct SynthArgs {
     /// The directory for the ledger; must be empty or not exist
     out_dir: PathBuf,
     /// Approximate size of the account storages
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     size: u64,
     /// Random seed: the same seed and sizes give the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Also make a newer state with about this many bytes of newer storages; the older one is put
     /// in OUT_DIR/at-full
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     incremental: Option<u64>,
     /// The version of Agave whose disk layout to use
-    #[arg(long, value_name = "VERSION", default_value = "4.2", value_parser = values::choice(VERSIONS))]
+    #[arg(long, value_name = "VERSION", default_value = "4.2", value_parser = values::choice_parser(VERSIONS))]
     agave: AgaveVersion,
     /// Kind of most accounts
-    #[arg(long, value_name = "MIX", default_value = "mainnet", value_parser = values::choice(MIXES))]
+    #[arg(long, value_name = "MIX", default_value = "mainnet", value_parser = values::choice_parser(MIXES))]
     mix: Mix,
     #[command(flatten)]
     workers: WorkerArgs,
@@ -67,9 +67,9 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     options.threads = args.workers.threads_that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     for state in &report.states {
-        let fields = both(state, &report);
+        let fields = merge(state, &report);
         let row = "slot: {slot}, {accounts}, {storages}, {storage_bytes}";
-        ui.report("synth", &state.ledger_dir.shown(), &fields, &[row]);
+        ui.print_report("synth", &state.ledger_dir.shown(), &fields, &[row]);
     }
     let made = "Made in {elapsed_seconds}. Validators load it, but cannot follow a cluster from it: its blocks and votes \
                 are made up.";

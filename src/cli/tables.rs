@@ -29,7 +29,7 @@ fn columns_of(terminal: impl AsFd) -> Option<usize> {
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
-pub fn wrapped(sentence: &str, columns: usize) -> Vec<String> {
+pub fn wrap(sentence: &str, columns: usize) -> Vec<String> {
     // A flag in two lines could not be pasted.
     let options = Options::new(columns).break_words(false).word_splitter(WordSplitter::NoHyphenation);
     textwrap::wrap(sentence, options).into_iter().map(Cow::into_owned).collect()
@@ -117,7 +117,7 @@ impl<'a, R> TableOf<'a, R> {
         Self { items, table: Table { id, kind, rows, ..Table::default() } }
     }
 
-    pub fn both<V: Into<Value>>(
+    pub fn add_both<V: Into<Value>>(
         mut self,
         heading: impl Into<String>,
         unit: Unit,
@@ -131,12 +131,12 @@ impl<'a, R> TableOf<'a, R> {
         self
     }
 
-    pub fn shown<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
-        self.both(heading, unit, "", value)
+    pub fn add_shown<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
+        self.add_both(heading, unit, "", value)
     }
 
-    pub fn data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
-        self.both("", Unit::Text, name, value)
+    pub fn add_data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
+        self.add_both("", Unit::Text, name, value)
     }
 
     pub fn finish(self) -> Table {
@@ -166,12 +166,12 @@ impl Table {
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let fits = |line: &String| line.chars().count() <= columns;
         let mut left_out = 0;
-        while left_out < self.spare.len() && !trimmed(&self.grid(&self.spare[..left_out])).iter().all(fits) {
+        while left_out < self.spare.len() && !trim_lines(&self.grid(&self.spare[..left_out])).iter().all(fits) {
             left_out += 1;
         }
         let mut lines = Vec::new();
         if !self.title.is_empty() {
-            lines.extend(wrapped(&self.title, columns));
+            lines.extend(wrap(&self.title, columns));
         }
         if left_out > 0 {
             lines.push("(a wider terminal shows more columns)".to_string());
@@ -180,9 +180,9 @@ impl Table {
         // If it still does not fit, cells are broken into several lines. The padding of the last
         // column is cut off.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap());
-        lines.extend(trimmed(&grid));
+        lines.extend(trim_lines(&grid));
         for note in &self.notes {
-            lines.extend(wrapped(note, columns));
+            lines.extend(wrap(note, columns));
         }
         lines
     }
@@ -193,7 +193,7 @@ impl Table {
     }
 
     fn grid(&self, left_out: &[usize]) -> comfy_table::Table {
-        let shown = self.shown().enumerate().filter(|(place, _)| !left_out.contains(place));
+        let shown = self.shown_columns().enumerate().filter(|(place, _)| !left_out.contains(place));
         let shown: Vec<(usize, &Column)> = shown.map(|(_, column)| column).collect();
         let mut grid = comfy_table::Table::new();
         grid.load_style(NOTHING).set_header(shown.iter().map(|(_, column)| &column.heading));
@@ -210,23 +210,23 @@ impl Table {
         grid
     }
 
-    fn shown(&self) -> impl Iterator<Item = (usize, &Column)> {
+    fn shown_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
         self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
     }
 
     /// Returns the values for the page's template: headings, and rows of cells with their sort
     /// keys.
-    pub fn for_page(&self) -> Value {
-        let keys: Vec<Vec<Value>> = self.shown().map(|(index, _)| self.sort_keys(index)).collect();
+    pub fn to_page_json(&self) -> Value {
+        let keys: Vec<Vec<Value>> = self.shown_columns().map(|(index, _)| self.sort_keys(index)).collect();
         let row = |(number, row): (usize, &Vec<Value>)| {
             let cell = |((index, column), keys): ((usize, &Column), &Vec<Value>)| {
                 json!([column.unit.show(&row[index]), keys[number]])
             };
-            let cells: Vec<Value> = self.shown().zip(&keys).map(cell).collect();
+            let cells: Vec<Value> = self.shown_columns().zip(&keys).map(cell).collect();
             json!({ "is_best": self.best == Some(number), "cells": cells })
         };
         let rows: Vec<Value> = self.rows.iter().enumerate().map(row).collect();
-        let headings: Vec<&str> = self.shown().map(|(_, column)| column.heading.as_str()).collect();
+        let headings: Vec<&str> = self.shown_columns().map(|(_, column)| column.heading.as_str()).collect();
         json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
     }
 
@@ -243,7 +243,7 @@ impl Table {
     }
 }
 
-fn trimmed(grid: &comfy_table::Table) -> Vec<String> {
+fn trim_lines(grid: &comfy_table::Table) -> Vec<String> {
     grid.lines().map(|line| line.trim_end().to_string()).collect()
 }
 
@@ -258,22 +258,22 @@ impl Serialize for JsonLine {
 
 impl JsonLine {
     /// Flattens nested objects: the name of a field is prefixed with that of its object.
-    pub fn flat(self) -> Vec<(String, String)> {
+    pub fn flatten(self) -> Vec<(String, String)> {
         let flat = |(name, value): (&str, Value)| match value {
             Value::Object(fields) => {
-                fields.iter().map(|(field, value)| (format!("{name}_{field}"), flat_value(value))).collect()
+                fields.iter().map(|(field, value)| (format!("{name}_{field}"), flatten_value(value))).collect()
             }
-            value => vec![(name.to_string(), flat_value(&value))],
+            value => vec![(name.to_string(), flatten_value(&value))],
         };
         self.0.into_iter().flat_map(flat).collect()
     }
 }
 
-fn flat_value(value: &Value) -> String {
+fn flatten_value(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => items.iter().map(flat_value).collect::<Vec<_>>().join("; "),
+        Value::Array(items) => items.iter().map(flatten_value).collect::<Vec<_>>().join("; "),
         value => value.to_string(),
     }
 }

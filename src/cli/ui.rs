@@ -18,7 +18,7 @@ use slotpress::progress::Stage;
 use slotpress::{Error, Progress, ProgressEvent, Result};
 use slotpress_base::text::{escaped_lines, json};
 
-use super::json::{both, error_line, typed};
+use super::json::{add_type, error_line, merge};
 use super::meter::Meter;
 use super::render::{self, LABEL_COLUMNS};
 use super::tables::{Table, columns, columns_of_results};
@@ -86,14 +86,14 @@ impl Ui {
     }
 
     /// Prints a report: as an object, and as a part.
-    pub fn report(&self, kind: &str, head: &str, report: &impl Serialize, rows: &[&str]) {
-        self.object(kind, report);
-        self.part(head, report, rows);
+    pub fn print_report(&self, kind: &str, head: &str, report: &impl Serialize, rows: &[&str]) {
+        self.print_object(kind, report);
+        self.print_part(head, report, rows);
     }
 
     /// Prints the head of a report (the path of what was made), which is all with `-q`, and its rows.
-    pub fn part(&self, head: &str, part: &impl Serialize, rows: &[&str]) {
-        self.short(head);
+    pub fn print_part(&self, head: &str, part: &impl Serialize, rows: &[&str]) {
+        self.print_short(head);
         self.say(head);
         if self.is_text() {
             let part = serde_json::to_value(part).unwrap_or_default();
@@ -104,19 +104,19 @@ impl Ui {
     }
 
     /// Prints one of many: as an object, a short line or a line.
-    pub fn item(&self, kind: &str, item: &impl Serialize, short: &str, line: &str) {
-        self.object(kind, item);
-        self.short(short);
+    pub fn print_item(&self, kind: &str, item: &impl Serialize, short: &str, line: &str) {
+        self.print_object(kind, item);
+        self.print_short(short);
         self.say(line);
     }
 
     /// Prints an object, with `--json` only.
-    pub fn object(&self, kind: &str, object: &impl Serialize) {
-        self.print_json(&typed(kind, object));
+    pub fn print_object(&self, kind: &str, object: &impl Serialize) {
+        self.print_json(&add_type(kind, object));
     }
 
     /// Prints a line with `-q` only, unless it is empty.
-    pub fn short(&self, line: &str) {
+    pub fn print_short(&self, line: &str) {
         if self.args.quiet && !self.args.json && !line.is_empty() {
             self.print(line);
         }
@@ -129,19 +129,19 @@ impl Ui {
         }
     }
 
-    pub fn table(&self, table: &Table) {
+    pub fn print_table(&self, table: &Table) {
         self.say(&table.lines(columns_of_results()).join("\n"));
     }
 
     /// Prints a row with a literal text, for people.
-    pub fn row(&self, label: &str, text: &str) {
+    pub fn print_row(&self, label: &str, text: &str) {
         self.say(&format!("  {label:LABEL_COLUMNS$}  {text}"));
     }
 
     /// Prints a sentence for people, with fields of a report.
     pub fn say_filled(&self, report: &impl Serialize, text: &str) {
         let report = serde_json::to_value(report).unwrap_or_default();
-        self.say(&render::filled(text, &report).unwrap_or_default());
+        self.say(&render::fill(text, &report).unwrap_or_default());
     }
 
     fn is_text(&self) -> bool {
@@ -153,13 +153,13 @@ impl Ui {
         self.end_stage();
         let line = escaped_lines(line);
         if self.is_stdout_data.load(Relaxed) {
-            self.stderr_at(Level::Info, &line);
+            self.write_to_stderr(Level::Info, &line);
         } else if !self.is_pipe_broken.load(Relaxed)
             && let Err(error) = stdout::print(&line)
         {
             self.is_pipe_broken.store(true, Relaxed);
             if error.kind() != ErrorKind::BrokenPipe {
-                self.print_error.lock().get_or_insert(stdout::error(&error));
+                self.print_error.lock().get_or_insert(stdout::write_error(&error));
             }
         }
     }
@@ -193,10 +193,10 @@ impl Ui {
         let time = time_now();
         if !self.args.json {
             let fields = serde_json::to_value(event).unwrap_or_default();
-            let text = render::filled(text, &fields).unwrap_or_default();
+            let text = render::fill(text, &fields).unwrap_or_default();
             self.log_at(level, &format!("{time} {text}"));
         } else if !kind.is_empty() {
-            self.object(kind, &both(json!({ "time": time }), event));
+            self.print_object(kind, &merge(json!({ "time": time }), event));
         }
     }
 
@@ -207,37 +207,37 @@ impl Ui {
         }
         let text = match (self.args.json, level) {
             (false, _) => escaped_lines(line).into_owned(),
-            (true, Level::Info) => json(&typed("status", &json!({ "message": line }))),
-            (true, _) => json(&typed("warning", &json!({ "message": line }))),
+            (true, Level::Info) => json(&add_type("status", &json!({ "message": line }))),
+            (true, _) => json(&add_type("warning", &json!({ "message": line }))),
         };
-        self.stderr_at(level, &text);
+        self.write_to_stderr(level, &text);
     }
 
-    pub fn error(&self, error: &Error) {
+    pub fn report_error(&self, error: &Error) {
         self.end_stage();
         let message = error.to_string();
-        let hint = error.hint().and_then(hints::fitting);
+        let hint = error.hint().and_then(hints::keep_if_flags_exist);
         if self.args.json {
             let line = error_line(&message, hint, error.kind().exit_code());
-            return self.stderr_at(Level::Error, &line);
+            return self.write_to_stderr(Level::Error, &line);
         }
-        self.labelled(Level::Error, "error:", "1;31", &message);
+        self.print_labelled(Level::Error, "error:", "1;31", &message);
         if let Some(hint) = hint {
-            self.labelled(Level::Warning, "hint:", "1;36", hint);
+            self.print_labelled(Level::Warning, "hint:", "1;36", hint);
         }
     }
 
-    fn labelled(&self, level: Level, label: &str, color: &str, message: &str) {
+    fn print_labelled(&self, level: Level, label: &str, color: &str, message: &str) {
         let message = escaped_lines(message);
         if self.has_color {
-            self.stderr_at(level, &format!("\x1b[{color}m{label}\x1b[0m {message}"));
+            self.write_to_stderr(level, &format!("\x1b[{color}m{label}\x1b[0m {message}"));
         } else {
-            self.stderr_at(level, &format!("{label} {message}"));
+            self.write_to_stderr(level, &format!("{label} {message}"));
         }
     }
 
     /// Writes to stderr, above the progress bar if there is one.
-    fn stderr_at(&self, level: Level, text: &str) {
+    fn write_to_stderr(&self, level: Level, text: &str) {
         let levelled = || text.lines().map(|line| format!("<{}>{line}", level as u8)).collect::<Vec<_>>().join("\n");
         let line = if self.is_journal { levelled() } else { text.to_string() };
         let write = || drop(writeln!(std::io::stderr().lock(), "{line}"));
@@ -305,13 +305,13 @@ fn is_journal() -> bool {
 impl Progress for Ui {
     fn event(&self, event: ProgressEvent<'_>) {
         match event {
-            ProgressEvent::Steps(steps) => self.meter.steps(steps),
+            ProgressEvent::Steps(steps) => self.meter.set_steps(steps),
             ProgressEvent::Stage { stage, input_bytes } => self.begin_stage(stage, input_bytes),
-            ProgressEvent::Bytes { input, output } => self.count(input, output),
-            ProgressEvent::Arriving(arriving) => self.meter.arriving(&arriving),
+            ProgressEvent::Bytes { input, output } => self.count_bytes(input, output),
+            ProgressEvent::Arriving(arriving) => self.meter.set_arriving(&arriving),
             ProgressEvent::Detail(_) if !self.args.verbose => {}
             ProgressEvent::Status(text) | ProgressEvent::Detail(text) => self.log_at(Level::Info, text),
-            ProgressEvent::Warning(message) => self.warning(message),
+            ProgressEvent::Warning(message) => self.print_warning(message),
             _ => {}
         }
     }
@@ -329,7 +329,7 @@ impl Progress for Ui {
 impl Ui {
     fn begin_stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.end_stage();
-        self.meter.stage(stage, total_bytes);
+        self.meter.begin_stage(stage, total_bytes);
         let interval = self.line_interval.unwrap_or_default();
         self.next_line_ms.store(interval.as_millis() as u64, Relaxed);
         // After an interruption, a message has taken the place of the bar.
@@ -338,7 +338,7 @@ impl Ui {
         }
     }
 
-    fn count(&self, input_bytes: u64, output_bytes: u64) {
+    fn count_bytes(&self, input_bytes: u64, output_bytes: u64) {
         let input_bytes = self.meter.advance(input_bytes, output_bytes);
         // If another thread holds the lock, it is about to draw.
         let Some(bar) = self.bar.try_lock() else { return };
@@ -353,14 +353,14 @@ impl Ui {
             drop(bar);
             let reading = self.meter.read();
             if self.args.json {
-                self.stderr_at(Level::Info, &json(&typed("progress", &reading)));
+                self.write_to_stderr(Level::Info, &json(&add_type("progress", &reading)));
             } else {
-                self.stderr_at(Level::Info, &reading.plain_line());
+                self.write_to_stderr(Level::Info, &reading.plain_line());
             }
         }
     }
 
-    fn warning(&self, message: &str) {
+    fn print_warning(&self, message: &str) {
         let mut shown = self.shown_warnings.lock();
         if shown.len() < SHOWN_WARNINGS_MAX && !shown.insert(message.to_string()) {
             return;
@@ -369,7 +369,7 @@ impl Ui {
         if self.args.json {
             self.log_at(Level::Warning, message);
         } else if !self.args.quiet {
-            self.labelled(Level::Warning, "warning:", "1;33", message);
+            self.print_labelled(Level::Warning, "warning:", "1;33", message);
         }
     }
 }

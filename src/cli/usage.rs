@@ -12,7 +12,7 @@ use super::json::error_line;
 pub const EXIT_CODE: u8 = 2;
 
 /// Escapes control characters in arguments, for messages that repeat them.
-pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
+pub fn escape_arguments(arguments: &[OsString]) -> Vec<OsString> {
     arguments.iter().map(|argument| text::escaped(&argument.to_string_lossy()).into_owned().into()).collect()
 }
 
@@ -20,7 +20,7 @@ pub fn escaped(arguments: &[OsString]) -> Vec<OsString> {
 /// environment variable that set the refused value.
 pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<String>) -> io::Result<()> {
     let variable = variable.map(|name| format!("the value is that of {name} in the environment"));
-    let hint = variable.or_else(|| missing(error));
+    let hint = variable.or_else(|| explain_missing_command(error));
     // clap has refused the arguments, so they are searched as text.
     let wants_json = arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
     if !error.use_stderr() || !wants_json {
@@ -31,7 +31,7 @@ pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<Strin
     writeln!(io::stderr(), "{}", error_line(&message_of(error), hint, EXIT_CODE))
 }
 
-fn missing(error: &clap::Error) -> Option<String> {
+fn explain_missing_command(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     (name == "export" && !cfg!(feature = "export")).then(|| {
         "this build lacks `export`, which released programs have: `cargo install --locked slotpress --features export`; \

@@ -21,7 +21,7 @@ use slotpress_format::parse_number;
 use slotpress_read::owner_by_name;
 
 /// Makes a parser for a flag with named values, each with its help text.
-pub fn choice<T: Clone + Send + Sync + 'static>(
+pub fn choice_parser<T: Clone + Send + Sync + 'static>(
     choices: &'static [(&'static str, T, &'static str)],
 ) -> impl TypedValueParser<Value = T> {
     let names = choices.iter().map(|(name, _, help)| PossibleValue::new(name).help(help));
@@ -38,7 +38,7 @@ const LIST_BYTES_MAX: u64 = 512 << 20;
 ///
 /// # Errors
 /// If an item cannot be parsed, or there is none.
-pub fn listed<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, Error>) -> Result<Vec<T>, Error> {
+pub fn read_list<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, Error>) -> Result<Vec<T>, Error> {
     let mut text = String::new();
     slotpress_base::open_file(path)?.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > LIST_BYTES_MAX {
@@ -62,15 +62,15 @@ pub fn listed<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, Erro
 
 /// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so
 /// on in 1000.
-pub fn size(text: &str) -> Result<u64, String> {
+pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_size::Config::new()
         .with_default_factor(1)
-        .parse_size(with_binary_suffix(text).as_bytes())
+        .parse_size(complete_unit(text).as_bytes())
         .map_err(|_| "sizes look like 8MiB, 512KiB, 4GiB".to_string())
 }
 
 /// Completes a single letter to a binary unit, as `dd`, `split` and `du` read it: `8M` is 8 MiB.
-fn with_binary_suffix(text: &str) -> String {
+fn complete_unit(text: &str) -> String {
     match text.trim().char_indices().last() {
         Some((at, unit)) if "kKmMgGtT".contains(unit) && at > 0 => format!("{}iB", text.trim()),
         _ => text.trim().to_string(),
@@ -78,7 +78,7 @@ fn with_binary_suffix(text: &str) -> String {
 }
 
 /// Parses a duration: `24h`, `7d`, `90s`, `15min`, `500ms`. A number without a unit is seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
     /// About a hundred years; larger values are typing errors.
     const SECONDS_MAX: f64 = 3.2e9;
     let text = text.trim();
@@ -102,11 +102,11 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a number within a range; `wanted` is the error for any other text.
-pub fn number<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, wanted: &str) -> Result<T, String> {
+pub fn parse_within<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, wanted: &str) -> Result<T, String> {
     text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| wanted.to_string())
 }
 
-pub fn zstd_level(text: &str) -> Result<i32, String> {
+pub fn parse_zstd_level(text: &str) -> Result<i32, String> {
     match text.parse() {
         Ok(level) if is_zstd_level(level) => Ok(level),
         _ => Err(format!("levels are 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1 for less and faster")),
@@ -119,31 +119,31 @@ pub fn time_now() -> String {
 }
 
 /// Parses an IP address with a port, and suggests one if only a port is given.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| match text.trim_start_matches(':').parse::<u16>() {
         Ok(port) => format!("an address and a port are needed: 127.0.0.1:{port}, or 0.0.0.0:{port} for everywhere"),
         Err(_) => "an address and a port are needed, such as 127.0.0.1:8890 or [::]:8890".to_string(),
     })
 }
 
-pub fn threads(text: &str) -> Result<usize, String> {
-    number(text, 1..=THREADS_MAX, &format!("1 to {THREADS_MAX} threads"))
+pub fn parse_threads(text: &str) -> Result<usize, String> {
+    parse_within(text, 1..=THREADS_MAX, &format!("1 to {THREADS_MAX} threads"))
 }
 
-pub fn slot(text: &str) -> Result<u64, String> {
-    number(text, 0..=u64::MAX, "a slot is a whole number, such as 350006937")
+pub fn parse_slot(text: &str) -> Result<u64, String> {
+    parse_within(text, 0..=u64::MAX, "a slot is a whole number, such as 350006937")
 }
 
-pub fn pubkey(text: &str) -> Result<Address, String> {
+pub fn parse_pubkey(text: &str) -> Result<Address, String> {
     text.parse().map_err(|_| "an address is 32 bytes in base58".to_string())
 }
 
 /// Parses a program that owns accounts: its address, or a name shown by `--by-owner`.
-pub fn owner(text: &str) -> Result<Address, String> {
+pub fn parse_owner(text: &str) -> Result<Address, String> {
     let is_no_name = |error| format!("{error}, and no program that --by-owner names is called {text}");
     match owner_by_name(text) {
         Some(owner) => Ok(owner),
-        None => pubkey(text).map_err(is_no_name),
+        None => parse_pubkey(text).map_err(is_no_name),
     }
 }
 
@@ -175,20 +175,20 @@ mod tests {
         for (text, bytes) in
             [("8MiB", 8 << 20), ("8M", 8 << 20), ("64k", 64 << 10), ("1 GB", 1_000_000_000), ("512", 512)]
         {
-            assert_eq!(size(text), Ok(bytes), "{text}");
+            assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
         for text in ["", "MiB", "-1", "8XiB", "8 M i B", "99999999999999999999GiB"] {
-            assert!(size(text).is_err(), "{text}");
+            assert!(parse_size(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn durations_are_parsed() {
         for (text, seconds) in [("24h", 86_400.0), ("7d", 604_800.0), ("90", 90.0), ("1.5 min", 90.0), ("500ms", 0.5)] {
-            assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
+            assert_eq!(parse_duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }
         for text in ["", "h", "-1s", "1w", "1e5", "inf", "99999999999d", "1.2.3s"] {
-            assert!(duration(text).is_err(), "{text}");
+            assert!(parse_duration(text).is_err(), "{text}");
         }
     }
 }

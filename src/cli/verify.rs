@@ -38,7 +38,7 @@ pub struct VerifyArgs {
     /// deviation is a failure]
     ///
     /// agave stands for Agave 4.2 to 4.5.
-    #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice(CLIENTS))]
+    #[arg(long = "for", value_delimiter = ',', value_name = "CLIENTS", value_parser = values::choice_parser(CLIENTS))]
     clients: Vec<&'static [SnapshotClient]>,
     /// Check frames, entries, name and bank file only
     ///
@@ -54,7 +54,7 @@ pub struct VerifyArgs {
     #[command(flatten)]
     work: WorkArgs,
     /// For an unpacked incremental archive: the slot of its full archive
-    #[arg(long, value_parser = values::slot, value_name = "SLOT", help_heading = "Ledger")]
+    #[arg(long, value_parser = values::parse_slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
     #[command(flatten)]
     state: StateArgs,
@@ -102,8 +102,8 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         return Err(Error::usage("--base-slot is for an unpacked archive: an archive has it in its name"));
     }
     let report = verify(snapshot, &options, ui)?;
-    show(&report, ui);
-    input.show_transfers(ui);
+    print_report(&report, ui);
+    input.print_transfers(ui);
     result_of(&report)
 }
 
@@ -119,26 +119,26 @@ fn result_of(report: &VerifyReport) -> Result<()> {
     Err(Error::damaged(format!("{path} is not valid: {failures}")))
 }
 
-fn show(report: &VerifyReport, ui: &Ui) {
-    ui.object("verify", report);
+fn print_report(report: &VerifyReport, ui: &Ui) {
+    ui.print_object("verify", report);
     for path in &report.paths {
-        ui.short(&path.shown());
+        ui.print_short(&path.shown());
         ui.say(&path.shown());
     }
     for line in lines(report) {
         // What is wrong is printed with `-q` too.
-        ui.short(if report.ok { "" } else { &line });
+        ui.print_short(if report.ok { "" } else { &line });
         ui.say(&line);
     }
 }
 
 fn lines(report: &VerifyReport) -> Vec<String> {
     let fields = serde_json::to_value(report).unwrap_or_default();
-    let filled = |text: &str| render::filled(text, &fields).unwrap_or_default();
+    let filled = |text: &str| render::fill(text, &fields).unwrap_or_default();
     let mut lines = vec![filled("  slot {slot}[ on {base_slot}], hash {hash}")];
     for check in &report.checks {
         let name = check.name.name();
-        let text = check.skipped.clone().unwrap_or_else(|| filled(counts(check.name)));
+        let text = check.skipped.clone().unwrap_or_else(|| filled(count_text(check.name)));
         let word = match (&check.skipped, check.ok) {
             (_, false) => "FAILED",
             (Some(_), true) => "skipped",
@@ -169,7 +169,7 @@ const MATCHES_EXPECTED_HASH: &str = "The accounts match the hash of --expect-has
 const MATCHES_BANK_FILE: &str = "The accounts match the bank file. No archive can prove that this is the cluster's state: use \
     --expect-hash with the hash that a node you trust advertises.";
 
-fn counts(check: Check) -> &'static str {
+fn count_text(check: Check) -> &'static str {
     match check {
         Check::Frames => "[{frames}]",
         Check::Entries => "[{storages}]",
@@ -280,18 +280,18 @@ fn verify_all(
         let path = place.map_or_else(|| archive.path(), |place| path_at(archive, place));
         open_archive(&path, args.reads_twice(mode), &args.state.network, ui)
     };
-    let verdict = verify_catalog(catalog, &open, options, ui, &mut |verdict| show_verdict(verdict, ui))?;
-    ui.object("verified", &verdict);
+    let verdict = verify_catalog(catalog, &open, options, ui, &mut |verdict| print_verdict(verdict, ui))?;
+    ui.print_object("verified", &verdict);
     ui.say(&summary(&verdict));
     verdict.require_ok(&place.map_or("the list".to_string(), |place| place.shown()))
 }
 
-fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
+fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
     let path = verdict.archive.path();
     let shown = path.shown();
     let (failed, why_not) = match &verdict.report {
         Ok(report) => {
-            ui.object("verify", report);
+            ui.print_object("verify", report);
             (first_failure(report), verdict.why_not_checked())
         }
         Err(error) => {
@@ -303,7 +303,7 @@ fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
     };
     if let Some(reason) = &why_not {
         let fields = json!({ "file": path.to_string_lossy(), "reason": reason, "damaged": verdict.is_damaged() });
-        ui.object("archive_not_checked", &fields);
+        ui.print_object("archive_not_checked", &fields);
     }
     let report = verdict.report.as_ref();
     let left_out = report.is_ok_and(|report| report.left_out().next().is_some());
@@ -317,7 +317,7 @@ fn show_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         (None, None) if left_out => (shown.clone(), format!("partly  {shown}")),
         (None, None) => (shown.clone(), format!("ok      {shown}")),
     };
-    ui.short(&short);
+    ui.print_short(&short);
     ui.say(&line);
 }
 

@@ -31,7 +31,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    pub fn by_size(
+    pub fn new_by_size(
         caption: String,
         x_label: &'static str,
         y_label: &str,

@@ -26,16 +26,16 @@ pub struct SourceArgs {
     /// Sample size [default: all, up to 1 GiB; `levels frames` up to 256 MiB]
     ///
     /// The sample is spread evenly over the input.
-    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     sample: Option<u64>,
     /// Random seed of the sample
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// The bank snapshot of a ledger [default: the newest complete one]
-    #[arg(long, value_parser = values::slot)]
+    #[arg(long, value_parser = values::parse_slot)]
     slot: Option<u64>,
     /// Measure the incremental archive based on the full archive of this slot
-    #[arg(long, value_parser = values::slot, value_name = "SLOT")]
+    #[arg(long, value_parser = values::parse_slot, value_name = "SLOT")]
     base_slot: Option<u64>,
     #[command(flatten)]
     directories: DirectoryArgs,
@@ -96,7 +96,7 @@ pub struct RepeatArgs {
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     repeat: u32,
     /// Minimum time for the runs of each measurement, in seconds
-    #[arg(long, value_name = "S", default_value = "1", value_parser = values::duration)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = values::parse_duration)]
     min_time: Duration,
 }
 
@@ -111,7 +111,7 @@ pub struct MeasureArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Frame size before compression, 64KiB to 32MiB
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::size)]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::parse_size)]
     pub frame_size: u64,
     /// Levels of zstd, single or as ranges: 1-10, or 1,3,-5--1 [default: 1-10]
     #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
@@ -127,7 +127,7 @@ pub struct MeasureArgs {
     #[command(flatten)]
     repeat: RepeatArgs,
     /// Time for measuring all levels, not counting the reading of the input
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::parse_duration)]
     budget: Duration,
     #[command(flatten)]
     pub exports: ExportArgs,
@@ -220,7 +220,7 @@ impl MeasureArgs {
 }
 
 /// Parses `--codec` of a command that measures one codec at one level.
-pub fn one_codec(text: &str) -> Result<FrameCodec> {
+pub fn parse_one_codec(text: &str) -> Result<FrameCodec> {
     match parse_codecs(text, &[1])?.as_slice() {
         [codec] if codec.name == CLUSTERED_CODEC => {
             Err(Error::usage("records are clustered in whole frames of an archive, not in what is measured here")

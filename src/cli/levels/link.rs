@@ -13,7 +13,7 @@ use slotpress_base::quantity::{self, TimeUnit};
 
 use super::input::{ClusteredRows, MeasureArgs};
 use super::report::{Advice, Report};
-use super::{show, warnings};
+use super::{print_report, warnings};
 use crate::cli::tables::{Table, TableOf, Unit};
 use crate::cli::ui::Ui;
 use crate::cli::values;
@@ -59,7 +59,7 @@ struct LinkFlags {
     any_format: bool,
     /// Maximum number of bytes in flight per connection [default: 2.67 MiB, what Linux's default buffers
     /// allow]
-    #[arg(long, value_name = "SIZE", value_parser = window)]
+    #[arg(long, value_name = "SIZE", value_parser = parse_window)]
     window: Option<u64>,
     /// Rate at which the sender's disk reads the ledger [default: 2GB/s, an NVMe disk]
     #[arg(long, value_name = "RATE", value_parser = parse_rate, allow_hyphen_values = true)]
@@ -69,8 +69,8 @@ struct LinkFlags {
     place_rate: Option<f64>,
 }
 
-fn window(text: &str) -> Result<u64, String> {
-    match values::size(text)? {
+fn parse_window(text: &str) -> Result<u64, String> {
+    match values::parse_size(text)? {
         0 => Err("a window is at least 1 byte".to_string()),
         bytes => Ok(bytes),
     }
@@ -101,10 +101,10 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     let measured = args.measure.measure(ClusteredRows::OnRequest, ui)?;
     let question = args.link.question(args.measure.frame_size, measured.threads);
     let link = LinkReport::new(question, measured.input.total_bytes, &measured.rows);
-    ui.object("link", &link);
+    ui.print_object("link", &link);
     let mut report = report(&link);
     report.warnings = warnings(&measured.rows);
-    show(&report, &measured.subject, &args.measure.exports, ui)?;
+    print_report(&report, &measured.subject, &args.measure.exports, ui)?;
     for line in &link.break_evens {
         ui.print_json(line);
     }
@@ -132,26 +132,26 @@ fn times(link: &LinkReport) -> Table {
     let unit = |row: &LinkRow| TimeUnit::for_column(row.streaming_seconds);
     let unit = Unit::TimeIn(link.rows.last().map_or(TimeUnit::for_seconds(1.0), unit));
     let table = TableOf::new("link-table", "link_level", &link.rows)
-        .shown("level", Unit::Text, |row| row.name())
-        .data("codec", |row| row.codec.name)
-        .data("level", |row| row.codec.level)
-        .data("tar_bytes", |row| row.tar_bytes)
-        .both("size", Unit::Bytes, "archive_bytes", |row| row.archive_bytes)
-        .data("size_error_percent", |row| row.size_error_percent)
-        .data("compress_seconds", |row| row.compress_seconds)
-        .data("decompress_seconds", |row| row.decompress_seconds)
-        .both("archive", unit, "archive_seconds", |row| row.stage_seconds[0])
-        .both("send", unit, "send_seconds", |row| row.stage_seconds[1])
-        .both("decode", unit, "decode_seconds", |row| row.stage_seconds[2])
-        .both("place", unit, "place_seconds", |row| row.stage_seconds[3])
-        .both("stream", unit, "streaming_seconds", |row| row.streaming_seconds)
-        .both("sum", unit, "store_and_forward_seconds", |row| row.total(TransferMode::StoreAndForward))
-        .data("slowest_stage", |row| row.slowest());
+        .add_shown("level", Unit::Text, |row| row.name())
+        .add_data("codec", |row| row.codec.name)
+        .add_data("level", |row| row.codec.level)
+        .add_data("tar_bytes", |row| row.tar_bytes)
+        .add_both("size", Unit::Bytes, "archive_bytes", |row| row.archive_bytes)
+        .add_data("size_error_percent", |row| row.size_error_percent)
+        .add_data("compress_seconds", |row| row.compress_seconds)
+        .add_data("decompress_seconds", |row| row.decompress_seconds)
+        .add_both("archive", unit, "archive_seconds", |row| row.stage_seconds[0])
+        .add_both("send", unit, "send_seconds", |row| row.stage_seconds[1])
+        .add_both("decode", unit, "decode_seconds", |row| row.stage_seconds[2])
+        .add_both("place", unit, "place_seconds", |row| row.stage_seconds[3])
+        .add_both("stream", unit, "streaming_seconds", |row| row.streaming_seconds)
+        .add_both("sum", unit, "store_and_forward_seconds", |row| row.total_seconds(TransferMode::StoreAndForward))
+        .add_data("slowest_stage", |row| row.slowest_stage());
     // On the terminal, a price takes the place of the bytes: there is no room for both.
     let egress = |row: &LinkRow| link.question.egress_bytes(row);
     let price = |row: &LinkRow| link.question.egress_price(row);
     let has_price = link.question.egress_price_per_gb.is_some();
-    let table = table.both(if has_price { "" } else { "egress" }, Unit::Bytes, "egress_bytes", egress).both(
+    let table = table.add_both(if has_price { "" } else { "egress" }, Unit::Bytes, "egress_bytes", egress).add_both(
         if has_price { "price" } else { "" },
         Unit::Price,
         "egress_price",
@@ -182,10 +182,10 @@ fn break_evens(link: &LinkReport) -> Table {
     let pairs: Vec<(&BreakEven, &BreakEven)> =
         of_way(TransferMode::Streaming).zip(of_way(TransferMode::StoreAndForward)).collect();
     let mut table = TableOf::new("break-even-table", "", &pairs)
-        .shown("level", Unit::Text, |(pair, _)| label(pair.heavier_codec, pair.heavier_level))
-        .shown("against", Unit::Text, |(pair, _)| label(pair.lighter_codec, pair.lighter_level))
-        .shown("streaming", Unit::Text, |(pair, _)| heavier_at(pair))
-        .shown("store and forward", Unit::Text, |(_, pair)| heavier_at(pair))
+        .add_shown("level", Unit::Text, |(pair, _)| label(pair.heavier_codec, pair.heavier_level))
+        .add_shown("against", Unit::Text, |(pair, _)| label(pair.lighter_codec, pair.lighter_level))
+        .add_shown("streaming", Unit::Text, |(pair, _)| heavier_at(pair))
+        .add_shown("store and forward", Unit::Text, |(_, pair)| heavier_at(pair))
         .finish();
     table.title =
         "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string();
@@ -248,7 +248,7 @@ fn parse_bandwidth(text: &str) -> Result<f64, String> {
         Some(digits) => (digits, 1.0),
         None => (text.strip_suffix('B').ok_or_else(wrong)?, 8.0),
     };
-    let number = values::size(&format!("{digits}B")).map_err(|_| wrong())?;
+    let number = values::parse_size(&format!("{digits}B")).map_err(|_| wrong())?;
     let bits = number as f64 * factor;
     if bits > 0.0 && bits <= BITS_MAX { Ok(bits) } else { Err(wrong()) }
 }
@@ -263,7 +263,7 @@ fn parse_rtt(text: &str) -> Result<f64, String> {
     /// Far above any real round trip.
     const RTT_MAX: Duration = Duration::from_secs(60);
     // A number without a unit would be seconds, which nobody means here.
-    match values::duration(text) {
+    match values::parse_duration(text) {
         Ok(time) if time <= RTT_MAX && (time.is_zero() || text.trim().ends_with('s')) => Ok(time.as_secs_f64()),
         _ => Err("round trips are up to 60 s, like 60ms, 0.5ms, 0".to_string()),
     }
@@ -272,7 +272,7 @@ fn parse_rtt(text: &str) -> Result<f64, String> {
 fn parse_price(text: &str) -> Result<f64, String> {
     /// Larger values are typing errors.
     const PRICE_MAX: f64 = 1e6;
-    values::number(text, 0.0..=PRICE_MAX, &format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09"))
+    values::parse_within(text, 0.0..=PRICE_MAX, &format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09"))
 }
 
 /// Formats a bandwidth with three digits: `410 Mbit/s`, `1.25 Gbit/s`.

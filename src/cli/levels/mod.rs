@@ -50,7 +50,7 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-fn show(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
+fn print_report(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
     for line in &report.warnings {
         ui.warn(line);
     }

@@ -78,7 +78,7 @@ fn page(subject: &Subject, report: &Report) -> Result<String> {
         "y_label": report.chart.as_ref().map(|chart| &chart.y_label),
         "legend": report.chart.as_ref().map(Chart::legend),
         "caption": report.chart.as_ref().map(|chart| &chart.caption),
-        "tables": report.tables.iter().map(Table::for_page).collect::<Vec<Value>>(),
+        "tables": report.tables.iter().map(Table::to_page_json).collect::<Vec<Value>>(),
         "warnings": report.warnings,
         "advice": report.advice,
         "version": env!("CARGO_PKG_VERSION"),
@@ -148,7 +148,7 @@ mod tests {
                 line: Vec::new(),
                 best: None,
             }),
-            tables: vec![TableOf::new("t", "", &items).shown(name.clone(), Unit::Text, String::clone).finish()],
+            tables: vec![TableOf::new("t", "", &items).add_shown(name.clone(), Unit::Text, String::clone).finish()],
             warnings: vec![name.clone()],
             advice: vec![Advice { what: name.clone(), choice: name.clone(), reason: name.clone() }],
         };

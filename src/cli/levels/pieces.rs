@@ -13,10 +13,10 @@ use slotpress_base::{available_threads, quantity};
 use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
-use super::input::{RepeatArgs, SourceArgs, one_codec};
+use super::input::{RepeatArgs, SourceArgs, parse_one_codec};
 use super::page::ExportArgs;
+use super::print_report;
 use super::report::Report;
-use super::show;
 use crate::cli::tables::{Table, TableOf, Unit, json};
 use crate::cli::ui::Ui;
 use crate::cli::values;
@@ -36,16 +36,16 @@ impl PieceArgs {
     /// Reads the input, or a sample of `bytes_max` at most, in the largest frames: they cut the fewest
     /// storages.
     fn read(&self, bytes_max: u64, ui: &Ui) -> Result<(FrameCodec, Input, MeasureOptions)> {
-        let codec = one_codec(&self.codec)?;
+        let codec = parse_one_codec(&self.codec)?;
         self.exports.check(self.source.path())?;
         let mut options = self.source.options(available_threads(), self.source.held_bytes(bytes_max));
         options.frame_size_bytes = FRAME_SIZE_BYTES_MAX;
         Ok((codec, self.source.read(&options, ui)?, options))
     }
 
-    fn show(&self, report: &Report, input: &Input, ui: &Ui) -> Result<()> {
+    fn print_report(&self, report: &Report, input: &Input, ui: &Ui) -> Result<()> {
         let subject = self.source.subject(input, "one worker");
-        show(report, &subject, &self.exports, ui)
+        print_report(report, &subject, &self.exports, ui)
     }
 }
 
@@ -58,7 +58,7 @@ pub struct SizesArgs {
     #[command(flatten)]
     pieces: PieceArgs,
     /// Unit that is compressed alone
-    #[arg(long, default_value = "record", value_parser = values::choice(UNITS))]
+    #[arg(long, default_value = "record", value_parser = values::choice_parser(UNITS))]
     unit: SizeUnit,
     #[command(flatten)]
     repeat: RepeatArgs,
@@ -72,7 +72,7 @@ const UNITS: &[(&str, SizeUnit, &str)] = &[
 pub fn run_sizes(args: &SizesArgs, ui: &Ui) -> Result<()> {
     let (codec, input, options) = args.pieces.read(SAMPLE_BYTES_DEFAULT, ui)?;
     let rows = measure_sizes(&input, args.unit, codec, &args.repeat.apply(options), ui)?;
-    args.pieces.show(&sizes_report(&rows, args.unit.as_str(), codec), &input, ui)
+    args.pieces.print_report(&sizes_report(&rows, args.unit.as_str(), codec), &input, ui)
 }
 
 /// Divides a sum over the measured pieces by their number.
@@ -87,7 +87,7 @@ fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Rep
     let x_label = "size before compressing (logarithmic)";
     Report {
         facts: vec![format!("each {unit} alone, {codec}, one core")],
-        chart: Some(Chart::by_size(caption, x_label, "saving in %", codec.to_string(), points.collect())),
+        chart: Some(Chart::new_by_size(caption, x_label, "saving in %", codec.to_string(), points.collect())),
         tables: vec![sizes_table(rows, unit, codec)],
         ..Report::default()
     }
@@ -95,24 +95,24 @@ fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Rep
 
 fn sizes_table(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Table {
     let mut table = TableOf::new("sizes-table", "unit_size_class", rows)
-        .data("unit", |_| unit)
-        .data("codec", |_| codec.name)
-        .data("level", |_| codec.level)
-        .both("size", Unit::Text, "class", |row| row.class)
-        .data("from_bytes", |row| row.from_bytes)
-        .data("below_bytes", |row| row.below_bytes)
-        .both("count", Unit::Count, "units", |row| row.pieces)
-        .data("unit_bytes", |row| row.piece_bytes)
-        .data("measured_units", |row| row.measured_pieces)
-        .data("input_bytes", |row| row.row.input_bytes)
-        .data("output_bytes", |row| row.row.output_bytes)
-        .data("compress_seconds", |row| row.row.compress.median)
-        .data("decompress_seconds", |row| row.row.decompress.median)
-        .shown("average", Unit::Bytes, |row| average(row, row.row.input_bytes as f64))
-        .shown("compressed", Unit::Bytes, |row| average(row, row.row.output_bytes as f64))
-        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
-        .shown("compress", Unit::Time, |row| average(row, row.row.compress.median))
-        .shown("decompress", Unit::Time, |row| average(row, row.row.decompress.median))
+        .add_data("unit", |_| unit)
+        .add_data("codec", |_| codec.name)
+        .add_data("level", |_| codec.level)
+        .add_both("size", Unit::Text, "class", |row| row.class)
+        .add_data("from_bytes", |row| row.from_bytes)
+        .add_data("below_bytes", |row| row.below_bytes)
+        .add_both("count", Unit::Count, "units", |row| row.pieces)
+        .add_data("unit_bytes", |row| row.piece_bytes)
+        .add_data("measured_units", |row| row.measured_pieces)
+        .add_data("input_bytes", |row| row.row.input_bytes)
+        .add_data("output_bytes", |row| row.row.output_bytes)
+        .add_data("compress_seconds", |row| row.row.compress.median)
+        .add_data("decompress_seconds", |row| row.row.decompress.median)
+        .add_shown("average", Unit::Bytes, |row| average(row, row.row.input_bytes as f64))
+        .add_shown("compressed", Unit::Bytes, |row| average(row, row.row.output_bytes as f64))
+        .add_both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
+        .add_shown("compress", Unit::Time, |row| average(row, row.row.compress.median))
+        .add_shown("decompress", Unit::Time, |row| average(row, row.row.decompress.median))
         .finish();
     table.best = rows.len().checked_sub(1);
     table.spare = &[3, 1, 2, 6];
@@ -128,11 +128,11 @@ pub struct FramesArgs {
     #[command(flatten)]
     pieces: PieceArgs,
     /// Frame sizes, 1 to 32MiB: 4KiB,8MiB [default: 32 B to 32 MiB in steps of a factor of 4]
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = frame_size)]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_frame_size)]
     sizes: Vec<u64>,
     /// Minimum time for compressing frames of each size, in seconds; the same again for
     /// decompressing
-    #[arg(long, value_name = "S", default_value = "0.5", value_parser = values::duration)]
+    #[arg(long, value_name = "S", default_value = "0.5", value_parser = values::parse_duration)]
     min_time: Duration,
 }
 
@@ -140,8 +140,8 @@ pub struct FramesArgs {
 /// fast levels.
 const FRAMES_BYTES_MAX: u64 = 256 << 20;
 
-fn frame_size(text: &str) -> Result<u64, String> {
-    match values::size(text)? {
+fn parse_frame_size(text: &str) -> Result<u64, String> {
+    match values::parse_size(text)? {
         bytes @ 1..=FRAME_SIZE_BYTES_MAX => Ok(bytes),
         _ => Err("frames have 1 byte to 32 MiB".to_string()),
     }
@@ -166,7 +166,7 @@ pub fn run_frames(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let mut rows = Vec::new();
     let result = measure_frames(&input, codec, &sizes, args.min_time, ui, &mut rows);
     let Some(last) = rows.last().map(|row| row.from_bytes) else { return result };
-    args.pieces.show(&frames_report(&rows, codec, timer_seconds), &input, ui)?;
+    args.pieces.print_report(&frames_report(&rows, codec, timer_seconds), &input, ui)?;
     if result.is_ok()
         && let Some(next) = sizes.iter().find(|size| **size > last)
     {
@@ -179,7 +179,7 @@ pub fn run_frames(args: &FramesArgs, ui: &Ui) -> Result<()> {
 fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Report {
     let points = rows.iter().map(|row| (row.from_bytes as f64, row.row.ratio())).collect();
     let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
-    let chart = Chart::by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
+    let chart = Chart::new_by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
     let clock = quantity::time(timer_seconds);
     let compress = latency(rows, "compress-table", "compress", |row| &row.compress);
     let decompress = latency(rows, "decompress-table", "decompress", |row| &row.decompress);
@@ -193,22 +193,22 @@ fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Re
 
 fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Table {
     let mut table = TableOf::new("frames-table", "frame_size", rows)
-        .data("codec", |_| codec.name)
-        .data("level", |_| codec.level)
-        .both("frame", Unit::Bytes, "frame_size_bytes", |row| row.from_bytes)
-        .both("frames", Unit::Count, "frames", |row| row.measured_pieces)
-        .data("input_bytes", |row| row.row.input_bytes)
-        .data("output_bytes", |row| row.row.output_bytes)
-        .both("ratio", Unit::Ratio, "ratio", |row| row.row.ratio())
-        .both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
-        .shown("comp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
-        .shown("decomp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
-        .data("compress_mb_per_second", |row| row.bytes_per_second(&row.compress) / 1e6)
-        .data("decompress_mb_per_second", |row| row.bytes_per_second(&row.decompress) / 1e6)
-        .both("memory", Unit::Bytes, "worker_memory_bytes", |row| row.row.peak_memory_bytes)
-        .data("compress", |row| json(&row.compress))
-        .data("decompress", |row| json(&row.decompress))
-        .data("timer_seconds", |_| timer_seconds)
+        .add_data("codec", |_| codec.name)
+        .add_data("level", |_| codec.level)
+        .add_both("frame", Unit::Bytes, "frame_size_bytes", |row| row.from_bytes)
+        .add_both("frames", Unit::Count, "frames", |row| row.measured_pieces)
+        .add_data("input_bytes", |row| row.row.input_bytes)
+        .add_data("output_bytes", |row| row.row.output_bytes)
+        .add_both("ratio", Unit::Ratio, "ratio", |row| row.row.ratio())
+        .add_both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
+        .add_shown("comp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
+        .add_shown("decomp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
+        .add_data("compress_mb_per_second", |row| row.bytes_per_second(&row.compress) / 1e6)
+        .add_data("decompress_mb_per_second", |row| row.bytes_per_second(&row.decompress) / 1e6)
+        .add_both("memory", Unit::Bytes, "worker_memory_bytes", |row| row.row.peak_memory_bytes)
+        .add_data("compress", |row| json(&row.compress))
+        .add_data("decompress", |row| json(&row.decompress))
+        .add_data("timer_seconds", |_| timer_seconds)
         .finish();
     table.spare = &[6, 2, 1];
     table
@@ -216,16 +216,16 @@ fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Tab
 
 fn latency(rows: &[PieceRow], id: &'static str, what: &str, of: impl Fn(&PieceRow) -> &Latency) -> Table {
     let mut table = TableOf::new(id, "", rows)
-        .shown("frame", Unit::Bytes, |row| row.from_bytes)
-        .shown("average", Unit::Time, |row| of(row).average_seconds)
-        .shown("+-", Unit::Time, |row| of(row).deviation_seconds)
-        .shown("min", Unit::Time, |row| of(row).min_seconds)
-        .shown("50", Unit::Time, |row| of(row).p50_seconds)
-        .shown("90", Unit::Time, |row| of(row).p90_seconds)
-        .shown("99", Unit::Time, |row| of(row).p99_seconds)
-        .shown("99.99", Unit::Time, |row| of(row).p99_99_seconds)
-        .shown("99.9999", Unit::Time, |row| of(row).p99_9999_seconds)
-        .shown("max", Unit::Time, |row| of(row).max_seconds)
+        .add_shown("frame", Unit::Bytes, |row| row.from_bytes)
+        .add_shown("average", Unit::Time, |row| of(row).average_seconds)
+        .add_shown("+-", Unit::Time, |row| of(row).deviation_seconds)
+        .add_shown("min", Unit::Time, |row| of(row).min_seconds)
+        .add_shown("50", Unit::Time, |row| of(row).p50_seconds)
+        .add_shown("90", Unit::Time, |row| of(row).p90_seconds)
+        .add_shown("99", Unit::Time, |row| of(row).p99_seconds)
+        .add_shown("99.99", Unit::Time, |row| of(row).p99_99_seconds)
+        .add_shown("99.9999", Unit::Time, |row| of(row).p99_9999_seconds)
+        .add_shown("max", Unit::Time, |row| of(row).max_seconds)
         .finish();
     table.title = format!("{what}: time of one frame, percentiles");
     table.spare = &[5, 7, 8, 3, 2];
@@ -297,15 +297,15 @@ mod tests {
         assert_eq!(frame_sizes(&[]).len(), 11);
         assert_eq!(frame_sizes(&[]).last(), Some(&FRAME_SIZE_BYTES_MAX));
         assert_eq!(frame_sizes(&[8, 1, 32, 8]), [1, 8, 32]);
-        assert_eq!(frame_size("4k"), Ok(4096));
+        assert_eq!(parse_frame_size("4k"), Ok(4096));
         for text in ["", "0", "33MiB", "x", "-1", "99999999999999999999"] {
-            assert!(frame_size(text).is_err(), "{text}");
+            assert!(parse_frame_size(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn exactly_one_codec_is_parsed() {
-        let parsed = |text| one_codec(text).ok().map(|codec| (codec.name, codec.level));
+        let parsed = |text| parse_one_codec(text).ok().map(|codec| (codec.name, codec.level));
         assert_eq!(parsed("zstd:-3"), Some(("zstd", -3)));
         assert_eq!(parsed("zstd"), Some(("zstd", 1)));
         for text in ["zlib", "zstd:1-3", "zstd:1,lz4", "lz5", ""] {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use slotpress::{Error, Result};
 
 use super::chart::Chart;
-use crate::cli::tables::{JsonLine, Table, wrapped};
+use crate::cli::tables::{JsonLine, Table, wrap};
 
 #[derive(Debug, Default)]
 pub struct Report {
@@ -28,7 +28,7 @@ pub struct Advice {
 impl Report {
     /// Lays out the report for a terminal, without warnings.
     pub fn lines(&self, columns: usize) -> Vec<String> {
-        let sentences = |lines: &[String]| lines.iter().flat_map(|line| wrapped(line, columns)).collect();
+        let sentences = |lines: &[String]| lines.iter().flat_map(|line| wrap(line, columns)).collect();
         let mut blocks: Vec<Vec<String>> = vec![sentences(&self.facts)];
         blocks.extend(self.tables.iter().map(|table| table.lines(columns)));
         let advice = self.advice.iter().map(|Advice { what, choice, reason }| format!("{what}: {choice}: {reason}"));
@@ -39,7 +39,7 @@ impl Report {
 
     pub fn csv(&self) -> Result<String> {
         let rows: Vec<Vec<(String, String)>> =
-            self.tables.iter().flat_map(Table::json_lines).map(JsonLine::flat).collect();
+            self.tables.iter().flat_map(Table::json_lines).map(JsonLine::flatten).collect();
         let mut writer = csv::Writer::from_writer(Vec::new());
         let failed = |error: csv::Error| Error::failed(format!("comma-separated values cannot be made: {error}"));
         writer.write_record(rows.iter().take(1).flatten().map(|(name, _)| name)).map_err(failed)?;

@@ -9,13 +9,13 @@ use slotpress_base::quantity::{self, TimeUnit};
 use super::chart::{Chart, Series};
 use super::input::{ClusteredRows, MeasureArgs};
 use super::report::{Advice, Report};
-use super::{show, warnings};
+use super::{print_report, warnings};
 use crate::cli::tables::{Table, TableOf, Unit, json};
 use crate::cli::ui::Ui;
 
 pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
     let measured = args.measure(ClusteredRows::ByDefault, ui)?;
-    show(&report(&measured.rows), &measured.subject, &args.exports, ui)?;
+    print_report(&report(&measured.rows), &measured.subject, &args.exports, ui)?;
     if let Some(found) = recommend(&measured.rows) {
         ui.print_json(&found);
     }
@@ -53,36 +53,36 @@ fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
         quantity::significant(row.time_factor_of(reference)) + mark
     };
     let mut table = TableOf::new("levels-table", "level", rows.iter().copied())
-        .shown("codec", Unit::Text, |row| row.codec.to_string())
-        .data("codec", |row| row.codec.name)
-        .data("level", |row| row.codec.level)
-        .data("input_bytes", |row| row.input_bytes)
-        .both("size", Unit::Bytes, "output_bytes", |row| row.output_bytes)
-        .both("ratio", Unit::Ratio, "ratio", LevelRow::ratio)
-        .both("%", Unit::Percent, "size_percent", |row| row.size_percent_of(reference))
-        .both("comp.", compress, "compress_seconds", |row| row.compress.median)
-        .data("compress_seconds_min", |row| row.compress.min)
-        .data("compress_seconds_max", |row| row.compress.max)
-        .data("compress_runs", |row| row.compress.runs)
-        .data("compress_mb_per_second", |row| row.compress_bytes_per_second() / 1e6)
-        .shown("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
-        .shown("x", Unit::Ratio, factor)
-        .data("compress_time_factor", |row| row.time_factor_of(reference))
-        .both("CPU", Unit::Whole, "cpu_percent", |row| row.compress_cpu_percent)
-        .both("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)
-        .data("decompress_seconds_min", |row| row.decompress.min)
-        .data("decompress_seconds_max", |row| row.decompress.max)
-        .data("decompress_runs", |row| row.decompress.runs)
-        .data("decompress_mb_per_second", |row| row.decompress_bytes_per_second() / 1e6)
-        .shown("MiB/s", Unit::Rate, LevelRow::decompress_bytes_per_second)
-        .data("decompress_cpu_percent", |row| row.decompress_cpu_percent)
-        .both("memory", Unit::Bytes, "peak_memory_bytes", |row| row.peak_memory_bytes);
+        .add_shown("codec", Unit::Text, |row| row.codec.to_string())
+        .add_data("codec", |row| row.codec.name)
+        .add_data("level", |row| row.codec.level)
+        .add_data("input_bytes", |row| row.input_bytes)
+        .add_both("size", Unit::Bytes, "output_bytes", |row| row.output_bytes)
+        .add_both("ratio", Unit::Ratio, "ratio", LevelRow::ratio)
+        .add_both("%", Unit::Percent, "size_percent", |row| row.size_percent_of(reference))
+        .add_both("comp.", compress, "compress_seconds", |row| row.compress.median)
+        .add_data("compress_seconds_min", |row| row.compress.min)
+        .add_data("compress_seconds_max", |row| row.compress.max)
+        .add_data("compress_runs", |row| row.compress.runs)
+        .add_data("compress_mb_per_second", |row| row.compress_bytes_per_second() / 1e6)
+        .add_shown("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
+        .add_shown("x", Unit::Ratio, factor)
+        .add_data("compress_time_factor", |row| row.time_factor_of(reference))
+        .add_both("CPU", Unit::Whole, "cpu_percent", |row| row.compress_cpu_percent)
+        .add_both("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)
+        .add_data("decompress_seconds_min", |row| row.decompress.min)
+        .add_data("decompress_seconds_max", |row| row.decompress.max)
+        .add_data("decompress_runs", |row| row.decompress.runs)
+        .add_data("decompress_mb_per_second", |row| row.decompress_bytes_per_second() / 1e6)
+        .add_shown("MiB/s", Unit::Rate, LevelRow::decompress_bytes_per_second)
+        .add_data("decompress_cpu_percent", |row| row.decompress_cpu_percent)
+        .add_both("memory", Unit::Bytes, "peak_memory_bytes", |row| row.peak_memory_bytes);
     if rows.iter().any(|row| row.estimated_output_bytes.is_some()) {
         table = table
-            .data("size_error_percent", |row| row.size_error_percent)
-            .data("estimated_output_bytes", |row| row.estimated_output_bytes);
+            .add_data("size_error_percent", |row| row.size_error_percent)
+            .add_data("estimated_output_bytes", |row| row.estimated_output_bytes);
     }
-    let mut table = table.data("warnings", |row| json(&row.warnings)).finish();
+    let mut table = table.add_data("warnings", |row| json(&row.warnings)).finish();
     table.title = format!("against {}: % of its size, x its time; CPU in percent of a core", reference.codec);
     if rows.iter().any(|row| row.compares_cpu_time_with(reference)) {
         table.notes.push("* by CPU time".to_string());
