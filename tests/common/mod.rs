@@ -184,12 +184,12 @@ pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
 /// Makes a file of skippable frames, which the quick check takes for an archive.
 pub fn filler(length: usize) -> Vec<u8> {
     let mut bytes = vec![7; length];
-    as_filler(&mut bytes);
+    make_filler(&mut bytes);
     bytes
 }
 
 /// Turns bytes, at least 8, into such a file.
-pub fn as_filler(bytes: &mut [u8]) {
+pub fn make_filler(bytes: &mut [u8]) {
     // Listings look for frames in the last half MiB only.
     const FRAME_BYTES: usize = 64 * 1024;
     let mut rest = bytes;

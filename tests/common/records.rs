@@ -70,7 +70,7 @@ pub fn newest(records: &[Plain]) -> BTreeMap<String, Plain> {
 }
 
 /// Decodes base64.
-pub fn unbase64(text: &str) -> Vec<u8> {
+pub fn decode_base64(text: &str) -> Vec<u8> {
     let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut bytes = Vec::new();
     let (mut bits, mut count) = (0u32, 0);

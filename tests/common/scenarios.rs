@@ -13,7 +13,7 @@ use crate::common::*;
 use crate::common::{
     http::Server,
     oracle::Oracle,
-    site::{Files, Way, ledger_tree, pair_and_genesis, restored, serve},
+    site::{Files, Way, ledger_tree, pair_and_genesis, restore_files, serve},
 };
 #[cfg(feature = "net")]
 use crate::rebase::{rebase, two_full_archives};
@@ -79,7 +79,7 @@ pub const CHANGING: &str = "rename,renameat,renameat2,link,linkat,symlink,symlin
 
 /// Leaves out the calls of the loader. The program begins with a `poll` of its first three
 /// descriptors.
-pub fn after_loading(calls: &[Call]) -> &[Call] {
+pub fn skip_loading(calls: &[Call]) -> &[Call] {
     let begin = calls.iter().position(|call| call.name == "poll").expect("the program begins");
     &calls[begin + 1..]
 }
@@ -324,7 +324,7 @@ impl Scenario {
         self.check_final_names(at);
         assert_eq!(self.partial_names(), BTreeSet::new(), "{at}: is left");
         if let Kind::Replaced(old) = &self.kind {
-            let (ledger, accounts) = (moved_aside(&self.out), moved_aside(&self.accounts()));
+            let (ledger, accounts) = (read_moved_aside(&self.out), read_moved_aside(&self.accounts()));
             let lost = |(path, file): &(&String, &Option<Vec<u8>>)| {
                 ![&ledger, &accounts].iter().any(|aside| aside.get(*path) == Some(*file))
             };
@@ -355,7 +355,7 @@ pub fn state_files(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
 }
 
 /// Files that restores have moved aside in a directory, by their former paths.
-pub fn moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
+pub fn read_moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let former = |(path, file): (String, _)| {
         Some((path.strip_prefix("slotpress-replaced-")?.split_once('/')?.1.to_string(), file))
     };
@@ -373,7 +373,7 @@ fn has_marked_slot(ledger: &Path) -> bool {
 #[cfg(feature = "net")]
 pub fn net_scenarios() -> Vec<Scenario> {
     let (files, genesis) = pair_and_genesis();
-    let restored = restored(&files);
+    let restored = restore_files(&files);
     let ledger = restored.path().join("ledger");
     let mut expected = ledger_tree(&ledger);
     expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
@@ -395,18 +395,18 @@ pub fn net_scenarios() -> Vec<Scenario> {
             Scenario { name, dir, source, out, kind, server: Some(serve(&files, Way::Ranges)) }
         })
         .into();
-    all.push(with_base());
+    all.push(make_base_scenario());
     all
 }
 
 /// A node with an older full archive, and a mirror with an incremental one on it.
 #[cfg(feature = "net")]
-fn with_base() -> Scenario {
+fn make_base_scenario() -> Scenario {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]);
     let read = |path: &PathBuf| (name(path), fs::read(path).expect("read"));
-    let mut expected = ledger_tree(&restored(&[read(&old), read(&rebased)].into()).path().join("ledger"));
+    let mut expected = ledger_tree(&restore_files(&[read(&old), read(&rebased)].into()).path().join("ledger"));
     expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
     let server = Some(serve(&[read(&new), read(&rebased)].into(), Way::Ranges));
     let (source, out) = (dir.path().join(name(&old)), dir.path().join("out"));

@@ -39,7 +39,7 @@ pub const FLAGS: [&str; 4] = ["--zstd-level", "7", "--frame-size", "64KiB"];
 pub type Moment<'a> = (&'a str, Box<dyn Fn() -> bool + 'a>);
 
 /// Starts the program, sends the signal at the moment, and waits for the end.
-pub fn signalled(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> ExitStatus {
+pub fn run_and_signal(command: &mut Command, signal: Signal, moment: &Moment<'_>) -> ExitStatus {
     let mut child: Child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
     loop {
         if let Some(status) = child.try_wait().expect("a child") {

@@ -159,7 +159,7 @@ pub fn run(arguments: &[&str]) -> JsonOutput {
 }
 
 /// Restores a ledger from the same archives on disk.
-pub fn restored(files: &Files) -> TempDir {
+pub fn restore_files(files: &Files) -> TempDir {
     let dir = temp_dir();
     let put = |prefix: &str| -> PathBuf {
         let (name, bytes) = files.iter().find(|(name, _)| name.starts_with(prefix)).expect("an archive");

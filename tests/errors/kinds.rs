@@ -22,12 +22,12 @@ fn kind<T>(result: Result<T>) -> ErrorKind {
     error.kind()
 }
 
-fn recompressed(source: &Path, dir: &Path) -> ErrorKind {
+fn refuse_recompress(source: &Path, dir: &Path) -> ErrorKind {
     let source = RecompressSource::File(source.to_path_buf());
     kind(recompress(source, &mut DirSink::open(dir).expect("opened"), &RecompressOptions::default(), &NoProgress))
 }
 
-fn restored(ledger: &Path) -> ErrorKind {
+fn refuse_restore(ledger: &Path) -> ErrorKind {
     kind(restore(&RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(ledger)), &NoProgress))
 }
 
@@ -39,14 +39,14 @@ fn a_full_disk_has_its_own_kind() {
     for options in ["size=64k", "size=64m,nr_inodes=8"] {
         let disk = Disk::mount(options);
         let new = disk.path().join("ledger");
-        assert_eq!(restored(&new), ErrorKind::NoSpace, "{options}");
+        assert_eq!(refuse_restore(&new), ErrorKind::NoSpace, "{options}");
         assert_eq!(names(disk.path()), Vec::<String>::new(), "{options}");
     }
     let disk = Disk::mount("size=64k");
     let archived =
         archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(disk.path()).expect("opened"), &NoProgress);
     assert_eq!(kind(archived), ErrorKind::NoSpace);
-    assert_eq!(recompressed(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
+    assert_eq!(refuse_recompress(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
     assert_eq!(names(disk.path()), Vec::<String>::new());
 }
 
@@ -58,7 +58,7 @@ fn a_ledger_of_a_validator_is_in_use() {
     let archived =
         || archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
     assert_eq!(kind(archived()), ErrorKind::InUse);
-    assert_eq!(restored(ledger.path()), ErrorKind::InUse);
+    assert_eq!(refuse_restore(ledger.path()), ErrorKind::InUse);
     lock.unlock().expect("unlocked");
     archived().expect("archived");
 }
@@ -117,7 +117,7 @@ fn files_of_another_user_are_denied() {
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
     mode(out.path(), 0o555);
     without_rights_of_root(|| {
-        assert_eq!(recompressed(&path, out.path()), ErrorKind::PermissionDenied);
+        assert_eq!(refuse_recompress(&path, out.path()), ErrorKind::PermissionDenied);
         mode(&path, 0);
         let verified =
             verify(Snapshot::archive(&NamedArchive::from_path(&path)), &VerifyOptions::default(), &NoProgress);
@@ -131,8 +131,8 @@ fn a_read_only_file_system_is_denied() {
     needs!("sys_admin", "mount", "umount");
     let disk = Disk::mount("size=64m");
     disk.remount("ro");
-    assert_eq!(recompressed(&fixture(FULL_26), disk.path()), ErrorKind::PermissionDenied);
-    assert_eq!(restored(&disk.path().join("ledger")), ErrorKind::PermissionDenied);
+    assert_eq!(refuse_recompress(&fixture(FULL_26), disk.path()), ErrorKind::PermissionDenied);
+    assert_eq!(refuse_restore(&disk.path().join("ledger")), ErrorKind::PermissionDenied);
 }
 
 /// Runs on a thread without root's rights, so that the modes of files apply to it and to its

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::common::http::{Server, Then};
 use crate::common::site::{
-    Files, Way, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restored,
+    Files, Way, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restore_files,
 };
 use crate::common::{FULL_26, INCREMENTAL_26_40, ledger, names, needs, temp_dir, text, wait_for};
 use crate::stores::*;
@@ -124,7 +124,7 @@ fn a_ledger_is_bootstrapped_from_a_bucket() {
     gateway.fail(&["GET ", "range: bytes="], 2, Instead::Closed);
     let output = run(&gateway, &["bootstrap", &target(), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    let expected = restored(&files);
+    let expected = restore_files(&files);
     assert_eq!(ledger_tree(&ledger), ledger_tree(&expected.path().join("ledger")));
 }
 

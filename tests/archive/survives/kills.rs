@@ -45,7 +45,7 @@ fn a_killed_archive_can_be_repeated() {
     let out = temp_dir();
     let mut killed = 0;
     for moment in archive_moments(out.path(), expected.len() as u64) {
-        let status = signalled(&mut archive_command(setup, out.path()), Signal::KILL, &moment);
+        let status = run_and_signal(&mut archive_command(setup, out.path()), Signal::KILL, &moment);
         killed += usize::from(!status.success());
         for left in names(out.path()) {
             let is_temporary = left.starts_with("tmp-snapshot-archive-");
@@ -69,7 +69,7 @@ fn an_interrupted_archive_leaves_nothing() {
     let mut interrupted = 0;
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         for moment in archive_moments(out.path(), whole_bytes).into_iter().skip(1) {
-            let status = signalled(&mut archive_command(setup, out.path()), signal, &moment);
+            let status = run_and_signal(&mut archive_command(setup, out.path()), signal, &moment);
             if status.success() {
                 assert_eq!(names(out.path()), [name(&setup.archive)]);
                 fs::remove_file(out.path().join(name(&setup.archive))).expect("removed");

@@ -28,7 +28,7 @@ fn without_padding(mut storage: Vec<u8>) -> Vec<u8> {
 }
 
 /// Returns the content of an archive; for Agave 4.4, without the bytes that vary.
-fn comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
+fn read_comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut contents = contents(archive);
     if chain == AGAVE_4_4 {
         for (_, content) in contents.iter_mut().filter(|(path, _)| path.starts_with("accounts/")) {
@@ -40,8 +40,8 @@ fn comparable(chain: &str, archive: &Path) -> BTreeMap<String, Vec<u8>> {
 
 fn assert_same_as_agave(chain: &str, ours: &Path, agave: &Path) {
     assert_eq!(name(ours), name(agave));
-    let ours = comparable(chain, ours);
-    let agaves = comparable(chain, agave);
+    let ours = read_comparable(chain, ours);
+    let agaves = read_comparable(chain, agave);
     assert_eq!(ours.keys().collect::<Vec<_>>(), agaves.keys().collect::<Vec<_>>());
     for (path, content) in &ours {
         assert!(*content == agaves[path], "{chain}: {path} differs");

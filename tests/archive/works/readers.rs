@@ -52,7 +52,7 @@ fn run(program: &str, arguments: &[&str], archive: &Path) -> Vec<u8> {
     output.stdout
 }
 
-fn listed(paths: &str) -> Vec<String> {
+fn parse_listing(paths: &str) -> Vec<String> {
     paths.lines().map(str::to_string).collect()
 }
 
@@ -70,7 +70,7 @@ fn zstd_and_tar_read_our_archives() {
         assert!(tar.status.success(), "{}", String::from_utf8_lossy(&tar.stderr));
         assert!(tar.stderr.is_empty(), "{}", String::from_utf8_lossy(&tar.stderr));
         let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
-        assert_eq!(listed(&String::from_utf8_lossy(&tar.stdout)), expected);
+        assert_eq!(parse_listing(&String::from_utf8_lossy(&tar.stdout)), expected);
     }
 }
 
@@ -87,7 +87,7 @@ fn bsdtar_reads_our_archives() {
     needs!("bsdtar");
     for archive in archives().paths {
         let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
-        assert_eq!(listed(&String::from_utf8_lossy(&run("bsdtar", &["-tf"], &archive))), expected);
+        assert_eq!(parse_listing(&String::from_utf8_lossy(&run("bsdtar", &["-tf"], &archive))), expected);
     }
 }
 

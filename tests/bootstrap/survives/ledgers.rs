@@ -53,7 +53,7 @@ fn wait_for_end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
 #[test]
 fn killed_runs_are_finished_by_the_next() {
     let files = archives(&[]);
-    let expected = ledger_tree(&restored(&files).path().join("ledger"));
+    let expected = ledger_tree(&restore_files(&files).path().join("ledger"));
     let slow = slow_server(files);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");

@@ -13,7 +13,7 @@ const EVERYWHERE: [&str; 4] = ["asking", "resolver", "download", "journal"];
 #[test]
 fn a_panic_in_a_worker_of_the_network_ends_the_run() {
     let files = pair_of_archives();
-    let expected = restored(&files);
+    let expected = restore_files(&files);
     for (way, places) in [(Way::Ranges, ["stream", "range"].as_slice()), (Way::Whole, &["whole file"])] {
         let server = serve(&files, way);
         // A host name, so that the run looks it up.

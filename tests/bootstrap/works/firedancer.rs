@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::common::firedancer::*;
-use crate::common::site::{Files, Way, ledger_tree, restored, run, serve};
+use crate::common::site::{Files, Way, ledger_tree, restore_files, run, serve};
 use crate::common::*;
 
 fn files(archives: &[std::path::PathBuf]) -> Files {
@@ -49,7 +49,7 @@ fn archives_that_only_firedancer_loads_are_skipped() {
 #[test]
 fn archives_that_agave_loads_are_used() {
     let files = files(&[full(NEW), incremental(NEW)]);
-    let expected = restored(&files);
+    let expected = restore_files(&files);
     let server = serve(&files, Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");

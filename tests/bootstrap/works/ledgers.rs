@@ -10,7 +10,7 @@ use crate::common::*;
 #[test]
 fn the_ledger_equals_one_restored_from_disk() {
     for files in [archives(&[]), agaves_archives()] {
-        let expected = restored(&files);
+        let expected = restore_files(&files);
         for way in [Way::Ranges, Way::Whole, Way::Liar] {
             let server = serve(&files, way);
             let dir = temp_dir();
@@ -232,7 +232,7 @@ fn an_old_state_is_moved_aside() {
         };
         assert!(found.is_some_and(|(_, found)| found == content), "{path}");
     }
-    let expected = restored(&archives(&[]));
+    let expected = restore_files(&archives(&[]));
     let mut fresh = ledger_tree(&ledger);
     fresh.retain(|path, _| {
         !path.contains("slotpress-replaced-") && !path.starts_with("tower") && !path.starts_with("rocksdb")

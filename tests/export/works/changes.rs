@@ -71,7 +71,7 @@ fn synthetic_chain() -> Chain {
 }
 
 /// Returns a copy of a chain whose records are altered on each of its days.
-fn altered(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
+fn alter_chain(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
     let dir = temp_dir();
     let altered_day = |(day, archives): (usize, &Vec<PathBuf>)| {
         let to = dir.path().join(day.to_string());
@@ -126,9 +126,9 @@ pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
     let (mut agave_chains, synth) = (agave_chains(), synthetic_chain());
     let unchecked: &[&str] = &["--check", "frames"];
     let altered = [
-        altered(&agave_chains[0], delegate_in_epoch_1),
-        altered(&agave_chains[1], close_and_give_away),
-        altered(&synth, close_and_give_away),
+        alter_chain(&agave_chains[0], delegate_in_epoch_1),
+        alter_chain(&agave_chains[1], close_and_give_away),
+        alter_chain(&synth, close_and_give_away),
     ];
     agave_chains.push(synth);
     let sound = agave_chains.into_iter().map(|chain| (chain, &[][..]));
@@ -184,7 +184,7 @@ fn expected(old: &[&Path], new: &[&Path], table: &str, flags: &[&str]) -> Vec<St
 }
 
 /// Returns rows without the header, sorted.
-fn sorted_rows(lines: &[String]) -> Vec<String> {
+fn sort_rows(lines: &[String]) -> Vec<String> {
     let mut rows = lines[1..].to_vec();
     rows.sort();
     rows
@@ -221,7 +221,7 @@ fn changes_are_those_that_a_comparison_finds() {
                 let keys: Vec<Vec<&str>> =
                     rows.iter().map(|row| row.split(',').take(key_columns(table)).collect()).collect();
                 assert!(keys.is_sorted_by(|key, next| key < next), "{label}");
-                let rows = sorted_rows(&found[table]);
+                let rows = sort_rows(&found[table]);
                 assert!(rows == expected, "{label}: {} and {}", rows.len(), expected.len());
                 let change = |row: &String| row.split(',').nth(key_columns(table)).expect("a change").to_string();
                 kinds.extend(rows.iter().map(|row| (table, change(row))));
@@ -255,7 +255,7 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
     let first = number_of("EXPORT_SEED", 1);
     for seed in first..first + number_of("EXPORT_CHAINS", 20) {
         let mut draws = Draws(seed);
-        let chain = altered(&bases[draws.below(bases.len())], |day, record| {
+        let chain = alter_chain(&bases[draws.below(bases.len())], |day, record| {
             let address = u64::from_le_bytes(record[16..24].try_into().expect("8 bytes"));
             match Draws(seed ^ address ^ (day as u64 + 1).rotate_left(40)).below(10) {
                 // Beyond the last record, all is zero.
@@ -288,7 +288,7 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
             let new = chain.day(day);
             let found = export_changes(&old, &new, out.path(), &flags);
             for table in tables {
-                let found = sorted_rows(&found[*table]);
+                let found = sort_rows(&found[*table]);
                 let expected = expected(&old, &new, table, &filter);
                 assert!(found == expected, "{seed}, {table}: {} and {}", found.len(), expected.len());
             }
@@ -308,7 +308,7 @@ fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize 
 /// An account that no longer passes a filter is closed, and one that now passes it is added.
 #[test]
 fn filters_select_from_both_states() {
-    let chain = altered(&agave_chains().pop().expect("a chain"), close_and_give_away);
+    let chain = alter_chain(&agave_chains().pop().expect("a chain"), close_and_give_away);
     let old = chain.day(0);
     let new = chain.day(1);
     for flags in [
@@ -318,7 +318,7 @@ fn filters_select_from_both_states() {
     ] {
         let out = temp_dir();
         assert_exported(&old, out.path(), flags);
-        let found = sorted_rows(&export_changes(&old, &new, out.path(), flags)["accounts"]);
+        let found = sort_rows(&export_changes(&old, &new, out.path(), flags)["accounts"]);
         let expected = expected(&old, &new, "accounts", flags);
         assert!(!expected.is_empty(), "{flags:?}");
         assert!(found == expected, "{flags:?}: {} and {}", found.len(), expected.len());

@@ -12,7 +12,7 @@ use slotpress::tables::{DataPart, ExportOptions, ExportTo, RowOrder, Table, expo
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{NamedArchive, NoProgress, Result, Snapshot};
 
-use super::tables::{ALL, Synthetic, synthetic, without_change};
+use super::tables::{ALL, Synthetic, remove_change, synthetic};
 use crate::common::*;
 use crate::export::{assert_exported, csv_lines, dir_on_disk, files, manifest, pair, rows, run, stderr};
 
@@ -97,7 +97,7 @@ fn every_table_is_sorted() {
         for ExportedTable { name: table, fields, files } in &tables(out.path()) {
             assert_eq!(fields["order"], "clustered", "{table}");
             assert_eq!(files.len(), 1, "{table}");
-            let mut lines = without_change(csv_lines(&files[0]));
+            let mut lines = remove_change(csv_lines(&files[0]));
             let columns = key_columns(table);
             let keys = keys_in(&lines, columns);
             assert!(keys.is_sorted_by(|key, next| key < next), "{mix}: {table}");

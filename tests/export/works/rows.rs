@@ -23,7 +23,7 @@ fn row(record: &Plain) -> String {
     format!("{owner},{pubkey},{lamports},{slot},{},{executable}", record.data.len())
 }
 
-fn sorted(rows: impl Iterator<Item = String>) -> Vec<String> {
+fn sort(rows: impl Iterator<Item = String>) -> Vec<String> {
     let mut rows: Vec<String> = rows.collect();
     rows.sort();
     rows
@@ -34,13 +34,13 @@ fn every_account_of_archives_and_ledgers() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
         let [full, incremental] = pair(chain);
         for archives in [vec![full.as_path()], vec![&full, &incremental]] {
-            let expected = sorted(newest_accounts(&archives).values().map(row));
+            let expected = sort(newest_accounts(&archives).values().map(row));
             assert!(!expected.is_empty(), "{chain}");
             assert!(rows(&archives, &[]) == expected, "{chain}");
         }
         let ledger = ledger_of(chain, 40);
         let whole = rows(&[ledger.path()], &[]);
-        assert_eq!(whole, sorted(newest_accounts(&[&full, &incremental]).values().map(row)), "{chain}");
+        assert_eq!(whole, sort(newest_accounts(&[&full, &incremental]).values().map(row)), "{chain}");
     }
 }
 
@@ -57,7 +57,7 @@ fn accounts_of_firedancers_archives_have_no_slot() {
         let Plain { owner, pubkey, lamports, executable, .. } = record;
         format!("{owner},{pubkey},{lamports},,{},{executable}", record.data.len())
     };
-    assert_eq!(rows(&[&full, &incremental], &[]), sorted(expected.values().map(without_slot)));
+    assert_eq!(rows(&[&full, &incremental], &[]), sort(expected.values().map(without_slot)));
     // With Agave's full archive, accounts of the incremental one have no slot.
     let new: Vec<String> = records(&incremental).into_iter().map(|record| record.pubkey).collect();
     expected.retain(|key, _| new.contains(key));
@@ -66,7 +66,7 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     // Newer versions give each storage a slot, which has no meaning either.
     const NEWER: &str = "firedancer-2026-09/full-bank";
     let agave = pair(AGAVE_4_4);
-    let expected = sorted(newest_accounts(&[&agave[0], &agave[1]]).values().map(without_slot));
+    let expected = sort(newest_accounts(&[&agave[0], &agave[1]]).values().map(without_slot));
     let newer = [firedancer::full(NEWER), firedancer::incremental(NEWER)];
     assert_eq!(rows(&[&newer[0], &newer[1]], &[]), expected);
     let dir = temp_dir();
@@ -75,8 +75,8 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     assert_eq!(rows(&[&dir.path().join(name(&newer[0])), &newer[1]], &[]), expected);
 }
 
-fn matching(accounts: &BTreeMap<String, Plain>, is_wanted: impl Fn(&Plain) -> bool) -> Vec<String> {
-    sorted(accounts.values().filter(|account| is_wanted(account)).map(row))
+fn select_rows(accounts: &BTreeMap<String, Plain>, is_wanted: impl Fn(&Plain) -> bool) -> Vec<String> {
+    sort(accounts.values().filter(|account| is_wanted(account)).map(row))
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn owners_are_filtered() {
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
     let owner = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").owner;
-    let expected = matching(&all, |account| account.owner == *owner);
+    let expected = select_rows(&all, |account| account.owner == *owner);
     assert!(!expected.is_empty());
     assert!(expected.len() < all.len());
     assert_eq!(rows(&archives, &["--owner", owner]), expected);
@@ -97,12 +97,12 @@ fn lengths_and_bytes_of_data_are_filtered() {
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
     let data = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").data;
-    let same_length = matching(&all, |account| account.data.len() == data.len());
+    let same_length = select_rows(&all, |account| account.data.len() == data.len());
     assert_eq!(rows(&archives, &["--data-size", &data.len().to_string()]), same_length);
     let bytes = &data[8..16];
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let base58 = bs58::encode(bytes).into_string();
-    let same_bytes = matching(&all, |account| account.data.get(8..16) == Some(bytes));
+    let same_bytes = select_rows(&all, |account| account.data.get(8..16) == Some(bytes));
     assert_eq!(rows(&archives, &["--memcmp", &format!("8:0x{hex}")]), same_bytes);
     assert_eq!(rows(&archives, &["--memcmp", &format!("8:{base58}")]), same_bytes);
 }
@@ -117,7 +117,7 @@ fn addresses_are_filtered() {
     let dir = temp_dir();
     let list = dir.path().join("list");
     fs::write(&list, format!("# two\n{}\n\n{}\n", first.pubkey, last.pubkey)).expect("written");
-    let expected = matching(&all, |account| [&first.pubkey, &last.pubkey].contains(&&account.pubkey));
+    let expected = select_rows(&all, |account| [&first.pubkey, &last.pubkey].contains(&&account.pubkey));
     assert_eq!(rows(&archives, &["--address", &format!("@{}", text(&list))]), expected);
 }
 
@@ -142,7 +142,7 @@ fn data_is_exported_whole_or_in_part() {
     let all = newest_accounts(&[&full]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let with_data = |data: &dyn Fn(&Plain) -> String| {
-        sorted(all.values().map(|account| format!("{},{}", row(account), data(account))))
+        sort(all.values().map(|account| format!("{},{}", row(account), data(account))))
     };
     assert_eq!(rows(&[&full], &["--data", "full"]), with_data(&|account| hex(&account.data)));
     let part = |account: &Plain| {
@@ -160,7 +160,7 @@ fn token_accounts_have_the_fields_of_their_data() {
     let key = |bytes: &[u8]| bs58::encode(bytes).into_string();
     let is_token_account =
         |account: &&Plain| account.owner == TOKEN && account.data.len() == 165 && account.data[108] > 0;
-    let expected = sorted(all.values().filter(is_token_account).map(|account| {
+    let expected = sort(all.values().filter(is_token_account).map(|account| {
         let data = &account.data;
         let amount = u64::from_le_bytes(data[64..72].try_into().expect("8 bytes"));
         format!("{},{},{},{TOKEN},{amount}", key(&data[..32]), account.pubkey, key(&data[32..64]))

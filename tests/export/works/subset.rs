@@ -7,7 +7,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, key, record, synthetic};
-use crate::common::records::{Plain, unbase64};
+use crate::common::records::{Plain, decode_base64};
 use crate::common::*;
 use crate::export::{assert_exported, files, manifest, pair, run, stderr};
 
@@ -32,7 +32,7 @@ fn exported_accounts(out: &Path) -> BTreeMap<String, Plain> {
         let account = &json["account"];
         let slot = manifest["slot"].as_u64().expect("a slot");
         assert_eq!(path, format!("accounts/snapshot_slot={slot}/{pubkey}.json"));
-        let data = unbase64(account["data"][0].as_str().expect("data"));
+        let data = decode_base64(account["data"][0].as_str().expect("data"));
         assert_eq!((&account["data"][1], &account["space"]), (&"base64".into(), &data.len().into()));
         let number = |name: &str| account[name].as_u64().expect("a number");
         let plain = Plain {
@@ -156,7 +156,7 @@ fn surfpool_reads_the_object_of_all_accounts() {
             let plain = &expected[&address];
             assert_eq!((read.lamports, read.rent_epoch), (plain.lamports, plain.rent_epoch), "{address}");
             assert_eq!((read.owner, read.executable), (plain.owner.clone(), plain.executable), "{address}");
-            assert!(unbase64(&read.data) == plain.data, "{address}");
+            assert!(decode_base64(&read.data) == plain.data, "{address}");
         }
     }
 }

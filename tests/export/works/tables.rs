@@ -133,7 +133,7 @@ fn vote(account: &Plain) -> Option<Vec<String>> {
     Some([&[account.pubkey.clone(), version.to_string(), key(data, 4), key(data, 36)][..], &of_version[..]].concat())
 }
 
-fn without(rows: Vec<String>, columns: &[usize]) -> Vec<String> {
+fn remove_columns(rows: Vec<String>, columns: &[usize]) -> Vec<String> {
     let kept = |row: &String| {
         let fields = row.split(',').enumerate().filter(|(column, _)| !columns.contains(column));
         fields.map(|(_, field)| field).collect::<Vec<_>>().join(",")
@@ -225,8 +225,8 @@ fn assert_tables(archives: &[&Path]) -> RowCounts {
     let stakes = table(archives, "stakes");
     assert_stake_by_voter(archives, &stakes);
     let stake_count = stakes.len();
-    assert_eq!(without(stakes, &[13, 14, 15]), accounts.rows(stake), "{archives:?}");
-    let votes = without(table(archives, "votes"), &[3, 10, 11, 12]);
+    assert_eq!(remove_columns(stakes, &[13, 14, 15]), accounts.rows(stake), "{archives:?}");
+    let votes = remove_columns(table(archives, "votes"), &[3, 10, 11, 12]);
     assert_eq!(votes, accounts.rows(vote), "{archives:?}");
     assert_eq!(table(archives, "programs"), programs(&accounts), "{archives:?}");
     RowCounts { stakes: stake_count, votes: votes.len() }
@@ -299,7 +299,7 @@ pub const ALL: &str = "accounts,token-accounts,mints,stakes,votes,programs";
 
 /// Returns the lines of a whole table without the header and without the change, which must be `added`
 /// in each.
-pub fn without_change(lines: Vec<String>) -> Vec<String> {
+pub fn remove_change(lines: Vec<String>) -> Vec<String> {
     let column = lines[0].split(',').position(|name| name == "change").expect("a column");
     let cut = |line: &String| {
         let mut cells: Vec<&str> = line.split(',').collect();
@@ -322,7 +322,7 @@ fn one_pass_writes_the_same_as_one_pass_per_table() {
         assert_eq!(fields["table"], name.replace('-', "_"));
         assert_eq!(fields["rows"], expected.len());
         let file = dir.path().join(fields["files"][0]["path"].as_str().expect("a path"));
-        let mut written = without_change(csv_lines(&file));
+        let mut written = remove_change(csv_lines(&file));
         written.sort_unstable();
         assert_eq!(written, expected, "{name}");
     }

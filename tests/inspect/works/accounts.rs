@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::records::{Plain, newest, records, unbase64};
+use crate::common::records::{Plain, decode_base64, newest, records};
 use crate::common::*;
 use crate::inspect::*;
 
@@ -119,7 +119,7 @@ fn assert_account(input: &Path, sample: &Plain) {
     assert_eq!((&line["lamports"], &line["closed"]), (&sample.lamports.into(), &(sample.lamports == 0).into()));
     assert_eq!(line["executable"], sample.executable);
     assert_eq!(line["data_bytes"], sample.data.len());
-    assert!(unbase64(line["data_base64"].as_str().expect("text")) == sample.data);
+    assert!(decode_base64(line["data_base64"].as_str().expect("text")) == sample.data);
 }
 
 #[test]

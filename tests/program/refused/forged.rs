@@ -42,11 +42,11 @@ fn forge(source: &Path, forgery: Forgery, to: &Path) -> PathBuf {
     fs::create_dir_all(&plain).expect("made");
     let path = plain.join(name(source));
     fs::write(&path, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
-    indexed(&path, to)
+    add_index(&path, to)
 }
 
 /// Recompresses an archive with slotpress, into many frames.
-fn indexed(source: &Path, to: &Path) -> PathBuf {
+fn add_index(source: &Path, to: &Path) -> PathBuf {
     let output = slotpress()
         .args([OsStr::new("recompress"), source.as_ref(), "-o".as_ref(), to.as_ref()])
         .args(["--frame-size", "64KiB", "--check", "frames", "--json"])
@@ -115,7 +115,7 @@ fn a_forged_full_archive_is_refused() {
             assert_every_command(&format!("{chain}, {forgery:?}"), false, &forge(&full, forgery, dir.path()), None);
         }
         let dir = temp_dir();
-        assert_every_command(chain, true, &indexed(&full, dir.path()), None);
+        assert_every_command(chain, true, &add_index(&full, dir.path()), None);
     }
 }
 
@@ -125,7 +125,7 @@ fn a_forged_incremental_archive_is_refused() {
         let full = fixture_of(chain, "snapshot-26-");
         let newest = fixture_of(chain, "incremental-snapshot-26-40-");
         let dir = temp_dir();
-        let full = indexed(&full, dir.path());
+        let full = add_index(&full, dir.path());
         for forgery in [Forgery::Lamports, Forgery::Data] {
             let dir = temp_dir();
             assert_every_command(
@@ -135,7 +135,7 @@ fn a_forged_incremental_archive_is_refused() {
                 Some(&forge(&newest, forgery, dir.path())),
             );
         }
-        assert_every_command(chain, true, &full, Some(&indexed(&newest, dir.path())));
+        assert_every_command(chain, true, &full, Some(&add_index(&newest, dir.path())));
     }
 }
 

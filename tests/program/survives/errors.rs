@@ -13,7 +13,7 @@ use std::process::Command;
 
 use crate::common::draws::Draws;
 use crate::common::runs::*;
-use crate::common::scenarios::{STAGES, Scenario, after_loading, scenarios};
+use crate::common::scenarios::{STAGES, Scenario, scenarios, skip_loading};
 use crate::common::strace::{Call, number_of, trace};
 use crate::common::*;
 
@@ -74,10 +74,8 @@ struct Counts {
 
 /// Returns the calls at which a fault can be injected, by name.
 fn moments(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
-    let loading: BTreeMap<&str, u64> = calls[..calls.len() - after_loading(calls).len()]
-        .iter()
-        .map(|call| (call.name.as_str(), call.number))
-        .collect();
+    let loading: BTreeMap<&str, u64> =
+        calls[..calls.len() - skip_loading(calls).len()].iter().map(|call| (call.name.as_str(), call.number)).collect();
     let mut moments: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for call in calls {
         let numbers = moments.entry(call.name.clone()).or_default();

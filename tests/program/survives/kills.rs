@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::common::draws::Draws;
 use crate::common::runs::*;
-use crate::common::scenarios::{CHANGING, Scenario, after_loading, scenarios};
+use crate::common::scenarios::{CHANGING, Scenario, scenarios, skip_loading};
 use crate::common::strace::{Call, Trace, number_of, trace};
 use crate::common::*;
 
@@ -26,7 +26,7 @@ const TRIES: u64 = 10;
 fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
     let mut seen = BTreeSet::new();
     let mut moments: BTreeMap<usize, Vec<(String, u64)>> = BTreeMap::new();
-    let skipped = calls.len() - after_loading(calls).len();
+    let skipped = calls.len() - skip_loading(calls).len();
     for (number, (call, stage)) in calls.iter().zip(scenario.stages(calls)).enumerate() {
         let moment = (call.name.clone(), call.number);
         // The system's certificates are hundreds of files, which are all alike here.

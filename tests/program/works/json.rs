@@ -24,7 +24,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the names in the first column of a row: "`a`, `b`", or "`a`: `b`" for the field `b` of
 /// objects in `a`.
-fn named(column: &str) -> BTreeSet<String> {
+fn names_in(column: &str) -> BTreeSet<String> {
     let Some(end) = column.find("`: ") else {
         return quoted(column).map(str::to_string).collect();
     };
@@ -38,7 +38,7 @@ fn named(column: &str) -> BTreeSet<String> {
 }
 
 /// Removes parenthesized parts of a text.
-fn without_asides(text: &str) -> String {
+fn remove_asides(text: &str) -> String {
     let mut text = text.to_string();
     while let Some((before, aside)) = text.split_once('(') {
         let after = aside.split_once(')').map_or("", |(_, after)| after);
@@ -49,7 +49,7 @@ fn without_asides(text: &str) -> String {
 
 /// Reads docs/json.md: a type's heading has a table of its fields; a table of types has a row per
 /// type.
-fn documented() -> Fields {
+fn read_documented() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
     let mut kind = String::new();
@@ -64,10 +64,10 @@ fn documented() -> Fields {
             ["type", "fields"] => lists_types = true,
             ["field", "meaning"] => lists_types = false,
             [types_column, fields] if line.starts_with('|') && lists_types => {
-                types.entry(quoted(types_column).collect()).or_default().extend(named(&without_asides(fields)));
+                types.entry(quoted(types_column).collect()).or_default().extend(names_in(&remove_asides(fields)));
             }
             [fields, meaning @ ..] if line.starts_with("| ") => {
-                let fields = named(fields);
+                let fields = names_in(fields);
                 // "each also with `_min` and `_max`"
                 let endings = quoted(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
                 let more = endings.flat_map(|ending| fields.iter().map(move |field| format!("{field}{ending}")));
@@ -225,7 +225,7 @@ fn printed_fields_are_documented() {
     run_with_server(&mut printed, dir.path());
     run_publish(&mut printed);
 
-    let documented = documented();
+    let documented = read_documented();
     let none = BTreeSet::new();
     let mut wrong = Vec::new();
     let kinds: BTreeSet<&String> = documented.keys().chain(printed.0.keys()).collect();

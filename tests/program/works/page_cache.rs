@@ -104,7 +104,7 @@ impl TestLedger {
     /// Syncs all files, and drops them from the page cache.
     fn make_cold(&self) {
         files(self.dir.path()).iter().for_each(|path| make_cold(path));
-        let is_cold = resident(&self.archive).iter().all(|page| !page);
+        let is_cold = resident_pages(&self.archive).iter().all(|page| !page);
         assert!(is_cold, "pages cannot be dropped in {}: TEST_DISK names a disk", self.dir.path().display());
     }
 }
@@ -137,7 +137,7 @@ fn make_cold(path: &Path) {
 }
 
 /// Returns the pages of a file that are in the page cache.
-fn resident(path: &Path) -> Vec<bool> {
+fn resident_pages(path: &Path) -> Vec<bool> {
     let file = File::open(path).expect("opened");
     let length = file.metadata().expect("read").len() as usize;
     if length == 0 {
@@ -158,7 +158,7 @@ fn resident(path: &Path) -> Vec<bool> {
 }
 
 fn residency(dir: &Path) -> Residency {
-    files(dir).into_iter().map(|path| (path.clone(), resident(&path))).collect()
+    files(dir).into_iter().map(|path| (path.clone(), resident_pages(&path))).collect()
 }
 
 fn assert_cold(dir: &Path) {

@@ -16,7 +16,7 @@ fn shell(line: &str, dir: &Path) -> String {
 }
 
 /// Returns a line without times, rates and loads.
-fn without_times(line: &str) -> String {
+fn remove_times(line: &str) -> String {
     if line.trim_start().starts_with("elapsed ") {
         return "elapsed".to_string();
     }
@@ -36,14 +36,14 @@ fn without_times(line: &str) -> String {
 
 /// Compares the output with the documented one, in which `…` stands for any lines.
 fn assert_prints(command: &str, documented: &[&str], printed: &str) {
-    let mut lines = printed.lines().map(without_times);
+    let mut lines = printed.lines().map(remove_times);
     let mut is_skipping = false;
     for expected in documented {
         if expected.trim() == "…" {
             is_skipping = true;
             continue;
         }
-        let expected = without_times(expected);
+        let expected = remove_times(expected);
         let is_there = if std::mem::take(&mut is_skipping) {
             lines.any(|line| line == expected)
         } else {

@@ -16,7 +16,7 @@ fn read(path: impl AsRef<Path>) -> String {
 }
 
 /// Returns the documents of the tarball and the packages.
-fn shipped() -> Vec<PathBuf> {
+fn list_shipped() -> Vec<PathBuf> {
     let of_dir = |dir: &'static str| {
         let entries = fs::read_dir(root().join(dir)).expect("there");
         entries.map(move |entry| Path::new(dir).join(entry.expect("an entry").file_name()))
@@ -27,7 +27,7 @@ fn shipped() -> Vec<PathBuf> {
 
 #[test]
 fn packages_contain_the_documents_they_link_to() {
-    let shipped = shipped();
+    let shipped = list_shipped();
     for path in shipped.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
         let text = read(path);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::common::*;
 
 /// Replaces times, rates and loads in a line by N.
-fn without_times(line: &str) -> String {
+fn remove_times(line: &str) -> String {
     const UNITS: [&str; 8] = ["ms", "s", "min", "h", "d", "KiB/s", "MiB/s", "GiB/s"];
     let words: Vec<&str> = line.split(' ').collect();
     let unit = |word: &str| word.trim_matches(|char: char| !char.is_alphanumeric()).to_string();
@@ -31,7 +31,7 @@ fn screen(dir: &Path, line: &str) -> String {
     let printed = [output.stdout, output.stderr].concat();
     let printed = String::from_utf8(printed).expect("text").replace(text(dir), "DIR");
     let printed = printed.replace(concat!("slotpress ", env!("CARGO_PKG_VERSION")), "slotpress VERSION");
-    let lines: Vec<String> = printed.lines().map(without_times).collect();
+    let lines: Vec<String> = printed.lines().map(remove_times).collect();
     format!("$ slotpress {line}\n{}\n\n", lines.join("\n"))
 }
 

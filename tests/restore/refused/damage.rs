@@ -316,7 +316,7 @@ fn huge_sizes_take_no_memory() {
 }
 
 /// Makes an archive of frames of tar, an index and a seek table, each of which may be wrong.
-fn forged(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
+fn forge_archive(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
     let mut file = Vec::new();
     let mut items = Vec::new();
     for (tar, listed_bytes) in frames {
@@ -360,7 +360,7 @@ fn a_wrong_index_is_damage() {
         let cuts: Vec<usize> = std::iter::once(0).chain(cuts.iter().copied()).chain([tar.len()]).collect();
         let frames: Vec<(&[u8], u32)> =
             cuts.windows(2).map(|cut| (&tar[cut[0]..cut[1]], (cut[1] - cut[0]) as u32)).collect();
-        forged(&frames, entries)
+        forge_archive(&frames, entries)
     };
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
@@ -447,7 +447,7 @@ fn a_frame_that_the_seek_table_hides_is_damage() {
     let frames = [(&tar[..cut], cut as u32), (hidden, 0), (&tar[cut..], (tar.len() - cut) as u32)];
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
-    fs::write(&path, forged(&frames, index_entries(&good))).expect("written");
+    fs::write(&path, forge_archive(&frames, index_entries(&good))).expect("written");
     let error = run(&path, &dir.path().join("out"));
     assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged);
     assert_eq!(names(dir.path()), [FULL_26]);

@@ -8,7 +8,7 @@ use crate::common::firedancer::*;
 use crate::common::*;
 
 /// Returns the files of a ledger, which must be its genesis alone.
-fn left(ledger: &Path) -> Vec<String> {
+fn list_left(ledger: &Path) -> Vec<String> {
     names(ledger).into_iter().filter(|name| !name.ends_with(".lock")).collect()
 }
 
@@ -32,7 +32,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
             assert_eq!(code, 1, "{code}: {stderr}");
             assert!(stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
             assert!(stderr.contains(HINT), "{stderr}");
-            assert_eq!(left(&ledger), ["genesis.bin"], "{stderr}");
+            assert_eq!(list_left(&ledger), ["genesis.bin"], "{stderr}");
         }
     }
 }
@@ -55,5 +55,5 @@ fn a_piped_archive_is_refused_before_its_end() {
     let message = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(message.contains("only Firedancer loads it"), "{stderr}");
     assert!(message.contains(HINT), "{stderr}");
-    assert_eq!(left(&ledger), ["genesis.bin"], "{stderr}");
+    assert_eq!(list_left(&ledger), ["genesis.bin"], "{stderr}");
 }

@@ -8,7 +8,7 @@ use crate::common::*;
 use crate::restore::*;
 
 /// Returns a directory on another file system than `dir`: in memory or on a disk.
-fn elsewhere(dir: &Path) -> tempfile::TempDir {
+fn dir_elsewhere(dir: &Path) -> tempfile::TempDir {
     let device = fs::metadata(dir).expect("metadata").dev();
     [PathBuf::from("/dev/shm"), std::env::temp_dir(), PathBuf::from(env!("CARGO_TARGET_TMPDIR"))]
         .into_iter()
@@ -44,7 +44,7 @@ fn a_link_in_place_of_a_directory_is_refused_before_the_work() {
 fn a_link_to_another_file_system_is_refused_before_the_work() {
     let dir = temp_dir();
     let archive = cut_archive(dir.path());
-    let other = elsewhere(dir.path());
+    let other = dir_elsewhere(dir.path());
     let ledger = dir.path().join("ledger");
     fs::create_dir_all(ledger.join("accounts")).expect("made");
     std::os::unix::fs::symlink(other.path(), ledger.join("snapshots")).expect("linked");

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::common::scenarios::{make_old, moved_aside, state_files};
+use crate::common::scenarios::{make_old, read_moved_aside, state_files};
 use crate::common::signals::*;
 use crate::common::*;
 
@@ -93,7 +93,7 @@ fn a_killed_restore_can_be_repeated() {
     for number in 0..count {
         let target = RestoreTarget::new();
         let moment = &target.moments(setup)[number];
-        let status = signalled(&mut target.command(setup), Signal::KILL, moment);
+        let status = run_and_signal(&mut target.command(setup), Signal::KILL, moment);
         killed += usize::from(!status.success());
         if status.success() || target.is_marked(setup) {
             target.check_complete(setup);
@@ -118,7 +118,7 @@ fn an_interrupted_restore_leaves_nothing() {
     for number in 1..count {
         let target = RestoreTarget::new();
         let moment = &target.moments(setup)[number];
-        let status = signalled(&mut target.command(setup), Signal::INT, moment);
+        let status = run_and_signal(&mut target.command(setup), Signal::INT, moment);
         if status.success() {
             target.check_complete(setup);
             continue;
@@ -148,11 +148,12 @@ fn a_killed_restore_loses_no_old_state() {
         let newer = target.ledger.join(format!("snapshots/{}", slot + 1));
         moments.push(("the newest is moved aside", Box::new(move || !newer.exists())));
         let mut command = target.command(setup);
-        killed += usize::from(!signalled(command.arg("--replace-state"), Signal::KILL, &moments[number]).success());
+        killed +=
+            usize::from(!run_and_signal(command.arg("--replace-state"), Signal::KILL, &moments[number]).success());
         let again = target.command(setup).arg("--replace-state").output().expect("runs");
         assert!(again.status.success(), "{}: {}", moments[number].0, String::from_utf8_lossy(&again.stderr));
         target.check_complete(setup);
-        let aside: Vec<_> = [&target.ledger, &target.accounts].into_iter().map(|dir| moved_aside(dir)).collect();
+        let aside: Vec<_> = [&target.ledger, &target.accounts].into_iter().map(|dir| read_moved_aside(dir)).collect();
         for (path, file) in &expected {
             assert!(aside.iter().any(|aside| aside.get(path) == Some(file)), "{}: {path} is lost", moments[number].0);
         }
@@ -179,7 +180,7 @@ fn an_interrupted_restore_keeps_existing_files() {
         if moment.0 == RUN_IS_THERE {
             continue; // from the beginning
         }
-        if signalled(&mut target.command(setup), Signal::INT, moment).success() {
+        if run_and_signal(&mut target.command(setup), Signal::INT, moment).success() {
             break;
         }
         interrupted += 1;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::draws::Draws;
 use crate::common::firedancer::{NEW, command, full, incremental};
-use crate::common::scenarios::{make_old, moved_aside, state_files};
+use crate::common::scenarios::{make_old, read_moved_aside, state_files};
 use crate::common::strace::number_of;
 use crate::common::*;
 
@@ -99,7 +99,7 @@ fn the_next_run_works() {
             assert!(code == Some(0) || (code == Some(5) && is_done), "{label}, {killed}: {code:?} {stderr}");
             assert!(result_files(dir.path()) == expected, "{label}, {killed}: {:?}", names(dir.path()));
             if label.ends_with("--replace-state") {
-                let aside = [moved_aside(dir.path()), moved_aside(&dir.path().join("accounts"))];
+                let aside = [read_moved_aside(dir.path()), read_moved_aside(&dir.path().join("accounts"))];
                 for (path, file) in state_files(old.path()).into_iter().chain(state_files(&old.path().join("accounts")))
                 {
                     assert!(aside.iter().any(|aside| aside.get(&path) == Some(&file)), "{killed}: {path} is lost");
