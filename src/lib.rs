@@ -110,9 +110,8 @@ pub mod types {
 ///
 /// [`verify_catalog`](verify::verify_catalog) verifies all archives of a directory, each
 /// incremental archive together with its full one. The caller passes a function that opens an
-/// archive. Its second argument is the check mode: with
-/// [`CheckMode::State`](verify::CheckMode::State), the archive is read more than once, so the
-/// function must return a source that can be read again.
+/// archive. Its second argument is the check mode. For [`CheckMode::State`](verify::CheckMode::State),
+/// it must return a source that can be read again, because the archive is read more than once:
 ///
 /// ```no_run
 /// use slotpress::{CancelToken, NamedArchive, catalog};

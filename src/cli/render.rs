@@ -52,11 +52,9 @@ fn fill_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Op
             filled += &show_quotient(one, other, part.contains('%'), report)?;
         } else {
             let value = report.get(part)?;
-            let is_nothing = [json!(0), json!(false), json!("")].contains(value);
-            if is_optional && is_nothing {
+            if is_optional && [json!(0), json!(false), json!("")].contains(value) {
                 return None;
             }
-            // The label says what is counted.
             filled += &match value.as_u64() {
                 Some(count) if part == label && part.ends_with('s') => show_count(count),
                 _ => show_value(part, value)?,

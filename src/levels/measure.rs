@@ -73,7 +73,6 @@ pub fn measure_levels(
         let now = Instant::now();
         let left = (codecs.len() - number) as u32;
         bench.runs_end = end.map(|end| now + end.saturating_duration_since(now) / left);
-        // The first codec is measured in any case.
         bench.end = if number > 0 { end } else { None };
         let mut row = match bench.measure(*codec, codec.to_string()) {
             Ok((row, _)) => row,

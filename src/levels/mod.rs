@@ -1,9 +1,8 @@
 //! Measures compression levels and codecs on the user's data, and recommends one.
 //!
 //! [`measure()`] compresses frames of an input at every level with the encoder of
-//! [`archive`](crate::archive), decompresses them with the decoder of
-//! [`restore`](crate::restore), checks the result, and reports a [`LevelRow`] for each level.
-//! [`recommend()`] chooses among the rows.
+//! [`archive`](crate::archive), decompresses them with the decoder of [`restore`](crate::restore),
+//! checks the result, and reports a [`LevelRow`] for each. [`recommend()`] chooses among the rows.
 
 // Frames are held in memory by `input`; `pieces` measures storages, records and frames of any size
 // alone, and `link` computes times over a network link. `src/cli/levels` prints the results.

@@ -42,9 +42,7 @@ proptest! {
             filter.data_size = Some(some[2].data.len() as u64);
             expected.retain(|account| account.data.len() == some[2].data.len());
         }
-        if kinds[2]
-            && let Some(bytes) = some[3].data.get(cut.0..cut.0 + cut.1)
-        {
+        if let Some(bytes) = some[3].data.get(cut.0..cut.0 + cut.1).filter(|_| kinds[2]) {
             filter.memcmp.push(format!("{}:{}", cut.0, bs58::encode(bytes).into_string()).parse::<Memcmp>().expect("a comparison"));
             expected.retain(|account| account.data.get(cut.0..cut.0 + cut.1) == Some(bytes));
         }

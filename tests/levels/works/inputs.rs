@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::{FULL_26, archive, fixture, ledger, number, slotpress, temp_dir, unpack_into};
+use crate::common::{FULL_26, archive, fixture, ledger, number, slotpress, temp_dir, text, unpack_into};
 use crate::levels::*;
 
 /// A measured level, and the lengths of its input and output.
@@ -60,8 +60,7 @@ fn assert_rows_add_up(lines: &[Value], expected_levels: &[i64]) -> Vec<LevelSize
 
 const FRAME_SIZE: [&str; 2] = ["--frame-size", "64KiB"];
 
-/// A ledger, its archive by slotpress, the plain tar and the unpacked archive. All have the same content and the
-/// same frames.
+/// The same content in the same frames: a ledger, its archive by slotpress, the plain tar, the unpacked archive.
 struct SameContent {
     dir: TempDir,
     ledger: TempDir,
@@ -84,13 +83,11 @@ impl SameContent {
     }
 }
 
-/// Archives a ledger into a new directory; returns the path of the archive.
 fn archive_into(out: &Path, ledger: &TempDir, flags: &[&str]) -> PathBuf {
     fs::create_dir(out).expect("made");
     archive(ledger.path(), out, &[&FRAME_SIZE[..], flags].concat())
 }
 
-/// Returns the sizes of an input at level 1.
 fn measure_sizes(input: &Path) -> LevelSizes {
     assert_rows_add_up(&levels(input, &[&FRAME_SIZE[..], &["--levels", "1"]].concat()), &[1])[0]
 }
@@ -112,8 +109,7 @@ fn sizes_do_not_depend_on_the_kind_of_input() {
     assert_eq!(sizes, [sizes[0]; 4]);
 }
 
-/// The clustered size is that of the frames in a clustered archive: apart from frames and settings, both archives have
-/// the same length.
+/// Apart from frames and settings, a clustered archive has the length of a verbatim one.
 #[test]
 fn clustered_sizes_are_those_of_archive() {
     let same = SameContent::new();
@@ -134,8 +130,7 @@ fn clustered_sizes_are_those_of_archive() {
     }
 }
 
-/// Every kind of input gives the same sample, although frames are found in four ways: by plan, index, reading and
-/// decoding.
+/// Frames are found in four ways: by plan, index, reading and decoding. All give the same sample.
 #[test]
 fn samples_do_not_depend_on_the_kind_of_input() {
     let same = SameContent::new();
@@ -214,12 +209,7 @@ fn files_hold_what_the_screen_shows() {
     let path = |name: &str| dir.path().join(name);
     let assert = slotpress()
         .args(["levels", "--levels", "1-3", "--repeat", "1", "--min-time", "0", "--progress", "none"])
-        .args(
-            [path("a.csv").as_path(), &path("a.html")]
-                .iter()
-                .zip(["--csv", "--html"])
-                .flat_map(|(path, flag)| [flag.into(), path.as_os_str().to_owned()]),
-        )
+        .args(["--csv", text(&path("a.csv")), "--html", text(&path("a.html"))])
         .arg(fixture(FULL_26))
         .assert()
         .success();

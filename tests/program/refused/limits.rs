@@ -4,16 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::common::runs::{code_and_stderr, program};
 use crate::common::*;
 
-/// Runs a command; returns its exit code and its standard error.
 fn run(command: &mut Command) -> (Option<i32>, String) {
-    let output = command.env_remove("RUST_BACKTRACE").output().expect("runs");
-    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
-}
-
-fn slotpress(arguments: &[&str]) -> (Option<i32>, String) {
-    run(Command::new(slotpress_path()).args(arguments).stdin(Stdio::null()))
+    code_and_stderr(&command.env_remove("RUST_BACKTRACE").output().expect("runs"))
 }
 
 const MIB: usize = 1 << 20;
@@ -76,7 +71,7 @@ fn little_memory_is_a_clear_error() {
 
 #[test]
 fn an_impossible_size_is_a_usage_error() {
-    let (code, stderr) = slotpress(&["synth", "/nowhere/at/all", "--size", "1EiB"]);
+    let (code, stderr) = run(&mut program(&["synth", "/nowhere/at/all", "--size", "1EiB"]));
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("out of range"), "{stderr}");
 }

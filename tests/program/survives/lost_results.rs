@@ -14,7 +14,6 @@ fn slotpress(arguments: &[&str]) -> Command {
     command
 }
 
-/// Asserts how a run ends; returns its errors.
 fn assert_ends_with(code: i32, output: &Output, what: &str) -> String {
     let (found, stderr) = code_and_stderr(output);
     assert_eq!(found, Some(code), "{what}: {stderr}");

@@ -292,12 +292,6 @@ fn checksums_and_an_index_do_not_suffice() {
     assert_eq!(frames.assurance.complete, Completeness::ByIndex, "4.4 writes no storage map");
 }
 
-fn run(arguments: &[&std::ffi::OsStr]) -> (Option<i32>, String, String) {
-    let output = slotpress().args(arguments).output().expect("runs");
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stdout), text(&output.stderr))
-}
-
 /// The hash of a trusted node decides.
 #[test]
 fn an_unexpected_hash_is_refused() {
@@ -305,15 +299,7 @@ fn an_unexpected_hash_is_refused() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
-    let archive = full_of(AGAVE_4_4);
-    let (code, _, stderr) = run(&[
-        "restore".as_ref(),
-        archive.as_ref(),
-        "--ledger".as_ref(),
-        ledger.as_ref(),
-        "--expect-hash".as_ref(),
-        hash.as_ref(),
-    ]);
+    let (code, stderr) = crate::restore::restore(&full_of(AGAVE_4_4), &ledger, &["--expect-hash", hash]);
     assert_eq!(code, Some(3), "{stderr}");
     assert!(stderr.contains("the state is not the expected one"), "{stderr}");
     assert!(!ledger.exists());
