@@ -14,8 +14,12 @@ const RULE: RGBColor = RGBColor(2, 2, 2);
 /// Colors of the series, readable on light and dark backgrounds.
 const COLORS: [u32; 8] = [0x3182ce, 0xdd6b20, 0x38a169, 0x9f7aea, 0xb7791f, 0x0d9bb5, 0xd53f8c, 0xe53e3e];
 
-/// Name of a series, and its points: x, y, label.
-pub type Series = (String, Vec<(f64, f64, String)>);
+#[derive(Clone, Debug)]
+pub struct Series {
+    pub name: String,
+    /// x, y and label of each point.
+    pub points: Vec<(f64, f64, String)>,
+}
 
 #[derive(Debug)]
 pub struct Chart {
@@ -39,7 +43,7 @@ impl Chart {
         points: Vec<(f64, f64)>,
     ) -> Self {
         let labelled = points.iter().map(|(x, y)| (*x, *y, String::new())).collect();
-        let series = vec![(name, labelled)];
+        let series = vec![Series { name, points: labelled }];
         let y_label = y_label.to_string();
         Self { caption, x_label, x_in_bytes: true, y_label, series, line: points, best: None }
     }
@@ -50,7 +54,7 @@ impl Chart {
             return Vec::new();
         }
         let colors = COLORS.iter().cycle().map(|color| format!("#{color:06x}"));
-        self.series.iter().map(|(name, _)| name.as_str()).zip(colors).collect()
+        self.series.iter().map(|series| series.name.as_str()).zip(colors).collect()
     }
 
     pub fn svg(&self) -> Result<String> {
@@ -64,7 +68,7 @@ impl Chart {
         &self,
         paper: DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     ) -> Result<(), Box<dyn std::error::Error + '_>> {
-        let all = || self.series.iter().flat_map(|(_, points)| points);
+        let all = || self.series.iter().flat_map(|series| &series.points);
         let (left, right) = range(all().map(|point| point.0.max(1e-9)));
         let (low, high) = range(all().map(|point| point.1));
         let room = (high - low).max(high.abs() * 0.01).max(0.1) * 0.12;
@@ -89,10 +93,10 @@ impl Chart {
             .draw()?;
         chart.draw_series(LineSeries::new(self.line.iter().copied(), INK))?;
         let mut labelled: Vec<(i32, i32)> = Vec::new();
-        for ((_, points), color) in self.series.iter().zip(COLORS.iter().cycle()) {
+        for (series, color) in self.series.iter().zip(COLORS.iter().cycle()) {
             let color = RGBColor((color >> 16) as u8, (color >> 8) as u8, *color as u8).filled();
-            chart.draw_series(points.iter().map(|(x, y, _)| Circle::new((*x, *y), 4, color)))?;
-            for (x, y, label) in points {
+            chart.draw_series(series.points.iter().map(|(x, y, _)| Circle::new((*x, *y), 4, color)))?;
+            for (x, y, label) in &series.points {
                 let (x, y) = chart.backend_coord(&(*x, *y));
                 // Leave out a label that would overlap another one: the table has all values.
                 if labelled.iter().all(|(other_x, other_y)| (other_x - x).abs() > 32 || (other_y - y).abs() > 17) {

@@ -116,6 +116,7 @@ fn processor(cpuinfo: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::levels::chart::Series;
     use crate::cli::levels::report::Advice;
     use crate::cli::tables::{TableOf, Unit};
 
@@ -144,7 +145,7 @@ mod tests {
                 x_label: "x",
                 x_in_bytes: false,
                 y_label: name.clone(),
-                series: vec![(name.clone(), vec![(1.0, 1.0, name.clone())]); 2],
+                series: vec![Series { name: name.clone(), points: vec![(1.0, 1.0, name.clone())] }; 2],
                 line: Vec::new(),
                 best: None,
             }),

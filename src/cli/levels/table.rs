@@ -109,8 +109,8 @@ fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
         let (x, y) = point(row);
         let label = if level == 0 { String::new() } else { level.to_string() };
         match series.last_mut() {
-            Some((codec, points)) if *codec == name => points.push((x, y, label)),
-            _ => series.push((name.to_string(), vec![(x, y, label)])),
+            Some(last) if last.name == name => last.points.push((x, y, label)),
+            _ => series.push(Series { name: name.to_string(), points: vec![(x, y, label)] }),
         }
     }
     Chart {
@@ -223,7 +223,7 @@ pub(crate) mod tests {
     fn the_chart_has_a_series_per_codec_and_one_ring() {
         let mut rows = rows();
         let chart = report(&rows).chart.expect("several rows");
-        let shape: Vec<_> = chart.series.iter().map(|(codec, points)| (codec.as_str(), points.len())).collect();
+        let shape: Vec<_> = chart.series.iter().map(|series| (series.name.as_str(), series.points.len())).collect();
         assert_eq!(shape, [("zstd", 3), ("clustered", 1)], "a copy in memory is left out");
         let svg = chart.svg().expect("drawn");
         assert_eq!((svg.matches("r=\"4\"").count(), svg.matches("r=\"8\"").count()), (4, 1));
