@@ -46,7 +46,7 @@ impl Changes {
         let mut changes = Self::default();
         log.items.for_each_partition(
             threads,
-            &|sorted| PartitionChanges::among(sorted, [old, new], &slots),
+            &|sorted| PartitionChanges::find(sorted, [old, new], &slots),
             &mut |found| {
                 changes.add(found);
                 changes.check_memory(memory_bytes)
@@ -95,7 +95,7 @@ struct PartitionChanges {
 
 impl PartitionChanges {
     /// Compares accounts. All records of an account are next to each other in `sorted`.
-    fn among(sorted: &[StateItem], readings: [usize; 2], slots: &[Vec<u64>; 2]) -> Self {
+    fn find(sorted: &[StateItem], readings: [usize; 2], slots: &[Vec<u64>; 2]) -> Self {
         let mut found = Self::default();
         for records in sorted.chunk_by(|left, right| left.fingerprint == right.fingerprint) {
             let newest = |side: usize| {

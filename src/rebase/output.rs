@@ -76,8 +76,8 @@ impl OutputWriter<'_> {
         output.finish()
     }
 
-    /// Reads an archive whose first storage has the number `first_storage`. Returns the number after
-    /// that of its last storage.
+    /// Reads an archive whose first storage has the number `first_storage`. Returns the number for the
+    /// first storage of the next archive.
     fn read(
         &self,
         archive: &OpenArchive,
@@ -112,11 +112,11 @@ struct NewStorages<'a, 'f> {
 }
 
 impl NewStorages<'_, '_> {
-    fn record(&mut self, header: &RecordHeader, data: &[u8]) -> Result<()> {
+    fn add(&mut self, header: &RecordHeader, data: &[u8]) -> Result<()> {
         if !self.buffer.is_empty() && self.buffer.len() + to_usize(header.stored_bytes()) > STORAGE_BYTES_MAX {
             self.end_storage()?;
         }
-        push(&mut self.buffer, header, data);
+        push_record(&mut self.buffer, header, data);
         match header.lamports {
             0 => self.totals.tombstones += 1,
             _ => self.totals.records += 1,
@@ -124,15 +124,15 @@ impl NewStorages<'_, '_> {
         Ok(())
     }
 
-    fn outdated(&mut self, header: &RecordHeader, data: &[u8]) {
-        push(&mut self.outdated, header, data);
+    fn add_outdated(&mut self, header: &RecordHeader, data: &[u8]) {
+        push_record(&mut self.outdated, header, data);
         if self.outdated.len() >= OUTDATED_BYTES {
             self.sum_outdated();
         }
     }
 
     fn sum_outdated(&mut self) {
-        let sum = sum(&self.pool, &self.outdated);
+        let sum = sum_records(&self.pool, &self.outdated);
         self.totals.outdated.add(&sum);
         self.outdated.clear();
     }
@@ -150,7 +150,7 @@ impl NewStorages<'_, '_> {
             ))
             .with_hint("rebase onto an older full archive"));
         };
-        self.totals.written.add(&sum(&self.pool, &self.buffer));
+        self.totals.written.add(&sum_records(&self.pool, &self.buffer));
         let entry = Entry { kind: EntryKind::Storage { slot, id }, content_bytes: self.buffer.len() as u64 };
         self.frames.begin(&entry)?;
         self.frames.content(&self.buffer)?;
@@ -169,14 +169,14 @@ impl NewStorages<'_, '_> {
     }
 }
 
-fn push(records: &mut Vec<u8>, header: &RecordHeader, data: &[u8]) {
+fn push_record(records: &mut Vec<u8>, header: &RecordHeader, data: &[u8]) {
     let end = records.len() + to_usize(header.stored_bytes());
     records.extend_from_slice(&header.to_bytes());
     records.extend_from_slice(data);
     records.resize(end, 0);
 }
 
-fn sum(pool: &ThreadPool, records: &[u8]) -> StateSum {
+fn sum_records(pool: &ThreadPool, records: &[u8]) -> StateSum {
     /// Number of records per task: enough to hash several accounts at a time.
     const RECORDS: usize = 1024;
     let records: Vec<_> = Records::new(records).collect();
@@ -209,7 +209,7 @@ struct RereadVisitor<'a> {
 }
 
 impl RereadVisitor<'_> {
-    fn storage(&self) -> u32 {
+    fn current_storage(&self) -> u32 {
         self.next_storage.load(Relaxed).saturating_sub(1)
     }
 }
@@ -296,15 +296,15 @@ impl OutputSink<'_, '_, '_, '_> {
         Entry { content_bytes: entry.content_bytes.saturating_sub(removed_bytes), ..*entry }
     }
 
-    fn storage_content(&mut self, bytes: &[u8]) -> Result<()> {
+    fn feed_storage(&mut self, bytes: &[u8]) -> Result<()> {
         let output = &mut *self.output;
         let role = self.role;
-        let storage = self.visitor.storage();
+        let storage = self.visitor.current_storage();
         let mut on_record = |record: &Record<'_>| {
-            let ArchiveRole::Old(closed) = role else { return output.record(record.header, record.data) };
-            output.outdated(record.header, record.data);
+            let ArchiveRole::Old(closed) = role else { return output.add(record.header, record.data) };
+            output.add_outdated(record.header, record.data);
             let is_closed = is_marked(closed.of_storage(storage), record.offset_bytes);
-            if is_closed { output.record(&tombstone(record.header.pubkey), &[]) } else { Ok(()) }
+            if is_closed { output.add(&tombstone(record.header.pubkey), &[]) } else { Ok(()) }
         };
         let mut marked = MarkedSink { marks: self.marks, on_record: &mut on_record, result: Ok(()) };
         self.walker.feed(bytes, &mut marked);
@@ -317,7 +317,7 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
         self.marks = None;
         if is_storage(entry) {
             self.walker.restart();
-            self.marks = self.visitor.wanted.of_storage(self.visitor.storage());
+            self.marks = self.visitor.wanted.of_storage(self.visitor.current_storage());
             return Ok(());
         }
         let entry = self.entry_of(entry);
@@ -332,7 +332,7 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
 
     fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         if self.marks.is_some() {
-            return self.storage_content(bytes);
+            return self.feed_storage(bytes);
         }
         let map = self.output.totals.entries.last().and_then(|entry| self.map_of(entry.kind));
         let frames = &mut self.output.frames;

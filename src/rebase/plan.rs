@@ -60,14 +60,14 @@ pub fn rebase(
         return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))
             .with_hint("give a full archive to rebase onto"));
     }
-    let full = opened(input.new)?;
-    let onto = opened(input.onto)?;
-    let incremental = input.incremental.map(opened).transpose()?;
+    let full = open_once(input.new)?;
+    let onto = open_once(input.onto)?;
+    let incremental = input.incremental.map(open_once).transpose()?;
     let job = RebaseJob { options, full, incremental, onto, workers, progress };
     let newest = job.incremental.as_ref().unwrap_or(&job.full);
-    judge_pair(&job.front_of(&job.onto)?, &job.front_of(newest)?)
+    judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
         .map_err(|error| error.within_damaged(newest.path.shown()))?;
-    if job.front_of(&job.full)?.lacks_stakes() {
+    if job.read_front(&job.full)?.lacks_stakes() {
         return Err(Rule::NoStakes.unsupported().within(job.full.path.shown()));
     }
     let codec = &options.encoding.codec;
@@ -106,7 +106,7 @@ impl RebaseJob<'_> {
         [&self.full].into_iter().chain(&self.incremental)
     }
 
-    fn front_of(&self, archive: &NamedArchive) -> Result<BankFile> {
+    fn read_front(&self, archive: &NamedArchive) -> Result<BankFile> {
         let missing = || Error::damaged("its bank file cannot be found near its beginning");
         let bank = front::bank(&archive.open(&self.options.encoding.io_policy)?)?;
         bank.ok_or_else(|| missing().within(archive.path.shown()))
@@ -197,7 +197,7 @@ fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, totals: &Reb
 }
 
 /// Opens a file once for all readings, so that a file that replaces it is never read.
-fn opened(archive: &NamedArchive) -> Result<NamedArchive> {
+fn open_once(archive: &NamedArchive) -> Result<NamedArchive> {
     match &archive.source {
         Some(_) => Ok(archive.clone()),
         None => Ok(NamedArchive::from_source(Arc::new(LocalFile::open(&archive.path)?), archive.name.clone())),

@@ -22,7 +22,7 @@ pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 
 const READINGS: usize = 2;
 
-/// Number of bits below the storage number in [`StateItem::place`]: those of the reading, and the
+/// Number of bits below the storage number in [`StateItem::place`]: for the reading, and the
 /// tombstone flag.
 const STORAGE_SHIFT: u32 = READINGS.ilog2() + 1;
 
@@ -123,7 +123,7 @@ impl StateLog {
     /// Hashes the content of an account. Vote accounts get different hashes in the two states:
     /// clients compare them whole, including a rent epoch that no hash covers, so they must always
     /// be written.
-    fn content_of(&self, record: &Record<'_>, reading: u32) -> [u8; 16] {
+    fn hash_content(&self, record: &Record<'_>, reading: u32) -> [u8; 16] {
         let header = record.header;
         let difference = if header.owner == VOTE { reading + 1 } else { 0 };
         let mut hasher = self.content_hasher.clone();
@@ -154,13 +154,15 @@ impl StateWorker for LoggingWorker<'_> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, _: bool) -> Result<()> {
         let number = storage.number;
         if self.storage != Some(number) {
-            let slots = self.log.slots.get(self.reading as usize).filter(|_| number < 1 << (32 - STORAGE_SHIFT));
-            let too_many = || {
-                let limit = 1u32 << (32 - STORAGE_SHIFT);
-                Error::failed(format!("a state has more than {limit} storages, the most that can be rebased"))
-                    .with_hint("rebase an archive that the validator wrote itself: it merges small storages")
+            let limit = 1u32 << (32 - STORAGE_SHIFT);
+            let mut slots = match self.log.slots.get(self.reading as usize) {
+                Some(slots) if number < limit => slots.lock(),
+                _ => {
+                    let message = format!("a state has more than {limit} storages, the most that can be rebased");
+                    return Err(Error::failed(message)
+                        .with_hint("rebase an archive that the validator wrote itself: it merges small storages"));
+                }
             };
-            let mut slots = slots.ok_or_else(too_many)?.lock();
             if slots.len() <= number as usize {
                 slots.resize(number as usize + 1, 0);
             }
@@ -172,7 +174,7 @@ impl StateWorker for LoggingWorker<'_> {
             fingerprint: self.log.fingerprinter.fingerprint(&record.header.pubkey),
             place: number << STORAGE_SHIFT | self.reading << 1 | u32::from(is_tombstone),
             offset_units: (record.offset_bytes / OFFSET_UNIT_BYTES) as u32,
-            content: if is_tombstone { [0; 16] } else { self.log.content_of(record, self.reading) },
+            content: if is_tombstone { [0; 16] } else { self.log.hash_content(record, self.reading) },
         };
         if self.batch.push(item) { self.log.items.append(&mut self.batch) } else { Ok(()) }
     }

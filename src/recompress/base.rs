@@ -1,8 +1,8 @@
 //! The full archive of an incremental one that is recompressed. It is read only to check the state
 //! that both make up.
 //!
-//! It is read after the incremental one, so that accounts in both are not hashed twice. As for the
-//! source, its index is not used.
+//! It is read after the incremental one, so that accounts in both are not hashed twice. Its index is
+//! not used, as the index of the source is not.
 
 use std::path::Path;
 

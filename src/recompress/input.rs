@@ -17,7 +17,7 @@ pub enum RecompressInput<'a> {
     File {
         archive: Box<OpenArchive>,
         /// Dropped after `archive`. Dropping it removes from the page cache the pages of the file
-        /// that were not there before, such as those of its first bytes.
+        /// that were not there before, such as the first pages.
         _watch: Watch,
     },
     Stream {
@@ -35,7 +35,7 @@ impl<'s> RecompressInput<'s> {
         match source {
             RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
-                // The file is read in order. Of its index, only the note of its maker is used.
+                // The file is read in order. From its index, only the writer's settings are used.
                 let archive = OpenArchive::open(&path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }

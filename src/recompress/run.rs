@@ -11,7 +11,7 @@ use slotpress_read::{Assurance, Failures, StateBuilder, for_firedancer_only, jud
 use super::base::BaseArchive;
 use super::input::RecompressInput;
 use super::reading::{self, DecodedSource};
-use super::state::pipe_to_pipe;
+use super::state::pipe_to_pipe_error;
 use super::{RecompressOptions, RecompressReport, RecompressSource};
 use crate::archive::NewArchive;
 use crate::archive::layout::warn_left_as_is;
@@ -46,7 +46,7 @@ pub fn run(
     let workers = encoding.workers(decoding_side_bytes(encoding.frame_size_bytes))?;
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-    check_ways(&source, sink, options, checks_state)?;
+    check_combination(&source, sink, options, checks_state)?;
     let mut input = RecompressInput::open(source, options, interrupt)?;
     if let Some(archive) = input.archive() {
         // Only what a newer bank file does not replace: one without stakes is kept as it is.
@@ -125,14 +125,14 @@ fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
     }
 }
 
-fn check_ways(
+fn check_combination(
     source: &RecompressSource,
     sink: &dyn Sink,
     options: &RecompressOptions,
     checks_state: bool,
 ) -> Result<()> {
     if checks_state && matches!(source, RecompressSource::Stream(_)) && sink.shown().is_none() {
-        return Err(pipe_to_pipe());
+        return Err(pipe_to_pipe_error());
     }
     if options.base.is_some() && !checks_state {
         return Err(Error::usage("a base serves only to check the state, but only frames are to be checked")

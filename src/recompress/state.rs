@@ -51,7 +51,7 @@ impl RecompressJob<'_> {
         let path = match (written_file, input.archive()) {
             (Some(file), _) => file.path(),
             (None, Some(archive)) => archive.path(),
-            (None, None) => return Err(pipe_to_pipe()),
+            (None, None) => return Err(pipe_to_pipe_error()),
         };
         let accounts = &accounts;
         let failures = &Failures::refusing(Rule::is_refused_for_output);
@@ -84,9 +84,9 @@ impl RecompressJob<'_> {
     }
 }
 
-/// Error for a stream into a stream: its state could be checked only when the bytes have left
+/// Error for a stream into a stream: the state could be checked only after all bytes have left
 /// through the pipe, where they can neither be read again nor taken back.
-pub fn pipe_to_pipe() -> Error {
+pub fn pipe_to_pipe_error() -> Error {
     Error::usage("a stream into a stream cannot be checked: bytes that were written to a pipe cannot be taken back")
         .with_hint(hint::WRITE_INTO_DIRECTORY)
 }
