@@ -62,7 +62,7 @@ pub struct PublishOptions {
     /// Directories and buckets to publish to, at least one.
     #[setters(into)]
     pub targets: Vec<Target>,
-    /// Settings for writing to stores. Default: that of [`StoreOptions`], but requests are given up
+    /// Settings for writing to stores. Default: as in [`StoreOptions`], but requests are given up
     /// after 5 minutes without success, because the store is tried again later.
     pub stores: StoreOptions,
     /// Settings for connections to stores.
@@ -158,7 +158,7 @@ impl PublishOptions {
         let kept = self.keep.rebased;
         if onto > kept {
             // Archives that are pruned would be made again.
-            let message = format!("{onto} rebased archives are to be made of a full one, but only {kept} stay");
+            let message = format!("{onto} rebased archives are to be made of each full archive, but only {kept} stay");
             return Err(Error::usage(message).with_hint("keep at least as many rebased archives as are made"));
         }
         if onto > 0 && !self.targets.iter().any(|target| matches!(target, Target::Dir(_))) {

@@ -83,7 +83,7 @@ pub fn publish(
                 threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panicked(payload.as_ref())));
             watcher.report();
             watcher.reporter.end();
-            joined.and(ended).and_then(|()| watcher.result())
+            joined.and(ended).and_then(|()| watcher.take_result())
         });
         // Also after a panic: other threads may be waiting for this one.
         run.over.cancel();
@@ -108,7 +108,7 @@ impl Watcher<'_, '_> {
         while !progress.is_interrupted() && !loops.iter().any(ScopedJoinHandle::is_finished) {
             if self.run.update(|planner| planner.is_scan_due()) {
                 let worked = self.scan_and_act();
-                if self.run.update(|planner| planner.scan_ended(worked))? {
+                if self.run.update(|planner| planner.record_scan_end(worked))? {
                     return Ok(());
                 }
             }
@@ -209,7 +209,7 @@ impl Watcher<'_, '_> {
             self.run.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
             let pinned = pin(&archive, self.run)?;
             has_changed |= !matches!(pinned, PinResult::Gone | PinResult::NotNow);
-            self.run.update(|planner| planner.pinned(archive, pinned));
+            self.run.update(|planner| planner.record_pin(archive, pinned));
         }
         for name in actions.remove {
             remove(&pins.ready, &name.to_string())?;
@@ -229,7 +229,7 @@ impl Watcher<'_, '_> {
 
     /// Returns the result of the run. With `--once`, fails if an operation failed for good, or a target
     /// lacks an archive that was left out, now or as damaged by an earlier run.
-    fn result(&mut self) -> Result<()> {
+    fn take_result(&mut self) -> Result<()> {
         if !self.run.options.once {
             return Ok(());
         }

@@ -66,7 +66,7 @@ pub struct TargetIndex {
 }
 
 impl TargetIndex {
-    fn with(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
+    fn with_archives(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
         let mut catalog = Catalog::new(archives);
         (catalog.slot_time, catalog.epoch_schedule) = (self.catalog.slot_time, self.catalog.epoch_schedule);
         catalog
@@ -83,7 +83,7 @@ impl TargetIndex {
             hashes: archive.hashes,
             ..Archive::new(archive.name.clone(), "", archive.size_bytes)
         };
-        self.catalog = self.with(self.catalog.archives().iter().cloned().chain([listed]));
+        self.catalog = self.with_archives(self.catalog.archives().iter().cloned().chain([listed]));
         // The durations of slots and epochs are taken from the newest full archive.
         if archive.is_full() || self.catalog.slot_time.source() == SlotTimeSource::Assumed {
             self.catalog.slot_time = ready.slot_time;
@@ -101,7 +101,7 @@ impl TargetIndex {
         let past = |ns: u64| if ns > now_ns { 0 } else { ns };
         let later =
             archives.iter().map(|archive| Archive { modified_ns: past(archive.modified_ns), ..archive.clone() });
-        let mut later = Self { catalog: self.with(later), condition: Condition::Always };
+        let mut later = Self { catalog: self.with_archives(later), condition: Condition::Always };
         if let Some(ready) = coming {
             later.add(ready, now);
         }
@@ -117,7 +117,7 @@ impl TargetIndex {
                 pruned.push(archive.name.to_string());
             }
         }
-        self.catalog = self.with(kept);
+        self.catalog = self.with_archives(kept);
         pruned
     }
 
@@ -127,13 +127,13 @@ impl TargetIndex {
         choice.flat_map(|choice| [choice.full].into_iter().chain(choice.incremental)).cloned().collect()
     }
 
-    fn json(&self, now: SystemTime) -> (String, Option<String>) {
+    fn to_json(&self, now: SystemTime) -> (String, Option<String>) {
         let fields = |archive: &Archive, is_in_list: bool| {
             let fields = ArchiveFields::new(archive, &self.catalog, now).without_age();
             PublishedFields { fields: if is_in_list { fields.in_list() } else { fields }, state: state_of(archive) }
         };
         let all = ListFields::new(&self.catalog, now, |archive| fields(archive, true));
-        let latest = self.with(self.newest_pair());
+        let latest = self.with_archives(self.newest_pair());
         let latest_json = || json(&ListFields::new(&latest, now, |archive| fields(archive, false)));
         (json(&all), (!latest.archives().is_empty()).then(latest_json))
     }
@@ -166,7 +166,7 @@ impl IndexedStore {
             Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
                 .with_hint("choose another target: another program wrote the files there")
         })?;
-        Ok(TargetIndex { catalog, condition: unchanged(small.e_tag) })
+        Ok(TargetIndex { catalog, condition: if_unchanged(small.e_tag) })
     }
 
     /// Changes the index and `latest.json`, and reads both back. Removes archives from the index
@@ -187,7 +187,7 @@ impl IndexedStore {
             // condition for writing fails, and the attempt is repeated.
             let latest = self.store.get_small(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
-            let latest_is = latest.map_or(Condition::Absent, |latest| unchanged(latest.e_tag));
+            let latest_is = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.e_tag));
             let mut index = self.read(progress)?;
             let now = clock::now();
             let coming = match step {
@@ -207,7 +207,7 @@ impl IndexedStore {
             if !gone.is_empty() {
                 on_prune(gone)?;
             }
-            let (index_json, latest_json) = index.json(now);
+            let (index_json, latest_json) = index.to_json(now);
             // Without a full archive there is nothing that a node could boot from, so `latest.json`
             // is not written.
             if put(&self.index, INDEX, &index_json, &index.condition, progress)?
@@ -241,6 +241,6 @@ fn put(store: &Store, name: &str, json: &str, condition: &Condition, progress: &
     Ok(store.put_small(name, json.as_bytes(), &headers, condition, progress)? != Put::Refused)
 }
 
-fn unchanged(e_tag: Option<String>) -> Condition {
+fn if_unchanged(e_tag: Option<String>) -> Condition {
     e_tag.map_or(Condition::Always, Condition::Unchanged)
 }

@@ -20,7 +20,7 @@ use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 
 pub fn prepare_archives(run: &PublishRun<'_>) {
-    while let Some(name) = run.wait(Planner::begin_preparing) {
+    while let Some(name) = run.next_work(Planner::begin_preparing) {
         let start = Instant::now();
         let result = guarded(|| prepare(run, &name));
         let elapsed = start.elapsed();
@@ -28,14 +28,14 @@ pub fn prepare_archives(run: &PublishRun<'_>) {
         let was = pin.unwrap_or_default();
         let is_quiet = !was.is_modified_within(elapsed + WRITTEN_WITHIN, now());
         let source = Some(PinnedSource { was, is_quiet });
-        run.update(|planner| planner.work_ended(EndedWork { name, result, elapsed, source }));
+        run.update(|planner| planner.add_ended(EndedWork { name, result, elapsed, source }));
     }
 }
 
 /// Makes rebased archives, one at a time. With them, nodes that have an older full archive of a target
 /// get the state of its newest one. Runs at the lowest priority, because nobody waits for the result.
 pub fn rebase_archives(run: &PublishRun<'_>) {
-    while let Some((name, from, stop)) = run.wait(Planner::begin_rebase) {
+    while let Some((name, from, stop)) = run.next_work(Planner::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let start = Instant::now();
         let result = guarded(|| rebase_from(&run.options.targets[from], &name, run, &stop));
@@ -43,7 +43,7 @@ pub fn rebase_archives(run: &PublishRun<'_>) {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }
         let elapsed = start.elapsed();
-        run.update(|planner| planner.work_ended(EndedWork { name, result, elapsed, source: None }));
+        run.update(|planner| planner.add_ended(EndedWork { name, result, elapsed, source: None }));
     }
 }
 
@@ -62,7 +62,7 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
     let path = pins.pinned.path_of(name.to_string());
     if options.as_is {
         check_as_is(&path, &how, progress)?;
-        return pins.pinned_is_ready(name);
+        return pins.link_to_ready(name);
     }
     recompress(RecompressSource::File(path), &mut pins.ready_sink(), &how, progress).map(drop)
 }

@@ -35,7 +35,7 @@ pub struct PublishRun<'a> {
 
 impl<'a> PublishRun<'a> {
     /// Waits until `begin` takes work from the planner. Returns `None` when the run is over.
-    pub fn wait<T>(&self, mut begin: impl FnMut(&mut Planner<'a>) -> Option<T>) -> Option<T> {
+    pub fn next_work<T>(&self, mut begin: impl FnMut(&mut Planner<'a>) -> Option<T>) -> Option<T> {
         let mut planner = self.planner.lock();
         while !self.progress.is_interrupted() {
             planner.set_time(Instant::now());

@@ -112,7 +112,7 @@ impl PinDir {
     /// a hard link.
     pub fn pin(&self, archive: &Archive, writer: Option<Writer>) -> Result<PinResult> {
         let no_link = match writer {
-            Some(Writer::Agave) => match self.link(archive)? {
+            Some(Writer::Agave) => match self.pin_by_link(archive)? {
                 // Linking fails for another user's file and across mounts, but a reflink may still
                 // work.
                 PinResult::Never(why) => why,
@@ -120,10 +120,10 @@ impl PinDir {
             },
             _ => format!("{} cannot be cloned{OTHER_MOUNT}", archive.path().shown()),
         };
-        Ok(self.clone_of(archive)?.unwrap_or(PinResult::Never(no_link)))
+        Ok(self.pin_by_reflink(archive)?.unwrap_or(PinResult::Never(no_link)))
     }
 
-    fn link(&self, archive: &Archive) -> Result<PinResult> {
+    fn pin_by_link(&self, archive: &Archive) -> Result<PinResult> {
         let path = archive.path();
         let hint = match link(archive, &self.pinned)? {
             Ok(true) => return Ok(PinResult::Yes),
@@ -139,7 +139,7 @@ impl PinDir {
 
     /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
     /// that Firedancer takes before it rewrites a file.
-    fn clone_of(&self, archive: &Archive) -> Result<Option<PinResult>> {
+    fn pin_by_reflink(&self, archive: &Archive) -> Result<Option<PinResult>> {
         let name = archive.name.to_string();
         let path = archive.path();
         let source = match archive.open() {
@@ -165,7 +165,7 @@ impl PinDir {
         Ok(Some(PinResult::Yes))
     }
 
-    pub fn pinned_is_ready(&self, name: &ArchiveName) -> Result<()> {
+    pub fn link_to_ready(&self, name: &ArchiveName) -> Result<()> {
         let name = name.to_string();
         match linkat(&self.pinned, &name, &self.ready, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::EXIST) => self.ready.sync(),
@@ -243,7 +243,7 @@ pub fn remove(dir: &KeptDir, name: &str) -> Result<()> {
 /// Checks pins and targets before any of them is created or written. Fails if one is
 /// inside a directory where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
-    if let Some(dir) = nearest(&options.pins) {
+    if let Some(dir) = open_nearest(&options.pins) {
         for snapshots in options.validator_dirs() {
             refuse_within(&dir, &snapshots, "the validator's directory")
                 .map_err(|error| error.with_hint(hint::PINS_ON_SAME_FILE_SYSTEM))?;
@@ -252,7 +252,7 @@ pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     let mut missing = Vec::new();
     for target in &options.targets {
         let Target::Dir(path) = target else { continue };
-        if let Some(dir) = nearest(path) {
+        if let Some(dir) = open_nearest(path) {
             check_target(&dir, options)?;
         }
         missing.extend(check_output_dir(path).err());
@@ -282,9 +282,9 @@ fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
     Err(Error::usage(message).with_hint("give a directory outside of it"))
 }
 
-/// The path, or the nearest directory above it that exists. `None` if it cannot be opened, which
-/// whoever makes the directory reports.
-fn nearest(path: &Path) -> Option<KeptDir> {
+/// Opens the path, or the nearest directory above it that exists. Returns `None` if it cannot be
+/// opened, which is reported when the directory is made.
+fn open_nearest(path: &Path) -> Option<KeptDir> {
     let dir = path.ancestors().find_map(|path| KeptDir::open(path).ok());
     dir.or_else(|| KeptDir::open(Path::new(".")).ok())
 }

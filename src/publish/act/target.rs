@@ -41,9 +41,9 @@ pub struct TargetContents {
 
 pub fn publish_to(run: &PublishRun<'_>, target: &Target, at: usize) {
     let mut was = None;
-    while let Some(()) = run.wait(|planner| planner.begin_target(at).then_some(())) {
+    while let Some(()) = run.next_work(|planner| planner.begin_target(at).then_some(())) {
         let result = guarded(|| OpenTarget::open(run, target, at, &mut was)?.publish_all());
-        run.update(|planner| planner.target_ended(at, result));
+        run.update(|planner| planner.end_target(at, result));
     }
 }
 
@@ -106,7 +106,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             // The disk may be full although free space is reported, for example because of a quota.
             Err(error) if self.store.dir().is_some() && error.kind() == ErrorKind::NoSpace => {
                 self.publish(&indexed, IndexStep::MakeRoom(ready))?;
-                self.put(ready).map_err(no_room)?;
+                self.put(ready).map_err(no_room_error)?;
             }
             sent => sent?,
         }
@@ -120,7 +120,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 
     fn report_failure(&self, error: Error) {
-        self.run.update(|planner| planner.failed(error, Some(self.name.clone()), None));
+        self.run.update(|planner| planner.fail(error, Some(self.name.clone()), None));
     }
 
     /// Changes which deletions are pending. Only this thread does so for the target.
@@ -275,7 +275,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     }
 }
 
-fn no_room(error: Error) -> Error {
+fn no_room_error(error: Error) -> Error {
     match error.kind() {
         ErrorKind::NoSpace => error.within("what is to stay leaves no room for the next archive").with_hint(
             "keep fewer archives, days, weeks or epochs, or set a shorter grace; or give the target more room",

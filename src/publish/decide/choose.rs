@@ -60,7 +60,7 @@ impl ArchiveSet {
         }
     }
 
-    fn with<'a>(&self, names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
+    fn plus<'a>(&self, names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
         let mut with = self.clone();
         with.keys.extend(names.into_iter().map(key));
         with
@@ -130,11 +130,11 @@ impl Planner<'_> {
 
     /// Returns the contents that each target will have once all ready archives are published. Leaves
     /// out targets that have not answered.
-    fn later(&self) -> Vec<ArchiveSet> {
+    fn later_contents(&self) -> Vec<ArchiveSet> {
         let rebased = self.rebased_ready();
         let answering = self.targets.iter().filter(|target| !target.is_silent());
         let later = answering.map(|target| {
-            let mut later = target.published().with(self.ready_names());
+            let mut later = target.published().plus(self.ready_names());
             later.rebased.extend(&rebased);
             later
         });
@@ -155,8 +155,8 @@ impl Planner<'_> {
 
     /// Returns the archives of a kind that have their turn, and that a target will still want when all
     /// ready ones are published. The newest comes last.
-    fn wanted(&self, is_full: bool) -> Vec<&Archive> {
-        let later = self.later();
+    fn wanted_archives(&self, is_full: bool) -> Vec<&Archive> {
+        let later = self.later_contents();
         let candidates = self.candidates();
         let mut wanted = Vec::from_iter(candidates.into_values());
         wanted.retain(|archive| archive.is_full() == is_full && self.has_turn(&key(&archive.name)));
@@ -165,12 +165,12 @@ impl Planner<'_> {
         wanted
     }
 
-    fn next(&self, is_full: bool) -> Option<&Archive> {
+    fn choose_next(&self, is_full: bool) -> Option<&Archive> {
         let is_first = |archive: &&Archive| {
             let retry = self.retry_of(&key(&archive.name));
             !retry.lets_others_go(self.options.once, self.now)
         };
-        self.wanted(is_full).into_iter().rfind(is_first)
+        self.wanted_archives(is_full).into_iter().rfind(is_first)
     }
 
     /// Chooses the next archive to check and recompress: the newest full one, then the newest
@@ -179,18 +179,18 @@ impl Planner<'_> {
         if self.preparing.is_some() {
             return None;
         }
-        self.next(true).or_else(|| self.next(false))
+        self.choose_next(true).or_else(|| self.choose_next(false))
     }
 
-    pub fn pins(&self) -> PinChanges {
+    pub fn choose_pins(&self) -> PinChanges {
         let candidates = self.candidates();
-        let next_full = self.next(true);
+        let next_full = self.choose_next(true);
         let preparing = self.preparing.as_ref().map(key);
-        let mut wanted = vec![self.wanted(true).pop(), next_full];
+        let mut wanted = vec![self.wanted_archives(true).pop(), next_full];
         // An incremental archive that is pinned while another one is prepared would be old when its
         // turn comes.
         if preparing.is_none() && next_full.is_none() {
-            wanted.extend([self.wanted(false).pop(), self.next(false)]);
+            wanted.extend([self.wanted_archives(false).pop(), self.choose_next(false)]);
         }
         // An archive that waits after failures is tried again, and stays pinned until then.
         let wanted = wanted.into_iter().flatten().map(|archive| key(&archive.name));
@@ -199,7 +199,10 @@ impl Planner<'_> {
         let mut bytes = 0u64;
         let mut stay = BTreeSet::new();
         for needed in preparing.into_iter().chain(wanted) {
-            let Some(archive) = candidates.get(&needed).filter(|_| !stay.contains(&needed)) else { continue };
+            if stay.contains(&needed) {
+                continue;
+            }
+            let Some(archive) = candidates.get(&needed) else { continue };
             let new_bytes = bytes.saturating_add(archive.size_bytes);
             if self.options.pin_bytes.is_none_or(|bytes_max| new_bytes <= bytes_max) || preparing == Some(needed) {
                 bytes = new_bytes;
@@ -235,13 +238,13 @@ impl Planner<'_> {
     /// is ready for it.
     pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<StateKey> {
         let has = target.published();
-        has.with(self.newest_ready(has, true)).lacked_rebased(self.options.rebase_onto)
+        has.plus(self.newest_ready(has, true)).lacked_rebased(self.options.rebase_onto)
     }
 
     /// Returns the rebased states to be made; none while a newer full archive is to be prepared.
-    pub fn to_rebase(&self) -> BTreeSet<StateKey> {
+    pub fn needed_rebases(&self) -> BTreeSet<StateKey> {
         let lacked: BTreeSet<StateKey> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
-        if lacked.is_empty() || self.next(true).is_some() {
+        if lacked.is_empty() || self.choose_next(true).is_some() {
             return BTreeSet::new();
         }
         let ready: BTreeSet<StateKey> = self.ready_names().map(key).collect();
@@ -263,14 +266,14 @@ impl Planner<'_> {
     }
 
     /// Returns ready archives that no target wants, or that newer ready ones replace.
-    pub fn unneeded(&self) -> Vec<&ArchiveName> {
+    pub fn find_unneeded(&self) -> Vec<&ArchiveName> {
         let mut wanted = BTreeSet::new();
         let rebased = self.rebased_ready();
         for target in &self.targets {
             wanted.extend(self.lacked_rebased(target).intersection(&rebased));
             let has = target.published();
             let full = self.newest_ready(has, true);
-            let incremental = self.newest_ready(&has.with(full), false);
+            let incremental = self.newest_ready(&has.plus(full), false);
             wanted.extend(full.into_iter().chain(incremental).map(key));
         }
         self.ready_names().filter(|name| !wanted.contains(&key(name))).collect()

@@ -73,7 +73,7 @@ fn preparation_failed(pinned: &Archive) -> EndedWork {
 fn waiting() -> Retry {
     let mut retry = Retry::default();
     for _ in 0..3 {
-        retry.failed(false, Instant::now());
+        retry.fail(false, Instant::now());
     }
     retry
 }
@@ -83,7 +83,7 @@ fn the_newest_full_then_the_newest_incremental_on_it() {
     let seen = [full(100), full(200), on(200, 210), on(200, 220), on(100, 190)];
     let mut now = situation(&seen, vec![published(&[])]);
     assert_eq!(prepared(&now), Some(full(200)));
-    assert_eq!(now.pins().add, [full(200)]);
+    assert_eq!(now.choose_pins().add, [full(200)]);
     now.facts.ready = ready(&[full(200)]);
     assert_eq!(prepared(&now), Some(on(200, 220)), "it is not published yet, but it will be");
     now.facts.ready.extend(ready(&[on(200, 220)]));
@@ -91,22 +91,22 @@ fn the_newest_full_then_the_newest_incremental_on_it() {
     assert_eq!(now.next_to_publish(&now.targets[0]), Some(&full(200)));
     now.targets = vec![published(&[full(200)])];
     assert_eq!(now.next_to_publish(&now.targets[0]), Some(&on(200, 220)));
-    assert_eq!(now.unneeded(), [&full(200)]);
+    assert_eq!(now.find_unneeded(), [&full(200)]);
     now.targets = vec![published(&[full(200), on(200, 220)])];
-    assert_eq!((now.next_to_publish(&now.targets[0]), now.unneeded().len()), (None, 2));
+    assert_eq!((now.next_to_publish(&now.targets[0]), now.find_unneeded().len()), (None, 2));
 }
 
 #[test]
 fn an_incremental_one_waits_for_its_turn() {
     let mut now = situation(&[full(1), on(1, 5)], vec![published(&[full(1), on(1, 3)])]);
     now.facts.since_incremental = Some(Duration::from_secs(299));
-    assert_eq!((prepared(&now), now.pins()), (None, PinChanges::default()));
+    assert_eq!((prepared(&now), now.choose_pins()), (None, PinChanges::default()));
     now.facts.since_incremental = Some(Duration::from_secs(300));
-    assert_eq!((prepared(&now), now.pins().add), (Some(on(1, 5)), vec![on(1, 5)]));
+    assert_eq!((prepared(&now), now.choose_pins().add), (Some(on(1, 5)), vec![on(1, 5)]));
     now.preparing = Some(on(1, 5));
     now.facts.pinned = archives(&[on(1, 5)]);
     now.facts.seen.push(archives(&[on(1, 9)]).remove(0));
-    assert_eq!((prepared(&now), now.pins()), (None, PinChanges::default()), "one at a time");
+    assert_eq!((prepared(&now), now.choose_pins()), (None, PinChanges::default()), "one at a time");
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn older_baseless_and_refused_archives_are_left_out() {
 fn an_archive_that_fails_repeatedly_blocks_no_other_and_stays_pinned() {
     let mut now = situation(&[full(8), full(9), on(5, 7)], vec![published(&[full(5)])]);
     now.retries.insert(key(&full(9)), waiting());
-    assert_eq!((prepared(&now), now.pins().add), (Some(full(8)), vec![full(9), full(8)]));
+    assert_eq!((prepared(&now), now.choose_pins().add), (Some(full(8)), vec![full(9), full(8)]));
     now.retries.insert(key(&full(8)), waiting());
-    assert_eq!((prepared(&now), now.pins().add), (Some(on(5, 7)), vec![full(9), on(5, 7)]));
+    assert_eq!((prepared(&now), now.choose_pins().add), (Some(on(5, 7)), vec![full(9), on(5, 7)]));
     now.retries.clear();
-    assert_eq!((prepared(&now), now.pins().add), (Some(full(9)), vec![full(9)]));
+    assert_eq!((prepared(&now), now.choose_pins().add), (Some(full(9)), vec![full(9)]));
 }
 
 #[test]
@@ -137,7 +137,7 @@ fn a_run_that_ends_by_itself_tries_once() {
     let facts = Observed { seen: archives(&[full(9)]), pinned: archives(&[full(9)]), ..Observed::default() };
     now.record_scan(facts.clone(), 0);
     assert!(!now.is_over());
-    now.work_ended(preparation_failed(&facts.pinned[0]));
+    now.add_ended(preparation_failed(&facts.pinned[0]));
     now.record_scan(facts.clone(), 1);
     assert!(prepared(&now).is_none() && now.is_over(), "it is given up");
 
@@ -145,7 +145,7 @@ fn a_run_that_ends_by_itself_tries_once() {
     now.targets = vec![published(&[full(5)])];
     now.record_scan(Observed { seen: archives(&[full(9)]), ..Observed::default() }, 0);
     assert!(!now.is_over());
-    now.pinned(facts.seen[0].clone(), PinResult::NotNow);
+    now.record_pin(facts.seen[0].clone(), PinResult::NotNow);
     assert!(matches!(now.events[..], [PublishEvent::Skipped { .. }]) && now.is_over());
     now.check_left_out().expect("a file that is being written is no failure");
 }
@@ -161,11 +161,11 @@ fn an_incremental_one_that_failed_is_tried_again_at_the_announced_time() {
         now.record_scan(facts.clone(), 0);
         assert_eq!(now.begin_preparing(), Some(on(1, 5)), "attempt {attempt}");
         facts.since_incremental = Some(begun);
-        now.work_ended(preparation_failed(&there[0]));
+        now.add_ended(preparation_failed(&there[0]));
         now.record_scan(facts.clone(), 1);
         let told = mem::take(&mut now.events);
         let [PublishEvent::Failed { retry: Some(retry), .. }] = &told[..] else { panic!("{told:?}") };
-        assert_eq!(now.pins().drop, [], "attempt {attempt}: it stays pinned");
+        assert_eq!(now.choose_pins().drop, [], "attempt {attempt}: it stays pinned");
         assert_eq!(now.begin_preparing(), None, "attempt {attempt}: not yet");
         let later = now.now + *retry;
         now.set_time(later);
@@ -177,19 +177,19 @@ fn a_target_that_lags_gets_the_newest_alone() {
     let mut now = situation(&[full(9)], vec![published(&[full(9), on(9, 20)]), published(&[])]);
     now.facts.ready = ready(&[full(5), full(9), on(9, 12), on(9, 20)]);
     assert_eq!((now.next_to_publish(&now.targets[0]), now.next_to_publish(&now.targets[1])), (None, Some(&full(9))));
-    assert_eq!(now.unneeded(), [&full(5), &on(9, 12)], "the backlog is the newest pair");
+    assert_eq!(now.find_unneeded(), [&full(5), &on(9, 12)], "the backlog is the newest pair");
 }
 
 #[test]
 fn pins_go_when_nothing_needs_them_and_never_take_more_than_allowed() {
     let mut now = situation(&[], vec![published(&[full(9)])]);
     now.facts.pinned = archives(&[full(9), full(12)]);
-    assert_eq!(now.pins(), PinChanges { drop: vec![full(9)], ..PinChanges::default() });
+    assert_eq!(now.choose_pins(), PinChanges { drop: vec![full(9)], ..PinChanges::default() });
     now.preparing = Some(full(12));
     now.facts.seen = archives(&[full(20)]);
-    assert_eq!(now.pins().add, [full(20)]);
+    assert_eq!(now.choose_pins().add, [full(20)]);
     now.options = leak(options().pin_bytes(15));
-    assert_eq!(now.pins(), PinChanges { drop: vec![full(9)], no_room: vec![full(20)], ..PinChanges::default() });
+    assert_eq!(now.choose_pins(), PinChanges { drop: vec![full(9)], no_room: vec![full(20)], ..PinChanges::default() });
 }
 
 /// Sets the number of full archives to rebase onto.
@@ -210,34 +210,34 @@ fn keys(names: &[ArchiveName]) -> BTreeSet<StateKey> {
 fn the_newest_full_archive_is_rebased_onto_older_ones() {
     let fulls = [full(100), full(200), full(300)];
     let mut now = situation(&fulls, vec![dir(&fulls)]);
-    assert_eq!(at(&mut now, 0).to_rebase(), keys(&[]));
-    assert_eq!(at(&mut now, 1).to_rebase(), keys(&[on(200, 300)]));
-    assert_eq!(at(&mut now, 16).to_rebase(), keys(&[on(200, 300), on(100, 300)]));
+    assert_eq!(at(&mut now, 0).needed_rebases(), keys(&[]));
+    assert_eq!(at(&mut now, 1).needed_rebases(), keys(&[on(200, 300)]));
+    assert_eq!(at(&mut now, 16).needed_rebases(), keys(&[on(200, 300), on(100, 300)]));
     now.targets = vec![dir(&[&fulls[..], &[on(200, 300)]].concat())];
-    assert_eq!(at(&mut now, 2).to_rebase(), keys(&[on(100, 300)]), "a validator's own archive serves as well");
+    assert_eq!(at(&mut now, 2).needed_rebases(), keys(&[on(100, 300)]), "a validator's own archive serves as well");
     now.facts.ready = vec![rebased(on(100, 300))];
-    assert_eq!(now.to_rebase(), keys(&[]));
+    assert_eq!(now.needed_rebases(), keys(&[]));
     assert_eq!(now.next_rebased(&now.targets[0]), Some(&on(100, 300)));
-    assert_eq!((now.next_to_publish(&now.targets[0]), now.unneeded().len()), (None, 0));
+    assert_eq!((now.next_to_publish(&now.targets[0]), now.find_unneeded().len()), (None, 0));
     at(&mut now, 1);
     assert_eq!(now.next_rebased(&now.targets[0]), None, "only one is asked for");
-    assert_eq!(now.unneeded(), [&on(100, 300)]);
+    assert_eq!(now.find_unneeded(), [&on(100, 300)]);
     now.facts.ready.clear();
     now.retries.insert(key(&on(100, 300)), Retry { failures: 0, next: NextAttempt::Never });
-    assert_eq!(now.to_rebase(), keys(&[]));
+    assert_eq!(now.needed_rebases(), keys(&[]));
     now.record_scan(now.facts.clone(), 0);
-    assert_eq!(now.to_rebase(), keys(&[]), "still given up after a look");
+    assert_eq!(now.needed_rebases(), keys(&[]), "still given up after a look");
 }
 
 #[test]
 fn the_next_full_archive_drops_rebased_ones() {
     let mut now = situation(&[full(300)], vec![dir(&[full(100), full(200)])]);
-    assert_eq!(at(&mut now, 1).to_rebase(), keys(&[]), "a newer one is to be prepared");
+    assert_eq!(at(&mut now, 1).needed_rebases(), keys(&[]), "a newer one is to be prepared");
     now.facts.ready = [ready(&[full(300)]), vec![rebased(on(100, 200))]].concat();
-    assert_eq!(now.to_rebase(), keys(&[]), "the directory does not have it yet");
-    assert_eq!(now.unneeded(), [&on(100, 200)]);
+    assert_eq!(now.needed_rebases(), keys(&[]), "the directory does not have it yet");
+    assert_eq!(now.find_unneeded(), [&on(100, 200)]);
     now.targets = vec![dir(&[full(100), full(200), full(300)])];
-    assert_eq!(now.to_rebase(), keys(&[on(200, 300)]));
+    assert_eq!(now.needed_rebases(), keys(&[on(200, 300)]));
 }
 
 #[test]
@@ -245,10 +245,10 @@ fn only_a_directory_with_both_full_archives_is_read() {
     let fulls = [full(100), full(200)];
     let lags = published(&[full(100)]);
     let mut now = situation(&fulls, vec![published(&fulls), dir(&[full(200)])]);
-    assert_eq!(at(&mut now, 1).to_rebase(), keys(&[]));
+    assert_eq!(at(&mut now, 1).needed_rebases(), keys(&[]));
     now.targets = vec![published(&fulls), dir(&fulls), lags];
     now.facts.ready = ready(&[full(200)]);
-    assert_eq!(now.to_rebase(), keys(&[on(100, 200)]));
+    assert_eq!(now.needed_rebases(), keys(&[on(100, 200)]));
     now.facts.ready.push(rebased(on(100, 200)));
     let nexts: Vec<_> = now.targets.iter().map(|target| now.next_for(target).cloned()).collect();
     assert_eq!(nexts, [Some(on(100, 200)), Some(on(100, 200)), Some(full(200))]);
@@ -260,7 +260,7 @@ fn an_ordinary_archive_on_an_old_one_is_not_wanted() {
     assert_eq!(prepared(at(&mut now, 1)), None);
     now.facts.ready = ready(&[on(100, 200)]);
     assert_eq!((now.next_to_publish(&now.targets[0]), now.next_rebased(&now.targets[0])), (None, None));
-    assert_eq!(now.unneeded(), [&on(100, 200)]);
+    assert_eq!(now.find_unneeded(), [&on(100, 200)]);
 }
 
 /// A rebased archive is not the newest even if its full archive is, because a newer one was
@@ -310,7 +310,7 @@ proptest! {
         };
         let plain = situation();
         let mut now = situation();
-        while let Some(next) = now.to_rebase().last().copied() {
+        while let Some(next) = now.needed_rebases().last().copied() {
             let (base, slot, _) = next;
             prop_assert!(now.targets.iter().any(|target| target.can_rebase(&next)));
             prop_assert!(base < Some(slot) && !now.rebased_ready().contains(&next), "made twice: {next:?}");
@@ -322,8 +322,8 @@ proptest! {
             Some((has.keys.insert(next), has.rebased.insert(next)))
         };
         for is_published in [false, true] {
-            prop_assert_eq!((prepared(&now), now.pins()), (prepared(&plain), plain.pins()));
-            let unneeded = |of: &Planner<'_>| keys(&of.unneeded().into_iter().cloned().collect::<Vec<_>>());
+            prop_assert_eq!((prepared(&now), now.choose_pins()), (prepared(&plain), plain.choose_pins()));
+            let unneeded = |of: &Planner<'_>| keys(&of.find_unneeded().into_iter().cloned().collect::<Vec<_>>());
             let ordinary: BTreeSet<StateKey> = unneeded(&now).difference(&now.rebased_ready()).copied().collect();
             prop_assert_eq!(ordinary, unneeded(&plain));
             for at in 0..now.targets.len() {
@@ -337,6 +337,6 @@ proptest! {
                 }
             }
         }
-        prop_assert!(now.to_rebase().is_empty());
+        prop_assert!(now.needed_rebases().is_empty());
     }
 }

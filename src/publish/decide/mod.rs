@@ -171,7 +171,7 @@ impl<'a> Planner<'a> {
     }
 
     fn is_all_prepared(&self) -> bool {
-        let has_no_room = |next: &Archive| self.pins().no_room.contains(&next.name);
+        let has_no_room = |next: &Archive| self.choose_pins().no_room.contains(&next.name);
         self.preparing.is_none() && self.next_to_prepare().is_none_or(has_no_room)
     }
 
@@ -193,7 +193,7 @@ impl<'a> Planner<'a> {
         if self.rebasing.is_some() || !self.is_all_prepared() {
             return None;
         }
-        let next = self.to_rebase().into_iter().rev().find(|key| self.retry_of(key).is_due(self.now))?;
+        let next = self.needed_rebases().into_iter().rev().find(|key| self.retry_of(key).is_due(self.now))?;
         let lacks_full =
             |target: &TargetState| self.next_to_publish(target).is_some_and(|name| name.base_slot.is_none());
         if self.targets.iter().any(|target| target.retry.failures == 0 && lacks_full(target)) {
@@ -210,14 +210,14 @@ impl<'a> Planner<'a> {
     /// Returns the actions that follow from the last scan. Stops a rebase whose result is no longer
     /// wanted.
     pub fn next_actions(&mut self) -> Actions {
-        let mut pins = self.pins();
-        let remove = self.to_remove();
+        let mut pins = self.choose_pins();
+        let remove = self.archives_to_remove();
         pins.drop.append(&mut self.stale);
         for name in pins.no_room {
             self.leave_out(name, "there is no room for its pin".to_string(), "give more room for pins: --pin-bytes");
         }
         if let Some((running, stop)) = &self.rebasing
-            && !self.to_rebase().contains(running)
+            && !self.needed_rebases().contains(running)
         {
             stop.cancel();
         }
@@ -229,13 +229,13 @@ impl<'a> Planner<'a> {
         Actions { refuse: mem::take(&mut self.damaged), drop: pins.drop, add, remove, is_over }
     }
 
-    fn to_remove(&self) -> Vec<ArchiveName> {
+    fn archives_to_remove(&self) -> Vec<ArchiveName> {
         // A target that has not answered yet may need any archive.
         if self.targets.iter().any(TargetState::is_silent) {
             return Vec::new();
         }
         let is_sent = |name: &ArchiveName| self.targets.iter().any(|target| target.sending.as_ref() == Some(name));
-        self.unneeded().into_iter().filter(|name| !is_sent(name)).cloned().collect()
+        self.find_unneeded().into_iter().filter(|name| !is_sent(name)).cloned().collect()
     }
 
     /// Returns true, and counts the target as busy, if its thread has work: the target is not known
@@ -270,7 +270,7 @@ impl<'a> Planner<'a> {
             let has_all = || target.is_known && self.next_for(target).is_none();
             !target.is_busy && (target.retry.is_given_up(true) || has_all())
         };
-        let is_rebased = self.rebasing.is_none() && self.to_rebase().is_empty();
+        let is_rebased = self.rebasing.is_none() && self.needed_rebases().is_empty();
         self.options.once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
     }
 

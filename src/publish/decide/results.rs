@@ -34,21 +34,21 @@ impl Planner<'_> {
         let error = Error::failed(&message).with_hint(hint.to_string());
         let before = self.left_out.insert(key(&name), (name.clone(), error));
         if before.is_none_or(|(_, error)| error.to_string() != message) {
-            self.skipped(name, why);
+            self.skip(name, why);
         }
     }
 
-    fn skipped(&mut self, name: ArchiveName, why: impl Into<String>) {
+    fn skip(&mut self, name: ArchiveName, why: impl Into<String>) {
         self.events.push(PublishEvent::Skipped { name, why: why.into() });
     }
 
     /// Records the result of a scan and of its actions. An error ends only a run with `--once`: a
     /// failing or full disk may recover.
-    pub fn scan_ended(&mut self, result: Result<bool>) -> Result<bool> {
+    pub fn record_scan_end(&mut self, result: Result<bool>) -> Result<bool> {
         match result {
             Err(error) if !self.options.once => {
-                let retry = self.scan_retry.failed(false, self.now);
-                self.failed(error, None, retry);
+                let retry = self.scan_retry.fail(false, self.now);
+                self.fail(error, None, retry);
                 Ok(false)
             }
             result => {
@@ -58,7 +58,7 @@ impl Planner<'_> {
         }
     }
 
-    pub fn pinned(&mut self, archive: Archive, pinned: PinResult) {
+    pub fn record_pin(&mut self, archive: Archive, pinned: PinResult) {
         let was = FileIdentity::from(&archive);
         match pinned {
             PinResult::Yes => self.events.push(PublishEvent::Pinned { name: archive.name }),
@@ -66,7 +66,7 @@ impl Planner<'_> {
             // A run with `--once` does not wait for the file; the next run takes it when it is whole.
             PinResult::NotNow if self.options.once => {
                 self.set_next_attempt(&archive.name, NextAttempt::Changed(was));
-                self.skipped(archive.name, WRITTEN);
+                self.skip(archive.name, WRITTEN);
             }
             PinResult::NotNow => {}
             PinResult::Damaged(error) => self.refuse(archive.name, was, error),
@@ -82,7 +82,7 @@ impl Planner<'_> {
         self.damaged.push(DamagedArchive { name, was, error });
     }
 
-    pub fn work_ended(&mut self, ended: EndedWork) {
+    pub fn add_ended(&mut self, ended: EndedWork) {
         self.ended.push(ended);
         self.has_results = true;
     }
@@ -103,12 +103,12 @@ impl Planner<'_> {
                 }
             }
             (Err(error), _) if error.kind() == ErrorKind::Interrupted => {}
-            (Err(error), Some(source)) => self.preparation_failed(name, error, source),
-            (Err(error), None) => self.rebase_failed(name, error),
+            (Err(error), Some(source)) => self.end_preparation(name, error, source),
+            (Err(error), None) => self.end_rebase(name, error),
         }
     }
 
-    fn preparation_failed(&mut self, name: ArchiveName, error: Error, source: PinnedSource) {
+    fn end_preparation(&mut self, name: ArchiveName, error: Error, source: PinnedSource) {
         // With `--once`, another incremental archive may be prepared instead.
         self.has_begun_incremental &= name.base_slot.is_none();
         let was = source.was;
@@ -127,7 +127,7 @@ impl Planner<'_> {
                 self.retry_mut(&name).put_off(until);
                 self.stale.extend(is_changed.then(|| name.clone()));
                 if self.options.once {
-                    self.skipped(name, WRITTEN);
+                    self.skip(name, WRITTEN);
                 }
             }
             ErrorKind::Unsupported if !is_changed => {
@@ -138,22 +138,22 @@ impl Planner<'_> {
             _ => {
                 let once = self.options.once;
                 let now = self.now;
-                let retry = self.retry_mut(&name).failed(once, now);
-                self.failed(error, None, retry);
+                let retry = self.retry_mut(&name).fail(once, now);
+                self.fail(error, None, retry);
             }
         }
     }
 
-    fn rebase_failed(&mut self, name: ArchiveName, error: Error) {
+    fn end_rebase(&mut self, name: ArchiveName, error: Error) {
         // A rebase reads a lot, so it is not repeated before there is another full archive.
         self.set_next_attempt(&name, NextAttempt::Never);
         match error.kind() {
-            ErrorKind::Usage | ErrorKind::Unsupported => self.skipped(name, error.to_string()),
-            _ => self.failed(error.within(name), None, None),
+            ErrorKind::Usage | ErrorKind::Unsupported => self.skip(name, error.to_string()),
+            _ => self.fail(error.within(name), None, None),
         }
     }
 
-    pub fn target_ended(&mut self, at: usize, result: Result<()>) {
+    pub fn end_target(&mut self, at: usize, result: Result<()>) {
         self.has_results = true;
         let target = &mut self.targets[at];
         target.is_busy = false;
@@ -162,13 +162,13 @@ impl Planner<'_> {
             Ok(()) => target.retry = Retry::default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                let retry = target.retry.failed(self.options.once, self.now);
-                self.failed(error, Some(self.options.targets[at].to_string()), retry);
+                let retry = target.retry.fail(self.options.once, self.now);
+                self.fail(error, Some(self.options.targets[at].to_string()), retry);
             }
         }
     }
 
-    pub fn failed(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
+    pub fn fail(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
         self.events.push(PublishEvent::Failed { error, target, retry });
     }
 }

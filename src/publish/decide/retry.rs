@@ -38,7 +38,7 @@ impl Retry {
 
     /// Records a failure; returns the pause until the next attempt, or `None` in a run with
     /// `--once`, which makes no other.
-    pub fn failed(&mut self, once: bool, now: Instant) -> Option<Duration> {
+    pub fn fail(&mut self, once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
         self.next = NextAttempt::At(now + pause);
@@ -78,7 +78,7 @@ mod tests {
         let mut retry = Retry::default();
         let now = Instant::now();
         for failures in 1..=4 {
-            assert_eq!(retry.failed(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
+            assert_eq!(retry.fail(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
             assert_eq!(retry.lets_others_go(false, now), failures >= FAILURES_BEFORE_OTHERS);
             assert!(!retry.is_due(now) && !retry.is_given_up(false));
         }
@@ -91,7 +91,7 @@ mod tests {
         let mut retry = Retry::default();
         let now = Instant::now();
         assert!(!retry.is_given_up(true));
-        assert_eq!((retry.failed(true, now), retry.is_given_up(true)), (None, true));
+        assert_eq!((retry.fail(true, now), retry.is_given_up(true)), (None, true));
         assert!(retry.lets_others_go(true, now) && retry.lets_others_go(true, now + RETRY_MAX));
     }
 }

@@ -189,7 +189,7 @@ impl Simulation<'_> {
                 self.pinned.insert(key, archive.clone());
             }
             has_changed |= matches!(pinned, PinResult::Yes | PinResult::Damaged(_));
-            planner.pinned(archive, pinned);
+            planner.record_pin(archive, pinned);
         }
         for name in actions.remove {
             self.act()?;
@@ -298,7 +298,7 @@ impl Simulation<'_> {
                 made.hashes = Some(FrameHashes { root, location: at, rebased_on: Some(name.hash) });
                 self.ready.insert(key(&name), ready(made));
             }
-            planner.work_ended(EndedWork { name, result, elapsed: Duration::ZERO, source: None });
+            planner.add_ended(EndedWork { name, result, elapsed: Duration::ZERO, source: None });
         }
         for at in 0..self.targets.len() {
             if self.is_calm || self.percent(60) {
@@ -331,7 +331,7 @@ impl Simulation<'_> {
         }
         let was = self.pins.get(&key(&source)).copied().unwrap_or_default();
         let is_quiet = self.is_calm || self.percent(70);
-        planner.work_ended(EndedWork {
+        planner.add_ended(EndedWork {
             name: source,
             result,
             elapsed: Duration::ZERO,
@@ -355,7 +355,7 @@ impl Simulation<'_> {
         };
         if let Some(kind) = failed {
             target.is_busy = false;
-            planner.target_ended(at, Err(Error::new(kind, "why")));
+            planner.end_target(at, Err(Error::new(kind, "why")));
             return Some(());
         }
         if let Some(PreparedArchive { archive, .. }) = sending {
@@ -374,7 +374,7 @@ impl Simulation<'_> {
         target.sending = planner.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
         if target.sending.is_none() {
             target.is_busy = false;
-            planner.target_ended(at, Ok(()));
+            planner.end_target(at, Ok(()));
         }
         self.acts += 1;
         Some(())

@@ -22,8 +22,8 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// The hooks that wait, and the one that runs. When the run ends, all share the time that one may
-/// take.
+/// The hooks that wait, and the hook that runs. When the run ends, all of them together get the time
+/// that one hook may take.
 pub struct Hooks<'a> {
     options: &'a PublishOptions,
     timeout: Duration,

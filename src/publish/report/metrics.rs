@@ -29,7 +29,7 @@ fn label(name: &'static str, value: &str) -> Labels {
     vec![(name, value.to_string())]
 }
 
-fn number(value: u64) -> i64 {
+fn to_i64(value: u64) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
@@ -152,17 +152,17 @@ impl PublishMetrics {
     }
 
     pub fn set_pinned_bytes(&self, bytes: u64) {
-        self.series.pinned_bytes.set(number(bytes));
+        self.series.pinned_bytes.set(to_i64(bytes));
     }
 
     pub fn record(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
-        self.series.backlog.get_or_create(&target_label(target)).set(number(backlog as u64));
+        self.series.backlog.get_or_create(&target_label(target)).set(to_i64(backlog as u64));
         self.series.is_up.get_or_create(&target_label(target)).set(i64::from(is_up));
         if let Some(free_bytes) = contents.free_bytes {
             self.set_free_bytes(target, free_bytes);
         }
         if let Some(at) = contents.worked_at {
-            self.series.last_success.get_or_create(&target_label(target)).set(number(clock::since_1970(at).as_secs()));
+            self.series.last_success.get_or_create(&target_label(target)).set(to_i64(clock::since_1970(at).as_secs()));
         }
         if !contents.index.archives().is_empty() {
             self.targets.lock().insert(target.to_string(), contents.index.clone());
@@ -170,7 +170,7 @@ impl PublishMetrics {
     }
 
     pub fn set_free_bytes(&self, dir: &str, bytes: u64) {
-        self.series.free_bytes.get_or_create(&label("directory", dir)).set(number(bytes));
+        self.series.free_bytes.get_or_create(&label("directory", dir)).set(to_i64(bytes));
     }
 }
 
@@ -178,8 +178,8 @@ impl Facts for PublishMetrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
         let set = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
             let Some(archive) = newest else { return };
-            slots.get_or_create(&labels).set(number(archive.name.slot));
-            ages.get_or_create(&labels).set(number(self.age(newest).as_secs()));
+            slots.get_or_create(&labels).set(to_i64(archive.name.slot));
+            ages.get_or_create(&labels).set(to_i64(self.age(newest).as_secs()));
         };
         let series = &self.series;
         for (target, index) in self.targets.lock().iter() {
