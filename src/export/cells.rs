@@ -2,7 +2,7 @@
 
 use slotpress_base::Result;
 
-use super::sort::{changed, split_counted};
+use super::sort::{changed_error, split_counted};
 use super::table::Cell;
 use five8::BASE58_ENCODED_32_MAX_LEN;
 
@@ -80,7 +80,7 @@ pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Te
 pub(super) fn cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
     let mut rest = row;
     std::iter::from_fn(move || {
-        let next = (!rest.is_empty()).then(|| split_cell(rest).ok_or_else(changed))?;
+        let next = (!rest.is_empty()).then(|| split_cell(rest).ok_or_else(changed_error))?;
         rest = next.as_ref().map_or(&[], |(_, after)| after);
         Some(next.map(|(cell, _)| cell))
     })

@@ -13,14 +13,14 @@ const SAME_FIELDS: [&str; 3] = ["filter", "data", "format"];
 /// Limit on what a message shows of a field.
 const SHOWN_CHARS_MAX: usize = 200;
 
-fn shown(field: &Value) -> String {
+fn show_field(field: &Value) -> String {
     text::json(field).chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 /// Describes how a published manifest differs from ours in one of these fields.
-fn difference(published: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
+fn compare(published: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
     let key = keys.iter().find(|key| ours[**key] != published[**key])?;
-    Some(format!("its `{key}` is {}, not {}", shown(&published[*key]), shown(&ours[*key])))
+    Some(format!("its `{key}` is {}, not {}", show_field(&published[*key]), show_field(&ours[*key])))
 }
 
 /// Refuses changes that do not follow the newest state of a table, and a whole state that would come
@@ -38,7 +38,7 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
         let Some(next) = others.into_iter().filter(|other| *other > slot).min() else { return Ok(()) };
         let Some(since) = manifest(next)?["since_slot"].as_u64() else { return Ok(()) };
         let message =
-            format!("{place} has changes of slot {next} since {since}: none may come between, as {slot} would");
+            format!("{place} has changes of slot {next} since {since}: the older slot {slot} cannot be added");
         return Err(Error::usage(message).with_hint("choose another output"));
     };
     let refused = |newest: String| {
@@ -54,13 +54,13 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
     };
     let newest = manifest(last)?;
     if last != since || newest["hash"] != ours["since_hash"] {
-        return refused(format!("slot {last}, hash {}", shown(&newest["hash"])));
+        return refused(format!("slot {last}, hash {}", show_field(&newest["hash"])));
     }
-    if let Some(why) = difference(&newest, ours, &["schema_version"]) {
+    if let Some(why) = compare(&newest, ours, &["schema_version"]) {
         let message = format!("{place} has files of another version of slotpress: {why}");
         return Err(Error::usage(message).with_hint("choose another output"));
     }
-    match difference(&newest, ours, &SAME_FIELDS) {
+    match compare(&newest, ours, &SAME_FIELDS) {
         Some(why) => refused(format!("slot {last}, but {why}")),
         None => Ok(()),
     }

@@ -6,7 +6,7 @@
 use slotpress_base::{Progress, Result};
 
 use super::cells::{cells, push_cell, split_cells};
-use super::sort::changed;
+use super::sort::changed_error;
 use super::table::{ADDED, Cell, Table};
 
 /// Positions of a table's columns that rows are compared by.
@@ -21,10 +21,10 @@ struct StateRow<'a> {
     rest: &'a [u8],
 }
 
-/// Takes the sorted rows of two states, which have a cell after their key that is true in the new
-/// one. Passes on what is new, different or gone, with the kind of change in that cell's place. A
+/// Takes the sorted rows of two states. The cell after the key of a row is true in the new state.
+/// Passes on rows that are new, different or gone, with the kind of change instead of this cell. A
 /// row that is gone is passed on as it was.
-pub(super) fn changes<'a>(
+pub(super) fn find_changes<'a>(
     table: Table,
     rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,
     progress: &'a dyn Progress,
@@ -37,7 +37,7 @@ pub(super) fn changes<'a>(
         while let Some(row) = rows.next().transpose()? {
             progress.check()?;
             let following = rows.peek().and_then(|next| next.as_ref().ok());
-            let (change, is_pair) = comparison.change(&row, following.map(Vec::as_slice))?;
+            let (change, is_pair) = comparison.find_change(&row, following.map(Vec::as_slice))?;
             if is_pair {
                 rows.next();
             }
@@ -52,21 +52,21 @@ pub(super) fn changes<'a>(
 
 impl Comparison {
     fn split_row<'a>(&self, row: &'a [u8]) -> Result<StateRow<'a>> {
-        let (key, rest) = split_cells(row, self.key_columns).ok_or_else(changed)?;
-        let Some(Ok(Cell::Boolean(is_new))) = cells(rest).next() else { return Err(changed()) };
-        let (_, rest) = split_cells(rest, 1).ok_or_else(changed)?;
+        let (key, rest) = split_cells(row, self.key_columns).ok_or_else(changed_error)?;
+        let Some(Ok(Cell::Boolean(is_new))) = cells(rest).next() else { return Err(changed_error()) };
+        let (_, rest) = split_cells(rest, 1).ok_or_else(changed_error)?;
         Ok(StateRow { key, is_new, rest })
     }
 
     /// Returns the bytes of a row after its key that are compared: all but the slot of the storage.
-    fn compared<'a>(&self, rest: &'a [u8]) -> Option<[&'a [u8]; 2]> {
+    fn compared_bytes<'a>(&self, rest: &'a [u8]) -> Option<[&'a [u8]; 2]> {
         let (before, rest) = split_cells(rest, self.columns_to_slot)?;
         Some([before, split_cells(rest, 1)?.1])
     }
 
     /// Returns the change that a row shows, if there is one, and whether the following row belongs
     /// to it.
-    fn change(&self, row: &[u8], following: Option<&[u8]>) -> Result<(Option<Vec<u8>>, bool)> {
+    fn find_change(&self, row: &[u8], following: Option<&[u8]>) -> Result<(Option<Vec<u8>>, bool)> {
         let StateRow { key, is_new, rest } = self.split_row(row)?;
         let with_change = |change, rest: &[u8]| {
             let mut row = key.to_vec();
@@ -82,7 +82,8 @@ impl Comparison {
             return Ok((with_change(Cell::Text("closed"), rest), false));
         };
         let is_same = rest == new.rest
-            || self.compared(rest).ok_or_else(changed)? == self.compared(new.rest).ok_or_else(changed)?;
+            || self.compared_bytes(rest).ok_or_else(changed_error)?
+                == self.compared_bytes(new.rest).ok_or_else(changed_error)?;
         Ok((if is_same { None } else { with_change(Cell::Text("changed"), new.rest) }, true))
     }
 }
@@ -121,7 +122,8 @@ mod tests {
             };
             let mut rows = [rows_of(&old, false), rows_of(&new, true)].concat();
             rows.sort();
-            let found: Result<Vec<Vec<u8>>> = changes(Table::Programs, rows.into_iter().map(Ok), &NoProgress).collect();
+            let changes = find_changes(Table::Programs, rows.into_iter().map(Ok), &NoProgress);
+            let found: Result<Vec<Vec<u8>>> = changes.collect();
             let expected = (0..20).filter_map(|account| match (old.get(&account), new.get(&account)) {
                 (None, Some(new)) => Some(row(account, *new, ADDED)),
                 (Some(old), None) => Some(row(account, *old, Cell::Text("closed"))),
@@ -138,7 +140,7 @@ mod tests {
             let whole = row(1, (1, Some(1)), Cell::Boolean(false));
             let next = row(1, (2, Some(1)), Cell::Boolean(true));
             let rows = [Ok(whole), Ok(next[..length.min(next.len() - 1)].to_vec())];
-            prop_assert!(changes(Table::Programs, rows.into_iter(), &NoProgress).any(|row| row.is_err()));
+            prop_assert!(find_changes(Table::Programs, rows.into_iter(), &NoProgress).any(|row| row.is_err()));
         }
     }
 }

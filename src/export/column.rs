@@ -8,7 +8,7 @@ use arrow_array::builder::{
 use arrow_schema::DataType;
 use slotpress_base::{Error, Result};
 
-use super::filter::hex;
+use super::filter::to_hex;
 use super::table::{Cell, credits};
 
 /// Values of a column, in the form of its type.
@@ -101,7 +101,7 @@ pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::Amount(amount) => text.extend_from_slice(amount.to_string().as_bytes()),
         Cell::Boolean(is_true) => text.extend_from_slice(if is_true { b"true" } else { b"false" }),
         Cell::Text(word) => push_csv_text(text, word),
-        Cell::Bytes(bytes) => text.extend_from_slice(hex(bytes).as_bytes()),
+        Cell::Bytes(bytes) => text.extend_from_slice(to_hex(bytes).as_bytes()),
         Cell::Credits(items) => {
             for (at, [epoch, credits, previous]) in parse_credits(items).enumerate() {
                 let space = if at > 0 { " " } else { "" };

@@ -24,7 +24,7 @@ pub struct Memcmp {
     /// Offset in the data.
     pub offset: u64,
     /// Bytes that must be there.
-    #[serde(rename = "hex", serialize_with = "as_hex")]
+    #[serde(rename = "hex", serialize_with = "serialize_hex")]
     pub bytes: Vec<u8>,
 }
 
@@ -38,10 +38,13 @@ impl FromStr for Memcmp {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong = || Error::usage("it is OFFSET:BASE58 or OFFSET:0xHEX, of at most 128 bytes, as in 32:0x01ff");
+        let wrong =
+            || Error::usage("a comparison is OFFSET:BASE58 or OFFSET:0xHEX with 1 to 128 bytes, such as 32:0x01ff");
         let (offset, value) = text.split_once(':').ok_or_else(wrong)?;
         // Longer text is never decoded: base58 takes quadratic time.
-        let value = Some(value).filter(|value| value.len() <= 2 * COMPARED_BYTES_MAX + 2).ok_or_else(wrong)?;
+        if value.len() > 2 * COMPARED_BYTES_MAX + 2 {
+            return Err(wrong());
+        }
         let bytes = match value.strip_prefix("0x") {
             Some(digits) => parse_hex(digits),
             None => decode_base58(value),
@@ -54,31 +57,34 @@ impl FromStr for Memcmp {
 fn parse_hex(digits: &str) -> Option<Vec<u8>> {
     let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let pair = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
-    is_hex.then(|| (0..digits.len()).step_by(2).map(pair).collect()).flatten()
+    if !is_hex {
+        return None;
+    }
+    (0..digits.len()).step_by(2).map(pair).collect()
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
+pub(super) fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| char::from(DIGITS[usize::from(half)])).collect()
 }
 
-fn as_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&hex(bytes))
+fn serialize_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&to_hex(bytes))
 }
 
 /// Limit on the addresses that a manifest lists. For a larger set, it has the number and a hash.
 const LISTED_MAX: usize = 100;
 
-fn allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {
+fn set_allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {
     set.is_empty() || set.contains(&Address(*key))
 }
 
-fn listed<S: serde::Serializer>(set: &HashSet<Address>, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_set<S: serde::Serializer>(set: &HashSet<Address>, serializer: S) -> Result<S::Ok, S::Error> {
     if set.len() > LISTED_MAX {
         let mut sorted: Vec<&Address> = set.iter().collect();
         sorted.sort_unstable();
         let hash = sorted.iter().fold(Sha256::new(), |hash, address| hash.chain_update(address.0)).finalize();
-        return serializer.serialize_str(&format!("{} addresses, SHA-256 {}", set.len(), hex(&hash)));
+        return serializer.serialize_str(&format!("{} addresses, SHA-256 {}", set.len(), to_hex(&hash)));
     }
     let mut listed: Vec<String> = set.iter().map(Address::to_string).collect();
     listed.sort_unstable();
@@ -89,22 +95,22 @@ fn listed<S: serde::Serializer>(set: &HashSet<Address>, serializer: S) -> Result
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Filter {
     /// Programs that own the accounts.
-    #[serde(serialize_with = "listed")]
+    #[serde(serialize_with = "serialize_set")]
     pub owners: HashSet<Address>,
     /// Mints to export with their token accounts; other accounts are excluded.
-    #[serde(serialize_with = "listed")]
+    #[serde(serialize_with = "serialize_set")]
     pub mints: HashSet<Address>,
     /// Owners of token accounts to export; other accounts are excluded.
-    #[serde(serialize_with = "listed")]
+    #[serde(serialize_with = "serialize_set")]
     pub wallets: HashSet<Address>,
     /// Addresses of the accounts themselves.
-    #[serde(serialize_with = "listed")]
+    #[serde(serialize_with = "serialize_set")]
     pub addresses: HashSet<Address>,
     /// Length of the data in bytes.
     pub data_size: Option<u64>,
     /// Bytes of the data.
     pub memcmp: Vec<Memcmp>,
-    /// Adds the mints of token accounts that pass; for a test validator only.
+    /// Also exports the mint of each exported token account; for a test validator only.
     pub with_mints: bool,
 }
 
@@ -116,7 +122,9 @@ pub(super) fn parse_token<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<T
 impl Filter {
     pub(super) fn check(&self) -> Result<()> {
         if self.memcmp.len() + usize::from(self.data_size.is_some()) > DATA_FILTERS_MAX {
-            Err(Error::usage(format!("at most {DATA_FILTERS_MAX} filters look at data: sizes and comparisons")))
+            Err(Error::usage(format!(
+                "too many filters on data: at most {DATA_FILTERS_MAX} are allowed, counting the size and each comparison"
+            )))
         } else {
             Ok(())
         }
@@ -142,8 +150,8 @@ impl Filter {
     }
 
     pub(super) fn allows(&self, header: &RecordHeader, data: &[u8]) -> bool {
-        allows(&self.owners, &header.owner)
-            && allows(&self.addresses, &header.pubkey)
+        set_allows(&self.owners, &header.owner)
+            && set_allows(&self.addresses, &header.pubkey)
             && self.data_size.is_none_or(|size| size == data.len() as u64)
             && self.memcmp.iter().all(|memcmp| memcmp.matches(data))
     }
@@ -153,9 +161,9 @@ impl Filter {
     pub(super) fn allows_token(&self, header: &RecordHeader, token: &Option<TokenData<'_>>) -> bool {
         match token {
             Some(TokenData::Account(account)) => {
-                allows(&self.mints, &account.mint) && allows(&self.wallets, &account.owner)
+                set_allows(&self.mints, &account.mint) && set_allows(&self.wallets, &account.owner)
             }
-            Some(TokenData::Mint(_)) => allows(&self.mints, &header.pubkey) && self.wallets.is_empty(),
+            Some(TokenData::Mint(_)) => set_allows(&self.mints, &header.pubkey) && self.wallets.is_empty(),
             _ => !self.selects_tokens(),
         }
     }

@@ -118,7 +118,7 @@ pub enum RowOrder {
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct ExportOptions {
-    /// Tables to write, each once. Default: that of all accounts.
+    /// Tables to write, each once. Default: the table of all accounts.
     pub tables: Vec<Table>,
     /// Accounts to export. Default: all.
     pub filter: Filter,
@@ -181,7 +181,7 @@ impl ExportOptions {
         if table == Table::Accounts && self.data != DataPart::None { DATA_ROW_BYTES_MAX } else { ROW_BYTES_MAX }
     }
 
-    fn foreseen(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
+    fn foresee(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
         json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
             "format": self.format, "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
@@ -201,7 +201,7 @@ impl ExportOptions {
         self.format != TableFormat::Csv && self.row_order(table) == RowOrder::Clustered
     }
 
-    /// True if each row says how it changed: in all files, so that those of a table have the same columns.
+    /// True if each row says how it changed: all files do, so that all files of a table have the same columns.
     fn has_change(&self) -> bool {
         self.format != TableFormat::Csv
     }
@@ -284,7 +284,7 @@ impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
 /// if the caller asked not to check it. A stream gets rows before that is known.
 ///
 /// With `since`, only the changes since that older state are written, which must be the output's
-/// latest state. Both states are checked; an expected slot or hash is that of the new one.
+/// latest state. Both states are checked; an expected slot or hash is of the new state.
 ///
 /// # Errors
 /// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if an incremental
@@ -309,8 +309,8 @@ pub fn export<'a>(
     }
     let mut stream = None;
     let place = match to {
-        ExportTo::Dir(dir) => Some(ExportOutput::dir(&dir, progress)?),
-        ExportTo::Store(store, scratch) => Some(ExportOutput::store(store, &scratch, progress)?),
+        ExportTo::Dir(dir) => Some(ExportOutput::open_dir(&dir, progress)?),
+        ExportTo::Store(store, scratch) => Some(ExportOutput::open_store(store, &scratch, progress)?),
         ExportTo::Stream(to) => {
             stream = Some(Mutex::new(to));
             None
@@ -320,7 +320,7 @@ pub fn export<'a>(
     if let (Some(place), Some(new), None | Some(Some(_))) = (&place, archive_name(&input), old) {
         // Before the state is read.
         let old = old.flatten().map(|old| (old.slot, old.hash));
-        place.check_free(&options.foreseen(new.slot, old), &options.tables, progress)?;
+        place.check_free(&options.foresee(new.slot, old), &options.tables, progress)?;
     }
     let watch = SpaceWatch::default();
     let (mut facts, tables, report) = match &place {

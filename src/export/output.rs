@@ -63,7 +63,7 @@ pub(super) struct Unfinished {
     tables: Vec<String>,
 }
 
-pub(super) fn partition(slot: u64) -> String {
+pub(super) fn slot_dir(slot: u64) -> String {
     format!("snapshot_slot={slot}")
 }
 
@@ -79,7 +79,7 @@ pub(super) fn manifest_slot(name: &str) -> Option<u64> {
     name.strip_prefix("_manifest-")?.strip_suffix(".json")?.parse().ok()
 }
 
-fn exists(shown: &str) -> Error {
+fn exists_error(shown: &str) -> Error {
     Error::exists(Path::new(shown))
         .with_hint("an export never replaces files: remove what is there, or choose another output")
 }
@@ -94,18 +94,18 @@ fn is_export_name(name: &str) -> bool {
 }
 
 /// Condition for replacing a file: it is still this one.
-fn unchanged(small: &Option<SmallFile>) -> Condition {
+fn if_unchanged(small: &Option<SmallFile>) -> Condition {
     let Some(small) = small else { return Condition::Absent };
     small.e_tag.clone().map_or(Condition::Always, Condition::Unchanged)
 }
 
 /// Opens a directory of a store, which is created if it is missing.
-fn made_below(store: &Store, name: &str) -> Result<Store> {
+fn open_or_make(store: &Store, name: &str) -> Result<Store> {
     store.open_dir(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.shown(name))))
 }
 
 impl ExportOutput {
-    pub fn dir(path: &Path, progress: &dyn Progress) -> Result<Self> {
+    pub fn open_dir(path: &Path, progress: &dyn Progress) -> Result<Self> {
         if path.exists() {
             check_output_dir(path)?;
         }
@@ -114,7 +114,7 @@ impl ExportOutput {
         Self::new(Store::from_dir(dir.clone()), &dir, made, progress)
     }
 
-    pub fn store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
+    pub fn open_store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
         let scratch = Arc::new(KeptDir::open(scratch)?);
         Self::new(store.clone(), &scratch, MadeDirs::default(), progress)
     }
@@ -124,12 +124,12 @@ impl ExportOutput {
         Ok(Self { work: WorkDir::create(scratch, WORK_PREFIX)?, made, store })
     }
 
-    fn table(&self, table: &str) -> Result<Store> {
-        made_below(&self.store, table)
+    fn open_table(&self, table: &str) -> Result<Store> {
+        open_or_make(&self.store, table)
     }
 
-    fn files(&self, table: &str, slot: u64) -> Result<Store> {
-        made_below(&self.table(table)?, &partition(slot))
+    fn open_slot(&self, table: &str, slot: u64) -> Result<Store> {
+        open_or_make(&self.open_table(table)?, &slot_dir(slot))
     }
 
     /// Finds what an earlier run left unfinished. Removes the journal of one that had published all
@@ -164,16 +164,17 @@ impl ExportOutput {
         for table in tables {
             let store = self.store.open_dir(table.name(), false)?;
             chain::check(ours, store.as_ref().unwrap_or(&self.store), progress)?;
-            let Some(store) = store.filter(|_| !unfinished.tables.iter().any(|name| name == table.name())) else {
+            if unfinished.tables.iter().any(|name| name == table.name()) {
                 continue;
-            };
+            }
+            let Some(store) = store else { continue };
             let manifest = manifest_name(slot);
             if store.stat(&manifest, progress)?.is_some() {
-                return Err(exists(&store.shown(&manifest)));
+                return Err(exists_error(&store.shown(&manifest)));
             }
-            let files = store.open_dir(&partition(slot), false)?;
+            let files = store.open_dir(&slot_dir(slot), false)?;
             if let Some(files) = files.filter(|files| files.list(progress).is_ok_and(|list| !list.is_empty())) {
-                return Err(exists(&files.shown("")));
+                return Err(exists_error(&files.shown("")));
             }
         }
         Ok(unfinished)
@@ -199,10 +200,10 @@ impl ExportOutput {
         let name = journal_name(manifest.slot);
         let run = PublishingRun { place: &self, manifest, tables, journal };
         let text = run.journal.as_bytes();
-        let condition = unchanged(&unfinished.journal);
+        let condition = if_unchanged(&unfinished.journal);
         let put = self.store.put_small(&name, text, &Attributes::new(), &condition, progress);
         let published = put.and_then(|put| match put {
-            Put::Refused => Err(self.taken_over(manifest.slot)),
+            Put::Refused => Err(self.taken_over_error(manifest.slot)),
             Put::Done => run.publish(&unfinished, progress),
         });
         if published.is_err() {
@@ -214,7 +215,7 @@ impl ExportOutput {
         published
     }
 
-    fn taken_over(&self, slot: u64) -> Error {
+    fn taken_over_error(&self, slot: u64) -> Error {
         let name = self.store.shown(&journal_name(slot));
         Error::failed(format!("{name} no longer belongs to this run: another run exports this slot to the same place"))
             .with_hint("let one run end before the next begins, or give each its own place")
@@ -224,7 +225,7 @@ impl ExportOutput {
     fn remove(&self, table: &str, slot: u64, names: &[String], progress: &dyn Progress) -> Result<()> {
         let Some(store) = self.store.open_dir(table, false)? else { return Ok(()) };
         store.delete(&manifest_name(slot), progress)?;
-        let partition = partition(slot);
+        let partition = slot_dir(slot);
         if let Some(files) = store.open_dir(&partition, false)? {
             for name in names {
                 files.delete(name, progress)?;
@@ -250,14 +251,14 @@ impl PublishingRun<'_> {
         let slot = self.manifest.slot;
         let journal = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
         let is_ours = journal.is_some_and(|journal| journal.bytes == self.journal.as_bytes());
-        if is_ours { Ok(()) } else { Err(self.place.taken_over(slot)) }
+        if is_ours { Ok(()) } else { Err(self.place.taken_over_error(slot)) }
     }
 
     fn publish(&self, unfinished: &Unfinished, progress: &dyn Progress) -> Result<Vec<String>> {
         let place = self.place;
         let slot = self.manifest.slot;
         for table in &unfinished.tables {
-            let files = place.files(table, slot)?;
+            let files = place.open_slot(table, slot)?;
             let names = files.list(progress)?.into_iter().map(|object| object.name).filter(|name| is_export_name(name));
             place.remove(table, slot, &names.collect::<Vec<_>>(), progress)?;
         }
@@ -268,9 +269,9 @@ impl PublishingRun<'_> {
         let all_bytes = self.tables.iter().map(|fields| fields.bytes).sum();
         progress.stage(Stage::Sending, Some(all_bytes));
         for fields in self.tables {
-            let files = place.files(fields.table.name(), slot)?;
+            let files = place.open_slot(fields.table.name(), slot)?;
             if !files.list(progress)?.is_empty() {
-                return Err(exists(&files.shown("")));
+                return Err(exists_error(&files.shown("")));
             }
             for file in &fields.files {
                 self.check_ours(progress)?;
@@ -286,12 +287,12 @@ impl PublishingRun<'_> {
         self.check_ours(progress)?;
         let mut published = Vec::new();
         for fields in self.tables {
-            let store = place.table(fields.table.name())?;
+            let store = place.open_table(fields.table.name())?;
             let name = manifest_name(slot);
             let text = self.manifest.table_json(fields);
             let put = store.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
             if put == Put::Refused {
-                return Err(exists(&store.shown(&name)));
+                return Err(exists_error(&store.shown(&name)));
             }
             // Another run may have put the manifest of another slot there meanwhile.
             chain::check(&self.manifest.to_value(), &store, progress)?;
@@ -309,7 +310,7 @@ impl PublishingRun<'_> {
         let slot = self.manifest.slot;
         self.check_ours(progress)?;
         for fields in self.tables {
-            let store = place.table(fields.table.name())?;
+            let store = place.open_table(fields.table.name())?;
             let found = store.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
             if found.is_none_or(|found| found.bytes == self.manifest.table_json(fields).as_bytes()) {
                 let names: Vec<String> = fields.files.iter().map(|file| file_name(file).to_string()).collect();
@@ -342,7 +343,7 @@ impl PublishingRun<'_> {
 
     /// Fails if the output lists other files of a table than those that were sent.
     fn check_sent(&self, fields: &TableFields, progress: &dyn Progress) -> Result<()> {
-        let files = self.place.files(fields.table.name(), self.manifest.slot)?;
+        let files = self.place.open_slot(fields.table.name(), self.manifest.slot)?;
         let listed = files.list(progress)?.into_iter().map(|object| (object.name, object.length_bytes));
         let listed: BTreeMap<_, _> = listed.collect();
         let sent = fields.files.iter().map(|file| (file_name(file).to_string(), file.bytes)).collect();

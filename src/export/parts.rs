@@ -27,11 +27,11 @@ use slotpress_base::{
 
 use super::ExportOptions;
 use super::cells::cells;
-use super::changes::changes;
+use super::changes::find_changes;
 use super::column::{ColumnValues, push_csv};
-use super::filter::hex;
-use super::sort::{SortRun, Sorter, changed, groups, split_counted};
-use super::table::{Cell, Table, not_written};
+use super::filter::to_hex;
+use super::sort::{SortRun, Sorter, changed_error, group_rows, split_counted};
+use super::table::{Cell, Table, not_written_error};
 
 /// Rows of a row group. A query for a key reads one or two groups of each file, and a Bloom filter
 /// of so many values takes all of 16 KiB.
@@ -149,8 +149,8 @@ impl<'a> Parts<'a> {
         progress.stage(Stage::Writing, None);
         let rows = sorter.rows(memory_bytes / 8, visit.threads, progress)?;
         let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> =
-            if self.options.changes { Box::new(changes(self.table, rows, progress)) } else { Box::new(rows) };
-        let groups = groups(rows, GROUP_ROWS, GROUP_BYTES);
+            if self.options.changes { Box::new(find_changes(self.table, rows, progress)) } else { Box::new(rows) };
+        let groups = group_rows(rows, GROUP_ROWS, GROUP_BYTES);
         let new_encoder = || Ok(|group: Vec<u8>, _: &mut Vec<u8>| self.encode(&group));
         run_in_order(groups, encoders, &new_encoder, progress, &mut |_, encoded| self.append(encoded))
     }
@@ -193,12 +193,12 @@ impl<'a> Parts<'a> {
             rest = after;
             rows += 1;
         }
-        let (first, last) = ends.ok_or_else(changed)?;
+        let (first, last) = ends.ok_or_else(changed_error)?;
         let is_sorted = self.sorter.is_some();
         let keys = if is_sorted { [self.row_key(first)?, self.row_key(last)?] } else { Default::default() };
         let arrays = columns.iter_mut().map(ColumnValues::finish).collect();
-        let batch = RecordBatch::try_new(schema, arrays).map_err(|error| not_written(&error))?;
-        let chunks = row_group(&batch, &self.encoder).map_err(parquet_error)?;
+        let batch = RecordBatch::try_new(schema, arrays).map_err(|error| not_written_error(&error))?;
+        let chunks = encode_columns(&batch, &self.encoder).map_err(parquet_error)?;
         Ok(Encoded { chunks, rows, keys })
     }
 
@@ -211,7 +211,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-pub(super) fn csv(mut rows: &[u8]) -> Result<Vec<u8>> {
+pub(super) fn to_csv(mut rows: &[u8]) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     while let Some((row, after)) = split_counted(rows) {
         for (at, cell) in cells(row).enumerate() {
@@ -247,7 +247,7 @@ fn parquet_writer<W: Write + Send>(
     }
     properties = properties.set_column_statistics_enabled(ColumnPath::from("data"), EnabledStatistics::None);
     if options.is_sorted(table) {
-        properties = with_order(table, properties);
+        properties = set_order(table, properties);
     }
     let settings = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
     let writer = ArrowWriter::try_new_with_options(to, table.schema(options), settings);
@@ -255,7 +255,7 @@ fn parquet_writer<W: Write + Send>(
 }
 
 /// Tells readers the order of rows, and helps them to find addresses and wallets.
-fn with_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
+fn set_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
     let sorting = (0..table.key_columns() as i32).map(|at| SortingColumn {
         column_idx: at,
         descending: false,
@@ -274,7 +274,10 @@ fn with_order(table: Table, properties: WriterPropertiesBuilder) -> WriterProper
     properties
 }
 
-fn row_group(rows: &RecordBatch, factory: &ArrowRowGroupWriterFactory) -> Result<Vec<ArrowColumnChunk>, ParquetError> {
+fn encode_columns(
+    rows: &RecordBatch,
+    factory: &ArrowRowGroupWriterFactory,
+) -> Result<Vec<ArrowColumnChunk>, ParquetError> {
     let mut writers = factory.create_column_writers(0)?;
     let mut next = writers.iter_mut();
     for (field, column) in rows.schema_ref().fields().iter().zip(rows.columns()) {
@@ -319,7 +322,7 @@ fn parquet_error(error: ParquetError) -> Error {
         ParquetError::External(source) => source.downcast_ref::<io::Error>(),
         _ => None,
     };
-    source.map_or_else(|| not_written(&error), |source| Error::io("write", Path::new("the table"), source))
+    source.map_or_else(|| not_written_error(&error), |source| Error::io("write", Path::new("the table"), source))
 }
 
 pub(super) struct PartFile<'a> {
@@ -348,7 +351,7 @@ impl<'a> PartFile<'a> {
             path: String::new(),
             rows,
             bytes: self.bytes,
-            sha256: hex(&self.hasher.finalize()),
+            sha256: to_hex(&self.hasher.finalize()),
             least_key: Vec::new(),
             greatest_key: Vec::new(),
             part: self.name,

@@ -6,7 +6,7 @@ use slotpress_format::ledger::activation::{StakeHistory, Term};
 use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
-use super::filter::hex;
+use super::filter::to_hex;
 use super::table::{Cell, RowBatch, extension_names, integer, slot_cell};
 
 pub(super) const MINTS: &str = "address:address token_program:address decimals:integer supply:amount
@@ -38,7 +38,7 @@ pub(super) struct StakeRules {
 }
 
 /// Makes a cell of an epoch or slot: null if there is none, or one that no chain reaches.
-fn small<'a>(number: Option<u64>) -> Cell<'a> {
+fn integer_cell<'a>(number: Option<u64>) -> Cell<'a> {
     number.and_then(|number| i64::try_from(number).ok()).map_or(Cell::Null, Cell::Integer)
 }
 
@@ -105,8 +105,8 @@ impl RowBatch {
             address(meta.map(|meta| &meta.lockup_custodian)),
             amount(meta.map(|meta| meta.rent_exempt_reserve)),
             amount(delegation.map(|(_, term, _)| term.stake)),
-            small(delegation.map(|(_, term, _)| term.activation_epoch)),
-            small(delegation.map(|(_, term, _)| term.deactivation_epoch)),
+            integer_cell(delegation.map(|(_, term, _)| term.activation_epoch)),
+            integer_cell(delegation.map(|(_, term, _)| term.deactivation_epoch)),
             amount(delegation.map(|(.., credits)| *credits)),
             Cell::Amount(in_epoch.effective),
             Cell::Amount(in_epoch.activating),
@@ -135,8 +135,8 @@ impl RowBatch {
             address(v4.map(|fields| &fields.inflation_rewards_collector)),
             address(v4.map(|fields| &fields.block_revenue_collector)),
             v4.and_then(|fields| fields.bls_key.as_ref()).map_or(Cell::Null, |key| Cell::Bytes(key)),
-            small(state.root_slot),
-            small(state.last_vote_slot),
+            integer_cell(state.root_slot),
+            integer_cell(state.last_vote_slot),
             Cell::Credits(&credits),
             integer("lamports", header.lamports, &header.pubkey)?,
             slot_cell(slot, &header.pubkey)?,
@@ -153,14 +153,14 @@ impl RowBatch {
             Some(LoaderAccount::Program(at)) => (Some(at), None),
             Some(LoaderAccount::Code(code)) => (None, Some(code)),
         };
-        let sha256 = code.map(|code| hex(&Sha256::digest(code.code)));
+        let sha256 = code.map(|code| to_hex(&Sha256::digest(code.code)));
         self.push(&[
             Cell::Address(&header.pubkey),
             Cell::Address(&header.owner),
             address(programdata.as_ref()),
             address(code.as_ref().and_then(|code| code.upgrade_authority.as_ref())),
-            small(code.and_then(|code| code.deploy_slot)),
-            small(code.map(|code| code.code.len() as u64)),
+            integer_cell(code.and_then(|code| code.deploy_slot)),
+            integer_cell(code.map(|code| code.code.len() as u64)),
             text(sha256.as_deref()),
             integer("lamports", header.lamports, &header.pubkey)?,
             slot_cell(slot, &header.pubkey)?,

@@ -16,8 +16,8 @@ use rayon::prelude::*;
 use slotpress_base::{Error, Progress, Result, start_pool, to_usize};
 use slotpress_read::Spill;
 
-/// Limit on the length of keys: two addresses as text, a byte for each, and one for the state where
-/// rows of two are sorted. The order of rows with the same key is undefined.
+/// Limit on the length of keys: two addresses as text, a byte for each, and one for the state if
+/// rows of two states are sorted. The order of rows with the same key is undefined.
 const KEY_BYTES_MAX: usize = 2 * (1 + 44) + 1;
 /// Bytes of a row that are compared, and held while runs in the file are merged. The file holds the
 /// rest of a longer row separately.
@@ -47,7 +47,7 @@ type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 
 type Blocks = Vec<(u64, u32)>;
 
-pub(super) fn changed() -> Error {
+pub(super) fn changed_error() -> Error {
     Error::failed("sorted rows are not as they were written to the temporary file")
 }
 
@@ -104,7 +104,7 @@ impl SortRun {
         &self.bytes
     }
 
-    pub fn count(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.rows.len()
     }
 
@@ -122,13 +122,13 @@ impl SortRun {
     }
 }
 
-fn sorted(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<SortRow>> + Send {
+fn sorted_rows(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<SortRow>> + Send {
     (0..run.borrow().rows.len()).map(move |at| {
         let SortRun { bytes, rows, .. } = run.borrow();
         if at.is_multiple_of(LOADED_ROWS) {
             load(bytes, &rows[at..]);
         }
-        Ok((row(bytes, rows[at].1).to_vec(), (0, 0)))
+        Ok((row_at(bytes, rows[at].1).to_vec(), (0, 0)))
     })
 }
 
@@ -139,14 +139,14 @@ fn load(bytes: &[u8], rows: &[(u64, u32)]) {
     black_box(lines.filter_map(|at| bytes.get(at)).fold(0, |sum: u8, byte| sum ^ byte));
 }
 
-fn row(bytes: &[u8], position: u32) -> &[u8] {
+fn row_at(bytes: &[u8], position: u32) -> &[u8] {
     bytes.get(position as usize..).and_then(split_counted).map_or(&[], |(row, _)| row)
 }
 
-/// Sorts rows whose first `depth` bytes are equal: by eight bytes after all that are, which lie
-/// beside their positions, and where those are equal too, by what follows.
+/// Sorts rows whose first `depth` bytes are equal: by the eight bytes after all equal ones, which lie
+/// beside their positions, and rows that are equal there too, by their following bytes.
 fn sort(bytes: &[u8], rows: &mut [(u64, u32)], depth: usize) {
-    let rest = |position: u32| row(bytes, position).get(depth..).unwrap_or_default();
+    let rest = |position: u32| row_at(bytes, position).get(depth..).unwrap_or_default();
     let Some(((_, first), others)) = rows.split_first() else { return };
     if others.is_empty() || depth >= KEY_BYTES_MAX {
         return;
@@ -161,8 +161,8 @@ fn sort(bytes: &[u8], rows: &mut [(u64, u32)], depth: usize) {
     rows.chunk_by_mut(|(one, _), (other, _)| one == other).for_each(|equal| sort(bytes, equal, depth + common + 8));
 }
 
-/// Writes a sorted run. Of a row's head, only the bytes are written that are not those of the row
-/// before.
+/// Writes a sorted run. The first bytes of a row's head are left out if the row before begins with
+/// them.
 fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Result<Blocks> {
     let mut blocks = Vec::new();
     let mut block = Vec::new();
@@ -206,15 +206,15 @@ fn read_run(spill: &Spill, blocks: Blocks) -> SortRows<'_> {
             spill.read(offset, &mut block)?;
             at = 0;
         }
-        let (tail, after) = next_row(&block[at..], &mut head).ok_or_else(changed)?;
+        let (tail, after) = next_row(&block[at..], &mut head).ok_or_else(changed_error)?;
         at = block.len() - after;
         Ok(Some((head.clone(), tail)))
     };
     Box::new(std::iter::from_fn(move || next().transpose()))
 }
 
-/// Makes the head of a row from that of the row before. Returns its tail, and the number of bytes
-/// that follow in the block.
+/// Turns `head` from the head of the row before into the head of the next row. Returns the row's
+/// tail, and the number of bytes that follow in the block.
 fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(RowTail, usize)> {
     let ([common, has_tail, length @ ..], block) = block.split_first_chunk::<4>()?;
     let (bytes, block) = block.split_at_checked(u16::from_le_bytes(*length).into())?;
@@ -267,7 +267,7 @@ impl Sorter {
         }
         run.sort();
         // Also after a failure: until the reading ends, further rows come.
-        let blocks = write_run(&self.spill, sorted(&*run));
+        let blocks = write_run(&self.spill, sorted_rows(&*run));
         run.clear();
         self.spilled.lock().push(blocks?);
         Ok(())
@@ -291,7 +291,7 @@ impl Sorter {
             spilled.push(write_run(spill, merge(sources)?.map(|row| progress.check().and(row)))?);
         }
         let mut sources: Vec<SortRows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
-        sources.extend(held.into_iter().map(|run| Box::new(sorted(run)) as SortRows<'_>));
+        sources.extend(held.into_iter().map(|run| Box::new(sorted_rows(run)) as SortRows<'_>));
         Ok(merge(sources)?.map(|row| {
             let (mut row, (offset, length)) = row?;
             if length > 0 {
@@ -306,7 +306,7 @@ impl Sorter {
 
 /// Puts rows in groups, each row with its length: `rows_max` of them, or fewer if these have
 /// `bytes_max` bytes.
-pub(super) fn groups<'a>(
+pub(super) fn group_rows<'a>(
     mut rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,
     rows_max: usize,
     bytes_max: usize,

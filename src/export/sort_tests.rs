@@ -27,10 +27,10 @@ fn merged(runs: &[(bool, Vec<&[u8]>)], memory_bytes: u64, limits: (usize, usize)
         let mut run = SortRun::new(if *is_spilled { 0 } else { 64 << 20 }, usize::MAX, 0);
         rows.iter().for_each(|row| push(&mut run, row));
         sorter.add(&mut run).expect("added");
-        assert_eq!(run.count(), 0);
+        assert_eq!(run.row_count(), 0);
     }
     let rows = sorter.rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
-    let groups = groups(rows, limits.0, limits.1).map(|group| split_rows(&group.expect("read"))).collect();
+    let groups = group_rows(rows, limits.0, limits.1).map(|group| split_rows(&group.expect("read"))).collect();
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "no name is left");
     (groups, sorter.spill.bytes())
 }

@@ -18,11 +18,11 @@ use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, 
 use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
 
 use super::filter::{Filter, parse_token};
-use super::output::{ExportOutput, partition};
+use super::output::{ExportOutput, slot_dir};
 use super::parts::{ExportedFile, PartFile};
 use super::report::{Manifest, TableFields};
 use super::table::Table;
-use super::visitor::no_bank;
+use super::visitor::no_bank_error;
 use super::{ExportOptions, RowOrder, TableFormat};
 
 /// Limit on accounts: the manifest, which lists their files, must stay below the 8 MiB that are
@@ -31,7 +31,7 @@ const FILES_MAX: usize = 30_000;
 
 const SURFPOOL_NAME: &str = "surfpool.json";
 
-/// Limit on addresses of the filter for which those of code are derived: it bounds memory. Code of
+/// Limit on addresses of the filter for which addresses of code are derived, to bound memory. Code of
 /// other programs is found by the second read.
 const DERIVED_MAX: usize = 10_000;
 
@@ -80,8 +80,8 @@ pub(super) fn write(
     if options.format == TableFormat::Surfpool {
         files = vec![subset.join(&files)?];
     }
-    let manifest = subset.begun.into_inner().ok_or_else(no_bank)?;
-    let dir = format!("{}/{}", Table::Accounts.name(), partition(manifest.slot));
+    let manifest = subset.begun.into_inner().ok_or_else(no_bank_error)?;
+    let dir = format!("{}/{}", Table::Accounts.name(), slot_dir(manifest.slot));
     files.iter_mut().for_each(|file| file.path = format!("{dir}/{}", file.part));
     Ok((manifest, vec![TableFields::new(Table::Accounts, RowOrder::Unordered, files)], report))
 }

@@ -174,7 +174,8 @@ impl RowBatch {
         } else {
             SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, row_bytes_max)
         };
-        let texts = (0..key_columns).filter(|_| is_sorted).map(|_| Texts::new()).collect();
+        let text_columns = if is_sorted { key_columns } else { 0 };
+        let texts = (0..text_columns).map(|_| Texts::new()).collect();
         Self { table, key_columns, data: options.data, change, rows, texts }
     }
 
@@ -264,6 +265,6 @@ pub(super) fn integer<'a>(of: &str, number: u64, account: &[u8; 32]) -> Result<C
 }
 
 /// Error for rows that the writer of the file format does not accept.
-pub(super) fn not_written(error: &dyn std::error::Error) -> Error {
+pub(super) fn not_written_error(error: &dyn std::error::Error) -> Error {
     Error::failed(format!("rows cannot be written: {error}"))
 }

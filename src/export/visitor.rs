@@ -17,8 +17,8 @@ use slotpress_format::{
 use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_order};
 
 use super::filter::parse_token;
-use super::output::{ExportOutput, partition};
-use super::parts::{Parts, csv};
+use super::output::{ExportOutput, slot_dir};
+use super::parts::{Parts, to_csv};
 use super::report::{Manifest, TableFields};
 use super::rows::StakeRules;
 use super::table::{RowBatch, Table};
@@ -26,7 +26,7 @@ use super::{ExportOptions, RowOrder, SCHEMA_VERSION};
 
 const STANDARD_OUTPUT: &str = "standard output";
 
-pub(super) fn no_bank() -> Error {
+pub(super) fn no_bank_error() -> Error {
     Error::damaged("the bank file cannot be read, so the slot of the state is unknown")
 }
 
@@ -88,15 +88,15 @@ impl<'a, 's> Exporter<'a, 's> {
 
     fn write(&self, batch: &mut RowBatch) -> Result<()> {
         let RowBatch { table, rows, .. } = batch;
-        if rows.count() == 0 {
+        if rows.row_count() == 0 {
             return Ok(());
         }
         let Some(stream) = &self.stream else {
             let parts = self.parts.iter().find(|parts| parts.table == *table);
             return parts.map_or(Ok(()), |parts| parts.write(rows));
         };
-        let text = csv(rows.bytes());
-        self.streamed_rows.fetch_add(rows.count() as u64, Relaxed);
+        let text = to_csv(rows.bytes());
+        self.streamed_rows.fetch_add(rows.row_count() as u64, Relaxed);
         rows.clear();
         self.stream_text(&mut **stream.lock(), &text?)
     }
@@ -109,7 +109,7 @@ impl<'a, 's> Exporter<'a, 's> {
     /// Ends the older state: the next rows are of the new one.
     pub fn end_old_state(&mut self) -> Result<()> {
         self.write_rest()?;
-        self.old = Some(self.begun.take().ok_or_else(no_bank)?.bank);
+        self.old = Some(self.begun.take().ok_or_else(no_bank_error)?.bank);
         self.idle.get_mut().clear();
         self.unparsed = AtomicU64::new(0);
         self.cut_off = AtomicU64::new(0);
@@ -119,7 +119,7 @@ impl<'a, 's> Exporter<'a, 's> {
     /// Completes all files. Returns what their manifests say.
     pub fn finish(mut self) -> Result<(Manifest, Vec<TableFields>)> {
         self.write_rest()?;
-        let mut facts = self.begun.take().ok_or_else(no_bank)?.manifest;
+        let mut facts = self.begun.take().ok_or_else(no_bank_error)?.manifest;
         facts.unparsed_accounts = *self.unparsed.get_mut();
         facts.cut_off_extensions = *self.cut_off.get_mut();
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
@@ -130,7 +130,7 @@ impl<'a, 's> Exporter<'a, 's> {
         }
         let mut tables = Vec::new();
         for parts in &self.parts {
-            let dir = format!("{}/{}", parts.table.name(), partition(facts.slot));
+            let dir = format!("{}/{}", parts.table.name(), slot_dir(facts.slot));
             let mut files = parts.finish(self.progress)?;
             for (number, file) in files.iter_mut().enumerate() {
                 file.path = format!("{dir}/part-{number:05}.parquet");
@@ -186,7 +186,7 @@ impl StateVisitor for Exporter<'_, '_> {
         }
         let manifest = Manifest::new(facts, self.old.as_ref(), options);
         let is_old = options.changes && self.old.is_none();
-        if let Some(place) = self.place.filter(|_| !is_old) {
+        if let (Some(place), false) = (self.place, is_old) {
             place.check_free(&manifest.to_value(), &options.tables, self.progress)?;
         }
         let footer = [
@@ -199,11 +199,11 @@ impl StateVisitor for Exporter<'_, '_> {
             ("slotpress.since_slot", text::json(&manifest.since_slot)),
         ];
         let footer = footer.map(|(key, value)| KeyValue::new(key.to_string(), value)).to_vec();
-        for parts in self.parts.iter().filter(|_| !is_old) {
-            let _ = parts.footer.set(footer.clone());
+        if !is_old {
+            self.parts.iter().for_each(|parts| drop(parts.footer.set(footer.clone())));
         }
         let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
-        let stakes = if has_epochs { stake_rules(facts)? } else { StakeRules::default() };
+        let stakes = if has_epochs { read_stake_rules(facts)? } else { StakeRules::default() };
         let _ = self.begun.set(ExportStart { bank: facts.bank.clone(), manifest, parts: facts.parts.clone(), stakes });
         match (&self.stream, options.tables.first()) {
             (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
@@ -232,19 +232,20 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
         let exporter = self.exporter;
         let filter = &exporter.options.filter;
         // Without a bank file, the export fails at its end.
-        let Some(begun) = exporter.begun.get().filter(|_| !is_superseded && header.lamports > 0) else { return Ok(()) };
-        if !filter.allows(header, data) {
+        let Some(begun) = exporter.begun.get() else { return Ok(()) };
+        if is_superseded || header.lamports == 0 || !filter.allows(header, data) {
             return Ok(());
         }
         let slot = begun.storage_slot(storage);
         let is_parsed = filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
         let token = if is_parsed { parse_token(header, data) } else { None };
-        let is_allowed = filter.allows_token(header, &token);
         let mut is_known = token != Some(TokenData::Unknown);
-        for batch in self.batches.iter_mut().filter(|_| is_allowed) {
-            is_known &= exporter.push(batch, record, &token, begun, slot)?;
-            if batch.rows.is_full() {
-                exporter.write(batch)?;
+        if filter.allows_token(header, &token) {
+            for batch in &mut self.batches {
+                is_known &= exporter.push(batch, record, &token, begun, slot)?;
+                if batch.rows.is_full() {
+                    exporter.write(batch)?;
+                }
             }
         }
         exporter.unparsed.fetch_add(u64::from(!is_known), Relaxed);
@@ -252,7 +253,7 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
     }
 }
 
-fn stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
+fn read_stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
     let data = |address: [u8; 32]| {
         facts.well_known.get(&address).map(|account| &*account.data).filter(|data| !data.is_empty())
     };
