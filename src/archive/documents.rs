@@ -12,7 +12,7 @@ use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
 
 const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
-pub fn while_reading<R>(
+pub fn run_while_reading<R>(
     path: &Path,
     progress: &dyn Progress,
     work: impl FnOnce() -> Result<R>,

@@ -121,7 +121,7 @@ impl FrameCompressor {
             ArchiveFormat::Lz4 => return Ok(Self::Lz4),
             ArchiveFormat::None => return Ok(Self::Plain),
         };
-        let mut context = CCtx::try_create().ok_or_else(no_memory)?;
+        let mut context = CCtx::try_create().ok_or_else(no_memory_error)?;
         for parameter in
             [CParameter::CompressionLevel(level), CParameter::ContentSizeFlag(true), CParameter::ChecksumFlag(true)]
         {
@@ -154,7 +154,7 @@ impl FrameCompressor {
     }
 }
 
-fn no_memory() -> Error {
+fn no_memory_error() -> Error {
     Error::failed("not enough memory for a compression context")
         .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads")
 }

@@ -36,7 +36,7 @@ pub struct CarriedPosition {
 impl CarriedPosition {
     #[cfg(feature = "levels")]
     /// Finds the position without the previous frame: searches the frame's bytes for records.
-    pub fn found(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
+    pub fn find(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
         let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
         let content = &tar[..content_bytes.min(tar.len())];
@@ -59,7 +59,7 @@ pub struct FrameLink {
 impl FrameLink {
     #[cfg(feature = "levels")]
     /// Makes a link for a frame that is clustered without its neighbours.
-    pub fn alone(carry: Option<CarriedPosition>) -> Self {
+    pub fn without_neighbours(carry: Option<CarriedPosition>) -> Self {
         let Some(carry) = carry else { return Self::default() };
         let (after, before) = bounded(1);
         // The channel has room for one, so this cannot block.
@@ -230,9 +230,10 @@ mod tests {
             // look like one more record, so one frame may differ.
             let mut different_frames = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
-                let carry = (number > 0).then(|| CarriedPosition::found(entry, (number * size) as u64, frame));
+                let carry = (number > 0).then(|| CarriedPosition::find(entry, (number * size) as u64, frame));
                 let mut clusterer = FrameClusterer::default();
-                let (bytes, left_as_is) = clusterer.cluster(frame, FrameLink::alone(carry)).expect("a frame");
+                let (bytes, left_as_is) =
+                    clusterer.cluster(frame, FrameLink::without_neighbours(carry)).expect("a frame");
                 assert_eq!((bytes.len(), left_as_is), (linked.len(), 0), "frame {number} of {size} bytes");
                 different_frames += usize::from(bytes != linked);
             }

@@ -42,7 +42,7 @@ use slotpress_read::archive::source::written;
 use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
-use crate::archive::documents::{judge, while_reading};
+use crate::archive::documents::{judge, run_while_reading};
 use crate::archive::encode::{EncodedFrame, FrameContent, encode_frames};
 use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_left_as_is};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
@@ -197,11 +197,11 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     progress.stage(Stage::Archiving, Some(input_bytes));
     sink.begin(Some(name), input_bytes, encoding.io_policy.io_hint)?;
     let mut writer = ArchiveWriter::new(sink, &encoding.codec);
-    planned.encode(planned.frames(), progress, &mut |frame| writer.frame(&frame))?;
+    planned.encode(planned.frames(), progress, &mut |frame| writer.write_frame(&frame))?;
     let written_archive = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
     warn_left_as_is(written_archive.unclustered_pieces, progress);
 
-    let base = planned.base(sink);
+    let base = planned.find_base(sink);
     let read_back = match (&options.read_back, sink.file()) {
         (Some(check), Some(file)) => {
             let base = base.as_ref().map_err(Error::clone)?.as_ref();
@@ -249,7 +249,7 @@ fn plan_snapshot(
     let EncodingOptions { threads, io_policy, .. } = &options.encoding;
     let plan_options = PlanOptions { base_slot, threads: *threads, io_policy: io_policy.clone() };
     let status_cache = snapshot.status_cache.clone();
-    let (plan, status_cache) = while_reading(&status_cache, progress, || {
+    let (plan, status_cache) = run_while_reading(&status_cache, progress, || {
         Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
     })?;
     judge(status_cache, &plan.bank)?;
@@ -340,7 +340,7 @@ impl<'a> PlannedArchive<'a> {
     }
 
     /// Finds the full archive of an incremental one in the directories of [`archives_beside`].
-    fn base(&self, sink: &dyn Sink) -> Result<Option<NamedArchive>> {
+    fn find_base(&self, sink: &dyn Sink) -> Result<Option<NamedArchive>> {
         let Some(base_slot) = self.name.base_slot else { return Ok(None) };
         let beside = archives_beside(self.options, sink.parent())?;
         let mut full_archives = beside.archives().iter().filter(|archive| archive.is_full());

@@ -137,7 +137,9 @@ pub fn reframe<T: Send>(
         };
         let reading = spawn(scope, move || guarded(read))?;
         let encoded = guarded(|| {
-            encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut |frame| writer.frame(&frame))
+            encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut |frame| {
+                writer.write_frame(&frame)
+            })
         });
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.

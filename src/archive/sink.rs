@@ -15,7 +15,8 @@ use slotpress_read::{StagedFile, already_exists, check_output_dir};
 use slotpress_stores::{Store, Upload, headers_of};
 
 /// Destination of an archive: [`DirSink`], [`StreamSink`] or, with the feature `stores`,
-/// `StoreSink`. In a directory or store, the archive gets its name only when it is complete.
+/// `StoreSink`; not to be implemented elsewhere. In a directory or store, the archive gets its name
+/// only when it is complete.
 pub trait Sink {
     /// Returns the output directory; `None` for a store or a stream.
     #[doc(hidden)]
@@ -75,7 +76,7 @@ pub trait Sink {
     }
 }
 
-fn not_begun() -> Error {
+fn not_begun_error() -> Error {
     Error::failed("the destination of the archive is not open")
 }
 
@@ -125,14 +126,15 @@ impl Sink for DirSink {
 
     fn begin(&mut self, name: Option<&ArchiveName>, _bytes_max: u64, hint: IoHint) -> Result<()> {
         // Several runs may replace the same archive at once: the last one wins.
-        let file = match name.filter(|_| !self.replace).map(ToString::to_string) {
-            Some(name) => {
+        let file = match name {
+            Some(name) if !self.replace => {
+                let name = name.to_string();
                 let file = StagedFile::create_in_for(&self.dir, &name)?;
                 // Another run may have finished this archive since the first check.
                 self.check_name(&name)?;
                 file
             }
-            None => StagedFile::create_in(&self.dir)?,
+            _ => StagedFile::create_in(&self.dir)?,
         };
         let to = StreamWriter::direct(file.file().try_clone().or_path("write", file.path())?, hint);
         self.begun = Some((file, to));
@@ -144,34 +146,33 @@ impl Sink for DirSink {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let (file, to) = self.begun.as_mut().ok_or_else(not_begun)?;
+        let (file, to) = self.begun.as_mut().ok_or_else(not_begun_error)?;
         self.watch.before_writing(bytes.len() as u64, file.file(), self.dir.path())?;
         to.write_all(bytes).or_path("write", file.path())
     }
 
     fn flush(&mut self) -> Result<()> {
-        let (file, to) = self.begun.as_mut().ok_or_else(not_begun)?;
+        let (file, to) = self.begun.as_mut().ok_or_else(not_begun_error)?;
         to.finish().or_path("write", file.path())
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
-        let (file, _) = self.begun.take().ok_or_else(not_begun)?;
+        let (file, _) = self.begun.take().ok_or_else(not_begun_error)?;
         file.publish(name, self.replace).map(Some)
     }
 }
 
-/// A stream, for example a pipe. If archiving fails, it may have received a part of the archive.
-pub struct StreamSink<'a>(pub &'a mut (dyn Write + Send));
-
-const STANDARD_OUTPUT: &str = "standard output";
+/// A stream, for example a pipe, and its name in error messages. If archiving fails, the stream may
+/// have received a part of the archive.
+pub struct StreamSink<'a>(pub &'a mut (dyn Write + Send), pub &'a str);
 
 impl Sink for StreamSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all(bytes).or_path("write", Path::new(STANDARD_OUTPUT))
+        self.0.write_all(bytes).or_path("write", Path::new(self.1))
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.0.flush().or_path("write", Path::new(STANDARD_OUTPUT))
+        self.0.flush().or_path("write", Path::new(self.1))
     }
 }
 
@@ -228,13 +229,13 @@ impl Sink for StoreSink<'_> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.begun.as_mut().ok_or_else(not_begun)?.0.write(bytes, self.progress)
+        self.begun.as_mut().ok_or_else(not_begun_error)?.0.write(bytes, self.progress)
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
-        let (mut upload, promised) = self.begun.take().ok_or_else(not_begun)?;
+        let (mut upload, promised) = self.begun.take().ok_or_else(not_begun_error)?;
         if promised != name {
-            return Err(Error::damaged(format!("by its content, the archive is {name}, not what its name says")));
+            return Err(Error::damaged(format!("the archive is named {promised}, but its content is that of {name}")));
         }
         upload.finish(self.progress)?;
         Ok(Some(self.store.shown(name).into()))

@@ -40,7 +40,7 @@ impl<'a> ArchiveWriter<'a> {
         Self { to, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
     }
 
-    pub fn frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
+    pub fn write_frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
         if self.codec.format == ArchiveFormat::Lz4 && self.written.frames == 0 {
             self.put(&lz4::frame_header())?;
@@ -48,7 +48,7 @@ impl<'a> ArchiveWriter<'a> {
         self.written.frames += 1;
         self.written.unclustered_pieces += frame.left_as_is;
         self.hashes.extend(frame.hash);
-        self.list(frame.bytes, frame.content_bytes)?;
+        self.record_frame(frame.bytes, frame.content_bytes)?;
         self.put(frame.bytes)
     }
 
@@ -70,7 +70,7 @@ impl<'a> ArchiveWriter<'a> {
                 let hashes = std::mem::take(&mut self.hashes);
                 let index = Index { writer, settings, frame_size_bytes, hashes, entries: entries.collect() };
                 let index = index.to_frame()?;
-                self.list(&index, 0)?;
+                self.record_frame(&index, 0)?;
                 // An archive of 4 TiB in the smallest frames has half as many as the table can hold.
                 let table = seek_table_frame(&self.frames)
                     .ok_or_else(|| Error::failed("there are too many frames for a seek table"))?;
@@ -86,7 +86,7 @@ impl<'a> ArchiveWriter<'a> {
         Ok(self.written)
     }
 
-    fn list(&mut self, frame: &[u8], content_bytes: u64) -> Result<()> {
+    fn record_frame(&mut self, frame: &[u8], content_bytes: u64) -> Result<()> {
         let too_large = |_| Error::failed("a frame is longer than 4 GiB");
         let compressed_bytes = u32::try_from(frame.len()).map_err(too_large)?;
         let content_bytes = u32::try_from(content_bytes).map_err(too_large)?;

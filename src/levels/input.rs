@@ -101,7 +101,7 @@ impl Input {
             if span.offset_bytes > 0
                 && let Some(entry) = entries.first()
             {
-                frame.carry = Some(CarriedPosition::found(*entry, span.offset_bytes, &frame.content));
+                frame.carry = Some(CarriedPosition::find(*entry, span.offset_bytes, &frame.content));
             }
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {

@@ -175,7 +175,7 @@ fn time_work<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
 
 fn lay_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batch: &Batch<'_>) -> Result<&'a [u8]> {
     let Some(clusterer) = clusterer else { return Ok(piece) };
-    let link = FrameLink::alone(batch.carry.cloned());
+    let link = FrameLink::without_neighbours(batch.carry.cloned());
     Ok(clusterer.cluster(piece, link)?.0)
 }
 
