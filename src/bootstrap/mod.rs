@@ -52,6 +52,7 @@ use slotpress_read::CheckMode;
 use trust::Trust;
 pub use trust::{Confirmations, Unconfirmed};
 
+use crate::restore::target::RestoredBytes;
 use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
 
 /// Sources and settings of a bootstrap.
@@ -205,16 +206,17 @@ pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dy
 fn preview(options: &BootstrapOptions, chosen: &Attempt, is_dry: bool) -> Result<Preview> {
     let dir = options.restore.paths.snapshots_dir();
     let mut unpacked_bytes = 0u64;
-    let mut added_bytes = 0u64;
+    let mut archives_bytes = 0u64;
     for archive in chosen.archives() {
         let length_bytes = archive.length_bytes.unwrap_or(0);
         count(&mut unpacked_bytes, length_bytes.saturating_mul(MAINNET_RATIO));
         if !archive.takes_no_room(dir) {
             // An earlier run may have taken the room.
-            count(&mut added_bytes, length_bytes.saturating_sub(reserved_bytes(dir, &archive.name.to_string())));
+            count(&mut archives_bytes, length_bytes.saturating_sub(reserved_bytes(dir, &archive.name.to_string())));
         }
     }
-    Preview::new(&options.restore, &chosen.newest().name, [unpacked_bytes, added_bytes], is_dry)
+    let bytes = RestoredBytes { unpacked_bytes, archives_bytes };
+    Preview::new(&options.restore, &chosen.newest().name, bytes, is_dry)
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a

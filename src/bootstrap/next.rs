@@ -15,7 +15,7 @@ use slotpress_net::find::{FailedArchive, Node};
 use slotpress_net::{Candidate, Offer, Remote};
 
 use super::choose::ChosenArchive;
-use crate::restore::unread;
+use crate::restore::unread_error;
 
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
@@ -292,7 +292,7 @@ impl Selection {
         }
         let is_unread = |archive: &&ChosenArchive| !archive.name.extension.is_read_by_agave();
         let archive = newest.archives().find(is_unread).unwrap_or(&newest.full);
-        let error = unread(&archive.first_place(), archive.name.extension);
+        let error = unread_error(&archive.first_place(), archive.name.extension);
         self.give_up(&newest, &error);
         self.last = Some(error);
         self.require_best().map(drop)

@@ -1,4 +1,4 @@
-//! Assigns each storage of one or two archives to an accounts path and a name. Pure.
+//! Assigns each storage of one or two archives to an accounts path and a name. Does no I/O.
 
 use std::collections::HashSet;
 

@@ -13,8 +13,8 @@ use crate::restore::input::{Opened, RestoreInput};
 use crate::restore::unpack::{Unpacked, Unpacker};
 
 impl Opened {
-    /// Judges whether this archive and the full one that was unpacked before it are a pair. `bank` is
-    /// its bank file, once that was read.
+    /// Judges whether this archive belongs to the full one that was unpacked before it. `bank` is the
+    /// bank file of this archive, once it was read.
     pub fn judge_pair(&self, full: Option<(&Self, &Unpacked)>, bank: Option<&BankFile>) -> Result<()> {
         let Some((opened, full)) = full else { return Ok(()) };
         let full = PairMember::from_archive(&opened.archive, Some(&full.bank));
@@ -25,7 +25,7 @@ impl Opened {
 impl Unpacker<'_> {
     pub fn check_state(&self, newest: &Unpacked, input: &RestoreInput<'_>) -> Result<Assurance> {
         let accounts = match &self.state {
-            Some(state) => Some(self.read_state(state, &newest.bank).map_err(|error| explained(error, input))?),
+            Some(state) => Some(self.read_state(state, &newest.bank).map_err(|error| explain(error, input))?),
             None => None,
         };
         let check = &self.run.options.check;
@@ -52,7 +52,7 @@ impl Unpacker<'_> {
     }
 }
 
-fn explained(error: Error, input: &RestoreInput<'_>) -> Error {
+fn explain(error: Error, input: &RestoreInput<'_>) -> Error {
     match input.opened.as_slice() {
         [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
             error.with_hint("if it is an incremental archive, give its full archive first")

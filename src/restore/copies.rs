@@ -50,7 +50,7 @@ impl ArchiveCopy {
             let found = fs::symlink_metadata(path).or_path("read", path)?;
             let name = path.file_name().and_then(OsStr::to_str);
             let is_movable = found.is_file() && found.nlink() == 1 && found.dev() == dir.itself()?.device;
-            let Some(name) = name.filter(|_| is_movable) else { return Err(not_movable(path, dir)) };
+            let (Some(name), true) = (name, is_movable) else { return Err(not_movable_error(path, dir)) };
             return Ok(Some(Self::Moved(Arc::new(KeptDir::open(parent_path)?), name.to_string())));
         }
         let file = StagedFile::create_in(dir)?;
@@ -60,11 +60,11 @@ impl ArchiveCopy {
     }
 }
 
-fn not_movable(path: &Path, dir: &KeptDir) -> Error {
+fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
     let shown = path.shown();
     let dir = dir.path().shown();
     Error::failed(format!(
-        "{shown} cannot be moved: it is a link, has several, or is on another file system than {dir}"
+        "{shown} cannot be moved: it is a link, has several hard links, or is on another file system than {dir}"
     ))
     .with_hint("leave out --move: the archive is copied then")
 }
@@ -91,7 +91,7 @@ impl Opened {
         progress: &dyn Progress,
     ) -> Result<PathBuf> {
         let dir = &target.snapshots_dir;
-        let Some(copy) = self.copy else { return place_of(&self.archive, name) };
+        let Some(copy) = self.copy else { return check_archive_name(&self.archive, name) };
         let name = name.to_string();
         let path = dir.path_of(&name);
         let source = match &copy {
@@ -112,9 +112,8 @@ impl Opened {
                 return Ok(path);
             }
             let message = format!("{} exists already, and is not the same archive", path.shown());
-            return Err(
-                Error::new(ErrorKind::Exists, message).with_hint("move it away: one of the two archives is damaged")
-            );
+            let error = Error::new(ErrorKind::Exists, message).with_existing_path(&path);
+            return Err(error.with_hint("move it away: one of the two archives is damaged"));
         }
         if let Some(file) = source.file() {
             target.owner.take(file).or_path("change the owner of", source.path())?;
@@ -123,7 +122,7 @@ impl Opened {
             ArchiveCopy::Fetched(file) => return file.publish(&name),
             ArchiveCopy::New { file, .. } => {
                 file.publish(&name, false)?;
-                moves.placed(&name)?;
+                moves.record_placed(&name)?;
             }
             ArchiveCopy::Moved(from, file) => moves.add(Move::new((&from, &file), (dir, &name))?),
         }
@@ -134,8 +133,8 @@ impl Opened {
 /// Returns the path of an archive that is in the archives directory already.
 ///
 /// # Errors
-/// It has another name than the one that a validator reads.
-fn place_of(archive: &OpenArchive, name: &ArchiveName) -> Result<PathBuf> {
+/// A validator does not read its name.
+fn check_archive_name(archive: &OpenArchive, name: &ArchiveName) -> Result<PathBuf> {
     let path = archive.path().to_path_buf();
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
         return Ok(path);

@@ -13,7 +13,7 @@ use crate::restore::assign::AssignedStorage;
 use crate::restore::input::Opened;
 use crate::restore::journal::{Move, Moves};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::target::{RUN, SNAPSHOT};
+use crate::restore::target::{RUN_DIR, SNAPSHOT_DIR};
 use crate::restore::unpack::Unpacked;
 
 /// Completes a ledger from which a validator boots, and makes the moves `aside` first. Returns the
@@ -52,8 +52,8 @@ pub fn finish(
     // Everything is on disk now; only names are missing.
     slotpress_base::threads::panic_point("placing");
     for ((parent, snapshot), root) in target.accounts.iter().zip(&snapshots).zip(&roots) {
-        moves.add(Move::from_partial(snapshot, parent, (parent, SNAPSHOT))?);
-        moves.add(Move::from_partial(root, parent, (parent, RUN))?);
+        moves.add(Move::from_partial(snapshot, parent, (parent, SNAPSHOT_DIR))?);
+        moves.add(Move::from_partial(root, parent, (parent, RUN_DIR))?);
     }
     moves.add(Move::from_partial(&bank_snapshot, snapshots_dir, (bank_snapshots, &slot))?);
     moves.run()?;

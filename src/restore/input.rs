@@ -95,7 +95,7 @@ impl<'a> RestoreInput<'a> {
         let path = archive.path().shown();
         let extension = archive.compression;
         if !extension.is_read_by_agave() {
-            return Err(unread(&path, extension));
+            return Err(unread_error(&path, extension));
         }
         refuse_for_firedancer_only(&archive, is_below)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
@@ -147,7 +147,8 @@ impl<'a> RestoreInput<'a> {
             EntryKind::Storage { slot, id } => Some((slot, id)),
             _ => None,
         });
-        let rebased_on = name.base_slot.filter(|_| is_rebased(name.slot, storages));
+        let is_rebased = is_rebased(name.slot, storages);
+        let rebased_on = if is_rebased { name.base_slot } else { None };
         Some(RestoredSlots { newest: name.slot, rebased_on })
     }
 
@@ -238,7 +239,7 @@ fn receive(arriving: &ArrivingSource, progress: &dyn Progress) -> Result<()> {
 }
 
 /// Makes the error for an archive with a compression that Agave does not read.
-pub fn unread(place: &str, extension: Extension) -> Error {
+pub fn unread_error(place: &str, extension: Extension) -> Error {
     let extension = extension.as_str();
     let message = format!("{place}: Agave does not read .{extension} archives");
     Error::new(ErrorKind::Unsupported, message).with_hint("recompress it first, and restore the result")

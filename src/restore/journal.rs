@@ -66,18 +66,18 @@ impl Move {
         Self { inode: found.inode, from: place(from), to: place(to) }
     }
 
-    pub fn from(&self) -> PathBuf {
+    pub fn from_path(&self) -> PathBuf {
         self.from.0.path_of(&self.from.1)
     }
 
     /// Path of the first level below the open directory to which the object is moved.
-    pub fn top(&self) -> PathBuf {
+    pub fn top_path(&self) -> PathBuf {
         self.to.0.path_of(self.to.1.split('/').next().unwrap_or_default())
     }
 
     /// Opens the directory that holds the object afterwards, and its name there; `None` if the
     /// directory is missing and `makes` is not set.
-    fn place(&self, makes: bool) -> Result<Option<(Arc<KeptDir>, &str)>> {
+    fn open_place(&self, makes: bool) -> Result<Option<(Arc<KeptDir>, &str)>> {
         let mut dir = self.to.0.clone();
         let (above, name) = self.to.1.rsplit_once('/').unwrap_or(("", &self.to.1));
         for inner in above.split('/').filter(|inner| !inner.is_empty()) {
@@ -97,8 +97,8 @@ impl Move {
     /// Makes the move. Returns true if it replaced an empty directory.
     fn run(&self) -> Result<bool> {
         let (dir, from) = &self.from;
-        let path = self.from();
-        let (to_dir, to) = self.place(true)?.ok_or_else(|| changed(&path))?;
+        let path = self.from_path();
+        let (to_dir, to) = self.open_place(true)?.ok_or_else(|| changed(&path))?;
         let found = dir.found(from)?.filter(|found| found.inode == self.inode).ok_or_else(|| changed(&path))?;
         let replaces_empty = to_dir.found(to)?.is_some();
         dir.move_found(from, &found, &to_dir, to)?;
@@ -111,7 +111,7 @@ impl Move {
     /// directories that were created for it if they are empty. With `makes_empty`, creates an empty
     /// directory in its place.
     fn undo(&self, makes_empty: bool) -> Result<()> {
-        let Some((to_dir, to)) = self.place(false)? else { return Ok(()) };
+        let Some((to_dir, to)) = self.open_place(false)? else { return Ok(()) };
         let (dir, from) = &self.from;
         if to_dir.found(to)?.is_some_and(|found| found.inode == self.inode)
             && dir.found(from)?.is_none_or(|found| found.kind.is_dir())
@@ -161,7 +161,7 @@ impl Moves {
 
     /// Notes an archive that was placed. It is not in the file: it is complete, and useful to a
     /// later run.
-    pub fn placed(&mut self, name: &str) -> Result<()> {
+    pub fn record_placed(&mut self, name: &str) -> Result<()> {
         let found = self.dir.found(name)?;
         self.archives.extend(found.map(|found| (name.to_string(), found.inode)));
         Ok(())

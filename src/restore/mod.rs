@@ -35,7 +35,7 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 #[cfg(feature = "net")]
-pub(crate) use input::{Supplied, Supply, unread};
+pub(crate) use input::{Supplied, Supply, unread_error};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, RestoreTarget};
 use slotpress_base::{
     Elapsed, Error, IoContext, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, flushed_bytes,
@@ -51,9 +51,9 @@ use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::finish::finish;
 use crate::restore::input::{Opened, RestoreInput, moved_path, with_archives};
 use crate::restore::journal::Move;
-use crate::restore::newer::{RestoredSlots, archives_in_the_way};
+use crate::restore::newer::{RestoredSlots, plan_moves_aside};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::target::{RATIO_MIN, Target, space_for};
+use crate::restore::target::{RATIO_MIN, RestoredBytes, Target, space_for};
 use crate::restore::unpack::{Unpacked, Unpacker};
 
 /// Restores one archive, or a full and an incremental one.
@@ -75,9 +75,9 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
             input.check_pair(&options.target.check)?;
             if let Some(slots) = input.slots() {
                 // Refused now, not after everything is unpacked.
-                archives_in_the_way(run.target, slots)?;
+                plan_moves_aside(run.target, slots)?;
             }
-            progress.steps(&steps(&input));
+            progress.steps(&plan_steps(&input));
             progress.detail(&describe(&input, &options.target));
             run.restore(input)
         })
@@ -113,7 +113,7 @@ fn restore_into(
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
-fn steps(input: &RestoreInput<'_>) -> Vec<Step> {
+fn plan_steps(input: &RestoreInput<'_>) -> Vec<Step> {
     let mut steps: Vec<Step> = input.lengths().map(|bytes| Step::new(Stage::Restoring, bytes)).collect();
     let copies = input.copies_bytes().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new(Stage::Copying, Some(bytes))));
@@ -163,17 +163,17 @@ impl Run<'_> {
         let mut unpacked: Vec<Unpacked> = Vec::new();
         while unpacked.len() < input.opened.len() || input.open_next()? {
             let full = input.opened.iter().zip(&unpacked).next_back();
-            let (next, rest) = input.opened[unpacked.len()..].split_first().ok_or_else(no_archive)?;
+            let (next, rest) = input.opened[unpacked.len()..].split_first().ok_or_else(no_archive_error)?;
             let checked = unpacker.unpack_checked(next, full, !rest.is_empty());
             unpacked.push(checked.map_err(|error| error.within_damaged(next.archive.path().shown()))?);
         }
         input.check_count()?;
         let is_on_full_without_map = matches!(&unpacked[..], [full, _] if full.bank.storage_count == 0);
-        let newest = unpacked.last_mut().ok_or_else(no_archive)?;
+        let newest = unpacked.last_mut().ok_or_else(no_archive_error)?;
         let path = input.archives().last().map_or(String::new(), |archive| archive.path().shown());
         let assurance = unpacker.check_state(newest, input).map_err(|error| error.within_damaged(path))?;
         let storages = unpacker.assigner.storages;
-        if newest.bank.storage_count > 0 && (is_on_full_without_map || !newest.maps(&storages)?) {
+        if newest.bank.storage_count > 0 && (is_on_full_without_map || !newest.has_map_of(&storages)?) {
             newest.leave_out_storage_map()?;
         }
         Ok(Restored { storages, unpacked, assurance })
@@ -194,17 +194,17 @@ impl Run<'_> {
         };
         let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(name).collect();
         storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
-        let newest = unpacked.pop().ok_or_else(no_archive)?;
+        let newest = unpacked.pop().ok_or_else(no_archive_error)?;
         let slot = newest.bank.slot;
         let hash = newest.bank.snapshot_hash();
         let genesis = self.options.genesis.iter().find(|genesis| genesis.matches(&newest.bank)).copied();
         let base_slot = unpacked.pop().map(|full| full.bank.slot);
         let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
         let is_rebased = is_rebased(slot, added.map(|storage| (storage.slot, storage.archive_id)));
-        let rebased_on = base_slot.filter(|_| is_rebased);
-        let in_the_way = archives_in_the_way(target, RestoredSlots { newest: slot, rebased_on })?;
+        let rebased_on = if is_rebased { base_slot } else { None };
+        let in_the_way = plan_moves_aside(target, RestoredSlots { newest: slot, rebased_on })?;
         let aside = [target.old.moves.clone(), in_the_way].concat();
-        let replaced: BTreeSet<PathBuf> = aside.iter().map(Move::top).collect();
+        let replaced: BTreeSet<PathBuf> = aside.iter().map(Move::top_path).collect();
         let archives = opened.into_iter().zip(names).collect();
         let (path, archives) = finish(self, newest, &storages, roots, archives, aside)?;
         Ok(RestoreReport {
@@ -245,12 +245,11 @@ impl Run<'_> {
     /// and warns if there is no room for their usual content. Without an index, the exact size is
     /// known only at the end.
     fn check_space(self, archives: &[Opened]) -> Result<()> {
-        let copied_bytes = archives.iter().map(Opened::bytes_to_copy).sum();
+        let archives_bytes = archives.iter().map(Opened::bytes_to_copy).sum();
         let check = |ratio: u64| {
-            let unpacked = unpacked_bytes(archives, ratio);
-            space_for(&self.target.accounts, &self.target.snapshots_dir, unpacked, copied_bytes)?
-                .iter()
-                .try_for_each(Space::check)
+            let bytes = RestoredBytes { unpacked_bytes: unpacked_bytes(archives, ratio), archives_bytes };
+            let spaces = space_for(&self.target.accounts, &self.target.snapshots_dir, bytes)?;
+            spaces.iter().try_for_each(Space::check)
         };
         check(RATIO_MIN)?;
         if let Err(error) = check(MAINNET_RATIO) {
@@ -271,7 +270,7 @@ fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
     archives.iter().map(bytes).fold(0, u64::saturating_add)
 }
 
-fn no_archive() -> Error {
+fn no_archive_error() -> Error {
     Error::failed("there is no archive to restore")
         .with_hint("give a full archive, alone or with an incremental one on it")
 }
@@ -284,10 +283,9 @@ struct Restored {
 }
 
 impl Unpacked {
-    /// True if the bank file's storage map names these storages. Those of the full archive may
-    /// differ: the validator may have rewritten these storages before it wrote the map, or emptied
-    /// them.
-    fn maps(&self, storages: &[AssignedStorage]) -> Result<bool> {
+    /// True if the bank file's storage map names these storages. Storages of the full archive may
+    /// have other lengths: the validator may have rewritten or emptied them before it wrote the map.
+    fn has_map_of(&self, storages: &[AssignedStorage]) -> Result<bool> {
         let file = self.bank_snapshot.dir().open_file(BANK_FILE_PARTIAL)?;
         let length = file.metadata().or_path("read", &self.bank_snapshot.path)?.len();
         let fields = FieldReader::new(BufReader::new(file), length, "the bank file");

@@ -41,11 +41,11 @@ impl RestoredSlots {
     }
 }
 
-/// Finds such archives, and plans to move them aside, with the old state.
+/// Finds newer archives and full archives in between, and plans to move them aside.
 ///
 /// # Errors
-/// There are such archives and the options do not allow moving them; or the disk fails.
-pub fn archives_in_the_way(target: &Target, slots: RestoredSlots) -> Result<Vec<Move>> {
+/// Such archives exist and the options do not allow moving them; or the disk fails.
+pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Move>> {
     let archives_dir = &target.snapshots_dir;
     let slot = slots.newest;
     let mut archives = Vec::new();
@@ -55,12 +55,13 @@ pub fn archives_in_the_way(target: &Target, slots: RestoredSlots) -> Result<Vec<
     {
         add_archives(&Arc::new(remote), "remote/", &mut archives)?;
     }
-    let newest = choice(&archives).filter(|newest| newest.name.slot > slot);
+    let newest = choose_archive(&archives).filter(|newest| newest.name.slot > slot);
     let between = archives.iter().find(|archive| slots.encloses(&archive.name));
     let Some(first) = newest.or(between) else { return Ok(Vec::new()) };
     let Some(replaced) = &target.old.name else {
-        let path = first.dir.path_of(first.name.to_string()).shown();
-        let error = |message| Error::new(ErrorKind::Exists, message);
+        let existing = first.dir.path_of(first.name.to_string());
+        let path = existing.shown();
+        let error = |message| Error::new(ErrorKind::Exists, message).with_existing_path(&existing);
         if newest.is_some() {
             return Err(error(format!(
                 "{path} is newer than the restored state (slot {slot}): a validator would start from it, and discard the \
@@ -98,7 +99,7 @@ fn add_archives(dir: &Arc<KeptDir>, below: &'static str, archives: &mut Vec<Foun
     Ok(())
 }
 
-fn choice(archives: &[FoundArchive]) -> Option<&FoundArchive> {
+fn choose_archive(archives: &[FoundArchive]) -> Option<&FoundArchive> {
     let highest = |base_slot: Option<u64>| {
         archives.iter().filter(|archive| archive.name.base_slot == base_slot).max_by_key(|archive| archive.name.slot)
     };

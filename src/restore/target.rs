@@ -61,7 +61,7 @@ impl Target {
         }
         recover(&snapshots_dir, &mut made.locks)?;
         let old = OldState::find(options, Some(&snapshots_dir), &accounts, newest)?;
-        let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS, &owner)?;
+        let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS_DIR, &owner)?;
         for dir in [&snapshots_dir].into_iter().chain(&accounts) {
             remove_stale_dirs(dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
         }
@@ -108,18 +108,12 @@ fn open_existing(path: &Path) -> Result<Option<Arc<KeptDir>>> {
 
 #[cfg(feature = "net")]
 impl Preview {
-    /// Examines the target of a restore whose last archive is `newest`, given the bytes of unpacked
-    /// content and of archives that it will write. A dry run writes nothing; others undo what a killed
-    /// restore left.
+    /// Examines the target of a restore that writes `bytes`, and whose last archive is `newest`. A dry
+    /// run writes nothing; others undo what a killed restore left.
     ///
     /// # Errors
     /// The restore would refuse the target.
-    pub fn new(
-        options: &RestoreTarget,
-        newest: &ArchiveName,
-        [unpacked_bytes, archives_bytes]: [u64; 2],
-        is_dry: bool,
-    ) -> Result<Self> {
+    pub fn new(options: &RestoreTarget, newest: &ArchiveName, bytes: RestoredBytes, is_dry: bool) -> Result<Self> {
         let paths = &options.paths;
         let accounts_dirs = options.paths.accounts_dirs();
         let is_to_be_undone = restore_journal(paths.snapshots_dir()).is_some();
@@ -146,23 +140,25 @@ impl Preview {
         };
         let accounts_on = accounts_dirs.iter().map(|path| nearest(path)).collect::<Result<Vec<_>>>()?;
         let archives_on = nearest(paths.snapshots_dir())?;
-        let space = space_for(&accounts_on, &archives_on, unpacked_bytes, archives_bytes)?;
+        let space = space_for(&accounts_on, &archives_on, bytes)?;
         let room = space.iter().try_for_each(Space::check);
         let room = room.map_err(|error| old.hint_to_remove(error, snapshots_dir.iter().chain(&accounts)));
-        Ok(Self { space, existing: old.moves.iter().map(Move::from).collect(), room })
+        Ok(Self { space, existing: old.moves.iter().map(Move::from_path).collect(), room })
     }
 }
 
-/// Returns needed and free bytes per file system, for unpacked content and for archives.
-pub fn space_for(
-    accounts: &[Arc<KeptDir>],
-    snapshots_dir: &KeptDir,
-    unpacked_bytes: u64,
-    archives_bytes: u64,
-) -> Result<Vec<Space>> {
+/// Bytes that a restore writes: unpacked content, and archives.
+#[derive(Clone, Copy)]
+pub struct RestoredBytes {
+    pub unpacked_bytes: u64,
+    pub archives_bytes: u64,
+}
+
+/// Returns needed and free bytes per file system.
+pub fn space_for(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, bytes: RestoredBytes) -> Result<Vec<Space>> {
     let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
-    let unpacked = accounts.iter().map(|dir| (&**dir, unpacked_bytes / accounts.len() as u64));
-    for (dir, needed_bytes) in unpacked.chain([(snapshots_dir, archives_bytes)]) {
+    let unpacked = accounts.iter().map(|dir| (&**dir, bytes.unpacked_bytes / accounts.len() as u64));
+    for (dir, needed_bytes) in unpacked.chain([(snapshots_dir, bytes.archives_bytes)]) {
         let device = dir.itself()?.device;
         if let Some(space) = spaces.get_mut(&device) {
             space.needed_bytes = space.needed_bytes.saturating_add(needed_bytes);
@@ -173,13 +169,13 @@ pub fn space_for(
     Ok(spaces.into_values().collect())
 }
 
-const BANK_SNAPSHOTS: &str = "snapshots";
+const BANK_SNAPSHOTS_DIR: &str = "snapshots";
 
 /// Directory of storages in an accounts path.
-pub const RUN: &str = "run";
+pub const RUN_DIR: &str = "run";
 
-/// Directory next to [`RUN`] that a starting validator requires.
-pub const SNAPSHOT: &str = "snapshot";
+/// Directory next to [`RUN_DIR`] that a starting validator requires.
+pub const SNAPSHOT_DIR: &str = "snapshot";
 
 /// The parts of an existing state.
 #[derive(Debug)]
@@ -194,7 +190,7 @@ impl OldState {
     /// Finds the parts of a state.
     ///
     /// # Errors
-    /// There are some, and moving them is not allowed; or a directory cannot be moved to its place.
+    /// A state exists, and moving it is not allowed; or a directory cannot be moved to its place.
     fn find(
         options: &RestoreTarget,
         snapshots_dir: Option<&Arc<KeptDir>>,
@@ -208,43 +204,46 @@ impl OldState {
         };
         let seconds = clock::since_1970(clock::now()).as_secs();
         let mut names = (seconds..).map(|number| format!("{REPLACED_PREFIX}{number}"));
-        let name = names.find(|name| !is_taken(name)).filter(|_| is_replaced);
+        let free_name = names.find(|name| !is_taken(name));
+        let name = if is_replaced { free_name } else { None };
         let mut old = Self { name, moves: Vec::new() };
         if let Some(snapshots_dir) = snapshots_dir {
-            check_takes_directory(snapshots_dir, BANK_SNAPSHOTS)?;
+            check_takes_directory(snapshots_dir, BANK_SNAPSHOTS_DIR)?;
         }
         if let Some(snapshots_dir) = snapshots_dir
-            && let Some(bank_snapshots) = snapshots_dir.open_dir(BANK_SNAPSHOTS)?.map(Arc::new)
+            && let Some(bank_snapshots) = snapshots_dir.open_dir(BANK_SNAPSHOTS_DIR)?.map(Arc::new)
         {
             let names = bank_snapshots.names()?;
             let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
             slots.sort_unstable_by(|one, other| other.cmp(one));
-            if let Some(newest) = newest.filter(|_| !is_replaced)
+            if let Some(newest) = newest
+                && !is_replaced
                 && slots.first() == Some(&newest.slot)
                 && snapshots_dir.found(newest.to_string())?.is_some()
                 && bank_snapshots.path_of(format!("{}/fastboot_version", newest.slot)).exists()
             {
                 let message = format!("slot {} is already there: start the validator", newest.slot);
-                return Err(Error::new(ErrorKind::Exists, message));
+                let existing = bank_snapshots.path_of(newest.slot.to_string());
+                return Err(Error::new(ErrorKind::Exists, message).with_existing_path(&existing));
             }
             for slot in slots {
-                old.found(&bank_snapshots, &slot.to_string(), snapshots_dir, "snapshots/")?;
+                old.add_move(&bank_snapshots, &slot.to_string(), snapshots_dir, "snapshots/")?;
             }
         }
         for dir in accounts {
-            for inner in [RUN, SNAPSHOT] {
+            for inner in [RUN_DIR, SNAPSHOT_DIR] {
                 check_takes_directory(dir, inner)?;
                 if let Some(open) = dir.open_dir(inner)?
                     && !open.names()?.is_empty()
                 {
-                    old.found(dir, inner, dir, "")?;
+                    old.add_move(dir, inner, dir, "")?;
                 }
             }
         }
         Ok(old)
     }
 
-    fn found(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
+    fn add_move(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
             let shown = path.shown();
@@ -269,7 +268,7 @@ impl OldState {
         if error.kind() != ErrorKind::NoSpace {
             return error;
         }
-        let mut paths: Vec<PathBuf> = self.moves.iter().map(Move::from).collect();
+        let mut paths: Vec<PathBuf> = self.moves.iter().map(Move::from_path).collect();
         for dir in dirs {
             let names = dir.names().unwrap_or_default();
             let earlier = names.iter().filter(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX));
@@ -306,10 +305,12 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
     for dir in accounts {
         let path = canonical(dir)?;
         let is_in_another = seen.iter().any(|other| path.starts_with(other) || other.starts_with(&path));
-        if is_in_another || path == snapshots || path == ledger || path.starts_with(snapshots.join(BANK_SNAPSHOTS)) {
-            let message = format!("the accounts path {} is not a directory of its own", dir.path().shown());
+        if is_in_another || path == snapshots || path == ledger || path.starts_with(snapshots.join(BANK_SNAPSHOTS_DIR))
+        {
+            let message =
+                format!("the accounts path {} is or overlaps another directory of this ledger", dir.path().shown());
             return Err(Error::usage(message).with_hint(
-                "a validator deletes unknown files in an accounts path: give none twice, and none inside another path",
+                "a validator deletes unknown files in an accounts path: give each path once, and none inside another",
             ));
         }
         seen.push(path);

@@ -58,7 +58,7 @@ impl Unpacker<'_> {
         opened.judge_pair(full, Some(&unpacked.bank))?;
         check_chain(&unpacked.bank, self.run.options)?;
         if opened.expect_root.is_some() && opened.is_hashed_at_end {
-            opened.judge_root(compared_root(&opened.archive, self.run.progress)?)?;
+            opened.judge_root(compare_frames(&opened.archive, self.run.progress)?)?;
         }
         Ok(unpacked)
     }
@@ -106,7 +106,7 @@ impl Unpacker<'_> {
 
 /// Compares the frames of an archive that was read without its tail; returns its root, or `None`
 /// without valid hashes.
-fn compared_root(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<Root>> {
+fn compare_frames(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<Root>> {
     let source = archive.source.as_ref();
     let tail = match Tail::read(source) {
         Err(error) if error.kind() == ErrorKind::Damaged => return Ok(None),

@@ -48,8 +48,8 @@ pub enum ErrorKind {
     /// The network or a server failed (exit code 4). The same call may succeed later. It continues
     /// with the bytes that have arrived.
     Network,
-    /// The output exists already, or another run is making it (exit code 5). Use that output
-    /// ([`Error::existing_path`]), or ask to replace it.
+    /// The output exists already, another run is making it, or a file such as a newer archive is in
+    /// its way (exit code 5). Use what exists ([`Error::existing_path`]), or ask to replace it.
     Exists,
     /// The archive does not exist, or no longer does (exit code 6): validators delete old ones.
     /// List the archives again.
@@ -209,7 +209,7 @@ impl Error {
         self.offset_bytes
     }
 
-    /// Returns the path of the existing output, for [`ErrorKind::Exists`].
+    /// Returns the path of what exists, for [`ErrorKind::Exists`]; `None` if another run makes it.
     pub fn existing_path(&self) -> Option<&Path> {
         self.existing_path.as_deref().map(PathBuf::as_path)
     }

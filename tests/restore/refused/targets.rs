@@ -228,18 +228,18 @@ fn accounts_paths_that_a_validator_refuses_are_refused() {
     let target = Target::new(0);
     let mut same = target.command(&[&full]);
     same.arg("--accounts").arg(&target.ledger);
-    assert_fails(&mut same, 2, &["is not a directory of its own", "hint: "]);
+    assert_fails(&mut same, 2, &["is or overlaps another directory of this ledger", "hint: "]);
     let snapshots = target.dir.path().join("snapshots-path");
     let mut same = target.command(&[&full]);
     same.arg("--snapshots").arg(&snapshots).arg("--accounts").arg(&snapshots);
-    assert_fails(&mut same, 2, &["is not a directory of its own"]);
+    assert_fails(&mut same, 2, &["is or overlaps another directory of this ledger"]);
     let mut twice = target.command(&[&full]);
     let dir = target.dir.path().join("accounts");
     twice.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("."));
-    assert_fails(&mut twice, 2, &["is not a directory of its own"]);
+    assert_fails(&mut twice, 2, &["is or overlaps another directory of this ledger"]);
     let mut inside = target.command(&[&full]);
     inside.arg("--accounts").arg(&dir).arg("--accounts").arg(dir.join("run"));
-    assert_fails(&mut inside, 2, &["is not a directory of its own"]);
+    assert_fails(&mut inside, 2, &["is or overlaps another directory of this ledger"]);
     assert_nothing_left(&target);
 }
 
