@@ -162,8 +162,7 @@ impl Sink for DirSink {
     }
 }
 
-/// A stream, for example a pipe, and its name in error messages. If archiving fails, the stream may
-/// have received a part of the archive.
+/// A stream and its name in errors. If archiving fails, it may have received a part of the archive.
 pub struct StreamSink<'a>(pub &'a mut (dyn Write + Send), pub &'a str);
 
 impl Sink for StreamSink<'_> {
