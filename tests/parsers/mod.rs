@@ -10,7 +10,7 @@ use slotpress_format::{Demand, FieldReader, parse_bank_file};
 use targets::TARGETS;
 
 use crate::common::*;
-use crate::verify::refused::fields::{BANK_FILE, Change, ListItems, changed, places};
+use crate::verify::refused::fields::{BANK_FILE, Change, ListItems, change_field, places};
 
 /// Returns the file at this path of each chain's ledger at slot 26. The chains are from different
 /// versions of Agave, and not all of them have the file.
@@ -50,7 +50,7 @@ fn with_broken_demands(bank_file: &[u8]) -> Vec<u8> {
     };
     let changes =
         [("capitalization", Change::Highest), ("stakes / delegations / rate", Change::Set(0x4000_0000_0000_0000))];
-    let change = |file: Vec<u8>, (name, change): (&str, Change)| changed(&file, BANK_FILE, name, &change);
+    let change = |file: Vec<u8>, (name, change): (&str, Change)| change_field(&file, BANK_FILE, name, &change);
     let mut file = changes.into_iter().fold(bank_file.to_vec(), change);
     let stake = newest(&file, "epoch stakes / vote accounts / stake");
     file[stake - 8..stake].fill(0);

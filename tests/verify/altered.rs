@@ -94,19 +94,19 @@ impl Corpus {
 /// Returns all altered archives.
 pub fn corpus() -> Vec<Altered> {
     let mut corpus = Corpus { tar: Tar::read(FULL), all: Vec::new() };
-    frames(&mut corpus);
-    ends(&mut corpus);
-    entries(&mut corpus);
-    names(&mut corpus);
-    documents(&mut corpus);
-    fields_of_the_bank(&mut corpus);
-    leaders_and_stakes(&mut corpus);
-    records_of_a_storage(&mut corpus);
-    pairs(&mut corpus);
+    add_frames(&mut corpus);
+    add_ends(&mut corpus);
+    add_entries(&mut corpus);
+    add_names(&mut corpus);
+    add_documents(&mut corpus);
+    add_bank_fields(&mut corpus);
+    add_leaders_and_stakes(&mut corpus);
+    add_records(&mut corpus);
+    add_pairs(&mut corpus);
     corpus.all
 }
 
-fn frames(corpus: &mut Corpus) {
+fn add_frames(corpus: &mut Corpus) {
     let tar = corpus.tar.write();
     let skippable = |content: &[u8]| slotpress_format::archive::zstd_frame::skippable_frame(3, content).expect("small");
     corpus.file("nothing", zstd(&tar));
@@ -168,7 +168,7 @@ fn wide_frame(content: &[u8], window_log: u8) -> Vec<u8> {
     wide
 }
 
-fn ends(corpus: &mut Corpus) {
+fn add_ends(corpus: &mut Corpus) {
     for zeros in [0, 100, 512, 513, 1536, 10_240] {
         corpus.tar(format!("end: {zeros} zeros"), |tar| tar.end = vec![0; zeros]);
     }
@@ -184,7 +184,7 @@ fn ends(corpus: &mut Corpus) {
     });
 }
 
-fn entries(corpus: &mut Corpus) {
+fn add_entries(corpus: &mut Corpus) {
     let insert = |tar: &mut Tar, member: Member| {
         let at = tar.members.len() - 3;
         tar.members.insert(at, member);
@@ -386,7 +386,7 @@ fn entries(corpus: &mut Corpus) {
 }
 
 /// Alters fields of the bank file that occur twice, or that have rules of their own.
-fn fields_of_the_bank(corpus: &mut Corpus) {
+fn add_bank_fields(corpus: &mut Corpus) {
     let mut put = |what: &str, tar: Tar| corpus.file(what, zstd(&tar.write()));
     for (what, tar) in refused_only_by_firedancer() {
         put(&format!("bank: {what}"), tar);
@@ -495,7 +495,7 @@ pub fn bank_field_places(content: &[u8]) -> BankFieldPlaces {
 }
 
 /// Alters values that Agave compares with the epoch stakes and the accounts.
-fn leaders_and_stakes(corpus: &mut Corpus) {
+fn add_leaders_and_stakes(corpus: &mut Corpus) {
     let mut alter = |what: &str, alter: &dyn Fn(&mut Vec<u8>, StakesPlaces)| {
         corpus.document(&format!("stakes: {what}"), is_bank_file, |content| alter(content, StakesPlaces::of(content)));
     };
@@ -543,7 +543,7 @@ fn insert_extension(tar: &mut Tar, kind: u8, content: &[u8]) {
     tar.members.insert(at, Member::new("@extension", kind, content));
 }
 
-fn names(corpus: &mut Corpus) {
+fn add_names(corpus: &mut Corpus) {
     let good = zstd(&corpus.tar.write());
     for (what, name) in [
         ("another slot", FULL.replace("-26-", "-27-")),
@@ -557,7 +557,7 @@ fn names(corpus: &mut Corpus) {
     }
 }
 
-fn documents(corpus: &mut Corpus) {
+fn add_documents(corpus: &mut Corpus) {
     let is_version = |path: &str| path == "version";
     for version in ["1.2.0\n", "  1.2.0 ", "1.2.1", "2.0.0", "", "1.2.0.0", "one"] {
         corpus.document(&format!("version: {version:?}"), is_version, |content| *content = version.into());
@@ -590,7 +590,7 @@ fn documents(corpus: &mut Corpus) {
     corpus.document("bank file: empty", is_bank_file, |content| content.clear());
 }
 
-fn records_of_a_storage(corpus: &mut Corpus) {
+fn add_records(corpus: &mut Corpus) {
     for (what, at) in [
         ("write version", 3),
         ("pubkey", 20),
@@ -670,7 +670,7 @@ fn records_of_a_storage(corpus: &mut Corpus) {
     });
 }
 
-fn pairs(corpus: &mut Corpus) {
+fn add_pairs(corpus: &mut Corpus) {
     corpus.pair("nothing", |_| ());
     corpus.pair("a storage of the base's slot", |tar| {
         let at = tar.storages()[0];

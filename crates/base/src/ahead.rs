@@ -73,7 +73,7 @@ impl<T> AheadItem<'_, T> {
     }
 }
 
-/// A lent buffer. Dropping this value gives the buffer back, or the one for which it was swapped.
+/// A lent buffer. Dropping this value returns the buffer in it, even if that was swapped for another.
 struct LentBuffer {
     buffer: Vec<u8>,
     /// False if the item was left to the worker.
@@ -88,8 +88,12 @@ impl Drop for LentBuffer {
     }
 }
 
-/// An item that a reading thread has taken, a buffer, and whether the item was read into it.
-type TakenItem<T> = (T, Vec<u8>, bool);
+/// An item that a reading thread has taken. `is_read` is true if it was read into the buffer.
+struct TakenItem<T> {
+    item: T,
+    buffer: Vec<u8>,
+    is_read: bool,
+}
 
 type ItemSender<T> = Sender<Result<(usize, TakenItem<T>)>>;
 
@@ -97,7 +101,7 @@ type ItemSender<T> = Sender<Result<(usize, TakenItem<T>)>>;
 /// [`AheadItem::read`]. An item is an error only if a thread panicked, or cannot be started.
 ///
 /// # Errors
-/// Those of `work`.
+/// The errors of `work`.
 pub fn read_ahead<T: Send, R>(
     items: impl Iterator<Item = T> + Send,
     reading: &ItemReader<'_, T>,
@@ -111,7 +115,7 @@ pub fn read_ahead<T: Send, R>(
         let waiting = (0..count).map(|_| None).collect();
         let mut in_order =
             ItemsInOrder { readers: &readers, scope, free, taken_tx: Some(taken_tx), taken, waiting, next: 0 };
-        // With the iterator, the channels end, and so the threads.
+        // Dropping the iterator closes the channels, which ends the threads.
         work(&mut in_order)
     })
 }
@@ -141,7 +145,7 @@ impl<I: Iterator<Item = T>, T> Readers<'_, I, T> {
         buffer.reserve_exact((reading.item_bytes_max as usize).saturating_sub(buffer.len()));
         // If reading fails, the worker reads the item again, and handles the error.
         let is_read = (reading.is_cold)(&item) && (reading.read)(&item, &mut buffer).is_ok();
-        Some((number, (item, buffer, is_read)))
+        Some((number, TakenItem { item, buffer, is_read }))
     }
 }
 
@@ -195,7 +199,7 @@ impl<'s, I: Iterator<Item = T> + Send, T: Send> Iterator for ItemsInOrder<'s, '_
             return Some(Ok(AheadItem { item, read: None, reading }));
         }
         loop {
-            if let Some((item, buffer, is_read)) = self.waiting[self.next % count].take() {
+            if let Some(TakenItem { item, buffer, is_read }) = self.waiting[self.next % count].take() {
                 self.next += 1;
                 let read = Some(LentBuffer { buffer, is_read, free: self.free.clone() });
                 return Some(Ok(AheadItem { item, read, reading }));

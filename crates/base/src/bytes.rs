@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 /// Calls `fill_buf` again when it is interrupted, as `read_exact` does with `read`. Any other error is
-/// returned at once: a second call might go on behind what could not be read.
+/// returned at once: a second call might continue after bytes that could not be read.
 pub fn filled<R: BufRead + ?Sized>(input: &mut R) -> io::Result<&[u8]> {
     while let Err(error) = input.fill_buf() {
         if error.kind() != ErrorKind::Interrupted {

@@ -13,7 +13,7 @@ const SECONDS_MAX: u64 = 253_402_300_799;
 /// Returns the current time, limited to the years from 1970 to 9999. All code gets the time
 /// from here.
 pub fn now() -> SystemTime {
-    dated(SystemTime::now())
+    limit_to_dates(SystemTime::now())
 }
 
 /// Returns the time from 1970 to `time`, or zero if `time` is earlier.
@@ -25,10 +25,10 @@ pub fn since_1970(time: SystemTime) -> Duration {
 /// signatures and HTTP answers panic.
 pub fn is_date() -> bool {
     let time = SystemTime::now();
-    dated(time) == time
+    limit_to_dates(time) == time
 }
 
-fn dated(time: SystemTime) -> SystemTime {
+fn limit_to_dates(time: SystemTime) -> SystemTime {
     let since = since_1970(time).min(Duration::from_secs(SECONDS_MAX));
     SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
 }
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn any_time_is_a_date() {
         let day = Duration::from_secs(86_400);
-        let at = |time: SystemTime| since_1970(dated(time));
+        let at = |time: SystemTime| since_1970(limit_to_dates(time));
         assert_eq!(at(SystemTime::UNIX_EPOCH - 20_000 * day), Duration::ZERO);
         assert_eq!(at(SystemTime::UNIX_EPOCH + 20_000 * day), 20_000 * day);
         let end = Duration::from_secs(SECONDS_MAX);

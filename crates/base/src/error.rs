@@ -165,8 +165,8 @@ impl Error {
             io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
             _ => None,
         };
-        let message = format!("cannot {doing} {}: {}", path.shown(), plain(error));
-        Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::from_io(error), message).caused_by(same(error)) }
+        let message = format!("cannot {doing} {}: {}", path.shown(), text_without_code(error));
+        Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::from_io(error), message).caused_by(copy_error(error)) }
     }
 
     /// Sets the [cause](Self::cause). The message does not change.
@@ -215,8 +215,8 @@ impl Error {
     }
 
     /// Returns the error that caused this one, such as an error of the operating system with its
-    /// code. It is not the `source` of [`std::error::Error`], because the message already says
-    /// what it says.
+    /// code. It is not the `source` of [`std::error::Error`], because the message already
+    /// contains its text.
     pub fn cause(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.cause.as_deref().map(|cause| cause.as_ref() as _)
     }
@@ -241,7 +241,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 /// Copies an [`io::Error`], which cannot be cloned.
-fn same(error: &io::Error) -> io::Error {
+fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
@@ -253,7 +253,7 @@ fn inner(error: &io::Error) -> Option<Error> {
 }
 
 /// Returns the text of an I/O error without "(os error 2)", which means nothing to an operator.
-fn plain(error: &io::Error) -> String {
+fn text_without_code(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
         Some(end) => text[..end].to_lowercase(),

@@ -16,10 +16,10 @@ use crate::{Error, IoContext, Result, ShowPath};
 pub fn open_file(path: &Path) -> Result<File> {
     // Non-blocking, so that opening a pipe does not wait; regular files ignore the flag.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    regular(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?.into(), path)
+    require_regular(rustix::fs::open(path, flags, Mode::empty()).or_path("open", path)?.into(), path)
 }
 
-pub(crate) fn regular(file: File, path: &Path) -> Result<File> {
+pub(crate) fn require_regular(file: File, path: &Path) -> Result<File> {
     if file.metadata().or_path("read", path)?.is_file() { Ok(file) } else { Err(not_a_file(path)) }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::files::regular;
+use crate::files::require_regular;
 use crate::{Error, IoContext, Owner, Result, ShowPath};
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -258,7 +258,7 @@ impl KeptDir {
         let path = self.path_of(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = plain(&name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()));
-        regular(file.or_path("open", &path)?.into(), &path)
+        require_regular(file.or_path("open", &path)?.into(), &path)
     }
 
     /// Renames `from` in this directory to `to` in `to_dir`. Replaces a file of that name.

@@ -1,4 +1,4 @@
-//! Reproducible pseudo-random numbers, the same on every platform; and the system's.
+//! Reproducible pseudo-random numbers, the same on every platform; and random numbers of the system.
 //!
 //! The generator is SplitMix64 (Steele, Lea, Flood 2014): a few multiplications for 8 bytes, and
 //! any state is a good seed. Most streams give only a few numbers, and seeding the generator of a

@@ -2,7 +2,7 @@
 //! an endless wait.
 //!
 //! Threads for which others wait are started here, and run their work through [`guarded`].
-//! [`start_pool`](crate::start_pool) starts those of parallel iterators.
+//! [`start_pool`](crate::start_pool) starts the threads of parallel iterators.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -35,7 +35,7 @@ pub fn panicked(payload: &(dyn Any + Send)) -> Error {
     let text = payload.downcast_ref::<&str>().map(ToString::to_string);
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
     let line: String =
-        text.chars().map(|char| if char.is_control() { ' ' } else { char }).take(MESSAGE_CHARS_MAX).collect();
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect();
     let place = PLACE.with(|place| place.borrow_mut().take()).map(|place| format!(" at {place}")).unwrap_or_default();
     Error::failed(format!("slotpress has a bug: it panicked{place}: {line}"))
         .with_hint("report it, with the command and the output with RUST_BACKTRACE=1")
@@ -80,7 +80,7 @@ pub fn spawn<'scope, R: Send + 'scope>(
 /// Starts `count` threads in a scope.
 ///
 /// # Errors
-/// The system refuses; those that were started go on.
+/// The system refuses. Threads that were started before go on.
 pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     count: usize,
@@ -95,7 +95,7 @@ pub fn spawn_workers<'scope, W: FnOnce() + Send + 'scope>(
 #[inline]
 pub fn panic_point(place: &str) {
     #[cfg(debug_assertions)]
-    panic_points::reached(place);
+    panic_points::panic_if_chosen(place);
     #[cfg(not(debug_assertions))]
     let _ = place;
 }
@@ -113,7 +113,7 @@ mod panic_points {
         Some((place.to_string(), AtomicU64::new(number.parse().unwrap_or(1))))
     });
 
-    pub fn reached(place: &str) {
+    pub fn panic_if_chosen(place: &str) {
         if let Some((chosen, left)) = &*CHOSEN
             && chosen == place
         {

@@ -34,7 +34,7 @@ pub use archive::source::{LocalFile, SharedSource, Source, Transferred};
 pub use archive::tail::{Tail, first_read_at};
 pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{Recycler, SeenFrame};
-pub use archive::{ArchivePass, NamedArchive, ReadArchive};
+pub use archive::{ArchivePass, NamedArchive, ArchiveContents};
 pub use catalog::keep::Keep;
 pub use catalog::list_writer::{ArchiveFields, ListFields};
 pub use catalog::partials::Partial;

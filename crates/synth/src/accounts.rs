@@ -65,7 +65,7 @@ impl Universe {
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
         let drawn = |origin| {
             let mut rng = Rng::new(self.key_of(origin));
-            let kind = rng.weighted(100_000, self.mix.shares().iter().copied());
+            let kind = rng.pick_weighted(100_000, self.mix.shares().iter().copied());
             (rng, kind)
         };
         let (mut rng, kind) = drawn(origin);

@@ -2,7 +2,7 @@
 //! stakes in it.
 //!
 //! It is a small sample of mainnet's. Mainnet's bank file of 1.1 GB belongs to 450 GB of storages.
-//! It consists mostly of stakes: those of the bank itself, and those of each of six epochs. Its
+//! It consists mostly of stakes: the bank's own stakes, and the stakes of each of six epochs. Its
 //! parts, and their shares of its bytes:
 //!
 //! - Delegations, 80 %: stake account (random), voter (one of 1,000, few of them popular), stake,
@@ -161,7 +161,7 @@ impl Bank<'_> {
     }
 }
 
-/// Delegations of epoch stakes have the observed credits, those of the bank's own stakes do not.
+/// Delegations of epoch stakes have the observed credits. Delegations of the bank's own stakes do not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Credits {
     LeftOut,

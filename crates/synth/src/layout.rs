@@ -206,7 +206,7 @@ impl SynthLayout {
 
     /// Returns the storages of the full state whose accounts are replaced by this storage of the
     /// incremental state.
-    pub fn replaced(&self, storage: u64) -> Range<u64> {
+    pub fn replaced_storages(&self, storage: u64) -> Range<u64> {
         match storage.checked_sub(self.full_count) {
             None => 0..0,
             Some(0) => 0..self.replaced_until[0],
@@ -216,7 +216,7 @@ impl SynthLayout {
 
     /// Returns the storage of the incremental state that replaces accounts of this storage of the
     /// full state.
-    pub fn replacing(&self, storage: u64) -> Option<u64> {
+    pub fn replacing_storage(&self, storage: u64) -> Option<u64> {
         let at = self.replaced_until.partition_point(|until| *until <= storage) as u64;
         (!self.is_incremental(storage) && at < self.replaced_until.len() as u64).then_some(self.full_count + at)
     }

@@ -30,7 +30,7 @@ impl Rng {
     }
 
     /// Chooses an item in proportion to its share of `all`. Returns `None` for the rest of `all`.
-    pub fn weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
+    pub fn pick_weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
         let mut pick = self.below(all);
         for (share, item) in items {
             if pick < share {

@@ -118,17 +118,17 @@ impl SynthStakes {
     }
 
     /// Returns the stream of a vote account's lasting properties. It begins with the node's address.
-    fn fixed(&self, voter: u64) -> Rng {
+    fn fixed_rng(&self, voter: u64) -> Rng {
         Rng::new(mix(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
     }
 
     /// Returns the lamports of a vote account, and its data, of length [`VOTE_BYTES`].
     pub fn vote_account(&self, voter: u64) -> (u64, Vec<u8>) {
-        let mut fixed = self.fixed(voter);
+        let mut fixed = self.fixed_rng(voter);
         let mut changing = Rng::new(mix(fixed.clone().next(), self.slot));
         let mut data = Vec::with_capacity(VOTE_BYTES as usize);
         let lamports = chain::rent_exempt_lamports(VOTE_BYTES) + changing.log_uniform(36);
-        staking::vote_state(&mut fixed, &mut changing, self.slot, &mut data);
+        staking::write_vote_account(&mut fixed, &mut changing, self.slot, &mut data);
         data.resize(VOTE_BYTES as usize, 0);
         (lamports, data)
     }
@@ -165,7 +165,7 @@ impl SynthStakes {
     /// epoch after the request: so little changes at a time that the rate limit does not matter.
     pub fn voters(&self) -> Vec<Voter> {
         let mut voters: Vec<Voter> = (0..self.scale.voters)
-            .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.fixed(voter).key() })
+            .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.fixed_rng(voter).key() })
             .collect();
         for delegation in self.delegations() {
             if let Some(voter) = voters.get_mut(delegation.voter as usize)
@@ -198,7 +198,8 @@ impl SynthStakes {
         let delegation = self.delegation(at);
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));
         let mut data = Vec::with_capacity(STAKE_BYTES as usize);
-        staking::delegated_stake(&self.universe, &mut rng, &delegation, self.vote_address(delegation.voter), &mut data);
+        let vote_address = self.vote_address(delegation.voter);
+        staking::write_delegated_stake(&self.universe, &mut rng, &delegation, vote_address, &mut data);
         data.resize(STAKE_BYTES as usize, 0);
         let lamports = chain::rent_exempt_lamports(STAKE_BYTES) + delegation.lamports;
         (delegation, lamports, data)

@@ -11,7 +11,7 @@ pub const VOTE_BYTES: u64 = 3762;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthDelegation {
     pub stake_account: [u8; 32],
-    /// Number of the vote account. Vote accounts from number `Scale::voters` on have been closed.
+    /// Number of the vote account. It has been closed if this is `Scale::voters` or more.
     pub voter: u64,
     pub lamports: u64,
     pub activation_epoch: u64,
@@ -25,7 +25,7 @@ pub struct SynthDelegation {
 pub const WARMUP_RATE: f64 = 0.25;
 
 /// Writes a stake account that is not delegated: state, rent reserve, staker, withdrawer, lockup.
-/// Delegated ones are in the bank file, too (`stakes`).
+/// `stakes` writes delegated stake accounts, which are in the bank file, too.
 pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&1u32.to_le_bytes());
     write_stake_owner(draw.universe, &mut draw.fixed, out);
@@ -33,7 +33,7 @@ pub fn write_stake(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
 
 /// Writes a delegated stake account: state, rent reserve, staker, withdrawer, lockup, voter, stake,
 /// epochs, rate, credits.
-pub fn delegated_stake(
+pub fn write_delegated_stake(
     universe: &Universe,
     rng: &mut Rng,
     delegation: &SynthDelegation,
@@ -62,7 +62,7 @@ fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
 
 /// Writes a vote account for a slot: version, node, withdrawer, commission, 31 votes, root, voter,
 /// prior voters (none), credits of up to 64 epochs, time.
-pub fn vote_state(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
+pub fn write_vote_account(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &mut Vec<u8>) {
     let node = fixed.key();
     out.extend_from_slice(&2u32.to_le_bytes());
     out.extend_from_slice(&node);

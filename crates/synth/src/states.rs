@@ -38,7 +38,7 @@ const TEMPLATES: [Template; 18] = [
 
 pub fn pick(rng: &mut Rng) -> u8 {
     let weights = || TEMPLATES.iter().map(|template| template.0);
-    rng.weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
+    rng.pick_weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
 }
 
 pub fn state_bytes(template: u8) -> u64 {

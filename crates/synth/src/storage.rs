@@ -41,7 +41,7 @@ impl Sums {
     }
 }
 
-/// Sums over accounts: those that both states have, and those that only one state has.
+/// Sums over accounts: accounts that both states have, and accounts that only one state has.
 #[derive(Clone, Default)]
 pub struct StateSums {
     pub both: Sums,
@@ -88,7 +88,7 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
     let is_incremental = layout.is_incremental(storage);
 
     // Accounts that first appear here come first.
-    let newer_storage = layout.replacing(storage);
+    let newer_storage = layout.replacing_storage(storage);
     for (origin, shape) in layout.new_accounts(storage) {
         let offset = start_record(&mut bytes);
         let header = universe.write_record(origin, 0, shape, &mut bytes);
@@ -139,7 +139,7 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
             }
         }
     }
-    for older in layout.replaced(storage) {
+    for older in layout.replaced_storages(storage) {
         for (origin, shape) in layout.new_accounts(older) {
             if let (None, Some(change)) = (layout.change_within_state(origin, shape), layout.change(origin, shape)) {
                 replace(origin, shape, change.successor);

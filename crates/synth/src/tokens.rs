@@ -52,7 +52,7 @@ fn recent(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
 
 /// Number of storages that count as written at the same time.
 const SEASON_STORAGES: u64 = 64;
-/// Token accounts among 1,000 whose mint is popular, and those whose mint is in current use.
+/// Token accounts among 1,000 whose mint is popular, and whose mint is in current use.
 const MINT_POPULAR: u64 = 270;
 const MINT_RECENT: u64 = 100;
 const MINTS_RECENT: u64 = 768;

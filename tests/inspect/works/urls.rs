@@ -85,7 +85,7 @@ fn archives_without_an_index_are_verified_at_a_url() {
         let url = server.url(&format!("/{}", name(&path)));
         let expected = without_path(json_output(&["verify", text(&path)]).remove(0));
         assert_eq!(without_path(json_output(&["verify", &url]).remove(0)), expected);
-        // Values of the name are unknown, because the file has another name.
+        // The file is not named like an archive, so nothing can be compared with its name.
         assert_eq!(json_output(&["inspect", &server.url("/other.tar.zst")])[0]["name_matches"], Value::Null);
     }
 }

@@ -367,7 +367,7 @@ fn list_item_bytes(name: &str, fields: &[Field]) -> usize {
 }
 
 /// Returns a file in which the first field of this name is changed.
-pub fn changed(content: &[u8], fields: &'static [Field], name: &str, change: &Change) -> Vec<u8> {
+pub fn change_field(content: &[u8], fields: &'static [Field], name: &str, change: &Change) -> Vec<u8> {
     let places = places(content, fields, ListItems::All);
     let place = places.iter().find(|place| place.name == name).unwrap_or_else(|| panic!("no {name}"));
     let mut content = content.to_vec();
@@ -502,7 +502,7 @@ pub fn altered_fields() -> Vec<Altered> {
     }
     for Document { name: document, is_entry, fields, demands } in DOCUMENTS {
         for (name, change, rule) in demands {
-            let bytes = with_document(is_entry, |content| changed(content, fields, name, change));
+            let bytes = with_document(is_entry, |content| change_field(content, fields, name, change));
             all.push(Altered::full(name_of_demand(document, name, change, *rule), bytes));
         }
     }

@@ -9,7 +9,7 @@ use slotpress_read::{Check, Rule, Snapshot, VerifyReport};
 
 use crate::verify::fixtures::*;
 
-fn unpacked(name: &str) -> tempfile::TempDir {
+fn unpack(name: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     tar::Archive::new(tar_of(name).as_slice()).unpack(dir.path()).expect("unpacked");
     dir
@@ -29,7 +29,7 @@ fn each_fault_of_an_incomplete_ledger_is_a_failure() {
         ("ledger-at-40-hard-links.tar.zst", "accounts/snapshot/40"),
         (FULL, "accounts"),
     ] {
-        let ledger = unpacked(name);
+        let ledger = unpack(name);
         assert!(verify_dir(ledger.path()).ok);
         let path = |slot: u64| {
             let dir = ledger.path().join(storages);

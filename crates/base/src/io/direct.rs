@@ -57,12 +57,12 @@ pub struct DirectFile {
 impl DirectFile {
     /// Opens a file to read a piece of this length directly; `None` if that is not supported, or if
     /// the piece is too short.
-    pub fn reading(file: &File, piece_bytes: u64) -> Option<Self> {
+    pub fn for_reading(file: &File, piece_bytes: u64) -> Option<Self> {
         if piece_bytes < PIECE_BYTES_MIN { None } else { Self::open(file, OFlags::RDONLY) }
     }
 
     /// Opens a file to write it directly; `None` if that is not supported.
-    pub fn writing(file: &File) -> Option<Self> {
+    pub fn for_writing(file: &File) -> Option<Self> {
         Self::open(file, OFlags::WRONLY)
     }
 
@@ -91,7 +91,7 @@ impl DirectFile {
     /// # Errors
     /// The disk fails.
     pub fn read_exact_at(&self, to: &mut [u8], offset: u64) -> io::Result<bool> {
-        self.unless_refused(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), to, offset)))
+        self.note_refusal(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), to, offset)))
     }
 
     /// Writes whole blocks, which must be in a [`Buffer`]. Returns false if that is not supported;
@@ -100,10 +100,10 @@ impl DirectFile {
     /// # Errors
     /// The disk fails, or is full.
     pub fn write_all_at(&self, blocks: &[u8], offset: u64) -> io::Result<bool> {
-        self.unless_refused(self.file.write_all_at(blocks, offset).map(|()| true))
+        self.note_refusal(self.file.write_all_at(blocks, offset).map(|()| true))
     }
 
-    fn unless_refused(&self, done: io::Result<bool>) -> io::Result<bool> {
+    fn note_refusal(&self, done: io::Result<bool>) -> io::Result<bool> {
         match done {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::OPNOTSUPP)) => {
                 remember(self.device, false);
@@ -264,11 +264,11 @@ mod tests {
         }
         let file = file_in(memory);
         let mut to = vec![0; BYTES.len()];
-        if let Some(direct) = DirectFile::reading(&file, to.len() as u64) {
+        if let Some(direct) = DirectFile::for_reading(&file, to.len() as u64) {
             let is_read = direct.read_exact_at(&mut to, 0).expect("the disk works");
             assert!(!is_read || to == *BYTES);
             assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
         }
-        assert!(DirectFile::reading(&file, to.len() as u64).is_none());
+        assert!(DirectFile::for_reading(&file, to.len() as u64).is_none());
     }
 }

@@ -21,7 +21,7 @@ const THREADS: usize = 4;
 /// Largest result of [`flushed_bytes`]: enough for a fast disk.
 const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Least number of bytes that a range counts for. So at most 256 files are open, a quarter of the usual
+/// A shorter range counts as this many bytes. So at most 256 files are open, a quarter of the usual
 /// limit of a process.
 const RANGE_BYTES_MIN: u64 = FLUSHED_BYTES_MAX / 256;
 
@@ -135,7 +135,8 @@ impl Flushers {
     /// # Errors
     /// The disk failed to write this or an older range.
     pub fn add(&self, file: File, path: PathBuf, range: Range<u64>) -> Result<()> {
-        let Some(pool) = self.pool.as_ref().filter(|_| !range.is_empty()) else { return Ok(()) };
+        let pool = if range.is_empty() { None } else { self.pool.as_ref() };
+        let Some(pool) = pool else { return Ok(()) };
         let new = Written { file, path, range };
         let shared = self.shared.clone();
         let mut state = shared.state.lock();

@@ -115,7 +115,7 @@ impl IoHint {
     #[doc(hidden)]
     pub fn piece<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
         let cold = self.look(file, range, file_bytes);
-        let direct = if cold.is_nearly_all { DirectFile::reading(file, range.end - range.start) } else { None };
+        let direct = if cold.is_nearly_all { DirectFile::for_reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
             cold.prefetch(file);
         }
@@ -157,8 +157,8 @@ impl IoHint {
     }
 
     /// Records which pages of some files are in the page cache; dropping the result drops the
-    /// others. For files that are read repeatedly, or by code without this policy. Skips missing
-    /// files, and those of more than 16 GiB.
+    /// other pages. For files that are read repeatedly, or by code without this policy. Skips missing
+    /// files, and files of more than 16 GiB.
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
         let look = |path: P| {

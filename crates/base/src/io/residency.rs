@@ -43,7 +43,7 @@ impl Cold {
         };
         let cold_bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let is_nearly_all = cold_bytes > 0 && (pages * page - cold_bytes) * CACHED_SHARE_MIN <= pages * page;
-        Self { runs: widened(runs, &inner, &outer), is_nearly_all }
+        Self { runs: widen(runs, &inner, &outer), is_nearly_all }
     }
 
     /// Asks the kernel to read the range now, without read-ahead, which would leave pages beyond
@@ -107,7 +107,7 @@ fn add_runs(runs: &mut Vec<Range<u64>>, map: &[bool], start: u64, page: u64) {
     }
 }
 
-fn widened(mut runs: Vec<Range<u64>>, inner: &Range<u64>, outer: &Range<u64>) -> Vec<Range<u64>> {
+fn widen(mut runs: Vec<Range<u64>>, inner: &Range<u64>, outer: &Range<u64>) -> Vec<Range<u64>> {
     if let Some(first) = runs.first_mut().filter(|first| first.start == inner.start) {
         first.start = outer.start;
     }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(inner_pages(&(100..10_000), 20_000, PAGE), 4096..8192, "inside a file");
         assert_eq!(inner_pages(&(100..200), 20_000, PAGE), 0..4096, "less than a page");
         assert!(inner_pages(&(0..0), 0, PAGE).is_empty());
-        let widen = |runs: Vec<Range<u64>>| widened(runs, &(4096..16_384), &(0..20_480));
+        let widen = |runs: Vec<Range<u64>>| widen(runs, &(4096..16_384), &(0..20_480));
         assert_eq!(widen(vec![4096..8192, 12_288..16_384]), [0..8192, 12_288..20_480]);
         let middle = 8192..12_288;
         assert_eq!(widen(vec![middle.clone()]), [middle]);

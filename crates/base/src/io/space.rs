@@ -53,7 +53,7 @@ impl Space {
         }
         let [needed, free] = [self.needed_bytes, self.free_bytes].map(quantity::bytes);
         let message = format!("not enough space under {}: {needed} needed, {free} free", self.dir.shown());
-        Err(no_space(message))
+        Err(no_space_error(message))
     }
 }
 
@@ -88,7 +88,7 @@ impl SpaceWatch {
         if free_bytes >= left_bytes {
             return Ok(());
         }
-        Err(no_space(format!(
+        Err(no_space_error(format!(
             "the disk is nearly full: {} are left on the file system of {}, or of another path that is written, and {} \
              must stay free",
             quantity::bytes(free_bytes),
@@ -99,7 +99,7 @@ impl SpaceWatch {
 }
 
 /// Error for a lack of space. The message must name the disk.
-fn no_space(message: String) -> Error {
+fn no_space_error(message: String) -> Error {
     Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk")
 }
 

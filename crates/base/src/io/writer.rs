@@ -61,7 +61,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
     pub fn direct(file: F, hint: IoHint) -> Self {
         let mut writer = Self::new(file, hint);
         if hint == IoHint::Gentle
-            && let Some(file) = DirectFile::writing(writer.file.borrow())
+            && let Some(file) = DirectFile::for_writing(writer.file.borrow())
         {
             writer.mode = Mode::Direct(Box::new(Direct { file, buffer: Buffer::new(DIRECT_BYTES), filled: 0 }));
         }

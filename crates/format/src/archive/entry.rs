@@ -82,7 +82,7 @@ pub struct Entry {
 impl Entry {
     /// Length in the tar stream: header, content and padding.
     pub fn tar_bytes(&self) -> u64 {
-        BLOCK_BYTES.saturating_add(padded(self.content_bytes))
+        BLOCK_BYTES.saturating_add(padded_bytes(self.content_bytes))
     }
 
     /// Makes the tar header. Time, owner and mode are fixed, so equal contents give equal archives.
@@ -151,7 +151,7 @@ pub fn is_firedancer_header(block: &[u8; BLOCK]) -> bool {
 }
 
 /// Rounds up to whole blocks; saturates, so that hostile lengths stay large.
-pub fn padded(content_bytes: u64) -> u64 {
+pub fn padded_bytes(content_bytes: u64) -> u64 {
     content_bytes.saturating_add(padding_bytes(content_bytes))
 }
 
@@ -294,8 +294,8 @@ mod tests {
     #[test]
     fn lengths_are_padded() {
         assert_eq!([0, 1, 511, 512, 513].map(padding_bytes), [0, 511, 1, 0, 511]);
-        assert_eq!([0, 1, 511, 512, 513].map(padded), [0, 512, 512, 512, 1024]);
-        assert_eq!([u64::MAX, u64::MAX - 511].map(padded), [u64::MAX, u64::MAX - 511]);
+        assert_eq!([0, 1, 511, 512, 513].map(padded_bytes), [0, 512, 512, 512, 1024]);
+        assert_eq!([u64::MAX, u64::MAX - 511].map(padded_bytes), [u64::MAX, u64::MAX - 511]);
         let huge = Entry { kind: EntryKind::Version, content_bytes: u64::MAX };
         assert_eq!(huge.tar_bytes(), u64::MAX);
     }

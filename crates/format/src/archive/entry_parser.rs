@@ -5,7 +5,7 @@
 
 use slotpress_base::{Error, Result, split_at_most, to_usize};
 
-use crate::archive::entry::{is_firedancer_header, padded};
+use crate::archive::entry::{is_firedancer_header, padded_bytes};
 use crate::{BLOCK, BLOCK_BYTES, END_OF_ARCHIVE_BYTES, ENTRIES_MAX, Entry, padding_bytes};
 
 const CUT_OFF: &str = "the archive was cut off, or its maker stopped early: get it again";
@@ -78,7 +78,7 @@ impl EntryParser {
         parser.state = if content_offset < entry.content_bytes {
             ParserState::Content { entry, offset_bytes: content_offset }
         } else {
-            ParserState::Padding { left_bytes: padded(entry.content_bytes).checked_sub(content_offset)? }
+            ParserState::Padding { left_bytes: padded_bytes(entry.content_bytes).checked_sub(content_offset)? }
         };
         Some(parser)
     }

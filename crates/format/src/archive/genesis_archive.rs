@@ -8,7 +8,7 @@ pub const GENESIS_ARCHIVE_NAME: &str = "genesis.tar.bz2";
 
 pub const GENESIS_FILE_NAME: &str = "genesis.bin";
 
-/// Limit on the length of `genesis.bin`, and on that of the archive. Agave unpacks at most 10 MiB.
+/// Limit on the length of `genesis.bin`, and of the archive. Agave unpacks at most 10 MiB.
 pub const GENESIS_BYTES_MAX: u64 = 10 * 1024 * 1024;
 
 /// Extracts `genesis.bin`. Decompresses at most 64 KiB more than [`GENESIS_BYTES_MAX`].

@@ -78,7 +78,8 @@ impl Index {
         let content = frame.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default();
         let is_whole = matches!(parse_frame_start(frame), Ok(FrameStart::Skippable { kind: INDEX_FRAME_KIND, content_bytes })
             if skippable_frame_bytes(content_bytes) == frame.len() as u64);
-        let Some(compressed) = content.strip_prefix(INDEX_MAGIC).filter(|_| is_whole) else { return Ok(None) };
+        let compressed = if is_whole { content.strip_prefix(INDEX_MAGIC) } else { None };
+        let Some(compressed) = compressed else { return Ok(None) };
         let content = zstd::bulk::decompress(compressed, to_usize(INDEX_FRAME_BYTES_MAX));
         let content = content.map_err(|error| damaged(&error))?;
         let (mut index, mut rest): (Self, _) = postcard::take_from_bytes(&content).map_err(|error| damaged(&error))?;

@@ -1,5 +1,5 @@
-//! The fields of a bank file that reports show. Its long lists are not among them, nor the lattice
-//! hash: the snapshot hash stands for it.
+//! The fields of a bank file that reports show. Leaves out its long lists, and the lattice
+//! hash, for which the snapshot hash stands.
 
 use serde::{Serialize, Serializer};
 use slotpress_base::text;

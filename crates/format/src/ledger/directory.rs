@@ -235,7 +235,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     } else {
         let run_dirs = paths.accounts_dirs().into_iter().map(|accounts| accounts.join("run"));
         let roots = run_dirs.map(|dir| open_root(dir, "")).collect::<Result<Vec<_>>>()?;
-        let list = FieldReader::open(&required(dir.join("storages_list"))?, "the storages list")?;
+        let list = FieldReader::open(&require_path(dir.join("storages_list"))?, "the storages list")?;
         let list = if layout == Layout::TaggedList {
             parse_tagged_storages_list(list)?
         } else {
@@ -248,10 +248,10 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     Ok(BankSnapshot {
         slot,
         layout,
-        bank_file: required(dir.join(slot.to_string()))?,
-        status_cache: required(dir.join("status_cache"))?,
-        version: required(dir.join("version"))?,
-        obsolete_accounts: Some(required(dir.join("obsolete_accounts"))?),
+        bank_file: require_path(dir.join(slot.to_string()))?,
+        status_cache: require_path(dir.join("status_cache"))?,
+        version: require_path(dir.join("version"))?,
+        obsolete_accounts: Some(require_path(dir.join("obsolete_accounts"))?),
         dir,
         roots,
         storages,
@@ -259,7 +259,7 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     })
 }
 
-/// Returns the slot that was asked for, or that of the newest complete bank snapshot.
+/// Returns the slot that was asked for, or the slot of the newest complete bank snapshot.
 fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     let slots = bank_snapshot_slots(snapshots_dir)?;
     if let Some(slot) = slot.filter(|slot| !slots.contains(slot)) {
@@ -333,9 +333,9 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
     Ok(BankSnapshot {
         slot: found,
         layout: Layout::Unpacked,
-        bank_file: required(bank_dir.join(found.to_string()))?,
-        status_cache: required(dir.join("snapshots/status_cache"))?,
-        version: required(dir.join("version"))?,
+        bank_file: require_path(bank_dir.join(found.to_string()))?,
+        status_cache: require_path(dir.join("snapshots/status_cache"))?,
+        version: require_path(dir.join("version"))?,
         dir: bank_dir,
         obsolete_accounts: None,
         roots,
@@ -355,7 +355,7 @@ fn open_root(dir: PathBuf, what: &str) -> Result<StorageRoot> {
 /// absolute, and broken if the ledger was moved. Then, or if accounts paths are given, uses
 /// `<accounts>/snapshot/<slot>` instead.
 fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
-    let links_dir = required(dir.join("accounts_hardlinks"))?;
+    let links_dir = require_path(dir.join("accounts_hardlinks"))?;
     let mut targets = Vec::new();
     if paths.accounts.is_empty() {
         for entry in fs::read_dir(&links_dir).or_path("read", &links_dir)? {
@@ -370,7 +370,7 @@ fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<Sto
     targets.into_iter().map(|dir| open_root(dir, ": the hard links of the storages")).collect()
 }
 
-fn required(path: PathBuf) -> Result<PathBuf> {
+fn require_path(path: PathBuf) -> Result<PathBuf> {
     if metadata(&path)?.is_some() {
         return Ok(path);
     }

@@ -66,7 +66,7 @@ impl<R: BufRead> FieldReader<R> {
     pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
         let wanted = buffer.len() as u64;
         self.check_remaining(wanted)?;
-        self.inner.read_exact(buffer).map_err(|error| unreadable(&self.what, self.position, &error))?;
+        self.inner.read_exact(buffer).map_err(|error| read_error(&self.what, self.position, &error))?;
         self.position = self.position.saturating_add(wanted);
         Ok(())
     }
@@ -81,7 +81,7 @@ impl<R: BufRead> FieldReader<R> {
         self.check_remaining(count)?;
         let mut left = count;
         while left > 0 {
-            let buffered = filled(&mut self.inner).map_err(|error| unreadable(&self.what, self.position, &error))?;
+            let buffered = filled(&mut self.inner).map_err(|error| read_error(&self.what, self.position, &error))?;
             let step = buffered.len().min(to_usize(left));
             if step == 0 {
                 return Err(self.damaged("it shrank while it was read"));
@@ -171,7 +171,7 @@ impl<R: BufRead> FieldReader<R> {
 }
 
 /// Distinguishes I/O errors from damage (decoder errors, early ends).
-fn unreadable(what: &str, position: u64, error: &io::Error) -> Error {
+fn read_error(what: &str, position: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(_) => Error::io("read", Path::new(what), error),
         None => {

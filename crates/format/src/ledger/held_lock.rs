@@ -87,8 +87,8 @@ pub fn lock_holder(file: &impl AsFd) -> Option<LockHolder> {
 
 fn lock_state(file: &impl AsFd) -> Option<LockState> {
     let stat = rustix::fs::fstat(file).ok()?;
-    // Each subvolume of btrfs has its own device number, but `/proc/locks` has that of the file
-    // system, which is in the mount table. Elsewhere, both are the same.
+    // Each subvolume of btrfs has its own device number, but `/proc/locks` has the number of the
+    // whole file system, which the mount table shows. Other file systems have only one number.
     let stat_device = Device { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) };
     let devices = [Some(stat_device), device_of_mount(file.as_fd())];
     let is_of_file = |lock: &LockLine| lock.inode == stat.st_ino && devices.contains(&Some(lock.device));
@@ -140,7 +140,7 @@ fn parse_lock(line: &str) -> Option<LockLine> {
     Some(LockLine { device, inode, pid })
 }
 
-/// Returns the device number in a line of `mountinfo`, if the line is that of `mount`: `27 1 254:0
+/// Returns the device number in a line of `mountinfo`, if the line describes `mount`: `27 1 254:0
 /// / / rw,relatime - ext4 /dev/vda rw`.
 fn parse_mount(line: &str, mount: &str) -> Option<Device> {
     let mut fields = line.split_ascii_whitespace();

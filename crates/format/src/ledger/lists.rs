@@ -242,13 +242,13 @@ impl ObsoleteLists {
         let items = self.read_items(list_offset, count, false)?;
         let cuts = items.into_iter().map(|item| obsolete_range(item.offset, item.data_len, file_bytes));
         let cuts = cuts.collect::<Result<Vec<_>, _>>().map_err(Error::damaged)?;
-        kept_between(&cuts, file_bytes).map_err(Error::damaged)
+        kept_ranges(&cuts, file_bytes).map_err(Error::damaged)
     }
 }
 
 /// Returns what lies between sorted cuts. Overlapping cuts are damage: a record cannot be
 /// obsolete twice.
-fn kept_between(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
+fn kept_ranges(cuts: &[Range<u64>], file_bytes: u64) -> Result<Vec<Range<u64>>, String> {
     let mut kept = Vec::with_capacity(cuts.len().saturating_add(1));
     let mut last_end = 0;
     for cut in cuts {
@@ -311,7 +311,7 @@ mod tests {
                 }
                 at += length;
             }
-            let kept: Vec<u64> = kept_between(&cuts, at).expect("no overlap").into_iter().flatten().collect();
+            let kept: Vec<u64> = kept_ranges(&cuts, at).expect("no overlap").into_iter().flatten().collect();
             prop_assert_eq!(kept, expected);
         }
     }
@@ -395,9 +395,9 @@ mod tests {
 
     #[test]
     fn overlaps_are_refused() {
-        let after = kept_between(&[0..10, 10..12], 20).map(|kept| kept.len());
+        let after = kept_ranges(&[0..10, 10..12], 20).map(|kept| kept.len());
         assert_eq!(after, Ok(1), "nothing is kept between two that touch");
-        assert!(kept_between(&[0..10, 8..12], 20).is_err());
-        assert!(kept_between(&[0..10, 0..10], 20).is_err());
+        assert!(kept_ranges(&[0..10, 8..12], 20).is_err());
+        assert!(kept_ranges(&[0..10, 0..10], 20).is_err());
     }
 }

@@ -52,7 +52,7 @@ impl LedgerLock {
         let Some(file) = open_lock_file(ledger, &path)? else { return Ok(Self::default()) };
         match file.try_lock() {
             Ok(()) => Ok(Self(Some(file))),
-            Err(TryLockError::WouldBlock) => Err(in_use(ledger, &path, lock_holder(&file))),
+            Err(TryLockError::WouldBlock) => Err(in_use_error(ledger, &path, lock_holder(&file))),
             Err(TryLockError::Error(error)) => Err(Error::io("lock", &path, &error)),
         }
     }
@@ -90,7 +90,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
     }
 }
 
-fn in_use(ledger: &KeptDir, path: &Path, holder: Option<LockHolder>) -> Error {
+fn in_use_error(ledger: &KeptDir, path: &Path, holder: Option<LockHolder>) -> Error {
     let holder = holder.filter(|holder| holder.pid.is_some());
     let hint = if holder.as_ref().is_some_and(LockHolder::is_slotpress) {
         "wait until it is done, or stop it".to_string()

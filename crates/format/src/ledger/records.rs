@@ -125,7 +125,7 @@ impl RecordWalker {
         sink.fault(RecordFault {
             kind: if is_tail { RecordFaultKind::Tail } else { RecordFaultKind::CutOff },
             offset_bytes: self.offset_bytes,
-            account: account.filter(|_| self.carried.len() >= RECORD_HEADER_BYTES),
+            account: if is_tail { None } else { account },
             expected: format!("a record of {needed} bytes"),
             found: format!("{} bytes until the storage's end", self.carried.len()),
         });

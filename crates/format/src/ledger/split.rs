@@ -59,13 +59,13 @@ impl SplitFile {
     pub fn uid(self, header: &[u8; FILE_HEADER_BYTES]) -> Result<u64> {
         if header[..16] != *self.magic() {
             let name = if self == Self::Meta { "meta" } else { "data" };
-            return Err(damaged(0, format_args!("not the magic of a .{name} file")));
+            return Err(damage_at(0, format_args!("not the magic of a .{name} file")));
         }
         let version = [u64_at::<16, _>(header), u64_at::<24, _>(header), u64_at::<32, _>(header)];
         if version != VERSION {
             let [major, minor, patch] = version;
             let why = format_args!("version {major}.{minor}.{patch} of split files, where slotpress knows 0.1.0");
-            return Err(damaged(16, why).with_hint(hint::NEWER_LAYOUT));
+            return Err(damage_at(16, why).with_hint(hint::NEWER_LAYOUT));
         }
         Ok(u64_at::<40, _>(header))
     }
@@ -76,7 +76,7 @@ pub fn check_uids(meta: u64, data: u64) -> Result<()> {
     if meta == data {
         Ok(())
     } else {
-        Err(damaged(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}")))
+        Err(damage_at(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}")))
     }
 }
 
@@ -128,11 +128,11 @@ pub fn check_data_header(
     data_len: u32,
 ) -> Result<()> {
     if header[..32] != *pubkey {
-        return Err(damaged(offset, format_args!("data of another account than in the .meta file")));
+        return Err(damage_at(offset, format_args!("data of another account than in the .meta file")));
     }
     let found = u32_at::<32, _>(header);
     if found != data_len {
-        return Err(damaged(offset, format_args!("{found} bytes of data, where the .meta file says {data_len}")));
+        return Err(damage_at(offset, format_args!("{found} bytes of data, where the .meta file says {data_len}")));
     }
     Ok(())
 }
@@ -176,29 +176,29 @@ impl<'a> MetaWalk<'a> {
         if offset >= self.range.meta_bytes {
             return Ok(None);
         }
-        self.hold(offset, META_HEADER_BYTES)?;
-        let (header, _) = self.held(offset)?;
+        self.fill_window(offset, META_HEADER_BYTES)?;
+        let (header, _) = self.split_window(offset)?;
         let data_len = u32_at::<84, _>(header);
         if u64::from(data_len) > ACCOUNT_DATA_BYTES_MAX {
             let why = format_args!("an account of {data_len} bytes of data; the maximum is {ACCOUNT_DATA_BYTES_MAX}");
-            return Err(damaged(offset, why));
+            return Err(damage_at(offset, why));
         }
         let is_inline = data_len <= INLINE_DATA_BYTES_MAX;
         let payload_bytes = if is_inline { to_usize(data_len) } else { size_of::<u64>() };
         let entry_bytes = META_HEADER_BYTES.saturating_add(payload_bytes);
-        self.hold(offset, entry_bytes)?;
-        self.next = aligned(offset.saturating_add(entry_bytes as u64), META_ALIGNMENT);
-        let (_, payload) = self.held(offset)?;
+        self.fill_window(offset, entry_bytes)?;
+        self.next = align_up(offset.saturating_add(entry_bytes as u64), META_ALIGNMENT);
+        let (_, payload) = self.split_window(offset)?;
         let data_offset = if is_inline {
             None
         } else {
-            Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| past_the_end(offset))?))
+            Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| overrun_error(offset))?))
         };
         if let Some(data_offset) = data_offset {
             self.pass_data(offset, data_offset, data_len)?;
         }
-        let (header, payload) = self.held(offset)?;
-        let payload = payload.get(..payload_bytes).ok_or_else(|| past_the_end(offset))?;
+        let (header, payload) = self.split_window(offset)?;
+        let payload = payload.get(..payload_bytes).ok_or_else(|| overrun_error(offset))?;
         let data = data_offset.map_or(AccountData::Inline(payload), AccountData::At);
         Ok(Some(MetaEntry { offset, header, data_len, data }))
     }
@@ -206,7 +206,7 @@ impl<'a> MetaWalk<'a> {
     /// Checks where an account's data lies in the `.data` file.
     fn pass_data(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
         let Some(data_bytes) = self.range.data_bytes else {
-            return Err(damaged(offset, format_args!("{data_len} bytes of data, but the storage has no .data file")));
+            return Err(damage_at(offset, format_args!("{data_len} bytes of data, but the storage has no .data file")));
         };
         let end = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(u64::from(data_len));
         let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {
@@ -216,17 +216,17 @@ impl<'a> MetaWalk<'a> {
         } else if end > data_bytes {
             format!("up to {end}, past the end of that file at {data_bytes}")
         } else {
-            self.next_data = aligned(end, DATA_ALIGNMENT);
+            self.next_data = align_up(end, DATA_ALIGNMENT);
             return Ok(());
         };
-        Err(damaged(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
+        Err(damage_at(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
     }
 
     /// Reads a range of the file into the window, unless the window holds it.
-    fn hold(&mut self, offset: u64, length: usize) -> Result<()> {
+    fn fill_window(&mut self, offset: u64, length: usize) -> Result<()> {
         let end = offset.saturating_add(length as u64);
         if end > self.range.meta_bytes {
-            return Err(past_the_end(offset));
+            return Err(overrun_error(offset));
         }
         if offset >= self.window_start && end <= self.window_start.saturating_add(self.held_bytes as u64) {
             return Ok(());
@@ -243,22 +243,22 @@ impl<'a> MetaWalk<'a> {
     }
 
     /// Returns the fixed part of an entry in the window, and the bytes after it.
-    fn held(&self, offset: u64) -> Result<(&[u8; META_HEADER_BYTES], &[u8])> {
+    fn split_window(&self, offset: u64) -> Result<(&[u8; META_HEADER_BYTES], &[u8])> {
         let at = to_usize(offset.saturating_sub(self.window_start));
-        self.window.get(at..).and_then(|bytes| bytes.split_first_chunk()).ok_or_else(|| past_the_end(offset))
+        self.window.get(at..).and_then(|bytes| bytes.split_first_chunk()).ok_or_else(|| overrun_error(offset))
     }
 }
 
 /// Returns the next multiple of an alignment, where an entry may begin.
-fn aligned(end: u64, alignment: u64) -> u64 {
+fn align_up(end: u64, alignment: u64) -> u64 {
     end.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
 
-fn past_the_end(offset: u64) -> Error {
-    damaged(offset, format_args!("an entry that runs past the end of the file"))
+fn overrun_error(offset: u64) -> Error {
+    damage_at(offset, format_args!("an entry that runs past the end of the file"))
 }
 
-fn damaged(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
+fn damage_at(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
     Error::damaged(format!("{why}, at offset {offset}"))
         .at_offset(offset)
         .with_hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")

@@ -90,7 +90,7 @@ impl VoteAccount {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&lamports.to_le_bytes()).update(owner).update(&[u8::from(is_executable)]);
         hasher.update(data);
-        let node = parse_node(data).filter(|_| *owner == VOTE);
+        let node = if *owner == VOTE { parse_node(data) } else { None };
         Self { digest: hasher.finalize().into(), rent_epoch, node, is_initialized: is_initialized(data) }
     }
 }

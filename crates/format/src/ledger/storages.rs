@@ -77,7 +77,7 @@ pub struct StorageFile {
     /// Index of the storage's directory in
     /// [`BankSnapshot::roots`](super::directory::BankSnapshot::roots).
     pub root: u16,
-    /// Length of the file in bytes. In a split storage, that of the `.meta` file.
+    /// Length of the file in bytes. In a split storage, the length of the `.meta` file.
     pub file_bytes: u64,
     /// Modification time of that file in nanoseconds since 1970. It shows whether the file changes
     /// while it is read.
@@ -86,7 +86,7 @@ pub struct StorageFile {
 }
 
 impl StorageFile {
-    /// Returns the name of the file. In a split storage, that of the `.meta` file.
+    /// Returns the name of the file. In a split storage, the name of the `.meta` file.
     pub fn file_name(&self) -> String {
         match self.kind {
             StorageKind::AppendVec => format!("{}.{}", self.slot, self.id),
@@ -114,14 +114,14 @@ impl StorageFile {
 /// Lists all files of the roots; each must be an append vec. `threads` threads read the metadata.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut names = Vec::new();
-    for (index, root) in numbered(roots)? {
+    for (index, root) in number_roots(roots)? {
         for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
             let name = entry.or_path("read", &root.path)?.file_name();
             let storage = name
                 .to_str()
                 .and_then(parse_storage_name)
                 .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
-                .ok_or_else(|| foreign(&root.path.join(&name)))?;
+                .ok_or_else(|| foreign_file_error(&root.path.join(&name)))?;
             names.push((storage, index, root));
             if names.len() as u64 > STORAGES_MAX {
                 return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.shown()))
@@ -136,7 +136,7 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
 }
 
 /// Gives each directory the index that [`StorageFile::root`] has.
-fn numbered(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
+fn number_roots(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
     if roots.len() > usize::from(u16::MAX) {
         let given = roots.len();
         let max = u16::MAX;
@@ -167,7 +167,7 @@ pub fn stat_listed(
     roots: &[StorageRoot],
     threads: usize,
 ) -> Result<(Vec<StorageFile>, Vec<MissingFile>)> {
-    let roots = numbered(roots)?;
+    let roots = number_roots(roots)?;
     let find = |listed: &ListedStorage| {
         let ListedStorage { slot, id, endings } = *listed;
         let first_ending = endings.first().copied().unwrap_or_default();
@@ -192,7 +192,7 @@ pub fn stat_listed(
     Ok((found, missing))
 }
 
-fn foreign(path: &Path) -> Error {
+fn foreign_file_error(path: &Path) -> Error {
     Error::failed(format!("{} is not a storage: its name is not SLOT.ID", path.shown()))
         .with_hint("move files that do not belong to the archive to another directory")
 }

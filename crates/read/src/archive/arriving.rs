@@ -1,5 +1,5 @@
 //! Source of an archive that is still arriving (on standard input). Its bytes are appended to a
-//! file, and readers wait for those that have not come yet.
+//! file, and readers wait for bytes that have not come yet.
 //!
 //! Its length is unknown until a reader has reached the end, even if all bytes came before: readers
 //! must not behave differently if the sender is fast.
@@ -22,7 +22,7 @@ use slotpress_base::{
 use super::source::Source;
 
 /// Bytes read from standard input at a time: several times the capacity of a pipe.
-const PIECE_BYTES: usize = 1024 * 1024;
+const INPUT_PIECE_BYTES: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub struct ArrivingSource {
@@ -65,7 +65,7 @@ impl ArrivingSource {
     fn take_all(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         let stop = Until(|| progress.is_interrupted() || self.arrived.lock().is_unwanted);
         let mut input = Interruptible::new(input, &stop);
-        let mut piece = vec![0; PIECE_BYTES];
+        let mut piece = vec![0; INPUT_PIECE_BYTES];
         let mut bytes = 0;
         while !self.arrived.lock().is_unwanted {
             panic_point("standard input");

@@ -13,7 +13,7 @@
 mod events;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use events::{EntryCarry, FrameEvents, FrameReader};
+use events::{EntryCarry, FrameEvents, DecodeWorker};
 use slotpress_base::{
     AHEAD_BYTES, AheadItem, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
@@ -23,7 +23,7 @@ use slotpress_format::{
 
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
-use super::opened::{ArchivePass, OpenArchive, ReadArchive};
+use super::opened::{ArchivePass, OpenArchive, ArchiveContents};
 use super::source::PieceReader;
 use super::tail::{DataFrame, Tail};
 use super::visit::{EntryUse, ReadFault, Visitor};
@@ -34,7 +34,7 @@ pub fn read_by_index(
     tail: &Tail,
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
-) -> Result<ReadArchive> {
+) -> Result<ArchiveContents> {
     let uses = tail.index.entries.iter().map(|entry| visitor.entry(entry)).collect::<Result<_>>()?;
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let reading = IndexReader { archive, pieces, tail, uses, pass, visitor };
@@ -42,11 +42,11 @@ pub fn read_by_index(
         let records = visitor.records().map(|records| records.new_worker());
         let decoder = FrameDecoder::new()?;
         let walker = RecordWalker::default();
-        let mut worker = FrameReader { decoder, compressed: Vec::new(), records, walker };
+        let mut worker = DecodeWorker { decoder, compressed: Vec::new(), records, walker };
         let reading = &reading;
         Ok(move |item: AheadItem<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
-    let mut read = ReadArchive { is_whole: true, ..ReadArchive::default() };
+    let mut read = ArchiveContents { is_whole: true, ..ArchiveContents::default() };
     read.tar_bytes = tail.index.tar_bytes();
     (read.frames.frames, read.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
     let ahead = ItemReader {
@@ -67,7 +67,7 @@ pub fn read_by_index(
     Ok(read)
 }
 
-fn contradicts(frame: &DataFrame, why: impl std::fmt::Display) -> Error {
+fn contradiction_error(frame: &DataFrame, why: impl std::fmt::Display) -> Error {
     let offset_bytes = frame.offset_bytes;
     Error::damaged(format!("the archive's index contradicts the frame at offset {offset_bytes}: {why}"))
         .at_offset(offset_bytes)
@@ -133,7 +133,7 @@ impl IndexReader<'_> {
     fn read_frame(
         &self,
         item: AheadItem<'_, FrameItem>,
-        worker: &mut FrameReader<'_>,
+        worker: &mut DecodeWorker<'_>,
         content: &mut Vec<u8>,
     ) -> Result<(Documents, DataFrame)> {
         slotpress_base::threads::panic_point("frame by index");
@@ -152,7 +152,7 @@ impl IndexReader<'_> {
             }
             decoded => decoded?,
         }
-        let hashes = self.tail.hashes.as_ref().filter(|_| self.pass.check_hashes);
+        let hashes = if self.pass.check_hashes { self.tail.hashes.as_ref() } else { None };
         let hash = hashes.and_then(|hashes| hashes.frames.get(number));
         if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
             let fault = ReadFault::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes };
@@ -172,11 +172,11 @@ impl IndexReader<'_> {
             {
                 Ok(())
             }
-            _ => Err(contradicts(frame, "it is not the frame of the seek table")),
+            _ => Err(contradiction_error(frame, "it is not the frame of the seek table")),
         }
     }
 
-    fn parse_frame(&self, item: FrameItem, worker: &mut FrameReader<'_>, content: &[u8]) -> Result<Documents> {
+    fn parse_frame(&self, item: FrameItem, worker: &mut DecodeWorker<'_>, content: &[u8]) -> Result<Documents> {
         slotpress_base::threads::panic_point("entries by index");
         let FrameItem { frame, span, before, after, .. } = item;
         let entries = &self.tail.index.entries;
@@ -195,12 +195,12 @@ impl IndexReader<'_> {
         if span.offset_bytes > 0 {
             let Some(entry) = entries.get(events.number) else {
                 if content.iter().any(|byte| *byte != 0) {
-                    return Err(contradicts(&frame, "the tar stream does not end with zeros"));
+                    return Err(contradiction_error(&frame, "the tar stream does not end with zeros"));
                 }
                 return Ok(Documents::default());
             };
             parser = EntryParser::inside(*entry, span.offset_bytes)
-                .ok_or_else(|| contradicts(&frame, "an entry is cut inside its header"))?;
+                .ok_or_else(|| contradiction_error(&frame, "an entry is cut inside its header"))?;
             // `recv` fails if the frame before was lost: the run goes on without its state.
             events.resume(entry, before.and_then(|before| before.recv().ok()))?;
         }
@@ -208,12 +208,12 @@ impl IndexReader<'_> {
         if let Some(error) = events.stopped.take() {
             return Err(error);
         }
-        result.map_err(|error| contradicts(&frame, error))?;
+        result.map_err(|error| contradiction_error(&frame, error))?;
         // Zeros in place of a header end a tar stream: later entries would be lost silently.
         let begun = entries_begun_by(&span, entries);
         let is_over = parser.end() != TarEnd::Inside;
         if events.number != begun || (is_over && begun != entries.len()) || parser.end() == TarEnd::Junk {
-            return Err(contradicts(&frame, "the tar stream ends early"));
+            return Err(contradiction_error(&frame, "the tar stream ends early"));
         }
         events.suspend()?;
         Ok(events.documents.finish())
@@ -226,12 +226,12 @@ fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: 
     if zstd_safe::find_frame_compressed_size(bytes) == Ok(bytes.len()) && content.len() as u64 == content_bytes {
         Ok(())
     } else {
-        Err(contradicts(frame, "it is of another length"))
+        Err(contradiction_error(frame, "it is of another length"))
     }
 }
 
-/// Reverses the order of frames, but keeps chains of linked frames in order, since each waits for
-/// the one before.
+/// Reverses the order of frames, but keeps chains of linked frames in order, since each frame waits for
+/// the frame before it.
 fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     let starts = items.iter().enumerate().filter(|(_, item)| item.before.is_none());
     let starts: Vec<usize> = starts.map(|(number, _)| number).collect();
@@ -245,7 +245,9 @@ fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
 fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = to_usize(span.first_entry);
     let mut left = span.offset_bytes.saturating_add(span.length_bytes);
-    while let Some(entry) = entries.get(number).filter(|_| left > 0) {
+    while left > 0
+        && let Some(entry) = entries.get(number)
+    {
         left = left.saturating_sub(entry.tar_bytes());
         number = number.saturating_add(1);
     }

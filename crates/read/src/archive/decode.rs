@@ -8,7 +8,7 @@ use zstd_safe::DCtx;
 
 use crate::Recycler;
 use crate::archive::streams::StreamPieces;
-use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, no_memory, undecodable};
+use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, no_memory_error, decode_error};
 
 /// A frame that does not decode: its number among the frames that hold content, from 0, and why.
 pub type FrameFault = (u64, Error);
@@ -53,7 +53,7 @@ pub struct FrameDecoder {
 
 impl FrameDecoder {
     pub fn new() -> Result<Self> {
-        let context = DCtx::try_create().ok_or_else(no_memory)?;
+        let context = DCtx::try_create().ok_or_else(no_memory_error)?;
         Ok(Self { context })
     }
 
@@ -62,7 +62,7 @@ impl FrameDecoder {
     pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         to.reserve(to_usize(content_bytes_max));
-        self.context.decompress(to, frame).map_err(|code| undecodable(offset_bytes, code))?;
+        self.context.decompress(to, frame).map_err(|code| decode_error(offset_bytes, code))?;
         Ok(())
     }
 

@@ -60,13 +60,13 @@ impl DocumentReader {
                 Documents { version: read.ok().map(|_| version), ..Documents::default() }
             },
             EntryKind::BankFile(_) => |pieces, length| {
-                let bank = Some(checked(FieldReader::new(pieces, length, "the bank file"), parse_bank));
+                let bank = Some(try_parse(FieldReader::new(pieces, length, "the bank file"), parse_bank));
                 Documents { bank, ..Documents::default() }
             },
             // The bank's slot may still be unknown: slots above it are checked later.
             EntryKind::StatusCache => |pieces, length| {
                 let fields = FieldReader::new(pieces, length, "the status cache");
-                let status_cache = Some(checked(fields, |fields| parse_status_cache(fields, u64::MAX)));
+                let status_cache = Some(try_parse(fields, |fields| parse_status_cache(fields, u64::MAX)));
                 Documents { status_cache, ..Documents::default() }
             },
             _ => return Ok(()),
@@ -124,7 +124,7 @@ type DocumentStream = PieceStream<Receiver<Vec<u8>>>;
 type Parse = fn(DocumentStream, u64) -> Documents;
 
 /// Parses a document; a panic of the parser is an error of the document.
-fn checked<T>(fields: FieldReader<DocumentStream>, parse: fn(FieldReader<DocumentStream>) -> Result<T>) -> Result<T> {
+fn try_parse<T>(fields: FieldReader<DocumentStream>, parse: fn(FieldReader<DocumentStream>) -> Result<T>) -> Result<T> {
     guarded(|| {
         panic_point("document");
         parse(fields)

@@ -19,12 +19,12 @@ use slotpress_format::{Entry, EntryParser, TarEnd, TarEvent};
 use super::batches::{Batcher, StorageBatch, visit_batches};
 use super::decode::{FrameFault, decode_in_order};
 use super::documents::DocumentReader;
-use super::opened::{ArchivePass, ReadArchive};
+use super::opened::{ArchivePass, ArchiveContents};
 use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
 
-/// Limit on the threads for the visitor's sinks. Creating and filling files, each one writes 1 to 2 GB
-/// a second, and the disk is the limit before eight of them are.
+/// Limit on the threads for the visitor's sinks. Each thread creates and fills files at 1 to 2 GB
+/// a second: the disk is the limit before eight threads are.
 const SINKS_MAX: usize = 4;
 
 const NOTHING_AFTER: &str = "nothing after the damage was read";
@@ -37,7 +37,7 @@ pub fn read_in_order(
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
     sink: Option<&mut (dyn EntrySink + '_)>,
-) -> Result<ReadArchive> {
+) -> Result<ArchiveContents> {
     let stop = Stop::default();
     let has_sinks = sink.is_none() && visitor.new_sink().is_some();
     let sinks = has_sinks.then(|| start_pool(pass.threads.min(SINKS_MAX))).transpose()?;
@@ -147,7 +147,7 @@ impl<'a> EntryReader<'a, '_> {
         Ok(())
     }
 
-    /// Parses the next bytes. Returns an error of the parser inside; one of visitor or sink ends all.
+    /// Parses the next bytes. The inner result is the parser's. An error of visitor or sink ends all.
     fn feed<'b>(&mut self, bytes: &'b [u8], sinks: Option<&PoolScope<'b>>) -> Result<Result<()>>
     where
         'a: 'b,
@@ -175,16 +175,16 @@ impl<'a> EntryReader<'a, '_> {
         self.is_lost = true;
     }
 
-    fn conclude(self, decoded: Result<FrameStatistics>) -> Result<ReadArchive> {
+    fn conclude(self, decoded: Result<FrameStatistics>) -> Result<ArchiveContents> {
         let is_over = self.parser.end() != TarEnd::Inside;
         let Self { parser, is_lost, is_ended, events, .. } = self;
         let visitor = events.visitor;
-        let mut read = ReadArchive {
+        let mut read = ArchiveContents {
             documents: events.documents.finish(),
             tar_bytes: parser.position(),
             is_from_firedancer: parser.is_from_firedancer(),
             is_whole: is_over,
-            ..ReadArchive::default()
+            ..ArchiveContents::default()
         };
         match decoded {
             Ok(frames) => {

@@ -28,7 +28,7 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-pub use opened::{ArchivePass, NamedArchive, OpenArchive, ReadArchive};
+pub use opened::{ArchivePass, NamedArchive, OpenArchive, ArchiveContents};
 use slotpress_base::{AHEAD_BYTES, Result};
 
 use crate::archive::by_index::read_by_index;
@@ -36,7 +36,7 @@ use crate::{Visitor, read_in_order};
 
 impl OpenArchive {
     /// Reads the archive by its index if there is one to follow, else in order.
-    pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ReadArchive> {
+    pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ArchiveContents> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
             None => self.read_stream(AHEAD_BYTES, pass.progress, |stream| {

@@ -57,7 +57,7 @@ impl<'a> ArchivePass<'a> {
 }
 
 #[derive(Debug, Default)]
-pub struct ReadArchive {
+pub struct ArchiveContents {
     pub documents: Documents,
     /// Statistics of frames. With an index, only `frames` and `skippable_bytes` are set.
     pub frames: FrameStatistics,
@@ -65,8 +65,8 @@ pub struct ReadArchive {
     pub tar_bytes: u64,
     /// True if the archive was read to its end and no frame or entry was lost.
     pub is_whole: bool,
-    /// True if Firedancer wrote the archive, or the one from which it was recompressed, according
-    /// to tar headers or the index.
+    /// True if Firedancer wrote the archive, or the archive from which it was recompressed. Tar
+    /// headers or the index say so.
     pub is_from_firedancer: bool,
 }
 

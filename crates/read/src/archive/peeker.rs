@@ -64,7 +64,7 @@ impl<R: BufRead> Peeker<R> {
             let step = part.len();
             on_part(part);
             if step == 0 {
-                return Err(cut_off(self.position));
+                return Err(cut_off_error(self.position));
             }
             self.consume(step);
             count = count.saturating_sub(step as u64);
@@ -77,7 +77,7 @@ fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
     filled(input).or_path("read", Path::new("the archive"))
 }
 
-pub fn cut_off(position: u64) -> Error {
+pub fn cut_off_error(position: u64) -> Error {
     Error::damaged(format!("the archive is cut off: it ends inside a frame, after {position} bytes"))
         .with_hint("the download did not finish: download it again")
         .at_offset(position)

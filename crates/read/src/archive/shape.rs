@@ -17,10 +17,10 @@ use slotpress_format::{
 };
 
 use super::compression::sniff;
-use super::peeker::cut_off;
+use super::peeker::cut_off_error;
 use super::source::{PIECE_BYTES, Source, SourceStream};
 use super::streams::StreamPieces;
-use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, undecodable};
+use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, decode_error};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveShape {
@@ -76,7 +76,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
     }
     // The walk skips contents, so check that the last byte exists.
     if offset > 0 && read_up_to(source, &mut [0], offset.saturating_sub(1))? == 0 {
-        return Err(cut_off(source.length_bytes().unwrap_or(offset)));
+        return Err(cut_off_error(source.length_bytes().unwrap_or(offset)));
     }
     let Some((last, content_bytes_max)) = last else {
         return Err(Error::damaged("the archive is empty: none of its frames has content")
@@ -99,7 +99,7 @@ fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &
         count(&mut blocks, 1);
         let mut bytes = [0; 3];
         if read_up_to(source, &mut bytes, offset)? < bytes.len() {
-            return Err(cut_off(source.length_bytes().unwrap_or(offset)));
+            return Err(cut_off_error(source.length_bytes().unwrap_or(offset)));
         }
         let block = parse_block_header(bytes).map_err(|error| damaged_at(error, offset))?;
         count(&mut offset, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
@@ -121,7 +121,7 @@ fn check_end(source: &dyn Source, frame: Range<u64>, content_bytes_max: u64) -> 
     let mut bytes = vec![0; to_usize(length)];
     source.read_exact_at(&mut bytes, start).map_err(|error| reading_error(source, error))?;
     let mut content = Vec::with_capacity(to_usize(content_bytes_max));
-    zstd_safe::decompress(&mut content, &bytes).map_err(|code| undecodable(start, code))?;
+    zstd_safe::decompress(&mut content, &bytes).map_err(|code| decode_error(start, code))?;
     check_zeros(content.last_chunk::<{ END_OF_ARCHIVE.len() }>().map_or(content.as_slice(), |end| end))
 }
 
@@ -156,7 +156,7 @@ pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) 
 
 fn reading_error(source: &dyn Source, error: io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => cut_off(source.length_bytes().unwrap_or_default()),
+        io::ErrorKind::UnexpectedEof => cut_off_error(source.length_bytes().unwrap_or_default()),
         _ => Error::io("read", source.path(), &error),
     }
 }

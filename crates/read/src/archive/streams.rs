@@ -13,7 +13,7 @@ use crate::Recycler;
 use crate::archive::walk::StreamPiece;
 
 /// Bytes decoded at a time: they stay in the second-level cache until they are parsed.
-const PIECE_BYTES: u64 = 1024 * 1024;
+const DECODED_PIECE_BYTES: u64 = 1024 * 1024;
 
 pub struct StreamPieces<'a> {
     decoder: Box<dyn Read + Send + 'a>,
@@ -38,7 +38,7 @@ impl<'a> StreamPieces<'a> {
 
     fn next_piece(&mut self) -> Result<Option<StreamPiece>> {
         let mut bytes = self.recycler.take();
-        let read = self.decoder.as_mut().take(PIECE_BYTES).read_to_end(&mut bytes);
+        let read = self.decoder.as_mut().take(DECODED_PIECE_BYTES).read_to_end(&mut bytes);
         let read_bytes = self.input.bytes.load(Relaxed);
         if let Err(error) = read {
             let why = format!("the archive is damaged: it does not decode ({error}), near offset {read_bytes}");

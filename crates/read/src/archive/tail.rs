@@ -86,7 +86,7 @@ impl LastBytes<'_> {
         self.get(first_read_at(length_bytes)..length_bytes)?;
         let table_bytes = self.get(footer_at..length_bytes)?.first_chunk().and_then(seek_table_bytes);
         let Some(table_bytes) = table_bytes.filter(|bytes| *bytes <= SEEK_TABLE_BYTES_MAX) else { return Ok(None) };
-        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(unfit)?;
+        let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(misfit_error)?;
         Ok(Some((parse_seek_table(self.get(table_at..length_bytes)?)?, table_at)))
     }
 }
@@ -104,7 +104,7 @@ impl Tail {
         let Some((items, table_at)) = last.seek_table(length_bytes)? else { return Ok(None) };
         let Some(frames) = data_frames(&items) else { return Ok(None) };
         let index_at = frames.last().map_or(0, DataFrame::end_bytes);
-        let index_bytes = table_at.checked_sub(index_at).ok_or_else(unfit)?;
+        let index_bytes = table_at.checked_sub(index_at).ok_or_else(misfit_error)?;
         if index_bytes > INDEX_FRAME_BYTES_MAX {
             return Ok(None);
         }
@@ -113,7 +113,7 @@ impl Tail {
         if index.tar_bytes() != content_bytes
             || items.last().map(|item| u64::from(item.compressed_bytes)) != Some(index_bytes)
         {
-            return Err(unfit());
+            return Err(misfit_error());
         }
         let hashes = match std::mem::take(&mut index.hashes) {
             hashes if hashes.is_empty() => None,
@@ -146,7 +146,7 @@ impl Tail {
     }
 }
 
-fn unfit() -> Error {
+fn misfit_error() -> Error {
     Error::damaged("the seek table at the archive's end does not fit the file")
 }
 
@@ -165,9 +165,9 @@ fn data_frames(items: &[SeekTableItem]) -> Option<Vec<DataFrame>> {
 }
 
 /// Bytes read at once: they stay in a core's cache.
-const PIECE_BYTES: usize = 256 * 1024;
+const HASHED_PIECE_BYTES: usize = 256 * 1024;
 
-/// Compares all frames with their hashes except those for whose range `is_compared` is true, and
+/// Compares frames with their hashes, except frames for whose range `is_compared` is true, and
 /// returns the root; `Ok(None)` if the archive has no frame hashes. Reading by the index compares the
 /// hashes itself.
 ///
@@ -198,7 +198,7 @@ pub fn check_hashes(
 
 fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
     let mut hasher = blake3::Hasher::new();
-    piece.resize(PIECE_BYTES, 0);
+    piece.resize(HASHED_PIECE_BYTES, 0);
     let mut offset = range.start;
     while offset < range.end {
         let piece = at_most_mut(piece, to_usize(range.end.saturating_sub(offset)));

@@ -119,7 +119,7 @@ pub trait RecordVisitor: Sync {
         Ok(())
     }
 
-    /// Called if records cannot be read when they are read again: those of a storage, or of any
+    /// Called if records cannot be read again: the records of `storage`, or, if that is `None`, of any
     /// part of the archive. An error ends the reading.
     fn lost(&self, _storage: Option<StorageRef>, error: Error) -> Result<()> {
         Err(error)
@@ -130,8 +130,8 @@ pub trait RecordWorker: RecordSink {
     fn begin(&mut self, storage: StorageRef);
 }
 
-/// Receives the content of entries: of those in a frame, of one of them, or, in order, of the whole
-/// archive.
+/// Receives the content of entries: of all entries in a frame, of one of them, or, if the archive is
+/// read in order, of all its entries.
 pub trait EntrySink {
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()>;
     /// Receives content; `offset_bytes` counts from the start of the content.

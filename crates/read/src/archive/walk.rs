@@ -17,7 +17,7 @@ use slotpress_format::{
 };
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-use crate::archive::peeker::{Peeker, cut_off};
+use crate::archive::peeker::{Peeker, cut_off_error};
 
 /// Frames that decode to at most this many bytes are decoded whole. Agave 4.3 and Firedancer write
 /// frames of about 32 MiB. Twice that leaves room, and bounds the memory of a worker.
@@ -168,7 +168,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
         self.input.take(header.header_bytes, &mut bytes)?;
         while is_small {
             let block_header = self.input.peek(3)?.first_chunk().copied();
-            let block_header = block_header.ok_or_else(|| self.cut_off())?;
+            let block_header = block_header.ok_or_else(|| self.cut_off_error())?;
             let block = parse_block_header(block_header).map_err(|error| damaged_at(error, self.input.position()))?;
             self.input.take(to_usize(block.stored_bytes).saturating_add(3), &mut bytes)?;
             count(&mut blocks, 1);
@@ -186,7 +186,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
                 None => blocks.saturating_add(1).saturating_mul(header.block_bytes_max) <= WHOLE_FRAME_BYTES_MAX,
             };
         }
-        let mut context = DCtx::try_create().ok_or_else(no_memory)?;
+        let mut context = DCtx::try_create().ok_or_else(no_memory_error)?;
         context.set_parameter(DParameter::WindowLogMax(AGAVE_WINDOW_LOG_MAX)).map_err(|code| {
             Error::failed(format!("zstd does not accept the limit on windows: {}", zstd_safe::get_error_name(code)))
         })?;
@@ -196,7 +196,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
 
     fn continue_streamed(&mut self) -> Result<StreamPiece> {
         let mut content = self.recycler.take();
-        let Some(frame) = &mut self.streamed else { return Err(self.cut_off()) };
+        let Some(frame) = &mut self.streamed else { return Err(self.cut_off_error()) };
         content.reserve(STREAM_PIECE_BYTES);
         let mut compressed_bytes = 0;
         let mut is_end = false;
@@ -205,13 +205,13 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             let is_prefix = !prefix.is_empty();
             let available = if is_prefix { prefix } else { self.input.peek(1)? };
             if available.is_empty() {
-                return Err(cut_off(self.input.position()));
+                return Err(cut_off_error(self.input.position()));
             }
             let mut input = InBuffer::around(available);
             let decoded_bytes = content.len();
             let mut output = OutBuffer::around_pos(&mut content, decoded_bytes);
             let left = frame.context.decompress_stream(&mut output, &mut input);
-            let left = left.map_err(|code| undecodable(frame.offset_bytes, code))?;
+            let left = left.map_err(|code| decode_error(frame.offset_bytes, code))?;
             let used = input.pos();
             count(&mut compressed_bytes, used as u64);
             if is_prefix {
@@ -227,8 +227,8 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
         Ok(StreamPiece::Content { bytes: content, compressed_bytes })
     }
 
-    fn cut_off(&self) -> Error {
-        cut_off(self.input.position())
+    fn cut_off_error(&self) -> Error {
+        cut_off_error(self.input.position())
     }
 }
 
@@ -240,15 +240,15 @@ impl<R: BufRead> Iterator for FrameWalker<'_, R> {
     }
 }
 
-pub fn no_memory() -> Error {
+pub fn no_memory_error() -> Error {
     Error::failed("not enough memory to decompress")
         .with_hint("raise the limit (ulimit -v, MemoryMax of the service), or use fewer threads")
 }
 
-pub fn undecodable(offset_bytes: u64, code: usize) -> Error {
+pub fn decode_error(offset_bytes: u64, code: usize) -> Error {
     // The bindings show `ZSTD_error_memory_allocation` only as a message.
     if zstd_safe::get_error_name(code).starts_with("Allocation error") {
-        return no_memory();
+        return no_memory_error();
     }
     Error::damaged(format!(
         "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",

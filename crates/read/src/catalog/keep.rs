@@ -19,7 +19,7 @@ pub struct Keep {
     /// none.
     pub within: Duration,
     /// Keeps the newest state of each of the last N days (UTC) that have one: a full archive, or an
-    /// incremental one with its full one. Days without a state do not count. An archive of unknown
+    /// incremental archive with its full one. Days without a state do not count. An archive of unknown
     /// time is kept: call `read_bank_times` first. [`Keep::new`] sets 0, as for the next two.
     pub daily: usize,
     /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept.

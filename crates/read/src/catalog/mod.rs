@@ -88,7 +88,7 @@ pub struct FileId {
 pub enum FileFault {
     /// It has no bytes.
     Empty,
-    /// Its first bytes are not those of an archive.
+    /// It does not begin like an archive.
     NotAnArchive,
     /// Its end is missing: it was cut off, or is still being written.
     Cut,
@@ -303,7 +303,7 @@ impl Catalog {
     }
 
     /// Returns the age of an archive's bank, by the time in its bank file. If that time is unknown, the
-    /// age is computed from the next newer archive with a known time, and the slots between the two.
+    /// age is computed from the next newer archive with a known time, and the slots between both.
     /// The modification time of the file is not used, since a copy has a new one.
     pub fn age_of(&self, archive: &Archive, now: SystemTime) -> Option<Duration> {
         Some(since_1970(now).saturating_sub(self.time_of(archive)?))

@@ -20,7 +20,7 @@ use super::{Archive, Catalog, scan};
 pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option<KeepReason>> {
     let last_pair = last_pair(catalog);
     let newest_slot = last_pair.iter().map(|name| name.slot).max().unwrap_or_default();
-    let mut plan = by_periods(catalog, keep, newest_slot);
+    let mut plan = plan_periods(catalog, keep, newest_slot);
     // The catalog sorts incremental archives by base slot first; here, only their own slot counts.
     keep_newest(&mut plan, Archive::is_full, keep.full);
     keep_newest(&mut plan, |archive| !archive.is_full() && !archive.is_rebased(), keep.incremental);
@@ -117,8 +117,8 @@ fn shrink(plan: &mut [PlannedArchive<'_>], must_stay: &[&ArchiveName], bytes_max
     order.sort_by_key(|index| {
         let PlannedArchive { archive, reason, .. } = plan.get(*index)?;
         let is_only_base = *reason == Some(KeepReason::Base);
-        let strongest = strongest.get(&archive.name.slot).filter(|_| archive.is_full()).unwrap_or(reason);
-        let strength = (*strongest).max(Some(KeepReason::Newest));
+        let strongest = if archive.is_full() { strongest.get(&archive.name.slot) } else { None };
+        let strength = (*strongest.unwrap_or(reason)).max(Some(KeepReason::Newest));
         let rest = (base_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
         Some((!archive.is_rebased(), strength, rest))
     });
@@ -184,8 +184,8 @@ fn week(time: Duration) -> u64 {
 /// counted. An archive of unknown time stays if days or weeks are asked for. If epochs are asked
 /// for and their lengths are not known, every archive stays. An epoch counts only if it is over: an
 /// archive that is never deleted has a later slot (`newest_slot`).
-fn by_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PlannedArchive<'a>> {
-    // A time may be computed from those of all archives, so this is done only if it is asked for.
+fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PlannedArchive<'a>> {
+    // A time may be computed from the times of all archives, so this is done only if `keep` needs times.
     let is_by_time = keep.daily > 0 || keep.weekly > 0;
     let planned = |archive| {
         let time = if is_by_time { catalog.time_of(archive) } else { None };

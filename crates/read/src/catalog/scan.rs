@@ -38,7 +38,7 @@ pub fn scan(dirs: &[PathBuf]) -> Result<Catalog> {
 /// # Errors
 /// See [`scan`].
 pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
-    let (archives, unusable) = judged(dirs, known)?;
+    let (archives, unusable) = scan_and_judge(dirs, known)?;
     Ok(Catalog { unusable, ..Catalog::new(archives) })
 }
 
@@ -47,7 +47,7 @@ pub fn scan_again(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
 /// # Errors
 /// See [`scan`].
 pub fn scan_with_copies(dirs: &[PathBuf]) -> Result<Catalog> {
-    let (archives, unusable) = judged(dirs, &Catalog::default())?;
+    let (archives, unusable) = scan_and_judge(dirs, &Catalog::default())?;
     Ok(Catalog { unusable, ..Catalog::with_copies(archives) })
 }
 
@@ -59,7 +59,7 @@ pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
     Ok(Catalog::with_copies(archives_of(dirs)?))
 }
 
-fn judged(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
+fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
     // A map by path, since `serve` scans each second, and a directory may have thousands of archives.
     let usable = known.archives.iter().map(|archive| (archive, None));
     let others = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
@@ -163,10 +163,10 @@ fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
     let mut found = Vec::new();
     for dir in dirs {
         let fd = open_dir(dir).or_path("read", dir)?;
-        list(dir, false, &fd, &mut found)?;
+        add_archives(dir, false, &fd, &mut found)?;
         let remote = dir.join(REMOTE);
         match open_remote(&fd) {
-            Ok(fd) => list(dir, true, &fd, &mut found)?,
+            Ok(fd) => add_archives(dir, true, &fd, &mut found)?,
             // `remote` is a link, a file, or missing.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(Error::io("read", &remote, &error.into())),
@@ -175,7 +175,7 @@ fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
     Ok(found)
 }
 
-fn list(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> Result<()> {
+fn add_archives(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> Result<()> {
     for (name, stat) in regular_files(dir, fd, &ArchiveName::parse)? {
         if found.len() >= ARCHIVES_MAX {
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.shown()))

@@ -289,7 +289,7 @@ fn archives_of_unknown_time_or_epoch_are_kept() {
         archives.extend([newest.clone(), undated.clone()]);
         Catalog { epoch_schedule: whole.epoch_schedule, ..Catalog::new(archives) }
     };
-    // The time of slot 25 is known from slot 30, that of slot 400 is not.
+    // The time of slot 25 is known from slot 30, the time of slot 400 is not.
     let catalog = with_both(whole.archives().to_vec());
     let keep = Keep::new(0, 0).daily(9);
     let kept = kept_slots(&catalog, &keep);

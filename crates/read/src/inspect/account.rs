@@ -54,7 +54,7 @@ pub struct FoundAccount {
 /// Finds the newest version of an account; `None` if no storage holds the account.
 ///
 /// # Errors
-/// The input cannot be read, or a newer version may be in a storage that could not be read; the two
+/// The input cannot be read, or a newer version may be in a storage that could not be read; or the
 /// archives are not a pair.
 pub fn find_account(
     input: Snapshot<'_>,
@@ -82,7 +82,7 @@ pub fn find_account(
             if let Some(incremental) = incremental {
                 check_pair(full, incremental)?;
             }
-            // All records of an incremental archive are newer than those of its full one.
+            // All records of an incremental archive are newer than all records of its full one.
             for input in incremental.into_iter().chain([full]) {
                 let archive = input.open(&IoPolicy::default())?;
                 archive.warn_of_index(progress);

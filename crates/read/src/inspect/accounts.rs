@@ -89,7 +89,7 @@ pub struct OwnerTotals {
     pub totals: RecordTotals,
 }
 
-/// Counts the accounts of an archive or ledger, or those of one owner, without checking the state.
+/// Counts the accounts of an archive or ledger, or only one owner's accounts, without checking the state.
 ///
 /// # Errors
 /// It cannot be read, or some of its records cannot; it has more than a million owners.

@@ -22,7 +22,7 @@ use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
 use crate::{
-    ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan, ReadArchive, SeenFrame,
+    ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan, ArchiveContents, SeenFrame,
     SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
@@ -41,7 +41,7 @@ pub struct ArchiveInspection {
     /// Parsed name of the archive. Serializes as the base slot only.
     #[serde(rename = "base_slot", serialize_with = "base_slot")]
     pub name: Option<ArchiveName>,
-    /// True if slot and hash in the name are those of the bank; `None` if the file is not named
+    /// True if slot and hash in the name equal the bank's; `None` if the file is not named
     /// like an archive.
     pub name_matches: Option<bool>,
     /// Snapshot version, the content of the entry `version`.
@@ -56,7 +56,7 @@ pub struct ArchiveInspection {
     /// Frame size setting, in bytes of tar.
     #[serde(skip)]
     pub frame_size_bytes: Option<u64>,
-    /// True if Firedancer wrote the archive, or the one from which it was recompressed.
+    /// True if Firedancer wrote the archive, or the archive from which it was recompressed.
     pub is_from_firedancer: bool,
     /// Numbers and lengths of the entries.
     #[serde(flatten)]
@@ -230,7 +230,7 @@ fn client_readings(failures: &Failures) -> Vec<ClientReading> {
 
 /// Returns statistics of the frames. With an index, they come from seek table and settings, since not
 /// all frames were read.
-fn frame_statistics(archive: &OpenArchive, read: &ReadArchive) -> FrameStatistics {
+fn frame_statistics(archive: &OpenArchive, read: &ArchiveContents) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {
         let content_bytes_max = tail.frames.iter().map(|frame| u64::from(frame.content_bytes)).max();

@@ -128,10 +128,10 @@ impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
         let data = record.data;
-        let Some(visitor) = self.visitor.as_mut().filter(|_| !is_superseded && header.lamports > 0 && !self.has_failed)
-        else {
+        if is_superseded || header.lamports == 0 || self.has_failed {
             return Ok(());
-        };
+        }
+        let Some(visitor) = &mut self.visitor else { return Ok(()) };
         let account = Account {
             address: Address(header.pubkey),
             owner: Address(header.owner),

@@ -102,7 +102,7 @@ pub(super) fn changed(path: &Path) -> Error {
         .with_hint("something writes to the ledger; stop it and archive again")
 }
 
-pub(super) fn not_planned(file: &StorageFile) -> Error {
+pub(super) fn not_planned_error(file: &StorageFile) -> Error {
     Error::failed(format!("{}: its directory is not in the plan", file.file_name()))
 }
 

@@ -7,7 +7,7 @@ use slotpress_base::{IoHint, Result, ShowPath, copy_at_most, split_at_most, to_u
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteLists, StorageFile, StorageRoot};
 
 use crate::Plan;
-use crate::plan::file::{OpenStorage, not_planned};
+use crate::plan::file::{OpenStorage, not_planned_error};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
@@ -69,7 +69,7 @@ impl Plan {
         let mut offset = span.offset_bytes;
         let mut left = span.length_bytes;
         (to_usize(span.first_entry)..).map_while(move |number| {
-            let entry = self.entry(number).filter(|_| left > 0)?;
+            let entry = if left > 0 { self.entry(number)? } else { return None };
             let length_bytes = entry.tar_bytes().saturating_sub(offset).min(left);
             left = left.saturating_sub(length_bytes);
             Some(EntryPart { number, offset: std::mem::take(&mut offset), length_bytes })
@@ -133,7 +133,7 @@ impl Plan {
 
     pub(super) fn root_of(&self, file: &StorageFile) -> Result<&StorageRoot> {
         let root = self.roots.get(usize::from(file.root));
-        root.ok_or_else(|| not_planned(file))
+        root.ok_or_else(|| not_planned_error(file))
     }
 }
 

@@ -3,7 +3,7 @@
 //! Lengths come from the bank file's storage map (without one, from file sizes) and the lists of
 //! obsolete records. Map and lists are streamed. Append vecs are only looked up by name and size;
 //! the `.meta` files of split storages are read once, in parallel, because nothing else gives their
-//! lengths. `fill` reads the contents of planned entries, `split` those of split storages.
+//! lengths. `fill` reads the contents of planned entries, `split` reads split storages.
 
 mod file;
 mod fill;
@@ -27,7 +27,7 @@ use slotpress_format::{
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::file::not_planned;
+use crate::plan::file::not_planned_error;
 use crate::plan::split::SplitStorage;
 use crate::plan::storage_length::{Checkpoint, OnFault, StorageLength, read_obsolete, storage_length};
 
@@ -238,12 +238,12 @@ impl LengthReader<'_> {
         start_pool(threads)?.install(lengths)
     }
 
-    /// Reads the length of a storage, that of a split one from its whole `.meta` file, through
+    /// Reads the length of a storage. Reads the whole `.meta` file of a split storage, through
     /// `window`.
     fn read(&self, storage: &UnplannedStorage<'_>, window: &mut Vec<u8>) -> Result<Result<StorageLength>> {
         let UnplannedStorage { file, map_bytes, .. } = *storage;
         let obsolete = storage.obsolete.unwrap_or_default();
-        let root = self.roots.get(usize::from(file.root)).ok_or_else(|| not_planned(file))?;
+        let root = self.roots.get(usize::from(file.root)).ok_or_else(|| not_planned_error(file))?;
         if !file.is_split() {
             let length = storage_length(file, &obsolete, map_bytes, self.has_map);
             return Ok(length.map_err(|error| error.within(root.path.join(file.file_name()).shown())));
@@ -263,7 +263,7 @@ impl LengthReader<'_> {
     }
 }
 
-/// Plans storages of these lengths. Leaves out those without remaining records, and invalid ones for
+/// Plans storages of these lengths. Leaves out storages without remaining records, and invalid ones for
 /// which `on_fault` returns no error.
 fn plan_storages(
     storages: &[UnplannedStorage<'_>],

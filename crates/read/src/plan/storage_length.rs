@@ -135,20 +135,20 @@ impl ObsoleteEntries<'_> {
                 self.0 = rest;
                 Ok(true)
             }
-            [item, ..] if item.offset <= offset => Err(foreign(item)),
+            [item, ..] if item.offset <= offset => Err(foreign_item_error(item)),
             _ => Ok(false),
         }
     }
 
     pub fn finish(&self) -> Result<()> {
         match self.0.first() {
-            Some(item) => Err(foreign(item)),
+            Some(item) => Err(foreign_item_error(item)),
             None => Ok(()),
         }
     }
 }
 
-fn foreign(item: &ObsoleteItem) -> Error {
+fn foreign_item_error(item: &ObsoleteItem) -> Error {
     let ObsoleteItem { offset, data_len } = item;
     let why = "which is not an entry of the file, or is listed twice";
     Error::damaged(format!("an obsolete record at offset {offset} with {data_len} bytes of data, {why}"))

@@ -17,7 +17,7 @@ use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
 use crate::archive::front::was_recompressed_from_firedancer;
 use crate::archive::visit::ReadFault;
-use crate::{AccountsPass, EntryUse, ReadArchive, RecordVisitor, SeenFrame, Visitor};
+use crate::{AccountsPass, EntryUse, ArchiveContents, RecordVisitor, SeenFrame, Visitor};
 
 pub type SeenSlots = Mutex<HashSet<u64>>;
 
@@ -84,15 +84,15 @@ impl<'a> ArchiveRules<'a> {
                 let at = failures.at(FailurePlace::frame(Some(number), Some(offset_bytes)));
                 at.add(Rule::FrameHash, "a frame with the recorded hash", "another frame")
             }
-            ReadFault::Unreadable { error, is_after_end } => self.unreadable(error, is_after_end),
+            ReadFault::Unreadable { error, is_after_end } => self.judge_unreadable(error, is_after_end),
             ReadFault::DamagedHeader { error, offset_bytes } => {
                 failures.at(FailurePlace::default().at(offset_bytes)).add_error(Rule::TarDamaged, error)
             }
-            ReadFault::End { parser } => self.end(parser, &fault.into_error()),
+            ReadFault::End { parser } => self.judge_end(parser, &fault.into_error()),
         }
     }
 
-    fn unreadable(&self, error: &Error, is_after_end: bool) -> Result<()> {
+    fn judge_unreadable(&self, error: &Error, is_after_end: bool) -> Result<()> {
         let offset_bytes = error.offset_bytes();
         let number = self.frames.lock().number_of(offset_bytes);
         let end_bytes = offset_bytes.map(|offset| offset.saturating_add(FRAME_HEADER_BYTES_MAX as u64));
@@ -105,7 +105,7 @@ impl<'a> ArchiveRules<'a> {
         self.failures.at(FailurePlace::frame(number, offset_bytes)).add_error(rule, error)
     }
 
-    fn end(&self, parser: &EntryParser, error: &Error) -> Result<()> {
+    fn judge_end(&self, parser: &EntryParser, error: &Error) -> Result<()> {
         let at = self.failures.at(FailurePlace::default().at(parser.position()));
         let rule = match parser.end() {
             TarEnd::Clean => return Ok(()),
@@ -128,7 +128,7 @@ impl<'a> ArchiveRules<'a> {
 
     /// Makes the checks at the end of the archive. Returns its entries and its bank file. Adds to what
     /// was read whether Firedancer wrote the archive.
-    pub fn finish(&self, archive: &OpenArchive, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
+    pub fn finish(&self, archive: &OpenArchive, read: &mut ArchiveContents) -> Result<(Vec<Entry>, Option<BankFile>)> {
         if !self.is_by_index {
             let watch = self.frames.lock();
             // In a stream, no index is searched for.
@@ -144,9 +144,9 @@ impl<'a> ArchiveRules<'a> {
         Ok((entries, bank))
     }
 
-    /// Makes the checks of [`finish`](Self::finish) except those of frames and name. These do not
+    /// Makes the checks of [`finish`](Self::finish) except the checks of frames and name, which do not
     /// apply to a stream without a name.
-    pub fn finish_entries(&self, read: &mut ReadArchive) -> Result<(Vec<Entry>, Option<BankFile>)> {
+    pub fn finish_entries(&self, read: &mut ArchiveContents) -> Result<(Vec<Entry>, Option<BankFile>)> {
         let entries = std::mem::take(&mut *self.entries.lock());
         entries.finish(read.is_whole, self.failures)?;
         let bank = judge_documents(std::mem::take(&mut read.documents), entries.bank_slot, self.failures)?;
@@ -158,13 +158,13 @@ impl<'a> ArchiveRules<'a> {
 
 impl Visitor for ArchiveRules<'_> {
     fn entry(&self, entry: &Entry) -> Result<EntryUse> {
-        self.entries.lock().entry(entry, &mut self.seen_slots.lock(), self.failures)?;
+        self.entries.lock().judge_entry(entry, &mut self.seen_slots.lock(), self.failures)?;
         let is_for_sink = self.has_sink;
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, is_for_sink, storage: None });
         };
         // An empty storage has no number: `recompress` leaves it out.
-        let records = self.records.filter(|_| entry.content_bytes > 0);
+        let records = if entry.content_bytes > 0 { self.records } else { None };
         let storage = records.map(|records| records.accounts.add_storage(slot, id));
         Ok(EntryUse { is_document: false, is_for_sink, storage })
     }

@@ -36,7 +36,7 @@ pub fn lines_of<T: PartialEq>(statements: Vec<(SnapshotClient, T)>) -> Vec<(Stri
 }
 
 /// Returns the rule that an archive with this extension breaks because of its compression, if any.
-pub fn broken_by(extension: Extension) -> Option<Rule> {
+pub fn rule_broken_by(extension: Extension) -> Option<Rule> {
     match extension {
         Extension::TarZstd => None,
         Extension::TarLz4 => Some(Rule::Lz4),
@@ -47,7 +47,7 @@ pub fn broken_by(extension: Extension) -> Option<Rule> {
 
 /// Returns the clients that read archives of this extension.
 pub fn readers(extension: Extension) -> Vec<SnapshotClient> {
-    let rule = broken_by(extension);
+    let rule = rule_broken_by(extension);
     let reads = |client: &SnapshotClient| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
     SnapshotClient::ALL.into_iter().filter(reads).collect()
 }
@@ -90,7 +90,7 @@ pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone, clients: &[SnapshotC
     let verdict = |&client: &SnapshotClient| {
         let mut refusing = broken.clone().filter(|rule| !rule.is_tolerated_by(client));
         let because = refusing.next().map(|rule| rule.why(client));
-        let note = broken.clone().find_map(|rule| rule.note(client)).filter(|_| because.is_none());
+        let note = if because.is_none() { broken.clone().find_map(|rule| rule.note(client)) } else { None };
         ClientVerdict { client, loads: because.is_none(), because, note }
     };
     clients.iter().map(verdict).collect()

@@ -7,7 +7,7 @@ use slotpress_format::{
     BankFile, Breach, Demand, EntryKind, Root, SNAPSHOT_VERSION, ScheduledLeader, StatusCache, is_known_version,
 };
 
-use super::clients::broken_by;
+use super::clients::rule_broken_by;
 use super::failures::{FailurePlace, Failures, FailuresAt};
 use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
@@ -27,12 +27,12 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
             None
         }
         Some(Err(error)) => {
-            unreadable(Rule::BankFile, &error, at)?;
+            judge_unreadable(Rule::BankFile, &error, at)?;
             None
         }
         Some(Ok(ParsedBank { bank, end_error })) => {
             if let Some(error) = end_error {
-                unreadable(Rule::BankFileEnd, &error, at)?;
+                judge_unreadable(Rule::BankFileEnd, &error, at)?;
             }
             judge_bank(&bank, entry_slot, at)?;
             judge_chain(&bank, at)?;
@@ -42,14 +42,14 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
     let at = &failures.at(FailurePlace::entry(EntryKind::StatusCache));
     match documents.status_cache {
         None => failures.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) => unreadable(Rule::StatusCache, &error, at)?,
+        Some(Err(error)) => judge_unreadable(Rule::StatusCache, &error, at)?,
         Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), at)?,
     }
     Ok(bank)
 }
 
 /// Records that a document cannot be parsed. An I/O error shows nothing about the contents.
-fn unreadable(rule: Rule, error: &Error, at: &FailuresAt<'_>) -> Result<()> {
+fn judge_unreadable(rule: Rule, error: &Error, at: &FailuresAt<'_>) -> Result<()> {
     match error.kind() {
         ErrorKind::Damaged => at.add_error(rule, error),
         _ => Err(error.clone()),
@@ -133,7 +133,7 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
         let found = extension.as_str();
         failures.add(Rule::ExtensionWrong, expected, found)?;
     }
-    if let Some(rule) = broken_by(extension) {
+    if let Some(rule) = rule_broken_by(extension) {
         failures.add(rule, "zstd", extension.compression())?;
     }
     let Some(bank) = bank else {

@@ -36,7 +36,7 @@ impl EntryChecker {
     }
 
     /// Checks an entry. `seen_slots` holds the slots of all storages of all archives so far.
-    pub fn entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, failures: &Failures) -> Result<()> {
+    pub fn judge_entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, failures: &Failures) -> Result<()> {
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         self.entries.push(*entry);
         // The place is made only for a failure: there may be millions of storages.
@@ -67,13 +67,13 @@ impl EntryChecker {
                     at().add(Rule::DuplicateEntry, expected, found)?;
                 }
             }
-            EntryKind::BankFile(slot) => self.bank_file(slot, &at())?,
-            EntryKind::Storage { slot, id } => self.storage((slot, id), entry.content_bytes, seen_slots, &at)?,
+            EntryKind::BankFile(slot) => self.judge_bank_file(slot, &at())?,
+            EntryKind::Storage { slot, id } => self.judge_storage((slot, id), entry.content_bytes, seen_slots, &at)?,
         }
         Ok(())
     }
 
-    fn bank_file(&mut self, slot: u64, at: &FailuresAt<'_>) -> Result<()> {
+    fn judge_bank_file(&mut self, slot: u64, at: &FailuresAt<'_>) -> Result<()> {
         if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
             at.add(Rule::DuplicateEntry, format!("a bank file of slot {other}"), format!("one of slot {slot}"))?;
         }
@@ -85,7 +85,7 @@ impl EntryChecker {
         at.add(rule, "one bank file", format!("another, of slot {other}"))
     }
 
-    fn storage<'a>(
+    fn judge_storage<'a>(
         &mut self,
         (slot, id): (u64, u32),
         content_bytes: u64,
@@ -172,7 +172,7 @@ mod tests {
         for (slot, id, content_bytes) in entries {
             let kind = EntryKind::Storage { slot: *slot, id: *id };
             checker
-                .entry(&Entry { kind, content_bytes: *content_bytes }, &mut seen_slots, failures)
+                .judge_entry(&Entry { kind, content_bytes: *content_bytes }, &mut seen_slots, failures)
                 .expect("collected");
         }
         checker

@@ -224,7 +224,7 @@ impl Failures {
         self.inner.lock().skipped.entry(check).or_insert_with(|| why.to_string());
     }
 
-    pub fn skipped(&self, check: Check) -> Option<String> {
+    pub fn skip_reason(&self, check: Check) -> Option<String> {
         self.inner.lock().skipped.get(&check).cloned()
     }
 
@@ -325,7 +325,7 @@ mod tests {
         second.skip(Check::State, "no bank file");
         let path = std::path::Path::new("archive");
         first.absorb(second, path);
-        let skipped = [Check::Name, Check::State, Check::Bank].map(|check| first.skipped(check));
+        let skipped = [Check::Name, Check::State, Check::Bank].map(|check| first.skip_reason(check));
         assert_eq!(skipped, [Some("first".to_string()), Some("no bank file".to_string()), None]);
         let (failures, per_rule, _) = first.into_parts();
         let places = failures.iter().map(|Failure { place, .. }| (place.entry.as_deref(), place.path.as_deref()));

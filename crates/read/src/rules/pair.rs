@@ -51,8 +51,8 @@ impl<'a> From<&'a NamedArchive> for PairMember<'a> {
 /// command that takes a pair calls this, and calls it again when it knows more.
 ///
 /// # Errors
-/// The archives are swapped, of the same kind, or the incremental one builds on another slot: a
-/// mistake of the caller. Or `failures` refuses a broken rule.
+/// The caller's mistake: the archives are swapped or of the same kind, or the incremental archive
+/// builds on another slot. Or `failures` refuses a broken rule.
 pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &Failures) -> Result<()> {
     let base_of = |member: PairMember<'_>| member.name.map(|name| name.base_slot);
     let same_kind = |kind: &str| {
@@ -60,7 +60,7 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
             .with_hint("give the full archive first, then the incremental one that builds on it"))
     };
     match (base_of(full), base_of(incremental)) {
-        (Some(Some(_)), Some(None)) => return Err(swapped(full.path, incremental.path)),
+        (Some(Some(_)), Some(None)) => return Err(swapped_error(full.path, incremental.path)),
         (Some(None), Some(None)) => return same_kind("full"),
         (Some(Some(_)), Some(Some(_))) => return same_kind("incremental"),
         (Some(Some(_)), None) => {
@@ -71,7 +71,7 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
     }
     match (full.bank, incremental.bank, incremental.base_slot, full.slot()) {
         (Some(first), Some(second), None, _) if second.slot < first.slot => {
-            return Err(swapped(full.path, incremental.path));
+            return Err(swapped_error(full.path, incremental.path));
         }
         (_, _, Some(base), Some(slot)) if base != slot => {
             return Err(Error::usage(format!(
@@ -132,7 +132,7 @@ pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
     }
 }
 
-fn swapped(first: &Path, second: &Path) -> Error {
+fn swapped_error(first: &Path, second: &Path) -> Error {
     let first = first.shown();
     let second = second.shown();
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))

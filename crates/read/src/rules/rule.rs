@@ -360,8 +360,8 @@ impl Rule {
         self == Self::SharedSlot || self.concerns_newest_bank()
     }
 
-    /// Makes the error for an archive that breaks the rule, if the rule [is one](Self::is_unsupported)
-    /// of those that sound archives of Firedancer break.
+    /// Makes the error for an archive that breaks the rule, if sound archives of Firedancer
+    /// [break it](Self::is_unsupported).
     pub fn unsupported(self) -> Error {
         let message = format!("only Firedancer loads it: {}", self.what());
         Error::new(ErrorKind::Unsupported, message).with_hint(self.remedy())

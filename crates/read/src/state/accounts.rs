@@ -127,7 +127,7 @@ impl StateBuilder {
         superseded_among(sorted, &slot_of, is_wanted)
     }
 
-    fn count(&self, superseded: &Superseded) {
+    fn add_counts(&self, superseded: &Superseded) {
         let mut sums = self.sums.lock();
         sums.accounts += superseded.accounts;
         sums.superseded += superseded.count;
@@ -167,7 +167,7 @@ impl StateBuilder {
         // Tombstones add nothing to the state, so they are not subtracted.
         let among = |sorted: &[RecordVersion]| self.superseded_among(sorted, |version| !version.is_tombstone());
         self.log.find_superseded(threads, &among, &mut |mut round| {
-            self.count(&round);
+            self.add_counts(&round);
             progress.check()?;
             if !round.duplicates.is_empty() {
                 // It is undefined which of the two records counts.
@@ -192,7 +192,7 @@ impl StateBuilder {
     ) -> Result<u64> {
         self.check()?;
         self.check_state(Some(bank), failures, threads, progress, read_again)?;
-        match failures.skipped(Check::State) {
+        match failures.skip_reason(Check::State) {
             Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
             None => Ok(self.sums().accounts),
         }
@@ -209,7 +209,7 @@ impl StateBuilder {
         read_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
     ) -> Result<()> {
         let superseded = &self.mark_superseded(threads)?;
-        let bank = bank.filter(|_| failures.skipped(Check::State).is_none());
+        let bank = if failures.skip_reason(Check::State).is_none() { bank } else { None };
         read_all(Task::Visit { visitor, superseded, hash: bank.is_some() })?;
         self.judge(bank, failures)
     }
@@ -222,7 +222,7 @@ impl StateBuilder {
                 let error = Error::damaged("an account occurs more than once in one storage");
                 return Err(error.with_hint(hint::USE_VERIFY));
             }
-            self.count(&found);
+            self.add_counts(&found);
             marks.extend(found.records.iter().map(RecordVersion::mark));
             Ok(())
         })?;
@@ -231,9 +231,11 @@ impl StateBuilder {
 
     fn judge(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
         self.check()?;
-        match bank.filter(|_| failures.skipped(Check::State).is_none()) {
-            Some(bank) => judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, failures),
-            None => Ok(()),
+        match bank {
+            Some(bank) if failures.skip_reason(Check::State).is_none() => {
+                judge_state(&self.sums().state, &self.well_known.accounts(), &self.stakes, bank, failures)
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::{Failures, Rule};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum CheckMode {
-    /// All checks, including the state: the accounts are those of the bank file.
+    /// All checks, including the state: the accounts fit the bank file.
     #[default]
     State,
     /// Checks of frames, entries and documents only.
@@ -41,7 +41,7 @@ pub struct CheckOptions {
     /// GiB, to leave memory for a validator on the same machine. Mainnet's records take ten times
     /// as much.
     pub memory_bytes: u64,
-    /// Directory for spilling. Default: that of the output, or the system's directory for temporary
+    /// Directory for spilling. Default: the directory of the output, or the system's directory for temporary
     /// files.
     #[setters(into, strip_option)]
     pub temporary_dir: Option<PathBuf>,
@@ -81,14 +81,14 @@ impl CheckOptions {
     pub fn checks_state(&self, is_part: bool) -> Result<bool> {
         match self.mode {
             CheckMode::Frames if self.expect_hash.is_none() => Ok(false),
-            CheckMode::Frames if is_part => Err(incremental_alone().with_hint(hint::LEAVE_OUT_EXPECT_HASH)),
-            _ if is_part => Err(incremental_alone()),
+            CheckMode::Frames if is_part => Err(unpaired_error().with_hint(hint::LEAVE_OUT_EXPECT_HASH)),
+            _ if is_part => Err(unpaired_error()),
             _ => Ok(true),
         }
     }
 }
 
-pub fn incremental_alone() -> Error {
+pub fn unpaired_error() -> Error {
     Error::failed("the state of an incremental archive alone cannot be checked").with_hint(hint::GIVE_FULL_ARCHIVE)
 }
 

@@ -7,7 +7,7 @@ use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordF
 use super::accounts::StateBuilder;
 use crate::state::marks::is_marked;
 use crate::state::sums::PassSums;
-use crate::state::superseded::{in_storage, is_listed};
+use crate::state::superseded::{records_of, is_listed};
 use crate::state::version::LogBatch;
 use crate::state::visitor::{StateWorker, Task};
 use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};
@@ -103,7 +103,7 @@ impl AccountsWorker<'_> {
             self.sums.superseded += 1;
             return;
         }
-        if let Some(kept_records) = accounts.kept_records.as_ref().filter(|_| is_added) {
+        if is_added && let Some(kept_records) = &accounts.kept_records {
             kept_records.look_at(storage.number, &fingerprint, record);
         }
         if self.batch.push(RecordVersion::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
@@ -158,7 +158,7 @@ impl RecordWorker for AccountsWorker<'_> {
         self.storage = storage;
         match self.pass.task {
             Task::Subtract(Superseded { records, duplicates, .. }) => {
-                self.listed = [records, duplicates].map(|list| in_storage(list, storage.number));
+                self.listed = [records, duplicates].map(|list| records_of(list, storage.number));
             }
             Task::Visit { superseded, .. } => self.marks = superseded.of_storage(storage.number),
             Task::Add(_) | Task::Log => {}

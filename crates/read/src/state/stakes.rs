@@ -29,7 +29,7 @@ fn is_usable(account: &VoteAccount) -> bool {
 
 /// Returns the vote accounts of a bank file that can be read. Agave 4.2 ignores others. Later
 /// versions refuse them, which another rule reports.
-fn readable(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
+fn readable_accounts(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAccount)> {
     stakes.vote_accounts.iter().filter(|(_, account)| account.node.is_some())
 }
 
@@ -100,7 +100,7 @@ impl StakeAccounts {
 
     fn judge_vote_accounts(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
-        readable(stakes).try_for_each(|(address, account)| {
+        readable_accounts(stakes).try_for_each(|(address, account)| {
             let at = || failures.at(FailurePlace::account(*address));
             let found = match self.vote_account(address) {
                 Some(found) if found == *account => return Ok(()),
@@ -116,9 +116,9 @@ impl StakeAccounts {
     }
 
     /// Checks that the bank file's stakes hold the vote account of each stake account. Up to Agave
-    /// 4.4, the delegations in the bank file count; later, those in the stake accounts.
+    /// 4.4, the delegations in the bank file count; later, the delegations in stake accounts.
     fn judge_voters(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
-        let known: HashSet<&[u8; 32]> = readable(stakes).map(|(address, _)| address).collect();
+        let known: HashSet<&[u8; 32]> = readable_accounts(stakes).map(|(address, _)| address).collect();
         let mut missing = self.delegations_to_others(&known);
         missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {
@@ -196,7 +196,7 @@ mod tests {
         let judged = || {
             let failures = Failures::new();
             stakes.judge(&Stakes::default(), &failures).expect("collected");
-            failures.skipped(Check::State).is_none()
+            failures.skip_reason(Check::State).is_none()
         };
         look_at(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
         assert!(voter(&stakes, [1; 32]).is_some(), "the last account that fits");

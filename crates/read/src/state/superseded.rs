@@ -44,7 +44,7 @@ impl Superseded {
 }
 
 /// Returns the records of a storage in a list that is sorted by storage.
-pub fn in_storage(list: &[RecordVersion], storage: u32) -> &[RecordVersion] {
+pub fn records_of(list: &[RecordVersion], storage: u32) -> &[RecordVersion] {
     let start = list.partition_point(|version| version.storage() < storage);
     let rest = &list[start..];
     &rest[..rest.partition_point(|version| version.storage() == storage)]
@@ -54,7 +54,7 @@ pub fn is_listed(list: &[RecordVersion], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
-/// Finds the records that a newer one supersedes among records sorted by account. Lists those for
+/// Finds the records that a newer one supersedes among records sorted by account. Lists records for
 /// which `is_wanted` is true. `slot_of` returns the slot of a storage.
 pub fn superseded_among(
     sorted: &[RecordVersion],
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(is_in(&found.records), [false, true, false, false, true]);
         assert_eq!(is_in(&found.duplicates), [false, false, true, true, false]);
         assert_eq!(found.storages(), HashSet::from([0, 1]));
-        let is_found = |list, storage: u32, key: u32| is_listed(in_storage(list, storage), &Fingerprint([key, 0, 0]));
+        let is_found = |list, storage: u32, key: u32| is_listed(records_of(list, storage), &Fingerprint([key, 0, 0]));
         let places = [(0, 1), (1, 1), (0, 2)];
         assert_eq!(places.map(|(storage, key)| is_found(&found.records, storage, key)), [false, true, false]);
         assert_eq!(places.map(|(storage, key)| is_found(&found.duplicates, storage, key)), [false, false, true]);

@@ -6,7 +6,7 @@ pub mod work_dir;
 
 use std::path::{Path, PathBuf};
 
-/// Name of a restore's journal, in the snapshots directory or that of an unpacked archive. It lists
+/// Name of a restore's journal, in the snapshots directory or in an unpacked archive's. It lists
 /// the renames that move files into place, and exists from before the first until after the last.
 pub const RESTORE_JOURNAL_NAME: &str = "slotpress-partial-journal";
 

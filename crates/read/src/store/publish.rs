@@ -45,7 +45,7 @@ impl StagedFile {
         Self::begin(dir, Some(final_name))
     }
 
-    /// Makes a temporary file in an open directory, and removes those of killed runs.
+    /// Makes a temporary file in an open directory, and removes files of killed runs.
     ///
     /// # Errors
     /// The disk fails.
@@ -62,7 +62,9 @@ impl StagedFile {
                 Some(final_name) => OsString::from(format!("{TEMPORARY_PREFIX}{final_name}")),
                 None => random_name(TEMPORARY_PREFIX),
             };
-            if let Some(final_name) = final_name.filter(|_| dir.found(&name).is_ok_and(|found| found.is_some())) {
+            if let Some(final_name) = final_name
+                && dir.found(&name).is_ok_and(|found| found.is_some())
+            {
                 refuse_file_being_made(dir, &name, final_name)?;
                 continue;
             }
@@ -208,7 +210,7 @@ pub fn already_exists(path: &Path) -> Error {
     Error::exists(path).with_hint("--force replaces it, --skip-existing leaves it")
 }
 
-/// Removes temporary files of killed runs: those that no process has locked.
+/// Removes temporary files of killed runs, which no process has locked.
 ///
 /// # Errors
 /// The disk fails.

@@ -87,14 +87,14 @@ impl Drop for WorkDir {
     }
 }
 
-/// Removes the directories of killed runs from `parent`: those with the prefix that no process has
-/// locked. First passes each directory to `before`, and does not remove it if that fails.
+/// Removes the directories of killed runs from `parent`: they have the prefix, and no process has
+/// locked them. First passes each directory to `before`, and does not remove it if that fails.
 ///
 /// # Errors
 /// `before` fails, or the disk does.
 pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(&KeptDir) -> Result<()>) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
-        // Skips files, vanished directories, and those that this user may not change, as in a
+        // Skips files, vanished directories, and directories that this user may not change, as in a
         // shared /var/tmp.
         let Ok(Some(dir)) = parent.open_dir(name) else { continue };
         if rustix::fs::accessat(&dir, ".", Access::WRITE_OK, AtFlags::EACCESS).is_err() {

@@ -135,8 +135,8 @@ impl CatalogVerdict {
     }
 }
 
-/// Verifies the archives of a catalog, and the files that it calls unusable, each full one before
-/// those that build on it. Passes the verdict on each to `on_verdict`, in this order. `open` opens an
+/// Verifies the archives of a catalog, and the files that it calls unusable, each full archive before
+/// the incremental ones that build on it. Passes the verdict on each to `on_verdict`, in this order. `open` opens an
 /// archive, perhaps more than once. With [`CheckMode::State`], parts of the archive are read again.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Stage, Step, a
 use slotpress_format::Root;
 
 use crate::state::accounts::StateBuilder;
-use crate::state::check::incremental_alone;
+use crate::state::check::unpaired_error;
 use crate::state::visitor::StateVisitor;
 use crate::{CheckMode, CheckOptions, NamedArchive, SnapshotClient, Task};
 
@@ -32,7 +32,7 @@ pub struct VerifyOptions {
     /// Policy for the page cache, rates and priority while reading. Default: gentle on the page
     /// cache, without a rate limit.
     pub io_policy: IoPolicy,
-    /// Roots that the archives must have, that of the full archive first. Archives beyond the list
+    /// Roots that the archives must have, the full archive's root first. Archives beyond the list
     /// may have any root. Default: none.
     #[setters(into)]
     pub expect_roots: Vec<Root>,
@@ -63,7 +63,7 @@ impl VerifyOptions {
     }
 
     pub(crate) fn check_part(&self, is_part: bool) -> Result<()> {
-        if is_part && self.why_not_state().is_none() && !self.allows_part { Err(incremental_alone()) } else { Ok(()) }
+        if is_part && self.why_not_state().is_none() && !self.allows_part { Err(unpaired_error()) } else { Ok(()) }
     }
 }
 

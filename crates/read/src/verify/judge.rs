@@ -8,7 +8,7 @@ use slotpress_base::{Error, Result, Stage};
 use slotpress_format::ArchiveName;
 
 use super::job::{VerifyJob, lost_records};
-use super::part::VerifiedPart;
+use super::part::JudgedInput;
 use super::report::{Counts, VerifyReport};
 use crate::archive::OpenArchive;
 use crate::state::accounts::StateBuilder;
@@ -22,7 +22,7 @@ use crate::{
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Makes the checks that need the whole state, and the report. `read` has the newest part first.
-pub fn judge(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+pub fn judge(read: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     let lossy = read.iter().find(|part| part.failures.has_lost_accounts());
     let newest = judge_together(&read, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.visitor) {
@@ -36,9 +36,9 @@ pub fn judge(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'
 /// Reads again what the check or the visit of the state needs, and judges the state. Not all records
 /// of `lossy` could be read.
 fn read_again(
-    read: &[VerifiedPart],
-    newest: &VerifiedPart,
-    lossy: Option<&VerifiedPart>,
+    read: &[JudgedInput],
+    newest: &JudgedInput,
+    lossy: Option<&JudgedInput>,
     accounts: &StateBuilder,
     job: &VerifyJob<'_>,
 ) -> Result<()> {
@@ -69,7 +69,7 @@ fn read_again(
 }
 
 /// Makes the checks that need all parts, but not their accounts. Returns the newest part.
-fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&'a VerifiedPart> {
+fn judge_together<'a>(read: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&'a JudgedInput> {
     let options = job.options;
     let (Some(newest), base) = (read.first(), read.get(1)) else {
         return Err(Error::usage("there is no archive to verify"));
@@ -101,7 +101,7 @@ fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&
     if read.iter().any(|part| part.failures.has_lost_accounts()) {
         newest.failures.skip(Check::State, "not all accounts could be read");
     }
-    if let Some(why) = read.iter().find_map(|part| part.failures.skipped(Check::State)) {
+    if let Some(why) = read.iter().find_map(|part| part.failures.skip_reason(Check::State)) {
         newest.failures.skip(Check::State, why);
     }
     Ok(newest)
@@ -110,13 +110,13 @@ fn judge_together<'a>(read: &'a [VerifiedPart], job: &VerifyJob<'_>) -> Result<&
 /// Hint for a state that does not add up, of one archive whose name is not known.
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
-fn report_on(read: Vec<VerifiedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
+fn report_on(read: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;
     let is_nameless = matches!(&read[..], [part] if part.archive().is_some_and(|archive| archive.name.is_none()));
-    let base_slot = read.first().and_then(VerifiedPart::base_slot);
+    let base_slot = read.first().and_then(JudgedInput::base_slot);
     let bank = read.first().and_then(|newest| newest.bank.clone());
     let has_index = read.iter().all(|part| part.has_index);
-    let roots = read.iter().rev().filter_map(VerifiedPart::archive).map(OpenArchive::root).collect();
+    let roots = read.iter().rev().filter_map(JudgedInput::archive).map(OpenArchive::root).collect();
     let mut counts = Counts::default();
     read.iter().for_each(|part| add_part(&mut counts, part));
     counts.add_state(&accounts.sums(), accounts.log.spilled_bytes());
@@ -169,8 +169,8 @@ impl VerifyReport {
     }
 }
 
-fn right_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
-    let name_of = |(number, part): (usize, &VerifiedPart)| {
+fn right_names(read: &[JudgedInput]) -> Vec<(PathBuf, ArchiveName)> {
+    let name_of = |(number, part): (usize, &JudgedInput)| {
         let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = part.base_slot().or(base.map(|bank| bank.slot));
         let bank = part.bank.as_ref()?;
@@ -181,7 +181,7 @@ fn right_names(read: &[VerifiedPart]) -> Vec<(PathBuf, ArchiveName)> {
     read.iter().enumerate().filter_map(name_of).collect()
 }
 
-fn add_part(counts: &mut Counts, part: &VerifiedPart) {
+fn add_part(counts: &mut Counts, part: &JudgedInput) {
     count(&mut counts.tar_bytes, part.tar_bytes);
     count(&mut counts.frames, part.frames);
     count(&mut counts.storages, part.storage_count.into());

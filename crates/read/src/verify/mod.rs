@@ -25,7 +25,7 @@ use crate::state::visitor::StateVisitor;
 use crate::verify::job::{VerifyJob, VerifyOptions, new_accounts};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
-use crate::verify::part::VerifiedPart;
+use crate::verify::part::JudgedInput;
 use crate::{Failures, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
 /// Verifies a snapshot. The report says what is wrong with it. A ledger's lock is held during the
@@ -78,13 +78,13 @@ fn read_archives(
     let options = job.options;
     let mut accounts = new_accounts(&job, archives_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
-    let mut read: Vec<VerifiedPart> = Vec::new();
+    let mut read: Vec<JudgedInput> = Vec::new();
     job.announce(&archives);
     for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
             accounts.begin_older_archive(options.threads)?;
         }
-        let part = VerifiedPart::read(archive, number > 0, &accounts, &seen_slots, &job)?;
+        let part = JudgedInput::read(archive, number > 0, &accounts, &seen_slots, &job)?;
         accounts.stakes.lacks_rent_epochs |= part.facts.is_from_firedancer;
         read.push(part);
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// An archive or a ledger that has been read and judged except for its state.
-pub struct VerifiedPart {
+pub struct JudgedInput {
     pub facts: StatePart,
     pub storages: StorageReader,
     pub failures: Failures,
@@ -27,7 +27,7 @@ pub struct VerifiedPart {
     pub has_index: bool,
 }
 
-impl VerifiedPart {
+impl JudgedInput {
     /// Reads an archive. `is_base` is true for the full archive of a pair.
     pub fn read(
         archive: &NamedArchive,

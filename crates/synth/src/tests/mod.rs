@@ -320,7 +320,7 @@ fn the_bank_file_compresses_like_that_of_mainnet() {
     }
 }
 
-/// Agave pull request 2729 published mainnet's ratios for the archive; those for the bank file are
+/// Agave pull request 2729 published mainnet's ratios for the archive; the bank file's ratios are
 /// from `zstd -b1 -e4`.
 #[test]
 fn an_archive_compresses_like_that_of_mainnet() {

@@ -18,14 +18,14 @@ pub(super) enum EntryCarry {
 
 /// Bytes passed on at a time: they stay in a core's cache between sink and parser; a whole frame
 /// would not.
-const PIECE_BYTES: usize = 128 * 1024;
+const CONTENT_PIECE_BYTES: usize = 128 * 1024;
 
 /// Converts an entry's number; an index cannot hold more entries than a `u32` can count.
 fn entry_number(number: usize) -> u32 {
     u32::try_from(number).unwrap_or(u32::MAX)
 }
 
-pub(super) struct FrameReader<'r> {
+pub(super) struct DecodeWorker<'r> {
     pub decoder: FrameDecoder,
     pub compressed: Vec<u8>,
     pub records: Option<Box<dyn RecordWorker + 'r>>,
@@ -35,7 +35,7 @@ pub(super) struct FrameReader<'r> {
 pub(super) struct FrameEvents<'a, 'w, 'r> {
     pub entries: &'a [Entry],
     pub uses: &'a [EntryUse],
-    pub worker: &'w mut FrameReader<'r>,
+    pub worker: &'w mut DecodeWorker<'r>,
     pub sink: Option<Box<dyn EntrySink + 'a>>,
     pub documents: DocumentReader,
     pub number: usize,
@@ -48,7 +48,9 @@ pub(super) struct FrameEvents<'a, 'w, 'r> {
 impl FrameEvents<'_, '_, '_> {
     pub fn resume(&mut self, entry: &Entry, carry: Option<EntryCarry>) -> Result<()> {
         self.wanted = self.uses.get(self.number).copied().unwrap_or_default();
-        if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
+        if self.wanted.is_for_sink
+            && let Some(sink) = &mut self.sink
+        {
             sink.begin(entry_number(self.number), entry)?;
         }
         match (carry, self.wanted.storage, &mut self.worker.records) {
@@ -91,7 +93,9 @@ impl FrameEvents<'_, '_, '_> {
         if self.wanted.is_document {
             self.documents.begin(entry)?;
         }
-        if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
+        if self.wanted.is_for_sink
+            && let Some(sink) = &mut self.sink
+        {
             sink.begin(entry_number(number), entry)?;
         }
         Ok(())
@@ -101,15 +105,15 @@ impl FrameEvents<'_, '_, '_> {
         let entry = self.entries.get(self.number.saturating_sub(1));
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
-        let mut records = self.worker.records.as_mut().filter(|_| self.wanted.storage.is_some());
+        let mut records = if self.wanted.storage.is_some() { self.worker.records.as_mut() } else { None };
         let walker = &mut self.worker.walker;
         // The worker of the next frame may be waiting for the walker. Walking over record headers
         // is cheap, so that is done first, and the records are visited after the walker was sent.
         let after = if goes_on && records.is_some() { self.after.take() } else { None };
         let mut next = after.map(|after| (after, walker.clone()));
-        let mut sink = self.sink.as_mut().filter(|_| self.wanted.is_for_sink);
+        let mut sink = if self.wanted.is_for_sink { self.sink.as_mut() } else { None };
         let mut offset_bytes = offset_bytes;
-        for piece in bytes.chunks(PIECE_BYTES) {
+        for piece in bytes.chunks(CONTENT_PIECE_BYTES) {
             if let Some(sink) = &mut sink {
                 sink.content(offset_bytes, piece)?;
             }
@@ -130,7 +134,9 @@ impl FrameEvents<'_, '_, '_> {
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
-        if let Some(sink) = self.sink.as_mut().filter(|_| self.wanted.is_for_sink) {
+        if self.wanted.is_for_sink
+            && let Some(sink) = &mut self.sink
+        {
             sink.end(entry)?;
         }
         self.documents.end();
@@ -143,7 +149,9 @@ impl FrameEvents<'_, '_, '_> {
 
     pub fn suspend(&mut self) -> Result<()> {
         let last = self.number.checked_sub(1).and_then(|last| self.entries.get(last));
-        if let (Some(sink), Some(entry)) = (self.sink.as_mut().filter(|_| self.wanted.is_for_sink), last) {
+        if self.wanted.is_for_sink
+            && let (Some(sink), Some(entry)) = (&mut self.sink, last)
+        {
             sink.end(entry)?;
         }
         if self.documents.is_reading()
