@@ -86,7 +86,7 @@ pub mod types {
     #[doc(inline)]
     pub use slotpress_base::{Elapsed, IoHint, IoPolicy, Space};
     #[doc(inline)]
-    pub use slotpress_format::ledger::names::Extension;
+    pub use slotpress_format::ledger::names::ArchiveCompression;
     #[doc(inline)]
     pub use slotpress_format::{Address, ArchiveName, Hash, Root};
     #[doc(inline)]

@@ -292,7 +292,7 @@ fn the_newest_version_of_every_account_of_an_archive_is_visited() {
         assert_eq!(report.counts.superseded, verified.counts.superseded);
         assert_eq!(report.counts.records, verified.counts.records);
         assert_eq!(report.counts.accounts, verified.counts.accounts);
-        assert!(report.completed(Check::State));
+        assert!(report.has_completed(Check::State));
     }
 }
 
@@ -315,7 +315,7 @@ fn accounts_of_an_incremental_archive_alone_are_visited_if_only_frames_are_check
     assert_eq!(error.hint(), Some(hint::GIVE_FULL_ARCHIVE));
     let Visit { slots, report, .. } = visit(input, CheckMode::Frames);
     assert!(slots == slots_of_newest_versions(&[&incremental]));
-    assert!(!report.completed(Check::State));
+    assert!(!report.has_completed(Check::State));
 }
 
 /// Ends the visit at the first account, with the caller's own error.

@@ -5,7 +5,7 @@
 use std::io::BufReader;
 use std::path::Path;
 
-use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Error, Interruptible, IoContext, Progress, Result, ShowPath, open_file, panic_point, quantity};
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
@@ -18,10 +18,10 @@ pub fn run_while_reading<R>(
     work: impl FnOnce() -> Result<R>,
 ) -> Result<(R, StatusCache)> {
     std::thread::scope(|scope| {
-        let reading = spawn(scope, || guarded(|| read_status_cache(path, progress)))?;
+        let reading = spawn(scope, || catch_panic(|| read_status_cache(path, progress)))?;
         // On an early return, the scope waits for the reader, which stops at the end of the file.
         let result = work()?;
-        Ok((result, reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))?))
+        Ok((result, reading.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))?))
     })
 }
 

@@ -5,7 +5,7 @@ use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Error, Progress, Result, run_in_order};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{FrameHash, frame_hash};
 use zstd_safe::{CCtx, CParameter, compress_bound};
 
@@ -63,12 +63,12 @@ impl Codec {
         Self::new(ArchiveFormat::Zstd { level })
     }
 
-    /// Returns the extension of the archive's file name.
-    pub fn extension(&self) -> Extension {
+    /// Returns the compression, which determines the extension of the file name.
+    pub fn compression(&self) -> ArchiveCompression {
         match self.format {
-            ArchiveFormat::Zstd { .. } => Extension::TarZstd,
-            ArchiveFormat::Lz4 => Extension::TarLz4,
-            ArchiveFormat::None => Extension::Tar,
+            ArchiveFormat::Zstd { .. } => ArchiveCompression::Zstd,
+            ArchiveFormat::Lz4 => ArchiveCompression::Lz4,
+            ArchiveFormat::None => ArchiveCompression::None,
         }
     }
 

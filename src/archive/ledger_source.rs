@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::{Progress, Result};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, FrameSpan};
 use slotpress_read::{NamedArchive, Plan, Source};
 
@@ -22,7 +22,7 @@ pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> R
     let plan = plan_snapshot(snapshot, None, options, progress)?;
     let slot = plan.bank.slot;
     let hash = plan.bank.snapshot_hash();
-    let name = ArchiveName { base_slot: None, slot, hash, extension: Extension::Tar };
+    let name = ArchiveName { base_slot: None, slot, hash, compression: ArchiveCompression::None };
     let ends = plan.entry_lengths().scan(0u64, |end, length| {
         *end = end.saturating_add(length);
         Some(*end)

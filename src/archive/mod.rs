@@ -38,7 +38,7 @@ use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
     name_and_parts,
 };
-use slotpress_read::archive::source::written;
+use slotpress_read::archive::source::open_written;
 use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
@@ -208,7 +208,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
             if let Some(base) = base {
                 progress.status(&format!("reading it back on the full archive {}", base.path.shown()));
             }
-            let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+            let archive = NamedArchive::from_source(open_written(file)?, Some(name.clone()));
             Some(read_back_archive(check, &archive, base, encoding.threads, progress)?)
         }
         _ => None,
@@ -290,7 +290,7 @@ impl<'a> PlannedArchive<'a> {
             base_slot: options.base_slot,
             slot: plan.bank.slot,
             hash: plan.bank.snapshot_hash(),
-            extension: options.encoding.codec.extension(),
+            compression: options.encoding.codec.compression(),
         };
         sink.check_name(&name.to_string())?;
         Ok(Self { options, plan, name, workers, _held: held })

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crossbeam_channel::{Sender, bounded};
-use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::Recycler;
@@ -135,8 +135,8 @@ pub fn reframe<T: Send>(
                 Ok(value) => Ok(Some(value)),
             }
         };
-        let reading = spawn(scope, move || guarded(read))?;
-        let encoded = guarded(|| {
+        let reading = spawn(scope, move || catch_panic(read))?;
+        let encoded = catch_panic(|| {
             encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut |frame| {
                 writer.write_frame(&frame)
             })
@@ -144,7 +144,7 @@ pub fn reframe<T: Send>(
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.
         is_unwanted.store(encoded.is_err(), Relaxed);
-        let read = reading.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
+        let read = reading.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())));
         Ok((read, encoded))
     })?;
     // An error of the reading side is reported first: when only the encoding side fails, the

@@ -118,7 +118,7 @@ impl Sink for DirSink {
     }
 
     fn check_name(&self, name: &str) -> Result<()> {
-        if !self.replace && self.dir.found(name)?.is_some() {
+        if !self.replace && self.dir.stat_entry(name)?.is_some() {
             return Err(already_exists(&self.dir.path_of(name)));
         }
         Ok(())
@@ -147,7 +147,7 @@ impl Sink for DirSink {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         let (file, to) = self.begun.as_mut().ok_or_else(not_begun_error)?;
-        self.watch.before_writing(bytes.len() as u64, file.file(), self.dir.path())?;
+        self.watch.check_before_writing(bytes.len() as u64, file.file(), self.dir.path())?;
         to.write_all(bytes).or_path("write", file.path())
     }
 

@@ -11,7 +11,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::threads::{panicked, spawn};
+use slotpress_base::threads::{panic_error, spawn};
 use slotpress_base::{
     Error, ErrorKind, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, Stage, open_file,
 };
@@ -210,7 +210,7 @@ impl World for Downloads<'_, '_> {
             }
             if !is_fetch {
                 // A restore refuses archives that Agave does not read.
-                selection.ranking.offers.retain(|offer| offer.name.extension.is_read_by_agave());
+                selection.ranking.offers.retain(|offer| offer.name.compression.is_read_by_agave());
             }
             progress.check()?;
             match failed {
@@ -283,7 +283,7 @@ impl World for Downloads<'_, '_> {
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
         let Some(download) = &obtained.download else { return Ok(()) };
         let Some(thread) = self.running.take() else { return Ok(()) };
-        let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panicked(payload.as_ref())), Instant::now()));
+        let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panic_error(payload.as_ref())), Instant::now()));
         let fetched = result.map_err(|error| self.classify_failure(error, download))?;
         self.last_byte_at = Some(at);
         let archive = &mut obtained.archive;

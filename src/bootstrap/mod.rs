@@ -43,7 +43,7 @@ pub use next::AbandonedState;
 use next::{Attempt, Selection};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
@@ -209,10 +209,11 @@ fn preview(options: &BootstrapOptions, chosen: &Attempt, is_dry: bool) -> Result
     let mut archives_bytes = 0u64;
     for archive in chosen.archives() {
         let length_bytes = archive.length_bytes.unwrap_or(0);
-        count(&mut unpacked_bytes, length_bytes.saturating_mul(MAINNET_RATIO));
+        saturating_add_to(&mut unpacked_bytes, length_bytes.saturating_mul(MAINNET_RATIO));
         if !archive.takes_no_room(dir) {
             // An earlier run may have taken the room.
-            count(&mut archives_bytes, length_bytes.saturating_sub(reserved_bytes(dir, &archive.name.to_string())));
+            let reserved_bytes = reserved_bytes(dir, &archive.name.to_string());
+            saturating_add_to(&mut archives_bytes, length_bytes.saturating_sub(reserved_bytes));
         }
     }
     let bytes = RestoredBytes { unpacked_bytes, archives_bytes };

@@ -277,7 +277,7 @@ impl Selection {
     /// # Errors
     /// Without them, nothing is left, or only archives of this node.
     pub fn leave_out_unread(&mut self) -> Result<(), Error> {
-        let is_unread = |offer: &Offer| !offer.name.extension.is_read_by_agave();
+        let is_unread = |offer: &Offer| !offer.name.compression.is_read_by_agave();
         if !self.ranking.offers.iter().any(is_unread) {
             return Ok(());
         }
@@ -290,9 +290,9 @@ impl Selection {
         if self.best().is_some_and(|best| best.slot() >= newest.newest().name.slot) {
             return Ok(());
         }
-        let is_unread = |archive: &&ChosenArchive| !archive.name.extension.is_read_by_agave();
+        let is_unread = |archive: &&ChosenArchive| !archive.name.compression.is_read_by_agave();
         let archive = newest.archives().find(is_unread).unwrap_or(&newest.full);
-        let error = unread_error(&archive.first_place(), archive.name.extension);
+        let error = unread_error(&archive.first_place(), archive.name.compression);
         self.give_up(&newest, &error);
         self.last = Some(error);
         self.require_best().map(drop)

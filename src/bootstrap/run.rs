@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::threads::guarded;
+use slotpress_base::threads::catch_panic;
 use slotpress_base::{Error, ErrorKind, Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_net::Download;
@@ -139,7 +139,7 @@ pub fn run<R>(
         let best = selection.require_best()?;
         warn_of_last_failure(world, selection, "");
         let mut supply = ArchiveSupply::new(world, selection, &best);
-        let result = guarded(|| read(&mut supply));
+        let result = catch_panic(|| read(&mut supply));
         if let Some(done) = supply.end(result)? {
             return Ok(done);
         }

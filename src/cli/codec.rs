@@ -87,7 +87,7 @@ impl EncodingArgs {
             }
         };
         let codec = Codec::new(format).layout(self.zstd.layout);
-        if let Some(words) = readers_in_words(codec.extension()) {
+        if let Some(words) = readers_in_words(codec.compression()) {
             ui.warn(&match codec.format {
                 ArchiveFormat::None => format!("a plain .tar: {words}, and restore takes it only recompressed"),
                 _ => format!(".tar.lz4: {words}"),

@@ -49,8 +49,8 @@ use std::process::ExitCode;
 use clap::{Arg, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use slotpress::{Error, Progress};
 use slotpress_base::keep_panics_quiet;
-use slotpress_base::text::escaped;
-use slotpress_base::threads::guarded;
+use slotpress_base::text::escape;
+use slotpress_base::threads::catch_panic;
 
 use crate::cli::ui::Ui;
 
@@ -144,10 +144,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     for name in environment::find_unknown(&command(), std::env::vars_os().map(|(name, _)| name)) {
-        let name = escaped(&name);
+        let name = escape(&name);
         ui.warn(&format!("{name} is set, but no flag of slotpress has that variable: it is ignored"));
     }
-    match guarded(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
+    match catch_panic(|| run(cli.command, &ui)).and_then(|()| ui.finish()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             ui.report_error(&error);

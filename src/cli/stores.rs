@@ -122,5 +122,5 @@ pub fn catalog(store: &Store, dates: Dates, args: &ConnectionArgs, ui: &Ui) -> R
 fn bank_of(source: UrlSource, name: &ArchiveName) -> Option<BankFile> {
     let name = Some(name.clone());
     let opened = archive::OpenArchive::from_source(Arc::new(source), name, &IoPolicy::default());
-    front::bank_by_index(&opened.ok()?)
+    front::read_bank_by_index(&opened.ok()?)
 }

@@ -16,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use slotpress::progress::Stage;
 use slotpress::{Error, Progress, ProgressEvent, Result};
-use slotpress_base::text::{escaped_lines, json};
+use slotpress_base::text::{escape_lines, json};
 
 use super::json::{add_type, error_line, merge};
 use super::meter::Meter;
@@ -151,7 +151,7 @@ impl Ui {
     /// Prints a line of results. Ignores a closed pipe; [`Ui::finish`] returns any other error.
     pub fn print(&self, line: &str) {
         self.end_stage();
-        let line = escaped_lines(line);
+        let line = escape_lines(line);
         if self.is_stdout_data.load(Relaxed) {
             self.write_to_stderr(Level::Info, &line);
         } else if !self.is_pipe_broken.load(Relaxed)
@@ -206,7 +206,7 @@ impl Ui {
             return;
         }
         let text = match (self.args.json, level) {
-            (false, _) => escaped_lines(line).into_owned(),
+            (false, _) => escape_lines(line).into_owned(),
             (true, Level::Info) => json(&add_type("status", &json!({ "message": line }))),
             (true, _) => json(&add_type("warning", &json!({ "message": line }))),
         };
@@ -228,7 +228,7 @@ impl Ui {
     }
 
     fn print_labelled(&self, level: Level, label: &str, color: &str, message: &str) {
-        let message = escaped_lines(message);
+        let message = escape_lines(message);
         if self.has_color {
             self.write_to_stderr(level, &format!("\x1b[{color}m{label}\x1b[0m {message}"));
         } else {

@@ -13,7 +13,7 @@ pub const EXIT_CODE: u8 = 2;
 
 /// Escapes control characters in arguments, for messages that repeat them.
 pub fn escape_arguments(arguments: &[OsString]) -> Vec<OsString> {
-    arguments.iter().map(|argument| text::escaped(&argument.to_string_lossy()).into_owned().into()).collect()
+    arguments.iter().map(|argument| text::escape(&argument.to_string_lossy()).into_owned().into()).collect()
 }
 
 /// Prints clap's result: help and version unchanged, errors as text or JSON. `variable` is the

@@ -136,10 +136,10 @@ fn lines(report: &VerifyReport) -> Vec<String> {
     let fields = serde_json::to_value(report).unwrap_or_default();
     let filled = |text: &str| render::fill(text, &fields).unwrap_or_default();
     let mut lines = vec![filled("  slot {slot}[ on {base_slot}], hash {hash}")];
-    for check in &report.checks {
-        let name = check.name.name();
-        let text = check.skipped.clone().unwrap_or_else(|| filled(count_text(check.name)));
-        let word = match (&check.skipped, check.ok) {
+    for result in &report.checks {
+        let name = result.check.name();
+        let text = result.skipped.clone().unwrap_or_else(|| filled(count_text(result.check)));
+        let word = match (&result.skipped, result.ok) {
             (_, false) => "FAILED",
             (Some(_), true) => "skipped",
             (None, true) => "ok",
@@ -155,7 +155,7 @@ fn lines(report: &VerifyReport) -> Vec<String> {
     lines.extend(failure_lines("warning", &report.warnings, unlisted, report));
     if report.ok {
         match report.expected_hash {
-            _ if !report.completed(Check::State) => {}
+            _ if !report.has_completed(Check::State) => {}
             Some(_) => lines.push(MATCHES_EXPECTED_HASH.to_string()),
             None => lines.push(MATCHES_BANK_FILE.to_string()),
         }
@@ -206,9 +206,9 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
 /// Returns the last line of a report without failures: the verdict, and checks that were not made.
 fn verdict(report: &VerifyReport) -> String {
     let mut unknown = Vec::new();
-    for check in report.left_out() {
-        if let Some(why) = &check.skipped {
-            unknown.push(format!("{} ({why})", check.name.name()));
+    for result in report.left_out() {
+        if let Some(why) = &result.skipped {
+            unknown.push(format!("{} ({why})", result.check.name()));
         }
     }
     let complete = match report.complete {

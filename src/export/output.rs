@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use slotpress_base::kept_dir::changed;
+use slotpress_base::kept_dir::changed_error;
 use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, Stage, panic_point, random_name, text};
 use slotpress_read::{WorkDir, check_output_dir, remove_stale_dirs};
 use slotpress_stores::{Attribute, Attributes, Condition, Put, SmallFile, Store};
@@ -324,8 +324,8 @@ impl PublishingRun<'_> {
         let work = self.place.work.dir();
         let name = file_name(file);
         if let Some(dir) = to.dir() {
-            let found = work.found(&file.part)?.ok_or_else(|| changed(&work.path_of(&file.part)))?;
-            return work.move_found(&file.part, &found, dir, name);
+            let found = work.stat_entry(&file.part)?.ok_or_else(|| changed_error(&work.path_of(&file.part)))?;
+            return work.move_checked(&file.part, &found, dir, name);
         }
         let headers = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
         let mut upload = to.upload(name, &headers, file.bytes, false, progress)?;

@@ -361,7 +361,7 @@ impl<'a> PartFile<'a> {
 
 impl Write for PartFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.watch.before_writing(bytes.len() as u64, &*self.file, self.dir.path()).map_err(io::Error::other)?;
+        self.watch.check_before_writing(bytes.len() as u64, &*self.file, self.dir.path()).map_err(io::Error::other)?;
         let written = self.to.write(bytes)?;
         self.hasher.update(bytes.get(..written).unwrap_or_default());
         self.bytes += written as u64;

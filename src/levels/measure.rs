@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use slotpress_base::threads::guarded;
+use slotpress_base::threads::catch_panic;
 use slotpress_base::{
     Elapsed, Error, ErrorKind, NoProgress, Progress, Result, Stage, Step, Stopwatch, ThreadPool, quantity, start_pool,
 };
@@ -358,7 +358,7 @@ impl<'a> Bench<'a> {
             Ok(Elapsed { wall, cpu })
         };
         let stopwatch = Stopwatch::start();
-        let run = |index: usize| guarded(|| run(&mut team.workers[index].lock()));
+        let run = |index: usize| catch_panic(|| run(&mut team.workers[index].lock()));
         // A single worker runs on this thread: waking another one may take longer than a pass over a few
         // small pieces.
         let is_alone = team.workers.len() == 1;

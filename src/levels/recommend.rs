@@ -11,7 +11,7 @@
 
 use serde::Serialize;
 use slotpress_base::quantity;
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_read::rules::clients::readers;
 use slotpress_read::{SnapshotClient, readers_in_words};
 
@@ -118,11 +118,11 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
 
 /// Returns the format of the archives that `archive` writes with this codec; `None` if it does not
 /// offer the codec.
-pub(super) fn format_of(codec: FrameCodec) -> Option<Extension> {
+pub(super) fn format_of(codec: FrameCodec) -> Option<ArchiveCompression> {
     match codec.name {
-        REFERENCE_CODEC | CLUSTERED_CODEC => Some(Extension::TarZstd),
-        "lz4" => Some(Extension::TarLz4),
-        "none" => Some(Extension::Tar),
+        REFERENCE_CODEC | CLUSTERED_CODEC => Some(ArchiveCompression::Zstd),
+        "lz4" => Some(ArchiveCompression::Lz4),
+        "none" => Some(ArchiveCompression::None),
         _ => None,
     }
 }
@@ -142,7 +142,7 @@ pub fn is_plain(row: &LevelRow) -> bool {
 
 /// True if `archive` writes this format and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
-    format_of(row.codec).is_some_and(|extension| readers(extension).into_iter().any(SnapshotClient::is_agave))
+    format_of(row.codec).is_some_and(|compression| readers(compression).into_iter().any(SnapshotClient::is_agave))
 }
 
 /// Returns the rows that no other beats in both time and size, from the fastest to the smallest.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rayon::prelude::*;
 use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, IoContext, Progress, Result, ShowPath, Stage, start_pool};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
@@ -153,7 +153,7 @@ impl OpenInput {
         }
         let end_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
-            Extension::Tar => {
+            ArchiveCompression::None => {
                 let path = archive.path().to_path_buf();
                 Content::Plain(File::open(&path).or_path("open", &path)?, path)
             }

@@ -101,7 +101,7 @@ impl PublishJournal {
     /// Reads the journal; a missing file is an empty journal. Fails if the file is not a journal.
     pub fn open(dir: Arc<KeptDir>) -> Result<Self> {
         let mut entries = JournalEntries::default();
-        if dir.found(NAME)?.is_some() {
+        if dir.stat_entry(NAME)?.is_some() {
             let path = dir.path_of(NAME);
             let mut text = Vec::new();
             dir.open_file(NAME)?.take(BYTES_MAX).read_to_end(&mut text).or_path("read", &path)?;

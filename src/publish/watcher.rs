@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::progress::Forward;
-use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{
     CancelToken, Error, ErrorKind, Progress, ProgressEvent, Result, ShowPath, free_bytes, panic_point,
 };
@@ -68,7 +68,7 @@ pub fn publish(
         changed: Condvar::new(),
     };
     std::thread::scope(|scope| {
-        let result = guarded(|| {
+        let result = catch_panic(|| {
             let reporter = Reporter::new(options, progress, on_event)?;
             let mut watcher = Watcher { run, ready: Catalog::default(), reporter };
             let mut threads =
@@ -80,7 +80,7 @@ pub fn publish(
             run.over.cancel();
             // A run with `--once` has no work left when it is over; interrupted threads end soon.
             let joined =
-                threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panicked(payload.as_ref())));
+                threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panic_error(&*payload)));
             watcher.report();
             watcher.reporter.end();
             joined.and(ended).and_then(|()| watcher.take_result())

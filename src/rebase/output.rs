@@ -14,7 +14,7 @@ use slotpress_format::{
     RecordSink, RecordWalker, Records,
 };
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::visit::{ReadFault, unread_records};
+use slotpress_read::archive::visit::{ReadFault, unread_records_error};
 use slotpress_read::state::marks::{Marks, is_marked};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
@@ -235,7 +235,7 @@ impl Visitor for RereadVisitor<'_> {
     fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         // The first reading has judged the fault.
         match lost {
-            Some(which) => Err(unread_records(which)),
+            Some(which) => Err(unread_records_error(which)),
             None => Ok(()),
         }
     }

@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicBool;
 
 use slotpress_base::progress::part_of;
 use slotpress_base::{Error, Progress, Result, ShowPath, Stage, Step, Stopwatch};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankFile, Entry};
-use slotpress_read::archive::source::written;
+use slotpress_read::archive::source::open_written;
 use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
     Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, Snapshot, VerifyOptions,
-    for_firedancer_only, judge_order, read_back_archive, typical_records, verify_showing,
+    judge_order, read_back_archive, rule_against_agave, typical_records, verify_showing,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -68,7 +68,7 @@ pub fn rebase(
     judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
         .map_err(|error| error.within_damaged(newest.path.shown()))?;
     if job.read_front(&job.full)?.lacks_stakes() {
-        return Err(Rule::NoStakes.unsupported().within(job.full.path.shown()));
+        return Err(Rule::NoStakes.unsupported_error().within(job.full.path.shown()));
     }
     let codec = &options.encoding.codec;
     let new_bytes = job.new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
@@ -81,7 +81,7 @@ pub fn rebase(
         base_slot: Some(old.slot),
         slot: new.slot,
         hash: new.snapshot_hash(),
-        extension: codec.extension(),
+        compression: codec.compression(),
     };
     sink.check_name(&name.to_string())?;
     progress.stage(Stage::Rebasing, Some(input_bytes));
@@ -108,7 +108,7 @@ impl RebaseJob<'_> {
 
     fn read_front(&self, archive: &NamedArchive) -> Result<BankFile> {
         let missing = || Error::damaged("its bank file cannot be found near its beginning");
-        let bank = front::bank(&archive.open(&self.options.encoding.io_policy)?)?;
+        let bank = front::read_bank(&archive.open(&self.options.encoding.io_policy)?)?;
         bank.ok_or_else(|| missing().within(archive.path.shown()))
     }
 
@@ -205,15 +205,15 @@ fn open_once(archive: &NamedArchive) -> Result<NamedArchive> {
 }
 
 fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
-    let is_tar = archive.name.as_ref().is_some_and(|name| name.extension == Extension::Tar);
+    let is_tar = archive.name.as_ref().is_some_and(|name| name.compression == ArchiveCompression::None);
     Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
 }
 
 /// Refuses states that [`judge_order`] refuses, and a new state that only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     judge_order(old, new)?;
-    match for_firedancer_only(new) {
-        Some(rule) => Err(rule.unsupported()),
+    match rule_against_agave(new) {
+        Some(rule) => Err(rule.unsupported_error()),
         None => Ok(()),
     }
 }
@@ -248,6 +248,6 @@ fn sum_of(bank: &BankFile) -> StateSum {
 fn read_back(sink: &dyn Sink, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
     let Some(file) = sink.file() else { return Ok(()) };
     let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);
-    let archive = NamedArchive::from_source(written(file)?, Some(name.clone()));
+    let archive = NamedArchive::from_source(open_written(file)?, Some(name.clone()));
     read_back_archive(&check, &archive, None, options.encoding.threads, progress).map(drop)
 }

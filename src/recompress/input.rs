@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
 use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, Watch};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::PairMember;
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::compression::sniff;
-use slotpress_read::archive::source::PIECE_BYTES;
+use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
 
 use super::{RecompressOptions, RecompressSource};
 
@@ -22,7 +22,7 @@ pub enum RecompressInput<'a> {
     },
     Stream {
         reader: Box<dyn Read + Send + 'a>,
-        compression: Extension,
+        compression: ArchiveCompression,
     },
 }
 
@@ -86,14 +86,14 @@ impl<'s> RecompressInput<'s> {
         io_policy: &IoPolicy,
         ahead_bytes_max: u64,
         progress: &dyn Progress,
-        work: impl FnOnce(Box<dyn BufRead + Send + '_>, Extension) -> Result<R>,
+        work: impl FnOnce(Box<dyn BufRead + Send + '_>, ArchiveCompression) -> Result<R>,
     ) -> Result<R> {
         match self {
             Self::File { archive, .. } => {
                 archive.read_stream(ahead_bytes_max, progress, |stream| work(stream, archive.compression))
             }
             Self::Stream { reader, compression } => {
-                let stream = BufReader::with_capacity(PIECE_BYTES, io_policy.paced(reader, progress));
+                let stream = BufReader::with_capacity(SOURCE_PIECE_BYTES, io_policy.pace(reader, progress));
                 work(Box::new(stream), *compression)
             }
         }

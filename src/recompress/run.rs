@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use slotpress_base::{Error, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
-use slotpress_read::{Assurance, Failures, StateBuilder, for_firedancer_only, judge_expected};
+use slotpress_read::{Assurance, Failures, StateBuilder, judge_expected, rule_against_agave};
 
 use super::base::BaseArchive;
 use super::input::RecompressInput;
@@ -55,8 +55,8 @@ pub fn run(
     let base = options.base.as_deref();
     let base = base.map(|path| BaseArchive::open(path, input.member(base_slot), &encoding.io_policy)).transpose()?;
     let job = RecompressJob { options, base: base.as_ref(), base_slot, progress };
-    let extension = encoding.codec.extension();
-    let name = input.name().map(|name| ArchiveName { extension, ..name.clone() });
+    let compression = encoding.codec.compression();
+    let name = input.name().map(|name| ArchiveName { compression, ..name.clone() });
     if let Some(name) = &name {
         sink.check_name(&name.to_string())?;
     }
@@ -75,7 +75,7 @@ pub fn run(
         .map_err(|error| error.within_damaged(input.path().shown()))?;
     warn_of_kind(&decoded, progress);
     let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
-    let name = ArchiveName { base_slot, slot, hash, extension };
+    let name = ArchiveName { base_slot, slot, hash, compression };
     let archive = NewArchive::publish(sink, name, storages, written, &encoding.codec, &stopwatch, progress)?;
     let input_bytes = decoded.input_bytes;
     let assurance = Assurance::new(accounts, false);
@@ -120,8 +120,8 @@ fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
     if decoded.left_out > 0 {
         progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));
     }
-    if let Some(rule) = for_firedancer_only(&decoded.bank) {
-        progress.warn(&rule.unsupported().to_string());
+    if let Some(rule) = rule_against_agave(&decoded.bank) {
+        progress.warn(&rule.unsupported_error().to_string());
     }
 }
 

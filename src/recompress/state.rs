@@ -5,7 +5,7 @@ use std::path::Path;
 use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::source::written;
+use slotpress_read::archive::source::open_written;
 use slotpress_read::{AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StagedFile, StateBuilder, read_again};
 
 use super::input::RecompressInput;
@@ -63,7 +63,7 @@ impl RecompressJob<'_> {
                 // superseded records share pages.
                 let _watch = options.encoding.io_policy.io_hint.watch([path]);
                 let archive = match written_file {
-                    Some(file) => OpenArchive::from_source(written(file)?, None, &options.encoding.io_policy)?,
+                    Some(file) => OpenArchive::from_source(open_written(file)?, None, &options.encoding.io_policy)?,
                     // The index of the written file is right; the index of a source may be wrong.
                     None => OpenArchive::open(path, &options.encoding.io_policy)?.without_index(),
                 };

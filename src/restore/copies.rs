@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::AtFlags;
-use slotpress_base::bytes::filled;
+use slotpress_base::bytes::fill_buf;
 use slotpress_base::{
-    AHEAD_BYTES, Error, ErrorKind, Found, IoContext, KeptDir, Progress, Result, ShowPath, Stage, StreamWriter,
+    AHEAD_BYTES, Error, ErrorKind, FileStat, IoContext, KeptDir, Progress, Result, ShowPath, Stage, StreamWriter,
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::source::PIECE_BYTES;
+use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
 use slotpress_read::{LocalFile, Publishable, REMOTE, Source, StagedFile};
 
 use crate::restore::input::Opened;
@@ -42,14 +42,14 @@ impl ArchiveCopy {
         let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let parent = fs::metadata(parent_path).ok().map(|found| (found.dev(), found.ino()));
         // Agave downloads archives to the subdirectory `remote`.
-        let remote = rustix::fs::statat(dir, REMOTE, AtFlags::empty()).ok().map(Found::from);
-        if [Some(dir.itself()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
+        let remote = rustix::fs::statat(dir, REMOTE, AtFlags::empty()).ok().map(FileStat::from);
+        if [Some(dir.stat()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
             return Ok(None);
         }
         if move_archives {
             let found = fs::symlink_metadata(path).or_path("read", path)?;
             let name = path.file_name().and_then(OsStr::to_str);
-            let is_movable = found.is_file() && found.nlink() == 1 && found.dev() == dir.itself()?.device;
+            let is_movable = found.is_file() && found.nlink() == 1 && found.dev() == dir.stat()?.device;
             let (Some(name), true) = (name, is_movable) else { return Err(not_movable_error(path, dir)) };
             return Ok(Some(Self::Moved(Arc::new(KeptDir::open(parent_path)?), name.to_string())));
         }
@@ -106,7 +106,7 @@ impl Opened {
                 LocalFile::new(file.path().to_path_buf(), opened, 0)
             }
         };
-        if dir.found(&name)?.is_some() {
+        if dir.stat_entry(&name)?.is_some() {
             let existing = LocalFile::new(path.clone(), dir.open_file(&name)?, 0);
             if has_same_content(&source, &existing, progress)? {
                 return Ok(path);
@@ -145,8 +145,8 @@ fn check_archive_name(archive: &OpenArchive, name: &ArchiveName) -> Result<PathB
 }
 
 pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut other_piece = vec![0; PIECE_BYTES];
+    let mut piece = vec![0; SOURCE_PIECE_BYTES];
+    let mut other_piece = vec![0; SOURCE_PIECE_BYTES];
     let mut offset_bytes = 0;
     loop {
         progress.check()?;
@@ -169,7 +169,7 @@ fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress)
     archive.read_stream(AHEAD_BYTES, progress, |mut stream| {
         loop {
             progress.check()?;
-            let piece = filled(&mut stream).or_path("read", archive.path())?;
+            let piece = fill_buf(&mut stream).or_path("read", archive.path())?;
             let length = piece.len();
             if length == 0 {
                 return writer.finish().or_path("write", to.path());

@@ -6,9 +6,9 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, hint};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::front::refuse_for_firedancer_only;
@@ -93,9 +93,9 @@ impl<'a> RestoreInput<'a> {
         };
         archive.warn_of_index(self.run.progress);
         let path = archive.path().shown();
-        let extension = archive.compression;
-        if !extension.is_read_by_agave() {
-            return Err(unread_error(&path, extension));
+        let compression = archive.compression;
+        if !compression.is_read_by_agave() {
+            return Err(unread_error(&path, compression));
         }
         refuse_for_firedancer_only(&archive, is_below)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
@@ -196,9 +196,9 @@ pub fn with_archives<R>(
         let receiver = spawn(scope, || receive(arriving, run.progress))?;
         // The receiver must be told to stop even after a panic.
         let saved = Supplied::Saved(arriving.clone(), copy);
-        let result = guarded(|| work(open_all(run, options, Some(saved))?));
+        let result = catch_panic(|| work(open_all(run, options, Some(saved))?));
         arriving.stop();
-        let received = receiver.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())));
+        let received = receiver.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())));
         match (result, received) {
             // Prefer the receiver's error: it says why bytes did not come.
             (Err(error), Err(cause)) if error.kind() == ErrorKind::Failed => Err(cause),
@@ -239,8 +239,8 @@ fn receive(arriving: &ArrivingSource, progress: &dyn Progress) -> Result<()> {
 }
 
 /// Makes the error for an archive with a compression that Agave does not read.
-pub fn unread_error(place: &str, extension: Extension) -> Error {
-    let extension = extension.as_str();
+pub fn unread_error(place: &str, compression: ArchiveCompression) -> Error {
+    let extension = compression.extension();
     let message = format!("{place}: Agave does not read .{extension} archives");
     Error::new(ErrorKind::Unsupported, message).with_hint("recompress it first, and restore the result")
 }

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::kept_dir::changed_error;
+use slotpress_base::{Error, FileStat, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_stale_dirs};
 
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
@@ -52,16 +52,16 @@ impl<D> Move<D> {
 
 impl Move {
     pub fn new((dir, name): (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Result<Self> {
-        let found = dir.found(name)?.ok_or_else(|| changed(&dir.path_of(name)))?;
+        let found = dir.stat_entry(name)?.ok_or_else(|| changed_error(&dir.path_of(name)))?;
         Ok(Self::from_found(&found, (dir, name), to))
     }
 
     pub fn from_partial(dir: &PartialDir, parent: &Arc<KeptDir>, to: (&Arc<KeptDir>, &str)) -> Result<Self> {
         let name = dir.path.file_name().unwrap_or_default().to_string_lossy();
-        Ok(Self::from_found(&dir.dir().itself()?, (parent, &name), to))
+        Ok(Self::from_found(&dir.dir().stat()?, (parent, &name), to))
     }
 
-    fn from_found(found: &Found, from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Self {
+    fn from_found(found: &FileStat, from: (&Arc<KeptDir>, &str), to: (&Arc<KeptDir>, &str)) -> Self {
         let place = |(dir, name): (&Arc<KeptDir>, &str)| (dir.clone(), name.to_string());
         Self { inode: found.inode, from: place(from), to: place(to) }
     }
@@ -98,10 +98,11 @@ impl Move {
     fn run(&self) -> Result<bool> {
         let (dir, from) = &self.from;
         let path = self.from_path();
-        let (to_dir, to) = self.open_place(true)?.ok_or_else(|| changed(&path))?;
-        let found = dir.found(from)?.filter(|found| found.inode == self.inode).ok_or_else(|| changed(&path))?;
-        let replaces_empty = to_dir.found(to)?.is_some();
-        dir.move_found(from, &found, &to_dir, to)?;
+        let (to_dir, to) = self.open_place(true)?.ok_or_else(|| changed_error(&path))?;
+        let found =
+            dir.stat_entry(from)?.filter(|found| found.inode == self.inode).ok_or_else(|| changed_error(&path))?;
+        let replaces_empty = to_dir.stat_entry(to)?.is_some();
+        dir.move_checked(from, &found, &to_dir, to)?;
         to_dir.sync()?;
         dir.sync()?;
         Ok(replaces_empty)
@@ -113,8 +114,8 @@ impl Move {
     fn undo(&self, makes_empty: bool) -> Result<()> {
         let Some((to_dir, to)) = self.open_place(false)? else { return Ok(()) };
         let (dir, from) = &self.from;
-        if to_dir.found(to)?.is_some_and(|found| found.inode == self.inode)
-            && dir.found(from)?.is_none_or(|found| found.kind.is_dir())
+        if to_dir.stat_entry(to)?.is_some_and(|found| found.inode == self.inode)
+            && dir.stat_entry(from)?.is_none_or(|found| found.kind.is_dir())
         {
             // The former place is free, or an empty directory.
             to_dir.rename(to, dir, from).or_path(UNDOING, &to_dir.path_of(to))?;
@@ -162,7 +163,7 @@ impl Moves {
     /// Notes an archive that was placed. It is not in the file: it is complete, and useful to a
     /// later run.
     pub fn record_placed(&mut self, name: &str) -> Result<()> {
-        let found = self.dir.found(name)?;
+        let found = self.dir.stat_entry(name)?;
         self.archives.extend(found.map(|found| (name.to_string(), found.inode)));
         Ok(())
     }
@@ -225,7 +226,7 @@ impl Drop for Moves {
             let _ = self.dir.remove_file(JOURNAL_NAME);
         }
         for (name, inode) in &self.archives {
-            let found = self.dir.found(name).ok().flatten();
+            let found = self.dir.stat_entry(name).ok().flatten();
             if found.is_some_and(|found| found.inode == *inode) {
                 let _ = self.dir.remove_file(name);
             }
@@ -241,7 +242,7 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
         Err(rustix::io::Errno::NOENT) => {}
         removed => removed.or_path("remove", &dir.path_of(JOURNAL_NAME_PARTIAL))?,
     }
-    if dir.found(JOURNAL_NAME)?.is_none() {
+    if dir.stat_entry(JOURNAL_NAME)?.is_none() {
         return Ok(());
     }
     let file = dir.open_file(JOURNAL_NAME)?;

@@ -40,7 +40,7 @@ pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, R
 use slotpress_base::{
     Elapsed, Error, IoContext, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, flushed_bytes,
 };
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
 use slotpress_read::{Assurance, LocalFile, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
 pub(crate) use target::MAINNET_RATIO;
@@ -190,7 +190,7 @@ impl Run<'_> {
             base_slot: unpacked.base_slot,
             slot: unpacked.bank.slot,
             hash: unpacked.bank.snapshot_hash(),
-            extension: opened.archive.compression,
+            compression: opened.archive.compression,
         };
         let names: Vec<ArchiveName> = opened.iter().zip(&unpacked).map(name).collect();
         storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
@@ -264,7 +264,7 @@ impl Run<'_> {
 fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
     let bytes = |Opened { archive, .. }: &Opened| match &archive.tail {
         Some(tail) => tail.index.tar_bytes(),
-        None if archive.compression == Extension::Tar => archive.length_bytes(),
+        None if archive.compression == ArchiveCompression::None => archive.length_bytes(),
         None => archive.length_bytes().saturating_mul(ratio),
     };
     archives.iter().map(bytes).fold(0, u64::saturating_add)

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use slotpress_base::{Error, ErrorKind, Found, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, FileStat, KeptDir, Result, ShowPath};
 use slotpress_format::ArchiveName;
 use slotpress_read::REMOTE;
 
@@ -20,7 +20,7 @@ struct FoundArchive {
     /// Path of `dir` below the archives directory, with a slash, or empty.
     below: &'static str,
     name: ArchiveName,
-    found: Found,
+    found: FileStat,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Mov
     let slot = slots.newest;
     let mut archives = Vec::new();
     add_archives(archives_dir, "", &mut archives)?;
-    if archives_dir.found(REMOTE)?.is_some_and(|found| found.kind.is_dir())
+    if archives_dir.stat_entry(REMOTE)?.is_some_and(|found| found.kind.is_dir())
         && let Some(remote) = archives_dir.open_dir(REMOTE)?
     {
         add_archives(&Arc::new(remote), "remote/", &mut archives)?;
@@ -90,7 +90,7 @@ pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Mov
 fn add_archives(dir: &Arc<KeptDir>, below: &'static str, archives: &mut Vec<FoundArchive>) -> Result<()> {
     for name in dir.names()? {
         let Some(name) = name.to_str().and_then(ArchiveName::parse) else { continue };
-        if let Some(found) = dir.found(name.to_string())?
+        if let Some(found) = dir.stat_entry(name.to_string())?
             && !found.kind.is_dir()
         {
             archives.push(FoundArchive { dir: dir.clone(), below, name, found });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{
-    Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, hint, quantity,
+    Error, ErrorKind, FileStat, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, hint, quantity,
 };
 use slotpress_format::{ArchiveName, LedgerLock, parse_number};
 #[cfg(feature = "net")]
@@ -159,7 +159,7 @@ pub fn space_for(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, bytes: Rest
     let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
     let unpacked = accounts.iter().map(|dir| (&**dir, bytes.unpacked_bytes / accounts.len() as u64));
     for (dir, needed_bytes) in unpacked.chain([(snapshots_dir, bytes.archives_bytes)]) {
-        let device = dir.itself()?.device;
+        let device = dir.stat()?.device;
         if let Some(space) = spaces.get_mut(&device) {
             space.needed_bytes = space.needed_bytes.saturating_add(needed_bytes);
         } else {
@@ -199,7 +199,7 @@ impl OldState {
     ) -> Result<Self> {
         let is_replaced = options.existing_state == ExistingState::MoveAside;
         let is_taken = |name: &String| {
-            let has_name = |dir: &Arc<KeptDir>| dir.found(name).is_ok_and(|found| found.is_some());
+            let has_name = |dir: &Arc<KeptDir>| dir.stat_entry(name).is_ok_and(|found| found.is_some());
             snapshots_dir.into_iter().chain(accounts).any(has_name)
         };
         let seconds = clock::since_1970(clock::now()).as_secs();
@@ -219,7 +219,7 @@ impl OldState {
             if let Some(newest) = newest
                 && !is_replaced
                 && slots.first() == Some(&newest.slot)
-                && snapshots_dir.found(newest.to_string())?.is_some()
+                && snapshots_dir.stat_entry(newest.to_string())?.is_some()
                 && bank_snapshots.path_of(format!("{}/fastboot_version", newest.slot)).exists()
             {
                 let message = format!("slot {} is already there: start the validator", newest.slot);
@@ -254,7 +254,7 @@ impl OldState {
                 .with_hint("restore into an empty directory, or replace that state with --replace-state");
             return Err(error.with_existing_path(&path));
         };
-        if let Some(found) = dir.found(part)? {
+        if let Some(found) = dir.stat_entry(part)? {
             check_same_file_system(&path, &found, parent)?;
         }
         let to = format!("{name}/{inner}{part}");
@@ -321,7 +321,7 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
 /// Fails if no directory can be renamed to `name` in `parent`. Checked before any work is done.
 fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
     let place = parent.path_of(name);
-    match parent.found(name)? {
+    match parent.stat_entry(name)? {
         Some(found) if found.kind == FileType::Symlink => {
             if let Ok(behind) = rustix::fs::statat(parent, name, AtFlags::empty()) {
                 check_same_file_system(&place, &behind.into(), parent)?;
@@ -335,8 +335,8 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
 }
 
 /// Fails if `place` is not on the file system of `parent`, since no rename would be possible.
-pub fn check_same_file_system(place: &Path, found: &Found, parent: &KeptDir) -> Result<()> {
-    if found.device == parent.itself()?.device {
+pub fn check_same_file_system(place: &Path, found: &FileStat, parent: &KeptDir) -> Result<()> {
+    if found.device == parent.stat()?.device {
         return Ok(());
     }
     Err(Error::failed(format!(

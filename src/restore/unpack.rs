@@ -190,7 +190,7 @@ impl EntrySink for EntryWriter<'_, '_> {
         slotpress_base::threads::panic_point("unpacking");
         let Some((file, path)) = &self.current else { return Ok(()) };
         let dir = &self.unpacking.bank_snapshot.path;
-        self.unpacking.space.before_writing(bytes.len() as u64, file, dir)?;
+        self.unpacking.space.check_before_writing(bytes.len() as u64, file, dir)?;
         file.write_all_at(bytes, offset_bytes).or_path("write", path)?;
         if self.written.is_empty() {
             self.written.start = offset_bytes;

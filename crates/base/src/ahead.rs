@@ -12,8 +12,8 @@ use std::thread::{Builder, Scope};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use parking_lot::Mutex;
 
-use crate::threads::guarded;
-use crate::{Result, cannot_start, panic_point};
+use crate::threads::catch_panic;
+use crate::{Result, panic_point, spawn_error};
 
 /// Number of reading threads, and so of concurrent disk requests: enough for the full rate of
 /// most disks.
@@ -129,7 +129,7 @@ struct Readers<'a, I, T> {
 impl<I: Iterator<Item = T>, T> Readers<'_, I, T> {
     fn read_all(&self, taken_tx: &ItemSender<T>) {
         for buffer in &self.free_rx {
-            let taken = guarded(|| Ok(self.take(buffer)));
+            let taken = catch_panic(|| Ok(self.take(buffer)));
             // Fails when `work` has ended.
             if taken.transpose().is_none_or(|taken| taken_tx.send(taken).is_err()) {
                 return;
@@ -169,7 +169,7 @@ impl<I: Iterator<Item = T> + Send, T: Send> ItemsInOrder<'_, '_, I, T> {
             let taken_tx = taken_tx.clone();
             let thread = Builder::new().name(READER_NAME.into());
             let started = thread.spawn_scoped(self.scope, move || readers.read_all(&taken_tx));
-            started.map_err(|error| cannot_start(&error))?;
+            started.map_err(|error| spawn_error(&error))?;
         }
         self.taken_tx = None;
         for _ in 0..self.waiting.len() {

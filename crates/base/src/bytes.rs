@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Calls `fill_buf` again when it is interrupted, as `read_exact` does with `read`. Any other error is
 /// returned at once: a second call might continue after bytes that could not be read.
-pub fn filled<R: BufRead + ?Sized>(input: &mut R) -> io::Result<&[u8]> {
+pub fn fill_buf<R: BufRead + ?Sized>(input: &mut R) -> io::Result<&[u8]> {
     while let Err(error) = input.fill_buf() {
         if error.kind() != ErrorKind::Interrupted {
             return Err(error);
@@ -22,7 +22,7 @@ pub fn to_usize(number: impl Into<u64>) -> usize {
     usize::try_from(number.into()).unwrap_or(usize::MAX)
 }
 
-pub fn count(counter: &mut u64, more: u64) {
+pub fn saturating_add_to(counter: &mut u64, more: u64) {
     *counter = counter.saturating_add(more);
 }
 
@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn only_interrupted_calls_are_repeated() {
         let mut input = Failing(vec![ErrorKind::Interrupted; 3]);
-        assert_eq!(filled(&mut input).expect("filled"), b"abc");
+        assert_eq!(fill_buf(&mut input).expect("filled"), b"abc");
         let mut input = Failing(vec![ErrorKind::InvalidData, ErrorKind::Interrupted]);
-        assert_eq!(filled(&mut input).expect_err("the error after the interruption").kind(), ErrorKind::InvalidData);
-        assert_eq!(filled(&mut input).expect("filled"), b"abc");
+        assert_eq!(fill_buf(&mut input).expect_err("the error after the interruption").kind(), ErrorKind::InvalidData);
+        assert_eq!(fill_buf(&mut input).expect("filled"), b"abc");
     }
 
     #[test]
@@ -116,9 +116,9 @@ mod tests {
     #[test]
     fn numbers_saturate() {
         let mut counter = 3;
-        count(&mut counter, 4);
+        saturating_add_to(&mut counter, 4);
         assert_eq!(counter, 7);
-        count(&mut counter, u64::MAX);
+        saturating_add_to(&mut counter, u64::MAX);
         assert_eq!(counter, u64::MAX);
         assert_eq!((range_bytes(&(3..7)), range_bytes(&Range { start: 7, end: 3 })), (4, 0));
         assert_eq!(per_second(10, Duration::from_secs(4)), 2);

@@ -38,21 +38,21 @@ impl AsFd for KeptDir {
 
 /// Identity and kind of a file. A symbolic link stands for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FileStat {
     pub device: u64,
     pub inode: u64,
     pub kind: FileType,
     pub length_bytes: u64,
 }
 
-impl From<Stat> for Found {
+impl From<Stat> for FileStat {
     fn from(stat: Stat) -> Self {
         let kind = FileType::from_raw_mode(stat.st_mode);
         Self { device: stat.st_dev, inode: stat.st_ino, kind, length_bytes: u64::try_from(stat.st_size).unwrap_or(0) }
     }
 }
 
-impl Found {
+impl FileStat {
     pub fn is_same(&self, other: &Self) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
@@ -110,7 +110,7 @@ impl KeptDir {
     ///
     /// # Errors
     /// The disk fails.
-    pub fn itself(&self) -> Result<Found> {
+    pub fn stat(&self) -> Result<FileStat> {
         Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
     }
 
@@ -118,8 +118,8 @@ impl KeptDir {
     ///
     /// # Errors
     /// A parent directory cannot be read.
-    pub fn is_within(&self, above: &Found) -> Result<bool> {
-        let mut found = self.itself()?;
+    pub fn is_within(&self, above: &FileStat) -> Result<bool> {
+        let mut found = self.stat()?;
         let mut dir: Option<OwnedFd> = None;
         for _ in 0..DEPTH_MAX {
             if found.is_same(above) {
@@ -128,7 +128,7 @@ impl KeptDir {
             let below = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let parent = rustix::fs::openat(below, "..", flags, Mode::empty()).or_path("look above", &self.path)?;
-            let found_parent = Found::from(rustix::fs::fstat(&parent).or_path("look above", &self.path)?);
+            let found_parent = FileStat::from(rustix::fs::fstat(&parent).or_path("look above", &self.path)?);
             if found_parent.is_same(&found) {
                 return Ok(false);
             }
@@ -144,9 +144,9 @@ impl KeptDir {
     /// # Errors
     /// The path leads elsewhere, or nowhere.
     pub fn check_path(&self) -> Result<()> {
-        match rustix::fs::stat(&self.path).map(Found::from) {
-            Ok(found) if found.is_same(&self.itself()?) => Ok(()),
-            _ => Err(changed(&self.path)),
+        match rustix::fs::stat(&self.path).map(FileStat::from) {
+            Ok(found) if found.is_same(&self.stat()?) => Ok(()),
+            _ => Err(changed_error(&self.path)),
         }
     }
 
@@ -154,9 +154,9 @@ impl KeptDir {
     ///
     /// # Errors
     /// The disk fails; the name is invalid.
-    pub fn found(&self, name: impl AsRef<OsStr>) -> Result<Option<Found>> {
+    pub fn stat_entry(&self, name: impl AsRef<OsStr>) -> Result<Option<FileStat>> {
         let name = name.as_ref();
-        match plain(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)) {
+        match check_name(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)) {
             Ok(found) => Ok(Some(found.into())),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(Error::io("read", &self.path_of(name), &error.into())),
@@ -170,11 +170,11 @@ impl KeptDir {
     pub fn open_dir(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let name = name.as_ref();
         let flags = DIR_FLAGS | OFlags::NOFOLLOW;
-        match plain(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
+        match check_name(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
             Ok(dir) => Ok(Some(Self { path: self.path_of(name), dir })),
             Err(Errno::NOENT) => Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP)
-                if self.found(name)?.is_some_and(|found| found.kind == FileType::Symlink) =>
+                if self.stat_entry(name)?.is_some_and(|found| found.kind == FileType::Symlink) =>
             {
                 let path = self.path_of(name).shown();
                 Err(Error::failed(format!("{path} is a symbolic link, which is not followed here"))
@@ -198,8 +198,8 @@ impl KeptDir {
                 Ok(made)
             }
             // It existed, or another process made it meanwhile. `open_dir` reports anything else.
-            Err(error) => match self.found(name)? {
-                Some(_) => self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name))),
+            Err(error) => match self.stat_entry(name)? {
+                Some(_) => self.open_dir(name)?.ok_or_else(|| changed_error(&self.path_of(name))),
                 None => Err(error),
             },
         }
@@ -213,13 +213,13 @@ impl KeptDir {
         let name = name.as_ref();
         // The umask reduces this mode.
         let mode = Mode::from_raw_mode(0o777);
-        plain(name)
+        check_name(name)
             .and_then(|name| rustix::fs::mkdirat(&self.dir, name, mode))
             .or_path("create", &self.path_of(name))?;
-        let made = self.open_dir(name)?.ok_or_else(|| changed(&self.path_of(name)))?;
+        let made = self.open_dir(name)?.ok_or_else(|| changed_error(&self.path_of(name)))?;
         // A directory that another process put in its place could hold files. The owner proves
         // nothing: on some mounts, new files belong to another user than the one who makes them.
-        if made.names()?.is_empty() { Ok(made) } else { Err(changed(&made.path)) }
+        if made.names()?.is_empty() { Ok(made) } else { Err(changed_error(&made.path)) }
     }
 
     /// Makes a subdirectory with a random name that begins with `prefix`.
@@ -246,7 +246,8 @@ impl KeptDir {
     pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = plain(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode)));
+        let file =
+            check_name(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode)));
         file.map(File::from).or_path("create", &self.path_of(name))
     }
 
@@ -257,7 +258,7 @@ impl KeptDir {
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
         let path = self.path_of(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = plain(&name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()));
+        let file = check_name(&name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()));
         require_regular(file.or_path("open", &path)?.into(), &path)
     }
 
@@ -266,7 +267,7 @@ impl KeptDir {
     /// # Errors
     /// The system refuses.
     pub fn rename(&self, from: impl AsRef<OsStr>, to_dir: &Self, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        rustix::fs::renameat(&self.dir, plain(&from)?, &to_dir.dir, plain(&to)?)
+        rustix::fs::renameat(&self.dir, check_name(&from)?, &to_dir.dir, check_name(&to)?)
     }
 
     /// Renames within this directory, unless the new name is taken.
@@ -274,8 +275,8 @@ impl KeptDir {
     /// # Errors
     /// The new name is taken, or the system refuses.
     pub fn rename_no_replace(&self, from: impl AsRef<OsStr>, to: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        let from = plain(&from)?;
-        let to = plain(&to)?;
+        let from = check_name(&from)?;
+        let to = check_name(&to)?;
         match rustix::fs::renameat_with(&self.dir, from, &self.dir, to, RenameFlags::NOREPLACE) {
             // Some file systems (NFS, old overlays) lack the flag. A hard link refuses an existing
             // name, too.
@@ -292,21 +293,21 @@ impl KeptDir {
     ///
     /// # Errors
     /// The system refuses; or another file had the name, and was moved back.
-    pub fn move_found(
+    pub fn move_checked(
         &self,
         from: impl AsRef<OsStr>,
-        found: &Found,
+        found: &FileStat,
         to_dir: &Self,
         to: impl AsRef<OsStr>,
     ) -> Result<()> {
         let from = from.as_ref();
         let to = to.as_ref();
         self.rename(from, to_dir, to).or_path("move the restored files to", &to_dir.path_of(to))?;
-        if to_dir.found(to)?.is_some_and(|moved| moved.is_same(found)) {
+        if to_dir.stat_entry(to)?.is_some_and(|moved| moved.is_same(found)) {
             return Ok(());
         }
         let _ = to_dir.rename(to, self, from);
-        Err(changed(&self.path_of(from)))
+        Err(changed_error(&self.path_of(from)))
     }
 
     /// Removes a file or link.
@@ -314,7 +315,7 @@ impl KeptDir {
     /// # Errors
     /// The system refuses.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        rustix::fs::unlinkat(&self.dir, plain(&name)?, AtFlags::empty())
+        rustix::fs::unlinkat(&self.dir, check_name(&name)?, AtFlags::empty())
     }
 
     /// Removes an empty directory.
@@ -322,7 +323,7 @@ impl KeptDir {
     /// # Errors
     /// The system refuses.
     pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> rustix::io::Result<()> {
-        rustix::fs::unlinkat(&self.dir, plain(&name)?, AtFlags::REMOVEDIR)
+        rustix::fs::unlinkat(&self.dir, check_name(&name)?, AtFlags::REMOVEDIR)
     }
 
     /// Returns all names in the directory, in no particular order.
@@ -355,12 +356,12 @@ pub fn random_name(prefix: &str) -> OsString {
 }
 
 /// Makes the error for a path under which another file appeared meanwhile.
-pub fn changed(path: &Path) -> Error {
+pub fn changed_error(path: &Path) -> Error {
     Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.shown()))
         .with_hint("make sure that only you can write to it, and to the directories above it")
 }
 
-fn plain(name: &(impl AsRef<OsStr> + ?Sized)) -> rustix::io::Result<&OsStr> {
+fn check_name(name: &(impl AsRef<OsStr> + ?Sized)) -> rustix::io::Result<&OsStr> {
     let name = name.as_ref();
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),
@@ -429,7 +430,7 @@ mod tests {
         fs::create_dir_all(top.path().join("a/b")).expect("made");
         symlink(top.path().join("a/b"), top.path().join("link")).expect("linked");
         let dir = |path: &str| KeptDir::open(&top.path().join(path)).expect("opened");
-        let a = dir("a").itself().expect("found");
+        let a = dir("a").stat().expect("found");
         for (path, is_within) in [("a", true), ("a/b", true), ("link", true), ("a/..", false), (".", false)] {
             assert_eq!(dir(path).is_within(&a).expect("looked"), is_within, "{path}");
         }
@@ -455,12 +456,12 @@ mod tests {
     fn a_file_that_took_the_name_is_moved_back() {
         let top = tempfile::tempdir().expect("a directory");
         let kept = KeptDir::open(top.path()).expect("opened");
-        let ours = kept.make_dir("ours").expect("made").itself().expect("found");
+        let ours = kept.make_dir("ours").expect("made").stat().expect("found");
         kept.rename("ours", &kept, "aside").expect("moved");
         symlink("/", top.path().join("ours")).expect("linked");
-        assert!(kept.move_found("ours", &ours, &kept, "place").is_err());
-        assert!(kept.found("place").expect("looked").is_none());
-        assert!(kept.found("ours").expect("looked").is_some());
-        kept.move_found("aside", &ours, &kept, "place").expect("moved");
+        assert!(kept.move_checked("ours", &ours, &kept, "place").is_err());
+        assert!(kept.stat_entry("place").expect("looked").is_none());
+        assert!(kept.stat_entry("ours").expect("looked").is_some());
+        kept.move_checked("aside", &ours, &kept, "place").expect("moved");
     }
 }

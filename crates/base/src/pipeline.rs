@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::threads::guarded;
+use crate::threads::catch_panic;
 use crate::{Progress, Result, spawn_workers};
 
 /// Output buffers for each worker: one that it fills, and one that it has sent. The calling thread
@@ -58,7 +58,7 @@ where
             move || thread.run()
         });
         drop((free_rx, done_tx));
-        let result = started.and_then(|()| guarded(|| put_in_order(&done_rx, &free_tx, buffers, on_result)));
+        let result = started.and_then(|()| catch_panic(|| put_in_order(&done_rx, &free_tx, buffers, on_result)));
         // After an error, this wakes waiting workers. Otherwise they have ended already.
         drop((done_rx, free_tx));
         result
@@ -79,7 +79,7 @@ where
     W: FnMut(T, &mut Vec<u8>) -> Result<U>,
 {
     fn run(self) {
-        if let Err(died) = guarded(|| self.work()) {
+        if let Err(died) = catch_panic(|| self.work()) {
             // Later results would wait for this item for ever, so the run must end.
             let _ = self.done_tx.send(Err(died));
         }

@@ -3,7 +3,7 @@
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-use crate::{Result, cannot_start};
+use crate::{Result, spawn_error};
 
 /// Starts a pool of `threads` threads, at least one. It takes tens of microseconds.
 ///
@@ -12,7 +12,7 @@ use crate::{Result, cannot_start};
 pub fn start_pool(threads: usize) -> Result<ThreadPool> {
     // rayon would start one thread per core for 0.
     let pool = ThreadPoolBuilder::new().num_threads(threads.max(1)).build();
-    pool.map_err(|error| cannot_start(&std::io::Error::other(error)))
+    pool.map_err(|error| spawn_error(&std::io::Error::other(error)))
 }
 
 #[cfg(test)]

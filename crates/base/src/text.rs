@@ -31,7 +31,7 @@ pub fn one_line(text: &str) -> String {
 
 /// Escapes control characters, as `\u{1b}` and `\n`, so that a terminal shows them instead of
 /// interpreting them.
-pub fn escaped(text: &str) -> Cow<'_, str> {
+pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
     }
@@ -39,12 +39,12 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(escape).collect())
 }
 
-/// Like [`escaped`], but keeps line ends.
-pub fn escaped_lines(text: &str) -> Cow<'_, str> {
+/// Like [`escape`], but keeps line ends.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
     if !text.contains(|char| char != '\n' && is_control(char)) {
         return Cow::Borrowed(text);
     }
-    Cow::Owned(text.split('\n').map(escaped).collect::<Vec<_>>().join("\n"))
+    Cow::Owned(text.split('\n').map(escape).collect::<Vec<_>>().join("\n"))
 }
 
 /// Serializes a value as one line of JSON. Characters that a terminal would interpret are escaped
@@ -81,7 +81,7 @@ pub trait ShowPath {
 
 impl<P: AsRef<Path> + ?Sized> ShowPath for P {
     fn shown(&self) -> String {
-        escaped(&self.as_ref().to_string_lossy()).into_owned()
+        escape(&self.as_ref().to_string_lossy()).into_owned()
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
         fn json_is_json(text in "[\\x00-\u{a0}\u{2020}-\u{2070}\u{fffd}x\\\\\"]{0,40}") {
             let line = json(&text);
             proptest::prop_assert_eq!(serde_json::from_str::<String>(&line).ok(), Some(text));
-            proptest::prop_assert_eq!(escaped(&line), line.as_str());
+            proptest::prop_assert_eq!(escape(&line), line.as_str());
         }
     }
 
@@ -156,7 +156,7 @@ mod tests {
     fn control_characters_are_escaped() {
         assert_eq!(Path::new("a\nb\x1b]0;x\x07/\u{9b}é\u{202e}").shown(), "a\\nb\\u{1b}]0;x\\u{7}/\\u{9b}é\\u{202e}");
         assert_eq!("/mnt/ledger".shown(), "/mnt/ledger");
-        assert_eq!(escaped_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\r\\u{1b}[2J\n");
+        assert_eq!(escape_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\r\\u{1b}[2J\n");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Starts threads. A thread that cannot be started, or that panics, leads to an [`Error`], never to
 //! an endless wait.
 //!
-//! Threads for which others wait are started here, and run their work through [`guarded`].
+//! Threads for which others wait are started here, and run their work through [`catch_panic`].
 //! [`start_pool`](crate::start_pool) starts the threads of parallel iterators.
 
 use std::any::Any;
@@ -27,15 +27,14 @@ const MESSAGE_CHARS_MAX: usize = 200;
 ///
 /// After a panic, data that `work` borrowed may be inconsistent, so the caller must end with
 /// the error.
-pub fn guarded<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
+pub fn catch_panic<R>(work: impl FnOnce() -> Result<R>) -> Result<R> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))
 }
 
-pub fn panicked(payload: &(dyn Any + Send)) -> Error {
+pub fn panic_error(payload: &(dyn Any + Send)) -> Error {
     let text = payload.downcast_ref::<&str>().map(ToString::to_string);
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
-    let line: String =
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect();
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect();
     let place = PLACE.with(|place| place.borrow_mut().take()).map(|place| format!(" at {place}")).unwrap_or_default();
     Error::failed(format!("slotpress has a bug: it panicked{place}: {line}"))
         .with_hint("report it, with the command and the output with RUST_BACKTRACE=1")
@@ -61,7 +60,7 @@ pub fn keep_panics_quiet() {
     }));
 }
 
-pub fn cannot_start(error: &std::io::Error) -> Error {
+pub fn spawn_error(error: &std::io::Error) -> Error {
     Error::failed(format!("cannot start a thread: {error}"))
         .with_hint("allow the user more processes (ulimit -u), or the service more tasks (TasksMax)")
 }
@@ -74,7 +73,7 @@ pub fn spawn<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> R + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, R>> {
-    Builder::new().spawn_scoped(scope, work).map_err(|error| cannot_start(&error))
+    Builder::new().spawn_scoped(scope, work).map_err(|error| spawn_error(&error))
 }
 
 /// Starts `count` threads in a scope.
@@ -128,12 +127,12 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_of_one_line() {
-        let error = guarded::<()>(|| panic!("first\nsecond {}", "x".repeat(1000))).expect_err("an error");
+        let error = catch_panic::<()>(|| panic!("first\nsecond {}", "x".repeat(1000))).expect_err("an error");
         assert_eq!(error.kind().exit_code(), 1);
         assert!(error.to_string().contains("first second"), "{error}");
         assert!(error.to_string().len() < 300, "{error}");
         assert!(!error.to_string().contains('\n'), "{error}");
         assert!(error.hint().is_some_and(|hint| hint.to_string().contains("report")));
-        assert_eq!(guarded(|| Ok(5)).expect("fine"), 5);
+        assert_eq!(catch_panic(|| Ok(5)).expect("fine"), 5);
     }
 }

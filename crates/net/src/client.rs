@@ -17,7 +17,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, TokenBucket, cannot_start, hint, panic_point};
+use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, TokenBucket, hint, panic_point, spawn_error};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -96,7 +96,7 @@ impl Client {
             .thread_name("slotpress-net")
             .enable_all()
             .build()
-            .map_err(|error| cannot_start(&error))?;
+            .map_err(|error| spawn_error(&error))?;
         let certificates = options.ca_file.as_deref().map(read_certificates).transpose()?.unwrap_or_default();
         let inner = Inner {
             bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate))),

@@ -501,7 +501,8 @@ mod tests {
     fn the_newest_archives_of_the_newest_bases_are_requested() {
         let name = |base_slot, slot| {
             let hash = slotpress_format::ledger::names::Hash([7; 32]);
-            ArchiveName { base_slot, slot, hash, extension: slotpress_format::ledger::names::Extension::TarZstd }
+            let compression = slotpress_format::ledger::names::ArchiveCompression::Zstd;
+            ArchiveName { base_slot, slot, hash, compression }
         };
         let fulls = (1..8).map(|number| name(None, number * 100));
         let incrementals = (1..8).flat_map(|base| (1..5).map(move |more| (base * 100, base * 100 + more)));

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{CancelToken, Error, ErrorKind, Result, ShowPath, copy_at_most, hint, to_usize};
 use slotpress_read::{Source, Transferred};
 
@@ -47,7 +47,7 @@ impl StreamSource {
         // Counts the request for the file's facts, which the caller made.
         let mut transferred = Transferred { requests: 1, bytes: 0 };
         let begun = Patience::new(READ_PATIENCE).ask(&stop, || {
-            count(&mut transferred.requests, 1);
+            saturating_add_to(&mut transferred.requests, 1);
             let mut body = client.open(&remote, None, &stop)?;
             let first = body.next(client, &stop)?;
             Ok((body, first.map(|(_, first)| first.to_vec())))
@@ -99,7 +99,7 @@ impl Transfer {
         self.piece_at = self.end();
         self.is_over = next.is_none();
         self.piece = next.unwrap_or_default();
-        count(&mut self.transferred.bytes, self.piece.len() as u64);
+        saturating_add_to(&mut self.transferred.bytes, self.piece.len() as u64);
         if self.piece_at < FRONT_BYTES {
             let kept_bytes = to_usize(FRONT_BYTES.saturating_sub(self.piece_at));
             self.front.extend(self.piece.iter().take(kept_bytes));
@@ -108,7 +108,7 @@ impl Transfer {
 
     fn end(&self) -> u64 {
         let mut end = self.piece_at;
-        count(&mut end, self.piece.len() as u64);
+        saturating_add_to(&mut end, self.piece.len() as u64);
         end
     }
 }

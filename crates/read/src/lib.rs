@@ -34,7 +34,7 @@ pub use archive::source::{LocalFile, SharedSource, Source, Transferred};
 pub use archive::tail::{Tail, first_read_at};
 pub use archive::visit::{EntrySink, EntryUse, RecordVisitor, RecordWorker, StorageRef, Visitor};
 pub use archive::walk::{Recycler, SeenFrame};
-pub use archive::{ArchivePass, NamedArchive, ArchiveContents};
+pub use archive::{ArchiveContents, ArchivePass, NamedArchive};
 pub use catalog::keep::Keep;
 pub use catalog::list_writer::{ArchiveFields, ListFields};
 pub use catalog::partials::Partial;
@@ -52,7 +52,7 @@ pub use inspect::{ArchiveInspection, LedgerInspection, check_pair, inspect_archi
 pub use plan::{Plan, PlanOptions};
 pub use rules::archive::{ArchiveRules, SeenSlots};
 pub use rules::clients::{ClientVerdict, lines_of, names_of, non_reader, readers_in_words};
-pub use rules::documents::{for_firedancer_only, judge_documents, judge_root};
+pub use rules::documents::{judge_documents, judge_root, rule_against_agave};
 pub use rules::failures::{Failure, FailurePlace, Failures};
 pub use rules::pair::{PairMember, REBASED_ON, is_rebased, judge_order, judge_pair};
 pub use rules::rule::{Check, Rule, SnapshotClient};

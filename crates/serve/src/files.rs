@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::fs::Stat;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Cold, IoHint};
 use slotpress_read::FileId;
 use slotpress_read::catalog::scan;
@@ -148,7 +148,7 @@ struct Windows<C> {
 
 impl<C> Windows<C> {
     fn join(&mut self, range: Range<u64>) -> u64 {
-        count(&mut self.next_number, 1);
+        saturating_add_to(&mut self.next_number, 1);
         self.readers.insert(self.next_number, range);
         self.next_number
     }

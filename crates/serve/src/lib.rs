@@ -52,7 +52,7 @@ use metrics::Metrics;
 pub use metrics::with_build_info;
 pub use prometheus_client;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use slotpress_base::{Error, ErrorKind, IoHint, Progress, Result, available_threads, cannot_start, clock};
+use slotpress_base::{Error, ErrorKind, IoHint, Progress, Result, available_threads, clock, spawn_error};
 use supervisor::{NotifyState, notify};
 pub use tell::Facts;
 use tls::Certificates;
@@ -303,7 +303,7 @@ fn start_runtime(threads: usize, name: &str) -> Result<Runtime> {
         .thread_name(name)
         .enable_all()
         .build()
-        .map_err(|error| cannot_start(&error))
+        .map_err(|error| spawn_error(&error))
 }
 
 /// Reports the requests that are answered during a tick, and the transfers that are over by then.

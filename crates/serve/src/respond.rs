@@ -168,7 +168,7 @@ impl Exchange<'_> {
         let etag = Archive { hashes, ..opened }.etag();
         self.send(OpenFile {
             name: archive.name.to_string(),
-            content_type: archive.name.extension.content_type(),
+            content_type: archive.name.compression.content_type(),
             file,
             stat,
             etag,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::range_bytes;
 
 use super::metrics::Metrics;
@@ -149,8 +149,8 @@ impl Transfers {
         let report = &mut transfer.report;
         report.range.start = report.range.start.min(range.start);
         report.range.end = report.range.end.max(range.end);
-        count(&mut report.total_bytes, range_bytes(&range));
-        count(&mut report.requests, 1);
+        saturating_add_to(&mut report.total_bytes, range_bytes(&range));
+        saturating_add_to(&mut report.requests, 1);
         transfer.running = transfer.running.saturating_add(1);
         let sent_bytes = transfer.sent_bytes.clone();
         Running { transfers: self.clone(), key, sent_bytes }

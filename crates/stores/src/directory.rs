@@ -63,7 +63,7 @@ impl Directory {
     }
 
     pub fn get_small(&self, name: &str, bytes_max: u64) -> Result<Option<SmallFile>> {
-        if self.0.found(name)?.is_none() {
+        if self.0.stat_entry(name)?.is_none() {
             return Ok(None);
         }
         let path = self.0.path_of(name);
@@ -112,7 +112,7 @@ impl Directory {
     }
 
     pub fn upload(&self, name: &str, replace: bool) -> Result<FileUpload> {
-        if !replace && self.0.found(name)?.is_some() {
+        if !replace && self.0.stat_entry(name)?.is_some() {
             return Err(already_exists(&self.0.path_of(name)));
         }
         // Uploads that replace a file may run at once; each gets the name in turn.
@@ -180,7 +180,7 @@ pub struct FileUpload {
 
 impl FileUpload {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.watch.before_writing(bytes.len() as u64, self.file.file(), self.dir.0.path())?;
+        self.watch.check_before_writing(bytes.len() as u64, self.file.file(), self.dir.0.path())?;
         self.to.write_all(bytes).or_path("write", self.file.path())
     }
 

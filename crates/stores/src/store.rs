@@ -22,7 +22,7 @@ use crate::{StoreOptions, Target, Upload, UploadState};
 /// in front of it sends its own.
 pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
     let mut headers = Attributes::from_iter([
-        (Attribute::ContentType, name.extension.content_type()),
+        (Attribute::ContentType, name.compression.content_type()),
         // A proxy that compresses or cuts the file would invalidate its entity tag.
         (Attribute::CacheControl, "public, max-age=31536000, immutable, no-transform"),
     ]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use object_store::{Attributes, PutPayload};
 use slotpress_base::quantity::bytes as show_bytes;
-use slotpress_base::threads::panicked;
+use slotpress_base::threads::panic_error;
 use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, panic_point};
 use slotpress_net::patience::Patience;
 use slotpress_net::{NetError, NetErrorKind, Url, show_url};
@@ -248,7 +248,7 @@ impl PartsUpload {
     /// Records a part that has arrived, or sends it again.
     fn record_sent(&mut self, sent: Result<SentPart, JoinError>, progress: &dyn Progress) -> Result<()> {
         let (number, payload, tag) = sent.map_err(|error| match error.try_into_panic() {
-            Ok(payload) => panicked(payload.as_ref()),
+            Ok(payload) => panic_error(payload.as_ref()),
             Err(_) => Error::interrupted(),
         })?;
         let may_answer = self.at.may_answer(tag.as_ref().err());

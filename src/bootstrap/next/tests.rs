@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use slotpress_format::Hash;
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_net::{OfferPlace, Remote, parse_url};
 
 use super::*;
@@ -12,7 +12,7 @@ pub const FULL_BYTES: u64 = 100_000;
 const INCREMENTAL_BYTES: u64 = 1_000;
 
 fn name(base_slot: Option<u64>, slot: u64) -> ArchiveName {
-    ArchiveName { base_slot, slot, hash: Hash([slot as u8; 32]), extension: Extension::TarZstd }
+    ArchiveName { base_slot, slot, hash: Hash([slot as u8; 32]), compression: ArchiveCompression::Zstd }
 }
 
 /// Creates an offer of a server, or of this node (`None`).

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use slotpress_base::clock::{now, since_1970};
-use slotpress_base::threads::guarded;
+use slotpress_base::threads::catch_panic;
 use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, lower_priority, panic_point};
 use slotpress_format::ArchiveName;
 use slotpress_read::{CheckMode, NamedArchive, Snapshot, VerifyOptions, verify};
@@ -22,7 +22,7 @@ use crate::recompress::{RecompressOptions, RecompressSource, recompress};
 pub fn prepare_archives(run: &PublishRun<'_>) {
     while let Some(name) = run.next_work(Planner::begin_preparing) {
         let start = Instant::now();
-        let result = guarded(|| prepare(run, &name));
+        let result = catch_panic(|| prepare(run, &name));
         let elapsed = start.elapsed();
         let pin = run.journal.read(|entries| entries.pins.get(&name.to_string()).copied());
         let was = pin.unwrap_or_default();
@@ -38,7 +38,7 @@ pub fn rebase_archives(run: &PublishRun<'_>) {
     while let Some((name, from, stop)) = run.next_work(Planner::begin_rebase) {
         run.progress.detail(&format!("rebasing: {name}"));
         let start = Instant::now();
-        let result = guarded(|| rebase_from(&run.options.targets[from], &name, run, &stop));
+        let result = catch_panic(|| rebase_from(&run.options.targets[from], &name, run, &stop));
         if stop.is_interrupted() {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }

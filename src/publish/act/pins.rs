@@ -75,7 +75,7 @@ impl PinDir {
             return Err(Error::new(ErrorKind::InUse, message).with_hint(hint::OTHER_PINS));
         }
         for snapshots in options.validator_dirs() {
-            if top.itself()?.device != KeptDir::open(&snapshots)?.itself()?.device {
+            if top.stat()?.device != KeptDir::open(&snapshots)?.stat()?.device {
                 let here = path.shown();
                 let there = snapshots.shown();
                 return Err(Error::usage(format!(
@@ -147,7 +147,9 @@ impl PinDir {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Some(PinResult::Gone)),
             Err(error) => return Err(Error::from_open(&path, &error)),
         };
-        if self.pinned.found(&name)?.is_some() || fcntl_lock(&source, FlockOperation::NonBlockingLockShared).is_err() {
+        if self.pinned.stat_entry(&name)?.is_some()
+            || fcntl_lock(&source, FlockOperation::NonBlockingLockShared).is_err()
+        {
             return Ok(Some(PinResult::NotNow));
         }
         let to = StagedFile::create_in(&self.pinned)?;
@@ -177,7 +179,7 @@ impl PinDir {
     /// pinned. Deletes all but the newest [`QUARANTINED_MAX`].
     pub fn quarantine(&self, name: &ArchiveName) -> Result<Option<PathBuf>> {
         let text = name.to_string();
-        if self.pinned.found(&text)?.is_none() {
+        if self.pinned.stat_entry(&text)?.is_none() {
             return Ok(None);
         }
         let to = self.quarantine.path_of(&text);
@@ -202,7 +204,7 @@ pub fn link(archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>>
     if let Err(error) = linkat(CWD, archive.path(), to, &name, AtFlags::empty()) {
         return Ok(Err(error));
     }
-    let is_ours = to.found(&name)?.is_some_and(|found| (found.device, found.inode) == (ours.device, ours.inode));
+    let is_ours = to.stat_entry(&name)?.is_some_and(|found| (found.device, found.inode) == (ours.device, ours.inode));
     if !is_ours {
         remove(to, &name)?;
     }
@@ -273,7 +275,7 @@ pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
 
 fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
     let Ok(above) = KeptDir::open(above) else { return Ok(()) };
-    if !dir.is_within(&above.itself()?)? {
+    if !dir.is_within(&above.stat()?)? {
         return Ok(());
     }
     let dir = dir.path().shown();

@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::io::Errno;
-use slotpress_base::kept_dir::changed;
+use slotpress_base::kept_dir::changed_error;
 use slotpress_base::progress::wait;
-use slotpress_base::threads::guarded;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, Result, clock, free_bytes, has_room, panic_point};
+use slotpress_base::threads::catch_panic;
+use slotpress_base::{Error, ErrorKind, FileStat, IoContext, Result, clock, free_bytes, has_room, panic_point};
 use slotpress_read::{Catalog, LocalFile, Tail, remove_stale_files};
 use slotpress_stores::{Attribute, Store, Target, Upload, UploadState, headers_of};
 
@@ -42,7 +42,7 @@ pub struct TargetContents {
 pub fn publish_to(run: &PublishRun<'_>, target: &Target, at: usize) {
     let mut was = None;
     while let Some(()) = run.next_work(|planner| planner.begin_target(at).then_some(())) {
-        let result = guarded(|| OpenTarget::open(run, target, at, &mut was)?.publish_all());
+        let result = catch_panic(|| OpenTarget::open(run, target, at, &mut was)?.publish_all());
         run.update(|planner| planner.end_target(at, result));
     }
 }
@@ -60,7 +60,7 @@ struct OpenTarget<'r, 'a> {
 impl<'r, 'a> OpenTarget<'r, 'a> {
     /// Opens the target. If its directory is not the one that it `was` last time, forgets pending
     /// deletions: they applied to the other one.
-    fn open(run: &'r PublishRun<'a>, target: &Target, at: usize, was: &mut Option<Found>) -> Result<Self> {
+    fn open(run: &'r PublishRun<'a>, target: &Target, at: usize, was: &mut Option<FileStat>) -> Result<Self> {
         panic_point("publishing");
         let store = Store::open(target, &run.options.stores, &run.client)?;
         let opened = Self { run, name: target.to_string(), at, store, contents: TargetContents::default() };
@@ -68,10 +68,10 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
             check_target(dir, run.options)?;
             // A killed run may have left some, and this run may write nothing there.
             remove_stale_files(dir)?;
-            let is_now = dir.itself()?;
+            let is_now = dir.stat()?;
             if was.replace(is_now).is_some_and(|was| !was.is_same(&is_now)) {
                 opened.change_pending(BTreeSet::clear)?;
-                opened.report_failure(changed(dir.path()));
+                opened.report_failure(changed_error(dir.path()));
             }
         }
         Ok(opened)
@@ -188,7 +188,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         let path = ready.archive.path();
         match link(&ready.archive, dir)? {
             Ok(true) => dir.sync().map(|()| true),
-            Ok(false) => Err(changed(&path)),
+            Ok(false) => Err(changed_error(&path)),
             // If the name is taken, `send` reports it.
             Err(Errno::XDEV | Errno::PERM | Errno::MLINK | Errno::OPNOTSUPP | Errno::EXIST) => Ok(false),
             Err(error) => Err(Error::io("publish", &dir.path_of(ready.archive.name.to_string()), &error.into())),

@@ -13,7 +13,7 @@ use super::*;
 use crate::publish::act::pins::PinResult;
 
 fn full(slot: u64) -> ArchiveName {
-    ArchiveName { base_slot: None, slot, hash: Hash([7; 32]), extension: Extension::TarZstd }
+    ArchiveName { base_slot: None, slot, hash: Hash([7; 32]), compression: ArchiveCompression::Zstd }
 }
 
 fn on(base: u64, slot: u64) -> ArchiveName {

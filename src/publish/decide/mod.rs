@@ -203,8 +203,8 @@ impl<'a> Planner<'a> {
         let stop = CancelToken::default();
         self.rebasing = Some((next, stop.clone()));
         let (base_slot, slot, hash) = next;
-        let extension = self.options.recompress.encoding.codec.extension();
-        Some((ArchiveName { base_slot, slot, hash, extension }, from, stop))
+        let compression = self.options.recompress.encoding.codec.compression();
+        Some((ArchiveName { base_slot, slot, hash, compression }, from, stop))
     }
 
     /// Returns the actions that follow from the last scan. Stops a rebase whose result is no longer

@@ -85,7 +85,7 @@ struct Simulation<'a> {
 }
 
 fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
-    let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
+    let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), compression: ArchiveCompression::Zstd };
     let mut archive = Archive::new(name, "/snapshots", 10);
     archive.file_id.inode = inode;
     archive

@@ -208,7 +208,7 @@ impl Facts for PublishMetrics {
 
 #[cfg(test)]
 mod tests {
-    use slotpress_format::ledger::names::{ArchiveName, Extension, Hash};
+    use slotpress_format::ledger::names::{ArchiveCompression, ArchiveName, Hash};
     use slotpress_serve::prometheus_client::encoding::text::encode;
 
     use super::*;
@@ -219,7 +219,8 @@ mod tests {
         let metrics = PublishMetrics::new(targets.clone().into_iter(), Some(Duration::from_secs(600)));
         assert_eq!(metrics.health(), Ok(()), "it has just begun");
         let contents = |age_seconds| {
-            let name = ArchiveName { base_slot: None, slot: 7, hash: Hash([7; 32]), extension: Extension::TarZstd };
+            let name =
+                ArchiveName { base_slot: None, slot: 7, hash: Hash([7; 32]), compression: ArchiveCompression::Zstd };
             let modified_ns = unix_ns(clock::now() - Duration::from_secs(age_seconds));
             let index = Catalog::new([Archive { modified_ns, ..Archive::new(name, "", 1) }]);
             TargetContents { index, ..TargetContents::default() }

@@ -12,7 +12,7 @@ use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archiv
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
 use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
 use slotpress::{Error, Result};
-use slotpress_base::threads::guarded;
+use slotpress_base::threads::catch_panic;
 use slotpress_base::{Progress, ProgressEvent};
 use slotpress_read::{CheckMode, CheckOptions, NamedArchive, Snapshot, VerifyOptions, verify};
 
@@ -83,7 +83,7 @@ fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     let ledger = ledger.to_path_buf();
     std::thread::spawn(move || {
         let breaks = Breaks(AtomicI64::new(call));
-        let result = guarded(|| run(&out, &ledger, &breaks));
+        let result = catch_panic(|| run(&out, &ledger, &breaks));
         // A run that ends before that has succeeded.
         let _ = done.send((result, breaks.0.load(Relaxed)));
     });

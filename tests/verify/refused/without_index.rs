@@ -50,7 +50,7 @@ fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], content_size
 }
 
 fn skip_reason(report: &VerifyReport, check: Check) -> Option<String> {
-    report.checks.iter().find(|result| result.name == check).and_then(|result| result.skipped.clone())
+    report.checks.iter().find(|result| result.check == check).and_then(|result| result.skipped.clone())
 }
 
 /// The first damaged frame is reported with its number and offset, and reading ends there. Faults

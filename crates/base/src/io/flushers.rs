@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use super::IoHint;
 use super::calls::write_back;
 use super::writer::write_out;
-use crate::threads::{guarded, panic_point};
+use crate::threads::{catch_panic, panic_point};
 use crate::{Error, IoContext, Result, ThreadPool, start_pool};
 
 /// Number of threads. A file is submitted by one of them, so several keep the queues of a fast disk full.
@@ -82,7 +82,7 @@ impl State {
 impl Shared {
     /// Submits a range. Waits for older ones if the disk has enough.
     fn submit(&self, new: Written) {
-        let submitted = guarded(|| {
+        let submitted = catch_panic(|| {
             panic_point("flusher");
             write_back(&new.file, &new.range, false).or_path("write", &new.path)
         });

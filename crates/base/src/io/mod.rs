@@ -72,7 +72,7 @@ impl IoPolicy {
     }
 
     #[doc(hidden)]
-    pub fn paced<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
+    pub fn pace<'a, R: Read>(&self, inner: R, progress: &'a dyn Progress) -> PacedReader<'a, R> {
         PacedReader { inner, policy: self.clone(), progress }
     }
 }

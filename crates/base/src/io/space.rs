@@ -79,7 +79,7 @@ impl SpaceWatch {
     ///
     /// # Errors
     /// The file system is nearly full: [`ErrorKind::NoSpace`].
-    pub fn before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
+    pub fn check_before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
         let before = self.written_bytes.fetch_add(bytes, Relaxed);
         if before / LOOK_BYTES == before.saturating_add(bytes) / LOOK_BYTES {
             return Ok(());

@@ -419,9 +419,8 @@ fn read_epoch_stakes<R: BufRead>(
     }
     r.check_limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
     // Firedancer computes rewards from the last of the epochs that it keeps.
-    if epoch == *wanted.end()
-        && let Some(account) = stakes.no_stake
-    {
+    let no_stake = if epoch == *wanted.end() { stakes.no_stake } else { None };
+    if let Some(account) = no_stake {
         r.breach(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
     }
     skip_nodes_and_voters(r)?;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use slotpress_base::bytes::filled;
+use slotpress_base::bytes::fill_buf;
 use slotpress_base::quantity::count_of;
 use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
 
@@ -81,7 +81,7 @@ impl<R: BufRead> FieldReader<R> {
         self.check_remaining(count)?;
         let mut left = count;
         while left > 0 {
-            let buffered = filled(&mut self.inner).map_err(|error| read_error(&self.what, self.position, &error))?;
+            let buffered = fill_buf(&mut self.inner).map_err(|error| read_error(&self.what, self.position, &error))?;
             let step = buffered.len().min(to_usize(left));
             if step == 0 {
                 return Err(self.damaged("it shrank while it was read"));

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
-use slotpress_base::text::escaped;
+use slotpress_base::text::escape;
 
 /// Limit on the length of a line; the rest of a longer one is ignored.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -40,7 +40,7 @@ pub struct LockHolder {
 impl LockHolder {
     fn new(pid: Option<u32>) -> Self {
         let name = pid.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
-        Self { pid, program: name.map(|name| escaped(name.trim_end()).into_owned()) }
+        Self { pid, program: name.map(|name| escape(name.trim_end()).into_owned()) }
     }
 
     pub fn is_slotpress(&self) -> bool {

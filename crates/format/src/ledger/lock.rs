@@ -74,7 +74,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
         Err(Errno::ROFS) => return Ok(None),
         Err(Errno::EXIST) => {}
         // Another user's file can be locked without write permission.
-        Err(Errno::ACCESS | Errno::PERM) if ledger.found(LOCK_NAME)?.is_some() => {}
+        Err(Errno::ACCESS | Errno::PERM) if ledger.stat_entry(LOCK_NAME)?.is_some() => {}
         Err(error) => return Err(Error::io(DOING, path, &error.into())),
     }
     // The file may be a pipe, and opening a pipe for writing would wait for a reader.

@@ -103,58 +103,58 @@ fn serialize_parts<S: SerializeStruct>(name: &ArchiveName, fields: &mut S) -> st
     fields.serialize_field("hash", &name.hash)
 }
 
-/// Extension of an archive's file name. It tells how the archive is compressed.
+/// Compression of an archive, and the extension of its file name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extension {
+pub enum ArchiveCompression {
     /// `.tar.zst`, read by Agave and Firedancer.
-    TarZstd,
+    Zstd,
     /// `.tar.lz4`, read by Agave only.
-    TarLz4,
+    Lz4,
     /// `.tar`, read by Firedancer only.
-    Tar,
+    None,
     /// `.tar.bz2`; Agave wrote such archives until 2024.
-    TarBzip2,
+    Bzip2,
     /// `.tar.gz`; Agave wrote such archives until 2024.
-    TarGzip,
+    Gzip,
 }
 
-impl Extension {
-    const ALL: [Self; 5] = [Self::TarZstd, Self::TarLz4, Self::Tar, Self::TarBzip2, Self::TarGzip];
+impl ArchiveCompression {
+    const ALL: [Self; 5] = [Self::Zstd, Self::Lz4, Self::None, Self::Bzip2, Self::Gzip];
 
-    /// Returns the extension, without the first dot.
-    pub fn as_str(self) -> &'static str {
+    /// Returns the extension of a file name, without the first dot.
+    pub fn extension(self) -> &'static str {
         match self {
-            Self::TarZstd => "tar.zst",
-            Self::TarLz4 => "tar.lz4",
-            Self::Tar => "tar",
-            Self::TarBzip2 => "tar.bz2",
-            Self::TarGzip => "tar.gz",
+            Self::Zstd => "tar.zst",
+            Self::Lz4 => "tar.lz4",
+            Self::None => "tar",
+            Self::Bzip2 => "tar.bz2",
+            Self::Gzip => "tar.gz",
         }
     }
 
-    /// Returns the name of the compression, as `--json` has it.
-    pub fn compression(self) -> &'static str {
+    /// Returns the name, as `--json` has it.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::TarZstd => "zstd",
-            Self::TarLz4 => "lz4",
-            Self::Tar => "none",
-            Self::TarBzip2 => "bzip2",
-            Self::TarGzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Lz4 => "lz4",
+            Self::None => "none",
+            Self::Bzip2 => "bzip2",
+            Self::Gzip => "gzip",
         }
     }
 
-    /// True if Agave reads archives of this extension.
+    /// True if Agave reads such archives.
     pub fn is_read_by_agave(self) -> bool {
-        matches!(self, Self::TarZstd | Self::TarLz4)
+        matches!(self, Self::Zstd | Self::Lz4)
     }
 
     /// Returns the MIME type for servers and stores.
     pub fn content_type(self) -> &'static str {
         match self {
-            Self::TarZstd => "application/zstd",
-            Self::TarGzip => "application/gzip",
-            Self::Tar => "application/x-tar",
-            Self::TarLz4 | Self::TarBzip2 => "application/octet-stream",
+            Self::Zstd => "application/zstd",
+            Self::Gzip => "application/gzip",
+            Self::None => "application/x-tar",
+            Self::Lz4 | Self::Bzip2 => "application/octet-stream",
         }
     }
 }
@@ -168,8 +168,8 @@ pub struct ArchiveName {
     pub slot: u64,
     /// Snapshot hash: blake3 of the lattice hash over all accounts.
     pub hash: Hash,
-    /// Extension of the file.
-    pub extension: Extension,
+    /// Compression, as the extension of the file name says.
+    pub compression: ArchiveCompression,
 }
 
 impl ArchiveName {
@@ -181,9 +181,9 @@ impl ArchiveName {
     /// Like [`parse`](Self::parse), but also accepts an incremental archive at the slot of its full
     /// one. Only Firedancer loads such an archive.
     pub fn parse_loosely(file_name: &str) -> Option<Self> {
-        let (stem, extension) = Extension::ALL
+        let (stem, compression) = ArchiveCompression::ALL
             .into_iter()
-            .find_map(|extension| Some((file_name.strip_suffix(extension.as_str())?.strip_suffix('.')?, extension)))?;
+            .find_map(|item| Some((file_name.strip_suffix(item.extension())?.strip_suffix('.')?, item)))?;
         let (base_slot, rest) = match stem.strip_prefix("incremental-snapshot-") {
             Some(rest) => {
                 let (base, rest) = rest.split_once('-')?;
@@ -192,7 +192,7 @@ impl ArchiveName {
             None => (None, stem.strip_prefix("snapshot-")?),
         };
         let (slot, hash) = rest.split_once('-')?;
-        let name = Self { base_slot, slot: parse_number(slot)?, hash: hash.parse().ok()?, extension };
+        let name = Self { base_slot, slot: parse_number(slot)?, hash: hash.parse().ok()?, compression };
         name.base_slot.is_none_or(|base| base <= name.slot).then_some(name)
     }
 
@@ -218,13 +218,13 @@ impl FromStr for ArchiveName {
 
 impl fmt::Display for ArchiveName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { base_slot, slot, hash, extension } = self;
+        let Self { base_slot, slot, hash, compression } = self;
         if let Some(base) = base_slot {
             write!(f, "incremental-snapshot-{base}-")?;
         } else {
             f.write_str("snapshot-")?;
         }
-        write!(f, "{slot}-{hash}.{}", extension.as_str())
+        write!(f, "{slot}-{hash}.{}", compression.extension())
     }
 }
 
@@ -278,7 +278,7 @@ mod tests {
         #[test]
         fn names_round_trip(slot in 1u64.., base in proptest::option::of(0u64..1000), hash in any::<[u8; 32]>()) {
             let base_slot = base.filter(|base| *base < slot);
-            let name = ArchiveName { base_slot, slot, hash: Hash(hash), extension: Extension::TarZstd };
+            let name = ArchiveName { base_slot, slot, hash: Hash(hash), compression: ArchiveCompression::Zstd };
             prop_assert_eq!(ArchiveName::parse(&name.to_string()), Some(name));
         }
 

@@ -37,10 +37,10 @@ pub fn accept(
     if let Some(length_bytes) = source.length_bytes().filter(|length| *length != shape.length_bytes) {
         return wrong(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes));
     }
-    let extension = shape.compression;
-    if let Some(name) = ArchiveName::parse(name).filter(|name| name.extension != extension) {
-        let is = extension.as_str();
-        let says = name.extension.as_str();
+    let compression = shape.compression;
+    if let Some(name) = ArchiveName::parse(name).filter(|name| name.compression != compression) {
+        let is = compression.extension();
+        let says = name.compression.extension();
         return wrong(format!("the archive is a .{is}, and its name says .{says}"));
     }
     let tail = Tail::read(source)?;

@@ -8,7 +8,7 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, hint, panic_point};
 use slotpress_read::{first_read_at, walk_shape};
 
@@ -118,7 +118,7 @@ impl Download {
     /// [`DownloadFault::in_error`] tells what an error means for the source.
     pub fn run(&self, progress: &dyn Progress) -> Result<Fetched> {
         // Readers wait for the result, so they must learn of a panic too.
-        let result = guarded(|| self.run_to_end(progress));
+        let result = catch_panic(|| self.run_to_end(progress));
         self.file.end(result.as_ref().map(drop).map_err(Clone::clone));
         result
     }
@@ -131,15 +131,15 @@ impl Download {
         let is_over = || self.file.is_unwanted() || is_slow.load(Relaxed) || is_damaged.load(Relaxed);
         let stopping = Forward::until(progress, is_over);
         let (fetched, kept, walked) = std::thread::scope(|scope| {
-            let journal = spawn(scope, || guarded(|| self.keep_journal(progress, &is_slow)));
+            let journal = spawn(scope, || catch_panic(|| self.keep_journal(progress, &is_slow)));
             // Walks the archive as its bytes arrive, while they are in memory.
             let walker = spawn(scope, || {
-                let walked = guarded(|| walk_shape(&Patient(&self.file), &stopping));
+                let walked = catch_panic(|| walk_shape(&Patient(&self.file), &stopping));
                 let is_wrong = walked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged);
                 is_damaged.store(is_wrong, Relaxed);
                 walked
             });
-            let fetched = guarded(|| self.fetch(&stopping));
+            let fetched = catch_panic(|| self.fetch(&stopping));
             // Ends the journal's thread, and tells readers at the end of the file that no more comes.
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
             (fetched, join_thread(journal), join_thread(walker))
@@ -280,5 +280,5 @@ fn ranged_bytes(remote: &Remote) -> Option<u64> {
 }
 
 fn join_thread<T>(thread: Result<ScopedJoinHandle<'_, Result<T>>>) -> Result<T> {
-    thread?.join().unwrap_or_else(|payload| Err(panicked(payload.as_ref())))
+    thread?.join().unwrap_or_else(|payload| Err(panic_error(payload.as_ref())))
 }

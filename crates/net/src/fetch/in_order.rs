@@ -1,7 +1,7 @@
 //! Downloads from a server that does not send ranges, such as Agave's: always from the beginning,
 //! over one connection, into an empty file.
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Error, Progress, Result, hint, panic_point, split_at_most, to_usize};
 
@@ -25,7 +25,7 @@ impl Download {
             let mut new_bytes = 0;
             while let Some((at, bytes)) = body.next(client, progress)? {
                 panic_point("whole file");
-                count(&mut end, bytes.len() as u64);
+                saturating_add_to(&mut end, bytes.len() as u64);
                 if end > max_bytes {
                     return Err(too_long_error(&mirror.remote, max_bytes));
                 }

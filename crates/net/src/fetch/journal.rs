@@ -79,7 +79,7 @@ impl DownloadJournal {
 
     /// Reads a journal; `None` if there is none, or its content is invalid.
     pub fn read(dir: &KeptDir, name: &str) -> Result<Option<Self>> {
-        if dir.found(name)?.is_none() {
+        if dir.stat_entry(name)?.is_none() {
             return Ok(None);
         }
         let mut bytes = Vec::new();

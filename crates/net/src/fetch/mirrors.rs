@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Progress, Result};
 
 use crate::patience::Patience;
@@ -151,7 +151,7 @@ impl Mirror {
             self.ask(stop, || {
                 self.request(client, range.clone(), stop, &mut |bytes| {
                     let new_bytes = take(range.start, bytes)?;
-                    count(&mut range.start, bytes.len() as u64);
+                    saturating_add_to(&mut range.start, bytes.len() as u64);
                     Ok(new_bytes)
                 })
             })?;
@@ -163,7 +163,7 @@ impl Mirror {
     /// server.
     pub fn record_bytes(&self, bytes: u64, request_bytes: &mut u64) {
         self.given_bytes.fetch_add(bytes, Relaxed);
-        count(request_bytes, bytes);
+        saturating_add_to(request_bytes, bytes);
         if *request_bytes >= ENOUGH_BYTES {
             self.patience.renew();
         }

@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file;
 use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
@@ -89,7 +89,7 @@ impl PartialFile {
         let name = partial_name(archive_name);
         let path = dir.path_of(&name);
         // Fails if the name contains a directory.
-        dir.found(&name)?;
+        dir.stat_entry(&name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
         if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
@@ -220,7 +220,7 @@ impl PartialFile {
             let after = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
             let part = split_at_most(after, to_usize(range_bytes(&gap))).0;
             self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
-            count(&mut new, range_bytes(&gap));
+            saturating_add_to(&mut new, range_bytes(&gap));
         }
         Ok(new)
     }
@@ -248,7 +248,7 @@ impl PartialFile {
             return;
         }
         let mut state = self.state.lock();
-        count(&mut state.unsynced_bytes, range_bytes(&range));
+        saturating_add_to(&mut state.unsynced_bytes, range_bytes(&range));
         state.journal.ranges.insert(range);
         self.changed.notify_all();
     }

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use slotpress_base::bytes::count;
-use slotpress_base::threads::{guarded, panicked, spawn};
+use slotpress_base::bytes::saturating_add_to;
+use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
 use slotpress_read::first_read_at;
 
@@ -121,7 +121,7 @@ impl Fetching<'_> {
                 let stopping = &stopping;
                 let connection = move || {
                     // Reports at once: others would wait for the piece of a connection that panicked.
-                    if let Err(error) = guarded(|| self.run_connection(number, stopping)) {
+                    if let Err(error) = catch_panic(|| self.run_connection(number, stopping)) {
                         self.end(Err(error));
                     }
                 };
@@ -134,7 +134,7 @@ impl Fetching<'_> {
             }
             for thread in threads {
                 if let Err(payload) = thread.join() {
-                    self.end(Err(panicked(payload.as_ref())));
+                    self.end(Err(panic_error(payload.as_ref())));
                 }
             }
             Ok(())
@@ -256,7 +256,7 @@ impl Fetching<'_> {
             if offset_bytes != at || !self.download.file.has(at, &bytes) {
                 return Ok(false);
             }
-            count(&mut at, bytes.len() as u64);
+            saturating_add_to(&mut at, bytes.len() as u64);
         }
         Ok(at == self.length_bytes)
     }

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Result, panic_point, split_at_most, to_usize};
 use slotpress_format::FrameHash;
 
@@ -71,7 +71,7 @@ impl<'a> Receiver<'a> {
         }
         let new = self.to.download.file.write_marked(self.at, &self.buffer)?;
         self.to.progress.advance(new, new);
-        count(&mut self.at, self.buffer.len() as u64);
+        saturating_add_to(&mut self.at, self.buffer.len() as u64);
         self.buffer.clear();
         self.to.pieces.lock().record_arrival(self.request.piece, self.at);
         Ok(())

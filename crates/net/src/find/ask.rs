@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rayon::prelude::*;
 use slotpress_base::start_pool;
-use slotpress_base::threads::{guarded, spawn};
+use slotpress_base::threads::{catch_panic, spawn};
 use slotpress_base::{CancelToken, Error, ErrorKind, Forward, IoPolicy, Progress, ProgressEvent, Result, panic_point};
 use slotpress_format::{ArchiveName, BankFile, SlotTime, SlotTimeSource};
 use slotpress_read::archive::OpenArchive;
@@ -64,7 +64,7 @@ pub fn date_by_banks<'a>(
             OfferPlace::Remote(remote) => read_bank_front(client, remote, &offer.name, progress)?,
             OfferPlace::Local(path) => {
                 let archive = OpenArchive::open(path, &IoPolicy::default());
-                archive.ok().and_then(|archive| front::bank(&archive).ok()?)
+                archive.ok().and_then(|archive| front::read_bank(&archive).ok()?)
             }
         };
         if let Some(bank) = bank {
@@ -97,11 +97,11 @@ fn read_bank_front(
             }
         });
         // Ignores archives that cannot be read: fetching them reports why.
-        let front = guarded(|| {
+        let front = catch_panic(|| {
             let source = UrlSource::from_remote(client, remote.clone(), stop.clone());
             let archive =
                 source.and_then(|source| OpenArchive::from_source(Arc::new(source), Some(name.clone()), &io_policy));
-            Ok(archive.ok().and_then(|archive| front::bank_by_index(&archive)))
+            Ok(archive.ok().and_then(|archive| front::read_bank_by_index(&archive)))
         });
         is_over.store(true, Ordering::Relaxed);
         front
@@ -148,7 +148,7 @@ pub fn ask_all(
         Ok((number, answer))
     };
     // The sources are taken in their order: sources that the operator named are asked first.
-    let ask_each = || sources.iter().enumerate().par_bridge().map(|source| guarded(|| ask(source))).collect();
+    let ask_each = || sources.iter().enumerate().par_bridge().map(|source| catch_panic(|| ask(source))).collect();
     let answers: Result<BTreeMap<usize, _>> = start_pool(ASKED_AT_ONCE.min(sources.len()))?.install(ask_each);
     progress.check()?;
     Ok(answers?.into_values().collect())

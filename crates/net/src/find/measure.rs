@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Progress, Result, Stage, per_second};
 
 use super::Candidate;
@@ -61,7 +61,7 @@ fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Re
         && got_bytes < BYTES_MAX
         && let Some((_, bytes)) = body.next(client, progress)?
     {
-        count(&mut got_bytes, bytes.len() as u64);
+        saturating_add_to(&mut got_bytes, bytes.len() as u64);
         progress.advance(bytes.len() as u64, 0);
         last = start.elapsed();
     }

@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_format::{ArchiveName, SlotTime};
 
 use super::{Candidate, MAX_AGE_DEFAULT, MaxAge, Node, total_bytes};
@@ -144,7 +144,7 @@ impl Ranking {
         let mut fetching = Duration::ZERO;
         for (offer, remote) in remotes() {
             let kept = node.kept_bytes(&offer.name);
-            count(&mut kept_bytes, kept);
+            saturating_add_to(&mut kept_bytes, kept);
             let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(kept));
             let rate = self.rate(remote).unwrap_or(UNMEASURED_BYTES_PER_SECOND);
             fetching = fetching.saturating_add(time_for(left, rate));
@@ -279,13 +279,13 @@ mod tests {
 
     use proptest::prelude::*;
     use slotpress_format::Hash;
-    use slotpress_format::ledger::names::Extension;
+    use slotpress_format::ledger::names::ArchiveCompression;
 
     use super::*;
     use crate::OfferPlace;
 
     fn offer(base_slot: Option<u64>, slot: u64, source: u64, length_bytes: Option<u64>) -> Offer {
-        let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), extension: Extension::TarZstd };
+        let name = ArchiveName { base_slot, slot, hash: Hash([7; 32]), compression: ArchiveCompression::Zstd };
         let place = OfferPlace::Local(PathBuf::from(format!("/{source}/{name}")));
         Offer { length_bytes, source: format!("source {source}"), ..Offer::new(name, place) }
     }

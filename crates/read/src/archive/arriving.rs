@@ -13,8 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::{Condvar, Mutex};
-use slotpress_base::bytes::count;
-use slotpress_base::threads::guarded;
+use slotpress_base::bytes::saturating_add_to;
+use slotpress_base::threads::catch_panic;
 use slotpress_base::{
     Error, Interruptible, IoContext, Progress, Result, Until, at_most_mut, panic_point, split_at_most, to_usize,
 };
@@ -52,7 +52,7 @@ impl ArrivingSource {
     /// error on to the readers too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         // Readers wait for the end, so they must learn of a panic too.
-        let result = guarded(|| self.take_all(input, progress));
+        let result = catch_panic(|| self.take_all(input, progress));
         let mut arrived = self.arrived.lock();
         match &result {
             Ok(()) => arrived.is_complete = true,
@@ -80,7 +80,7 @@ impl ArrivingSource {
                 }
             };
             self.file.write_all_at(split_at_most(&piece, read).0, bytes).or_path("write", &self.path)?;
-            count(&mut bytes, read as u64);
+            saturating_add_to(&mut bytes, read as u64);
             self.arrived.lock().bytes = bytes;
             self.changed.notify_all();
         }

@@ -13,7 +13,7 @@
 mod events;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use events::{EntryCarry, FrameEvents, DecodeWorker};
+use events::{DecodeWorker, EntryCarry, FrameEvents};
 use slotpress_base::{
     AHEAD_BYTES, AheadItem, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
@@ -23,7 +23,7 @@ use slotpress_format::{
 
 use super::decode::FrameDecoder;
 use super::documents::{DocumentReader, Documents};
-use super::opened::{ArchivePass, OpenArchive, ArchiveContents};
+use super::opened::{ArchiveContents, ArchivePass, OpenArchive};
 use super::source::PieceReader;
 use super::tail::{DataFrame, Tail};
 use super::visit::{EntryUse, ReadFault, Visitor};

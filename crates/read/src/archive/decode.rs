@@ -3,12 +3,12 @@
 use std::io::BufRead;
 
 use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use zstd_safe::DCtx;
 
 use crate::Recycler;
 use crate::archive::streams::StreamPieces;
-use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, no_memory_error, decode_error};
+use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, decode_error, no_memory_error};
 
 /// A frame that does not decode: its number among the frames that hold content, from 0, and why.
 pub type FrameFault = (u64, Error);
@@ -17,7 +17,7 @@ type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 
 pub fn decode_in_order<'a>(
     input: impl BufRead + Send + 'a,
-    compression: Extension,
+    compression: ArchiveCompression,
     threads: usize,
     progress: &dyn Progress,
     on_frame: OnFrame<'a>,
@@ -30,7 +30,7 @@ pub fn decode_in_order<'a>(
         Ok(move |piece: StreamPiece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
     };
     let mut pieces: Box<dyn Iterator<Item = Result<StreamPiece>> + Send + '_> = match compression {
-        Extension::TarZstd => Box::new(FrameWalker::new(input, recycler.clone(), on_frame)),
+        ArchiveCompression::Zstd => Box::new(FrameWalker::new(input, recycler.clone(), on_frame)),
         _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
     };
     // Nothing is read after an error, or after the end.

@@ -6,8 +6,8 @@ use std::io::{BufRead, Read};
 use std::thread::{Builder, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use slotpress_base::threads::guarded;
-use slotpress_base::{Error, Result, cannot_start, panic_point};
+use slotpress_base::threads::catch_panic;
+use slotpress_base::{Error, Result, panic_point, spawn_error};
 use slotpress_format::{
     BankFile, BankStakes, Entry, EntryKind, FieldReader, StatusCache, VERSION_BYTES_MAX, parse_bank_file_lenient,
     parse_status_cache,
@@ -125,7 +125,7 @@ type Parse = fn(DocumentStream, u64) -> Documents;
 
 /// Parses a document; a panic of the parser is an error of the document.
 fn try_parse<T>(fields: FieldReader<DocumentStream>, parse: fn(FieldReader<DocumentStream>) -> Result<T>) -> Result<T> {
-    guarded(|| {
+    catch_panic(|| {
         panic_point("document");
         parse(fields)
     })
@@ -142,7 +142,7 @@ impl PushParser {
             Ok(())
         });
         let work = move || parse(stream, length_bytes);
-        let thread = Builder::new().spawn(work).map_err(|error| cannot_start(&error))?;
+        let thread = Builder::new().spawn(work).map_err(|error| spawn_error(&error))?;
         Ok(Self { pieces, thread })
     }
 

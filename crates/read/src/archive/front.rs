@@ -8,7 +8,7 @@ use super::opened::OpenArchive;
 use super::range::read_range;
 use super::tail::Tail;
 use crate::Rule;
-use crate::rules::documents::for_firedancer_only;
+use crate::rules::documents::rule_against_agave;
 
 /// Bytes read from the start of the bank file: the slot duration follows after at most 300
 /// blockhashes of 56 bytes.
@@ -32,14 +32,14 @@ pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
 /// # Errors
 /// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
 pub fn refuse_for_firedancer_only(archive: &OpenArchive, is_base: bool) -> Result<()> {
-    let Some(bank) = bank(archive)? else { return Ok(()) };
+    let Some(bank) = read_bank(archive)? else { return Ok(()) };
     let rule = if is_base {
         (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot)
     } else {
-        for_firedancer_only(&bank)
+        rule_against_agave(&bank)
     };
     match rule {
-        Some(rule) => Err(rule.unsupported().within(archive.path().shown())),
+        Some(rule) => Err(rule.unsupported_error().within(archive.path().shown())),
         None => Ok(()),
     }
 }
@@ -73,9 +73,9 @@ fn shares_slots(archive: &OpenArchive) -> Result<bool> {
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.
-pub fn bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
+pub fn read_bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
     if archive.tail.is_some() {
-        return Ok(bank_by_index(archive));
+        return Ok(read_bank_by_index(archive));
     }
     let mut bank = None;
     let mut front = Vec::new();
@@ -93,8 +93,8 @@ pub fn bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
     Ok(bank.and_then(|entry| parse_front(&entry, &front)))
 }
 
-/// Like [`bank`], by a few small reads; `None` also if there is no index.
-pub fn bank_by_index(archive: &OpenArchive) -> Option<BankFile> {
+/// Like [`read_bank`], by a few small reads; `None` also if there is no index.
+pub fn read_bank_by_index(archive: &OpenArchive) -> Option<BankFile> {
     let entries = &archive.tail.as_ref()?.index.entries;
     let number = entries.iter().position(is_bank)?;
     let (before, rest) = entries.split_at_checked(number)?;

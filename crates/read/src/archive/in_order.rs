@@ -11,15 +11,15 @@ use std::thread::Scope;
 use crossbeam_channel::bounded;
 use parking_lot::Mutex;
 use rayon::Scope as PoolScope;
-use slotpress_base::threads::guarded;
+use slotpress_base::threads::catch_panic;
 use slotpress_base::{Error, ErrorKind, Result, ThreadPool, panic_point, spawn_workers, start_pool};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{Entry, EntryParser, TarEnd, TarEvent};
 
 use super::batches::{Batcher, StorageBatch, visit_batches};
 use super::decode::{FrameFault, decode_in_order};
 use super::documents::DocumentReader;
-use super::opened::{ArchivePass, ArchiveContents};
+use super::opened::{ArchiveContents, ArchivePass};
 use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
 
@@ -33,7 +33,7 @@ const NOTHING_AFTER: &str = "nothing after the damage was read";
 /// `sink` in order; without it, to sinks of the visitor on several threads, if it makes any.
 pub fn read_in_order(
     input: Box<dyn BufRead + Send + '_>,
-    compression: Extension,
+    compression: ArchiveCompression,
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
     sink: Option<&mut (dyn EntrySink + '_)>,
@@ -50,8 +50,8 @@ pub fn read_in_order(
             visitor.records().map(|records| start_workers(scope, pass, records, &stop)).transpose()?;
         // The channel to the workers must close even after a panic: otherwise they would wait for
         // ever.
-        let decoded = guarded(|| decode(input, compression, pass, &mut reading, &stop));
-        let abandoned = guarded(|| {
+        let decoded = catch_panic(|| decode(input, compression, pass, &mut reading, &stop));
+        let abandoned = catch_panic(|| {
             reading.events.abandon();
             Ok(())
         });
@@ -81,7 +81,7 @@ fn start_workers<'scope, 'a: 'scope>(
         let received = received.clone();
         let emptied = emptied.clone();
         move || {
-            let visited = guarded(|| {
+            let visited = catch_panic(|| {
                 visit_batches(records, &received, &emptied);
                 Ok(())
             });
@@ -96,7 +96,7 @@ fn start_workers<'scope, 'a: 'scope>(
 
 fn decode(
     input: Box<dyn BufRead + Send + '_>,
-    compression: Extension,
+    compression: ArchiveCompression,
     pass: &ArchivePass<'_>,
     reading: &mut EntryReader<'_, '_>,
     stop: &Stop,
@@ -287,7 +287,7 @@ impl<'a> Events<'a, '_> {
         };
         if let Some(sinks) = sinks {
             sinks.spawn(move |_| {
-                if let Err(error) = guarded(pass) {
+                if let Err(error) = catch_panic(pass) {
                     stop.lock().get_or_insert(error);
                 }
             });

@@ -28,7 +28,7 @@ pub mod tail;
 pub mod visit;
 pub mod walk;
 
-pub use opened::{ArchivePass, NamedArchive, OpenArchive, ArchiveContents};
+pub use opened::{ArchiveContents, ArchivePass, NamedArchive, OpenArchive};
 use slotpress_base::{AHEAD_BYTES, Result};
 
 use crate::archive::by_index::read_by_index;

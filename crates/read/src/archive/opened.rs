@@ -11,12 +11,12 @@ use slotpress_base::{
     Error, ErrorKind, IoContext, IoPolicy, ItemReader, Progress, Result, ShowPath, range_bytes, read_ahead,
     split_at_most,
 };
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
 use super::compression::sniff;
 use super::decode::decode_in_order;
-use super::source::{PIECE_BYTES, PieceReader, PieceStream, SourceStream};
+use super::source::{PieceReader, PieceStream, SOURCE_PIECE_BYTES, SourceStream};
 use super::walk::FrameStatistics;
 use crate::{Documents, LocalFile, SharedSource, Tail};
 
@@ -24,7 +24,7 @@ use crate::{Documents, LocalFile, SharedSource, Tail};
 pub struct OpenArchive {
     pub source: SharedSource,
     pub name: Option<ArchiveName>,
-    pub compression: Extension,
+    pub compression: ArchiveCompression,
     /// Seek table, index and frame hashes; `None` without a valid index, or if it is ignored.
     pub tail: Option<Tail>,
     pub index_error: Option<Error>,
@@ -84,7 +84,7 @@ impl OpenArchive {
         let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
         let mut archive =
             Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
-        if compression == Extension::TarZstd && !archive.source.is_stream() {
+        if compression == ArchiveCompression::Zstd && !archive.source.is_stream() {
             match Tail::read(archive.source.as_ref()) {
                 Ok(tail) => archive.tail = tail,
                 Err(error) if error.kind() == ErrorKind::Damaged => archive.index_error = Some(error),
@@ -133,10 +133,10 @@ impl OpenArchive {
     ) -> Result<R> {
         let reader = PieceReader::new(self.source.as_ref(), self.io_policy.io_hint);
         let Some(end) = reader.file_bytes() else {
-            let stream = self.io_policy.paced(SourceStream::new(self.source.as_ref()), progress);
-            return work(Box::new(BufReader::with_capacity(PIECE_BYTES, stream)));
+            let stream = self.io_policy.pace(SourceStream::new(self.source.as_ref()), progress);
+            return work(Box::new(BufReader::with_capacity(SOURCE_PIECE_BYTES, stream)));
         };
-        let piece_bytes = PIECE_BYTES as u64;
+        let piece_bytes = SOURCE_PIECE_BYTES as u64;
         let piece = |number: u64| {
             let start = number.saturating_mul(piece_bytes);
             start..end.min(start.saturating_add(piece_bytes))

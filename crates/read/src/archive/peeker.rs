@@ -3,7 +3,7 @@
 use std::io::BufRead;
 use std::path::Path;
 
-use slotpress_base::bytes::filled;
+use slotpress_base::bytes::fill_buf;
 use slotpress_base::{Error, IoContext, Result, split_at_most, to_usize};
 
 pub struct Peeker<R> {
@@ -74,7 +74,7 @@ impl<R: BufRead> Peeker<R> {
 }
 
 fn fill<R: BufRead>(input: &mut R) -> Result<&[u8]> {
-    filled(input).or_path("read", Path::new("the archive"))
+    fill_buf(input).or_path("read", Path::new("the archive"))
 }
 
 pub fn cut_off_error(position: u64) -> Error {

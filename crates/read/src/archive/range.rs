@@ -1,7 +1,7 @@
 //! Reads ranges of the tar stream of an archive with an index, by decoding the frames that hold
 //! them.
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Result, copy_at_most, to_usize};
 
 use super::decode::FrameDecoder;
@@ -23,7 +23,7 @@ pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8
     while !to.is_empty() {
         let frame = frames.next().ok_or_else(contradiction)?;
         let start = end;
-        count(&mut end, u64::from(frame.content_bytes));
+        saturating_add_to(&mut end, u64::from(frame.content_bytes));
         if end <= offset_bytes {
             continue;
         }
@@ -39,7 +39,7 @@ pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8
         let part = content.get(to_usize(offset_bytes.saturating_sub(start))..).ok_or_else(contradiction)?;
         let copied = copy_at_most(part, to);
         to = to.get_mut(copied..).unwrap_or_default();
-        count(&mut offset_bytes, copied as u64);
+        saturating_add_to(&mut offset_bytes, copied as u64);
     }
     Ok(())
 }

@@ -8,9 +8,9 @@
 use std::io::{self, BufReader};
 use std::ops::Range;
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Progress, Result, split_at_most, to_usize};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{
     BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
     parse_block_header, parse_frame_start, skippable_frame_bytes,
@@ -18,13 +18,13 @@ use slotpress_format::{
 
 use super::compression::sniff;
 use super::peeker::cut_off_error;
-use super::source::{PIECE_BYTES, Source, SourceStream};
+use super::source::{SOURCE_PIECE_BYTES, Source, SourceStream};
 use super::streams::StreamPieces;
 use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, decode_error};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveShape {
-    pub compression: Extension,
+    pub compression: ArchiveCompression,
     pub length_bytes: u64,
     pub has_hashes: bool,
 }
@@ -41,7 +41,7 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Archiv
     let read = read_up_to(source, &mut start, 0)?;
     let compression = sniff(split_at_most(&start, read).0)?;
     match compression {
-        Extension::TarZstd => walk_frames(source, progress),
+        ArchiveCompression::Zstd => walk_frames(source, progress),
         other => walk_stream(source, other, progress),
     }
 }
@@ -62,7 +62,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
             FrameStart::Skippable { content_bytes, .. } => {
                 let (_, content) = split_at_most(split_at_most(&bytes, read).0, SKIPPABLE_HEADER_BYTES);
                 has_hashes |= is_index(content);
-                count(&mut offset, skippable_frame_bytes(content_bytes));
+                saturating_add_to(&mut offset, skippable_frame_bytes(content_bytes));
             }
             FrameStart::Zstd(header) => {
                 let (end, content_bytes_max) = walk_frame(source, offset, &header, progress)?;
@@ -85,7 +85,7 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
     if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
         check_end(source, last, content_bytes_max)?;
     }
-    Ok(ArchiveShape { compression: Extension::TarZstd, length_bytes: offset, has_hashes })
+    Ok(ArchiveShape { compression: ArchiveCompression::Zstd, length_bytes: offset, has_hashes })
 }
 
 /// Returns the end of a frame, and an upper bound of its decoded length.
@@ -96,13 +96,13 @@ fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &
         if blocks.is_multiple_of(BLOCKS_PER_LOOK) {
             progress.check()?;
         }
-        count(&mut blocks, 1);
+        saturating_add_to(&mut blocks, 1);
         let mut bytes = [0; 3];
         if read_up_to(source, &mut bytes, offset)? < bytes.len() {
             return Err(cut_off_error(source.length_bytes().unwrap_or(offset)));
         }
         let block = parse_block_header(bytes).map_err(|error| damaged_at(error, offset))?;
-        count(&mut offset, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
+        saturating_add_to(&mut offset, u64::from(block.stored_bytes).saturating_add(bytes.len() as u64));
         if block.is_last {
             let checksum_bytes = if header.has_checksum { 4 } else { 0 };
             let bound = blocks.saturating_mul(header.block_bytes_max);
@@ -125,11 +125,11 @@ fn check_end(source: &dyn Source, frame: Range<u64>, content_bytes_max: u64) -> 
     check_zeros(content.last_chunk::<{ END_OF_ARCHIVE.len() }>().map_or(content.as_slice(), |end| end))
 }
 
-fn walk_stream(source: &dyn Source, compression: Extension, progress: &dyn Progress) -> Result<ArchiveShape> {
+fn walk_stream(source: &dyn Source, compression: ArchiveCompression, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut reader = SourceStream::new(source);
     let recycler = Recycler::default();
     let mut end: Vec<u8> = Vec::new();
-    let input = BufReader::with_capacity(PIECE_BYTES, &mut reader);
+    let input = BufReader::with_capacity(SOURCE_PIECE_BYTES, &mut reader);
     for piece in StreamPieces::new(input, compression, recycler.clone()) {
         progress.check()?;
         let (StreamPiece::Content { bytes, .. } | StreamPiece::Frame { bytes, .. }) = piece?;
@@ -214,11 +214,11 @@ pub(super) mod tests {
                 // The skippable frame (zstd) and end mark (lz4) hold no content, and some zeros at
                 // the end of a plain tar may be missing.
                 let mark = match shape.compression {
-                    Extension::TarZstd => 14,
-                    Extension::TarLz4 => 8,
+                    ArchiveCompression::Zstd => 14,
+                    ArchiveCompression::Lz4 => 8,
                     _ => 0,
                 };
-                let zeros = if shape.compression == Extension::Tar { END_OF_ARCHIVE.len() + BLOCK } else { 0 };
+                let zeros = if shape.compression == ArchiveCompression::None { END_OF_ARCHIVE.len() + BLOCK } else { 0 };
                 if cut < bytes.len() - mark - zeros {
                     match walk(&bytes[..cut]) {
                         Ok(_) => prop_assert!(has_all_but_zeros(&bytes, cut), "cut at {}", cut),

@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, range_bytes, to_usize};
 
 use crate::StagedFile;
 
 /// Bytes of a stream that are read at a time: disks are faster with large reads.
-pub const PIECE_BYTES: usize = 1024 * 1024;
+pub const SOURCE_PIECE_BYTES: usize = 1024 * 1024;
 
 /// Requests and bytes of a remote source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -73,7 +73,7 @@ pub trait Source: Debug + Send + Sync {
                 Ok(0) => break,
                 Ok(more) => {
                     read = read.saturating_add(more);
-                    count(&mut offset_bytes, more as u64);
+                    saturating_add_to(&mut offset_bytes, more as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -119,7 +119,7 @@ impl LocalFile {
 ///
 /// # Errors
 /// Another file took its temporary name, or the disk fails.
-pub fn written(file: &StagedFile) -> Result<SharedSource> {
+pub fn open_written(file: &StagedFile) -> Result<SharedSource> {
     let opened = file.reopen()?;
     let length_bytes = opened.metadata().or_path("read", file.path())?.len();
     Ok(Arc::new(LocalFile::new(file.path().to_path_buf(), opened, length_bytes)))
@@ -157,7 +157,7 @@ impl<'a> SourceStream<'a> {
 impl Read for SourceStream<'_> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.source.read_at(to, self.position)?;
-        count(&mut self.position, read as u64);
+        saturating_add_to(&mut self.position, read as u64);
         Ok(read)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use slotpress_base::{Error, Result};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 
 use crate::Recycler;
 use crate::archive::walk::StreamPiece;
@@ -24,14 +24,14 @@ pub struct StreamPieces<'a> {
 
 impl<'a> StreamPieces<'a> {
     /// Decodes `input`. Passes zstd unchanged, which [`walk`](super::walk) decodes.
-    pub fn new(input: impl BufRead + Send + 'a, compression: Extension, recycler: Recycler) -> Self {
+    pub fn new(input: impl BufRead + Send + 'a, compression: ArchiveCompression, recycler: Recycler) -> Self {
         let input = CountingReader { inner: input, state: Arc::default() };
         let state = input.state.clone();
         let decoder: Box<dyn Read + Send + 'a> = match compression {
-            Extension::Tar | Extension::TarZstd => Box::new(input),
-            Extension::TarLz4 => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
-            Extension::TarBzip2 => Box::new(bzip2::read::MultiBzDecoder::new(input)),
-            Extension::TarGzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
+            ArchiveCompression::None | ArchiveCompression::Zstd => Box::new(input),
+            ArchiveCompression::Lz4 => Box::new(lz4_flex::frame::FrameDecoder::new(input)),
+            ArchiveCompression::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(input)),
+            ArchiveCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
         };
         Self { decoder, input: state, recycler, counted_bytes: 0 }
     }

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, IoContext, Progress, Result, at_most_mut, to_usize};
 use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, FrameHash, FrameSpan, INDEX_FRAME_BYTES_MAX, Index, Root, SEEK_TABLE_FOOTER_BYTES,
@@ -136,7 +136,7 @@ impl Tail {
             let (number, _) = entry.unwrap_or((self.index.entries.len().saturating_add(1), 0));
             let length_bytes = u64::from(frame.content_bytes);
             let span = FrameSpan { first_entry: number as u64, offset_bytes, length_bytes };
-            count(&mut offset_bytes, length_bytes);
+            saturating_add_to(&mut offset_bytes, length_bytes);
             while let Some(left) = entry.and_then(|(_, length)| offset_bytes.checked_sub(length)) {
                 offset_bytes = left;
                 entry = lengths.next();
@@ -204,7 +204,7 @@ fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Re
         let piece = at_most_mut(piece, to_usize(range.end.saturating_sub(offset)));
         source.read_exact_at(piece, offset).or_path("read", source.path())?;
         hasher.update(piece);
-        count(&mut offset, piece.len() as u64);
+        saturating_add_to(&mut offset, piece.len() as u64);
     }
     Ok(hasher.finalize().into())
 }

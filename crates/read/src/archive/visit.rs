@@ -72,7 +72,7 @@ impl ReadFault<'_> {
     }
 }
 
-pub fn unread_records(which: &str) -> Error {
+pub fn unread_records_error(which: &str) -> Error {
     Error::damaged(format!("not all records can be read: {which}"))
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Result, to_usize};
 use slotpress_format::{
     AGAVE_WINDOW_LOG_MAX, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
@@ -99,11 +99,11 @@ impl FrameStatistics {
     pub fn add(&mut self, frame: &FrameStart) {
         match frame {
             FrameStart::Skippable { content_bytes, .. } => {
-                count(&mut self.skippable_bytes, skippable_frame_bytes(*content_bytes));
+                saturating_add_to(&mut self.skippable_bytes, skippable_frame_bytes(*content_bytes));
             }
             FrameStart::Zstd(header) => {
-                count(&mut self.frames, 1);
-                count(&mut self.frames_with_checksum, u64::from(header.has_checksum));
+                saturating_add_to(&mut self.frames, 1);
+                saturating_add_to(&mut self.frames_with_checksum, u64::from(header.has_checksum));
                 self.content_bytes_max = self.content_bytes_max.max(header.content_bytes.unwrap_or(0));
             }
         }
@@ -151,7 +151,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
                 }
                 FrameStart::Zstd(header) => {
                     let number = self.frames;
-                    count(&mut self.frames, 1);
+                    saturating_add_to(&mut self.frames, 1);
                     if let Some(piece) = self.start_frame(&header, number, offset_bytes)? {
                         return Ok(Some(piece));
                     }
@@ -171,7 +171,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             let block_header = block_header.ok_or_else(|| self.cut_off_error())?;
             let block = parse_block_header(block_header).map_err(|error| damaged_at(error, self.input.position()))?;
             self.input.take(to_usize(block.stored_bytes).saturating_add(3), &mut bytes)?;
-            count(&mut blocks, 1);
+            saturating_add_to(&mut blocks, 1);
             if block.is_last {
                 if header.has_checksum {
                     self.input.take(4, &mut bytes)?;
@@ -213,7 +213,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             let left = frame.context.decompress_stream(&mut output, &mut input);
             let left = left.map_err(|code| decode_error(frame.offset_bytes, code))?;
             let used = input.pos();
-            count(&mut compressed_bytes, used as u64);
+            saturating_add_to(&mut compressed_bytes, used as u64);
             if is_prefix {
                 frame.used = frame.used.saturating_add(used);
             } else {

@@ -92,7 +92,7 @@ impl ArchiveFields {
             base_slot: archive.name.base_slot,
             base: catalog.base_of(archive).map(|base| base.name.to_string()),
             hash: archive.name.hash,
-            format: archive.name.extension.as_str(),
+            format: archive.name.compression.extension(),
             size_bytes: Some(archive.size_bytes).filter(|bytes| *bytes > 0),
             modified_unix_seconds: is_dated.then_some(archive.modified_ns / 1_000_000_000),
             bank_unix_seconds: archive.bank_unix_seconds,

@@ -194,7 +194,7 @@ impl Archive {
 
     /// Returns the sort key: newest slot first; within a slot, first the format that most clients read.
     fn order(&self) -> (Reverse<u64>, Reverse<usize>, [u8; 32], bool, PathBuf) {
-        let readers = readers(self.name.extension).len();
+        let readers = readers(self.name.compression).len();
         (Reverse(self.name.slot), Reverse(readers), self.name.hash.0, self.is_remote, self.dir.clone())
     }
 }
@@ -295,7 +295,7 @@ impl Catalog {
     /// `rebase`, because a node may have a full archive of a slot between their base slot and their
     /// slot.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
-        let is_read = |archive: &&Archive| !readers(archive.name.extension).is_empty() && !archive.is_rebased();
+        let is_read = |archive: &&Archive| !readers(archive.name.compression).is_empty() && !archive.is_rebased();
         let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
         let incremental =
             self.archives.iter().filter(is_read).find(|archive| archive.name.base_slot == Some(full.name.slot));

@@ -141,7 +141,7 @@ fn bank_of(archive: &Archive) -> Option<BankFile> {
     let (file, _) = archive.open().ok()?;
     let source = Arc::new(LocalFile::new(archive.path(), file, archive.size_bytes));
     let opened = OpenArchive::from_source(source, Some(archive.name.clone()), &IoPolicy::default()).ok()?;
-    front::bank(&opened).ok()?
+    front::read_bank(&opened).ok()?
 }
 
 /// Takes the reasons for which archives are kept from the lists of archives that `publish` writes into

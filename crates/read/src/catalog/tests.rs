@@ -5,7 +5,7 @@ use std::io::Read;
 
 use proptest::prelude::*;
 use rustix::fs::FileType;
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{EpochSchedule, FrameHashesLocation, Hash, skippable_frame};
 
 use super::keep::{Keep, KeepReason};
@@ -17,19 +17,20 @@ fn far_future() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1 << 32)
 }
 
-fn archive(base_slot: Option<u64>, slot: u64, seed: u8, extension: Extension) -> Archive {
-    let name = ArchiveName { base_slot, slot, hash: Hash([seed; 32]), extension };
+fn archive(base_slot: Option<u64>, slot: u64, seed: u8, compression: ArchiveCompression) -> Archive {
+    let name = ArchiveName { base_slot, slot, hash: Hash([seed; 32]), compression };
     Archive { modified_ns: slot * 1_000_000_000, ..Archive::new(name, "/archives", 1) }
 }
 
-const EXTENSIONS: [Extension; 4] = [Extension::TarZstd, Extension::TarLz4, Extension::Tar, Extension::TarGzip];
+const COMPRESSIONS: [ArchiveCompression; 4] =
+    [ArchiveCompression::Zstd, ArchiveCompression::Lz4, ArchiveCompression::None, ArchiveCompression::Gzip];
 
 /// Uses few slots, so that archives relate to each other.
 fn any_archive() -> impl Strategy<Value = Archive> {
     (proptest::option::of(1u64..6), 1u64..12, 0u8..2, 0usize..4, 0u64..20, any::<bool>()).prop_map(
-        |(base, slot, seed, extension, modified, is_rebased)| {
+        |(base, slot, seed, compression, modified, is_rebased)| {
             let base = base.filter(|base| *base < slot);
-            let made = archive(base, slot, seed, EXTENSIONS[extension]);
+            let made = archive(base, slot, seed, COMPRESSIONS[compression]);
             let made = if is_rebased && base.is_some() { rebased(made) } else { made };
             Archive { modified_ns: modified * 1_000_000_000, ..made }
         },
@@ -156,7 +157,7 @@ proptest! {
 
     #[test]
     fn only_the_newest_full_archives_are_kept(count in 1u64..30, full in 1usize..5) {
-        let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, Extension::TarZstd)));
+        let catalog = Catalog::new((1..=count).map(|slot| archive(None, slot, 0, ArchiveCompression::Zstd)));
         let keep = Keep::new(full, 0);
         let kept = plan_prune(&catalog, &keep, far_future()).iter().filter(|reason| reason.is_some()).count();
         prop_assert_eq!(kept, full.min(count as usize));
@@ -165,27 +166,27 @@ proptest! {
 
 #[test]
 fn a_node_chooses_the_newest_pair() {
-    let zst = |base, slot| archive(base, slot, 1, Extension::TarZstd);
+    let zst = |base, slot| archive(base, slot, 1, ArchiveCompression::Zstd);
     let catalog = Catalog::new([
         zst(None, 100),
         zst(Some(100), 190),
         zst(Some(100), 250),
-        archive(None, 200, 1, Extension::TarLz4),
+        archive(None, 200, 1, ArchiveCompression::Lz4),
         zst(None, 200),
-        archive(None, 300, 1, Extension::TarGzip),
+        archive(None, 300, 1, ArchiveCompression::Gzip),
         zst(Some(200), 210),
         zst(Some(200), 220),
     ]);
     let choice = catalog.choice().expect("a choice");
-    assert_eq!((choice.full.name.slot, choice.full.name.extension), (200, Extension::TarZstd));
+    assert_eq!((choice.full.name.slot, choice.full.name.compression), (200, ArchiveCompression::Zstd));
     assert_eq!(choice.incremental.map(|archive| archive.name.slot), Some(220));
     assert!(Catalog::default().choice().is_none());
 }
 
 #[test]
 fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive() {
-    let full = |slot| archive(None, slot, 1, Extension::TarZstd);
-    let on = |base, slot| archive(Some(base), slot, 1, Extension::TarZstd);
+    let full = |slot| archive(None, slot, 1, ArchiveCompression::Zstd);
+    let on = |base, slot| archive(Some(base), slot, 1, ArchiveCompression::Zstd);
     let catalog = Catalog::new([
         full(100),
         full(200),
@@ -222,7 +223,7 @@ fn three_weeks() -> Catalog {
     // Day 4 was a Monday.
     let dated = |base_slot, slot, day: u64, hour: u64| Archive {
         bank_unix_seconds: Some((day * 24 + hour) * 3600),
-        ..archive(base_slot, slot, 1, Extension::TarZstd)
+        ..archive(base_slot, slot, 1, ArchiveCompression::Zstd)
     };
     let schedule = EpochSchedule { slots_per_epoch: 8192, first_normal_epoch: 8, first_normal_slot: 8160 };
     let archives = [
@@ -283,8 +284,8 @@ fn the_newest_states_of_days_weeks_and_epochs_are_kept() {
 fn archives_of_unknown_time_or_epoch_are_kept() {
     use KeepReason::*;
     let whole = three_weeks();
-    let newest = archive(None, 400, 1, Extension::TarZstd);
-    let undated = archive(None, 25, 1, Extension::TarZstd);
+    let newest = archive(None, 400, 1, ArchiveCompression::Zstd);
+    let undated = archive(None, 25, 1, ArchiveCompression::Zstd);
     let with_both = |mut archives: Vec<Archive>| {
         archives.extend([newest.clone(), undated.clone()]);
         Catalog { epoch_schedule: whole.epoch_schedule, ..Catalog::new(archives) }

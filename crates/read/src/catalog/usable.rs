@@ -4,7 +4,7 @@
 use std::io;
 
 use slotpress_base::{ErrorKind, IoHint, Result, split_at_most};
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesLocation};
 
 use super::{Archive, FileFault, FrameHashes};
@@ -42,10 +42,10 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
         return Ok(Some(FrameHashes { root: hashes.root, location, rebased_on }));
     }
     let is_cut = match compression {
-        Extension::TarZstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,
-        Extension::TarLz4 => !has_end_mark(source, length_bytes).map_err(|_| FileFault::Unreadable)?,
-        Extension::Tar => !length_bytes.is_multiple_of(BLOCK_BYTES),
-        Extension::TarBzip2 | Extension::TarGzip => false,
+        ArchiveCompression::Zstd => is_plainly_cut(source).map_err(|_| FileFault::Unreadable)?,
+        ArchiveCompression::Lz4 => !has_end_mark(source, length_bytes).map_err(|_| FileFault::Unreadable)?,
+        ArchiveCompression::None => !length_bytes.is_multiple_of(BLOCK_BYTES),
+        ArchiveCompression::Bzip2 | ArchiveCompression::Gzip => false,
     };
     if is_cut { Err(FileFault::Cut) } else { Ok(None) }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, ErrorKind, IoPolicy, Progress, Result, Stage, hint, text};
 use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snapshot};
 
@@ -118,7 +118,7 @@ impl AccountSearch {
             // Storages of one slot are searched in one round, since the last record in them counts.
             while let Some(storage) = left.pop_if(|storage| bytes < round_bytes || last_slot == Some(storage.slot)) {
                 wanted.insert(storage.number);
-                count(&mut bytes, storage.content_bytes);
+                saturating_add_to(&mut bytes, storage.content_bytes);
                 last_slot = Some(storage.slot);
             }
             progress.stage(Stage::Searching, None);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 use serde::Serialize;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Progress, Result, text};
 use slotpress_format::{Address, Record, RecordHeader};
 
@@ -38,24 +38,24 @@ pub struct RecordTotals {
 impl RecordTotals {
     fn add_record(&mut self, header: &RecordHeader) {
         if header.lamports == 0 {
-            count(&mut self.tombstones, 1);
-            count(&mut self.tombstone_bytes, header.stored_bytes());
+            saturating_add_to(&mut self.tombstones, 1);
+            saturating_add_to(&mut self.tombstone_bytes, header.stored_bytes());
             return;
         }
-        count(&mut self.accounts, 1);
-        count(&mut self.data_bytes, header.data_len);
-        count(&mut self.stored_bytes, header.stored_bytes());
+        saturating_add_to(&mut self.accounts, 1);
+        saturating_add_to(&mut self.data_bytes, header.data_len);
+        saturating_add_to(&mut self.stored_bytes, header.stored_bytes());
         self.lamports = self.lamports.saturating_add(header.lamports.into());
     }
 
     /// Adds totals of other records.
     pub fn add(&mut self, other: &Self) {
-        count(&mut self.accounts, other.accounts);
-        count(&mut self.data_bytes, other.data_bytes);
-        count(&mut self.stored_bytes, other.stored_bytes);
+        saturating_add_to(&mut self.accounts, other.accounts);
+        saturating_add_to(&mut self.data_bytes, other.data_bytes);
+        saturating_add_to(&mut self.stored_bytes, other.stored_bytes);
         self.lamports = self.lamports.saturating_add(other.lamports);
-        count(&mut self.tombstones, other.tombstones);
-        count(&mut self.tombstone_bytes, other.tombstone_bytes);
+        saturating_add_to(&mut self.tombstones, other.tombstones);
+        saturating_add_to(&mut self.tombstone_bytes, other.tombstone_bytes);
     }
 }
 
@@ -153,8 +153,8 @@ impl OwnerTally {
         let part = std::mem::take(part);
         let mut counted = self.counted.lock();
         counted.totals.add(&part.totals);
-        count(&mut counted.superseded_records, part.superseded_records);
-        count(&mut counted.superseded_bytes, part.superseded_bytes);
+        saturating_add_to(&mut counted.superseded_records, part.superseded_records);
+        saturating_add_to(&mut counted.superseded_bytes, part.superseded_bytes);
         for (owner, totals) in part.owners {
             let is_full = counted.owners.len() >= self.owners_max;
             match counted.owners.get_mut(&owner) {
@@ -186,8 +186,8 @@ impl StateWorker for OwnerTallyWorker<'_> {
             return Ok(());
         }
         if is_superseded {
-            count(&mut part.superseded_records, 1);
-            count(&mut part.superseded_bytes, header.stored_bytes());
+            saturating_add_to(&mut part.superseded_records, 1);
+            saturating_add_to(&mut part.superseded_bytes, header.stored_bytes());
             return Ok(());
         }
         part.totals.add_record(header);

@@ -11,7 +11,7 @@ pub mod visit;
 use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Stage, text};
 use slotpress_format::{
     ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, LockState, Root, StorageFile, find_bank_snapshot,
@@ -22,8 +22,8 @@ use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
 use crate::{
-    ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan, ArchiveContents, SeenFrame,
-    SeenSlots, SnapshotClient, Visitor, judge_pair,
+    ArchiveContents, ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan,
+    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Contents of an archive.
@@ -109,8 +109,8 @@ impl EntrySummary {
     fn add(&mut self, entry: &Entry) {
         match entry.kind {
             EntryKind::Storage { .. } => {
-                count(&mut self.storages, 1);
-                count(&mut self.storage_bytes, entry.content_bytes);
+                saturating_add_to(&mut self.storages, 1);
+                saturating_add_to(&mut self.storage_bytes, entry.content_bytes);
                 self.storage_bytes_max = self.storage_bytes_max.max(entry.content_bytes);
             }
             EntryKind::BankFile(_) => self.bank_file_bytes = entry.content_bytes,
@@ -162,8 +162,8 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
     if full.source.is_stream() || incremental.source.is_stream() {
         return Ok(());
     }
-    let bank = front::bank(&full)?;
-    let newer = front::bank(&incremental)?;
+    let bank = front::read_bank(&full)?;
+    let newer = front::read_bank(&incremental)?;
     // The hash is at the end of the bank file.
     let hash = full.name.as_ref().map(|name| name.hash);
     let full = PairMember { hash, ..PairMember::from_archive(&full, bank.as_ref()) };
@@ -204,7 +204,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
         name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
         is_from_firedancer: read.is_from_firedancer,
         name: archive.name.clone(),
-        format: archive.compression.compression(),
+        format: archive.compression.name(),
         writer: index.map(|index| index.writer.clone()),
         settings: index.map(|index| index.settings.clone()),
         frame_size_bytes: index.map(|index| index.frame_size_bytes),

@@ -43,7 +43,7 @@ impl<'a> OpenStorage<'a> {
 
     fn error(&self, error: &std::io::Error) -> Error {
         match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => changed(&(self.path)()),
+            std::io::ErrorKind::UnexpectedEof => changed_error(&(self.path)()),
             _ => Error::io("read", &(self.path)(), error),
         }
     }
@@ -53,7 +53,7 @@ impl<'a> OpenStorage<'a> {
         let metadata = self.file.metadata().map_err(|error| Error::io("read", &path(), &error))?;
         let is_same = metadata.len() == self.file_bytes
             && modified_ns(metadata.mtime(), metadata.mtime_nsec()) == self.modified_ns;
-        if is_same { Ok(()) } else { Err(changed(&path())) }
+        if is_same { Ok(()) } else { Err(changed_error(&path())) }
     }
 
     /// Reads from `offset` of the kept ranges as if they were one contiguous file.
@@ -97,7 +97,7 @@ impl<'a> OpenStorage<'a> {
     }
 }
 
-pub(super) fn changed(path: &Path) -> Error {
+pub(super) fn changed_error(path: &Path) -> Error {
     Error::failed(format!("{} changed while it was read", path.shown()))
         .with_hint("something writes to the ledger; stop it and archive again")
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file;
 use slotpress_base::{
     Error, ErrorKind, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, Stage, hint, start_pool, to_usize,
@@ -280,9 +280,9 @@ fn plan_storages(
                 continue;
             }
         };
-        count(&mut planned.whole_storages, length.is_whole.into());
-        count(&mut planned.obsolete_records, obsolete.count);
-        count(&mut planned.obsolete_bytes, obsolete.cut_bytes);
+        saturating_add_to(&mut planned.whole_storages, length.is_whole.into());
+        saturating_add_to(&mut planned.obsolete_records, obsolete.count);
+        saturating_add_to(&mut planned.obsolete_bytes, obsolete.cut_bytes);
         if length.content_bytes > 0 {
             let count = |checkpoints: &[Checkpoint]| u32::try_from(checkpoints.len()).unwrap_or(u32::MAX);
             let checkpoints = (count(&planned.checkpoints), count(&length.checkpoints));

@@ -6,7 +6,7 @@
 
 use std::fs::File;
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::count_of;
 use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{
@@ -15,7 +15,7 @@ use slotpress_format::{
     check_data_header, check_uids,
 };
 
-use crate::plan::file::{OpenStorage, changed};
+use crate::plan::file::{OpenStorage, changed_error};
 use crate::plan::storage_length::{Checkpoint, ObsoleteEntries, StorageLength};
 
 /// Distance between checkpoints in an entry; more if an account is longer. Reading for a frame
@@ -141,7 +141,7 @@ impl<'a> SplitStorage<'a> {
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
             let mut record_offset = from.entry_offset;
             while record_offset < end {
-                let Some(entry) = walk.next_entry().map_err(in_meta)? else { return Err(changed(&(meta.path)())) };
+                let entry = walk.next_entry().map_err(in_meta)?.ok_or_else(|| changed_error(&(meta.path)()))?;
                 if obsolete.has(entry.offset, entry.data_len).map_err(in_meta)? {
                     continue;
                 }
@@ -184,7 +184,7 @@ fn scan_entries(
             found.checkpoints.push(Checkpoint { entry_offset: found.content_bytes, meta_offset: entry.offset });
             next_checkpoint = found.content_bytes.saturating_add(CHECKPOINT_BYTES);
         }
-        count(&mut found.content_bytes, entry.record_bytes());
+        saturating_add_to(&mut found.content_bytes, entry.record_bytes());
     }
     obsolete.finish()?;
     if found.content_bytes > STORAGE_BYTES_MAX {

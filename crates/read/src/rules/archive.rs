@@ -17,7 +17,7 @@ use super::rule::{Check, Rule};
 use crate::archive::OpenArchive;
 use crate::archive::front::was_recompressed_from_firedancer;
 use crate::archive::visit::ReadFault;
-use crate::{AccountsPass, EntryUse, ArchiveContents, RecordVisitor, SeenFrame, Visitor};
+use crate::{AccountsPass, ArchiveContents, EntryUse, RecordVisitor, SeenFrame, Visitor};
 
 pub type SeenSlots = Mutex<HashSet<u64>>;
 

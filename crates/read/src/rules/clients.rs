@@ -4,7 +4,7 @@
 #![warn(missing_docs)]
 
 use serde::Serialize;
-use slotpress_format::ledger::names::Extension;
+use slotpress_format::ledger::names::ArchiveCompression;
 
 use super::rule::{Rule, SnapshotClient};
 
@@ -35,35 +35,35 @@ pub fn lines_of<T: PartialEq>(statements: Vec<(SnapshotClient, T)>) -> Vec<(Stri
     named.collect()
 }
 
-/// Returns the rule that an archive with this extension breaks because of its compression, if any.
-pub fn rule_broken_by(extension: Extension) -> Option<Rule> {
-    match extension {
-        Extension::TarZstd => None,
-        Extension::TarLz4 => Some(Rule::Lz4),
-        Extension::Tar => Some(Rule::Plain),
-        Extension::TarBzip2 | Extension::TarGzip => Some(Rule::OldCompression),
+/// Returns the rule that an archive of this compression breaks, if any.
+pub fn rule_broken_by(compression: ArchiveCompression) -> Option<Rule> {
+    match compression {
+        ArchiveCompression::Zstd => None,
+        ArchiveCompression::Lz4 => Some(Rule::Lz4),
+        ArchiveCompression::None => Some(Rule::Plain),
+        ArchiveCompression::Bzip2 | ArchiveCompression::Gzip => Some(Rule::OldCompression),
     }
 }
 
-/// Returns the clients that read archives of this extension.
-pub fn readers(extension: Extension) -> Vec<SnapshotClient> {
-    let rule = rule_broken_by(extension);
+/// Returns the clients that read archives of this compression.
+pub fn readers(compression: ArchiveCompression) -> Vec<SnapshotClient> {
+    let rule = rule_broken_by(compression);
     let reads = |client: &SnapshotClient| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
     SnapshotClient::ALL.into_iter().filter(reads).collect()
 }
 
-/// Names a client of which no version reads archives of this extension. `None` if all clients do.
-pub fn non_reader(extension: Extension) -> Option<&'static str> {
-    let readers = readers(extension);
+/// Names a client of which no version reads archives of this compression. `None` if all clients do.
+pub fn non_reader(compression: ArchiveCompression) -> Option<&'static str> {
+    let readers = readers(compression);
     let missing = SnapshotClient::ALL.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
-/// States which client reads archives of this extension, unless all do: `Agave reads it, Firedancer
+/// States which client reads archives of this compression, unless all do: `Agave reads it, Firedancer
 /// does not`.
-pub fn readers_in_words(extension: Extension) -> Option<String> {
-    let non_reader = non_reader(extension)?;
-    let reader = readers(extension).first().map(|client| if client.is_agave() { "Agave" } else { "Firedancer" });
+pub fn readers_in_words(compression: ArchiveCompression) -> Option<String> {
+    let non_reader = non_reader(compression)?;
+    let reader = readers(compression).first().map(|client| if client.is_agave() { "Agave" } else { "Firedancer" });
     Some(match reader {
         Some(reader) => format!("{reader} reads it, {non_reader} does not"),
         None => "no client reads it".to_string(),
@@ -125,16 +125,16 @@ mod tests {
 
     #[test]
     fn readers_follow_from_the_compression() {
-        assert_eq!(readers(Extension::TarZstd), SnapshotClient::ALL);
-        assert_eq!(readers(Extension::TarLz4), SnapshotClient::AGAVE);
-        assert_eq!(readers(Extension::Tar), [Firedancer]);
-        assert_eq!(readers(Extension::TarBzip2), []);
+        assert_eq!(readers(ArchiveCompression::Zstd), SnapshotClient::ALL);
+        assert_eq!(readers(ArchiveCompression::Lz4), SnapshotClient::AGAVE);
+        assert_eq!(readers(ArchiveCompression::None), [Firedancer]);
+        assert_eq!(readers(ArchiveCompression::Bzip2), []);
         assert_eq!(
-            [Extension::TarZstd, Extension::TarLz4, Extension::Tar].map(non_reader),
+            [ArchiveCompression::Zstd, ArchiveCompression::Lz4, ArchiveCompression::None].map(non_reader),
             [None, Some("Firedancer"), Some("Agave"),]
         );
-        assert_eq!(readers_in_words(Extension::TarZstd), None);
-        assert_eq!(readers_in_words(Extension::TarLz4).as_deref(), Some("Agave reads it, Firedancer does not"));
-        assert_eq!(readers_in_words(Extension::TarGzip).as_deref(), Some("no client reads it"));
+        assert_eq!(readers_in_words(ArchiveCompression::Zstd), None);
+        assert_eq!(readers_in_words(ArchiveCompression::Lz4).as_deref(), Some("Agave reads it, Firedancer does not"));
+        assert_eq!(readers_in_words(ArchiveCompression::Gzip).as_deref(), Some("no client reads it"));
     }
 }

@@ -127,14 +127,14 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
     if let Some(base) = name.base_slot.filter(|base| *base >= name.slot) {
         failures.add(Rule::BaseIsSlot, format!("a slot above {base}"), name.slot)?;
     }
-    let extension = archive.compression;
-    if extension != name.extension {
-        let expected = name.extension.as_str();
-        let found = extension.as_str();
+    let compression = archive.compression;
+    if compression != name.compression {
+        let expected = name.compression.extension();
+        let found = compression.extension();
         failures.add(Rule::ExtensionWrong, expected, found)?;
     }
-    if let Some(rule) = rule_broken_by(extension) {
-        failures.add(rule, "zstd", extension.compression())?;
+    if let Some(rule) = rule_broken_by(compression) {
+        failures.add(rule, "zstd", compression.name())?;
     }
     let Some(bank) = bank else {
         failures.skip(Check::Name, "no bank file could be read");
@@ -158,7 +158,7 @@ pub fn judge_root(expected: Option<Root>, root: Option<Root>, failures: &Failure
 }
 
 /// Returns the rule for which no version of Agave loads a state with this bank file.
-pub fn for_firedancer_only(bank: &BankFile) -> Option<Rule> {
+pub fn rule_against_agave(bank: &BankFile) -> Option<Rule> {
     match (bank.lacks_stakes(), bank.hashes_per_tick) {
         (true, _) => Some(Rule::NoStakes),
         (false, Some(0)) => Some(Rule::NoHashesPerTick),

@@ -113,7 +113,7 @@ impl Failure {
     #[doc(hidden)]
     pub fn to_error(&self) -> Error {
         if self.rule.is_unsupported() {
-            return self.rule.unsupported();
+            return self.rule.unsupported_error();
         }
         let error = Error::damaged(self.to_string()).with_hint(self.hint.clone()).caused_by(self.clone());
         match self.place.offset_bytes {

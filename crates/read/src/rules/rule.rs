@@ -362,7 +362,7 @@ impl Rule {
 
     /// Makes the error for an archive that breaks the rule, if sound archives of Firedancer
     /// [break it](Self::is_unsupported).
-    pub fn unsupported(self) -> Error {
+    pub fn unsupported_error(self) -> Error {
         let message = format!("only Firedancer loads it: {}", self.what());
         Error::new(ErrorKind::Unsupported, message).with_hint(self.remedy())
     }

@@ -7,7 +7,7 @@ use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordF
 use super::accounts::StateBuilder;
 use crate::state::marks::is_marked;
 use crate::state::sums::PassSums;
-use crate::state::superseded::{records_of, is_listed};
+use crate::state::superseded::{is_listed, records_of};
 use crate::state::version::LogBatch;
 use crate::state::visitor::{StateWorker, Task};
 use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};

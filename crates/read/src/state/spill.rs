@@ -43,7 +43,7 @@ impl Spill {
     pub fn write(&self, block: &[u8]) -> Result<u64> {
         let file = self.file()?;
         if let Some(watch) = &self.watch {
-            let watched = watch.before_writing(block.len() as u64, &*file, &self.dir);
+            let watched = watch.check_before_writing(block.len() as u64, &*file, &self.dir);
             watched.map_err(|error| error.with_hint(hint::MORE_MEMORY))?;
         }
         let offset = self.bytes.fetch_add(block.len() as u64, Relaxed);

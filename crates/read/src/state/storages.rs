@@ -10,7 +10,7 @@ use slotpress_base::{
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
 use crate::archive::OpenArchive;
-use crate::archive::visit::{ReadFault, unread_records};
+use crate::archive::visit::{ReadFault, unread_records_error};
 use crate::plan::PlannedStorage;
 use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
 
@@ -49,7 +49,7 @@ impl Visitor for RereadVisitor<'_> {
 
     fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         match lost {
-            Some(which) => self.records.lost(None, unread_records(which)),
+            Some(which) => self.records.lost(None, unread_records_error(which)),
             None => Ok(()),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, FileStat, IoContext, KeptDir, Result, ShowPath};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locked {
@@ -32,7 +32,7 @@ pub struct DirLocks(Vec<HeldDir>);
 
 #[derive(Debug)]
 struct HeldDir {
-    found: Found,
+    found: FileStat,
     dir: Arc<KeptDir>,
 }
 
@@ -63,7 +63,7 @@ impl DirLocks {
     /// # Errors
     /// See [`add`](Self::add).
     pub fn also(&self, dir: &Arc<KeptDir>) -> Result<Self> {
-        let found = dir.itself()?;
+        let found = dir.stat()?;
         if self.0.iter().any(|held| held.found.is_same(&found)) {
             return Ok(Self::default());
         }

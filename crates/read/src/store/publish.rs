@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, ErrorKind, Found, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
+use slotpress_base::kept_dir::changed_error;
+use slotpress_base::{Error, ErrorKind, FileStat, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
 use slotpress_format::lock_holder;
 
 /// Agave removes files with this prefix from its archives directory when it starts, so files of a
@@ -28,7 +28,7 @@ pub(super) const OTHER_PROCESS_HINT: &str = "find out which program removes file
 #[derive(Debug)]
 pub struct StagedFile {
     file: File,
-    found: Found,
+    found: FileStat,
     dir: Arc<KeptDir>,
     name: OsString,
     path: PathBuf,
@@ -63,14 +63,14 @@ impl StagedFile {
                 None => random_name(TEMPORARY_PREFIX),
             };
             if let Some(final_name) = final_name
-                && dir.found(&name).is_ok_and(|found| found.is_some())
+                && dir.stat_entry(&name).is_ok_and(|found| found.is_some())
             {
                 refuse_file_being_made(dir, &name, final_name)?;
                 continue;
             }
             let file = match dir.create_file(&name, 0o666) {
                 // Another run made the file first.
-                Err(_) if final_name.is_some() && dir.found(&name)?.is_some() => continue,
+                Err(_) if final_name.is_some() && dir.stat_entry(&name)?.is_some() => continue,
                 created => created?,
             };
             let path = dir.path_of(&name);
@@ -101,8 +101,8 @@ impl StagedFile {
     /// Another file has the temporary name now; the disk fails.
     pub fn reopen(&self) -> Result<File> {
         let file = self.dir.open_file(&self.name)?;
-        let found = Found::from(rustix::fs::fstat(&file).or_path("read", &self.path)?);
-        if found.is_same(&self.found) { Ok(file) } else { Err(changed(&self.path)) }
+        let found = FileStat::from(rustix::fs::fstat(&file).or_path("read", &self.path)?);
+        if found.is_same(&self.found) { Ok(file) } else { Err(changed_error(&self.path)) }
     }
 
     pub fn path(&self) -> &Path {
@@ -120,7 +120,7 @@ impl StagedFile {
         // The lock is held until the file has its final name, so that no other process removes it
         // as stale.
         if !self.has_name(&self.name)? {
-            return Err(changed(&self.path));
+            return Err(changed_error(&self.path));
         }
         self.dir.check_path()?;
         let result = if replace {
@@ -139,7 +139,7 @@ impl StagedFile {
         let is_replaced =
             || -> Result<bool> { Ok(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0) };
         if !self.has_name(OsStr::new(name))? && !is_replaced()? {
-            return Err(changed(&path));
+            return Err(changed_error(&path));
         }
         self.dir.sync()?;
         // The caller and others will look for the file under this path.
@@ -148,7 +148,7 @@ impl StagedFile {
     }
 
     fn has_name(&self, name: &OsStr) -> Result<bool> {
-        Ok(self.dir.found(name)?.is_some_and(|found| found.is_same(&self.found)))
+        Ok(self.dir.stat_entry(name)?.is_some_and(|found| found.is_same(&self.found)))
     }
 }
 
@@ -195,7 +195,7 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
 fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Result<()> {
     let file = match dir.open_file(name) {
         Ok(file) => file,
-        Err(error) => return if dir.found(name)?.is_some() { Err(error) } else { Ok(()) },
+        Err(error) => return if dir.stat_entry(name)?.is_some() { Err(error) } else { Ok(()) },
     };
     if !matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
         return Ok(());

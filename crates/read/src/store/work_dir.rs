@@ -102,8 +102,8 @@ pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(
         }
         let is_ours = try_lock(&dir).or_path("lock", dir.path())? == Locked::Ours;
         // The run may have moved the directory to its final place since it was opened here.
-        let opened = dir.itself()?;
-        if is_ours && parent.found(name)?.is_some_and(|found| found.is_same(&opened)) {
+        let opened = dir.stat()?;
+        if is_ours && parent.stat_entry(name)?.is_some_and(|found| found.is_same(&opened)) {
             before(&dir)?;
             let action = "remove what a killed run left in";
             remove_contents(dir.as_fd(), DEPTH_MAX).or_path(action, dir.path())?;

@@ -104,7 +104,7 @@ impl CatalogVerdict {
                 return;
             }
         };
-        let left_out: Vec<Check> = report.left_out().map(|check| check.name).collect();
+        let left_out: Vec<Check> = report.left_out().map(|result| result.check).collect();
         let count = if left_out.is_empty() { &mut self.good } else { &mut self.partly };
         *count = count.saturating_add(1);
         self.left_out.extend(left_out);

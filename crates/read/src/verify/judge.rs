@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use slotpress_base::bytes::count;
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Result, Stage};
 use slotpress_format::ArchiveName;
 
@@ -143,7 +143,7 @@ fn report_on(read: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_
         report.slot = Some(bank.slot);
         report.hash = Some(bank.snapshot_hash());
         report.capitalization = Some(bank.capitalization);
-        report.complete = Some(Completeness::new(report.completed(Check::State), has_index));
+        report.complete = Some(Completeness::new(report.has_completed(Check::State), has_index));
     }
     if is_nameless {
         let state_failures = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
@@ -158,7 +158,7 @@ impl VerifyReport {
     fn hint_at_names(&mut self, names: &[(PathBuf, ArchiveName)]) {
         use Rule::{ExtensionWrong, NameMismatch, NameUnknown};
         let is_of_name = |failure: &Failure| matches!(failure.rule, NameUnknown | NameMismatch | ExtensionWrong);
-        if !self.completed(Check::State) || !self.failures.iter().all(is_of_name) {
+        if !self.has_completed(Check::State) || !self.failures.iter().all(is_of_name) {
             return;
         }
         for failure in &mut self.failures {
@@ -174,19 +174,19 @@ fn right_names(read: &[JudgedInput]) -> Vec<(PathBuf, ArchiveName)> {
         let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = part.base_slot().or(base.map(|bank| bank.slot));
         let bank = part.bank.as_ref()?;
-        let extension = part.archive()?.compression;
-        let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), extension };
+        let compression = part.archive()?.compression;
+        let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), compression };
         Some((part.facts.path.clone(), name))
     };
     read.iter().enumerate().filter_map(name_of).collect()
 }
 
 fn add_part(counts: &mut Counts, part: &JudgedInput) {
-    count(&mut counts.tar_bytes, part.tar_bytes);
-    count(&mut counts.frames, part.frames);
-    count(&mut counts.storages, part.storage_count.into());
+    saturating_add_to(&mut counts.tar_bytes, part.tar_bytes);
+    saturating_add_to(&mut counts.frames, part.frames);
+    saturating_add_to(&mut counts.storages, part.storage_count.into());
     match &part.storages {
-        StorageReader::Archive(archive) => count(&mut counts.input_bytes, archive.length_bytes()),
+        StorageReader::Archive(archive) => saturating_add_to(&mut counts.input_bytes, archive.length_bytes()),
         StorageReader::Ledger(plan) => {
             counts.input_bytes = plan.content_bytes();
             counts.obsolete = Some((plan.obsolete_records, plan.obsolete_bytes));

@@ -37,7 +37,7 @@ pub fn read_back_archive(
 ) -> Result<ReadBackReport> {
     let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
     let options = VerifyOptions {
-        clients: archive.name.as_ref().map(|name| readers(name.extension)).unwrap_or_default(),
+        clients: archive.name.as_ref().map(|name| readers(name.compression)).unwrap_or_default(),
         threads,
         check: check.clone(),
         // The caller knows that an incremental archive alone has no whole state. The report says
@@ -71,12 +71,12 @@ fn failure_of_result<'a>(report: &'a VerifyReport, base: Option<&NamedArchive>) 
 impl ReadBackReport {
     fn new(report: &VerifyReport) -> Self {
         let checks = report.checks.iter();
-        let unknown = |check: &CheckResult| Some(format!("{} ({})", check.name.name(), check.skipped.as_ref()?));
+        let unknown = |result: &CheckResult| Some(format!("{} ({})", result.check.name(), result.skipped.as_ref()?));
         Self {
             storages: report.counts.storages,
-            accounts: report.completed(Check::State).then_some(report.counts.accounts),
+            accounts: report.has_completed(Check::State).then_some(report.counts.accounts),
             unknown: checks.clone().filter_map(unknown).collect(),
-            checks: checks.filter(|check| check.skipped.is_none()).map(|check| check.name.name()).collect(),
+            checks: checks.filter(|result| result.skipped.is_none()).map(|result| result.check.name()).collect(),
         }
     }
 }

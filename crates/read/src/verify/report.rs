@@ -15,7 +15,8 @@ use crate::{Check, ClientVerdict, Completeness, Failure, Failures, Rule, Snapsho
 #[non_exhaustive]
 pub struct CheckResult {
     /// One of the six checks.
-    pub name: Check,
+    #[serde(rename = "name")]
+    pub check: Check,
     /// True if the check found nothing wrong, as far as it was made.
     pub ok: bool,
     /// Reason for which the check did not complete; `None` if it did.
@@ -145,10 +146,10 @@ impl VerifyReport {
         }
         let checks = Check::ALL
             .into_iter()
-            .map(|name| CheckResult {
-                name,
-                ok: !failures.iter().any(|failure| failure.check == name),
-                skipped: skipped.get(&name).cloned(),
+            .map(|check| CheckResult {
+                check,
+                ok: !failures.iter().any(|failure| failure.check == check),
+                skipped: skipped.get(&check).cloned(),
             })
             .collect();
         Self {
@@ -181,18 +182,18 @@ impl VerifyReport {
 
     /// Returns the checks that did not complete. A ledger has no frames to check.
     pub fn left_out(&self) -> impl Iterator<Item = &CheckResult> {
-        let is_missing = |check: &&CheckResult| check.name != Check::Frames || !self.is_ledger();
+        let is_missing = |result: &&CheckResult| result.check != Check::Frames || !self.is_ledger();
         self.checks.iter().filter(|check| check.skipped.is_some()).filter(is_missing)
     }
 
     /// Returns the reason for which the check did not complete. `None` if it did.
     #[doc(hidden)]
     pub fn why_left_out(&self, check: Check) -> Option<&str> {
-        self.checks.iter().find(|result| result.name == check)?.skipped.as_deref()
+        self.checks.iter().find(|result| result.check == check)?.skipped.as_deref()
     }
 
     /// True if the check was completed.
-    pub fn completed(&self, check: Check) -> bool {
-        self.checks.iter().any(|result| result.name == check && result.skipped.is_none())
+    pub fn has_completed(&self, check: Check) -> bool {
+        self.checks.iter().any(|result| result.check == check && result.skipped.is_none())
     }
 }

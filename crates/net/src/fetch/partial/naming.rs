@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
-use slotpress_base::kept_dir::changed;
-use slotpress_base::{Error, Found, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::kept_dir::changed_error;
+use slotpress_base::{Error, FileStat, IoContext, KeptDir, Result, ShowPath};
 use slotpress_read::{Publishable, already_exists};
 
 use super::{PartialFile, journal_name, partial_name};
@@ -33,7 +33,7 @@ pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
     let name = partial_name(archive_name);
     // As long as the partial file exists, the journal belongs to it.
-    if dir.found(&name)?.is_some() {
+    if dir.stat_entry(&name)?.is_some() {
         return Ok(());
     }
     remove_journal(&dir, &name)
@@ -67,9 +67,9 @@ impl Publishable for PartialFile {
             Errno::EXIST => already_exists(&to).with_hint("move it away, or fetch into another directory"),
             _ => Error::io("publish", &to, &error.into()),
         })?;
-        let file = Found::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);
-        if !self.dir.found(name)?.is_some_and(|found| found.is_same(&file)) {
-            return Err(changed(&to));
+        let file = FileStat::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);
+        if !self.dir.stat_entry(name)?.is_some_and(|found| found.is_same(&file)) {
+            return Err(changed_error(&to));
         }
         self.dir.sync()?;
         remove_journal(&self.dir, &self.name)?;
