@@ -66,7 +66,7 @@ impl Move {
         Self { inode: found.inode, from: place(from), to: place(to) }
     }
 
-    pub fn from_path(&self) -> PathBuf {
+    pub fn source_path(&self) -> PathBuf {
         self.from.0.path_of(&self.from.1)
     }
 
@@ -97,7 +97,7 @@ impl Move {
     /// Makes the move. Returns true if it replaced an empty directory.
     fn run(&self) -> Result<bool> {
         let (dir, from) = &self.from;
-        let path = self.from_path();
+        let path = self.source_path();
         let (to_dir, to) = self.open_place(true)?.ok_or_else(|| changed_error(&path))?;
         let found =
             dir.stat_entry(from)?.filter(|found| found.inode == self.inode).ok_or_else(|| changed_error(&path))?;

@@ -143,7 +143,7 @@ impl Preview {
         let space = space_for(&accounts_on, &archives_on, bytes)?;
         let room = space.iter().try_for_each(Space::check);
         let room = room.map_err(|error| old.hint_to_remove(error, snapshots_dir.iter().chain(&accounts)));
-        Ok(Self { space, existing: old.moves.iter().map(Move::from_path).collect(), room })
+        Ok(Self { space, existing: old.moves.iter().map(Move::source_path).collect(), room })
     }
 }
 
@@ -268,7 +268,7 @@ impl OldState {
         if error.kind() != ErrorKind::NoSpace {
             return error;
         }
-        let mut paths: Vec<PathBuf> = self.moves.iter().map(Move::from_path).collect();
+        let mut paths: Vec<PathBuf> = self.moves.iter().map(Move::source_path).collect();
         for dir in dirs {
             let names = dir.names().unwrap_or_default();
             let earlier = names.iter().filter(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX));

@@ -163,9 +163,7 @@ impl World for SimulatedWorld {
 
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
         if let Some((_, bytes)) = self.kept.iter().find(|(name, _)| *name == obtained.choice.name) {
-            let mut fetched = Fetched::default();
-            fetched.length_bytes = *bytes;
-            obtained.archive.fetched = Some(fetched);
+            obtained.archive.fetched = Some(Fetched { length_bytes: *bytes, ..Fetched::default() });
         }
         Ok(())
     }
