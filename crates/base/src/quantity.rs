@@ -1,6 +1,6 @@
 //! Formats quantities for all commands: sizes and rates in binary units, times, ratios,
-//! percentages, counts. Shows three significant digits, since more digits of a measurement are
-//! noise. JSON and CSV have exact numbers.
+//! percentages, counts. Shows three or four significant digits, since more digits of a
+//! measurement are noise. JSON and CSV have exact numbers.
 
 use std::time::{Duration, SystemTime};
 

@@ -47,7 +47,7 @@ pub struct PreparedArchive {
 
 #[derive(Clone, Copy, Debug)]
 pub enum IndexStep<'a> {
-    /// Repairs `latest.json` if a killed run has left it different from the index.
+    /// Prunes, and repairs `latest.json` if a killed run has left it different from the index.
     Agree,
     /// Prunes in advance what may be removed once this archive is published. Archives that
     /// `latest.json` names stay.
@@ -225,7 +225,7 @@ impl IndexedStore {
             .with_hint("let one program write there; look at the store's own log"))
     }
 
-    /// Deletes an archive; returns false if it is in the index again.
+    /// Deletes an archive; returns false if it is in the index again, or if the name is no archive's.
     pub fn delete(&self, index: &TargetIndex, name: &str, progress: &dyn Progress) -> Result<bool> {
         match ArchiveName::parse(name) {
             Some(_) if index.catalog.find(name).is_none() => self.store.delete(name, progress).map(|()| true),

@@ -1,8 +1,8 @@
 //! System calls for page cache and I/O priority as safe functions. All `unsafe` code of the module
 //! `io` is here.
 //!
-//! No call affects results: if a kernel or file system does not support it, the answer is `None`,
-//! or nothing happens. Only errors of writing back are returned, since the disk failed.
+//! Calls about the page cache never fail: if a kernel or file system does not support one, the
+//! answer is `None`, or nothing happens. Writing back and setting a priority return their errors.
 
 use std::fs::File;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::{io, ptr};
 
-/// `cachestat`, since Linux 6.5; the number is the same on every architecture but alpha.
+/// `cachestat`, since Linux 6.5; the number on x86-64, AArch64 and RISC-V.
 const SYS_CACHESTAT: libc::c_long = 451;
 
 #[repr(C)]

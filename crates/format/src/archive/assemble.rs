@@ -1,4 +1,4 @@
-//! Puts entries that arrive as a stream into frames, cut exactly as [`FrameCutter`] cuts a plan.
+//! Packs entries that arrive as a stream into frames, which are cut exactly as [`FrameCutter`] cuts a plan.
 //!
 //! [`FrameCutter`]: crate::archive::frames::FrameCutter
 

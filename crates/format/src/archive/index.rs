@@ -26,7 +26,7 @@ const INDEX_MAGIC: &[u8; 8] = b"slotidx2";
 /// about 80 MB, the hashes of 450 GB in the smallest frames 220 MB.
 pub const INDEX_FRAME_BYTES_MAX: u64 = 384 * 1024 * 1024;
 
-/// Limit on each text, which people see.
+/// Maximum length of `writer` and `settings`, which users see.
 const TEXT_BYTES_MAX: usize = 255;
 
 /// Compression level. A fast one, since the index is small.
@@ -41,7 +41,7 @@ pub struct Index {
     pub frame_size_bytes: u64,
     /// Hash of each frame with content, in order; empty if the archive has no frame hashes.
     pub hashes: Vec<FrameHash>,
-    /// Follow the other fields one by one, so that a reader can stop at a limit.
+    /// Serialized one by one after the other fields, so that a reader can stop at a limit.
     #[serde(skip)]
     pub entries: Vec<Entry>,
 }

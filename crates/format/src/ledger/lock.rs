@@ -34,7 +34,8 @@ impl LedgerLock {
     /// as locked, since no validator can run there either.
     ///
     /// # Errors
-    /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]).
+    /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]); the lock file cannot be
+    /// opened or made.
     pub fn acquire(ledger: &Path) -> Result<Self> {
         if !looks_like_ledger(ledger) {
             return Ok(Self::default());
