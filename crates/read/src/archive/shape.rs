@@ -34,8 +34,8 @@ const BLOCKS_PER_LOOK: u64 = 1024;
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
 /// # Errors
-/// It is not an archive, or cut off ([`Damaged`](ErrorKind::Damaged)); it cannot be read; an
-/// interrupt.
+/// It is not an archive, or cut off ([`Damaged`](slotpress_base::ErrorKind::Damaged)); it cannot be
+/// read; an interrupt.
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut start = [0; BLOCK];
     let read = read_up_to(source, &mut start, 0)?;
