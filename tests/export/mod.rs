@@ -49,6 +49,16 @@ pub fn assert_exported(inputs: &[&Path], out: &Path, flags: &[&str]) {
     assert!(output.status.success(), "{inputs:?} {flags:?}: {}", stderr(&output));
 }
 
+/// Runs an export that must fail with this exit code and message, and leave no file.
+pub fn assert_refused(inputs: &[&Path], flags: &[&str], code: i32, message: &str) {
+    let out = temp_dir();
+    let output = run(inputs, out.path(), flags);
+    let stderr = stderr(&output);
+    assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
+    assert!(stderr.contains(message), "{flags:?}: {stderr}");
+    assert_eq!(names(out.path()), Vec::<String>::new(), "{flags:?}: {stderr}");
+}
+
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }

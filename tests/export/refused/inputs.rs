@@ -4,19 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::*;
-use crate::export::{assert_exported, manifest, pair, rows, run, stderr};
+use crate::export::{assert_exported, assert_refused, manifest, pair, rows, run, stderr};
 
 /// A hash of another state than those of the fixtures' pair.
 const OTHER_HASH: &str = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
-
-fn assert_refused(inputs: &[&Path], flags: &[&str], code: i32, message: &str) {
-    let out = temp_dir();
-    let output = run(inputs, out.path(), flags);
-    let stderr = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
-    assert!(stderr.contains(message), "{flags:?}: {stderr}");
-    assert_eq!(names(out.path()), Vec::<String>::new(), "{stderr}");
-}
 
 /// Writes an archive whose first record is altered.
 fn with_first_record(archive: &Path, dir: &Path, alter: impl Fn(&mut [u8])) -> PathBuf {

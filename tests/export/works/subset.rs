@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, key, record, synthetic};
 use crate::common::records::{Plain, decode_base64};
 use crate::common::*;
-use crate::export::{assert_exported, files, manifest, pair, run, stderr};
+use crate::export::{assert_exported, assert_refused, files, manifest, pair, run};
 
 const FORMAT: [&str; 2] = ["--format", "test-validator"];
 
@@ -192,15 +192,6 @@ fn hostile_accounts_are_exported_as_they_are() {
     let with_mints = expected(&all, true, is_selected);
     assert_eq!(with_mints.len(), 5);
     assert_export(&[&forged], &[&flags[..], &["--with-mints"]].concat(), &with_mints);
-}
-
-fn assert_refused(inputs: &[&Path], flags: &[&str], code: i32, message: &str) {
-    let out = temp_dir();
-    let output = run(inputs, out.path(), flags);
-    let stderr = stderr(&output);
-    assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
-    assert!(stderr.contains(message), "{flags:?}: {stderr}");
-    assert_eq!(names(out.path()), Vec::<String>::new(), "{flags:?}");
 }
 
 #[test]
