@@ -13,7 +13,20 @@ use std::process::ExitCode;
 use mimalloc::MiMalloc as Inner;
 
 fn main() -> ExitCode {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    share_addresses();
     cli::main(std::env::args_os())
+}
+
+/// Makes all threads allocate from one area if address space is limited (`ulimit -v`). Otherwise, glibc
+/// reserves 64 MiB of it for each thread, and twice that for a moment. Then an allocation of glibc itself
+/// can fail, and glibc aborts the process.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn share_addresses() {
+    if rustix::process::getrlimit(rustix::process::Resource::As).current.is_some() {
+        // SAFETY: it changes a setting of the allocator, before there are other threads.
+        unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
+    }
 }
 
 /// Wraps the system's allocator, or mimalloc in musl builds, since musl's own allocator has one

@@ -12,10 +12,6 @@ use super::values;
 /// Memory of a thread: its stack, and freed memory that the allocator keeps for it.
 const THREAD_BYTES: u64 = 4 << 20;
 
-/// Address space that the C library reserves for each further thread. It counts only against a
-/// limit of addresses (`ulimit -v`).
-const THREAD_ADDRESSES_BYTES: u64 = 64 << 20;
-
 /// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
 const COMMAND_BYTES: u64 = 16 << 20;
 
@@ -76,8 +72,7 @@ fn fit_threads(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_byt
         ))
         .with_hint(SMALLER));
     };
-    let addresses_bytes = if limit.counts_reserved { THREAD_ADDRESSES_BYTES } else { 0 };
-    Ok(threads.min(1 + (left_bytes / (worker_bytes + addresses_bytes)) as usize))
+    Ok(threads.min(1 + (left_bytes / worker_bytes) as usize))
 }
 
 /// Returns the memory asked for; otherwise the default, but at most a quarter of what the tightest
@@ -120,7 +115,7 @@ mod tests {
 
     #[test]
     fn workers_are_reduced_to_what_fits() {
-        let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes, counts_reserved: false };
+        let limit = |left_bytes| MemoryLimit { name: "the limit", left_bytes };
         let worker = 100 << 20;
         let other = 50 << 20;
         assert_eq!(fit_threads(&limit(1 << 40), 8, worker, other).expect("fits"), 8);
@@ -128,8 +123,6 @@ mod tests {
         let error = fit_threads(&limit(150 << 20), 8, worker, other).expect_err("none fits");
         assert!(error.to_string().contains("the limit leaves 150 MiB"), "{error}");
         assert!(fit_threads(&limit(150 << 20), 8, worker, u64::MAX).is_err());
-        let addresses = MemoryLimit { counts_reserved: true, ..limit(450 << 20) };
-        assert_eq!(fit_threads(&addresses, 8, worker, other).expect("fits"), 2, "threads reserve addresses");
     }
 
     #[cfg(feature = "export")]

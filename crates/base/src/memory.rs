@@ -22,8 +22,6 @@ pub struct MemoryLimit {
     /// Name of the limit, and where an operator finds it.
     pub name: &'static str,
     pub left_bytes: u64,
-    /// True if address space that is only reserved counts, too.
-    pub counts_reserved: bool,
 }
 
 /// Returns the limit with the fewest bytes left, if there is any.
@@ -32,12 +30,11 @@ pub fn tightest_limit() -> Option<MemoryLimit> {
     let resource = |resource, field, name| {
         let used_bytes = kib_field(&status, field).unwrap_or(0);
         let left_bytes = getrlimit(resource).current?.saturating_sub(used_bytes);
-        Some(MemoryLimit { name, left_bytes, counts_reserved: field == "VmSize:" })
+        Some(MemoryLimit { name, left_bytes })
     };
     let group = left_in_all_groups(Path::new("/")).map(|left_bytes| MemoryLimit {
         name: "the memory limit of the control group (MemoryMax of the service)",
         left_bytes,
-        counts_reserved: false,
     });
     let limits = [
         resource(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),

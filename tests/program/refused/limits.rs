@@ -70,6 +70,16 @@ fn little_memory_is_a_clear_error() {
 }
 
 #[test]
+fn threads_reserve_little_address_space() {
+    needs!("prlimit");
+    let mut command = Command::new("prlimit");
+    command.arg("--as=400000000").arg(slotpress_path()).arg("inspect").arg(fixture(FULL_26));
+    let (code, stderr) = run(command.args(["--by-owner", "--threads", "4"]));
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(!stderr.contains("workers are used"), "{stderr}");
+}
+
+#[test]
 fn an_impossible_size_is_a_usage_error() {
     let (code, stderr) = run(&mut program(&["synth", "/nowhere/at/all", "--size", "1EiB"]));
     assert_eq!(code, Some(2), "{stderr}");
