@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress::bootstrap::{BootstrapOptions, bootstrap};
-use slotpress::net::{Client, ClientOptions, SourceArg};
-use slotpress::restore::RestoreTarget;
+use slotpress::net::{Client, ClientOptions, SourceLocation};
+use slotpress::restore::TargetOptions;
 use slotpress::verify::{CheckMode, CheckOptions};
 use slotpress::{Progress, ProgressEvent};
 
@@ -33,9 +33,10 @@ impl Progress for Lines {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
     let ledger = arguments.next().ok_or("usage: bootstrap LEDGER SOURCE...")?;
-    let sources: Vec<SourceArg> = arguments.map(|source| source.parse::<SourceArg>()).collect::<Result<_, _>>()?;
+    let sources: Vec<SourceLocation> =
+        arguments.map(|source| source.parse::<SourceLocation>()).collect::<Result<_, _>>()?;
     let check = CheckOptions::default().mode(CheckMode::State);
-    let restore = RestoreTarget::new(&ledger).check(check);
+    let restore = TargetOptions::new(&ledger).check(check);
     let options = BootstrapOptions::new(sources, &ledger).restore(restore);
     let progress = Lines::default();
     let report = bootstrap(&Client::new(&ClientOptions::default())?, &options, &progress)?;

@@ -254,10 +254,10 @@ pub mod inspect {
 ///
 /// ```no_run
 /// use slotpress::NoProgress;
-/// use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, fetch, find};
+/// use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceLocation, fetch, find};
 ///
 /// let client = Client::new(&ClientOptions::default())?;
-/// let sources = ["https://mirror.example".parse::<SourceArg>()?, "/mnt/snapshots".parse()?];
+/// let sources = ["https://mirror.example".parse::<SourceLocation>()?, "/mnt/snapshots".parse()?];
 /// let found = find(&client, &FindOptions::new(sources.clone()), &NoProgress)?;
 /// println!("the best state is of slot {}", found.require_candidate()?.slot());
 /// let fetched = fetch(&client, &FetchOptions::new(sources.clone(), "/mnt/new-snapshots"), &NoProgress)?;
@@ -272,8 +272,8 @@ pub mod net {
     pub use slotpress_net::find::{Refused, find};
     #[doc(inline)]
     pub use slotpress_net::{
-        Candidate, Client, ClientOptions, Cluster, FetchLimits, FindOptions, FindReport, MaxAge, Offer, SourceArg, Url,
-        archive_at_url,
+        Candidate, Client, ClientOptions, Cluster, FetchLimits, FindOptions, FindReport, MaxAge, Offer, SourceLocation,
+        Url, archive_at_url,
     };
 
     pub use crate::bootstrap::fetch::{FetchOptions, FetchReport, FetchedArchive, fetch};

@@ -15,7 +15,7 @@ use slotpress::catalog::{
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::types::Address;
 use slotpress::verify::{
     ArchiveBase, ArchiveVerdict, Check, CheckMode, CheckOptions, VerifyOptions, VerifyReport, verify, verify_catalog,
@@ -50,7 +50,7 @@ fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
     let new = out.path().join("new");
     let check = CheckOptions::default().mode(CheckMode::State);
     let restored =
-        restore(&RestoreOptions::new(&path, RestoreTarget::new(&new).check(check)), &NoProgress).expect("restored");
+        restore(&RestoreOptions::new(&path, TargetOptions::new(&new).check(check)), &NoProgress).expect("restored");
     assert_eq!(restored.slot, 26);
     assert_eq!(restored.hash, report.archive.name.hash);
 
@@ -164,7 +164,7 @@ fn a_token_that_is_cancelled_stops_the_work() {
     let log = StageLog::default();
     let dir = temp_dir();
     let token = log.token.clone();
-    let options = RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(dir.path().join("new")));
+    let options = RestoreOptions::new(fixture(FULL_26), TargetOptions::new(dir.path().join("new")));
     let error = restore(&options, &token.with(&log)).expect_err("cancelled");
     assert_eq!(error.kind(), ErrorKind::Interrupted);
     assert!(!log.stages.lock().expect("no panic").is_empty());
@@ -203,7 +203,7 @@ fn reports_are_serializable() {
     let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
     assert_eq!(inspected["format"], "zstd");
     assert_eq!(inspected["slot"], 26);
-    let options = RestoreOptions::new(&path, RestoreTarget::new(out.path().join("new")));
+    let options = RestoreOptions::new(&path, TargetOptions::new(out.path().join("new")));
     let restored = fields(&restore(&options, &NoProgress).expect("restored"));
     assert_eq!(restored["state"], "checked");
     assert_eq!(restored["complete"], "by state");
@@ -370,7 +370,7 @@ fn damage_ends_a_visit_with_an_error_of_its_kind() {
 #[test]
 fn the_error_for_a_missing_file_has_the_system_error_as_its_cause() {
     let dir = temp_dir();
-    let options = RestoreOptions::new(dir.path().join("none"), RestoreTarget::new(dir.path().join("ledger")));
+    let options = RestoreOptions::new(dir.path().join("none"), TargetOptions::new(dir.path().join("ledger")));
     let error = restore(&options, &NoProgress).expect_err("no file");
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<std::io::Error>());
     assert_eq!(cause.map(std::io::Error::kind), Some(std::io::ErrorKind::NotFound), "{error:?}");
@@ -395,12 +395,12 @@ fn an_unknown_level_is_a_usage_error() {
 #[test]
 fn a_directory_is_a_source_for_find_bootstrap_and_fetch() {
     use slotpress::bootstrap::{BootstrapOptions, bootstrap};
-    use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, fetch, find};
+    use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceLocation, fetch, find};
     let source = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40] {
         std::fs::copy(fixture(name), source.path().join(name)).expect("copied");
     }
-    let sources = || [SourceArg::LocalDir(source.path().to_path_buf())];
+    let sources = || [SourceLocation::Directory(source.path().to_path_buf())];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let found = find(&client, &FindOptions::default().sources(sources()), &NoProgress).expect("found");
     assert_eq!(found.require_candidate().expect("a candidate").slot(), 40);
@@ -505,9 +505,11 @@ fn the_newest_archive_of_a_day_is_kept() {
 #[cfg(feature = "net")]
 #[test]
 fn calls_inside_an_async_runtime_are_usage_errors() {
-    use slotpress::net::{Client, ClientOptions, FetchOptions, FindOptions, SourceArg, archive_at_url, fetch, find};
+    use slotpress::net::{
+        Client, ClientOptions, FetchOptions, FindOptions, SourceLocation, archive_at_url, fetch, find,
+    };
     let dir = temp_dir();
-    let sources = || [SourceArg::LocalDir(dir.path().to_path_buf())];
+    let sources = || [SourceLocation::Directory(dir.path().to_path_buf())];
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
     let errors = runtime.block_on(async {
         let client = Client::new(&ClientOptions::default()).expect("a client");

@@ -6,7 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
-use slotpress_base::{Error, Interruptible, IoContext, Progress, Result, ShowPath, open_file, panic_point, quantity};
+use slotpress_base::{Error, EscapePath, Interruptible, IoContext, Progress, Result, open_file, panic_point, quantity};
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
 
@@ -29,7 +29,7 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
     panic_point("status cache");
     let file = open_file(path)?;
     let length = file.metadata().or_path("read", path)?.len();
-    let what = format!("the status cache {}", path.shown());
+    let what = format!("the status cache {}", path.escaped());
     if length > ENTRY_BYTES_MAX {
         let [length, max] = [length, ENTRY_BYTES_MAX].map(quantity::bytes);
         let message = format!("{what} has {length}, and no file of a snapshot has more than {max}");

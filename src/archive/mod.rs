@@ -32,7 +32,8 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    AheadItem, Elapsed, Error, ItemReader, Progress, Result, ShowPath, Stage, Step, Stopwatch, Watch, read_ahead, text,
+    AheadItem, Elapsed, Error, EscapePath, ItemReader, Progress, Result, Stage, Step, Stopwatch, Watch, read_ahead,
+    text,
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
@@ -206,7 +207,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
         (Some(check), Some(file)) => {
             let base = base.as_ref().map_err(Error::clone)?.as_ref();
             if let Some(base) = base {
-                progress.status(&format!("reading it back on the full archive {}", base.path.shown()));
+                progress.status(&format!("reading it back on the full archive {}", base.path.escaped()));
             }
             let archive = NamedArchive::from_source(open_written(file)?, Some(name.clone()));
             Some(read_back_archive(check, &archive, base, encoding.threads, progress)?)
@@ -371,7 +372,7 @@ fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()
     let beside = archives_beside(options, sink.parent())?;
     let names = beside.archives().iter().map(|archive| &archive.name).chain(&in_store);
     let newest = names.filter(|name| name.base_slot.is_none() && name.slot < slot).map(|name| name.slot).max();
-    let places = sink.shown().into_iter().chain([options.paths.snapshots_dir().shown()]);
+    let places = sink.location().into_iter().chain([options.paths.snapshots_dir().escaped()]);
     let places = places.collect::<Vec<_>>().join(" or ");
     let (message, hint) = match newest {
         Some(newest) if newest == base_slot => return Ok(()),

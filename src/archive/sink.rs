@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 #[cfg(feature = "stores")]
 use slotpress_base::Progress;
-use slotpress_base::{Error, IoContext, IoHint, KeptDir, Result, ShowPath, SpaceWatch, StreamWriter};
+use slotpress_base::{Error, EscapePath, IoContext, IoHint, KeptDir, Result, SpaceWatch, StreamWriter};
 use slotpress_format::ArchiveName;
 use slotpress_read::{StagedFile, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
@@ -31,8 +31,8 @@ pub trait Sink {
 
     /// Returns the name of the destination for messages; `None` for a stream.
     #[doc(hidden)]
-    fn shown(&self) -> Option<String> {
-        self.parent().map(ShowPath::shown)
+    fn location(&self) -> Option<String> {
+        self.parent().map(EscapePath::escaped)
     }
 
     /// Lists the archives in a store, one of which may be the base of an incremental archive.
@@ -205,8 +205,8 @@ impl<'a> StoreSink<'a> {
 
 #[cfg(feature = "stores")]
 impl Sink for StoreSink<'_> {
-    fn shown(&self) -> Option<String> {
-        Some(self.store.shown(""))
+    fn location(&self) -> Option<String> {
+        Some(self.store.location_of(""))
     }
 
     fn archives(&self) -> Result<Vec<ArchiveName>> {
@@ -237,6 +237,6 @@ impl Sink for StoreSink<'_> {
             return Err(Error::damaged(format!("the archive is named {promised}, but its content is that of {name}")));
         }
         upload.finish(self.progress)?;
-        Ok(Some(self.store.shown(name).into()))
+        Ok(Some(self.store.location_of(name).into()))
     }
 }

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use slotpress_base::{Error, Result, ShowPath, text};
+use slotpress_base::{Error, EscapePath, Result, text};
 use slotpress_format::ArchiveName;
 use slotpress_net::find::rank::time_for;
-use slotpress_net::{FindReport, SourceArg};
+use slotpress_net::{FindReport, SourceLocation};
 use slotpress_read::catalog::REMOTE;
 
 /// Limit on the combinations that a plan shows.
@@ -66,18 +66,18 @@ pub fn list_routes(report: &FindReport) -> Vec<Route> {
 ///
 /// # Errors
 /// A named file does not exist, or does not have the name of a full archive.
-pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceArg>> {
+pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceLocation>> {
     let mut sources = Vec::new();
     for path in named {
         let name = ArchiveName::from_path(path).filter(|name| name.base_slot.is_none());
         if name.is_none() || !path.is_file() {
-            let message = format!("{} is not the file of a full archive", path.shown());
+            let message = format!("{} is not the file of a full archive", path.escaped());
             return Err(Error::usage(message).with_hint("a full archive is named snapshot-SLOT-HASH.tar.zst"));
         }
-        sources.push(SourceArg::LocalFile(path.clone()));
+        sources.push(SourceLocation::ArchiveFile(path.clone()));
     }
     if !fulls_in(dir).is_empty() {
-        sources.push(SourceArg::LocalDir(dir.to_path_buf()));
+        sources.push(SourceLocation::Directory(dir.to_path_buf()));
     }
     Ok(sources)
 }

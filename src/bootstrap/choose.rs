@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{Offer, OfferPlace, Remote};
 use slotpress_read::catalog::REMOTE;
@@ -33,7 +33,7 @@ impl Serialize for ChosenArchive {
         fields.serialize_field("slot", &self.name.slot)?;
         fields.serialize_field("hash", &self.name.hash)?;
         fields.serialize_field("file_bytes", &self.length_bytes)?;
-        fields.serialize_field("from", &self.shown())?;
+        fields.serialize_field("from", &self.describe())?;
         fields.end()
     }
 }
@@ -85,7 +85,7 @@ impl ChosenArchive {
     /// Returns the path, or the URL without secrets, of the place that is read first.
     pub fn first_place(&self) -> String {
         match (&self.path, self.remotes.first()) {
-            (Some(path), _) => path.shown(),
+            (Some(path), _) => path.escaped(),
             (None, Some(remote)) => slotpress_net::show_url(&remote.url),
             (None, None) => String::new(),
         }
@@ -97,7 +97,7 @@ impl ChosenArchive {
     }
 
     /// Describes all places, without secrets.
-    pub fn shown(&self) -> String {
+    pub fn describe(&self) -> String {
         let first = self.first_place();
         match self.remotes.len() {
             0 | 1 => first,

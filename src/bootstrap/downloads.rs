@@ -13,14 +13,14 @@ use std::time::Instant;
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{panic_error, spawn};
 use slotpress_base::{
-    Error, ErrorKind, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, ShowPath, Stage, open_file,
+    Error, ErrorKind, EscapePath, Forward, IoContext, KeptDir, Progress, ProgressEvent, Result, Stage, open_file,
 };
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::find;
 use slotpress_net::patience::Patience;
 use slotpress_net::{
-    Download, DownloadFault, Fetched, NetError, Offer, PartialFile, SourceArg, accept_file, ask_patiently,
+    Download, DownloadFault, Fetched, NetError, Offer, PartialFile, SourceLocation, accept_file, ask_patiently,
     remove_left_journal,
 };
 use slotpress_read::Publishable;
@@ -72,7 +72,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Returns true for a `fetch` whose sources are all URLs of archives: only these are fetched.
     pub fn is_exact(&self) -> bool {
         let sources = &self.context.find.sources;
-        let is_exact = |source: &SourceArg| matches!(source, SourceArg::Archive(_));
+        let is_exact = |source: &SourceLocation| matches!(source, SourceLocation::ArchiveUrl(_));
         self.context.is_fetch() && !sources.is_empty() && sources.iter().all(is_exact)
     }
 
@@ -127,7 +127,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
 
     /// Adds the archives that a source offers now. Returns an error after which the source, which
     /// answered before, may still offer more.
-    fn ask_again(&self, source: &SourceArg, selection: &mut Selection) -> Option<Error> {
+    fn ask_again(&self, source: &SourceLocation, selection: &mut Selection) -> Option<Error> {
         // Warnings about local archives were given when these were first looked for.
         let silent =
             Forward::new(self.context.progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
@@ -185,10 +185,10 @@ impl World for Downloads<'_, '_> {
         let is_fetch = self.context.is_fetch();
         let options = self.context.find.clone().measured_max(0);
         progress.stage(Stage::AskingForIncremental, None);
-        let local = SourceArg::LocalDir(PathBuf::from(self.context.dir));
+        let local = SourceLocation::Directory(PathBuf::from(self.context.dir));
         // Sources that answered before, but fail now, are asked again until any source has an
         // incremental archive. Sources that have answered now are not asked again.
-        let mut unasked: Vec<&SourceArg> = options.sources.iter().chain([&local]).collect();
+        let mut unasked: Vec<&SourceLocation> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
         selection.ranking.offers.retain(Offer::is_full);
         let answered = Patience::new(limits.give_up_after).ask(progress, || {
@@ -248,7 +248,7 @@ impl World for Downloads<'_, '_> {
         if let Some(path) = &choice.path {
             return self.begin_file(choice, path);
         }
-        progress.status(&format!("Fetching {name} from {}", choice.shown()));
+        progress.status(&format!("Fetching {name} from {}", choice.describe()));
         let file = Arc::new(PartialFile::open(&self.dir, &name)?);
         if !self.begun.contains(&choice.name) {
             self.begun.push(choice.name.clone());
@@ -321,7 +321,7 @@ fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
     if let Some(stated) = stated_bytes
         && stated != length_bytes
     {
-        let path = path.shown();
+        let path = path.escaped();
         let message = format!("{path} has {length_bytes} bytes, not the {stated} that its source states");
         return Err(Error::damaged(message).with_hint("it was cut off or replaced: move it away"));
     }

@@ -9,7 +9,7 @@ use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::{Elapsed, Progress, Result, Stopwatch};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceArg, Url};
+use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceLocation, Url};
 
 use super::downloads::Downloads;
 use super::look::FetchContext;
@@ -43,7 +43,7 @@ pub struct FetchOptions {
 
 impl FetchOptions {
     /// Creates options that fetch the best state of the sources.
-    pub fn new(sources: impl IntoIterator<Item = SourceArg>, dir: impl Into<PathBuf>) -> Self {
+    pub fn new(sources: impl IntoIterator<Item = SourceLocation>, dir: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
             dir: dir.into(),

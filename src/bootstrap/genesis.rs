@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Progress, Result, ShowPath, open_file, to_usize};
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Progress, Result, open_file, to_usize};
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
 use slotpress_net::{Client, NetErrorKind, Url, join_name, show_url};
@@ -81,7 +81,7 @@ pub fn find(
         let mut bytes = Vec::new();
         open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
         let hash = hash_of(&bytes);
-        check_hash(hash, expected).map_err(|error| error.within(path.shown()))?;
+        check_hash(hash, expected).map_err(|error| error.within(path.escaped()))?;
         return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });
     }
     let mut fetched: Vec<FetchedGenesis> = Vec::new();

@@ -9,10 +9,10 @@
 //! ```no_run
 //! use slotpress::NoProgress;
 //! use slotpress::bootstrap::{BootstrapOptions, bootstrap};
-//! use slotpress::net::{Client, ClientOptions, SourceArg};
+//! use slotpress::net::{Client, ClientOptions, SourceLocation};
 //!
 //! let client = Client::new(&ClientOptions::default())?;
-//! let sources = ["https://mirror.example".parse::<SourceArg>()?];
+//! let sources = ["https://mirror.example".parse::<SourceLocation>()?];
 //! let report = bootstrap(&client, &BootstrapOptions::new(sources, "/mnt/ledger"), &NoProgress)?;
 //! println!("a ledger of slot {}", report.restore.slot);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -47,13 +47,13 @@ use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
-use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceArg, Url, show_url};
+use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceLocation, Url, show_url};
 use slotpress_read::CheckMode;
 use trust::Trust;
 pub use trust::{Confirmations, Unconfirmed};
 
 use crate::restore::target::RestoredBytes;
-use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, RestoreTarget, Supply, restore_supplied};
+use crate::restore::{MAINNET_RATIO, Preview, RestoreReport, Supply, TargetOptions, restore_supplied};
 
 /// Sources and settings of a bootstrap.
 #[derive(Clone, Debug, Setters)]
@@ -67,7 +67,7 @@ pub struct BootstrapOptions {
     #[setters(into)]
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore; replaces the ledger that was given to `new`.
-    pub restore: RestoreTarget,
+    pub restore: TargetOptions,
     /// Limits of the downloads. Every fetched archive must have the root in `expect_root`, if there is
     /// one; `expect_roots` also takes the roots of a pair.
     pub limits: FetchLimits,
@@ -87,11 +87,11 @@ pub struct BootstrapOptions {
 
 impl BootstrapOptions {
     /// Creates options that restore the best state of the sources to a new ledger.
-    pub fn new(sources: impl IntoIterator<Item = SourceArg>, ledger: impl Into<PathBuf>) -> Self {
+    pub fn new(sources: impl IntoIterator<Item = SourceLocation>, ledger: impl Into<PathBuf>) -> Self {
         Self {
             find: FindOptions::new(sources),
             bases: Vec::new(),
-            restore: RestoreTarget::new(ledger),
+            restore: TargetOptions::new(ledger),
             limits: FetchLimits::default(),
             trusted: Vec::new(),
             quorum: 1,
@@ -239,7 +239,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     if !chosen.archives().any(|archive| found.is_overstated(archive)) {
         room?;
     }
-    let sources = options.find.sources.iter().filter_map(SourceArg::url).chain(&options.find.rpc);
+    let sources = options.find.sources.iter().filter_map(SourceLocation::url).chain(&options.find.rpc);
     let has_archives = |url| report.ranking.offers.iter().any(|offer| offer.source == show_url(url));
     let servers = sources.map(|url| GenesisServer { directory: directory_of(url), has_archives: has_archives(url) });
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.

@@ -212,10 +212,10 @@ impl Selection {
         fulls.retain(|full| self.node.allows(full, None));
         if let Some(incremental) = incremental {
             // Leaves out places of the full archive with which the incremental one failed.
-            fulls.retain(|full| self.node.allows(incremental, Some(&full.shown())));
+            fulls.retain(|full| self.node.allows(incremental, Some(&full.location())));
         }
         let full = ChosenArchive::from_offer(&candidate.full, &fulls);
-        let place = candidate.full.shown();
+        let place = candidate.full.location();
         Attempt { full, incremental: incremental.map(|offer| self.choose_on(offer, &place)) }
     }
 
@@ -246,7 +246,7 @@ impl Selection {
             Reason::PublishedAgain if may_be_again => {
                 let place = failed.first_place();
                 let offers = &mut self.ranking.offers;
-                offers.retain(|offer| offer.name != failed.name || offer.shown() != place);
+                offers.retain(|offer| offer.name != failed.name || offer.location() != place);
             }
             _ => self.mark_bad(tried, reason, error),
         }
@@ -355,7 +355,7 @@ fn is_among(known: &[Offer], offer: &Offer) -> bool {
 /// Returns the error for a run that has no usable archive of a source, and whose node has some.
 pub fn only_local_error(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let slot = best.slot();
-    let here: Vec<String> = best.offers().map(Offer::shown).collect();
+    let here: Vec<String> = best.offers().map(Offer::location).collect();
     let here = here.join(", ");
     let message = format!("{why}; only archives of this node are left, of slot {slot}: {here}");
     Error::new(kind, message).with_hint(hint::USE_RESTORE)

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind, Progress, Result, random};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_net::{Client, NetError, NetErrorKind, SourceArg, Url, join_name, origin_of, show_url};
+use slotpress_net::{Client, NetError, NetErrorKind, SourceLocation, Url, join_name, origin_of, show_url};
 
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -123,7 +123,7 @@ impl<'a> Trust<'a> {
     /// Returns why a trusted server does not confirm an archive; `None` if it does.
     fn ask_server(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
         // The server names its archives by redirects, or in a list.
-        let source = SourceArg::Place(url.clone());
+        let source = SourceLocation::Server(url.clone());
         let answer = self.client.offers(&source, self.progress);
         self.progress.check()?;
         let error = answer.as_ref().err().and_then(NetError::in_error);

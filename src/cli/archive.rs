@@ -6,7 +6,7 @@ use clap::Args;
 use slotpress::Result;
 use slotpress::archive::{ArchiveOptions, ArchiveReport, archive, preview_archive};
 use slotpress::verify::CheckOptions;
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 
 use super::arguments::{DirectoryArgs, say_read_back};
 use super::network::ConnectionArgs;
@@ -82,7 +82,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     if args.dry_run {
         let preview = args.new.write(&mut output, ui, |sink| preview_archive(&options, sink, ui))?;
         let Some(preview) = preview else { return Ok(()) };
-        ui.print_report("archive_preview", &preview.path.shown(), &preview, PREVIEW);
+        ui.print_report("archive_preview", &preview.path.escaped(), &preview, PREVIEW);
         ui.say("Nothing was written.");
         return preview.check_room();
     }
@@ -96,7 +96,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
 fn print_report(report: &ArchiveReport, ui: &Ui) {
     let new = &report.archive;
     let path = path_of(new);
-    ui.print_report("archive", &path.shown(), report, REPORT);
+    ui.print_report("archive", &path.escaped(), report, REPORT);
     if let Some(read_back) = &report.read_back {
         say_read_back(read_back, ui);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use slotpress::catalog::Keep;
-use slotpress::restore::{ExistingState, RestoreTarget};
+use slotpress::restore::{ExistingState, TargetOptions};
 use slotpress::types::{Hash, IoHint, IoPolicy};
 use slotpress::verify::{CheckMode, CheckOptions, ReadBackReport};
 use slotpress::{LedgerPaths, Progress, Result};
@@ -115,11 +115,11 @@ impl NewLedgerArgs {
 
     /// Returns the target of a restore, with as many threads as fit into memory beside
     /// `other_bytes`.
-    pub fn target(&self, how: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<RestoreTarget> {
+    pub fn target(&self, how: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<TargetOptions> {
         let io_policy = how.io_policy.apply(ui);
         let check = how.check.options(how.work.memory);
         let other_bytes = check.memory_bytes.saturating_add(other_bytes);
-        let mut target = RestoreTarget::new(&self.ledger).paths(self.paths()).check(check).io_policy(io_policy);
+        let mut target = TargetOptions::new(&self.ledger).paths(self.paths()).check(check).io_policy(io_policy);
         target.threads = how.work.threads(DECODING_WORKER_BYTES, other_bytes, ui)?;
         if self.replace_state {
             target.existing_state = ExistingState::MoveAside;

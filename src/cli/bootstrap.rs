@@ -11,7 +11,7 @@ use slotpress::bootstrap::{
 use slotpress::program::{Route, check_is_new};
 use slotpress::types::{Hash, Root};
 use slotpress::{Progress, Result};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 
 use super::arguments::{NewLedgerArgs, RestoringArgs};
 use super::network::{PeersArgs, TransferArgs};
@@ -146,7 +146,7 @@ pub fn warn_of_newer_state(given_up: Option<&AbandonedState>, ui: &Ui) {
 
 fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     ui.print_object("bootstrap_plan", plan);
-    let ledger = options.restore.paths.ledger.shown();
+    let ledger = options.restore.paths.ledger.escaped();
     ui.say(&format!("Would make a ledger in {ledger}:"));
     for choice in std::iter::once(&plan.full).chain(&plan.incremental) {
         let label = if choice.is_local() { "use" } else { "fetch" };

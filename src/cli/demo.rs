@@ -8,7 +8,7 @@ use std::{env, fs};
 use clap::Args;
 use slotpress::catalog::scan;
 use slotpress::{Error, Result};
-use slotpress_base::{IoContext, KeptDir, ShowPath};
+use slotpress_base::{EscapePath, IoContext, KeptDir};
 use slotpress_read::{WorkDir, remove_stale_dirs};
 use slotpress_synth::INCREMENTAL_BYTES_MIN;
 
@@ -37,7 +37,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
         Some(dir) => {
             KeptDir::open_or_make(dir, &mut |_, _| {})?;
             if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
-                return Err(Error::failed(format!("{} is not empty", dir.shown()))
+                return Err(Error::failed(format!("{} is not empty", dir.escaped()))
                     .with_hint("--keep takes a directory that is empty or does not exist"));
             }
             dir.as_path()
@@ -54,7 +54,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     run_script(&args.size, ui)?;
     ui.say("\nA large ledger may take another rate: `slotpress doctor LEDGER` measures its disk and the cores.");
     ui.say(&match &args.keep {
-        Some(dir) => format!("Everything is kept in {}.", dir.shown()),
+        Some(dir) => format!("Everything is kept in {}.", dir.escaped()),
         None => "Everything was removed again; --keep DIR keeps it.".to_string(),
     });
     ui.say("Next: `slotpress archive LEDGER -o OUT_DIR`");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::{Error, Result};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 
 use super::arguments::DirectoryArgs;
 use super::ui::Ui;
@@ -29,7 +29,7 @@ pub fn run(args: &DoctorArgs, ui: &Ui) -> Result<()> {
     if let Some(path) = &args.path {
         values::check_ledger(path)?;
         if !path.is_dir() {
-            return Err(Error::failed(format!("{} is not a directory", path.shown()))
+            return Err(Error::failed(format!("{} is not a directory", path.escaped()))
                 .with_hint("give the validator's ledger directory, or leave it out to check only the machine"));
         }
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use slotpress::Result;
 use slotpress::net::{FetchOptions, FetchReport, fetch};
 use slotpress::types::Root;
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 
 use super::arguments::parse_max_rate;
 use super::network::{PeersArgs, TransferArgs};
@@ -73,7 +73,7 @@ fn print_report(report: &FetchReport, ui: &Ui) {
             Some(_) => "checked: every frame compared with its hash; root {root}",
             None => UNCHECKED,
         };
-        let path = archive.path.as_ref().map_or(String::new(), |path| path.shown());
+        let path = archive.path.as_ref().map_or(String::new(), |path| path.escaped());
         ui.print_part(&path, archive, &[fetched, "from: {servers}", checked]);
     }
     ui.print_row("vouched", &report.confirmations.to_string());

@@ -52,7 +52,7 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     if let Some(best) = report.candidates.first() {
         let offers = [Some(&best.full), best.incremental.as_ref()];
         for offer in offers.into_iter().flatten() {
-            ui.print_short(&offer.shown());
+            ui.print_short(&offer.location());
         }
     }
     print_report(&report, ui);

@@ -11,7 +11,7 @@ use slotpress::inspect::{ArchiveInspection, BankFields, inspect_archive, inspect
 use slotpress::types::{Address, ArchiveName};
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{Error, Result, Snapshot};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 use slotpress_read::{AccountsSummary, RecordTotals, check_pair, find_account, inspect_accounts, lines_of};
 
 use super::arguments::WorkArgs;
@@ -68,7 +68,7 @@ fn print_inspection(input: &StateInput, threads: usize, ui: &Ui) -> Result<()> {
         let found = inspect_ledger(paths, *slot, threads, ui)?;
         let forks = hard_forks(&found.bank);
         let rows = [&["kind: bank snapshot, {layout}"], BANK, LEDGER, &[&*forks]].concat();
-        ui.print_report("inspect", &found.path.shown(), &found, &rows);
+        ui.print_report("inspect", &found.path.escaped(), &found, &rows);
     }
     if let StateInput::Archives(full, Some(incremental)) = input {
         check_pair(full, incremental)?;
@@ -119,7 +119,7 @@ fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     }
     let mut rows = [&[kind, name], BANK, ARCHIVE, &[&*frames, made_by, "root: {root}", &*forks]].concat();
     rows.extend(clients.iter().map(String::as_str));
-    ui.print_report("inspect", &found.path.shown(), found, &rows);
+    ui.print_report("inspect", &found.path.escaped(), found, &rows);
 }
 
 /// Returns a row with the slots of hard forks, and the number of restarts at each.
@@ -163,9 +163,9 @@ fn run_accounts(input: &StateInput, owner: Option<Address>, options: &VerifyOpti
     for owner in &found.owners {
         ui.print_object("owner", owner);
     }
-    let mut paths = vec![found.path.shown()];
+    let mut paths = vec![found.path.escaped()];
     for incremental in input.archives().skip(1) {
-        paths.push(incremental.path.shown());
+        paths.push(incremental.path.escaped());
     }
     ui.print_part(&paths.join("\n"), &found, ACCOUNTS);
     let table = owner_table(&found).lines(columns_of_results());
@@ -208,7 +208,7 @@ fn owner_table(found: &AccountsSummary) -> Table {
 /// Finds one account and prints it. `shown` is the input as the user named it.
 fn run_account(input: Snapshot<'_>, pubkey: Address, threads: usize, shown: &Path, ui: &Ui) -> Result<()> {
     let Some(found) = find_account(input, pubkey, threads, ui)? else {
-        let place = shown.shown();
+        let place = shown.escaped();
         let error = Error::failed(format!("{place}: no storage holds the account {pubkey}"));
         let base = ArchiveName::from_path(shown).and_then(|name| name.base_slot);
         let hint = "an incremental archive holds what changed after its base: look into the full archive of slot";

@@ -7,9 +7,9 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use serde_json::json;
 use slotpress::catalog::{Archive, Catalog, FileFault, NodeChoice, Partial, find_partials};
-use slotpress::net::{Client, SourceArg};
+use slotpress::net::{Client, SourceLocation};
 use slotpress::{Error, Progress, Result, catalog};
-use slotpress_base::{ShowPath, clock};
+use slotpress_base::{EscapePath, clock};
 use slotpress_net::find::date_by_banks;
 use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
@@ -72,7 +72,7 @@ pub fn url_of(place: &Path) -> Option<&str> {
 /// If there is none.
 pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a>> {
     catalog.choice().ok_or_else(|| {
-        Error::failed(format!("{} has no archive that a node would choose", place.shown()))
+        Error::failed(format!("{} has no archive that a node would choose", place.escaped()))
             .with_hint("`slotpress list` shows what is there, and why it is not usable")
     })
 }
@@ -81,7 +81,7 @@ pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a
 /// none.
 fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     let choice = newest_of(catalog, place)?;
-    let place = place.shown();
+    let place = place.escaped();
     let newest = choice.incremental.unwrap_or(choice.full);
     let age = catalog.age_of(newest, clock::now());
     if age.is_some_and(|age| age <= max_age) {
@@ -108,7 +108,7 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
         let both = merge(&fields, more);
         let mark = if is_chosen { "*" } else { " " };
         let line = format!("{mark} {}", line(archive, catalog, &fields, now));
-        ui.print_item("archive_listed", &both, &path.shown(), &line);
+        ui.print_item("archive_listed", &both, &path.escaped(), &line);
     }
     for unusable in catalog.unusable() {
         let line = unusable_line(&unusable.archive, &unusable.fault, now);
@@ -118,7 +118,7 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
         print_partial(partial, ui);
     }
     let choice = match choice {
-        None if catalog.archives().is_empty() => format!("no archives in {}", args.place.shown()),
+        None if catalog.archives().is_empty() => format!("no archives in {}", args.place.escaped()),
         None => "a node would choose none of them".to_string(),
         Some(choice) => {
             let slot = choice.incremental.unwrap_or(choice.full).name.slot;
@@ -178,12 +178,12 @@ pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
         let catalog = scan_with_copies(&[place.to_path_buf()])?;
         return Ok(Some(catalog).filter(|catalog| !is_empty(catalog)));
     };
-    if let SourceArg::Archive(_) = text.parse()? {
+    if let SourceLocation::ArchiveUrl(_) = text.parse()? {
         return Ok(None);
     }
     let catalog = ask(text, network, ui)?;
     if is_empty(&catalog) {
-        return Err(Error::failed(format!("no archives in {}", place.shown())).with_hint(
+        return Err(Error::failed(format!("no archives in {}", place.escaped())).with_hint(
             "archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst",
         ));
     }
@@ -203,8 +203,8 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
         return Ok(catalog);
     }
     let client = Client::new(&network.options())?;
-    let source = text.parse::<SourceArg>()?;
-    if let SourceArg::Place(url) = &source
+    let source = text.parse::<SourceLocation>()?;
+    if let SourceLocation::Server(url) = &source
         && let Some(catalog) = client.get_list(url, ui)?
     {
         return Ok(catalog);
@@ -212,7 +212,7 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     let mut offers = client.offers(&source, ui)?;
     date_by_banks(&client, offers.iter_mut(), ui)?;
     Ok(Catalog::new(offers.into_iter().map(|offer| {
-        let shown = offer.shown();
+        let shown = offer.location();
         let dir = shown.rsplit_once('/').map_or("", |(dir, _)| dir);
         Archive {
             modified_ns: offer.modified.map_or(0, unix_ns),

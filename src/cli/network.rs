@@ -6,10 +6,10 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 use slotpress::catalog::{Archive, Catalog};
-use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceArg, Url};
+use slotpress::net::{Client, ClientOptions, Cluster, FetchLimits, FindOptions, MaxAge, SourceLocation, Url};
 use slotpress::types::{ArchiveName, Root};
 use slotpress::{CancelToken, Error, ErrorKind, LedgerPaths, NamedArchive, Result, Snapshot};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 use slotpress_net::{STREAMS_DEFAULT, STREAMS_MAX, StreamSource, UrlSource, is_url, parse_url, show_url, url_of_host};
 use slotpress_read::SharedSource;
 
@@ -89,12 +89,12 @@ fn parse_max_age(text: &str) -> Result<MaxAge, String> {
 
 impl PeersArgs {
     pub fn find_options(&self) -> Result<FindOptions> {
-        let mut sources: Vec<SourceArg> = Vec::new();
+        let mut sources: Vec<SourceLocation> = Vec::new();
         for text in &self.sources {
             sources.push(text.parse()?);
         }
         if let Some(path) = &self.sources_from {
-            sources.extend(values::read_list(path, "source", str::parse::<SourceArg>)?);
+            sources.extend(values::read_list(path, "source", str::parse::<SourceLocation>)?);
         }
         let mut options = FindOptions::new(sources).rpc(urls(&self.rpc)?);
         options.max_age = self.max_age;
@@ -187,8 +187,8 @@ pub fn open_archive(path: &Path, read_twice: bool, args: &NetworkArgs, ui: &Ui) 
         refuse_url(path, &|url| format!("for a server, write {url}"))?;
         return Ok(NamedArchive::from_path(path));
     };
-    let url = match text.parse::<SourceArg>()? {
-        SourceArg::Archive(url) => url,
+    let url = match text.parse::<SourceLocation>()? {
+        SourceLocation::ArchiveUrl(url) => url,
         place => {
             let message = format!("{place} holds archives, but one archive is needed here");
             return Err(Error::usage(message).with_hint(format!("`slotpress list {place}` shows their names")));
@@ -248,7 +248,7 @@ pub fn catalog_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> 
             let mut archives = Vec::new();
             for path in many {
                 let Some(name) = ArchiveName::from_path(path) else {
-                    return Err(Error::usage(format!("{} does not have the name of an archive", path.shown())));
+                    return Err(Error::usage(format!("{} does not have the name of an archive", path.escaped())));
                 };
                 archives.push(Archive::new(name, path.parent().unwrap_or(Path::new("")), 0));
             }

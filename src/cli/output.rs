@@ -8,7 +8,7 @@ use serde_json::json;
 use slotpress::archive::{DirSink, EncodingOptions, NewArchive, Sink, StoreSink, StreamSink};
 use slotpress::stores::Store;
 use slotpress::{Error, ErrorKind, Progress, Result};
-use slotpress_base::{InterruptibleWriter, ShowPath};
+use slotpress_base::{EscapePath, InterruptibleWriter};
 use slotpress_read::check_output_dir;
 
 use super::arguments::{IoPolicyArgs, WorkArgs};
@@ -72,7 +72,7 @@ pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });
     let row = "skipped: {reason}: neither read nor changed";
-    ui.print_report("skipped", &path.shown(), &skipped, &[row]);
+    ui.print_report("skipped", &path.escaped(), &skipped, &[row]);
     Ok(())
 }
 

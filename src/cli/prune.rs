@@ -14,7 +14,7 @@ use slotpress::catalog::{
 use slotpress::stores::{Store, Target};
 use slotpress::types::Space;
 use slotpress::{Error, Progress, Result};
-use slotpress_base::{KeptDir, ShowPath, clock};
+use slotpress_base::{EscapePath, KeptDir, clock};
 use slotpress_format::LATEST_JSON;
 use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::{read_bank_times, scan_with_copies};
@@ -157,7 +157,7 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
     let unreadable = |error: Error| match target {
         Target::S3(_) => error,
         Target::Dir(dir) => error
-            .within(format!("{} may be a target of `slotpress publish`", dir.shown()))
+            .within(format!("{} may be a target of `slotpress publish`", dir.escaped()))
             .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it"),
     };
     let index = stores::index_of(store, ui).map_err(unreadable)?;
@@ -187,7 +187,7 @@ fn prune(
     let freed_bytes = removable.map(|decision| decision.archive.size_bytes).sum();
     let keep = make_keep_rule(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
-        let dir = dir.shown();
+        let dir = dir.escaped();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
     let plan = plan_prune(catalog, &keep, now);
@@ -231,7 +231,7 @@ fn prune(
         });
         if goes {
             let line = format!("{words} {}", show_with_size(archive));
-            ui.print_item("prune_archive", &fields, &path.shown(), &line);
+            ui.print_item("prune_archive", &fields, &path.escaped(), &line);
         } else {
             ui.print_item("prune_archive", &fields, "", &decision.kept_line);
         }
@@ -245,7 +245,7 @@ fn prune(
         let more = values::show_bytes(excess_bytes);
         ui.warn(&format!(
             "{}: {more} more are kept than the flags ask for: a node needs them, or their time is unknown",
-            dir.shown()
+            dir.escaped()
         ));
     }
     failed.map_or(Ok(()), Err)
@@ -253,7 +253,7 @@ fn prune(
 
 fn show_with_size(archive: &Archive) -> String {
     let size = values::show_bytes(archive.size_bytes);
-    format!("{} ({size})", archive.path().shown())
+    format!("{} ({size})", archive.path().escaped())
 }
 
 /// With `--unusable`, removes unfinished downloads that no process is using.
@@ -270,7 +270,7 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
         let words = if args.dry_run { "would remove" } else { "removed" };
         let size = values::show_bytes(partial.size_bytes);
         ui.print_object("partial_download", &merge(&partial, json!({ "removed": !args.dry_run })));
-        ui.print_short(&partial.path().shown());
+        ui.print_short(&partial.path().escaped());
         ui.say(&format!("{words} {partial} ({size})"));
     }
     Ok(())

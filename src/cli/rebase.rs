@@ -7,7 +7,7 @@ use clap::Args;
 use slotpress::archive::{ArchiveOptions, ledger_as_archive};
 use slotpress::rebase::{RebaseInput, RebaseOptions, rebase};
 use slotpress::{Error, Result};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 
 use super::archive::NEW_ARCHIVE;
 use super::arguments::ExpectedArgs;
@@ -80,7 +80,7 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     };
     let input = RebaseInput { new: full, incremental, onto: &onto };
     let Some(report) = new.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else { return Ok(()) };
-    ui.print_report("rebase", &path_of(&report.archive).shown(), &report, REPORT);
+    ui.print_report("rebase", &path_of(&report.archive).escaped(), &report, REPORT);
     state.print_transfers(ui);
     print_transfer(&onto, ui);
     Ok(())

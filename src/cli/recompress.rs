@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
 use slotpress::{Error, Result};
-use slotpress_base::{IoContext, ShowPath};
+use slotpress_base::{EscapePath, IoContext};
 
 use super::archive::NEW_ARCHIVE;
 use super::arguments::{COMPLETE, CheckArgs, STATE};
@@ -84,7 +84,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         }
         let report = args.new.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
         if let Some(report) = &report {
-            let path = path_of(&report.archive).shown();
+            let path = path_of(&report.archive).escaped();
             ui.print_report("recompress", &path, report, REPORT);
         }
     }

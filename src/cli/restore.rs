@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
-use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, TargetOptions, restore};
 use slotpress::types::Root;
 use slotpress::{Error, Progress, Result};
-use slotpress_base::text::{self, ShowPath};
+use slotpress_base::text::{self, EscapePath};
 
 use super::arguments::{COMPLETE, NewLedgerArgs, RestoringArgs, STATE};
 use super::json::merge;
@@ -40,7 +40,7 @@ pub struct RestoreArgs {
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
-    let ledger = args.target.paths().ledger.shown();
+    let ledger = args.target.paths().ledger.escaped();
     for archive in &args.archives {
         refuse_url(archive, &|url| format!("`slotpress bootstrap {url} --ledger {ledger}` fetches and restores it"))?;
     }
@@ -82,13 +82,13 @@ fn directory_error(dir: &Path) -> Error {
     } else {
         format!("`slotpress list {word}` shows the archives in a directory")
     };
-    let message = format!("{} is a directory: restore takes archives", dir.shown());
+    let message = format!("{} is a directory: restore takes archives", dir.escaped());
     Error::usage(message).with_hint(hint)
 }
 
-pub fn print_report(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+pub fn print_report(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     let flags = json!({ "validator_flags": validator_flags(target, report) });
-    ui.print_report("restore", &report.path.shown(), &merge(report, flags), REPORT);
+    ui.print_report("restore", &report.path.escaped(), &merge(report, flags), REPORT);
 }
 
 const REPORT: &[&str] = &[
@@ -99,7 +99,7 @@ const REPORT: &[&str] = &[
 ];
 
 /// Prints what to delete, and how to start a validator on the ledger, as lines to paste.
-pub fn say_start(report: &RestoreReport, target: &RestoreTarget, ui: &Ui) {
+pub fn say_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     if !report.replaced.is_empty() {
         let dirs: Vec<String> = report.replaced.iter().map(|dir| shell_word(dir)).collect();
         let dirs = dirs.join(" ");
@@ -128,7 +128,7 @@ fn toml_string(path: &Path) -> String {
     text::json(&path.to_string_lossy())
 }
 
-fn validator_flags(target: &RestoreTarget, report: &RestoreReport) -> Vec<String> {
+fn validator_flags(target: &TargetOptions, report: &RestoreReport) -> Vec<String> {
     let mut flags = vec!["--ledger".to_string(), shell_word(&make_absolute(&target.paths.ledger))];
     if let Some(snapshots) = &target.paths.snapshots {
         flags.extend(["--snapshots".to_string(), shell_word(&make_absolute(snapshots))]);

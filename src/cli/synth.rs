@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::Result;
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 use slotpress_synth::{AgaveVersion, Mix, SynthOptions, memory_of, synth};
 
 use super::arguments::WorkerArgs;
@@ -69,7 +69,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
     for state in &report.states {
         let fields = merge(state, &report);
         let row = "slot: {slot}, {accounts}, {storages}, {storage_bytes}";
-        ui.print_report("synth", &state.ledger_dir.shown(), &fields, &[row]);
+        ui.print_report("synth", &state.ledger_dir.escaped(), &fields, &[row]);
     }
     let made = "Made in {elapsed_seconds}. Validators load it, but cannot follow a cluster from it: its blocks and votes \
                 are made up.";

@@ -16,7 +16,7 @@ pub use slotpress_base::quantity::{
     age as show_age, bytes as show_bytes, count as show_count, count_of, duration as show_duration,
     rate_of as show_rate, ratio as show_ratio,
 };
-use slotpress_base::{IoContext, ShowPath, THREADS_MAX, clock};
+use slotpress_base::{EscapePath, IoContext, THREADS_MAX, clock};
 use slotpress_format::parse_number;
 use slotpress_read::owner_by_name;
 
@@ -43,18 +43,18 @@ pub fn read_list<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, E
     slotpress_base::open_file(path)?.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > LIST_BYTES_MAX {
         let max = show_bytes(LIST_BYTES_MAX);
-        return Err(Error::usage(format!("{} is longer than {max}", path.shown())));
+        return Err(Error::usage(format!("{} is longer than {max}", path.escaped())));
     }
     let mut items = Vec::new();
     for (at, line) in text.lines().map(str::trim).enumerate() {
-        let place = || format!("{}, line {}", path.shown(), at + 1);
+        let place = || format!("{}, line {}", path.escaped(), at + 1);
         if !line.is_empty() && !line.starts_with('#') {
             items.push(parse(line).map_err(|error| error.within(place()))?);
         }
     }
     if items.is_empty() {
         return Err(
-            Error::usage(format!("{} lists no {item}", path.shown())).with_hint(format!("write one {item} a line"))
+            Error::usage(format!("{} lists no {item}", path.escaped())).with_hint(format!("write one {item} a line"))
         );
     }
     Ok(items)
@@ -162,8 +162,8 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
     };
     let Some(ledger) = ledger else { return Ok(()) };
     let ledger = if ledger.as_os_str().is_empty() { Path::new(".") } else { ledger };
-    Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.shown()))
-        .with_hint(format!("give the ledger directory: {}{choice}", ledger.shown())))
+    Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.escaped()))
+        .with_hint(format!("give the ledger directory: {}{choice}", ledger.escaped())))
 }
 
 #[cfg(test)]

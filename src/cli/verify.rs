@@ -13,7 +13,7 @@ use slotpress::verify::{
     VerifyReport, verify, verify_catalog,
 };
 use slotpress::{Error, Progress, Result, Snapshot};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 use slotpress_read::{lines_of, names_of};
 
 use super::arguments::{CheckArgs, WorkArgs};
@@ -111,7 +111,7 @@ fn result_of(report: &VerifyReport) -> Result<()> {
     if report.ok {
         return Ok(());
     }
-    let path = report.paths.last().map_or(String::new(), |path| path.shown());
+    let path = report.paths.last().map_or(String::new(), |path| path.escaped());
     let mut failures = values::count_of(report.failures.len() as u64, "failure");
     if report.unlisted_count > 0 {
         failures += " and more";
@@ -122,8 +122,8 @@ fn result_of(report: &VerifyReport) -> Result<()> {
 fn print_report(report: &VerifyReport, ui: &Ui) {
     ui.print_object("verify", report);
     for path in &report.paths {
-        ui.print_short(&path.shown());
-        ui.say(&path.shown());
+        ui.print_short(&path.escaped());
+        ui.say(&path.escaped());
     }
     for line in lines(report) {
         // What is wrong is printed with `-q` too.
@@ -283,12 +283,12 @@ fn verify_all(
     let verdict = verify_catalog(catalog, &open, options, ui, &mut |verdict| print_verdict(verdict, ui))?;
     ui.print_object("verified", &verdict);
     ui.say(&summary(&verdict));
-    verdict.require_ok(&place.map_or("the list".to_string(), |place| place.shown()))
+    verdict.require_ok(&place.map_or("the list".to_string(), |place| place.escaped()))
 }
 
 fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
     let path = verdict.archive.path();
-    let shown = path.shown();
+    let shown = path.escaped();
     let (failed, why_not) = match &verdict.report {
         Ok(report) => {
             ui.print_object("verify", report);

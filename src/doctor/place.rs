@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress::LedgerPaths;
 use slotpress::catalog::{find_partials, scan};
-use slotpress_base::{ShowPath, clock, quantity};
+use slotpress_base::{EscapePath, clock, quantity};
 use slotpress_format::{GRACEFUL_STOP, LockState, bank_snapshot_slots, is_complete, ledger_lock_state};
 use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal};
 
@@ -25,7 +25,7 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     let bank = examine_bank_snapshot(paths.snapshots_dir(), lock.verdict == Verdict::Good);
     let mut findings = vec![lock, bank, examine_owner(&paths.ledger)];
     findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
-        let found = format!("{}: a restore was killed before its end", journal.shown());
+        let found = format!("{}: a restore was killed before its end", journal.escaped());
         Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
     }));
     findings.extend(examine_archives(paths.snapshots_dir()));
@@ -83,7 +83,7 @@ fn examine_archives(dir: &Path) -> Vec<Finding> {
     };
     let partials = find_partials(dir).unwrap_or_default();
     let unusable = catalog.unusable().iter().map(|unusable| {
-        let found = format!("{}: {}", unusable.archive.path().shown(), unusable.fault);
+        let found = format!("{}: {}", unusable.archive.path().escaped(), unusable.fault);
         let means = "a validator may choose it by its name; `slotpress prune --unusable` removes it";
         Finding::note("archive", found, means)
     });
@@ -118,7 +118,7 @@ fn examine_space(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
-    let found = format!("{} free of {}, for {}", quantity::bytes(free), quantity::bytes(all), dir.shown());
+    let found = format!("{} free of {}, for {}", quantity::bytes(free), quantity::bytes(all), dir.escaped());
     let means = "`archive --dry-run` and `bootstrap --dry-run` show how much they need";
     Some(if (free as f64) < 0.05 * all as f64 {
         Finding::note("space", found, format!("nearly full; {means}"))

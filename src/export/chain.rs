@@ -27,7 +27,7 @@ fn compare(published: &Value, ours: &Value, keys: &[&str]) -> Option<String> {
 /// between changes and the state that they follow. `table` holds the manifests.
 pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()> {
     let slot = ours["slot"].as_u64().unwrap_or_default();
-    let place = table.shown("");
+    let place = table.location_of("");
     let slots = table.list(progress)?.into_iter().filter_map(|object| manifest_slot(&object.name));
     let others: Vec<u64> = slots.filter(|other| *other != slot).collect();
     let manifest = |slot: u64| -> Result<Value> {

@@ -101,7 +101,7 @@ fn if_unchanged(small: &Option<SmallFile>) -> Condition {
 
 /// Opens a directory of a store, which is created if it is missing.
 fn open_or_make(store: &Store, name: &str) -> Result<Store> {
-    store.open_dir(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.shown(name))))
+    store.open_dir(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.location_of(name))))
 }
 
 impl ExportOutput {
@@ -170,11 +170,11 @@ impl ExportOutput {
             let Some(store) = store else { continue };
             let manifest = manifest_name(slot);
             if store.stat(&manifest, progress)?.is_some() {
-                return Err(exists_error(&store.shown(&manifest)));
+                return Err(exists_error(&store.location_of(&manifest)));
             }
             let files = store.open_dir(&slot_dir(slot), false)?;
             if let Some(files) = files.filter(|files| files.list(progress).is_ok_and(|list| !list.is_empty())) {
-                return Err(exists_error(&files.shown("")));
+                return Err(exists_error(&files.location_of("")));
             }
         }
         Ok(unfinished)
@@ -216,7 +216,7 @@ impl ExportOutput {
     }
 
     fn taken_over_error(&self, slot: u64) -> Error {
-        let name = self.store.shown(&journal_name(slot));
+        let name = self.store.location_of(&journal_name(slot));
         Error::failed(format!("{name} no longer belongs to this run: another run exports this slot to the same place"))
             .with_hint("let one run end before the next begins, or give each its own place")
     }
@@ -263,7 +263,7 @@ impl PublishingRun<'_> {
             place.remove(table, slot, &names.collect::<Vec<_>>(), progress)?;
         }
         if unfinished.journal.is_some() {
-            let shown = place.store.shown("");
+            let shown = place.store.location_of("");
             progress.warn(&format!("{shown}: removed the files of an unfinished export of slot {slot}"));
         }
         let all_bytes = self.tables.iter().map(|fields| fields.bytes).sum();
@@ -271,7 +271,7 @@ impl PublishingRun<'_> {
         for fields in self.tables {
             let files = place.open_slot(fields.table.name(), slot)?;
             if !files.list(progress)?.is_empty() {
-                return Err(exists_error(&files.shown("")));
+                return Err(exists_error(&files.location_of("")));
             }
             for file in &fields.files {
                 self.check_ours(progress)?;
@@ -292,11 +292,11 @@ impl PublishingRun<'_> {
             let text = self.manifest.table_json(fields);
             let put = store.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
             if put == Put::Refused {
-                return Err(exists_error(&store.shown(&name)));
+                return Err(exists_error(&store.location_of(&name)));
             }
             // Another run may have put the manifest of another slot there meanwhile.
             chain::check(&self.manifest.to_value(), &store, progress)?;
-            published.push(store.shown(&name));
+            published.push(store.location_of(&name));
         }
         // If this fails, a later run removes it.
         let _ = place.store.delete(&journal_name(slot), progress);
@@ -350,7 +350,7 @@ impl PublishingRun<'_> {
         if listed == sent {
             Ok(())
         } else {
-            Err(Error::failed(format!("{} does not have the files that were sent there", files.shown("")))
+            Err(Error::failed(format!("{} does not have the files that were sent there", files.location_of("")))
                 .with_hint("look at the store's own log, and whether another program writes there"))
         }
     }

@@ -10,7 +10,7 @@
 use std::ops::Range;
 
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, Progress, Result, ShowPath, Stage};
+use slotpress_base::{Error, EscapePath, Progress, Result, Stage};
 use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, FrameCutter, FrameSpan};
 
 use crate::archive::layout::CarriedPosition;
@@ -105,7 +105,7 @@ impl Input {
             }
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {
-            return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.shown())));
+            return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.escaped())));
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frames })
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
-use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, IoContext, Progress, Result, ShowPath, Stage, start_pool};
+use slotpress_base::{AHEAD_BYTES, Error, ErrorKind, EscapePath, IoContext, Progress, Result, Stage, start_pool};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
@@ -74,11 +74,11 @@ impl OpenInput {
             return Self::open_ledger(options, progress);
         }
         if metadata.is_file() && metadata.len() == 0 {
-            let message = format!("{} is empty: there is nothing to measure", path.shown());
+            let message = format!("{} is empty: there is nothing to measure", path.escaped());
             return Err(Error::usage(message));
         }
         if options.slot.is_some() || options.base_slot.is_some() {
-            let message = format!("{} is a file, which has no slot and base slot to choose", path.shown());
+            let message = format!("{} is a file, which has no slot and base slot to choose", path.escaped());
             return Err(Error::usage(message).with_hint("give a ledger, or leave them out"));
         }
         let archive = match OpenArchive::open(path, &Default::default()) {
@@ -142,14 +142,14 @@ impl OpenInput {
         })?;
         if total_bytes == 0 {
             let error = Error::usage("the archive holds nothing to measure");
-            return Err(error.within(archive.path().shown()));
+            return Err(error.within(archive.path().escaped()));
         }
         let mut kind = InputKind::File;
         if let Some(parser) = parser
             && (must_be_archive || !entries.is_empty())
         {
             kind = InputKind::Archive;
-            parser.finish().map_err(|error| error.within(archive.path().shown()))?;
+            parser.finish().map_err(|error| error.within(archive.path().escaped()))?;
         }
         let end_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
@@ -173,7 +173,7 @@ impl OpenInput {
                 file.read_exact_at(to, frame.offset_bytes).or_path("read", path)
             }),
             Content::Framed(archive) => load_each(chosen, threads, progress, &|frame, to| {
-                read_range(archive, frame.offset_bytes, to).map_err(|error| error.within(archive.path().shown()))
+                read_range(archive, frame.offset_bytes, to).map_err(|error| error.within(archive.path().escaped()))
             }),
             Content::Stream(archive) => load_stream(archive, chosen, threads, progress),
         }
@@ -227,7 +227,7 @@ fn load_stream(
         Ok(())
     })?;
     if frames.len() < chosen.len() {
-        return Err(Error::failed(format!("{} changed while it was read", archive.path().shown()))
+        return Err(Error::failed(format!("{} changed while it was read", archive.path().escaped()))
             .with_hint("something writes to it: run this again when it is whole"));
     }
     Ok(frames)

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_read::{StagedFile, unix_ns};
@@ -106,7 +106,7 @@ impl PublishJournal {
             let mut text = Vec::new();
             dir.open_file(NAME)?.take(BYTES_MAX).read_to_end(&mut text).or_path("read", &path)?;
             entries = serde_json::from_slice(&text).map_err(|error| {
-                Error::damaged(format!("{} is not a journal of slotpress: {error}", path.shown()))
+                Error::damaged(format!("{} is not a journal of slotpress: {error}", path.escaped()))
                     .with_hint("remove it: nothing is lost, because the targets say what is published")
             })?;
         }

@@ -10,7 +10,7 @@ use slotpress_base::clock::{now, since_1970};
 use slotpress_base::progress::Forward;
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{
-    CancelToken, Error, ErrorKind, Progress, ProgressEvent, Result, ShowPath, free_bytes, panic_point,
+    CancelToken, Error, ErrorKind, EscapePath, Progress, ProgressEvent, Result, free_bytes, panic_point,
 };
 use slotpress_net::Client;
 use slotpress_read::catalog::Archive;
@@ -248,6 +248,6 @@ fn pin(archive: &Archive, run: &PublishRun<'_>) -> Result<PinResult> {
     match judge_file(archive).err() {
         None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),
         Some(_) if archive.age(now()) < WRITTEN_WITHIN => Ok(PinResult::NotNow),
-        Some(fault) => Ok(PinResult::Damaged(Error::damaged(format!("{}: {fault}", archive.path().shown())))),
+        Some(fault) => Ok(PinResult::Damaged(Error::damaged(format!("{}: {fault}", archive.path().escaped())))),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use rayon::prelude::*;
 use roaring::RoaringBitmap;
-use slotpress_base::{Error, Progress, Result, ShowPath, ThreadPool, start_pool, to_usize};
+use slotpress_base::{Error, EscapePath, Progress, Result, ThreadPool, start_pool, to_usize};
 use slotpress_format::{
     BankFile, Entry, EntryKind, LatticeAccumulator, RECORD_HEADER_BYTES, RawRecord, Record, RecordFault, RecordHeader,
     RecordSink, RecordWalker, Records,
@@ -94,7 +94,7 @@ impl OutputWriter<'_> {
         let read = archive.read_stream(self.ahead_bytes, self.progress, |stream| {
             read_in_order(stream, archive.compression, &pass, &visitor, Some(&mut sink))
         });
-        read.map_err(|error| error.within_damaged(archive.path().shown()))?;
+        read.map_err(|error| error.within_damaged(archive.path().escaped()))?;
         Ok(visitor.next_storage.load(Relaxed))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use slotpress_base::progress::part_of;
-use slotpress_base::{Error, Progress, Result, ShowPath, Stage, Step, Stopwatch};
+use slotpress_base::{Error, EscapePath, Progress, Result, Stage, Step, Stopwatch};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankFile, Entry};
 use slotpress_read::archive::source::open_written;
@@ -57,7 +57,7 @@ pub fn rebase(
     let stopwatch = Stopwatch::start();
     let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
     if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
-        return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.shown()))
+        return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.escaped()))
             .with_hint("give a full archive to rebase onto"));
     }
     let full = open_once(input.new)?;
@@ -66,9 +66,9 @@ pub fn rebase(
     let job = RebaseJob { options, full, incremental, onto, workers, progress };
     let newest = job.incremental.as_ref().unwrap_or(&job.full);
     judge_pair(&job.read_front(&job.onto)?, &job.read_front(newest)?)
-        .map_err(|error| error.within_damaged(newest.path.shown()))?;
+        .map_err(|error| error.within_damaged(newest.path.escaped()))?;
     if job.read_front(&job.full)?.lacks_stakes() {
-        return Err(Rule::NoStakes.unsupported_error().within(job.full.path.shown()));
+        return Err(Rule::NoStakes.unsupported_error().within(job.full.path.escaped()));
     }
     let codec = &options.encoding.codec;
     let new_bytes = job.new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
@@ -109,7 +109,7 @@ impl RebaseJob<'_> {
     fn read_front(&self, archive: &NamedArchive) -> Result<BankFile> {
         let missing = || Error::damaged("its bank file cannot be found near its beginning");
         let bank = front::read_bank(&archive.open(&self.options.encoding.io_policy)?)?;
-        bank.ok_or_else(|| missing().within(archive.path.shown()))
+        bank.ok_or_else(|| missing().within(archive.path.escaped()))
     }
 
     fn announce(&self, input_bytes: u64) -> Result<()> {
@@ -228,9 +228,9 @@ fn read_state(
     progress: &dyn Progress,
 ) -> Result<(BankFile, usize)> {
     let (report, bank) = verify_showing(Snapshot::Archives { full, incremental }, options, log, progress)?;
-    let path = || incremental.unwrap_or(full).path.shown();
+    let path = || incremental.unwrap_or(full).path.escaped();
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
-        let place = failure.place.path.as_ref().map_or_else(path, |path| path.shown());
+        let place = failure.place.path.as_ref().map_or_else(path, |path| path.escaped());
         return Err(failure.to_error().within(place));
     }
     if let Some(why) = report.why_left_out(Check::State) {

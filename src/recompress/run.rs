@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use slotpress_base::{Error, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, hint, quantity};
+use slotpress_base::{Error, EscapePath, Progress, Result, Space, Stage, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
 use slotpress_read::{Assurance, Failures, StateBuilder, judge_expected, rule_against_agave};
@@ -72,7 +72,7 @@ pub fn run(
     let hash = decoded.bank.snapshot_hash();
     let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
     judge_expected(&options.check, slot, hash, &Failures::strict())
-        .map_err(|error| error.within_damaged(input.path().shown()))?;
+        .map_err(|error| error.within_damaged(input.path().escaped()))?;
     warn_of_kind(&decoded, progress);
     let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
     let name = ArchiveName { base_slot, slot, hash, compression };
@@ -106,7 +106,7 @@ impl RecompressJob<'_> {
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
             reading::run(self, input, frames, workers, state, reads)
-                .map_err(|error| error.within_damaged(input.path().shown()))
+                .map_err(|error| error.within_damaged(input.path().escaped()))
         };
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
         let note = decoded.is_from_firedancer.then_some(RECOMPRESSED);
@@ -131,7 +131,7 @@ fn check_combination(
     options: &RecompressOptions,
     checks_state: bool,
 ) -> Result<()> {
-    if checks_state && matches!(source, RecompressSource::Stream(_)) && sink.shown().is_none() {
+    if checks_state && matches!(source, RecompressSource::Stream(_)) && sink.location().is_none() {
         return Err(pipe_to_pipe_error());
     }
     if options.base.is_some() && !checks_state {
@@ -164,7 +164,7 @@ fn base_slot_of(source: &RecompressSource, options: &RecompressOptions) -> Resul
         (Some(name), _) => Ok(name.base_slot),
         (None, None) => Ok(options.base_slot),
         (None, Some(base)) => match options.base_slot.or(ArchiveName::from_path(base).map(|name| name.slot)) {
-            None => Err(Error::usage(format!("the name of {} does not contain its slot", base.shown()))
+            None => Err(Error::usage(format!("the name of {} does not contain its slot", base.escaped()))
                 .with_hint(hint::GIVE_BASE_SLOT)),
             base_slot => Ok(base_slot),
         },

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, hint};
+use slotpress_base::{Error, ErrorKind, EscapePath, Result, Stage, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::open_written;
@@ -46,7 +46,7 @@ impl RecompressJob<'_> {
             accounts.begin_older_archive(threads)?;
             let incremental = PairMember { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
             base.add_to(&accounts, incremental, self)
-                .map_err(|error| error.within_damaged(base.archive.path().shown()))?;
+                .map_err(|error| error.within_damaged(base.archive.path().escaped()))?;
         }
         let path = match (written_file, input.archive()) {
             (Some(file), _) => file.path(),
@@ -78,7 +78,7 @@ impl RecompressJob<'_> {
         });
         checked.map_err(|error| {
             let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
-            let error = error.within_damaged(input.path().shown());
+            let error = error.within_damaged(input.path().escaped());
             if is_whole { error } else { error.with_hint(hint::GIVE_BASE) }
         })
     }

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, hint};
+use slotpress_base::{Error, ErrorKind, EscapePath, Result, Stage, hint};
 use slotpress_format::{BankFile, GENESIS_FILE_NAME, Genesis};
 use slotpress_read::{
     AccountsPass, Assurance, Failures, PairMember, Rule, StateBuilder, Task, judge_expected, judge_pair,
 };
 
-use crate::restore::RestoreTarget;
+use crate::restore::TargetOptions;
 use crate::restore::input::{Opened, RestoreInput};
 use crate::restore::unpack::{Unpacked, Unpacker};
 
@@ -64,10 +64,10 @@ fn explain(error: Error, input: &RestoreInput<'_>) -> Error {
 /// Refuses an archive whose chain did not begin with the known genesis, if one is known: Agave
 /// compares the two, and would not start. A genesis in the ledger that cannot be read is left to
 /// the validator.
-pub fn check_chain(bank: &BankFile, options: &RestoreTarget) -> Result<()> {
+pub fn check_chain(bank: &BankFile, options: &TargetOptions) -> Result<()> {
     let path = options.paths.ledger.join(GENESIS_FILE_NAME);
     let (known, shown) = if options.genesis.is_empty() {
-        (Genesis::read(&path).into_iter().collect(), path.shown())
+        (Genesis::read(&path).into_iter().collect(), path.escaped())
     } else {
         (options.genesis.clone(), "the genesis that was fetched".to_string())
     };

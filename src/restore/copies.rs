@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rustix::fs::AtFlags;
 use slotpress_base::bytes::fill_buf;
 use slotpress_base::{
-    AHEAD_BYTES, Error, ErrorKind, FileStat, IoContext, KeptDir, Progress, Result, ShowPath, Stage, StreamWriter,
+    AHEAD_BYTES, Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Progress, Result, Stage, StreamWriter,
 };
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::OpenArchive;
@@ -61,8 +61,8 @@ impl ArchiveCopy {
 }
 
 fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
-    let shown = path.shown();
-    let dir = dir.path().shown();
+    let shown = path.escaped();
+    let dir = dir.path().escaped();
     Error::failed(format!(
         "{shown} cannot be moved: it is a link, has several hard links, or is on another file system than {dir}"
     ))
@@ -111,7 +111,7 @@ impl Opened {
             if has_same_content(&source, &existing, progress)? {
                 return Ok(path);
             }
-            let message = format!("{} exists already, and is not the same archive", path.shown());
+            let message = format!("{} exists already, and is not the same archive", path.escaped());
             let error = Error::new(ErrorKind::Exists, message).with_existing_path(&path);
             return Err(error.with_hint("move it away: one of the two archives is damaged"));
         }
@@ -139,7 +139,7 @@ fn check_archive_name(archive: &OpenArchive, name: &ArchiveName) -> Result<PathB
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
         return Ok(path);
     }
-    let shown = path.shown();
+    let shown = path.escaped();
     Err(Error::failed(format!("{shown} is in the archives directory under a name that no validator reads"))
         .with_hint(format!("rename it to {name}")))
 }

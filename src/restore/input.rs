@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
-use slotpress_base::{Error, ErrorKind, IoContext, Progress, Result, ShowPath, hint};
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Progress, Result, hint};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
@@ -92,7 +92,7 @@ impl<'a> RestoreInput<'a> {
             }
         };
         archive.warn_of_index(self.run.progress);
-        let path = archive.path().shown();
+        let path = archive.path().escaped();
         let compression = archive.compression;
         if !compression.is_read_by_agave() {
             return Err(unread_error(&path, compression));
@@ -169,7 +169,7 @@ impl<'a> RestoreInput<'a> {
         check.checks_state(base_slot.is_some())?;
         if let Some(PairMember { path, name: Some(name), .. }) = members.last() {
             judge_expected(check, name.slot, name.hash, &Failures::strict())
-                .map_err(|error| error.within_damaged(path.shown()))?;
+                .map_err(|error| error.within_damaged(path.escaped()))?;
         }
         Ok(())
     }

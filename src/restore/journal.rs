@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, FileStat, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, FileStat, IoContext, KeptDir, Result};
 use slotpress_read::{DirLocks, RESTORE_JOURNAL_NAME as JOURNAL_NAME, remove_stale_dirs};
 
 use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
@@ -251,7 +251,7 @@ pub fn recover(dir: &KeptDir, locks: &mut DirLocks) -> Result<()> {
     file.take(JOURNAL_BYTES_MAX).read_to_end(&mut bytes).or_path("read", &path)?;
     let document = serde_json::from_slice(&bytes).ok().filter(|document: &Document| document.format == FORMAT);
     let document = document.ok_or_else(|| {
-        Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.shown())).with_hint(
+        Error::failed(format!("{} is not the journal of a restore that this slotpress knows", path.escaped())).with_hint(
             "run the same restore by the version of slotpress that began it; or, if no restore runs into this directory, remove the \
              file, and what the restore left",
         )
@@ -286,7 +286,7 @@ fn check_trusted(journal: &std::fs::Metadata, path: &Path) -> Result<()> {
     if (is_of(rustix::process::geteuid()) || is_of(rustix::process::Uid::ROOT)) && journal.nlink() == 1 {
         return Ok(());
     }
-    Err(Error::failed(format!("{} is the journal of another user's restore (user {})", path.shown(), journal.uid()))
+    Err(Error::failed(format!("{} is the journal of another user's restore (user {})", path.escaped(), journal.uid()))
         .with_hint(
             "run slotpress as that user, who has to undo it; or remove the file if no restore into this directory is running",
         ))

@@ -7,10 +7,10 @@
 //!
 //! ```no_run
 //! use slotpress::NoProgress;
-//! use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+//! use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 //!
 //! let archive = "/mnt/snapshots/snapshot-350006937-….tar.zst";
-//! let options = RestoreOptions::new(archive, RestoreTarget::new("/mnt/new-ledger"));
+//! let options = RestoreOptions::new(archive, TargetOptions::new("/mnt/new-ledger"));
 //! let report = restore(&options, &NoProgress)?;
 //! println!("slot {}, ready to boot from {}", report.slot, report.path.display());
 //! # Ok::<(), slotpress::Error>(())
@@ -36,9 +36,9 @@ use std::path::PathBuf;
 
 #[cfg(feature = "net")]
 pub(crate) use input::{Supplied, Supply, unread_error};
-pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, RestoreTarget};
+pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, TargetOptions};
 use slotpress_base::{
-    Elapsed, Error, IoContext, Progress, Result, ShowPath, Space, Stage, Step, Stopwatch, flushed_bytes,
+    Elapsed, Error, EscapePath, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flushed_bytes,
 };
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
@@ -87,7 +87,7 @@ pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<Rest
 #[cfg(feature = "net")]
 pub(crate) fn restore_supplied(
     supply: &mut dyn Supply,
-    options: &RestoreTarget,
+    options: &TargetOptions,
     expect_roots: &[slotpress_format::Root],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
@@ -97,7 +97,7 @@ pub(crate) fn restore_supplied(
 /// Prepares the target, and calls `work` to restore into it. `newest` is the name of the archive whose
 /// state the ledger gets.
 fn restore_into(
-    options: &RestoreTarget,
+    options: &TargetOptions,
     newest: Option<&ArchiveName>,
     progress: &dyn Progress,
     work: impl FnOnce(Run<'_>) -> Result<RestoreReport>,
@@ -121,7 +121,7 @@ fn plan_steps(input: &RestoreInput<'_>) -> Vec<Step> {
     steps
 }
 
-fn describe(input: &RestoreInput<'_>, options: &RestoreTarget) -> String {
+fn describe(input: &RestoreInput<'_>, options: &TargetOptions) -> String {
     let bytes: Option<u64> = input.lengths().sum();
     format!(
         "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
@@ -135,7 +135,7 @@ fn describe(input: &RestoreInput<'_>, options: &RestoreTarget) -> String {
 #[derive(Clone, Copy)]
 struct Run<'a> {
     target: &'a Target,
-    options: &'a RestoreTarget,
+    options: &'a TargetOptions,
     progress: &'a dyn Progress,
 }
 
@@ -165,12 +165,12 @@ impl Run<'_> {
             let full = input.opened.iter().zip(&unpacked).next_back();
             let (next, rest) = input.opened[unpacked.len()..].split_first().ok_or_else(no_archive_error)?;
             let checked = unpacker.unpack_checked(next, full, !rest.is_empty());
-            unpacked.push(checked.map_err(|error| error.within_damaged(next.archive.path().shown()))?);
+            unpacked.push(checked.map_err(|error| error.within_damaged(next.archive.path().escaped()))?);
         }
         input.check_count()?;
         let is_on_full_without_map = matches!(&unpacked[..], [full, _] if full.bank.storage_count == 0);
         let newest = unpacked.last_mut().ok_or_else(no_archive_error)?;
-        let path = input.archives().last().map_or(String::new(), |archive| archive.path().shown());
+        let path = input.archives().last().map_or(String::new(), |archive| archive.path().escaped());
         let assurance = unpacker.check_state(newest, input).map_err(|error| error.within_damaged(path))?;
         let storages = unpacker.assigner.storages;
         if newest.bank.storage_count > 0 && (is_on_full_without_map || !newest.has_map_of(&storages)?) {

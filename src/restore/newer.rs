@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use slotpress_base::{Error, ErrorKind, FileStat, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, KeptDir, Result};
 use slotpress_format::ArchiveName;
 use slotpress_read::REMOTE;
 
@@ -60,7 +60,7 @@ pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Mov
     let Some(first) = newest.or(between) else { return Ok(Vec::new()) };
     let Some(replaced) = &target.old.name else {
         let existing = first.dir.path_of(first.name.to_string());
-        let path = existing.shown();
+        let path = existing.escaped();
         let error = |message| Error::new(ErrorKind::Exists, message).with_existing_path(&existing);
         if newest.is_some() {
             return Err(error(format!(

@@ -62,12 +62,12 @@ pub struct RestoreOptions {
     /// false, archives are copied.
     pub move_archives: bool,
     /// Destination, and all other settings.
-    pub target: RestoreTarget,
+    pub target: TargetOptions,
 }
 
 impl RestoreOptions {
     /// Creates options that restore a full archive.
-    pub fn new(archive: impl Into<RestoreSource>, target: RestoreTarget) -> Self {
+    pub fn new(archive: impl Into<RestoreSource>, target: TargetOptions) -> Self {
         Self { archive: archive.into(), incremental: None, expect_roots: Vec::new(), move_archives: false, target }
     }
 
@@ -79,7 +79,7 @@ impl RestoreOptions {
 /// Destination and settings of a restore.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
-pub struct RestoreTarget {
+pub struct TargetOptions {
     /// Ledger, snapshots directory, accounts paths.
     pub paths: LedgerPaths,
     /// Treatment of an existing state. Default: refuse to restore over it.
@@ -95,7 +95,7 @@ pub struct RestoreTarget {
     pub genesis: Vec<Genesis>,
 }
 
-impl RestoreTarget {
+impl TargetOptions {
     /// Creates options for a new ledger. Uses all cores, and checks the state.
     pub fn new(ledger: impl Into<PathBuf>) -> Self {
         Self {
@@ -144,7 +144,7 @@ pub struct RestoreReport {
     /// Time from the start until everything was on disk.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// The genesis in [`RestoreTarget::genesis`] that is of the chain.
+    /// The genesis in [`TargetOptions::genesis`] that is of the chain.
     #[doc(hidden)]
     #[serde(skip)]
     pub genesis: Option<Genesis>,

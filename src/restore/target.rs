@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FileType};
 use slotpress_base::{
-    Error, ErrorKind, FileStat, IoContext, KeptDir, Owner, Result, ShowPath, Space, clock, hint, quantity,
+    Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Owner, Result, Space, clock, hint, quantity,
 };
 use slotpress_format::{ArchiveName, LedgerLock, parse_number};
 #[cfg(feature = "net")]
@@ -20,7 +20,7 @@ use slotpress_read::restore_journal;
 use crate::restore::journal::{Move, REPLACED_PREFIX, recover};
 use crate::restore::made_dirs::MadeDirs;
 use crate::restore::place::PARTIAL_PREFIX;
-use crate::restore::{ExistingState, RestoreTarget};
+use crate::restore::{ExistingState, TargetOptions};
 
 /// Target directories of a restore, created and checked. Holds the lock of the ledger, and of each
 /// directory that is written.
@@ -42,7 +42,7 @@ impl Target {
     /// Creates missing directories and takes the locks. Refuses a target that holds a state, unless
     /// the options allow replacing it; `newest` is the name of the archive whose state the ledger
     /// gets. The state is not touched yet.
-    pub fn prepare(options: &RestoreTarget, newest: Option<&ArchiveName>) -> Result<Self> {
+    pub fn prepare(options: &TargetOptions, newest: Option<&ArchiveName>) -> Result<Self> {
         let paths = &options.paths;
         let mut made = MadeDirs::default();
         let ledger = made.open_or_make(&paths.ledger, None)?;
@@ -97,7 +97,7 @@ pub fn check_is_new(paths: &LedgerPaths) -> Result<()> {
     let snapshots_dir = open_existing(paths.snapshots_dir())?;
     let accounts: Result<Vec<_>> =
         paths.accounts_dirs().iter().filter_map(|path| open_existing(path).transpose()).collect();
-    OldState::find(&RestoreTarget::new(&paths.ledger), snapshots_dir.as_ref(), &accounts?, None)?;
+    OldState::find(&TargetOptions::new(&paths.ledger), snapshots_dir.as_ref(), &accounts?, None)?;
     Ok(())
 }
 
@@ -113,7 +113,7 @@ impl Preview {
     ///
     /// # Errors
     /// The restore would refuse the target.
-    pub fn new(options: &RestoreTarget, newest: &ArchiveName, bytes: RestoredBytes, is_dry: bool) -> Result<Self> {
+    pub fn new(options: &TargetOptions, newest: &ArchiveName, bytes: RestoredBytes, is_dry: bool) -> Result<Self> {
         let paths = &options.paths;
         let accounts_dirs = options.paths.accounts_dirs();
         let is_to_be_undone = restore_journal(paths.snapshots_dir()).is_some();
@@ -192,7 +192,7 @@ impl OldState {
     /// # Errors
     /// A state exists, and moving it is not allowed; or a directory cannot be moved to its place.
     fn find(
-        options: &RestoreTarget,
+        options: &TargetOptions,
         snapshots_dir: Option<&Arc<KeptDir>>,
         accounts: &[Arc<KeptDir>],
         newest: Option<&ArchiveName>,
@@ -246,7 +246,7 @@ impl OldState {
     fn add_move(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
-            let shown = path.shown();
+            let shown = path.escaped();
             let message = format!(
                 "{shown} exists already: the target holds a ledger, or the remains of one; nothing was changed"
             );
@@ -277,7 +277,7 @@ impl OldState {
         if paths.is_empty() {
             return error;
         }
-        let shown = paths.iter().map(|path| format!("{} ({})", path.shown(), quantity::bytes(disk_bytes(path))));
+        let shown = paths.iter().map(|path| format!("{} ({})", path.escaped(), quantity::bytes(disk_bytes(path))));
         let shown: Vec<String> = shown.collect();
         error.with_hint(format!("an old state could be removed, if you do not need it: {}", shown.join(", ")))
     }
@@ -308,7 +308,7 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
         if is_in_another || path == snapshots || path == ledger || path.starts_with(snapshots.join(BANK_SNAPSHOTS_DIR))
         {
             let message =
-                format!("the accounts path {} is or overlaps another directory of this ledger", dir.path().shown());
+                format!("the accounts path {} is or overlaps another directory of this ledger", dir.path().escaped());
             return Err(Error::usage(message).with_hint(
                 "a validator deletes unknown files in an accounts path: give each path once, and none inside another",
             ));
@@ -326,7 +326,7 @@ fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
             if let Ok(behind) = rustix::fs::statat(parent, name, AtFlags::empty()) {
                 check_same_file_system(&place, &behind.into(), parent)?;
             }
-            Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.shown()))
+            Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.escaped()))
                 .with_hint(hint::OTHER_DIRECTORIES))
         }
         Some(found) => check_same_file_system(&place, &found, parent),
@@ -341,8 +341,8 @@ pub fn check_same_file_system(place: &Path, found: &FileStat, parent: &KeptDir) 
     }
     Err(Error::failed(format!(
         "{} is on another file system than {}: restored directories cannot be moved there",
-        place.shown(),
-        parent.path().shown()
+        place.escaped(),
+        parent.path().escaped()
     ))
     .with_hint(hint::OTHER_DIRECTORIES))
 }

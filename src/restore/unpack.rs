@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, ErrorKind, Flushers, IoContext, Progress, Result, ShowPath, SpaceWatch, Stage};
+use slotpress_base::{Error, ErrorKind, EscapePath, Flushers, IoContext, Progress, Result, SpaceWatch, Stage};
 use slotpress_format::{BankFile, Entry, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
@@ -93,7 +93,7 @@ impl Unpacker<'_> {
         let (_, bank) = reader.rules.finish(archive, &mut read)?;
         let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
-            let path = archive.path().shown();
+            let path = archive.path().escaped();
             let what = rule.what();
             run.progress.warn(&format!("{path}: {what}: verifying it shows where, and which clients refuse it"));
         }

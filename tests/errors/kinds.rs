@@ -10,7 +10,7 @@ use rustix::fs::FlockOperation;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use slotpress::archive::{ArchiveOptions, DirSink, archive};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::verify::{VerifyOptions, verify};
 use slotpress::{ErrorKind, LedgerPaths, NamedArchive, NoProgress, Result, Snapshot};
 
@@ -28,7 +28,7 @@ fn refuse_recompress(source: &Path, dir: &Path) -> ErrorKind {
 }
 
 fn refuse_restore(ledger: &Path) -> ErrorKind {
-    kind(restore(&RestoreOptions::new(fixture(FULL_26), RestoreTarget::new(ledger)), &NoProgress))
+    kind(restore(&RestoreOptions::new(fixture(FULL_26), TargetOptions::new(ledger)), &NoProgress))
 }
 
 /// The disk is too small for the plan, or the file system has room but no more files.
@@ -72,7 +72,7 @@ fn accounts_of_another_restore_are_in_use() {
     rustix::fs::flock(held.as_fd(), FlockOperation::LockExclusive).expect("locked");
     let mut paths = LedgerPaths::new(dir.path().join("ledger"));
     paths.accounts = vec![accounts];
-    let target = RestoreTarget::new(paths.ledger.clone()).paths(paths);
+    let target = TargetOptions::new(paths.ledger.clone()).paths(paths);
     let options = RestoreOptions::new(fixture(FULL_26), target);
     assert_eq!(kind(restore(&options, &NoProgress)), ErrorKind::InUse);
     rustix::fs::flock(held.as_fd(), FlockOperation::Unlock).expect("unlocked");

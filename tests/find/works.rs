@@ -8,7 +8,7 @@ use std::{fs, thread};
 use serde_json::{Value, json};
 use slotpress_base::NoProgress;
 use slotpress_net::find::find;
-use slotpress_net::{Client, FindOptions, FindReport, MaxAge, SourceArg};
+use slotpress_net::{Client, FindOptions, FindReport, MaxAge, SourceLocation};
 
 use crate::common::http::{Request, Server, Then, answer, file, head, redirect, stall};
 use crate::common::*;
@@ -203,7 +203,7 @@ fn sources_of_every_kind() {
     });
     let exact = mirror.url(&format!("/dir/{}", full(125)));
     let sources = [dir.path().to_str().expect("UTF-8").to_string(), mirror.url("/dir/"), exact.clone()];
-    let sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceArg>().expect("a source")).collect();
+    let sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceLocation>().expect("a source")).collect();
     let report = find(&client(), &FindOptions::default().sources(sources), &NoProgress).expect("found");
     let found: Vec<(u64, Option<u64>)> = report
         .candidates

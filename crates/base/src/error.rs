@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fmt, io};
 
-use crate::ShowPath;
+use crate::EscapePath;
 
 /// Result of this library's functions that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -121,7 +121,7 @@ impl Error {
 
     /// Makes an error of [`ErrorKind::Exists`] for an output at `path`.
     pub fn exists(path: &Path) -> Self {
-        Self::new(ErrorKind::Exists, format!("{} exists already", path.shown())).with_existing_path(path)
+        Self::new(ErrorKind::Exists, format!("{} exists already", path.escaped())).with_existing_path(path)
     }
 
     /// Names the existing output, for [`ErrorKind::Exists`].
@@ -165,7 +165,7 @@ impl Error {
             io::ErrorKind::ReadOnlyFilesystem => Some("choose a directory on a file system that can be written"),
             _ => None,
         };
-        let message = format!("cannot {doing} {}: {}", path.shown(), text_without_code(error));
+        let message = format!("cannot {doing} {}: {}", path.escaped(), text_without_code(error));
         Self { hint: hint.map(Cow::from), ..Self::new(ErrorKind::from_io(error), message).caused_by(copy_error(error)) }
     }
 

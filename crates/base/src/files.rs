@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::{Error, IoContext, Result, ShowPath};
+use crate::{Error, EscapePath, IoContext, Result};
 
 /// Opens a regular file for reading.
 ///
@@ -25,6 +25,6 @@ pub(crate) fn require_regular(file: File, path: &Path) -> Result<File> {
 
 /// Makes the error for a directory, a pipe or a device where a file is read.
 pub fn not_a_file(path: &Path) -> Error {
-    Error::failed(format!("{} is not a file", path.shown()))
+    Error::failed(format!("{} is not a file", path.escaped()))
         .with_hint("a regular file is needed there, not a directory, pipe or device")
 }

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::files::require_regular;
-use crate::{Error, IoContext, Owner, Result, ShowPath};
+use crate::{Error, EscapePath, IoContext, Owner, Result};
 
 const DIR_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
@@ -86,8 +86,8 @@ impl KeptDir {
         let Some(name) = path.file_name() else { return Ok(Arc::new(Self::open(path)?)) };
         let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
         if !above.exists() {
-            let shown = above.shown();
-            return Err(Error::failed(format!("{shown} does not exist, in which {} would be made", path.shown()))
+            let shown = above.escaped();
+            return Err(Error::failed(format!("{shown} does not exist, in which {} would be made", path.escaped()))
                 .with_hint(format!("mount its disk, or make the directory: mkdir -p {shown}")));
         }
         let above = Arc::new(Self::open(above)?);
@@ -135,7 +135,7 @@ impl KeptDir {
             found = found_parent;
             dir = Some(parent);
         }
-        Err(Error::failed(format!("{} is below more than {DEPTH_MAX} directories", self.path.shown()))
+        Err(Error::failed(format!("{} is below more than {DEPTH_MAX} directories", self.path.escaped()))
             .with_hint("choose a path with fewer directories above it"))
     }
 
@@ -176,7 +176,7 @@ impl KeptDir {
             Err(Errno::NOTDIR | Errno::LOOP)
                 if self.stat_entry(name)?.is_some_and(|found| found.kind == FileType::Symlink) =>
             {
-                let path = self.path_of(name).shown();
+                let path = self.path_of(name).escaped();
                 Err(Error::failed(format!("{path} is a symbolic link, which is not followed here"))
                     .with_hint("put a directory in its place; one of another disk can be mounted there"))
             }
@@ -357,7 +357,7 @@ pub fn random_name(prefix: &str) -> OsString {
 
 /// Makes the error for a path under which another file appeared meanwhile.
 pub fn changed_error(path: &Path) -> Error {
-    Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.shown()))
+    Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.escaped()))
         .with_hint("make sure that only you can write to it, and to the directories above it")
 }
 

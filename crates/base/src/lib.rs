@@ -47,5 +47,5 @@ pub use quantity::{TimeUnit, rate_of};
 pub use random::SplitMix64;
 pub use rayon::ThreadPool;
 pub use stopwatch::{Elapsed, Stopwatch};
-pub use text::{ShowPath, escape_lines, one_line};
+pub use text::{EscapePath, escape_lines, one_line};
 pub use threads::{THREADS_MAX, available_threads, keep_panics_quiet, panic_point, spawn_error, spawn_workers};

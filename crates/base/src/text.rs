@@ -73,14 +73,14 @@ impl Formatter for Escaping {
 
 /// Shows paths in messages. [`Path::display`] would print control characters, which any file name
 /// may contain.
-pub trait ShowPath {
+pub trait EscapePath {
     /// Returns the path as text. Bytes that are not UTF-8 become U+FFFD, and control characters
     /// are escaped.
-    fn shown(&self) -> String;
+    fn escaped(&self) -> String;
 }
 
-impl<P: AsRef<Path> + ?Sized> ShowPath for P {
-    fn shown(&self) -> String {
+impl<P: AsRef<Path> + ?Sized> EscapePath for P {
+    fn escaped(&self) -> String {
         escape(&self.as_ref().to_string_lossy()).into_owned()
     }
 }
@@ -154,8 +154,8 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(Path::new("a\nb\x1b]0;x\x07/\u{9b}é\u{202e}").shown(), "a\\nb\\u{1b}]0;x\\u{7}/\\u{9b}é\\u{202e}");
-        assert_eq!("/mnt/ledger".shown(), "/mnt/ledger");
+        assert_eq!(Path::new("a\nb\x1b]0;x\x07/\u{9b}é\u{202e}").escaped(), "a\\nb\\u{1b}]0;x\\u{7}/\\u{9b}é\\u{202e}");
+        assert_eq!("/mnt/ledger".escaped(), "/mnt/ledger");
         assert_eq!(escape_lines("one\ntwo\r\x1b[2J\n"), "one\ntwo\\r\\u{1b}[2J\n");
     }
 

@@ -17,7 +17,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::header::{ACCEPT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Proxy};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath, TokenBucket, hint, panic_point, spawn_error};
+use slotpress_base::{Error, EscapePath, IoContext, Progress, Result, TokenBucket, hint, panic_point, spawn_error};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -243,7 +243,7 @@ fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
     file.take(CA_FILE_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
     let certificates = Certificate::from_pem_bundle(&pem).unwrap_or_default();
     if certificates.is_empty() || pem.len() as u64 > CA_FILE_BYTES_MAX {
-        return Err(Error::usage(format!("{} has no certificates", path.shown()))
+        return Err(Error::usage(format!("{} has no certificates", path.escaped()))
             .with_hint("it must hold certificates of authorities in PEM: -----BEGIN CERTIFICATE-----"));
     }
     Ok(certificates)

@@ -55,7 +55,7 @@ pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AG
 pub use options::ClientOptions;
 pub use remote::{Remote, origin_of};
 pub use reqwest::{self, Url};
-pub use servers::{Offer, OfferPlace, SourceArg, join_name};
+pub use servers::{Offer, OfferPlace, SourceLocation, join_name};
 use slotpress_base::{Error, Result, one_line};
 pub use stores::SCHEME;
 pub use stream_source::StreamSource;

@@ -14,7 +14,7 @@ use std::{fmt, fs};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, IoContext, Progress, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, IoContext, Progress, Result};
 use slotpress_format::{
     ArchiveName, Hash, LISTING_PATH, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource,
 };
@@ -47,40 +47,40 @@ const BASES_MAX: usize = 32;
 /// `.tar` is one archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
-pub enum SourceArg {
+pub enum SourceLocation {
     /// A server or a store that has archives.
-    Place(Url),
+    Server(Url),
     /// One archive at a URL.
-    Archive(Url),
+    ArchiveUrl(Url),
     /// An archive on a local disk.
-    LocalFile(PathBuf),
+    ArchiveFile(PathBuf),
     /// A directory of archives on a local disk.
-    LocalDir(PathBuf),
+    Directory(PathBuf),
 }
 
 #[warn(missing_docs)]
-impl SourceArg {
+impl SourceLocation {
     fn from_url(url: Url) -> Self {
         let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
         if last.contains(".tar") {
-            Self::Archive(url)
+            Self::ArchiveUrl(url)
         } else if url.scheme() == stores::SCHEME {
-            Self::Place(join_name(&url, ""))
+            Self::Server(join_name(&url, ""))
         } else {
-            Self::Place(url)
+            Self::Server(url)
         }
     }
 
     /// Returns the URL of the source; `None` for local ones.
     pub fn url(&self) -> Option<&Url> {
         match self {
-            Self::Place(url) | Self::Archive(url) => Some(url),
-            Self::LocalFile(_) | Self::LocalDir(_) => None,
+            Self::Server(url) | Self::ArchiveUrl(url) => Some(url),
+            Self::ArchiveFile(_) | Self::Directory(_) => None,
         }
     }
 }
 
-impl FromStr for SourceArg {
+impl FromStr for SourceLocation {
     type Err = Error;
 
     /// Parses a URL, or a path that must exist.
@@ -96,8 +96,8 @@ impl FromStr for SourceArg {
         }
         let path = Path::new(text);
         match fs::metadata(path).or_path("open", path) {
-            Ok(metadata) if metadata.is_dir() => Ok(Self::LocalDir(path.to_path_buf())),
-            Ok(_) => Ok(Self::LocalFile(path.to_path_buf())),
+            Ok(metadata) if metadata.is_dir() => Ok(Self::Directory(path.to_path_buf())),
+            Ok(_) => Ok(Self::ArchiveFile(path.to_path_buf())),
             Err(error) => Err(match url_of_host(text) {
                 Some(url) => error.with_hint(format!("for a server, write {url}")),
                 None => error.with_hint("a source is a URL, an archive, or a directory of archives"),
@@ -106,11 +106,11 @@ impl FromStr for SourceArg {
     }
 }
 
-impl fmt::Display for SourceArg {
+impl fmt::Display for SourceLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Place(url) | Self::Archive(url) => f.write_str(&show_url(url)),
-            Self::LocalFile(path) | Self::LocalDir(path) => path.shown().fmt(f),
+            Self::Server(url) | Self::ArchiveUrl(url) => f.write_str(&show_url(url)),
+            Self::ArchiveFile(path) | Self::Directory(path) => path.escaped().fmt(f),
         }
     }
 }
@@ -156,7 +156,7 @@ impl Serialize for Offer {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let accepts_ranges = self.remote().map(|remote| remote.accepts_ranges);
         let mut fields = serializer.serialize_struct("Offer", 6)?;
-        fields.serialize_field("location", &self.shown())?;
+        fields.serialize_field("location", &self.location())?;
         fields.serialize_field("name", &self.name)?;
         fields.serialize_field("file_bytes", &self.length_bytes)?;
         fields.serialize_field("accepts_ranges", &accepts_ranges)?;
@@ -215,10 +215,10 @@ impl Offer {
     }
 
     /// Its URL without secrets, or its path.
-    pub fn shown(&self) -> String {
+    pub fn location(&self) -> String {
         match &self.place {
             OfferPlace::Remote(remote) => show_url(&remote.url),
-            OfferPlace::Local(path) => path.shown(),
+            OfferPlace::Local(path) => path.escaped(),
         }
     }
 
@@ -230,7 +230,7 @@ impl Offer {
         let hashes = match judge(&file) {
             Ok(hashes) => hashes,
             Err(fault) => {
-                stop.warn(&format!("{} is not used: {fault}", path.shown()));
+                stop.warn(&format!("{} is not used: {fault}", path.escaped()));
                 return None;
             }
         };
@@ -249,7 +249,7 @@ impl Client {
     ///
     /// # Errors
     /// The source cannot be reached, or has no archive.
-    pub fn offers(&self, source: &SourceArg, stop: &dyn Progress) -> Result<Vec<Offer>> {
+    pub fn offers(&self, source: &SourceLocation, stop: &dyn Progress) -> Result<Vec<Offer>> {
         self.offers_and_failure(source, stop).map(|(offers, _)| offers)
     }
 
@@ -261,15 +261,15 @@ impl Client {
     #[doc(hidden)]
     pub fn offers_and_failure(
         &self,
-        source: &SourceArg,
+        source: &SourceLocation,
         stop: &dyn Progress,
     ) -> Result<(Vec<Offer>, Option<NetError>)> {
         let mut failure = None;
         let mut offers = match source {
-            SourceArg::Place(url) => self.ask_place(url, &mut failure, stop)?,
-            SourceArg::Archive(url) => vec![self.request_offer(url, stop)?],
-            SourceArg::LocalFile(path) => Offer::from_file(path, stop).into_iter().collect(),
-            SourceArg::LocalDir(path) => {
+            SourceLocation::Server(url) => self.ask_place(url, &mut failure, stop)?,
+            SourceLocation::ArchiveUrl(url) => vec![self.request_offer(url, stop)?],
+            SourceLocation::ArchiveFile(path) => Offer::from_file(path, stop).into_iter().collect(),
+            SourceLocation::Directory(path) => {
                 let mut entries: Vec<_> = fs::read_dir(path).or_path("read", path)?.flatten().collect();
                 // Agave puts what it downloads here. A link is not followed.
                 let remote = path.join(REMOTE);
@@ -464,15 +464,17 @@ mod tests {
 
     #[test]
     fn arguments_are_urls_or_paths() {
-        let parse = |text: &str| text.parse::<SourceArg>().expect("an argument");
-        assert!(matches!(parse("http://10.0.0.1:8899"), SourceArg::Place(_)));
-        assert!(matches!(parse("https://host/dir/"), SourceArg::Place(_)));
-        assert!(matches!(parse(&format!("https://host/snapshot-5-{HASH}.tar.zst?x=1")), SourceArg::Archive(_)));
-        assert!(matches!(parse("http://host:8899/snapshot.tar.bz2"), SourceArg::Archive(_)));
-        assert!(matches!(parse("/"), SourceArg::LocalDir(_)));
-        assert!(matches!(parse("s3://bucket/x"), SourceArg::Place(url) if url.as_str() == "s3://bucket/x/"));
-        assert!(matches!(parse(&format!("s3://bucket/snapshot-5-{HASH}.tar.zst")), SourceArg::Archive(_)));
-        assert!(SourceArg::from_str("gs://bucket/x").is_err() && SourceArg::from_str("/no/such/path").is_err());
+        let parse = |text: &str| text.parse::<SourceLocation>().expect("an argument");
+        assert!(matches!(parse("http://10.0.0.1:8899"), SourceLocation::Server(_)));
+        assert!(matches!(parse("https://host/dir/"), SourceLocation::Server(_)));
+        assert!(matches!(parse(&format!("https://host/snapshot-5-{HASH}.tar.zst?x=1")), SourceLocation::ArchiveUrl(_)));
+        assert!(matches!(parse("http://host:8899/snapshot.tar.bz2"), SourceLocation::ArchiveUrl(_)));
+        assert!(matches!(parse("/"), SourceLocation::Directory(_)));
+        assert!(matches!(parse("s3://bucket/x"), SourceLocation::Server(url) if url.as_str() == "s3://bucket/x/"));
+        assert!(matches!(parse(&format!("s3://bucket/snapshot-5-{HASH}.tar.zst")), SourceLocation::ArchiveUrl(_)));
+        assert!(
+            SourceLocation::from_str("gs://bucket/x").is_err() && SourceLocation::from_str("/no/such/path").is_err()
+        );
         let url = parse("https://user:secret@host/dir/?token=secret");
         assert!(!url.to_string().contains("secret"), "{url}");
     }

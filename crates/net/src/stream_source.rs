@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{CancelToken, Error, ErrorKind, Result, ShowPath, copy_at_most, hint, to_usize};
+use slotpress_base::{CancelToken, Error, ErrorKind, EscapePath, Result, copy_at_most, hint, to_usize};
 use slotpress_read::{Source, Transferred};
 
 use super::patience::Patience;
@@ -130,7 +130,7 @@ impl Source for StreamSource {
         let read = self.reading.lock().read(self, to, offset_bytes);
         // Network errors already name the server.
         read.map_err(|error| match error.kind() {
-            ErrorKind::Failed => io::Error::other(error.within(self.path.shown())),
+            ErrorKind::Failed => io::Error::other(error.within(self.path.escaped())),
             _ => io::Error::other(error),
         })
     }

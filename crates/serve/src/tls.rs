@@ -11,7 +11,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, IoContext, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, IoContext, Result};
 
 /// PEM files of a certificate chain and its private key.
 #[derive(Clone, Debug)]
@@ -67,8 +67,8 @@ impl Certificates {
 }
 
 fn build_config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
-    let cert_path = files.cert.shown();
-    let key_path = files.key.shown();
+    let cert_path = files.cert.escaped();
+    let key_path = files.key.escaped();
     let certificates = CertificateDer::pem_slice_iter(cert).collect::<std::result::Result<Vec<_>, _>>();
     let certificates = certificates.unwrap_or_default();
     if certificates.is_empty() {
@@ -97,7 +97,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     let file = slotpress_base::files::open_file(path)?;
     file.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
     if pem.len() as u64 > PEM_BYTES_MAX {
-        let path = path.shown();
+        let path = path.escaped();
         let limit = bytes(PEM_BYTES_MAX);
         let message = format!("{path} has more than the {limit} that a certificate or a key may have");
         let hint = "give a file in PEM, with this certificate and those that signed it, or this key alone";

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, f
 use rustix::io::Errno;
 use slotpress_base::progress;
 use slotpress_base::{
-    Error, ErrorKind, IoContext, IoHint, KeptDir, Progress, Result, ShowPath, SpaceWatch, StreamWriter,
+    Error, ErrorKind, EscapePath, IoContext, IoHint, KeptDir, Progress, Result, SpaceWatch, StreamWriter,
 };
 use slotpress_net::s3::{Condition, Object, Put, SmallFile};
 use slotpress_read::{
@@ -39,8 +39,8 @@ impl Directory {
         Ok(below.map(|dir| Self(Arc::new(dir))))
     }
 
-    pub fn shown(&self, name: &str) -> String {
-        self.0.path_of(name).shown()
+    pub fn location_of(&self, name: &str) -> String {
+        self.0.path_of(name).escaped()
     }
 
     pub fn list(&self) -> Result<Vec<Object>> {
@@ -72,7 +72,7 @@ impl Directory {
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
         if bytes.len() as u64 > bytes_max {
-            Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.shown()))
+            Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.escaped()))
                 .with_hint("another program wrote it: move it away, or give another target"))
         } else {
             Ok(Some(SmallFile { bytes, e_tag }))
@@ -140,7 +140,7 @@ impl Directory {
             }
             progress.check()?;
         }
-        let dir = self.0.path().shown();
+        let dir = self.0.path().escaped();
         let waited = LOCK_WAIT.saturating_mul(LOCK_WAITS_MAX).as_secs();
         let message = format!("the directory {dir} is in use: another program has held its lock for {waited} s");
         Err(Error::new(ErrorKind::InUse, message)

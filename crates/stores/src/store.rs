@@ -150,9 +150,9 @@ impl Store {
     }
 
     /// Returns the name of a file for messages.
-    pub fn shown(&self, name: &str) -> String {
+    pub fn location_of(&self, name: &str) -> String {
         match &self.backend {
-            Backend::Dir(dir) => dir.shown(name),
+            Backend::Dir(dir) => dir.location_of(name),
             Backend::S3(at) => show_url(&at.url_of(name)),
         }
     }
@@ -216,7 +216,7 @@ impl Store {
     ) -> Result<Put> {
         check_name(name)?;
         if bytes.len() as u64 > SMALL_BYTES_MAX {
-            let name = self.shown(name);
+            let name = self.location_of(name);
             let has = bytes.len();
             let limit = quantity::bytes(SMALL_BYTES_MAX);
             let message =
@@ -235,7 +235,8 @@ impl Store {
         match (put, found) {
             (_, Some(found)) if found.bytes == bytes => Ok(Put::Done),
             (Put::Done, None) => {
-                let message = format!("{} is not there, though the target said that it is written", self.shown(name));
+                let message =
+                    format!("{} is not there, though the target said that it is written", self.location_of(name));
                 Err(Error::failed(message)
                     .with_hint("look at the store's own log, and read the file with another program"))
             }
@@ -291,7 +292,7 @@ impl Store {
             Backend::Dir(dir) => Ok(Upload::into_dir(dir.upload(name, replace)?)),
             Backend::S3(at) => {
                 if !replace && self.stat(name, progress)?.is_some() {
-                    return Err(already_exists(Path::new(&self.shown(name))));
+                    return Err(already_exists(Path::new(&self.location_of(name))));
                 }
                 Upload::begin(at, name, headers, bytes_max, progress)
             }

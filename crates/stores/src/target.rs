@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, Result};
 use slotpress_net::{Url, join_name, parse_url, show_url};
 
 /// A place to publish archives: a directory, or `s3://BUCKET/PREFIX`.
@@ -47,7 +47,7 @@ impl FromStr for Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Dir(dir) => dir.shown().fmt(f),
+            Self::Dir(dir) => dir.escaped().fmt(f),
             Self::S3(url) => f.write_str(&show_url(url)),
         }
     }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result};
 
 use super::SynthState;
 use super::bank::Bank;
@@ -167,7 +167,7 @@ fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::
 pub fn claim_empty(directory: &Path) -> Result<()> {
     KeptDir::open_or_make(directory, &mut |_, _| {})?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
-        return Err(Error::failed(format!("{} is not empty", directory.shown()))
+        return Err(Error::failed(format!("{} is not empty", directory.escaped()))
             .with_hint("choose a directory that does not exist yet; slotpress never overwrites files"));
     }
     Ok(())

@@ -59,7 +59,7 @@ fn next_step(selection: &Selection, tried: &Attempt, reason: Option<&Reason>) ->
         (_, Err(error)) if error.hint() == Some(hint::USE_RESTORE) => "the run ends, and names local archives",
         (_, Err(_)) => "the run ends with all reasons",
         (_, Ok(best)) => match best.offers().find(|offer| offer.name == failed.name) {
-            Some(offer) if offer.shown() == failed.first_place() && reason.is_some() => "it is fetched again",
+            Some(offer) if offer.location() == failed.first_place() && reason.is_some() => "it is fetched again",
             Some(_) if reason.is_some() => "the next source of the same archive",
             _ if tried.full.is_local() => "the best of the others",
             _ => "the next best archive",

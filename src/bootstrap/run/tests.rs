@@ -54,7 +54,7 @@ impl SimulatedWorld {
             if held.server.is_some() && held.server == drawn.honest {
                 world.confirmed.insert(offered.name.to_string());
             }
-            world.fates.insert(offered.shown(), held.fate);
+            world.fates.insert(offered.location(), held.fate);
             world.offers.push(offered);
         }
         world
@@ -77,7 +77,7 @@ impl SimulatedWorld {
     fn look_again(&mut self) {
         let fates = &mut self.fates;
         for offered in &mut self.offers {
-            let fate = fates[&offered.shown()];
+            let fate = fates[&offered.location()];
             let slots = match fate {
                 Fate::Renames => 1,
                 Fate::Invents if offered.name.slot < INVENTED_SLOT => INVENTED_SLOT,
@@ -88,7 +88,7 @@ impl SimulatedWorld {
             };
             let server = server.parse().expect("a number");
             *offered = offer(Some(server), offered.name.base_slot, offered.name.slot + slots);
-            fates.insert(offered.shown(), fate);
+            fates.insert(offered.location(), fate);
         }
     }
 }
@@ -115,9 +115,9 @@ impl World for SimulatedWorld {
         selection.ranking.offers.retain(Offer::is_full);
         self.look_again();
         let fates = &self.fates;
-        self.offers.retain(|offer| fates[&offer.shown()] != Fate::Vanishes || offer.is_local());
+        self.offers.retain(|offer| fates[&offer.location()] != Fate::Vanishes || offer.is_local());
         // Of full archives, only those that have appeared meanwhile matter.
-        let is_new = |offer: &Offer| matches!(self.fates[&offer.shown()], Fate::Renames | Fate::Invents);
+        let is_new = |offer: &Offer| matches!(self.fates[&offer.location()], Fate::Renames | Fate::Invents);
         selection.add(self.offers.iter().filter(|offer| !offer.is_full() || is_new(offer)).cloned());
         Ok(())
     }
@@ -214,7 +214,7 @@ fn run_worlds(seeds: impl Iterator<Item = u64>) {
             |place: String| matches!(world.fates.get(&place), Some(Fate::Renames | Fate::Invents | Fate::Overstates));
         let is_of_one = |candidate: &&Candidate| {
             let servers: BTreeSet<String> = candidate.remotes().map(|(_, remote)| remote.origin()).collect();
-            servers.len() < 2 && !candidate.offers().any(|offer| is_new(offer.shown()))
+            servers.len() < 2 && !candidate.offers().any(|offer| is_new(offer.location()))
         };
         let best = selection.candidates().iter().filter(is_of_one).map(Candidate::slot).max().unwrap_or_default();
         assert!(

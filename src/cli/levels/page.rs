@@ -9,7 +9,7 @@ use minijinja::Environment;
 use minijinja::value::Serde;
 use serde_json::{Value, json};
 use slotpress::{Error, Result};
-use slotpress_base::{IoContext, ShowPath, available_threads};
+use slotpress_base::{EscapePath, IoContext, available_threads};
 
 use super::chart::Chart;
 use super::report::Report;
@@ -32,7 +32,7 @@ impl ExportArgs {
     /// nothing.
     pub fn check(&self, input: &Path) -> Result<()> {
         for path in self.csv.iter().chain(&self.html) {
-            let wrong = |path: &Path, why: &str| Err(Error::usage(format!("{} {why}", path.shown())));
+            let wrong = |path: &Path, why: &str| Err(Error::usage(format!("{} {why}", path.escaped())));
             if path.is_dir() {
                 return wrong(path, "is a directory, not a file to write to");
             }
@@ -97,7 +97,7 @@ pub fn provenance(input: &Path) -> Vec<(&'static str, String)> {
     // are paths, never URLs.
     let command: Vec<String> = std::env::args_os().skip(1).map(|word| shell_word(Path::new(&word))).collect();
     let zstd = zstd_safe::version_string();
-    let mut lines = vec![("input", input.shown()), ("date", time_now())];
+    let mut lines = vec![("input", input.escaped()), ("date", time_now())];
     if let Some(processor) = processor(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         lines.push(("CPU", processor));
     }

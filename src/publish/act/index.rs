@@ -163,7 +163,7 @@ impl IndexedStore {
             return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
         };
         let catalog = parse_list(&small.bytes, "").ok_or_else(|| {
-            Error::failed(format!("{} is not an index of archives", self.index.shown(INDEX)))
+            Error::failed(format!("{} is not an index of archives", self.index.location_of(INDEX)))
                 .with_hint("choose another target: another program wrote the files there")
         })?;
         Ok(TargetIndex { catalog, condition: if_unchanged(small.e_tag) })
@@ -216,7 +216,7 @@ impl IndexedStore {
                 return Ok(index);
             }
         }
-        let shown = self.index.shown(INDEX);
+        let shown = self.index.location_of(INDEX);
         let message = format!(
             "{shown}: what was written there is replaced again and again: another program writes it, or the store \
              keeps the old one"

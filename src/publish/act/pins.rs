@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, fcntl_lock, flock, fstat, ioctl_ficlone, linkat};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, hint};
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, hint};
 use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
@@ -71,13 +71,13 @@ impl PinDir {
         let top = KeptDir::open_or_make(path, &mut |_, _| {})?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).map_or("another process".to_string(), |by| by.to_string());
-            let message = format!("{} is in use by {holder}", path.shown());
+            let message = format!("{} is in use by {holder}", path.escaped());
             return Err(Error::new(ErrorKind::InUse, message).with_hint(hint::OTHER_PINS));
         }
         for snapshots in options.validator_dirs() {
             if top.stat()?.device != KeptDir::open(&snapshots)?.stat()?.device {
-                let here = path.shown();
-                let there = snapshots.shown();
+                let here = path.escaped();
+                let there = snapshots.escaped();
                 return Err(Error::usage(format!(
                     "{here} is not on the file system of {there}: nothing can be pinned there"
                 ))
@@ -96,7 +96,7 @@ impl PinDir {
             let message = format!(
                 "nothing can be pinned in {}: its file system has no reflinks (XFS and Btrfs have), and Firedancer refuses \
                  files with a second name",
-                path.shown()
+                path.escaped()
             );
             return Err(Error::usage(message)
                 .with_hint("if only Agave writes archives here, use --writer agave, which pins by hard links"));
@@ -118,7 +118,7 @@ impl PinDir {
                 PinResult::Never(why) => why,
                 pinned => return Ok(pinned),
             },
-            _ => format!("{} cannot be cloned{OTHER_MOUNT}", archive.path().shown()),
+            _ => format!("{} cannot be cloned{OTHER_MOUNT}", archive.path().escaped()),
         };
         Ok(self.pin_by_reflink(archive)?.unwrap_or(PinResult::Never(no_link)))
     }
@@ -134,7 +134,7 @@ impl PinDir {
             Err(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
             Err(error) => return Err(Error::io("pin", &path, &error.into())),
         };
-        Ok(PinResult::Never(format!("cannot link {}: {hint}", path.shown())))
+        Ok(PinResult::Never(format!("cannot link {}: {hint}", path.escaped())))
     }
 
     /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
@@ -278,8 +278,8 @@ fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
     if !dir.is_within(&above.stat()?)? {
         return Ok(());
     }
-    let dir = dir.path().shown();
-    let above = above.path().shown();
+    let dir = dir.path().escaped();
+    let above = above.path().escaped();
     let message = format!("{dir} is in {above}, {whose}: nothing else may be written there");
     Err(Error::usage(message).with_hint("give a directory outside of it"))
 }

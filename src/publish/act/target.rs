@@ -197,7 +197,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
 
     /// Records the progress of an upload in the journal; `None` removes the record.
     fn remember(&self, ready: &PreparedArchive, state: Option<UploadState>) -> Result<()> {
-        let key = self.store.shown(&ready.archive.name.to_string());
+        let key = self.store.location_of(&ready.archive.name.to_string());
         let upload = state.map(|state| BegunUpload { of: ready.archive.etag(), state });
         self.run.journal.change(|entries| match upload {
             Some(upload) => drop(entries.uploads.insert(key, upload)),
@@ -216,7 +216,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     fn begin_or_resume(&self, ready: &PreparedArchive) -> Result<Upload> {
         let archive = &ready.archive;
         let name = ready.archive.name.to_string();
-        let key = self.store.shown(&name);
+        let key = self.store.location_of(&name);
         if let Some(begun) = self.run.journal.read(|entries| entries.uploads.get(&key).cloned()) {
             if begun.of == archive.etag()
                 && let Some(upload) = self.store.resume(&name, &begun.state, archive.size_bytes)?

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use slotpress_base::{Error, Progress, Result, ShowPath, progress};
+use slotpress_base::{Error, EscapePath, Progress, Result, progress};
 
 use super::event::{PublishEvent, Variables};
 use crate::publish::PublishOptions;
@@ -67,7 +67,7 @@ impl<'a> Hooks<'a> {
             }
             return Ok(());
         };
-        let failed = |why: String| Err(Error::failed(format!("{}: {why}", program.shown())));
+        let failed = |why: String| Err(Error::failed(format!("{}: {why}", program.escaped())));
         match child.try_wait() {
             Ok(Some(status)) if status.success() => Ok(()),
             Ok(Some(status)) => failed(format!("it failed ({status})")),
@@ -155,7 +155,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let told = dir.path().join("told");
         let minute = HOOK_TIMEOUT;
-        let script = format!("printf '%s' \"$PUBLISH_MESSAGE$PUBLISH_TARGET\" > {}", told.shown());
+        let script = format!("printf '%s' \"$PUBLISH_MESSAGE$PUBLISH_TARGET\" > {}", told.escaped());
         assert_eq!(run(dir.path(), &script, 1, minute), [""; 0]);
         assert_eq!(fs::read_to_string(told).expect("told"), "a $(touch x); b");
         assert!(run(dir.path(), "exit 3", 1, minute)[0].contains("failed (exit status: 3)"));

@@ -7,7 +7,7 @@ mod metrics;
 
 use std::sync::Arc;
 
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, EscapePath, Progress, Result};
 use slotpress_serve::supervisor::{NotifyState, notify};
 use slotpress_serve::tell::{MetricsServer, serve_metrics};
 
@@ -97,7 +97,7 @@ impl<'a> Reporter<'a> {
         notify(NotifyState::Watchdog);
         self.metrics.set_pinned_bytes(planner.pinned_bytes());
         if let Some(bytes) = free_bytes {
-            self.metrics.set_free_bytes(&self.options.pins.shown(), bytes);
+            self.metrics.set_free_bytes(&self.options.pins.escaped(), bytes);
         }
         let mut newest_slot = None;
         for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(planner.targets()) {

@@ -280,7 +280,7 @@ impl slotpress::Progress for Warnings {
 fn a_server_that_stays_away_leaves_the_full_archive() {
     let server = start_vanishing_server(archives(&[]), usize::MAX);
     let dir = temp_dir();
-    let sources = [server.url("").parse::<slotpress::net::SourceArg>().expect("a URL")];
+    let sources = [server.url("").parse::<slotpress::net::SourceLocation>().expect("a URL")];
     let limits = slotpress::net::FetchLimits::default().give_up_after(Duration::from_millis(500));
     let options = slotpress::bootstrap::BootstrapOptions::new(sources, dir.path().join("ledger")).limits(limits);
     let warnings = Warnings::default();

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use slotpress::net::{Client, ClientOptions, FetchOptions, SourceArg, fetch};
+use slotpress::net::{Client, ClientOptions, FetchOptions, SourceLocation, fetch};
 use slotpress::{ErrorKind, NoProgress, Progress, ProgressEvent};
 
 use crate::common::site::*;
@@ -67,7 +67,7 @@ fn local_archives_are_checked_with_progress() {
     let out = temp_dir();
     let ledger = ledger("ledger-at-26");
     let archive = archive(ledger.path(), dir.path(), &[]);
-    let sources = [text(dir.path()).parse::<SourceArg>().expect("a directory")];
+    let sources = [text(dir.path()).parse::<SourceLocation>().expect("a directory")];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let events = Events::default();
     let options = FetchOptions::new(sources, out.path());
@@ -92,6 +92,6 @@ fn local_archives_are_checked_with_progress() {
 
 #[test]
 fn a_missing_path_is_no_source() {
-    let error = "/no/such/path".parse::<SourceArg>().expect_err("nothing is there");
+    let error = "/no/such/path".parse::<SourceLocation>().expect_err("nothing is there");
     assert!(error.hint().expect("advice").to_string().contains("a directory of archives"), "{error}");
 }

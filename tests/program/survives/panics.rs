@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::{Error, Result};
 use slotpress_base::threads::catch_panic;
 use slotpress_base::{Progress, ProgressEvent};
@@ -62,7 +62,7 @@ fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
 }
 
 fn run_restore(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = RestoreOptions::new(fixture(FULL_3500), RestoreTarget::new(out).threads(3).check(check_state()));
+    let options = RestoreOptions::new(fixture(FULL_3500), TargetOptions::new(out).threads(3).check(check_state()));
     restore(&options, progress).map(drop)
 }
 

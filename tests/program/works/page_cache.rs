@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, ZSTD_LEVEL_DEFAULT, archive};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress_base::{IoHint, IoPolicy, NoProgress};
 use slotpress_synth::{SynthOptions, synth};
 use tempfile::TempDir;
@@ -96,7 +96,7 @@ impl TestLedger {
 
     fn restore_from(&self, archive: &Path, name: &str, io_policy: IoPolicy) -> PathBuf {
         let ledger = self.new_dir(name);
-        let target = RestoreTarget::new(&ledger).threads(THREADS).io_policy(io_policy);
+        let target = TargetOptions::new(&ledger).threads(THREADS).io_policy(io_policy);
         restore(&RestoreOptions::new(archive, target), &NoProgress).expect("restored");
         ledger
     }

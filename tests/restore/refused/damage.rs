@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress::archive::DirSink;
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreReport, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreReport, TargetOptions, restore};
 use slotpress::verify::{VerifyOptions, verify};
 use slotpress::{Error, ErrorKind, NamedArchive, Snapshot};
 use slotpress_base::NoProgress;
@@ -20,7 +20,7 @@ use crate::common::*;
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
 fn run(archive: &Path, to: &Path) -> Result<RestoreReport, Error> {
-    restore(&RestoreOptions::new(archive, RestoreTarget::new(to).threads(2)), &NoProgress)
+    restore(&RestoreOptions::new(archive, TargetOptions::new(to).threads(2)), &NoProgress)
 }
 
 /// A directory to damage an archive in, and the result of restoring it undamaged.

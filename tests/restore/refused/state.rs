@@ -7,7 +7,7 @@ use std::process::Stdio;
 
 use slotpress::archive::{Codec, DirSink, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
 use slotpress::recompress::{RecompressOptions, RecompressReport, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreReport, RestoreSource, TargetOptions, restore};
 use slotpress::{Error, ErrorKind};
 use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
@@ -26,7 +26,7 @@ fn check(mode: CheckMode) -> CheckOptions {
 }
 
 fn try_restore(archives: &[&Path], to: &Path, mode: CheckMode) -> Result<RestoreReport, Error> {
-    let mut options = RestoreOptions::new(archives[0], RestoreTarget::new(to).threads(2).check(check(mode)));
+    let mut options = RestoreOptions::new(archives[0], TargetOptions::new(to).threads(2).check(check(mode)));
     options.incremental = archives.get(1).copied().map(RestoreSource::from);
     restore(&options, &NoProgress)
 }
@@ -283,7 +283,7 @@ fn checksums_and_an_index_do_not_suffice() {
     let ledger = ledger_of(AGAVE_4_4, 26);
     let out = temp_dir();
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
-    let options = RestoreOptions::new(&ours, RestoreTarget::new(out.path().join("default")).threads(2));
+    let options = RestoreOptions::new(&ours, TargetOptions::new(out.path().join("default")).threads(2));
     let checked = restore(&options, &NoProgress).expect("restored");
     assert!(checked.assurance.accounts_checked.is_some(), "{:?}", checked.assurance);
     assert_eq!(checked.assurance.complete, Completeness::ByState);
@@ -359,7 +359,7 @@ fn expectations_apply_to_archives_without_a_name() {
     {
         let ledger = dir.path().join(number.to_string());
         let restored =
-            restore(&RestoreOptions::new(&archive, RestoreTarget::new(&ledger).threads(2).check(check)), &NoProgress);
+            restore(&RestoreOptions::new(&archive, TargetOptions::new(&ledger).threads(2).check(check)), &NoProgress);
         assert_eq!(
             restored.as_ref().map_err(Error::kind).err(),
             (!is_expected).then_some(ErrorKind::Damaged),
@@ -378,7 +378,7 @@ fn expectations_are_compared_with_the_name_first() {
     let whole = fs::read(fixture(FULL_26)).expect("read");
     fs::write(&archive, &whole[..whole.len() / 2]).expect("written");
     let restored = |check| {
-        let target = RestoreTarget::new(dir.path().join("ledger")).threads(2).check(check);
+        let target = TargetOptions::new(dir.path().join("ledger")).threads(2).check(check);
         restore(&RestoreOptions::new(&archive, target), &NoProgress).expect_err("refused").to_string()
     };
     for check in [CheckOptions::default().expect_slot(27u64), CheckOptions::default().expect_hash(Hash([7; 32]))] {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
-use slotpress::restore::{RestoreOptions, RestoreSource, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreSource, TargetOptions, restore};
 use slotpress::verify::{CheckMode, CheckOptions, VerifyOptions};
 use slotpress::{ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
@@ -101,7 +101,7 @@ fn restores_of_altered_archives_have_these_results() {
     for altered in archives_with_stable_reports() {
         let dir = tempfile::tempdir().expect("a directory");
         let paths = altered.write_to(dir.path());
-        let target = RestoreTarget::new(dir.path().join("ledger")).threads(2);
+        let target = TargetOptions::new(dir.path().join("ledger")).threads(2);
         let mut options = RestoreOptions::new(&paths.full, target);
         options.incremental = paths.incremental.as_ref().map(RestoreSource::from);
         let result = match restore(&options, &NoProgress) {

@@ -8,7 +8,7 @@ use std::thread;
 
 use slotpress::archive::{DirSink, EncodingOptions};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
-use slotpress::restore::{RestoreOptions, RestoreSource, RestoreTarget, restore};
+use slotpress::restore::{RestoreOptions, RestoreSource, TargetOptions, restore};
 use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_format::LedgerPaths;
 use slotpress_read::{NamedArchive, Snapshot, VerifyReport};
@@ -60,7 +60,7 @@ struct CommandResult {
 fn make_and_verify(altered: &Altered, dir: &Path) -> [CommandResult; 3] {
     let AlteredPaths { full, incremental } = altered.write_to(dir);
     let ledger = dir.join("ledger");
-    let mut restore_options = RestoreOptions::new(&full, RestoreTarget::new(&ledger).threads(2));
+    let mut restore_options = RestoreOptions::new(&full, TargetOptions::new(&ledger).threads(2));
     restore_options.incremental = incremental.clone().map(RestoreSource::from);
     let restored = restore(&restore_options, &NoProgress).ok().map(|_| verify_ledger(ledger));
     let recompress = |source: &Path, base: Option<&Path>, out: &str| {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use serde::Serialize;
 
-use crate::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, quantity, text};
+use crate::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, quantity, text};
 
 /// Needed and free space on a file system.
 #[derive(Clone, Debug, Serialize)]
@@ -52,7 +52,7 @@ impl Space {
             return Ok(());
         }
         let [needed, free] = [self.needed_bytes, self.free_bytes].map(quantity::bytes);
-        let message = format!("not enough space under {}: {needed} needed, {free} free", self.dir.shown());
+        let message = format!("not enough space under {}: {needed} needed, {free} free", self.dir.escaped());
         Err(no_space_error(message))
     }
 }
@@ -92,7 +92,7 @@ impl SpaceWatch {
             "the disk is nearly full: {} are left on the file system of {}, or of another path that is written, and {} \
              must stay free",
             quantity::bytes(free_bytes),
-            dir.shown(),
+            dir.escaped(),
             quantity::bytes(left_bytes)
         )))
     }

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
-use slotpress_base::{Error, IoContext, Result, ShowPath, hint};
+use slotpress_base::{Error, EscapePath, IoContext, Result, hint};
 
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};
 use crate::{
@@ -114,8 +114,8 @@ pub struct BankSnapshot {
 }
 
 impl BankSnapshot {
-    pub fn shown_roots(&self) -> String {
-        let roots: Vec<String> = self.roots.iter().map(|root| root.path.shown()).collect();
+    pub fn describe_roots(&self) -> String {
+        let roots: Vec<String> = self.roots.iter().map(|root| root.path.escaped()).collect();
         roots.join(" or ")
     }
 }
@@ -148,14 +148,14 @@ pub fn read_version(path: &Path) -> Result<Vec<u8>> {
 pub fn find_bank_snapshot(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let snapshot = find_bank_snapshot_with_gaps(paths, slot, threads)?;
     let Some(missing) = snapshot.missing.first() else { return Ok(snapshot) };
-    Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.shown_roots()))
+    Err(Error::damaged(format!("storage {missing} of the storages list is not in {}", snapshot.describe_roots()))
         .with_hint(hint::NAME_ACCOUNTS))
 }
 
 /// Like [`find_bank_snapshot`], but lists missing storages instead of failing.
 pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     if !is_dir(&paths.ledger)? {
-        return Err(Error::failed(format!("{} is not a directory", paths.ledger.shown()))
+        return Err(Error::failed(format!("{} is not a directory", paths.ledger.escaped()))
             .with_hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
     let mut snapshot = if paths.is_unpacked_archive() {
@@ -167,7 +167,7 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
     if !is_known_version(&version) {
         return Err(Error::damaged(format!(
             "{} says snapshot version {:?}; slotpress knows {SNAPSHOT_VERSION}",
-            snapshot.version.shown(),
+            snapshot.version.escaped(),
             slotpress_base::text::one_line(String::from_utf8_lossy(&version).trim())
         ))
         .with_hint(hint::NEWER_LAYOUT));
@@ -265,14 +265,14 @@ fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     if let Some(slot) = slot.filter(|slot| !slots.contains(slot)) {
         return Err(Error::failed(format!(
             "there is no bank snapshot {}",
-            bank_snapshot_dir(snapshots_dir, slot).shown()
+            bank_snapshot_dir(snapshots_dir, slot).escaped()
         ))
         .with_hint(format!("bank snapshots there: {}", list_slots(&slots))));
     }
     if slots.is_empty() {
         return Err(Error::failed(format!(
             "{} holds no bank snapshot: nothing under snapshots/",
-            snapshots_dir.shown()
+            snapshots_dir.escaped()
         ))
         .with_hint("give the validator's ledger directory; where the validator runs with --snapshots, give that too"));
     }
@@ -284,7 +284,7 @@ fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     }
     Err(Error::failed(format!(
         "no complete bank snapshot in {}: {} has no {LAYOUT_FILE}, the file that a validator writes last",
-        snapshots_dir.join("snapshots").shown(),
+        snapshots_dir.join("snapshots").escaped(),
         list_slots(&candidates)
     ))
     .with_hint(GRACEFUL_STOP))
@@ -302,12 +302,12 @@ fn read_layout(path: &Path) -> Result<Layout> {
         (Some(4..=5), Some(0)) => Ok(Layout::TaggedList),
         (Some(4..), _) => Err(Error::failed(format!(
             "{} says {version}: slotpress knows the layouts of Agave up to 4.5, which are 2.x, 3.x, 4.0 and 5.0",
-            path.shown()
+            path.escaped()
         ))
         .with_hint(hint::NEWER_LAYOUT)),
         _ => Err(Error::failed(format!(
             "{} says {version:?}, which is not a layout that slotpress knows (2.x, 3.x, 4.0, 5.0)",
-            path.shown()
+            path.escaped()
         ))
         .with_hint("recompress the archives that the validator writes itself")),
     }
@@ -321,7 +321,7 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
         _ => {
             return Err(Error::failed(format!(
                 "{} looks like an unpacked archive, but its snapshots/ holds {}",
-                dir.shown(),
+                dir.escaped(),
                 list_slots(&slots)
             ))
             .with_hint("unpack one archive into one empty directory, or choose with --slot"));
@@ -348,7 +348,7 @@ fn open_root(dir: PathBuf, what: &str) -> Result<StorageRoot> {
     if is_dir(&dir)? {
         return StorageRoot::open(dir);
     }
-    Err(Error::failed(format!("{} is not a directory{what}", dir.shown())).with_hint(hint::NAME_ACCOUNTS))
+    Err(Error::failed(format!("{} is not a directory{what}", dir.escaped())).with_hint(hint::NAME_ACCOUNTS))
 }
 
 /// Returns the directories to which `accounts_hardlinks/account_path_N` points. These links are
@@ -374,7 +374,7 @@ fn require_path(path: PathBuf) -> Result<PathBuf> {
     if metadata(&path)?.is_some() {
         return Ok(path);
     }
-    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.shown()))
+    Err(Error::damaged(format!("{} is missing: the bank snapshot is not complete", path.escaped()))
         .with_hint(GRACEFUL_STOP))
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use slotpress_base::bytes::fill_buf;
 use slotpress_base::quantity::count_of;
-use slotpress_base::{Error, IoContext, Result, ShowPath, to_usize};
+use slotpress_base::{Error, EscapePath, IoContext, Result, to_usize};
 
 use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
 use crate::ledger::demands::firedancer::CountLimit;
@@ -33,7 +33,7 @@ impl FieldReader<BufReader<File>> {
     pub fn open(path: &Path, what: &str) -> Result<Self> {
         let file = slotpress_base::files::open_file(path)?;
         let length = file.metadata().or_path("read", path)?.len();
-        let what = format!("{what} {}", path.shown());
+        let what = format!("{what} {}", path.escaped());
         Ok(Self::new(BufReader::with_capacity(READ_BUFFER_BYTES, file), length, what))
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Owner, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Owner, Result};
 
 use crate::ledger::held_lock::LockHolder;
 use crate::{GRACEFUL_STOP, bank_snapshot_slots, lock_holder};
@@ -81,7 +81,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
     // The file may be a pipe, and opening a pipe for writing would wait for a reader.
     let stat = rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty());
     if stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile) {
-        return Err(Error::failed(format!("{} is not a file", path.shown()))
+        return Err(Error::failed(format!("{} is not a file", path.escaped()))
             .with_hint("a validator makes ledger.lock an empty file: find out what made this one, and remove it"));
     }
     match open(OFlags::WRONLY | OFlags::NONBLOCK) {
@@ -100,7 +100,7 @@ fn in_use_error(ledger: &KeptDir, path: &Path, holder: Option<LockHolder>) -> Er
     };
     let holder = holder.map_or("a running validator or another slotpress".into(), |holder| holder.to_string());
     let message =
-        format!("the ledger {} is in use: its lock {} is held by {holder}", ledger.path().shown(), path.shown());
+        format!("the ledger {} is in use: its lock {} is held by {holder}", ledger.path().escaped(), path.escaped());
     Error::new(ErrorKind::InUse, message).with_hint(hint)
 }
 

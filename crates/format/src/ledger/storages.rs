@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
-use slotpress_base::{Error, IoContext, Result, ShowPath, start_pool};
+use slotpress_base::{Error, EscapePath, IoContext, Result, start_pool};
 
 use crate::ledger::split::SPLIT_FILE_BYTES_MAX;
 use crate::{STORAGE_BYTES_MAX, parse_storage_name};
@@ -124,7 +124,7 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
                 .ok_or_else(|| foreign_file_error(&root.path.join(&name)))?;
             names.push((storage, index, root));
             if names.len() as u64 > STORAGES_MAX {
-                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.shown()))
+                return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.escaped()))
                     .with_hint("unpack one archive into one empty directory"));
             }
         }
@@ -193,7 +193,7 @@ pub fn stat_listed(
 }
 
 fn foreign_file_error(path: &Path) -> Error {
-    Error::failed(format!("{} is not a storage: its name is not SLOT.ID", path.shown()))
+    Error::failed(format!("{} is not a storage: its name is not SLOT.ID", path.escaped()))
         .with_hint("move files that do not belong to the archive to another directory")
 }
 
@@ -202,7 +202,7 @@ fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result
         return Ok(storage);
     }
     let path = root.path.join(format!("{slot}.{id}"));
-    Err(Error::failed(format!("{} was there a moment ago, and has vanished", path.shown()))
+    Err(Error::failed(format!("{} was there a moment ago, and has vanished", path.escaped()))
         .with_hint("something changes the directory: stop it, then run this again"))
 }
 
@@ -240,7 +240,7 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || file_bytes > bytes_max {
         return Err(Error::damaged(format!(
             "{} is not a storage: a regular file of at most {shown_max}",
-            root.path.join(name).shown()
+            root.path.join(name).escaped()
         )));
     }
     Ok(Some((file_bytes, modified_ns(stat.st_mtime, stat.st_mtime_nsec))))

@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use slotpress_base::{Error, Progress, Result, ShowPath, Stage};
+use slotpress_base::{Error, EscapePath, Progress, Result, Stage};
 use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
@@ -78,5 +78,5 @@ pub fn accept_file(path: &Path, root: Option<Root>, progress: &dyn Progress) -> 
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         accept(&source, &shape, name, root, 0, progress)
     };
-    accepted().map_err(|error| error.within_damaged(path.shown()))
+    accepted().map_err(|error| error.within_damaged(path.escaped()))
 }

@@ -254,13 +254,13 @@ impl Download {
     }
 
     fn bytes_by_server(&self) -> impl Iterator<Item = GivenBytes> {
-        self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.shown(), bytes: mirror.given_bytes() })
+        self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.display_url(), bytes: mirror.given_bytes() })
     }
 
     /// Returns the servers that sent wrong bytes.
     pub fn rejected_servers(&self) -> Vec<String> {
         let is_wrong = |mirror: &&Mirror| mirror.drop_reason().is_some_and(|error| error.kind() == ErrorKind::Damaged);
-        self.mirrors.iter().filter(is_wrong).map(Mirror::shown).collect()
+        self.mirrors.iter().filter(is_wrong).map(Mirror::display_url).collect()
     }
 }
 

@@ -52,7 +52,7 @@ impl Mirror {
         }
     }
 
-    pub fn shown(&self) -> String {
+    pub fn display_url(&self) -> String {
         show_url(&self.remote.url)
     }
 

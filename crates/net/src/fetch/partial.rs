@@ -26,7 +26,7 @@ pub(in crate::fetch) use reading::Patient;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file;
-use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath, range_bytes, split_at_most, to_usize};
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{Locked, first_read_at, try_lock};
 
@@ -93,7 +93,7 @@ impl PartialFile {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
         if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
-            let message = format!("{} is in use: another slotpress is fetching into it", path.shown());
+            let message = format!("{} is in use: another slotpress is fetching into it", path.escaped());
             return Err(Error::new(ErrorKind::InUse, message).with_hint("wait for it, or choose another directory"));
         }
         let file = File::from(file);

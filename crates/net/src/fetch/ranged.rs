@@ -47,7 +47,7 @@ impl Download {
         let hashes = tail.as_ref().and_then(|tail| tail.hashes.as_ref());
         let root = hashes.map(|hashes| hashes.root);
         if let Some(why) = root_mismatch(self.limits.expect_root, root) {
-            return Err(Error::damaged(format!("{}: {why}", first.shown())));
+            return Err(Error::damaged(format!("{}: {why}", first.display_url())));
         }
         let is_known = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
@@ -278,7 +278,7 @@ impl Fetching<'_> {
             match error.kind() {
                 ErrorKind::Interrupted => break,
                 ErrorKind::Damaged => {
-                    let error = error.within(mirror.shown());
+                    let error = error.within(mirror.display_url());
                     self.progress.warn(&format!("{error}: this server is no longer used"));
                     mirror.drop_for(error);
                     return Ok(());

@@ -18,7 +18,7 @@ use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, read_newest_bank_times};
 
 use crate::patience::Patience;
-use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceArg, UrlSource};
+use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceLocation, UrlSource};
 
 const ASKED_AT_ONCE: usize = 64;
 
@@ -34,9 +34,9 @@ const BANK_FILES_MAX: usize = 2;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Returns the time per slot, from archives in the named directories.
-pub fn read_local_slot_time(sources: &[SourceArg]) -> Option<SlotTime> {
+pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
-        let SourceArg::LocalDir(dir) = source else { return None };
+        let SourceLocation::Directory(dir) = source else { return None };
         let mut catalog = scan(std::slice::from_ref(dir)).ok()?;
         read_newest_bank_times(&mut catalog, &Catalog::default());
         Some(catalog.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed)
@@ -111,7 +111,7 @@ fn read_bank_front(
 }
 
 pub struct AskedSource {
-    pub source: SourceArg,
+    pub source: SourceLocation,
     pub is_operator: bool,
 }
 
@@ -161,7 +161,7 @@ pub fn ask_all(
 /// The source does not answer, or its answer is not valid.
 pub fn ask_patiently(
     client: &Client,
-    source: &SourceArg,
+    source: &SourceLocation,
     time_max: Duration,
     waiting: &dyn Progress,
     stop: &dyn Progress,

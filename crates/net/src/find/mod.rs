@@ -26,7 +26,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Stage, clock, hint, quantity};
 use slotpress_format::SlotTimeSource;
 
-use crate::{Client, Offer, Remote, SourceArg};
+use crate::{Client, Offer, Remote, SourceLocation};
 
 /// Largest number of servers that are asked: mainnet has about 5,000 nodes, and some hundreds of
 /// them answer RPC.
@@ -209,10 +209,11 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     report.cluster = known.facts;
 
     let mut asked: BTreeSet<String> = BTreeSet::new();
-    let rpc = options.rpc.iter().cloned().map(SourceArg::Place);
+    let rpc = options.rpc.iter().cloned().map(SourceLocation::Server);
     let named = options.sources.iter().cloned().chain(rpc);
     let named = named.map(|source| AskedSource { source, is_operator: true });
-    let peers = known.peers.into_iter().map(|url| AskedSource { source: SourceArg::Place(url), is_operator: false });
+    let peers =
+        known.peers.into_iter().map(|url| AskedSource { source: SourceLocation::Server(url), is_operator: false });
     let unique = named.chain(peers).filter(|asking| asked.insert(asking.source.to_string()));
     let sources: Vec<AskedSource> = unique.take(PEERS_MAX).collect();
     if sources.is_empty() {

@@ -63,7 +63,7 @@ pub struct FailedArchive {
 impl FailedArchive {
     fn covers(&self, offer: &Offer) -> bool {
         let has_same_root = self.root.is_some() && self.root == offer.root;
-        let is_same_place = || self.place.as_ref().is_none_or(|place| *place == offer.shown());
+        let is_same_place = || self.place.as_ref().is_none_or(|place| *place == offer.location());
         self.name == offer.name && (self.is_in_place || has_same_root || is_same_place())
     }
 }
@@ -100,7 +100,7 @@ impl Node {
         if pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }
-        let place = offer.shown();
+        let place = offer.location();
         let server = server_of(&place);
         let same_server = pairs.iter().filter(|failed| failed.place.as_deref().and_then(server_of) == server);
         server.is_none() || same_server.count() < PAIR_FAULTS_MAX
@@ -120,7 +120,7 @@ impl Node {
         if self.failed.is_empty() {
             return 0;
         }
-        let place = offer.shown();
+        let place = offer.location();
         let Some(server) = server_of(&place) else { return 0 };
         let is_its = |place: &Option<String>| place.as_deref().and_then(server_of) == Some(server);
         let is_fault = |failed: &&FailedArchive| match failed.with {

@@ -8,7 +8,7 @@ use derive_setters::Setters;
 use slotpress_format::{Hash, SlotTime};
 
 use super::Cluster;
-use crate::{SourceArg, Url};
+use crate::{SourceLocation, Url};
 
 /// Sources of snapshots, and requirements that these must meet.
 #[derive(Clone, Debug, Setters)]
@@ -16,7 +16,7 @@ use crate::{SourceArg, Url};
 pub struct FindOptions {
     /// Servers, stores and directories. Default: none; then RPC servers or a cluster must be given.
     #[setters(into)]
-    pub sources: Vec<SourceArg>,
+    pub sources: Vec<SourceLocation>,
     /// RPC servers that are asked for the cluster's slot and its peers. Default: none.
     #[setters(into)]
     pub rpc: Vec<Url>,
@@ -47,7 +47,7 @@ pub struct FindOptions {
 
 impl FindOptions {
     /// Options for these sources, with defaults for the rest.
-    pub fn new(sources: impl IntoIterator<Item = SourceArg>) -> Self {
+    pub fn new(sources: impl IntoIterator<Item = SourceLocation>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }
 

@@ -122,13 +122,13 @@ impl Ranking {
                 !candidate.is_operator,
                 Reverse(candidate.slot()),
                 faults,
-                candidate.full.shown(),
+                candidate.full.location(),
                 candidate.source.clone(),
             )
         });
         // Keeps only the best combination of each full archive with an incremental one or none.
         let mut seen = BTreeSet::new();
-        candidates.retain(|candidate| seen.insert((candidate.full.shown(), candidate.source.clone())));
+        candidates.retain(|candidate| seen.insert((candidate.full.location(), candidate.source.clone())));
         let stale = candidates.extract_if(.., |candidate| self.is_stale(candidate)).collect();
         demote_and_drop_local_bases(&mut candidates, node);
         Ranked { candidates, stale }
@@ -189,7 +189,7 @@ impl Ranking {
             if !may_be(full) || !node.allows(full, None) {
                 continue;
             }
-            let newest_of = |source| self.newest_on(&full.name, &full.shown(), node, source);
+            let newest_of = |source| self.newest_on(&full.name, &full.location(), node, source);
             let own = newest_of(Some(&full.source));
             let any = newest_of(None);
             // An incremental archive of another source is used if the full archive's own source has
@@ -467,7 +467,7 @@ mod tests {
             let ranked = order(list.clone());
             // Offers of the same archive at the same place count once.
             let fulls = list.iter().filter(|offer| offer.name.base_slot.is_none());
-            let places: BTreeSet<_> = fulls.map(|offer| (offer.shown(), &offer.source)).collect();
+            let places: BTreeSet<_> = fulls.map(|offer| (offer.location(), &offer.source)).collect();
             prop_assert_eq!(ranked.len(), places.len());
             for (_, full, incremental) in &ranked {
                 prop_assert!(incremental.as_ref().is_none_or(|one| one.name.base_slot == Some(full.name.slot)));

@@ -1,7 +1,7 @@
 //! Reads the first fields of an archive's bank file, such as slot duration and time, without reading
 //! the rest of the archive.
 
-use slotpress_base::{Error, ErrorKind, NoProgress, Result, ShowPath, split_at_most, to_usize};
+use slotpress_base::{Error, ErrorKind, EscapePath, NoProgress, Result, split_at_most, to_usize};
 use slotpress_format::{BLOCK_BYTES, BankFile, Entry, EntryKind, EntryParser, FieldReader, TarEvent, read_bank_front};
 
 use super::opened::OpenArchive;
@@ -39,7 +39,7 @@ pub fn refuse_for_firedancer_only(archive: &OpenArchive, is_base: bool) -> Resul
         rule_against_agave(&bank)
     };
     match rule {
-        Some(rule) => Err(rule.unsupported_error().within(archive.path().shown())),
+        Some(rule) => Err(rule.unsupported_error().within(archive.path().escaped())),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use derive_setters::Setters;
 use slotpress_base::{
-    Error, ErrorKind, IoContext, IoPolicy, ItemReader, Progress, Result, ShowPath, range_bytes, read_ahead,
+    Error, ErrorKind, EscapePath, IoContext, IoPolicy, ItemReader, Progress, Result, range_bytes, read_ahead,
     split_at_most,
 };
 use slotpress_format::ledger::names::ArchiveCompression;
@@ -81,7 +81,7 @@ impl OpenArchive {
         let path = source.path();
         let mut start = [0; BLOCK];
         let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
-        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.shown()))?;
+        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.escaped()))?;
         let mut archive =
             Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
         if compression == ArchiveCompression::Zstd && !archive.source.is_stream() {
@@ -119,7 +119,7 @@ impl OpenArchive {
 
     pub fn warn_of_index(&self, progress: &dyn Progress) {
         if let Some(error) = &self.index_error {
-            progress.warn(&format!("{}: {error}; reading it without its index", self.path().shown()));
+            progress.warn(&format!("{}: {error}; reading it without its index", self.path().escaped()));
         }
     }
 
@@ -175,7 +175,7 @@ impl OpenArchive {
                 on_content(decoded.map_err(|(_, error)| error)?)
             })
         })
-        .map_err(|error| error.within_damaged(self.path().shown()))
+        .map_err(|error| error.within_damaged(self.path().escaped()))
     }
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{Mode, OFlags};
 use serde::Serialize;
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, IoContext, IoHint, Result, ShowPath, range_bytes, to_usize};
+use slotpress_base::{Error, EscapePath, IoContext, IoHint, Result, range_bytes, to_usize};
 
 use crate::StagedFile;
 
@@ -103,7 +103,7 @@ impl LocalFile {
         let file = File::from(opened.map_err(|error| Error::from_open(path, &error.into()))?);
         let metadata = file.metadata().or_path("read", path)?;
         if !metadata.is_file() {
-            return Err(Error::failed(format!("{} is not a file", path.shown()))
+            return Err(Error::failed(format!("{} is not a file", path.escaped()))
                 .with_hint("give `-` to read an archive from standard input, if the command can"));
         }
         let length_bytes = metadata.len();

@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::ShowPath;
+use slotpress_base::EscapePath;
 use slotpress_base::clock::{self, since_1970};
 use slotpress_format::{ArchiveName, EpochSchedule, FrameHashesLocation, Hash, Root, SlotTime};
 
@@ -119,7 +119,7 @@ pub struct UnusableFile {
 
 impl fmt::Display for UnusableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not used: {}", self.archive.path().shown(), self.fault)
+        write!(f, "{} is not used: {}", self.archive.path().escaped(), self.fault)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{IoContext, KeptDir, Result, ShowPath, clock};
+use slotpress_base::{EscapePath, IoContext, KeptDir, Result, clock};
 use slotpress_format::{ArchiveName, lock_holder};
 
 use super::REMOTE;
@@ -113,6 +113,6 @@ impl Serialize for Partial {
 
 impl std::fmt::Display for Partial {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.path().shown())
+        f.write_str(&self.path().escaped())
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{AtFlags, FileType};
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, Result};
 use slotpress_format::ArchiveName;
 
 use super::keep::{Keep, KeepReason};
@@ -162,7 +162,7 @@ pub fn remove(archive: &Archive) -> Result<()> {
         && scan::file_id(&stat) == archive.file_id
         && scan::modified_ns(&stat) == archive.modified_ns;
     if !is_same {
-        return Err(Error::failed(format!("{} changed in the meantime, and was not removed", path.shown()))
+        return Err(Error::failed(format!("{} changed in the meantime, and was not removed", path.escaped()))
             .with_hint("run the command again"));
     }
     rustix::fs::unlinkat(&parent, &name, AtFlags::empty()).map_err(failed)

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use slotpress_base::{Error, IoContext, IoPolicy, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, IoContext, IoPolicy, KeptDir, Result};
 use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 
 use super::list_parser::{INDEX_BYTES_MAX, parse_list};
@@ -178,7 +178,7 @@ fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
 fn add_archives(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archive>) -> Result<()> {
     for (name, stat) in regular_files(dir, fd, &ArchiveName::parse)? {
         if found.len() >= ARCHIVES_MAX {
-            return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.shown()))
+            return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.escaped()))
                 .with_hint("give the directory that a validator writes its archives to"));
         }
         let modified_ns = modified_ns(&stat);

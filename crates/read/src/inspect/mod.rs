@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Stage, text};
+use slotpress_base::{Error, EscapePath, IoPolicy, Progress, Result, Stage, text};
 use slotpress_format::{
     ArchiveName, BankFields, Entry, EntryKind, LedgerPaths, LockState, Root, StorageFile, find_bank_snapshot,
     ledger_lock_state,
@@ -178,7 +178,7 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let archive = input.open(&IoPolicy::default())?;
     archive.warn_of_index(progress);
-    inspect_open(&archive, threads, progress).map_err(|error| error.within_damaged(input.path.shown()))
+    inspect_open(&archive, threads, progress).map_err(|error| error.within_damaged(input.path.escaped()))
 }
 
 fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {

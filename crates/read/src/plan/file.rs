@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use slotpress_base::{
-    Error, IoHint, Result, ShowPath, at_most_mut, copy_at_most, range_bytes, split_at_most, to_usize,
+    Error, EscapePath, IoHint, Result, at_most_mut, copy_at_most, range_bytes, split_at_most, to_usize,
 };
 use slotpress_format::{StorageFile, modified_ns};
 
@@ -72,7 +72,7 @@ impl<'a> OpenStorage<'a> {
         if left > 0 {
             return Err(Error::damaged(format!(
                 "{}: without its obsolete records, the file is at least {left} bytes shorter than planned",
-                (self.path)().shown()
+                (self.path)().escaped()
             )));
         }
         let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
@@ -98,7 +98,7 @@ impl<'a> OpenStorage<'a> {
 }
 
 pub(super) fn changed_error(path: &Path) -> Error {
-    Error::failed(format!("{} changed while it was read", path.shown()))
+    Error::failed(format!("{} changed while it was read", path.escaped()))
         .with_hint("something writes to the ledger; stop it and archive again")
 }
 

@@ -3,7 +3,7 @@
 //! Any worker can fill any frame. A file whose length or modification time differs from the plan is
 //! an error: a storage that changes while it is read cannot be archived.
 
-use slotpress_base::{IoHint, Result, ShowPath, copy_at_most, split_at_most, to_usize};
+use slotpress_base::{EscapePath, IoHint, Result, copy_at_most, split_at_most, to_usize};
 use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteLists, StorageFile, StorageRoot};
 
 use crate::Plan;
@@ -123,7 +123,7 @@ impl Plan {
             Some(lists) if storage.obsolete_count > 0 => {
                 let kept = lists
                     .read_kept_ranges(storage.obsolete_list_offset, storage.obsolete_count, storage.file.file_bytes)
-                    .map_err(|error| error.within(path().shown()))?;
+                    .map_err(|error| error.within(path().escaped()))?;
                 source.read_kept(&kept, offset, to)?;
             }
             _ => source.read_piece(to, offset)?,

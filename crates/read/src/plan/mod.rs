@@ -18,7 +18,7 @@ use rayon::prelude::*;
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file;
 use slotpress_base::{
-    Error, ErrorKind, IoContext, IoHint, IoPolicy, Progress, Result, ShowPath, Stage, hint, start_pool, to_usize,
+    Error, ErrorKind, EscapePath, IoContext, IoHint, IoPolicy, Progress, Result, Stage, hint, start_pool, to_usize,
 };
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::{
@@ -207,7 +207,7 @@ fn read_bank(
     if bank.slot != snapshot.slot {
         return Err(Error::damaged(format!(
             "{} is of slot {}, not of the slot that its directory names",
-            snapshot.bank_file.shown(),
+            snapshot.bank_file.escaped(),
             bank.slot
         )));
     }
@@ -246,7 +246,7 @@ impl LengthReader<'_> {
         let root = self.roots.get(usize::from(file.root)).ok_or_else(|| not_planned_error(file))?;
         if !file.is_split() {
             let length = storage_length(file, &obsolete, map_bytes, self.has_map);
-            return Ok(length.map_err(|error| error.within(root.path.join(file.file_name()).shown())));
+            return Ok(length.map_err(|error| error.within(root.path.join(file.file_name()).escaped())));
         }
         let items = self.lists.map(|lists| lists.read_items(obsolete.list_offset, obsolete.count, true)).transpose()?;
         let on_read = &mut |bytes| {

@@ -8,7 +8,7 @@ use std::fs::File;
 
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::count_of;
-use slotpress_base::{Error, IoHint, Result, ShowPath, copy_at_most, range_bytes, split_at_most, to_usize};
+use slotpress_base::{Error, EscapePath, IoHint, Result, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem,
     RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitDataFile, SplitFile, StorageFile, StorageKind, StorageRoot,
@@ -96,7 +96,7 @@ impl<'a> SplitStorage<'a> {
             let meta_uid = read_uid(SplitFile::Meta, &meta, &mut read)?;
             if let Some(data) = &data {
                 let data_uid = read_uid(SplitFile::Data, data, &mut |to, offset| data.read_piece(to, offset))?;
-                check_uids(meta_uid, data_uid).map_err(|error| error.within((data.path)().shown()))?;
+                check_uids(meta_uid, data_uid).map_err(|error| error.within((data.path)().escaped()))?;
             }
             let range = MetaRange {
                 meta_bytes: meta.file_bytes,
@@ -105,7 +105,7 @@ impl<'a> SplitStorage<'a> {
                 limit: meta.file_bytes,
                 window_bytes: SCAN_WINDOW_BYTES,
             };
-            scan_entries(range, obsolete, window, &mut read).map_err(|error| error.within((meta.path)().shown()))
+            scan_entries(range, obsolete, window, &mut read).map_err(|error| error.within((meta.path)().escaped()))
         })
     }
 
@@ -132,7 +132,7 @@ impl<'a> SplitStorage<'a> {
                 window_bytes: READ_WINDOW_BYTES,
             };
             let _behind = self.io_hint.read_behind(meta.file, &(range.first..range.limit), meta.file_bytes);
-            let in_meta = |error: Error| error.within((meta.path)().shown());
+            let in_meta = |error: Error| error.within((meta.path)().escaped());
             let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
             let passed = obsolete.partition_point(|item| item.offset < range.first);
             let mut obsolete = ObsoleteEntries(obsolete.get(passed..).unwrap_or_default());
@@ -160,10 +160,10 @@ fn read_uid(kind: SplitFile, source: &OpenStorage<'_>, read: &mut ReadAt<'_>) ->
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
         let error = Error::damaged(format!("{}, shorter than the file's header", count_of(source.file_bytes, "byte")));
-        return Err(error.within((source.path)().shown()));
+        return Err(error.within((source.path)().escaped()));
     }
     read(&mut header, 0)?;
-    kind.uid(&header).map_err(|error| error.within((source.path)().shown()))
+    kind.uid(&header).map_err(|error| error.within((source.path)().escaped()))
 }
 
 fn scan_entries(
@@ -248,7 +248,7 @@ impl SplitPiece<'_> {
         let mut header = [0; DATA_HEADER_BYTES];
         data.read_at(&mut header, data_offset)?;
         check_data_header(&header, data_offset, &entry.pubkey(), entry.data_len)
-            .map_err(|error| error.within((data.path)().shown()))?;
+            .map_err(|error| error.within((data.path)().escaped()))?;
         data.read_at(self.to.get_mut(part).unwrap_or_default(), wanted_at)
     }
 }

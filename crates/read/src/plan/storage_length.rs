@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, Result};
 use slotpress_format::ledger::lists::ObsoleteSummary;
 use slotpress_format::ledger::record::align8;
 use slotpress_format::{FieldReader, ObsoleteFormat, ObsoleteItem, StorageFile, scan_obsolete_accounts};
@@ -43,7 +43,7 @@ pub(super) fn read_obsolete(
         &mut |found| {
             let slot = found.slot;
             let id = found.id;
-            let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.shown()));
+            let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.escaped()));
             let Some(storage) = find(slot, id).and_then(|index| unplanned.get_mut(index)) else {
                 let error = wrong("has obsolete records, but is not there");
                 return match found.count {

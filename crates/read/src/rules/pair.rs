@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, Result};
 use slotpress_format::{ArchiveName, BankFile, Hash};
 
 use super::failures::Failures;
@@ -64,7 +64,7 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
         (Some(None), Some(None)) => return same_kind("full"),
         (Some(Some(_)), Some(Some(_))) => return same_kind("incremental"),
         (Some(Some(_)), None) => {
-            return Err(Error::usage(format!("{} is an incremental archive, but comes first", full.path.shown()))
+            return Err(Error::usage(format!("{} is an incremental archive, but comes first", full.path.escaped()))
                 .with_hint("give the full archive first, then the incremental one"));
         }
         _ => {}
@@ -133,8 +133,8 @@ pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
 }
 
 fn swapped_error(first: &Path, second: &Path) -> Error {
-    let first = first.shown();
-    let second = second.shown();
+    let first = first.escaped();
+    let second = second.escaped();
     Error::usage(format!("the two archives are swapped: {first} is the incremental one, {second} the full one"))
         .with_hint("give the full archive first, then the incremental one")
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
-use slotpress_base::{Error, IoContext, Result, ShowPath, Space, SpaceWatch, hint, quantity};
+use slotpress_base::{Error, EscapePath, IoContext, Result, Space, SpaceWatch, hint, quantity};
 
 #[derive(Debug)]
 pub struct Spill {
@@ -71,7 +71,7 @@ impl Spill {
     pub(super) fn check_room(&self) -> Result<()> {
         if is_in_memory(&self.dir)? {
             let room = quantity::bytes(self.room_bytes);
-            let dir = self.dir.shown();
+            let dir = self.dir.escaped();
             let about = if self.watch.is_none() { format!("about {room}, ") } else { String::new() };
             let purpose = self.purpose;
             let message = format!("{purpose} takes {about}more than the memory limit, and {dir} is in memory too");
@@ -128,7 +128,7 @@ mod tests {
         }
         let on_disk = |dir: &Path| !is_in_memory(dir).expect("known");
         let chosen = spill_dir(Some(memory));
-        assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.shown());
+        assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.escaped());
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert!(!on_disk(here) || spill_dir(Some(here)) == here);
     }

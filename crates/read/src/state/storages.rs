@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 
 use slotpress_base::{
-    AHEAD_BYTES, AheadItem, ErrorKind, ItemReader, Progress, Result, ShowPath, read_ahead, run_in_order, to_usize,
+    AHEAD_BYTES, AheadItem, ErrorKind, EscapePath, ItemReader, Progress, Result, read_ahead, run_in_order, to_usize,
 };
 use slotpress_format::{Entry, EntryKind, RecordWalker};
 
@@ -175,7 +175,7 @@ impl StorageReader {
     ) -> Result<()> {
         match self {
             Self::Archive(archive) => read_again(archive, first_storage, wanted, visitor, threads, progress)
-                .map_err(|error| error.within_damaged(archive.path().shown())),
+                .map_err(|error| error.within_damaged(archive.path().escaped())),
             Self::Ledger(plan) => read_storages(plan, wanted, visitor, threads, progress),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, FileStat, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locked {
@@ -67,7 +67,7 @@ impl DirLocks {
         if self.0.iter().any(|held| held.found.is_same(&found)) {
             return Ok(Self::default());
         }
-        let path = dir.path().shown();
+        let path = dir.path().escaped();
         match try_lock(dir.as_fd()).or_path("lock", dir.path())? {
             Locked::Ours | Locked::Unsupported => {}
             Locked::Busy => {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, ErrorKind, FileStat, IoContext, KeptDir, Owner, Result, ShowPath, random_name};
+use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Owner, Result, random_name};
 use slotpress_format::lock_holder;
 
 /// Agave removes files with this prefix from its archives directory when it starts, so files of a
@@ -85,7 +85,7 @@ impl StagedFile {
                 return Ok(Self { file, found: stat.into(), dir: dir.clone(), name, path, is_published: false });
             }
         }
-        let dir = dir.path().shown();
+        let dir = dir.path().escaped();
         let message =
             format!("{dir}: the temporary files made there were removed by another process {ATTEMPTS_MAX} times");
         Err(Error::new(ErrorKind::InUse, message).with_hint(OTHER_PROCESS_HINT))
@@ -181,13 +181,13 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
     Err(match (dir.exists(), is_archive) {
-        (true, _) => Error::failed(format!("the output directory {} is a file", dir.shown()))
+        (true, _) => Error::failed(format!("the output directory {} is a file", dir.escaped()))
             .with_hint("give a directory; the archive is named after its slot and hash"),
-        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.shown())).with_hint(
-            format!("give a directory, such as {}; the archive is named after its slot and hash", parent.shown()),
+        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.escaped())).with_hint(
+            format!("give a directory, such as {}; the archive is named after its slot and hash", parent.escaped()),
         ),
-        (false, false) => Error::failed(format!("the output directory {} does not exist", dir.shown()))
-            .with_hint(format!("create it: mkdir -p {}", dir.shown())),
+        (false, false) => Error::failed(format!("the output directory {} does not exist", dir.escaped()))
+            .with_hint(format!("create it: mkdir -p {}", dir.escaped())),
     })
 }
 
@@ -202,7 +202,7 @@ fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Resu
     }
     let holder = lock_holder(&file).filter(|holder| holder.pid.is_some());
     let by = holder.map_or("another run".to_string(), |holder| holder.to_string());
-    let message = format!("{} is being made by {by}", dir.path_of(final_name).shown());
+    let message = format!("{} is being made by {by}", dir.path_of(final_name).escaped());
     Err(Error::new(ErrorKind::Exists, message).with_hint("wait until that run has ended: then the archive is there"))
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
-use slotpress_base::{Error, ErrorKind, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result};
 
 use super::dir_lock::{Locked, try_lock};
 use super::publish::OTHER_PROCESS_HINT;
@@ -54,7 +54,7 @@ impl WorkDir {
             return Ok(Self { parent: parent.clone(), name, dir, is_kept: false });
         }
         let removed = || {
-            let parent = parent.path().shown();
+            let parent = parent.path().escaped();
             let message =
                 format!("{parent}: the directories made there were removed by another process {TRIES_MAX} times");
             Error::new(ErrorKind::InUse, message).with_hint(OTHER_PROCESS_HINT)

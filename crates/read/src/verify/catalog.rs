@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Progress, Result, ShowPath, hint, quantity};
+use slotpress_base::{Error, ErrorKind, EscapePath, Progress, Result, hint, quantity};
 use slotpress_format::ArchiveName;
 
 use crate::catalog::Archive;
@@ -110,7 +110,7 @@ impl CatalogVerdict {
         self.left_out.extend(left_out);
         if let Some(why) = verdict.why_not_checked() {
             let error =
-                Error::failed(format!("its state was not checked: {why}")).within(verdict.archive.path().shown());
+                Error::failed(format!("its state was not checked: {why}")).within(verdict.archive.path().escaped());
             self.error.get_or_insert(error.with_hint(hint::GIVE_FULL_ARCHIVE));
         }
     }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use derive_setters::Setters;
-use slotpress_base::{Error, IoPolicy, Progress, Result, ShowPath, Stage, Step, available_threads, hint, quantity};
+use slotpress_base::{Error, EscapePath, IoPolicy, Progress, Result, Stage, Step, available_threads, hint, quantity};
 use slotpress_format::Root;
 
 use crate::state::accounts::StateBuilder;
@@ -102,7 +102,7 @@ impl<'a> VerifyJob<'a> {
             "plan: {} to read; workers: {}, temporary files in {}",
             quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
             options.threads,
-            options.check.spill_dir(None).shown()
+            options.check.spill_dir(None).escaped()
         ));
     }
 
@@ -112,7 +112,7 @@ impl<'a> VerifyJob<'a> {
 }
 
 pub(crate) fn lost_records(path: &Path) -> Error {
-    Error::damaged("not all of its records can be read").within(path.shown()).with_hint(hint::USE_VERIFY)
+    Error::damaged("not all of its records can be read").within(path.escaped()).with_hint(hint::USE_VERIFY)
 }
 
 /// Prepares the state check for storages of this size. A temporary directory that the user chose

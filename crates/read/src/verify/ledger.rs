@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use slotpress_base::{Error, ErrorKind, Result, ShowPath, Stage, Stopwatch};
+use slotpress_base::{Error, ErrorKind, EscapePath, Result, Stage, Stopwatch};
 use slotpress_format::{
     BankFile, BankSnapshot, FieldReader, Layout, LedgerLock, LedgerPaths, find_bank_snapshot_with_gaps,
     parse_status_cache, read_version,
@@ -29,7 +29,7 @@ pub(crate) fn read_ledger(
 ) -> Result<VerifyReport> {
     let _lock = paths.ledger.is_dir().then(|| lock(paths)).transpose()?;
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
-        let message = format!("{}: a restore into this ledger was killed before its end", journal.shown());
+        let message = format!("{}: a restore into this ledger was killed before its end", journal.escaped());
         job.progress.warn(&format!("{message}: {RESTORE_JOURNAL_HINT}"));
     }
     let stopwatch = Stopwatch::start();
@@ -112,7 +112,7 @@ fn plan_judged(
 ) -> Result<Plan> {
     // Slots of storages that were reported as missing: several lists may name a slot.
     let mut missing: HashSet<u64> = snapshot.missing.iter().map(|missing| missing.slot).collect();
-    let mut expected = format!("a file in {}, as the bank file says", snapshot.shown_roots());
+    let mut expected = format!("a file in {}, as the bank file says", snapshot.describe_roots());
     if snapshot.layout == Layout::Unpacked && base_slot.is_none() {
         expected += "; or the base slot, if this is an incremental archive";
     }
@@ -133,7 +133,7 @@ const MISSING_MAX: usize = 5_000_000;
 fn judge_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
     snapshot.missing.iter().try_for_each(|missing| {
         let file = if missing.ending.is_empty() { "a file".to_string() } else { missing.to_string() };
-        let expected = format!("{file} in {}, as the storages list says", snapshot.shown_roots());
+        let expected = format!("{file} in {}, as the storages list says", snapshot.describe_roots());
         add_missing(missing.slot, u64::from(missing.id), expected, failures)
     })
 }

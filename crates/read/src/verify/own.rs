@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use slotpress_base::progress::part_of;
-use slotpress_base::{Progress, Result, ShowPath};
+use slotpress_base::{EscapePath, Progress, Result};
 
 use crate::rules::clients::readers;
 use crate::{
@@ -47,9 +47,9 @@ pub fn read_back_archive(
     };
     let report = verify(Snapshot::Archives { full, incremental }, &options, &part_of(progress))?;
     let Some(failure) = failure_of_result(&report, base) else { return Ok(ReadBackReport::new(&report)) };
-    let name = archive.name.as_ref().map_or_else(|| archive.path.shown(), ToString::to_string);
+    let name = archive.name.as_ref().map_or_else(|| archive.path.escaped(), ToString::to_string);
     let (how, hint) = match base {
-        Some(base) => (format!(", read back on {},", base.path.shown()), PAIR_HINT),
+        Some(base) => (format!(", read back on {},", base.path.escaped()), PAIR_HINT),
         None => (String::new(), HINT),
     };
     let message = format!("the archive of {name}{how} is not valid, and was removed");

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use slotpress_base::{Result, ShowPath};
+use slotpress_base::{EscapePath, Result};
 use slotpress_format::{BankFile, EntryKind};
 
 use crate::archive::OpenArchive;
@@ -53,7 +53,7 @@ impl JudgedInput {
         let wanted_only = options.quick && options.expect_roots.is_empty();
         let pass = ArchivePass::new(options.threads, progress).wanted_only(wanted_only);
         let read = archive.read(&pass.newest_first(true).check_hashes(true), &rules);
-        let mut read = read.map_err(|error| error.within_damaged(archive.path().shown()))?;
+        let mut read = read.map_err(|error| error.within_damaged(archive.path().escaped()))?;
         let (entries, bank) = rules.finish(&archive, &mut read)?;
         if let Some(why) = options.why_not_state() {
             failures.skip(Check::Records, why);

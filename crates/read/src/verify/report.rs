@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::Serialize;
-use slotpress_base::{Elapsed, Result, ShowPath, text};
+use slotpress_base::{Elapsed, EscapePath, Result, text};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
@@ -172,7 +172,7 @@ impl VerifyReport {
     pub fn require_ok(&self) -> Result<()> {
         let Some(failure) = self.failures.first() else { return Ok(()) };
         let place = failure.place.path.as_ref().or(self.paths.last());
-        Err(place.map_or_else(|| failure.to_error(), |path| failure.to_error().within(path.shown())))
+        Err(place.map_or_else(|| failure.to_error(), |path| failure.to_error().within(path.escaped())))
     }
 
     /// True for a ledger, which has no frames.

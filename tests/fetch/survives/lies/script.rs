@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use std::{fs, thread};
 
-use slotpress::net::{Client, ClientOptions, FetchLimits, FetchOptions, FindOptions, SourceArg};
+use slotpress::net::{Client, ClientOptions, FetchLimits, FetchOptions, FindOptions, SourceLocation};
 use slotpress::types::Root;
 use slotpress::{Progress, ProgressEvent};
 use slotpress_format::{Entry, EntryKind};
@@ -47,7 +47,7 @@ fn archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     let path = dir.path().join(NAME);
     fs::write(&path, &right).expect("written");
     // `fetch` checks a file that is already in the directory, and reports its root.
-    let sources = [SourceArg::LocalFile(path)];
+    let sources = [SourceLocation::ArchiveFile(path)];
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let report = slotpress::net::fetch(&client, &FetchOptions::new(sources, dir.path()), &Stop::never());
     let root = report.expect("accepted").archives[0].root;
@@ -445,7 +445,7 @@ pub fn run(bytes: &[u8]) -> usize {
         .collect();
     let path_asked = if script.names_servers { String::new() } else { format!("/{NAME}") };
     let sources =
-        servers.iter().map(|server| server.url(&path_asked).parse::<slotpress::net::SourceArg>().expect("a URL"));
+        servers.iter().map(|server| server.url(&path_asked).parse::<slotpress::net::SourceLocation>().expect("a URL"));
     let find = FindOptions::default().sources(Vec::from_iter(sources));
     let mut limits =
         FetchLimits::default().streams(script.streams).give_up_after(GIVE_UP_AFTER).piece_bytes_max(PIECE_BYTES_MAX);

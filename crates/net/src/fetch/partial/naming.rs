@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed_error;
-use slotpress_base::{Error, FileStat, IoContext, KeptDir, Result, ShowPath};
+use slotpress_base::{Error, EscapePath, FileStat, IoContext, KeptDir, Result};
 use slotpress_read::{Publishable, already_exists};
 
 use super::{PartialFile, journal_name, partial_name};
@@ -60,7 +60,7 @@ impl Publishable for PartialFile {
     fn publish(&self, name: &str) -> Result<PathBuf> {
         let to = self.dir.path_of(name);
         if self.state.lock().accepted.is_none() || name != self.archive_name() {
-            return Err(Error::failed(format!("{} was not accepted as {name}", self.path.shown())));
+            return Err(Error::failed(format!("{} was not accepted as {name}", self.path.escaped())));
         }
         self.file.sync_all().or_path("write", &self.path)?;
         self.dir.rename_no_replace(&self.name, name).map_err(|error| match error {
