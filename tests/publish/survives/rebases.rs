@@ -15,11 +15,11 @@ use crate::publish::works::running::PublishProcess;
 /// Niceness of the thread that rebases. It makes a temporary file only after reading both states.
 const NICENESS_OF_REBASES: i32 = 19;
 
-/// Starts a run that rebases for about ten seconds, and makes no other files.
+/// Starts a run that rebases for about five seconds, and makes no other files.
 fn slow_rebase() -> (Setup, PublishProcess) {
     let setup = with_two_full_archives();
     setup.once_succeeds(&[]);
-    let running = PublishProcess::start(&setup, &["--as-is", "--rebase-onto", "1", "--max-rate", "64KiB"]);
+    let running = PublishProcess::start(&setup, &["--as-is", "--rebase-onto", "1", "--max-rate", "128KiB"]);
     wait_for("a rebase", || niceness(running.pid()).contains(&NICENESS_OF_REBASES));
     (setup, running)
 }
