@@ -6,7 +6,9 @@ use std::io::BufReader;
 use std::path::Path;
 
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
-use slotpress_base::{Error, EscapePath, Interruptible, IoContext, Progress, Result, open_file, panic_point, quantity};
+use slotpress_base::{
+    Error, EscapePath, InterruptibleReader, IoContext, Progress, Result, open_file, panic_point, quantity,
+};
 use slotpress_format::{BankFile, ENTRY_BYTES_MAX, FieldReader, READ_BUFFER_BYTES, StatusCache, parse_status_cache};
 use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
 
@@ -35,7 +37,7 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
         let message = format!("{what} has {length}, and no file of a snapshot has more than {max}");
         return Err(Error::damaged(message).with_hint(WRITE_ANOTHER));
     }
-    let input = BufReader::with_capacity(READ_BUFFER_BYTES, Interruptible::new(file, progress));
+    let input = BufReader::with_capacity(READ_BUFFER_BYTES, InterruptibleReader::new(file, progress));
     // The bank's slot is not known yet, so any slot is accepted here (`u64::MAX`). `judge` compares
     // the slots.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);

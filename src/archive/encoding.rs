@@ -47,7 +47,7 @@ impl EncodingOptions {
     ///
     /// # Errors
     /// The frame size is out of range, or not even one worker fits.
-    pub(crate) fn workers(&self, other_bytes: u64) -> Result<usize> {
+    pub(crate) fn worker_count(&self, other_bytes: u64) -> Result<usize> {
         check_frame_size(self.frame_size_bytes)?;
         let threads = self.threads.max(1);
         let Some(memory_bytes) = self.memory_bytes else { return Ok(threads) };

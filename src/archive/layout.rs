@@ -170,7 +170,7 @@ pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     }
 }
 
-pub(crate) fn warn_left_as_is(storages: u64, progress: &dyn Progress) {
+pub(crate) fn warn_of_unclustered(storages: u64, progress: &dyn Progress) {
     if storages > 0 {
         progress.warn(&format!(
             "{} not clustered, but stored unchanged: invalid records, or an address that occurs twice",

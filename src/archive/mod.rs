@@ -32,8 +32,8 @@ use derive_setters::Setters;
 use serde::Serialize;
 use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
-    AheadItem, Elapsed, Error, EscapePath, ItemReader, Progress, Result, Stage, Step, Stopwatch, Watch, read_ahead,
-    text,
+    AheadItem, Elapsed, Error, EscapePath, ItemReader, PageCacheWatch, Progress, Result, Stage, Step, Stopwatch,
+    read_ahead, text,
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
@@ -45,7 +45,7 @@ use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, Rea
 
 use crate::archive::documents::{judge, run_while_reading};
 use crate::archive::encode::{EncodedFrame, FrameContent, encode_frames};
-use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_left_as_is};
+use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_of_unclustered};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
 /// Settings for [`archive()`] and [`preview_archive`].
@@ -175,7 +175,7 @@ impl NewArchive {
 /// After an error, no file is left behind, but a stream may have received a part of the archive.
 pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
-    if options.read_back.is_some() && sink.parent().is_none() {
+    if options.read_back.is_some() && sink.dir_path().is_none() {
         return Err(Error::usage("only an archive in a directory can be read back")
             .with_hint("write into a directory, or verify it where it arrives"));
     }
@@ -200,7 +200,7 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     let mut writer = ArchiveWriter::new(sink, &encoding.codec);
     planned.encode(planned.frames(), progress, &mut |frame| writer.write_frame(&frame))?;
     let written_archive = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
-    warn_left_as_is(written_archive.unclustered_pieces, progress);
+    warn_of_unclustered(written_archive.unclustered_pieces, progress);
 
     let base = planned.find_base(sink);
     let read_back = match (&options.read_back, sink.file()) {
@@ -230,10 +230,10 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
 
 /// The lock of a ledger, and the watch that drops pages of its bank snapshots from the page cache at
 /// the end if they were not there before. The lists and the bank file are read several times.
-type HeldLedger = (Option<LedgerLock>, Watch);
+type HeldLedger = (Option<LedgerLock>, PageCacheWatch);
 
 fn open_snapshot(options: &ArchiveOptions, progress: &dyn Progress) -> Result<(BankSnapshot, HeldLedger)> {
-    let watch = options.encoding.io_policy.io_hint.watch_dirs(options.paths.snapshots_dir().join("snapshots"));
+    let watch = options.encoding.io_policy.io_hint.watch_subdirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage(Stage::Planning, None);
     let is_ledger = options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive();
     let lock = is_ledger.then(|| LedgerLock::acquire(&options.paths.ledger)).transpose()?;
@@ -274,7 +274,7 @@ impl FrameContent for AheadItem<'_, (FrameSpan, FrameLink)> {
 
 impl<'a> PlannedArchive<'a> {
     fn new(options: &'a ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<Self> {
-        let workers = options.encoding.workers(0)?;
+        let workers = options.encoding.worker_count(0)?;
         let (snapshot, held) = open_snapshot(options, progress)?;
         if !options.force_base {
             check_base(snapshot.slot, options, sink)?;
@@ -343,7 +343,7 @@ impl<'a> PlannedArchive<'a> {
     /// Finds the full archive of an incremental one in the directories of [`archives_beside`].
     fn find_base(&self, sink: &dyn Sink) -> Result<Option<NamedArchive>> {
         let Some(base_slot) = self.name.base_slot else { return Ok(None) };
-        let beside = archives_beside(self.options, sink.parent())?;
+        let beside = archives_beside(self.options, sink.dir_path())?;
         let mut full_archives = beside.archives().iter().filter(|archive| archive.is_full());
         let base = full_archives.find(|archive| archive.name.slot == base_slot);
         Ok(base.map(|base| NamedArchive::from_path(base.path())))
@@ -369,7 +369,7 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()> {
     let Some(base_slot) = options.base_slot.filter(|base| *base < slot) else { return Ok(()) };
     let in_store = sink.archives()?;
-    let beside = archives_beside(options, sink.parent())?;
+    let beside = archives_beside(options, sink.dir_path())?;
     let names = beside.archives().iter().map(|archive| &archive.name).chain(&in_store);
     let newest = names.filter(|name| name.base_slot.is_none() && name.slot < slot).map(|name| name.slot).max();
     let places = sink.location().into_iter().chain([options.paths.snapshots_dir().escaped()]);

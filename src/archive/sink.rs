@@ -25,14 +25,14 @@ pub trait Sink {
     }
 
     #[doc(hidden)]
-    fn parent(&self) -> Option<&Path> {
+    fn dir_path(&self) -> Option<&Path> {
         self.dir().map(KeptDir::path)
     }
 
     /// Returns the name of the destination for messages; `None` for a stream.
     #[doc(hidden)]
     fn location(&self) -> Option<String> {
-        self.parent().map(EscapePath::escaped)
+        self.dir_path().map(EscapePath::escaped)
     }
 
     /// Lists the archives in a store, one of which may be the base of an incremental archive.
@@ -162,16 +162,26 @@ impl Sink for DirSink {
     }
 }
 
-/// A stream and its name in errors. If archiving fails, it may have received a part of the archive.
-pub struct StreamSink<'a>(pub &'a mut (dyn Write + Send), pub &'a str);
+/// A stream. If archiving fails, it may have received a part of the archive.
+pub struct StreamSink<'a> {
+    stream: &'a mut (dyn Write + Send),
+    name: &'a str,
+}
+
+impl<'a> StreamSink<'a> {
+    /// Writes to a stream. Errors call it `name`.
+    pub fn new(stream: &'a mut (dyn Write + Send), name: &'a str) -> Self {
+        Self { stream, name }
+    }
+}
 
 impl Sink for StreamSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.0.write_all(bytes).or_path("write", Path::new(self.1))
+        self.stream.write_all(bytes).or_path("write", Path::new(self.name))
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.0.flush().or_path("write", Path::new(self.1))
+        self.stream.flush().or_path("write", Path::new(self.name))
     }
 }
 

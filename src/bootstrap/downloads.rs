@@ -56,7 +56,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     /// Creates the directory for downloads. After a failure, the directory stays, with the bytes
     /// that have arrived.
     pub fn new(scope: &'scope Scope<'scope, 'env>, context: FetchContext<'env>) -> Result<Self> {
-        let dir = KeptDir::open_or_make(context.dir, &mut |_, _| {})?;
+        let dir = KeptDir::open_or_create(context.dir, &mut |_, _| {})?;
         Ok(Self {
             scope,
             context,

@@ -115,7 +115,7 @@ pub struct FetchReport {
     /// A newer state that a source offered, but that could not be used.
     pub given_up: Option<AbandonedState>,
     /// Time from the start until everything was on disk.
-    #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
+    #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::serialize_wall_seconds")]
     pub elapsed: Elapsed,
 }
 

@@ -131,7 +131,7 @@ pub struct BootstrapReport {
     #[serde(rename = "replaced", serialize_with = "serialize_replaced")]
     pub restore: RestoreReport,
     /// Time from the start until everything was on disk.
-    #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::wall_seconds")]
+    #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::serialize_wall_seconds")]
     pub elapsed: Elapsed,
     /// Time from the end of the last download to the end of the run; `None` if nothing was fetched.
     #[serde(rename = "after_last_byte_seconds", serialize_with = "text::optional_seconds")]
@@ -244,7 +244,7 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let servers = sources.map(|url| GenesisServer { directory: directory_of(url), has_archives: has_archives(url) });
     // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
     let genesis = genesis::find(client, servers, ledger, options.find.expected_genesis_hash, progress)?;
-    KeptDir::open_or_make(ledger, &mut |_, _| {})?;
+    KeptDir::open_or_create(ledger, &mut |_, _| {})?;
     report.notes.iter().for_each(|note| progress.status(&format!("Note: {note}.")));
     let mut restore = options.restore.clone();
     restore.genesis = genesis.fetched.iter().map(|fetched| fetched.genesis).collect();

@@ -15,7 +15,7 @@ use slotpress_net::find::{FailedArchive, Node};
 use slotpress_net::{Candidate, Offer, Remote};
 
 use super::choose::ChosenArchive;
-use crate::restore::unread_error;
+use crate::restore::unsupported_compression_error;
 
 /// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
@@ -292,7 +292,7 @@ impl Selection {
         }
         let is_unread = |archive: &&ChosenArchive| !archive.name.compression.is_read_by_agave();
         let archive = newest.archives().find(is_unread).unwrap_or(&newest.full);
-        let error = unread_error(&archive.first_place(), archive.name.compression);
+        let error = unsupported_compression_error(&archive.first_place(), archive.name.compression);
         self.give_up(&newest, &error);
         self.last = Some(error);
         self.require_best().map(drop)

@@ -35,7 +35,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
     let temporary;
     let dir = match &args.keep {
         Some(dir) => {
-            KeptDir::open_or_make(dir, &mut |_, _| {})?;
+            KeptDir::open_or_create(dir, &mut |_, _| {})?;
             if fs::read_dir(dir).or_path("read", dir)?.next().is_some() {
                 return Err(Error::failed(format!("{} is not empty", dir.escaped()))
                     .with_hint("--keep takes a directory that is empty or does not exist"));

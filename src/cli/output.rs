@@ -106,8 +106,8 @@ impl<'a> Output<'a> {
         Ok(match self {
             Self::Dir(dir) => Box::new(DirSink::open(dir)?.replace(replace)),
             Self::Store(store) => Box::new(StoreSink::new(store, ui).replace(replace)),
-            Self::Stdout(stdout) => Box::new(StreamSink(stdout, "standard output")),
-            Self::Nothing(nothing) => Box::new(StreamSink(nothing, "the output of a dry run")),
+            Self::Stdout(stdout) => Box::new(StreamSink::new(stdout, "standard output")),
+            Self::Nothing(nothing) => Box::new(StreamSink::new(nothing, "the output of a dry run")),
         })
     }
 }

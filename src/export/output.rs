@@ -24,7 +24,7 @@ use slotpress_stores::{Attribute, Attributes, Condition, Put, SmallFile, Store};
 use super::parts::ExportedFile;
 use super::table::Table;
 use super::{Manifest, TableFields, chain};
-use crate::restore::made_dirs::MadeDirs;
+use crate::restore::created_dirs::CreatedDirs;
 
 /// Prefix of work directories, which killed runs leave.
 pub const WORK_PREFIX: &str = "slotpress-partial-export-";
@@ -45,7 +45,7 @@ pub enum ExportTo<'a> {
 pub(super) struct ExportOutput {
     // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
-    made: MadeDirs,
+    made: CreatedDirs,
     store: Store,
 }
 
@@ -100,7 +100,7 @@ fn if_unchanged(small: &Option<SmallFile>) -> Condition {
 }
 
 /// Opens a directory of a store, which is created if it is missing.
-fn open_or_make(store: &Store, name: &str) -> Result<Store> {
+fn open_or_create(store: &Store, name: &str) -> Result<Store> {
     store.open_dir(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.location_of(name))))
 }
 
@@ -109,27 +109,27 @@ impl ExportOutput {
         if path.exists() {
             check_output_dir(path)?;
         }
-        let mut made = MadeDirs::default();
-        let dir = made.open_or_make(path, None)?;
+        let mut made = CreatedDirs::default();
+        let dir = made.open_or_create(path, None)?;
         Self::new(Store::from_dir(dir.clone()), &dir, made, progress)
     }
 
     pub fn open_store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
         let scratch = Arc::new(KeptDir::open(scratch)?);
-        Self::new(store.clone(), &scratch, MadeDirs::default(), progress)
+        Self::new(store.clone(), &scratch, CreatedDirs::default(), progress)
     }
 
-    fn new(store: Store, scratch: &Arc<KeptDir>, made: MadeDirs, progress: &dyn Progress) -> Result<Self> {
+    fn new(store: Store, scratch: &Arc<KeptDir>, made: CreatedDirs, progress: &dyn Progress) -> Result<Self> {
         remove_stale_dirs(scratch, WORK_PREFIX, &mut |_| progress.check())?;
         Ok(Self { work: WorkDir::create(scratch, WORK_PREFIX)?, made, store })
     }
 
     fn open_table(&self, table: &str) -> Result<Store> {
-        open_or_make(&self.store, table)
+        open_or_create(&self.store, table)
     }
 
     fn open_slot(&self, table: &str, slot: u64) -> Result<Store> {
-        open_or_make(&self.open_table(table)?, &slot_dir(slot))
+        open_or_create(&self.open_table(table)?, &slot_dir(slot))
     }
 
     /// Finds what an earlier run left unfinished. Removes the journal of one that had published all

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use slotpress_base::progress::part_of;
+use slotpress_base::progress::without_steps;
 use slotpress_base::{Error, EscapePath, Progress, Result, Stage, Step, Stopwatch};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankFile, Entry};
@@ -55,7 +55,7 @@ pub fn rebase(
     progress: &dyn Progress,
 ) -> Result<RebaseReport> {
     let stopwatch = Stopwatch::start();
-    let workers = options.encoding.workers(decoding_side_bytes(options.encoding.frame_size_bytes))?;
+    let workers = options.encoding.worker_count(decoding_side_bytes(options.encoding.frame_size_bytes))?;
     if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
         return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.escaped()))
             .with_hint("give a full archive to rebase onto"));
@@ -75,7 +75,7 @@ pub fn rebase(
     let input_bytes = new_bytes + job.onto.length_bytes()?;
     let unpacked_bytes = job.new_archives().chain([&job.onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
     job.announce(input_bytes)?;
-    let compared = job.compare(&options.check.spill_dir(sink.parent()), unpacked_bytes)?;
+    let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
     let Compared { old, new, changes, spilled_bytes } = &compared;
     let name = ArchiveName {
         base_slot: Some(old.slot),
@@ -133,7 +133,7 @@ impl RebaseJob<'_> {
         let check = &self.options.check;
         let room_bytes = typical_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
         let log = StateLog::new(check.memory_bytes / 2, spill_dir, room_bytes)?;
-        let within = &part_of(self.progress);
+        let within = &without_steps(self.progress);
         let half = check.clone().mode(CheckMode::State).memory_bytes(check.memory_bytes / 2);
         let half = half.temporary_dir(spill_dir.to_path_buf());
         let read = |full, incremental, check: CheckOptions, refused| {

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use slotpress_base::{Error, IoPolicy, Result, Stage, Watch};
+use slotpress_base::{Error, IoPolicy, PageCacheWatch, Result, Stage};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::{
     AccountsPass, ArchivePass, ArchiveRules, Failures, PairMember, Rule, SeenSlots, StateBuilder, Task, judge_pair,
@@ -18,7 +18,7 @@ pub struct BaseArchive {
     pub archive: OpenArchive,
     /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
     /// before.
-    _watch: Watch,
+    _watch: PageCacheWatch,
 }
 
 impl BaseArchive {

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::Path;
 
-use slotpress_base::{Error, Interruptible, IoPolicy, Progress, Result, Watch};
+use slotpress_base::{Error, InterruptibleReader, IoPolicy, PageCacheWatch, Progress, Result};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::PairMember;
@@ -18,7 +18,7 @@ pub enum RecompressInput<'a> {
         archive: Box<OpenArchive>,
         /// Dropped after `archive`. Dropping it removes from the page cache the pages of the file
         /// that were not there before, such as the first pages.
-        _watch: Watch,
+        _watch: PageCacheWatch,
     },
     Stream {
         reader: Box<dyn Read + Send + 'a>,
@@ -40,7 +40,7 @@ impl<'s> RecompressInput<'s> {
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
             RecompressSource::Stream(file) => {
-                let mut reader = Interruptible::new(file, interrupt);
+                let mut reader = InterruptibleReader::new(file, interrupt);
                 let mut start = Vec::new();
                 reader
                     .by_ref()

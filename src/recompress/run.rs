@@ -14,7 +14,7 @@ use super::reading::{self, DecodedSource};
 use super::state::pipe_to_pipe_error;
 use super::{RecompressOptions, RecompressReport, RecompressSource};
 use crate::archive::NewArchive;
-use crate::archive::layout::warn_left_as_is;
+use crate::archive::layout::warn_of_unclustered;
 use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
 use crate::archive::sink::Sink;
 use crate::archive::writer::{ArchiveWriter, WrittenArchive, storages_and_tar_bytes};
@@ -43,7 +43,7 @@ pub fn run(
 ) -> Result<RecompressReport> {
     let stopwatch = Stopwatch::start();
     let encoding = &options.encoding;
-    let workers = encoding.workers(decoding_side_bytes(encoding.frame_size_bytes))?;
+    let workers = encoding.worker_count(decoding_side_bytes(encoding.frame_size_bytes))?;
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
     check_combination(&source, sink, options, checks_state)?;
@@ -60,13 +60,13 @@ pub fn run(
     if let Some(name) = &name {
         sink.check_name(&name.to_string())?;
     }
-    if let (Some(dir), Some(length_bytes)) = (sink.parent(), input.length_bytes()) {
+    if let (Some(dir), Some(length_bytes)) = (sink.dir_path(), input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }
     let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
     sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
     job.announce(&input, workers);
-    let state = checks_state.then(|| job.new_state_check(&input, sink.parent())).transpose()?;
+    let state = checks_state.then(|| job.new_state_check(&input, sink.dir_path())).transpose()?;
     let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_unwanted)?;
     let slot = decoded.bank.slot;
     let hash = decoded.bank.snapshot_hash();
@@ -111,7 +111,7 @@ impl RecompressJob<'_> {
         let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
         let note = decoded.is_from_firedancer.then_some(RECOMPRESSED);
         let written = writer.finish(decoded.entries.iter().copied(), note, encoding.frame_size_bytes)?;
-        warn_left_as_is(written.unclustered_pieces, self.progress);
+        warn_of_unclustered(written.unclustered_pieces, self.progress);
         Ok((decoded, written))
     }
 }

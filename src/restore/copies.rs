@@ -116,7 +116,7 @@ impl Opened {
             return Err(error.with_hint("move it away: one of the two archives is damaged"));
         }
         if let Some(file) = source.file() {
-            target.owner.take(file).or_path("change the owner of", source.path())?;
+            target.owner.apply_to(file).or_path("change the owner of", source.path())?;
         }
         match copy {
             ArchiveCopy::Fetched(file) => return file.publish(&name),

@@ -95,7 +95,7 @@ impl<'a> RestoreInput<'a> {
         let path = archive.path().escaped();
         let compression = archive.compression;
         if !compression.is_read_by_agave() {
-            return Err(unread_error(&path, compression));
+            return Err(unsupported_compression_error(&path, compression));
         }
         refuse_for_firedancer_only(&archive, is_below)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
@@ -239,7 +239,7 @@ fn receive(arriving: &ArrivingSource, progress: &dyn Progress) -> Result<()> {
 }
 
 /// Makes the error for an archive with a compression that Agave does not read.
-pub fn unread_error(place: &str, compression: ArchiveCompression) -> Error {
+pub fn unsupported_compression_error(place: &str, compression: ArchiveCompression) -> Error {
     let extension = compression.extension();
     let message = format!("{place}: Agave does not read .{extension} archives");
     Error::new(ErrorKind::Unsupported, message).with_hint("recompress it first, and restore the result")

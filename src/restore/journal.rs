@@ -83,7 +83,7 @@ impl Move {
         for inner in above.split('/').filter(|inner| !inner.is_empty()) {
             let next = match dir.open_dir(inner)? {
                 Some(next) => next,
-                None if makes => dir.make_dir(inner)?,
+                None if makes => dir.create_dir(inner)?,
                 None => return Ok(None),
             };
             if makes {
@@ -120,7 +120,7 @@ impl Move {
             // The former place is free, or an empty directory.
             to_dir.rename(to, dir, from).or_path(UNDOING, &to_dir.path_of(to))?;
             if makes_empty {
-                to_dir.make_dir(to)?;
+                to_dir.create_dir(to)?;
             }
             dir.sync()?;
             to_dir.sync()?;

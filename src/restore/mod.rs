@@ -19,10 +19,10 @@
 pub(crate) mod assign;
 mod check;
 pub(crate) mod copies;
+pub(crate) mod created_dirs;
 mod finish;
 mod input;
 mod journal;
-pub(crate) mod made_dirs;
 mod newer;
 mod options;
 pub(crate) mod place;
@@ -35,10 +35,10 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 #[cfg(feature = "net")]
-pub(crate) use input::{Supplied, Supply, unread_error};
+pub(crate) use input::{Supplied, Supply, unsupported_compression_error};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, TargetOptions};
 use slotpress_base::{
-    Elapsed, Error, EscapePath, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flushed_bytes,
+    Elapsed, Error, EscapePath, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flusher_memory_bytes,
 };
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
@@ -225,15 +225,15 @@ impl Run<'_> {
     }
 
     /// Bytes of files that may wait for the disk, a part of the memory that the options allow.
-    fn flushed_bytes(self) -> u64 {
-        flushed_bytes(self.options.check.memory_bytes)
+    fn flusher_memory_bytes(self) -> u64 {
+        flusher_memory_bytes(self.options.check.memory_bytes)
     }
 
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
     fn new_state_check(self, archives: &[Opened]) -> Result<StateBuilder> {
         let check = &self.options.check;
-        let memory_bytes = check.memory_bytes - self.flushed_bytes();
+        let memory_bytes = check.memory_bytes - self.flusher_memory_bytes();
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = check.spill_dir(Some(self.target.snapshots_dir.path()));
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, bytes)?;

@@ -46,7 +46,7 @@ impl Unpacker<'_> {
                     worker.record(Record { offset_bytes, header: &header, data });
                 }
                 // Nothing else reads the file, so its pages are dropped again, as after writing it.
-                options.io_policy.io_hint.write_behind(&file, &(0..storage.content_bytes)).or_path("write", &path)
+                options.io_policy.io_hint.flush_range(&file, &(0..storage.content_bytes)).or_path("write", &path)
             })
         };
         let by_storage = superseded.records.chunk_by(|one, other| one.storage() == other.storage());

@@ -17,8 +17,8 @@ use slotpress_read::remove_stale_dirs;
 #[cfg(feature = "net")]
 use slotpress_read::restore_journal;
 
+use crate::restore::created_dirs::CreatedDirs;
 use crate::restore::journal::{Move, REPLACED_PREFIX, recover};
-use crate::restore::made_dirs::MadeDirs;
 use crate::restore::place::PARTIAL_PREFIX;
 use crate::restore::{ExistingState, TargetOptions};
 
@@ -34,7 +34,7 @@ pub struct Target {
     pub owner: Owner,
     pub old: OldState,
     // Dropped before `lock`, so that nobody else has the lock of a ledger that is removed.
-    pub made: MadeDirs,
+    pub made: CreatedDirs,
     _lock: LedgerLock,
 }
 
@@ -44,16 +44,16 @@ impl Target {
     /// gets. The state is not touched yet.
     pub fn prepare(options: &TargetOptions, newest: Option<&ArchiveName>) -> Result<Self> {
         let paths = &options.paths;
-        let mut made = MadeDirs::default();
-        let ledger = made.open_or_make(&paths.ledger, None)?;
+        let mut made = CreatedDirs::default();
+        let ledger = made.open_or_create(&paths.ledger, None)?;
         let owner = Owner::from_dir(&ledger)?;
         let lock = LedgerLock::acquire_in(&ledger)?;
         let snapshots_dir = match paths.snapshots_dir() {
             path if path == ledger.path() => ledger.clone(),
-            path => made.open_or_make(path, Some(&owner))?,
+            path => made.open_or_create(path, Some(&owner))?,
         };
         let accounts_dirs = paths.accounts_dirs();
-        let accounts = accounts_dirs.iter().map(|path| made.open_or_make(path, Some(&owner)));
+        let accounts = accounts_dirs.iter().map(|path| made.open_or_create(path, Some(&owner)));
         let accounts = accounts.collect::<Result<Vec<_>>>()?;
         check_accounts_paths(&accounts, &snapshots_dir, &ledger)?;
         for dir in [&ledger, &snapshots_dir].into_iter().chain(&accounts) {
@@ -61,7 +61,7 @@ impl Target {
         }
         recover(&snapshots_dir, &mut made.locks)?;
         let old = OldState::find(options, Some(&snapshots_dir), &accounts, newest)?;
-        let bank_snapshots = made.open_or_make_in(&snapshots_dir, BANK_SNAPSHOTS_DIR, &owner)?;
+        let bank_snapshots = made.open_or_create_in(&snapshots_dir, BANK_SNAPSHOTS_DIR, &owner)?;
         for dir in [&snapshots_dir].into_iter().chain(&accounts) {
             remove_stale_dirs(dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
         }

@@ -71,7 +71,7 @@ impl Unpacker<'_> {
         let archive = &opened.archive;
         let bank_snapshot = PartialDir::create(&run.target.snapshots_dir, "bank", run.target.owner)?;
         run.progress.stage(Stage::Restoring, archive.source.length_bytes());
-        let flushers = &Flushers::start(archive.io_policy.io_hint, run.flushed_bytes())?;
+        let flushers = &Flushers::start(archive.io_policy.io_hint, run.flusher_memory_bytes())?;
         let failures = Failures::refusing(Rule::is_refused).of_base(is_below);
         let accounts = self.state.as_ref();
         let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));

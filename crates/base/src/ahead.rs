@@ -54,7 +54,7 @@ impl<T> AheadItem<'_, T> {
 
     /// Moves the bytes that were read ahead into `to`. Returns false if the item was not
     /// read ahead.
-    pub fn take(&mut self, to: &mut Vec<u8>) -> bool {
+    pub fn take_bytes(&mut self, to: &mut Vec<u8>) -> bool {
         self.read.take().is_some_and(|mut lent| {
             std::mem::swap(&mut lent.buffer, to);
             lent.is_read
@@ -66,7 +66,7 @@ impl<T> AheadItem<'_, T> {
     /// # Errors
     /// The item cannot be read.
     pub fn read(mut self, to: &mut Vec<u8>) -> Result<T> {
-        if !self.take(to) {
+        if !self.take_bytes(to) {
             (self.reading.read)(&self.item, to)?;
         }
         Ok(self.item)

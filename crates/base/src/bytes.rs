@@ -27,7 +27,7 @@ pub fn saturating_add_to(counter: &mut u64, more: u64) {
 }
 
 /// Returns bytes per second. A time below a millisecond counts as a millisecond.
-pub fn per_second(bytes: u64, time: Duration) -> u64 {
+pub fn average_rate(bytes: u64, time: Duration) -> u64 {
     let billions = u128::from(bytes).saturating_mul(1_000_000_000);
     billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
@@ -42,7 +42,7 @@ pub fn split_at_most(bytes: &[u8], count: usize) -> (&[u8], &[u8]) {
     bytes.split_at_checked(count).unwrap_or((bytes, &[]))
 }
 
-pub fn at_most_mut(bytes: &mut [u8], count: usize) -> &mut [u8] {
+pub fn prefix_mut(bytes: &mut [u8], count: usize) -> &mut [u8] {
     let count = count.min(bytes.len());
     bytes.split_at_mut(count).0
 }
@@ -107,8 +107,8 @@ mod tests {
         assert_eq!(split_at_most(b"abc", 2), (&b"ab"[..], &b"c"[..]));
         assert_eq!(split_at_most(b"abc", usize::MAX), (&b"abc"[..], &b""[..]));
         let mut room = [0; 3];
-        assert_eq!(at_most_mut(&mut room, 2).len(), 2);
-        assert_eq!(at_most_mut(&mut room, usize::MAX).len(), 3);
+        assert_eq!(prefix_mut(&mut room, 2).len(), 2);
+        assert_eq!(prefix_mut(&mut room, usize::MAX).len(), 3);
         assert_eq!((copy_at_most(b"ab", &mut room), room), (2, *b"ab\0"));
         assert_eq!((copy_at_most(b"xyzw", &mut room), room), (3, *b"xyz"));
     }
@@ -121,9 +121,9 @@ mod tests {
         saturating_add_to(&mut counter, u64::MAX);
         assert_eq!(counter, u64::MAX);
         assert_eq!((range_bytes(&(3..7)), range_bytes(&Range { start: 7, end: 3 })), (4, 0));
-        assert_eq!(per_second(10, Duration::from_secs(4)), 2);
-        assert_eq!(per_second(10, Duration::ZERO), 10_000);
-        assert_eq!(per_second(u64::MAX, Duration::ZERO), u64::MAX);
+        assert_eq!(average_rate(10, Duration::from_secs(4)), 2);
+        assert_eq!(average_rate(10, Duration::ZERO), 10_000);
+        assert_eq!(average_rate(u64::MAX, Duration::ZERO), u64::MAX);
         assert_eq!((to_usize(7u32), to_usize(7u64)), (7, 7));
     }
 

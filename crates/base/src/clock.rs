@@ -23,7 +23,7 @@ pub fn since_1970(time: SystemTime) -> Duration {
 
 /// True if the clock is between the years 1970 and 9999. At other times, the libraries for TLS,
 /// signatures and HTTP answers panic.
-pub fn is_date() -> bool {
+pub fn is_in_range() -> bool {
     let time = SystemTime::now();
     limit_to_dates(time) == time
 }

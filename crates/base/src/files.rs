@@ -20,11 +20,11 @@ pub fn open_file(path: &Path) -> Result<File> {
 }
 
 pub(crate) fn require_regular(file: File, path: &Path) -> Result<File> {
-    if file.metadata().or_path("read", path)?.is_file() { Ok(file) } else { Err(not_a_file(path)) }
+    if file.metadata().or_path("read", path)?.is_file() { Ok(file) } else { Err(not_a_file_error(path)) }
 }
 
 /// Makes the error for a directory, a pipe or a device where a file is read.
-pub fn not_a_file(path: &Path) -> Error {
+pub fn not_a_file_error(path: &Path) -> Error {
     Error::failed(format!("{} is not a file", path.escaped()))
         .with_hint("a regular file is needed there, not a directory, pipe or device")
 }

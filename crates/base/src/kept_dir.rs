@@ -76,7 +76,7 @@ impl KeptDir {
     ///
     /// # Errors
     /// It cannot be opened or made; the directory above it is missing.
-    pub fn open_or_make(path: &Path, on_made: &mut dyn FnMut(&Arc<Self>, &OsStr)) -> Result<Arc<Self>> {
+    pub fn open_or_create(path: &Path, on_made: &mut dyn FnMut(&Arc<Self>, &OsStr)) -> Result<Arc<Self>> {
         match rustix::fs::open(path, DIR_FLAGS, Mode::empty()) {
             Ok(dir) => return Ok(Arc::new(Self { path: path.to_path_buf(), dir })),
             Err(Errno::NOENT) => {}
@@ -91,7 +91,7 @@ impl KeptDir {
                 .with_hint(format!("mount its disk, or make the directory: mkdir -p {shown}")));
         }
         let above = Arc::new(Self::open(above)?);
-        let mut made = above.open_or_make_dir(name, &mut || on_made(&above, name))?;
+        let mut made = above.open_or_create_dir(name, &mut || on_made(&above, name))?;
         made.path = path.to_path_buf();
         Ok(Arc::new(made))
     }
@@ -189,12 +189,12 @@ impl KeptDir {
     ///
     /// # Errors
     /// The name is taken by something else, such as a link; the disk fails.
-    pub fn open_or_make_dir(&self, name: impl AsRef<OsStr>, on_made: &mut dyn FnMut()) -> Result<Self> {
+    pub fn open_or_create_dir(&self, name: impl AsRef<OsStr>, on_made: &mut dyn FnMut()) -> Result<Self> {
         let name = name.as_ref();
-        match self.make_dir(name) {
+        match self.create_dir(name) {
             Ok(made) => {
                 on_made();
-                Owner::from_dir(self)?.take(&made).or_path("change the owner of", made.path())?;
+                Owner::from_dir(self)?.apply_to(&made).or_path("change the owner of", made.path())?;
                 Ok(made)
             }
             // It existed, or another process made it meanwhile. `open_dir` reports anything else.
@@ -209,7 +209,7 @@ impl KeptDir {
     ///
     /// # Errors
     /// The name is taken; the disk fails; another process moved the new directory.
-    pub fn make_dir(&self, name: impl AsRef<OsStr>) -> Result<Self> {
+    pub fn create_dir(&self, name: impl AsRef<OsStr>) -> Result<Self> {
         let name = name.as_ref();
         // The umask reduces this mode.
         let mode = Mode::from_raw_mode(0o777);
@@ -225,10 +225,10 @@ impl KeptDir {
     /// Makes a subdirectory with a random name that begins with `prefix`.
     ///
     /// # Errors
-    /// As [`make_dir`](Self::make_dir).
-    pub fn make_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
+    /// As [`create_dir`](Self::create_dir).
+    pub fn create_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
         let name = random_name(prefix);
-        match self.make_dir(&name) {
+        match self.create_dir(&name) {
             Ok(made) => Ok((name, made)),
             Err(error) => {
                 // The directory was made but not opened. Nobody else has this name, and only an
@@ -385,20 +385,20 @@ mod tests {
         let kept = KeptDir::open(&top.path().join("kept")).expect("opened");
         fs::rename(top.path().join("kept"), top.path().join("moved")).expect("moved");
         symlink(outside.path(), top.path().join("kept")).expect("linked");
-        kept.make_dir("inner").expect("made");
+        kept.create_dir("inner").expect("made");
         kept.create_file("file", 0o644).expect("made");
         assert!(top.path().join("moved/inner").exists());
         assert!(top.path().join("moved/file").exists());
         assert!(kept.check_path().is_err());
         for name in ["a/b", "..", ".", "", "../moved"] {
-            assert!(kept.make_dir(name).is_err(), "{name}");
+            assert!(kept.create_dir(name).is_err(), "{name}");
             assert!(kept.create_file(name, 0o644).is_err(), "{name}");
         }
         symlink(outside.path(), top.path().join("moved/link")).expect("linked");
-        assert!(kept.open_or_make_dir("link", &mut || ()).is_err());
-        assert!(kept.open_or_make_dir("inner", &mut || ()).is_ok());
+        assert!(kept.open_or_create_dir("link", &mut || ()).is_err());
+        assert!(kept.open_or_create_dir("inner", &mut || ()).is_ok());
         assert!(kept.open_dir("link").is_err());
-        assert!(kept.make_dir("link").is_err());
+        assert!(kept.create_dir("link").is_err());
         assert!(kept.open_file("link").is_err());
         assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
     }
@@ -417,7 +417,7 @@ mod tests {
             let make = || {
                 // SAFETY: it changes only the owner of files that this thread makes.
                 unsafe { libc::setfsuid(12_345) };
-                KeptDir::open(top.path()).expect("opened").make_dir("made").map(drop)
+                KeptDir::open(top.path()).expect("opened").create_dir("made").map(drop)
             };
             scope.spawn(make).join().expect("no panic").expect("made");
         });
@@ -443,10 +443,10 @@ mod tests {
         let path = top.path().join("a/b/../c");
         fs::create_dir_all(top.path().join("a/b")).expect("made");
         let mut record = |dir: &Arc<KeptDir>, name: &OsStr| made.push(dir.path_of(name));
-        let dir = KeptDir::open_or_make(&path, &mut record).expect("made");
+        let dir = KeptDir::open_or_create(&path, &mut record).expect("made");
         assert_eq!(dir.path(), path);
         let error =
-            KeptDir::open_or_make(&top.path().join("d/e"), &mut record).expect_err("the directory above is missing");
+            KeptDir::open_or_create(&top.path().join("d/e"), &mut record).expect_err("the directory above is missing");
         assert!(error.to_string().contains("does not exist"), "{error}");
         assert!(!top.path().join("d").exists());
         assert_eq!(made, [path]);
@@ -456,7 +456,7 @@ mod tests {
     fn a_file_that_took_the_name_is_moved_back() {
         let top = tempfile::tempdir().expect("a directory");
         let kept = KeptDir::open(top.path()).expect("opened");
-        let ours = kept.make_dir("ours").expect("made").stat().expect("found");
+        let ours = kept.create_dir("ours").expect("made").stat().expect("found");
         kept.rename("ours", &kept, "aside").expect("moved");
         symlink("/", top.path().join("ours")).expect("linked");
         assert!(kept.move_checked("ours", &ours, &kept, "place").is_err());

@@ -25,18 +25,18 @@ pub mod threads;
 
 pub use ahead::{AHEAD_BYTES, AheadItem, ItemReader, READER_NAME, READERS, read_ahead};
 pub use bytes::{
-    array_at, at_most_mut, copy_at_most, per_second, range_bytes, split_at_most, to_usize, u32_at, u64_at,
+    array_at, average_rate, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize, u32_at, u64_at,
 };
 pub use error::{Error, ErrorKind, IoContext, Result};
 pub use files::open_file;
-pub use io::flushers::{Flushers, flushed_bytes};
+pub use io::flushers::{Flushers, flusher_memory_bytes};
 pub use io::pace::{Pace, RATE_MIN, TokenBucket};
-pub use io::pipes::{Interruptible, InterruptibleWriter};
+pub use io::pipes::{InterruptibleReader, InterruptibleWriter};
 pub use io::priority::{NICENESS_MAX, lower_priority};
-pub use io::residency::Cold;
+pub use io::residency::ColdPages;
 pub use io::space::{Space, SpaceWatch, free_bytes, has_room};
 pub use io::writer::StreamWriter;
-pub use io::{IoHint, IoPolicy, Watch};
+pub use io::{IoHint, IoPolicy, PageCacheWatch};
 pub use kept_dir::{FileStat, KeptDir, random_name};
 pub use memory::{MemoryLimit, tightest_limit};
 pub use owner::Owner;

@@ -28,7 +28,7 @@ impl Owner {
     ///
     /// # Errors
     /// The system refuses.
-    pub fn take(&self, file: &impl AsFd) -> rustix::io::Result<()> {
+    pub fn apply_to(&self, file: &impl AsFd) -> rustix::io::Result<()> {
         match self.0 {
             Some((uid, gid)) => rustix::fs::fchown(file, Some(uid), Some(gid)),
             None => Ok(()),

@@ -242,7 +242,7 @@ impl<'a, F: Fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>> + Sync> Forward<'
 
 /// Forwards what a part of an operation reports, except its steps: the operation has announced
 /// its own.
-pub fn part_of(progress: &dyn Progress) -> impl Progress + '_ {
+pub fn without_steps(progress: &dyn Progress) -> impl Progress + '_ {
     Forward::new(progress, |event| match event {
         ProgressEvent::Steps(_) => None,
         event => Some(event),

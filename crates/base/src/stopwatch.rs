@@ -36,7 +36,7 @@ impl Elapsed {
 
     /// Serializes only the wall-clock seconds, for reports without CPU time.
     #[doc(hidden)]
-    pub fn wall_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    pub fn serialize_wall_seconds<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         text::seconds(&self.wall, serializer)
     }
 }

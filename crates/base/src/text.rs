@@ -125,7 +125,7 @@ pub fn optional_display<T: std::fmt::Display, S: Serializer>(
     value.as_ref().map(ToString::to_string).serialize(serializer)
 }
 
-pub fn count<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
+pub fn list_length<T, S: Serializer>(list: &[T], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_u64(list.len() as u64)
 }
 

@@ -25,7 +25,7 @@ impl RequestParts<'_> {
 /// # Errors
 /// The clock has no date, and the URL is not plain `http`.
 pub fn check_clock(url: &Url) -> Result<(), NetError> {
-    if url.scheme() == "http" || clock::is_date() {
+    if url.scheme() == "http" || clock::is_in_range() {
         return Ok(());
     }
     let why = "this machine's clock says no date, so no certificate and no signature can be checked";

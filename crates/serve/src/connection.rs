@@ -92,7 +92,7 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        if !clock::is_date() {
+        if !clock::is_in_range() {
             endpoint.refuse(&stream, client, NO_DATE);
             continue;
         }

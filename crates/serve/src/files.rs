@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use rustix::fs::Stat;
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Cold, IoHint};
+use slotpress_base::{ColdPages, IoHint};
 use slotpress_read::FileId;
 use slotpress_read::catalog::scan;
 
@@ -51,7 +51,7 @@ pub struct SharedFile {
     file: File,
     length_bytes: u64,
     hint: IoHint,
-    windows: Mutex<Windows<Cold>>,
+    windows: Mutex<Windows<ColdPages>>,
 }
 
 /// A transfer's reading of a range, from start to end.
@@ -82,8 +82,8 @@ impl Reading {
             if range.start >= self.range.end || windows.brought.contains_key(&window) {
                 continue;
             }
-            let cold = Cold::look(&self.shared.file, &range, self.shared.length_bytes);
-            if cold != Cold::default() {
+            let cold = ColdPages::find(&self.shared.file, &range, self.shared.length_bytes);
+            if cold != ColdPages::default() {
                 windows.brought.insert(window, cold.clone());
                 drop(windows);
                 cold.prefetch(&self.shared.file);
@@ -96,7 +96,7 @@ impl Reading {
         let window = bytes_of(offset / WINDOW_BYTES);
         let end = window.end.saturating_add(WINDOW_BYTES);
         let range = window.start..end.min(self.shared.length_bytes);
-        Cold::look(&self.shared.file, &range, self.shared.length_bytes) == Cold::default()
+        ColdPages::find(&self.shared.file, &range, self.shared.length_bytes) == ColdPages::default()
     }
 
     /// Returns the number of bytes to read at an offset: at most `max`, to the end of the window or of
@@ -130,7 +130,7 @@ impl Drop for Reading {
 }
 
 impl SharedFile {
-    fn drop_pages(&self, windows: &[Cold]) {
+    fn drop_pages(&self, windows: &[ColdPages]) {
         for cold in windows {
             cold.drop_from(&self.file);
         }

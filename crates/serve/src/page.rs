@@ -10,7 +10,7 @@ use hyper::header::{CONTENT_SECURITY_POLICY, HeaderName, REFERRER_POLICY, X_CONT
 use minijinja::value::Serde;
 use minijinja::{Environment, context};
 use sha2::{Digest, Sha256};
-use slotpress_base::{per_second, quantity};
+use slotpress_base::{average_rate, quantity};
 use slotpress_format::archive::listing;
 
 use super::api::List;
@@ -44,7 +44,7 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
     templates.add_filter("count", quantity::count);
     templates.add_filter("size", |bytes: Option<u64>| bytes.map(quantity::bytes));
     templates.add_filter("rate", |bytes: u64, seconds: f64| {
-        quantity::bytes(per_second(bytes, Duration::try_from_secs_f64(seconds).unwrap_or_default()))
+        quantity::bytes(average_rate(bytes, Duration::try_from_secs_f64(seconds).unwrap_or_default()))
     });
     templates.add_filter("age", |seconds: Option<u64>| {
         seconds.map_or("unknown".to_string(), |seconds| quantity::age(Duration::from_secs(seconds)))

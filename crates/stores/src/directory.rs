@@ -35,7 +35,7 @@ impl Directory {
     }
 
     pub fn open_dir(&self, name: &str, makes: bool) -> Result<Option<Self>> {
-        let below = if makes { Some(self.0.open_or_make_dir(name, &mut || ())?) } else { self.0.open_dir(name)? };
+        let below = if makes { Some(self.0.open_or_create_dir(name, &mut || ())?) } else { self.0.open_dir(name)? };
         Ok(below.map(|dir| Self(Arc::new(dir))))
     }
 

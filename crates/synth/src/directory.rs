@@ -165,7 +165,7 @@ fn write_file(path: &Path, write: impl FnOnce(&mut BufWriter<File>) -> std::io::
 }
 
 pub fn claim_empty(directory: &Path) -> Result<()> {
-    KeptDir::open_or_make(directory, &mut |_, _| {})?;
+    KeptDir::open_or_create(directory, &mut |_, _| {})?;
     if fs::read_dir(directory).or_path("read", directory)?.next().is_some() {
         return Err(Error::failed(format!("{} is not empty", directory.escaped()))
             .with_hint("choose a directory that does not exist yet; slotpress never overwrites files"));

@@ -68,7 +68,7 @@ impl PinDir {
     /// it.
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
-        let top = KeptDir::open_or_make(path, &mut |_, _| {})?;
+        let top = KeptDir::open_or_create(path, &mut |_, _| {})?;
         if try_lock(&top).or_path("lock", path)? == Locked::Busy {
             let holder = lock_holder(&top).map_or("another process".to_string(), |by| by.to_string());
             let message = format!("{} is in use by {holder}", path.escaped());
@@ -85,7 +85,7 @@ impl PinDir {
             }
         }
         // Files are deleted below this directory, so symbolic links there are not followed.
-        let below = |name: &str| top.open_or_make_dir(name, &mut || ()).map(Arc::new);
+        let below = |name: &str| top.open_or_create_dir(name, &mut || ()).map(Arc::new);
         let pinned = below(PINNED)?;
         let ready = below(READY)?;
         let quarantine = below(QUARANTINE)?;

@@ -212,7 +212,7 @@ mod tests {
             let range = start as u64..(start + length) as u64;
             let whole = 0..BYTES.len() as u64;
             let mut to = vec![0; length];
-            let read = IoHint::Gentle.piece(&file, &range, whole.end).read_exact_at(&mut to, range.start);
+            let read = IoHint::Gentle.open_range(&file, &range, whole.end).read_exact_at(&mut to, range.start);
             match BYTES.get(start..start + length) {
                 Some(expected) => {
                     read.expect("a range of the file");
@@ -233,7 +233,7 @@ mod tests {
         let whole = 0..BYTES.len() as u64;
         let is_read_directly = |range: &Range<u64>, hint: IoHint| {
             let mut to = vec![0; (range.end - range.start) as usize];
-            let mut piece = hint.piece(&file, range, whole.end);
+            let mut piece = hint.open_range(&file, range, whole.end);
             piece.read_exact_at(&mut to, range.start).expect("read");
             piece.direct.is_some()
         };

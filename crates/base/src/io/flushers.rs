@@ -18,7 +18,7 @@ use crate::{Error, IoContext, Result, ThreadPool, start_pool};
 /// Number of threads. A file is submitted by one of them, so several keep the queues of a fast disk full.
 const THREADS: usize = 4;
 
-/// Largest result of [`flushed_bytes`]: enough for a fast disk.
+/// Largest result of [`flusher_memory_bytes`]: enough for a fast disk.
 const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// A shorter range counts as this many bytes. So at most 256 files are open, a quarter of the usual
@@ -26,7 +26,7 @@ const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const RANGE_BYTES_MIN: u64 = FLUSHED_BYTES_MAX / 256;
 
 /// Returns the share of a command's memory for [`Flushers`], in bytes.
-pub fn flushed_bytes(memory_bytes: u64) -> u64 {
+pub fn flusher_memory_bytes(memory_bytes: u64) -> u64 {
     FLUSHED_BYTES_MAX.min(memory_bytes / 8)
 }
 
@@ -201,6 +201,6 @@ mod tests {
 
     #[test]
     fn less_memory_is_a_smaller_limit() {
-        assert_eq!([0, 8 << 20, 1 << 30].map(flushed_bytes), [0, 1 << 20, FLUSHED_BYTES_MAX]);
+        assert_eq!([0, 8 << 20, 1 << 30].map(flusher_memory_bytes), [0, 1 << 20, FLUSHED_BYTES_MAX]);
     }
 }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use derive_setters::Setters;
 use direct::DirectFile;
-use residency::Cold;
+use residency::ColdPages;
 
 use crate::{Pace, Progress, open_file};
 
@@ -104,22 +104,22 @@ impl IoHint {
     /// Prepares to read a range of a file of the given length by other means. Dropping the result
     /// drops the pages that were not in the page cache before.
     #[doc(hidden)]
-    pub fn read_behind<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
+    pub fn prefetch_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
         let cold = self.look(file, range, file_bytes);
         cold.prefetch(file);
-        ReadBehind { file, cold, direct: None }
+        RangeReader { file, cold, direct: None }
     }
 
-    /// Prepares to read a range of a file of the given length by [`ReadBehind::read_exact_at`]. If
+    /// Prepares to read a range of a file of the given length by [`RangeReader::read_exact_at`]. If
     /// hardly any page of the range is in the page cache, the range is read without it.
     #[doc(hidden)]
-    pub fn piece<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> ReadBehind<'a> {
+    pub fn open_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
         let cold = self.look(file, range, file_bytes);
         let direct = if cold.is_nearly_all { DirectFile::for_reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
             cold.prefetch(file);
         }
-        ReadBehind { file, cold, direct }
+        RangeReader { file, cold, direct }
     }
 
     /// True if hardly any page of a range is in the page cache, as far as the kernel tells. Always
@@ -129,8 +129,8 @@ impl IoHint {
         self.look(file, range, file_bytes).is_nearly_all
     }
 
-    fn look(self, file: &File, range: &Range<u64>, file_bytes: u64) -> Cold {
-        if self == Self::None { Cold::default() } else { Cold::look(file, range, file_bytes) }
+    fn look(self, file: &File, range: &Range<u64>, file_bytes: u64) -> ColdPages {
+        if self == Self::None { ColdPages::default() } else { ColdPages::find(file, range, file_bytes) }
     }
 
     /// Reads a range of a file of the given length into `buffer`, which the caller should reuse; on
@@ -143,7 +143,7 @@ impl IoHint {
         buffer: &'b mut Vec<u8>,
     ) -> std::io::Result<&'b [u8]> {
         buffer.resize((range.end - range.start) as usize, 0);
-        self.piece(file, range, file_bytes).read_exact_at(buffer, range.start)?;
+        self.open_range(file, range, file_bytes).read_exact_at(buffer, range.start)?;
         Ok(buffer)
     }
 
@@ -152,7 +152,7 @@ impl IoHint {
     ///
     /// # Errors
     /// The disk failed to write earlier data.
-    pub fn write_behind(self, file: &File, range: &Range<u64>) -> std::io::Result<()> {
+    pub fn flush_range(self, file: &File, range: &Range<u64>) -> std::io::Result<()> {
         if self == Self::None { Ok(()) } else { writer::write_out(file, range) }
     }
 
@@ -160,24 +160,24 @@ impl IoHint {
     /// other pages. For files that are read repeatedly, or by code without this policy. Skips missing
     /// files, and files of more than 16 GiB.
     #[doc(hidden)]
-    pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> Watch {
+    pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> PageCacheWatch {
         let look = |path: P| {
             let file = open_file(path.as_ref()).ok()?;
             let length = file.metadata().ok()?.len();
             if length > WATCH_BYTES_MAX {
                 return None;
             }
-            let cold = Cold::look(&file, &(0..length), length);
+            let cold = ColdPages::find(&file, &(0..length), length);
             Some((file, cold))
         };
-        Watch(if self == Self::None { Vec::new() } else { paths.into_iter().filter_map(look).collect() })
+        PageCacheWatch(if self == Self::None { Vec::new() } else { paths.into_iter().filter_map(look).collect() })
     }
 
     /// Watches all files in the subdirectories of a directory, see [`watch`](Self::watch).
     #[doc(hidden)]
-    pub fn watch_dirs(self, dir: PathBuf) -> Watch {
+    pub fn watch_subdirs(self, dir: PathBuf) -> PageCacheWatch {
         let inside = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-        if self == Self::None { Watch::default() } else { self.watch(inside(dir).flat_map(inside)) }
+        if self == Self::None { PageCacheWatch::default() } else { self.watch(inside(dir).flat_map(inside)) }
     }
 
     /// Writes the files of a new directory to disk and drops their pages. Best effort: the code
@@ -198,13 +198,13 @@ impl IoHint {
 }
 
 #[derive(Debug)]
-pub struct ReadBehind<'a> {
+pub struct RangeReader<'a> {
     file: &'a File,
-    cold: Cold,
+    cold: ColdPages,
     direct: Option<DirectFile>,
 }
 
-impl ReadBehind<'_> {
+impl RangeReader<'_> {
     /// Fills `to` from `offset` on, which is in the range.
     ///
     /// # Errors
@@ -223,7 +223,7 @@ impl ReadBehind<'_> {
     }
 }
 
-impl Drop for ReadBehind<'_> {
+impl Drop for RangeReader<'_> {
     fn drop(&mut self) {
         if self.direct.is_none() {
             self.cold.drop_from(self.file);
@@ -232,9 +232,9 @@ impl Drop for ReadBehind<'_> {
 }
 
 #[derive(Debug, Default)]
-pub struct Watch(Vec<(File, Cold)>);
+pub struct PageCacheWatch(Vec<(File, ColdPages)>);
 
-impl Drop for Watch {
+impl Drop for PageCacheWatch {
     fn drop(&mut self) {
         self.0.iter().for_each(|(file, cold)| cold.drop_from(file));
     }

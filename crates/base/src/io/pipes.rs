@@ -34,19 +34,19 @@ fn wait(fd: BorrowedFd<'_>, flags: PollFlags, progress: &dyn Progress) -> io::Re
     }
 }
 
-pub struct Interruptible<'a, R> {
+pub struct InterruptibleReader<'a, R> {
     input: R,
     progress: &'a dyn Progress,
 }
 
-impl<'a, R: Read + AsFd> Interruptible<'a, R> {
+impl<'a, R: Read + AsFd> InterruptibleReader<'a, R> {
     /// Reads `input`, which must not be buffered, and checks `progress` while it waits.
     pub fn new(input: R, progress: &'a dyn Progress) -> Self {
         Self { input, progress }
     }
 }
 
-impl<R: Read + AsFd> Read for Interruptible<'_, R> {
+impl<R: Read + AsFd> Read for InterruptibleReader<'_, R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         wait(self.input.as_fd(), PollFlags::IN, self.progress)?;
         self.input.read(to)

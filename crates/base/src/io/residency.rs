@@ -17,7 +17,7 @@ const CACHED_SHARE_MIN: u64 = 16;
 
 /// Parts of a range that were not in the page cache, in whole pages.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Cold {
+pub struct ColdPages {
     runs: Vec<Range<u64>>,
     /// True if hardly any page of the range was in the page cache. A few pages may be there because
     /// a header was read. These are ignored: reading on through the page cache would make the
@@ -25,10 +25,10 @@ pub struct Cold {
     pub is_nearly_all: bool,
 }
 
-impl Cold {
+impl ColdPages {
     /// Examines a range of a file of the given length before it is read. One system call, unless
     /// the range is partly resident.
-    pub fn look(file: &File, range: &Range<u64>, file_bytes: u64) -> Self {
+    pub fn find(file: &File, range: &Range<u64>, file_bytes: u64) -> Self {
         let page = page_bytes();
         let inner = inner_pages(range, file_bytes, page);
         if inner.is_empty() {

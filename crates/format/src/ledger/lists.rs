@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use slotpress_base::{Error, IoContext, Result, array_at, at_most_mut, hint, range_bytes, to_usize, u32_at, u64_at};
+use slotpress_base::{Error, IoContext, Result, array_at, hint, prefix_mut, range_bytes, to_usize, u32_at, u64_at};
 
 use crate::ledger::record::{align8, record_bytes};
 use crate::ledger::split::META_ALIGNMENT;
@@ -225,7 +225,7 @@ impl ObsoleteLists {
         let mut offset = list_offset;
         let mut left_bytes = to_usize(count).saturating_mul(item_bytes);
         while left_bytes > 0 {
-            let part = at_most_mut(&mut buffer, left_bytes);
+            let part = prefix_mut(&mut buffer, left_bytes);
             self.file.read_exact_at(part, offset).or_path("read", &self.path)?;
             offset = offset.saturating_add(part.len() as u64);
             left_bytes = left_bytes.saturating_sub(part.len());

@@ -13,7 +13,7 @@
 //! The parsers read through a callback. `plan::split` in `slotpress-read` reads the files, and
 //! selects what goes into the archive.
 
-use slotpress_base::{Error, Result, array_at, at_most_mut, hint, to_usize, u32_at, u64_at};
+use slotpress_base::{Error, Result, array_at, hint, prefix_mut, to_usize, u32_at, u64_at};
 
 use crate::ledger::record::record_bytes;
 use crate::{ACCOUNT_DATA_BYTES_MAX, RECORD_HEADER_BYTES, RecordHeader};
@@ -237,7 +237,7 @@ impl<'a> MetaWalk<'a> {
             self.window.resize(bytes, 0);
         }
         (self.window_start, self.held_bytes) = (offset, 0);
-        (self.read)(at_most_mut(self.window, bytes), offset)?;
+        (self.read)(prefix_mut(self.window, bytes), offset)?;
         self.held_bytes = bytes;
         Ok(())
     }

@@ -25,7 +25,7 @@ use rangemap::RangeSet;
 pub(in crate::fetch) use reading::Patient;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::files::not_a_file;
+use slotpress_base::files::not_a_file_error;
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{Locked, first_read_at, try_lock};
@@ -99,7 +99,7 @@ impl PartialFile {
         let file = File::from(file);
         let metadata = file.metadata().or_path("read", &path)?;
         if !metadata.is_file() {
-            return Err(not_a_file(&path));
+            return Err(not_a_file_error(&path));
         }
         let mut journal = DownloadJournal::read(dir, &journal_name(&name))?.unwrap_or_default();
         // The file may have been shortened since the journal was written.

@@ -9,7 +9,7 @@ use std::{fmt, io};
 
 use parking_lot::Mutex;
 use rangemap::RangeSet;
-use slotpress_base::{Error, ErrorKind, Forward, Progress, Result, at_most_mut, quantity, range_bytes, to_usize};
+use slotpress_base::{Error, ErrorKind, Forward, Progress, Result, prefix_mut, quantity, range_bytes, to_usize};
 use slotpress_format::FrameHash;
 use slotpress_read::{Source, Tail};
 
@@ -94,7 +94,7 @@ impl ArrivingTail<'_> {
     fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
         let file = &self.download.file;
         let left_bytes = self.length_bytes.saturating_sub(offset_bytes);
-        let to = at_most_mut(to, to_usize(left_bytes));
+        let to = prefix_mut(to, to_usize(left_bytes));
         let mut written = file.done_ranges();
         if self.download.is_surely_kept {
             written.extend(file.unchecked_ranges());

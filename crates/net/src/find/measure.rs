@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Progress, Result, Stage, per_second};
+use slotpress_base::{Progress, Result, Stage, average_rate};
 
 use super::Candidate;
 use crate::{Client, NetError, NetErrorKind, Remote};
@@ -67,7 +67,7 @@ fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Re
     }
     if got_bytes == 0 {
         // All bytes came at once: the time has to include the round trip.
-        return Ok(per_second(first.len() as u64, asked.elapsed()));
+        return Ok(average_rate(first.len() as u64, asked.elapsed()));
     }
-    Ok(per_second(got_bytes, last))
+    Ok(average_rate(got_bytes, last))
 }

@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::threads::catch_panic;
 use slotpress_base::{
-    Error, Interruptible, IoContext, Progress, Result, Until, at_most_mut, panic_point, split_at_most, to_usize,
+    Error, InterruptibleReader, IoContext, Progress, Result, Until, panic_point, prefix_mut, split_at_most, to_usize,
 };
 
 use super::source::Source;
@@ -64,7 +64,7 @@ impl ArrivingSource {
 
     fn take_all(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         let stop = Until(|| progress.is_interrupted() || self.arrived.lock().is_unwanted);
-        let mut input = Interruptible::new(input, &stop);
+        let mut input = InterruptibleReader::new(input, &stop);
         let mut piece = vec![0; INPUT_PIECE_BYTES];
         let mut bytes = 0;
         while !self.arrived.lock().is_unwanted {
@@ -109,7 +109,7 @@ impl Source for ArrivingSource {
             let available = arrived.bytes.saturating_sub(offset_bytes);
             if available > 0 {
                 drop(arrived);
-                return self.file.read_at(at_most_mut(to, to_usize(available)), offset_bytes);
+                return self.file.read_at(prefix_mut(to, to_usize(available)), offset_bytes);
             }
             if let Some(error) = &arrived.error {
                 return Err(io::Error::other(error.to_string()));

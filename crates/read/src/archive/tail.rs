@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, IoContext, Progress, Result, at_most_mut, to_usize};
+use slotpress_base::{Error, IoContext, Progress, Result, prefix_mut, to_usize};
 use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, FrameHash, FrameSpan, INDEX_FRAME_BYTES_MAX, Index, Root, SEEK_TABLE_FOOTER_BYTES,
     SeekTableItem, parse_seek_table, seek_table_bytes,
@@ -201,7 +201,7 @@ fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Re
     piece.resize(HASHED_PIECE_BYTES, 0);
     let mut offset = range.start;
     while offset < range.end {
-        let piece = at_most_mut(piece, to_usize(range.end.saturating_sub(offset)));
+        let piece = prefix_mut(piece, to_usize(range.end.saturating_sub(offset)));
         source.read_exact_at(piece, offset).or_path("read", source.path())?;
         hasher.update(piece);
         saturating_add_to(&mut offset, piece.len() as u64);

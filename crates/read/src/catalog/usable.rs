@@ -28,7 +28,7 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     let compression = sniff(split_at_most(&start, read).0).map_err(|_| FileFault::NotAnArchive)?;
     let length_bytes = source.length_bytes().unwrap_or_default();
     let end = first_read_at(length_bytes)..length_bytes;
-    let _behind = source.file().map(|file| IoHint::Gentle.read_behind(file, &end, length_bytes));
+    let _behind = source.file().map(|file| IoHint::Gentle.prefetch_range(file, &end, length_bytes));
     let tail = match Tail::read(source) {
         Ok(tail) => tail,
         Err(error) if error.kind() == ErrorKind::Damaged => None,

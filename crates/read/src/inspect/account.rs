@@ -47,7 +47,7 @@ pub struct FoundAccount {
     /// Offset of the record in the storage as an archive holds it, without obsolete records.
     pub offset_bytes: u64,
     /// Serialized as its length.
-    #[serde(rename = "data_bytes", serialize_with = "text::count")]
+    #[serde(rename = "data_bytes", serialize_with = "text::list_length")]
     pub data: Vec<u8>,
 }
 

@@ -70,7 +70,7 @@ pub struct AccountsSummary {
     #[serde(flatten)]
     pub totals: RecordTotals,
     /// Owners, most stored bytes first.
-    #[serde(serialize_with = "text::count")]
+    #[serde(serialize_with = "text::list_length")]
     pub owners: Vec<OwnerTotals>,
     /// Records that a newer one supersedes. The totals do not count them.
     pub superseded_records: u64,

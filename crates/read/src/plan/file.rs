@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use slotpress_base::{
-    Error, EscapePath, IoHint, Result, at_most_mut, copy_at_most, range_bytes, split_at_most, to_usize,
+    Error, EscapePath, IoHint, Result, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize,
 };
 use slotpress_format::{StorageFile, modified_ns};
 
@@ -33,7 +33,7 @@ impl<'a> OpenStorage<'a> {
     /// Reads a piece that no other worker reads, so its pages can be dropped afterwards.
     pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
         let range = offset..offset.saturating_add(to.len() as u64);
-        let mut piece = self.io_hint.piece(self.file, &range, self.file_bytes);
+        let mut piece = self.io_hint.open_range(self.file, &range, self.file_bytes);
         piece.read_exact_at(to, offset).map_err(|error| self.error(&error))
     }
 
@@ -76,7 +76,7 @@ impl<'a> OpenStorage<'a> {
             )));
         }
         let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
-        let mut piece = self.io_hint.piece(self.file, &(first.start..last.end), self.file_bytes);
+        let mut piece = self.io_hint.open_range(self.file, &(first.start..last.end), self.file_bytes);
         let mut bytes = vec![0; to_usize(range_bytes(&(first.start..last.end)).min(WINDOW_BYTES))];
         let mut window = 0..0u64;
         for range in &wanted {
@@ -84,7 +84,7 @@ impl<'a> OpenStorage<'a> {
             while position < range.end {
                 if position >= window.end {
                     window = position..last.end.min(position.saturating_add(WINDOW_BYTES));
-                    let read = piece.read_exact_at(at_most_mut(&mut bytes, to_usize(range_bytes(&window))), position);
+                    let read = piece.read_exact_at(prefix_mut(&mut bytes, to_usize(range_bytes(&window))), position);
                     read.map_err(|error| self.error(&error))?;
                 }
                 let end = range.end.min(window.end);

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::files::not_a_file;
+use slotpress_base::files::not_a_file_error;
 use slotpress_base::{
     Error, ErrorKind, EscapePath, IoContext, IoHint, IoPolicy, Progress, Result, Stage, hint, start_pool, to_usize,
 };
@@ -309,7 +309,7 @@ fn plan_files(snapshot: &BankSnapshot) -> Result<Vec<PlannedFile>> {
         let metadata = fs::metadata(path).or_path("read", path)?;
         if !metadata.is_file() {
             // A pipe has the length 0, so nothing would be read from it.
-            return Err(not_a_file(path));
+            return Err(not_a_file_error(path));
         }
         let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());
         let entry = Entry { kind, content_bytes: metadata.len() };

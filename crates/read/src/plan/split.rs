@@ -89,7 +89,7 @@ impl<'a> SplitStorage<'a> {
                     let window = offset..meta.file_bytes.min(window_end).max(wanted.end);
                     on_read(range_bytes(&window))?;
                     drop(behind.take());
-                    behind = Some((window.end, meta.io_hint.read_behind(meta.file, &window, meta.file_bytes)));
+                    behind = Some((window.end, meta.io_hint.prefetch_range(meta.file, &window, meta.file_bytes)));
                 }
                 meta.read_at(to, offset)
             };
@@ -131,7 +131,7 @@ impl<'a> SplitStorage<'a> {
                 limit: checkpoints.get(until).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset),
                 window_bytes: READ_WINDOW_BYTES,
             };
-            let _behind = self.io_hint.read_behind(meta.file, &(range.first..range.limit), meta.file_bytes);
+            let _behind = self.io_hint.prefetch_range(meta.file, &(range.first..range.limit), meta.file_bytes);
             let in_meta = |error: Error| error.within((meta.path)().escaped());
             let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
             let passed = obsolete.partition_point(|item| item.offset < range.first);
@@ -244,7 +244,7 @@ impl SplitPiece<'_> {
         let skipped = self.offset.saturating_sub(data_at);
         let wanted_at = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(skipped);
         let end = wanted_at.saturating_add(part.len() as u64);
-        let _behind = data.io_hint.read_behind(data.file, &(data_offset..end), data.file_bytes);
+        let _behind = data.io_hint.prefetch_range(data.file, &(data_offset..end), data.file_bytes);
         let mut header = [0; DATA_HEADER_BYTES];
         data.read_at(&mut header, data_offset)?;
         check_data_header(&header, data_offset, &entry.pubkey(), entry.data_len)

@@ -89,7 +89,7 @@ fn read_storages(
                 progress.check()?;
                 visitor.check()?;
                 // Only the first bytes are read ahead.
-                if !ahead.take(buffer) {
+                if !ahead.take_bytes(buffer) {
                     match read_piece(plan, storage, offset, READ_BYTES, buffer) {
                         // The `.data` file of a split storage is checked only here.
                         Err(error) if error.kind() == ErrorKind::Damaged => {

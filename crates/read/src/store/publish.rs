@@ -74,7 +74,7 @@ impl StagedFile {
                 created => created?,
             };
             let path = dir.path_of(&name);
-            Owner::from_dir(dir)?.take(&file).or_path("change the owner of", &path)?;
+            Owner::from_dir(dir)?.apply_to(&file).or_path("change the owner of", &path)?;
             // The lock is held until the file is published or removed: a file without a lock is
             // stale. Before the lock was taken, another process may have removed the file as stale.
             if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {

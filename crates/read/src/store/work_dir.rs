@@ -38,7 +38,7 @@ impl WorkDir {
     pub fn create(parent: &Arc<KeptDir>, prefix: &str) -> Result<Self> {
         let mut last_error = None;
         for _ in 0..TRIES_MAX {
-            let (name, dir) = match parent.make_random_dir(prefix) {
+            let (name, dir) = match parent.create_random_dir(prefix) {
                 Ok(made) => made,
                 Err(error) => {
                     last_error = Some(error);

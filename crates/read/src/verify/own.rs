@@ -1,7 +1,7 @@
 //! Reads back and verifies what slotpress has written, before it is published.
 
 use serde::Serialize;
-use slotpress_base::progress::part_of;
+use slotpress_base::progress::without_steps;
 use slotpress_base::{EscapePath, Progress, Result};
 
 use crate::rules::clients::readers;
@@ -45,7 +45,7 @@ pub fn read_back_archive(
         allows_part: true,
         ..VerifyOptions::default()
     };
-    let report = verify(Snapshot::Archives { full, incremental }, &options, &part_of(progress))?;
+    let report = verify(Snapshot::Archives { full, incremental }, &options, &without_steps(progress))?;
     let Some(failure) = failure_of_result(&report, base) else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.escaped(), ToString::to_string);
     let (how, hint) = match base {

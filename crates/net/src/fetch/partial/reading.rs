@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
-use slotpress_base::{at_most_mut, to_usize};
+use slotpress_base::{prefix_mut, to_usize};
 use slotpress_read::Source;
 
 use super::PartialFile;
@@ -35,7 +35,7 @@ impl PartialFile {
             if let Some(end) = state.journal.ranges.get(&offset_bytes).map(|range| range.end) {
                 drop(state);
                 let arrived = to_usize(end.saturating_sub(offset_bytes));
-                return self.file.read_at(at_most_mut(to, arrived), offset_bytes);
+                return self.file.read_at(prefix_mut(to, arrived), offset_bytes);
             }
             let is_end = matches!(state.end, Some(Ok(())))
                 || to.is_empty()

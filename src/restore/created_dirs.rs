@@ -12,32 +12,32 @@ use slotpress_read::DirLocks;
 /// Directories that were created for a restore. Dropping this value removes them, unless
 /// [`Self::keep`] was called.
 #[derive(Debug, Default)]
-pub struct MadeDirs {
+pub struct CreatedDirs {
     made: Vec<(Arc<KeptDir>, OsString)>,
     /// Locks on the written directories. They are released after the created directories were
     /// removed.
     pub locks: DirLocks,
 }
 
-impl MadeDirs {
+impl CreatedDirs {
     /// Opens a directory that the user names. Creates it if it is missing, but nothing above it. A new
     /// directory belongs to `owner`, or to the owner of the directory above.
-    pub fn open_or_make(&mut self, path: &Path, owner: Option<&Owner>) -> Result<Arc<KeptDir>> {
+    pub fn open_or_create(&mut self, path: &Path, owner: Option<&Owner>) -> Result<Arc<KeptDir>> {
         let count = self.made.len();
-        let dir = KeptDir::open_or_make(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))?;
+        let dir = KeptDir::open_or_create(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))?;
         if let Some(owner) = owner.filter(|_| self.made.len() > count) {
-            owner.take(&*dir).or_path("change the owner of", path)?;
+            owner.apply_to(&*dir).or_path("change the owner of", path)?;
         }
         Ok(dir)
     }
 
-    pub fn open_or_make_in(&mut self, parent: &Arc<KeptDir>, name: &str, owner: &Owner) -> Result<Arc<KeptDir>> {
+    pub fn open_or_create_in(&mut self, parent: &Arc<KeptDir>, name: &str, owner: &Owner) -> Result<Arc<KeptDir>> {
         if let Some(dir) = parent.open_dir(name)? {
             return Ok(Arc::new(dir));
         }
-        let dir = parent.make_dir(name)?;
+        let dir = parent.create_dir(name)?;
         self.made.push((parent.clone(), name.into()));
-        owner.take(&dir).or_path("change the owner of", dir.path())?;
+        owner.apply_to(&dir).or_path("change the owner of", dir.path())?;
         Ok(Arc::new(dir))
     }
 
@@ -59,7 +59,7 @@ impl MadeDirs {
     }
 }
 
-impl Drop for MadeDirs {
+impl Drop for CreatedDirs {
     fn drop(&mut self) {
         for (parent, name) in self.made.iter().rev() {
             let _ = self.remove(parent, name);
@@ -73,10 +73,10 @@ mod tests {
 
     /// Opens `accounts` in a directory as two restores at the same time do: one creates it, both
     /// open it.
-    fn two_restores(dir: &Path) -> [(MadeDirs, Arc<KeptDir>); 2] {
+    fn two_restores(dir: &Path) -> [(CreatedDirs, Arc<KeptDir>); 2] {
         [(), ()].map(|()| {
-            let mut dirs = MadeDirs::default();
-            let accounts = dirs.open_or_make(&dir.join("accounts"), None).expect("made");
+            let mut dirs = CreatedDirs::default();
+            let accounts = dirs.open_or_create(&dir.join("accounts"), None).expect("made");
             (dirs, accounts)
         })
     }
