@@ -1,7 +1,7 @@
 //! The [`World`] of the program: asks sources and trusted servers, and fetches archives to
 //! a directory.
 //!
-//! Requests to a server that fails for a moment are repeated by `patience` (in `slotpress_net`).
+//! Requests to a server that fails for a moment are repeated by `retries` (in `slotpress_net`).
 //! [`next`](super::next) decides what follows on a failure.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use slotpress_base::{
 use slotpress_format::ArchiveName;
 use slotpress_net::fetch::partial::kept_bytes;
 use slotpress_net::find::find;
-use slotpress_net::patience::Patience;
+use slotpress_net::retries::Retries;
 use slotpress_net::{
     Download, DownloadFault, Fetched, NetError, Offer, PartialFile, SourceLocation, accept_file, ask_patiently,
     remove_left_journal,
@@ -101,7 +101,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     fn classify_failure(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
-        let Some(fault) = DownloadFault::in_error(&error) else { return error.into() };
+        let Some(fault) = DownloadFault::classify(&error) else { return error.into() };
         let rejected = download.rejected_servers();
         let has_older = download.given_bytes() < download.file().done_bytes();
         // Bytes from a server without ranges are sent again from the beginning.
@@ -109,7 +109,9 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         // If the server's file is unchanged, asking again would not help.
         let FetchContext { client, progress, .. } = self.context;
         let is_as_before = || match download.first_remote() {
-            Some(before) => client.head(&before.asked, progress).is_ok_and(|now| now.is_unchanged_since(before)),
+            Some(before) => {
+                client.head(&before.requested_url, progress).is_ok_and(|now| now.is_unchanged_since(before))
+            }
             None => true,
         };
         let reason = match fault {
@@ -131,7 +133,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         // Warnings about local archives were given when these were first looked for.
         let silent =
             Forward::new(self.context.progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
-        let failure: Error = match self.context.client.offers_and_failure(source, &silent) {
+        let failure: Error = match self.context.client.list_offers_and_failure(source, &silent) {
             Ok((mut found, failure)) => {
                 // Leaves out local full archives: this run may have just fetched one.
                 found.retain(|offer| !offer.is_full() || !offer.is_local());
@@ -140,7 +142,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             }
             Err(error) => error,
         };
-        let may_pass = NetError::in_error(&failure).is_some_and(NetError::is_retryable);
+        let may_pass = NetError::find_in(&failure).is_some_and(NetError::is_retryable);
         (may_pass && self.answering.contains(&source.to_string())).then_some(failure)
     }
 }
@@ -191,7 +193,7 @@ impl World for Downloads<'_, '_> {
         let mut unasked: Vec<&SourceLocation> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
         selection.ranking.offers.retain(Offer::is_full);
-        let answered = Patience::new(limits.give_up_after).ask(progress, || {
+        let answered = Retries::new(limits.give_up_after).run(progress, || {
             let mut failed = None;
             for source in std::mem::take(&mut unasked) {
                 if let Some(error) = self.ask_again(source, selection) {
@@ -257,7 +259,7 @@ impl World for Downloads<'_, '_> {
         let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
         let download = Arc::new(download.map_err(|error| {
             let is_too_long = error.kind() == ErrorKind::NoSpace && selection.is_overstated(choice);
-            if is_too_long || DownloadFault::in_error(&error).is_some() { to_unusable(error) } else { error.into() }
+            if is_too_long || DownloadFault::classify(&error).is_some() { to_unusable(error) } else { error.into() }
         })?);
         let kept = download.kept_bytes();
         let length = download.length_bytes();

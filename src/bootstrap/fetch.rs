@@ -159,7 +159,7 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             vec![None]
         };
         for only in names {
-            selection.node.only = only;
+            selection.node.requested = only;
             selection = Selection { ranking: selection.ranking, node: selection.node, ..Selection::default() };
             let done = run(&mut downloads, &mut selection, &take_all)?;
             archives.splice(0..0, done.archives);

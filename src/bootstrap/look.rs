@@ -39,7 +39,7 @@ impl FetchContext<'_> {
         // Ages are read from bank files for a plan, and where that takes no request. For a maximum
         // age, `find` reads them anyway.
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
-        options.date_by_banks |= is_plan || !asks_servers;
+        options.read_bank_times |= is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
         let named = self.bootstrap.map_or(&[][..], |bootstrap| &bootstrap.bases);
         let local = bases::local_sources(self.dir, named)?;

@@ -191,8 +191,8 @@ impl Selection {
         let Some(server) = offer.remote().map(Remote::origin) else { return false };
         let again = self.repetitions.get(&server).copied().unwrap_or_default();
         let of_all = self.node.failed.len().saturating_add(self.total_repetitions());
-        self.node.faults_of(offer).saturating_add(again) >= AGAIN_MAX
-            || (!offer.is_operator() && of_all >= AGAIN_IN_ALL_MAX)
+        self.node.count_faults(offer).saturating_add(again) >= AGAIN_MAX
+            || (!offer.is_named_by_operator() && of_all >= AGAIN_IN_ALL_MAX)
     }
 
     /// Returns true if another archive is less than half as long as this one. If the disk has no room
@@ -229,7 +229,7 @@ impl Selection {
     /// Returns the newest incremental archive on the full one in use.
     pub fn newest_on(&self, full: &ChosenArchive) -> Option<ChosenArchive> {
         let place = full.first_place();
-        let newest = self.ranking.newest_on(&full.name, &place, &self.node, None)?;
+        let newest = self.ranking.newest_incremental_on(&full.name, &place, &self.node, None)?;
         Some(self.choose_on(newest, &place))
     }
 
@@ -321,7 +321,7 @@ impl Selection {
             // If the content is wrong, the same bytes are wrong from any source. If a source does
             // not send the bytes, another one may.
             root: if is_refused { newest.root } else { None },
-            with: is_one_of_two.then(|| tried.full.first_place()),
+            full_place: is_one_of_two.then(|| tried.full.first_place()),
             why: one_line(&error.to_string()),
         };
         if let Reason::Unusable(places) = reason {

@@ -124,9 +124,9 @@ impl<'a> Trust<'a> {
     fn ask_server(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
         // The server names its archives by redirects, or in a list.
         let source = SourceLocation::Server(url.clone());
-        let answer = self.client.offers(&source, self.progress);
+        let answer = self.client.list_offers(&source, self.progress);
         self.progress.check()?;
-        let error = answer.as_ref().err().and_then(NetError::in_error);
+        let error = answer.as_ref().err().and_then(NetError::find_in);
         let mut failed = error.filter(|error| !is_denial(error)).cloned();
         let mut offers = answer.unwrap_or_default();
         // A slot has only one state and hash, in full and in incremental archives.

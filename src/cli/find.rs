@@ -35,7 +35,7 @@ const ROWS_MAX: usize = 20;
 const REASONS_MAX: usize = 8;
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
-    let options = args.peers.find_options()?.measure_single(true).date_by_banks(true);
+    let options = args.peers.find_options()?.measure_single(true).read_bank_times(true);
     // Many peers do not answer quickly, and such peers are useless as sources.
     let seconds = Duration::from_secs;
     let client_options =

@@ -10,7 +10,7 @@ use slotpress::catalog::{Archive, Catalog, FileFault, NodeChoice, Partial, find_
 use slotpress::net::{Client, SourceLocation};
 use slotpress::{Error, Progress, Result, catalog};
 use slotpress_base::{EscapePath, clock};
-use slotpress_net::find::date_by_banks;
+use slotpress_net::find::read_bank_time;
 use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, scan_with_copies, unix_ns};
 
@@ -209,8 +209,8 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     {
         return Ok(catalog);
     }
-    let mut offers = client.offers(&source, ui)?;
-    date_by_banks(&client, offers.iter_mut(), ui)?;
+    let mut offers = client.list_offers(&source, ui)?;
+    read_bank_time(&client, offers.iter_mut(), ui)?;
     Ok(Catalog::new(offers.into_iter().map(|offer| {
         let shown = offer.location();
         let dir = shown.rsplit_once('/').map_or("", |(dir, _)| dir);

@@ -161,7 +161,7 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
             .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it"),
     };
     let index = stores::index_of(store, ui).map_err(unreadable)?;
-    let latest = store.get_small(LATEST_JSON, INDEX_BYTES_MAX, ui).map_err(unreadable)?;
+    let latest = store.get_small_file(LATEST_JSON, INDEX_BYTES_MAX, ui).map_err(unreadable)?;
     let mut documents = [index, latest].into_iter().flatten();
     if documents.any(|document| parse_list(&document.bytes, "").is_some()) {
         let message = format!("{target} is a target of `slotpress publish`, whose index would name what is gone");

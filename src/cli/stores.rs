@@ -71,7 +71,7 @@ pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     let (dirs, name) = path.rsplit_once('/').unwrap_or_default();
     let below = |store: Option<Store>, name| store.map_or(Ok(None), |store| store.open_dir(name, false));
     let index = dirs.split('/').try_fold(Some(store.clone()), below)?;
-    index.map_or(Ok(None), |index| index.get_small(name, INDEX_BYTES_MAX, ui))
+    index.map_or(Ok(None), |index| index.get_small_file(name, INDEX_BYTES_MAX, ui))
 }
 
 /// The times in bank files, which take requests of their own.

@@ -31,7 +31,7 @@ pub fn check(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()>
     let slots = table.list(progress)?.into_iter().filter_map(|object| manifest_slot(&object.name));
     let others: Vec<u64> = slots.filter(|other| *other != slot).collect();
     let manifest = |slot: u64| -> Result<Value> {
-        let small = table.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
+        let small = table.get_small_file(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
         Ok(small.and_then(|small| serde_json::from_slice(&small.bytes).ok()).unwrap_or_default())
     };
     let Some(since) = ours["since_slot"].as_u64() else {

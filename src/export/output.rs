@@ -19,7 +19,7 @@ use serde_json::Value;
 use slotpress_base::kept_dir::changed_error;
 use slotpress_base::{Error, IoContext, KeptDir, NoProgress, Progress, Result, Stage, panic_point, random_name, text};
 use slotpress_read::{WorkDir, check_output_dir, remove_stale_dirs};
-use slotpress_stores::{Attribute, Attributes, Condition, Put, SmallFile, Store};
+use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, SmallFile, Store};
 
 use super::parts::ExportedFile;
 use super::table::Table;
@@ -96,7 +96,7 @@ fn is_export_name(name: &str) -> bool {
 /// Condition for replacing a file: it is still this one.
 fn if_unchanged(small: &Option<SmallFile>) -> Condition {
     let Some(small) = small else { return Condition::Absent };
-    small.e_tag.clone().map_or(Condition::Always, Condition::Unchanged)
+    small.etag.clone().map_or(Condition::Always, Condition::Unchanged)
 }
 
 /// Opens a directory of a store, which is created if it is missing.
@@ -136,7 +136,7 @@ impl ExportOutput {
     /// of its tables.
     fn find_unfinished(&self, slot: u64, progress: &dyn Progress) -> Result<Unfinished> {
         let name = journal_name(slot);
-        let Some(journal) = self.store.get_small(&name, MANIFEST_BYTES_MAX, progress)? else {
+        let Some(journal) = self.store.get_small_file(&name, MANIFEST_BYTES_MAX, progress)? else {
             return Ok(Unfinished::default());
         };
         let ExportJournal { tables, .. } = serde_json::from_slice(&journal.bytes).unwrap_or_default();
@@ -201,10 +201,10 @@ impl ExportOutput {
         let run = PublishingRun { place: &self, manifest, tables, journal };
         let text = run.journal.as_bytes();
         let condition = if_unchanged(&unfinished.journal);
-        let put = self.store.put_small(&name, text, &Attributes::new(), &condition, progress);
+        let put = self.store.put_small_file(&name, text, &Attributes::new(), &condition, progress);
         let published = put.and_then(|put| match put {
-            Put::Refused => Err(self.taken_over_error(manifest.slot)),
-            Put::Done => run.publish(&unfinished, progress),
+            PutOutcome::Refused => Err(self.taken_over_error(manifest.slot)),
+            PutOutcome::Done => run.publish(&unfinished, progress),
         });
         if published.is_err() {
             // If this fails too, the next run removes the files.
@@ -249,7 +249,7 @@ impl PublishingRun<'_> {
     fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
         let store = &self.place.store;
         let slot = self.manifest.slot;
-        let journal = store.get_small(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
+        let journal = store.get_small_file(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
         let is_ours = journal.is_some_and(|journal| journal.bytes == self.journal.as_bytes());
         if is_ours { Ok(()) } else { Err(self.place.taken_over_error(slot)) }
     }
@@ -290,8 +290,8 @@ impl PublishingRun<'_> {
             let store = place.open_table(fields.table.name())?;
             let name = manifest_name(slot);
             let text = self.manifest.table_json(fields);
-            let put = store.put_small(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
-            if put == Put::Refused {
+            let put = store.put_small_file(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
+            if put == PutOutcome::Refused {
                 return Err(exists_error(&store.location_of(&name)));
             }
             // Another run may have put the manifest of another slot there meanwhile.
@@ -311,7 +311,7 @@ impl PublishingRun<'_> {
         self.check_ours(progress)?;
         for fields in self.tables {
             let store = place.open_table(fields.table.name())?;
-            let found = store.get_small(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
+            let found = store.get_small_file(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
             if found.is_none_or(|found| found.bytes == self.manifest.table_json(fields).as_bytes()) {
                 let names: Vec<String> = fields.files.iter().map(|file| file_name(file).to_string()).collect();
                 place.remove(fields.table.name(), slot, &names, progress)?;

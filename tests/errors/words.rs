@@ -45,7 +45,7 @@ fn an_archive_beyond_the_limit_is_refused() {
     let length = slotpress_base::quantity::bytes(length);
     assert_eq!(error.to_string(), format!("{url}: the archive has {length}, more than the limit of 1 KiB"));
     assert_eq!(error.hint(), Some(hint::RAISE_MAX_BYTES));
-    assert_eq!(NetError::in_error(&error).map(NetError::kind), Some(NetErrorKind::TooLong));
+    assert_eq!(NetError::find_in(&error).map(NetError::kind), Some(NetErrorKind::TooLong));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_small_file_beyond_the_limit_is_refused() {
     let dir = temp_dir();
     let target: Target = dir.path().to_str().expect("a path").parse().expect("a target");
     let store = Store::open(&target, &StoreOptions::default(), &client()).expect("a store");
-    let put = |bytes: &[u8]| store.put_small("list", bytes, &Attributes::new(), &Condition::Always, &NoProgress);
+    let put = |bytes: &[u8]| store.put_small_file("list", bytes, &Attributes::new(), &Condition::Always, &NoProgress);
     let error = put(&vec![b' '; (8 << 20) + 1]).expect_err("refused");
     let message = error.to_string();
     assert!(message.contains("/list would have 8388609 bytes, more than the 8 MiB"), "{message}");

@@ -91,7 +91,7 @@ fn peers_are_ranked_by_age_at_boot() {
     let rates: Vec<_> = report.candidates.iter().map(|best| best.rate_bytes_per_second.expect("measured")).collect();
     assert!(rates[0] > rates[2], "{rates:?}");
     assert_eq!(best.age_slots, Some(100));
-    assert!(!best.is_operator);
+    assert!(!best.named_by_operator);
     let reason = |server: &Server| {
         let found = report.refused.iter().find(|refused| refused.source == server.url("/"));
         found.map(|refused| refused.why.clone()).unwrap_or_default()

@@ -64,7 +64,7 @@ fn python_sends_lists_and_ignores_ranges() {
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
     // At the root of a server without redirects, its listing is used.
-    let offers = client.offers(&base.parse::<SourceLocation>().expect("a source"), &NoProgress).expect("listed");
+    let offers = client.list_offers(&base.parse::<SourceLocation>().expect("a source"), &NoProgress).expect("listed");
     let names: Vec<String> = offers.iter().map(|offer| offer.name.to_string()).collect();
     assert_eq!(names, [INCREMENTAL_3500_3550, FULL_3500]);
     let remote = head(&client, &format!("{base}{FULL_3500}")).expect("a head");
@@ -141,7 +141,8 @@ fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     let (result, got) = get(&client, &remote, Some(1000..2000));
     assert!(!result.expect("a range"));
     assert!(got == bytes[1000..2000]);
-    let offers = client.offers(&base.parse::<SourceLocation>().expect("a source"), &NoProgress).expect("redirected");
+    let offers =
+        client.list_offers(&base.parse::<SourceLocation>().expect("a source"), &NoProgress).expect("redirected");
     assert_eq!(offers.len(), 1);
     let output = slotpress().args(["verify", &format!("{base}{FULL_3500}"), "--json"]).output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

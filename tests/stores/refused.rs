@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use gateway::{Done, Gateway, Instead, PAGE};
+use gateway::{Forwarded, Gateway, Instead, PAGE};
 
 use crate::common::{FULL_26, needs, slotpress, temp_dir, text, wait_for};
 use crate::stores::*;
@@ -16,7 +16,7 @@ fn invalid_lists_are_errors() {
     let gateway = Gateway::start();
     let out = temp_dir();
     for (document, words) in [(PAGE, "does not speak S3"), (AGAIN, "has no end")] {
-        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
+        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Forwarded::No));
         for command in [
             &["list", &target()][..],
             &["find", &target()],
@@ -29,7 +29,7 @@ fn invalid_lists_are_errors() {
             assert!(output.stderr.contains(words), "{command:?}: {output:?}");
             assert!(gateway.count(&["list-type=2"]) - asked <= 4, "{command:?}");
         }
-        gateway.fail_no_more();
+        gateway.clear_faults();
     }
 }
 

@@ -160,7 +160,7 @@ fn one_download_comes_from_servers_and_a_bucket() {
     let fetched = thread::scope(|scope| {
         let fetched = scope.spawn(|| run_command(fetch));
         wait_for("both servers", || mirror_left.load(SeqCst) + peer_left.load(SeqCst) == 0);
-        gateway.fail_no_more();
+        gateway.clear_faults();
         fetched.join().expect("no panic")
     });
     assert_eq!(fetched.code, Some(0), "{fetched:?}");

@@ -51,7 +51,7 @@ const CA_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 pub struct Client {
     pub(super) inner: Arc<Inner>,
     /// True if the operator named the requested URLs: these may have private addresses.
-    pub(super) is_operator: bool,
+    pub(super) trusts_urls: bool,
     #[cfg(feature = "s3")]
     pub(super) s3: Option<crate::s3::S3Options>,
 }
@@ -108,7 +108,7 @@ impl Client {
         };
         Ok(Self {
             inner: Arc::new(inner),
-            is_operator: true,
+            trusts_urls: true,
             #[cfg(feature = "s3")]
             s3: options.s3.clone(),
         })
@@ -119,7 +119,7 @@ impl Client {
     #[must_use]
     #[doc(hidden)]
     pub fn for_untrusted_urls(&self) -> Self {
-        Self { is_operator: false, ..self.clone() }
+        Self { trusts_urls: false, ..self.clone() }
     }
 
     /// Connections for requests that callers make themselves. They may lead to any address, and
@@ -137,7 +137,7 @@ impl Client {
     }
 
     pub(super) fn scope<'a>(&self, named: &'a Url) -> Scope<'a> {
-        Scope { named: self.is_operator.then_some(named), allow_private: self.inner.options.allow_private }
+        Scope { named: self.trusts_urls.then_some(named), allow_private: self.inner.options.allow_private }
     }
 
     /// Refuses to run on a thread of a tokio runtime, which waiting would block.

@@ -141,7 +141,7 @@ impl NetError {
         Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
     }
 
-    pub fn in_error(error: &Error) -> Option<&Self> {
+    pub fn find_in(error: &Error) -> Option<&Self> {
         error.cause().and_then(|cause| cause.downcast_ref())
     }
 

@@ -32,10 +32,10 @@ pub mod find;
 #[cfg(not(feature = "s3"))]
 mod no_s3;
 pub mod options;
-pub mod patience;
 mod redirect;
 mod remote;
 mod request;
+pub mod retries;
 mod rpc;
 #[cfg(feature = "s3")]
 pub mod s3;

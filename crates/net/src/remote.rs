@@ -26,7 +26,7 @@ pub struct Remote {
     /// URL of the file after all redirects.
     pub url: Url,
     /// URL that was requested.
-    pub asked: Url,
+    pub requested_url: Url,
     /// Size in bytes; `None` if the server does not tell.
     pub length_bytes: Option<u64>,
     /// Strong ETag with its quotes. Equal tags mean equal bytes. Weak tags are ignored.
@@ -34,8 +34,8 @@ pub struct Remote {
     /// The header `Last-Modified`, not parsed.
     pub last_modified: Option<String>,
     pub accepts_ranges: bool,
-    /// True if the operator named `asked`, which may then have a private address.
-    pub(super) is_operator: bool,
+    /// True if the operator named `requested_url`, which may then have a private address.
+    pub(super) named_by_operator: bool,
 }
 
 pub fn origin_of(url: &Url) -> String {
@@ -51,12 +51,12 @@ impl Remote {
     pub fn from_url(url: &Url) -> Self {
         Self {
             url: url.clone(),
-            asked: url.clone(),
+            requested_url: url.clone(),
             length_bytes: None,
             etag: None,
             last_modified: None,
             accepts_ranges: false,
-            is_operator: true,
+            named_by_operator: true,
         }
     }
 
@@ -84,7 +84,7 @@ impl Remote {
     /// an archive. Such names need no percent-encoding.
     pub fn archive_name(&self) -> Option<ArchiveName> {
         let last = |url: &Url| url.path_segments()?.next_back().filter(|last| !last.is_empty()).map(str::to_string);
-        ArchiveName::parse(&last(&self.url).or_else(|| last(&self.asked))?)
+        ArchiveName::parse(&last(&self.url).or_else(|| last(&self.requested_url))?)
     }
 }
 
@@ -110,12 +110,12 @@ impl Client {
                 Err(error) if url.scheme() == stores::SCHEME => return Err(self.explain(url, error).await),
                 remote => remote?,
             };
-            Ok(Remote { is_operator: self.is_operator, ..remote })
+            Ok(Remote { named_by_operator: self.trusts_urls, ..remote })
         })
     }
 }
 
-fn parse_head(asked: &Url, url: Url, response: &Response) -> Result<Remote, NetError> {
+fn parse_head(requested_url: &Url, url: Url, response: &Response) -> Result<Remote, NetError> {
     let headers = response.headers();
     let (length_bytes, is_range) = match response.status() {
         StatusCode::OK => (content_length(&url, headers)?, false),
@@ -128,12 +128,12 @@ fn parse_head(asked: &Url, url: Url, response: &Response) -> Result<Remote, NetE
     let (etag, last_modified) = validators(headers);
     Ok(Remote {
         url,
-        asked: asked.clone(),
+        requested_url: requested_url.clone(),
         length_bytes,
         etag,
         last_modified,
         accepts_ranges: is_range || accepts,
-        is_operator: false,
+        named_by_operator: false,
     })
 }
 

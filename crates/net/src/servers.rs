@@ -210,8 +210,8 @@ impl Offer {
 
     /// True if the operator named the source; false if it is a peer.
     #[doc(hidden)]
-    pub fn is_operator(&self) -> bool {
-        self.remote().is_none_or(|remote| remote.is_operator)
+    pub fn is_named_by_operator(&self) -> bool {
+        self.remote().is_none_or(|remote| remote.named_by_operator)
     }
 
     /// Its URL without secrets, or its path.
@@ -249,17 +249,17 @@ impl Client {
     ///
     /// # Errors
     /// The source cannot be reached, or has no archive.
-    pub fn offers(&self, source: &SourceLocation, stop: &dyn Progress) -> Result<Vec<Offer>> {
-        self.offers_and_failure(source, stop).map(|(offers, _)| offers)
+    pub fn list_offers(&self, source: &SourceLocation, stop: &dyn Progress) -> Result<Vec<Offer>> {
+        self.list_offers_and_failure(source, stop).map(|(offers, _)| offers)
     }
 
-    /// Same as [`Client::offers`]. Also returns the error of a server that has a full archive, but
+    /// Same as [`Client::list_offers`]. Also returns the error of a server that has a full archive, but
     /// failed when it was asked for an incremental one.
     ///
     /// # Errors
-    /// Those of [`Client::offers`].
+    /// Those of [`Client::list_offers`].
     #[doc(hidden)]
-    pub fn offers_and_failure(
+    pub fn list_offers_and_failure(
         &self,
         source: &SourceLocation,
         stop: &dyn Progress,
@@ -325,7 +325,7 @@ impl Client {
         let is_store = url.scheme() == stores::SCHEME;
         // A store's own listing says which archives exist. A list that `publish` wrote adds facts.
         let stored = if is_store { Some(self.list_store(url, stop)?) } else { None };
-        let listed = if self.is_operator { self.get_list(url, stop)? } else { None };
+        let listed = if self.trusts_urls { self.get_list(url, stop)? } else { None };
         let names = |listed: &Catalog| listed.archives().iter().map(|listed| listed.name.clone()).collect();
         if let Some(names) = stored.or(listed.as_ref().map(names)) {
             let mut offers = self.request_offers(url, names, stop)?;
@@ -346,7 +346,7 @@ impl Client {
                 Err(error) => return Err(error),
             }
         }
-        if offers.is_empty() && self.is_operator {
+        if offers.is_empty() && self.trusts_urls {
             match self.get_document(&join_name(url, ""), LISTING_BYTES_MAX, stop) {
                 Ok(page) => offers = self.request_offers(url, find_names(&page), stop)?,
                 Err(error) if error.kind() == NetErrorKind::Gone => {}

@@ -8,7 +8,7 @@ use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{CancelToken, Error, ErrorKind, EscapePath, Result, copy_at_most, hint, to_usize};
 use slotpress_read::{Source, Transferred};
 
-use super::patience::Patience;
+use super::retries::Retries;
 use super::url_source::READ_PATIENCE;
 use super::{Body, Client, Remote, show_url};
 
@@ -46,7 +46,7 @@ impl StreamSource {
     pub fn open(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         // Counts the request for the file's facts, which the caller made.
         let mut transferred = Transferred { requests: 1, bytes: 0 };
-        let begun = Patience::new(READ_PATIENCE).ask(&stop, || {
+        let begun = Retries::new(READ_PATIENCE).run(&stop, || {
             saturating_add_to(&mut transferred.requests, 1);
             let mut body = client.open(&remote, None, &stop)?;
             let first = body.next(client, &stop)?;

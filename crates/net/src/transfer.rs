@@ -40,7 +40,7 @@ impl Client {
     #[doc(hidden)]
     pub fn open(&self, remote: &Remote, range: Option<Range<u64>>, stop: &dyn Progress) -> Result<Body, NetError> {
         self.wait(stop, async {
-            let named = remote.is_operator.then_some(&remote.asked);
+            let named = remote.named_by_operator.then_some(&remote.requested_url);
             let scope = Scope { named, allow_private: self.inner.options.allow_private };
             let mut parts = RequestParts::new(Method::GET);
             if let Some(range) = &range {

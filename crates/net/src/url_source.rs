@@ -117,7 +117,7 @@ impl UrlSource {
             take(bytes);
             Ok(bytes.len() as u64)
         });
-        fetched.map_err(|error| match NetError::in_error(&error).map(NetError::kind) {
+        fetched.map_err(|error| match NetError::find_in(&error).map(NetError::kind) {
             Some(NetErrorKind::NoRanges) => error.with_hint(hint::USE_FETCH),
             Some(NetErrorKind::Changed) => error.with_hint("start again: the file was replaced"),
             Some(_) if error.hint().is_none() => error.with_hint("try again later"),

@@ -13,7 +13,7 @@ use slotpress_base::progress;
 use slotpress_base::{
     Error, ErrorKind, EscapePath, IoContext, IoHint, KeptDir, Progress, Result, SpaceWatch, StreamWriter,
 };
-use slotpress_net::s3::{Condition, Object, Put, SmallFile};
+use slotpress_net::s3::{Condition, Object, PutOutcome, SmallFile};
 use slotpress_read::{
     LocalFile, Locked, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, modified_ns, try_lock,
 };
@@ -62,20 +62,20 @@ impl Directory {
         }
     }
 
-    pub fn get_small(&self, name: &str, bytes_max: u64) -> Result<Option<SmallFile>> {
+    pub fn get_small_file(&self, name: &str, bytes_max: u64) -> Result<Option<SmallFile>> {
         if self.0.stat_entry(name)?.is_none() {
             return Ok(None);
         }
         let path = self.0.path_of(name);
         let file = self.0.open_file(name)?;
-        let e_tag = object(name, &fstat(&file).or_path("read", &path)?).e_tag;
+        let etag = object(name, &fstat(&file).or_path("read", &path)?).etag;
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
         if bytes.len() as u64 > bytes_max {
             Err(Error::failed(format!("{} exceeds the {bytes_max} bytes that are read", path.escaped()))
                 .with_hint("another program wrote it: move it away, or give another target"))
         } else {
-            Ok(Some(SmallFile { bytes, e_tag }))
+            Ok(Some(SmallFile { bytes, etag }))
         }
     }
 
@@ -86,20 +86,26 @@ impl Directory {
         Ok(LocalFile::new(path, file, length_bytes))
     }
 
-    pub fn put_small(&self, name: &str, bytes: &[u8], condition: &Condition, progress: &dyn Progress) -> Result<Put> {
+    pub fn put_small_file(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        condition: &Condition,
+        progress: &dyn Progress,
+    ) -> Result<PutOutcome> {
         let file = StagedFile::create_in(&self.0)?;
         file.file().write_all(bytes).or_path("write", file.path())?;
         // Held until the file has its name.
         let mut _lock = None;
-        if let Condition::Unchanged(e_tag) = condition {
+        if let Condition::Unchanged(etag) = condition {
             _lock = Some(self.lock(progress)?);
-            if self.stat(name)?.and_then(|object| object.e_tag).as_ref() != Some(e_tag) {
-                return Ok(Put::Refused);
+            if self.stat(name)?.and_then(|object| object.etag).as_ref() != Some(etag) {
+                return Ok(PutOutcome::Refused);
             }
         }
         match file.publish(name, *condition != Condition::Absent) {
-            Ok(_) => Ok(Put::Done),
-            Err(error) if error.kind() == ErrorKind::Exists => Ok(Put::Refused),
+            Ok(_) => Ok(PutOutcome::Done),
+            Err(error) if error.kind() == ErrorKind::Exists => Ok(PutOutcome::Refused),
             Err(error) => Err(error),
         }
     }
@@ -164,7 +170,7 @@ fn object(name: &str, stat: &Stat) -> Object {
         name: name.to_string(),
         length_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
         modified: SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH),
-        e_tag: Some(format!("\"{:x}-{:x}-{:x}.{:x}\"", stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)),
+        etag: Some(format!("\"{:x}-{:x}-{:x}.{:x}\"", stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec)),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Stores for archives: a directory, or a bucket of S3 or a compatible service. A [`Store`] has
 //! blocking calls that can be interrupted; a [`Target`] names one, and [`S3Options`] tells how to
 //! reach buckets, whose requests are made by [`slotpress_net::s3`] and retried by
-//! [`slotpress_net::patience`].
+//! [`slotpress_net::retries`].
 
 #![warn(missing_docs)]
 // These lints apply because stores send much of what is handled here.
@@ -19,7 +19,7 @@ mod upload;
 pub use object_store::{Attribute, Attributes};
 pub use options::StoreOptions;
 pub use parts::{PART_BYTES_MIN, PARTS_MAX, UploadState};
-pub use slotpress_net::s3::{Condition, Object, Put, S3Options, SmallFile};
+pub use slotpress_net::s3::{Condition, Object, PutOutcome, S3Options, SmallFile};
 pub use store::{Store, headers_of};
 pub use target::Target;
 pub use upload::Upload;

@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use object_store::{Attribute, Attributes};
 use slotpress_base::{CancelToken, Error, KeptDir, Progress, Result, quantity};
 use slotpress_format::{ArchiveName, Root};
-use slotpress_net::patience::Patience;
-use slotpress_net::s3::{Bucket, Condition, Object, Put, SMALL_BYTES_MAX, SmallFile};
+use slotpress_net::retries::Retries;
+use slotpress_net::s3::{Bucket, Condition, Object, PutOutcome, SMALL_BYTES_MAX, SmallFile};
 use slotpress_net::{Client, NetError, NetErrorKind, Url, UrlSource, join_name, show_url};
 use slotpress_read::{SharedSource, already_exists};
 
@@ -67,7 +67,7 @@ impl InBucket {
         progress: &dyn Progress,
         request: impl Fn() -> F,
     ) -> Result<T> {
-        Patience::new(self.options.give_up_after).ask(progress, || {
+        Retries::new(self.options.give_up_after).run(progress, || {
             let answer = self.client.wait(progress, request());
             // The inner error is not asked about again.
             if self.may_answer(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
@@ -187,12 +187,12 @@ impl Store {
     /// # Errors
     /// The file is longer than `bytes_max` or 8 MiB; the store refuses or fails.
     #[doc(hidden)]
-    pub fn get_small(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<SmallFile>> {
+    pub fn get_small_file(&self, name: &str, bytes_max: u64, progress: &dyn Progress) -> Result<Option<SmallFile>> {
         check_name(name)?;
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
         match &self.backend {
-            Backend::Dir(dir) => dir.get_small(name, bytes_max),
-            Backend::S3(at) => at.with_retries(progress, || at.bucket.get_small(at.url_of(name), bytes_max)),
+            Backend::Dir(dir) => dir.get_small_file(name, bytes_max),
+            Backend::S3(at) => at.with_retries(progress, || at.bucket.get_small_file(at.url_of(name), bytes_max)),
         }
     }
 
@@ -206,14 +206,14 @@ impl Store {
     /// The file is longer than 8 MiB; the store refuses or fails, or lacks the file although it
     /// reported success.
     #[doc(hidden)]
-    pub fn put_small(
+    pub fn put_small_file(
         &self,
         name: &str,
         bytes: &[u8],
         headers: &Attributes,
         condition: &Condition,
         progress: &dyn Progress,
-    ) -> Result<Put> {
+    ) -> Result<PutOutcome> {
         check_name(name)?;
         if bytes.len() as u64 > SMALL_BYTES_MAX {
             let name = self.location_of(name);
@@ -225,23 +225,23 @@ impl Store {
                 .with_hint("split what is written: fewer archives in a target, fewer files of an export"));
         }
         let put = match &self.backend {
-            Backend::Dir(dir) => dir.put_small(name, bytes, condition, progress)?,
+            Backend::Dir(dir) => dir.put_small_file(name, bytes, condition, progress)?,
             Backend::S3(at) => {
                 let url = at.url_of(name);
-                at.with_retries(progress, || at.bucket.put_small(&url, bytes, headers, condition))?
+                at.with_retries(progress, || at.bucket.put_small_file(&url, bytes, headers, condition))?
             }
         };
-        let found = self.get_small(name, SMALL_BYTES_MAX, progress)?;
+        let found = self.get_small_file(name, SMALL_BYTES_MAX, progress)?;
         match (put, found) {
-            (_, Some(found)) if found.bytes == bytes => Ok(Put::Done),
-            (Put::Done, None) => {
+            (_, Some(found)) if found.bytes == bytes => Ok(PutOutcome::Done),
+            (PutOutcome::Done, None) => {
                 let message =
                     format!("{} is not there, though the target said that it is written", self.location_of(name));
                 Err(Error::failed(message)
                     .with_hint("look at the store's own log, and read the file with another program"))
             }
             // Another program has changed it meanwhile.
-            _ => Ok(Put::Refused),
+            _ => Ok(PutOutcome::Refused),
         }
     }
 

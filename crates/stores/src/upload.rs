@@ -8,7 +8,7 @@ use object_store::{Attributes, PutPayload};
 use slotpress_base::quantity::bytes as show_bytes;
 use slotpress_base::threads::panic_error;
 use slotpress_base::{Error, ErrorKind, NoProgress, Progress, Result, panic_point};
-use slotpress_net::patience::Patience;
+use slotpress_net::retries::Retries;
 use slotpress_net::{NetError, NetErrorKind, Url, show_url};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
@@ -126,7 +126,7 @@ impl Upload {
     /// Ends after a failure, and keeps what was sent for another process; `None` for a directory, or
     /// if the store has lost a part, so that only a new upload helps.
     pub fn keep(self, error: &Error) -> Option<UploadState> {
-        let kind = NetError::in_error(error).map(NetError::kind);
+        let kind = NetError::find_in(error).map(NetError::kind);
         let is_lost = matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed));
         match self.0 {
             Backend::Parts(mut upload) if !is_lost => {
@@ -148,7 +148,7 @@ struct PartsUpload {
     upload_id: String,
     parts: Parts,
     /// With the store, which any part that arrives renews.
-    patience: Patience,
+    retries: Retries,
     resumed_bytes: u64,
     length_bytes: u64,
     filling: Vec<u8>,
@@ -170,7 +170,7 @@ impl PartsUpload {
             url: at.url_of(name),
             upload_id,
             parts,
-            patience: Patience::new(at.options.give_up_after),
+            retries: Retries::new(at.options.give_up_after),
             resumed_bytes: 0,
             length_bytes: 0,
             filling: Vec::new(),
@@ -224,7 +224,7 @@ impl PartsUpload {
         let bucket = self.at.bucket.clone();
         let url = self.url.clone();
         let upload_id = self.upload_id.clone();
-        let pause = self.patience.pause();
+        let pause = self.retries.pause();
         let mut stop = self.stop.subscribe();
         self.at.client.spawn(&mut self.sending, async move {
             if timeout(pause, stop.wait_for(|is_stopped| *is_stopped)).await.is_ok() {
@@ -254,13 +254,13 @@ impl PartsUpload {
         let may_answer = self.at.may_answer(tag.as_ref().err());
         match tag {
             Ok(tag) => {
-                self.patience.renew();
+                self.retries.reset();
                 self.tags.insert(number, tag);
                 while self.tags.contains_key(&self.stored_parts) {
                     self.stored_parts = self.stored_parts.saturating_add(1);
                 }
             }
-            Err(error) if may_answer && self.patience.record_failure(&error, progress) => {
+            Err(error) if may_answer && self.retries.record_failure(&error, progress) => {
                 self.begin_part(number, payload);
             }
             Err(error) => return Err(error.into()),
@@ -297,7 +297,7 @@ impl PartsUpload {
         let url = &self.url;
         let completed = at.with_retries(progress, || at.bucket.complete(url, &self.upload_id, tags));
         let is_dropped =
-            |error: &Error| NetError::in_error(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
+            |error: &Error| NetError::find_in(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
         let found = match &completed {
             Err(error) if !is_dropped(error) => return completed,
             _ => at.with_retries(progress, || at.bucket.stat(url.clone()))?,
@@ -336,7 +336,7 @@ impl Drop for PartsUpload {
         });
         if !is_closed {
             // Repeated like other requests: parts that are left cost money.
-            let _ = Patience::new(ABORT_TIMEOUT).ask(&NoProgress, || self.abort());
+            let _ = Retries::new(ABORT_TIMEOUT).run(&NoProgress, || self.abort());
         }
     }
 }

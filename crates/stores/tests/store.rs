@@ -7,12 +7,12 @@ mod gateway;
 use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
-use gateway::{BUCKET, Done, Gateway, Instead, KEY, PAGE, SECRET, wait_for};
+use gateway::{BUCKET, Forwarded, Gateway, Instead, KEY, PAGE, SECRET, wait_for};
 use needs::needs;
 use slotpress_base::{CancelToken, Error, ErrorKind, NoProgress, Progress, ProgressEvent, Until};
 use slotpress_net::{Client, ClientOptions, NetError, NetErrorKind};
 use slotpress_stores::{
-    Attribute, Attributes, Condition, PART_BYTES_MIN, Put, S3Options, Store, StoreOptions, Target, Upload,
+    Attribute, Attributes, Condition, PART_BYTES_MIN, PutOutcome, S3Options, Store, StoreOptions, Target, Upload,
 };
 
 /// Sets the gateway's credentials for this process, once. [`store_with`] does so before it opens a
@@ -73,19 +73,19 @@ impl Progress for Warnings {
 fn small_files(store: &Store) {
     let put = |bytes: &[u8], condition: &Condition| {
         let metadata = Attributes::from_iter([(Attribute::CacheControl, "max-age=5")]);
-        store.put_small("latest.json", bytes, &metadata, condition, &NoProgress).expect("put")
+        store.put_small_file("latest.json", bytes, &metadata, condition, &NoProgress).expect("put")
     };
-    assert_eq!(store.get_small("latest.json", 100, &NoProgress).expect("asked"), None);
+    assert_eq!(store.get_small_file("latest.json", 100, &NoProgress).expect("asked"), None);
     assert_eq!(store.stat("latest.json", &NoProgress).expect("asked"), None);
-    assert!(matches!(put(b"one", &Condition::Absent), Put::Done));
-    assert_eq!(put(b"two", &Condition::Absent), Put::Refused);
-    let one = store.get_small("latest.json", 100, &NoProgress).expect("asked").expect("there");
+    assert!(matches!(put(b"one", &Condition::Absent), PutOutcome::Done));
+    assert_eq!(put(b"two", &Condition::Absent), PutOutcome::Refused);
+    let one = store.get_small_file("latest.json", 100, &NoProgress).expect("asked").expect("there");
     assert_eq!(one.bytes, b"one");
-    let tag = one.e_tag.expect("a tag");
-    assert_eq!(put(b"two", &Condition::Unchanged(tag.clone())), Put::Done);
-    assert_eq!(put(b"three", &Condition::Unchanged(tag)), Put::Refused);
-    assert!(matches!(put(b"four", &Condition::Always), Put::Done));
-    let error = store.get_small("latest.json", 3, &NoProgress).expect_err("longer");
+    let tag = one.etag.expect("a tag");
+    assert_eq!(put(b"two", &Condition::Unchanged(tag.clone())), PutOutcome::Done);
+    assert_eq!(put(b"three", &Condition::Unchanged(tag)), PutOutcome::Refused);
+    assert!(matches!(put(b"four", &Condition::Always), PutOutcome::Done));
+    let error = store.get_small_file("latest.json", 3, &NoProgress).expect_err("longer");
     assert!(error.to_string().contains("latest.json"), "{error}");
     let listed = store.list(&NoProgress).expect("listed");
     assert_eq!(
@@ -97,7 +97,7 @@ fn small_files(store: &Store) {
     store.delete("latest.json", &NoProgress).expect("not there");
     assert!(store.list(&NoProgress).expect("listed").is_empty());
     for name in ["", "a/b", "..", "a b", "\u{7f}"] {
-        assert!(store.get_small(name, 1, &NoProgress).is_err(), "{name:?}");
+        assert!(store.get_small_file(name, 1, &NoProgress).is_err(), "{name:?}");
     }
 }
 
@@ -194,7 +194,7 @@ fn another_process_resumes_after_the_stored_parts() {
     let mut third = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     let written = third.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress);
     let error = written.and_then(|()| third.finish(&NoProgress).map(drop)).expect_err("dropped by the store");
-    assert_eq!(NetError::in_error(&error).map(NetError::kind), Some(NetErrorKind::Gone), "{error}");
+    assert_eq!(NetError::find_in(&error).map(NetError::kind), Some(NetErrorKind::Gone), "{error}");
     store.abort("large", &state, &NoProgress).expect("gone already");
 }
 
@@ -208,12 +208,12 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
     for (requests, instead) in [
         (complete(), Instead::Refused(503, "SlowDown")),
         (complete(), Instead::Refused(403, "AccessDenied")),
-        (complete(), Instead::Says(PAGE, Done::No)),
-        (complete(), Instead::Says(PAGE, Done::Yes)),
+        (complete(), Instead::Says(PAGE, Forwarded::No)),
+        (complete(), Instead::Says(PAGE, Forwarded::Yes)),
         (complete(), Instead::AnswerLost),
         (head(), Instead::Refused(404, "")),
         (head(), Instead::Refused(503, "")),
-        (head(), Instead::Says(PAGE, Done::No)),
+        (head(), Instead::Says(PAGE, Forwarded::No)),
     ] {
         let gateway = Gateway::start();
         let context = format!("{requests:?} {instead:?}");
@@ -225,7 +225,7 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
         gateway.fail(&requests, usize::MAX, instead);
         let error = first.finish(&NoProgress).expect_err(&context);
         let state = first.keep(&error).expect(&context);
-        gateway.fail_no_more();
+        gateway.clear_faults();
         assert_eq!(state.tags.len(), 3, "{context}");
         let mut second = store.resume("large", &state, bytes.len() as u64).expect(&context).expect("of a bucket");
         assert_eq!(second.resumed_bytes(), bytes.len() as u64, "{context}");
@@ -277,12 +277,12 @@ fn invalid_and_endless_lists_are_errors() {
         (EMPTY_AGAIN, "has no end", 2),
     ] {
         let before = gateway.count(&["list-type=2"]);
-        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Done::No));
+        gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Forwarded::No));
         let error = store.list(&NoProgress).expect_err(words);
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(error.kind().exit_code(), 4, "{error}");
         assert_eq!(gateway.count(&["list-type=2"]) - before, requests, "{document}");
-        gateway.fail_no_more();
+        gateway.clear_faults();
     }
     assert!(store.list(&NoProgress).expect("listed").is_empty());
 }
@@ -312,14 +312,14 @@ fn failures_of_a_store_are_outlived() {
     // The answer to a conditional write is lost: the repeated request finds what the first one
     // wrote.
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
-    let put = store.put_small("latest.json", b"one", &Attributes::new(), &Condition::Absent, &NoProgress);
-    assert!(matches!(put, Ok(Put::Done)), "{put:?}");
+    let put = store.put_small_file("latest.json", b"one", &Attributes::new(), &Condition::Absent, &NoProgress);
+    assert!(matches!(put, Ok(PutOutcome::Done)), "{put:?}");
 
-    gateway.set_gone(true);
+    gateway.set_unreachable(true);
     std::thread::scope(|scope| {
         let listing = scope.spawn(|| store.list(&NoProgress));
-        wait_for("requests", || gateway.left_alone() >= 2);
-        gateway.set_gone(false);
+        wait_for("requests", || gateway.closed_connections() >= 2);
+        gateway.set_unreachable(false);
         assert_eq!(listing.join().expect("no panic").expect("listed").len(), 2);
     });
 }
@@ -330,7 +330,7 @@ fn connections_that_end_at_once_are_retryable_failures() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(1)));
-    gateway.set_gone(true);
+    gateway.set_unreachable(true);
     let mut unanswered = 0;
     for _ in 0..200 {
         let start = Instant::now();
@@ -340,7 +340,7 @@ fn connections_that_end_at_once_are_retryable_failures() {
             // over (hyperium/hyper#4122). The client would end such a request after a minute; the
             // limit above ends it earlier.
             ErrorKind::Interrupted => unanswered += 1,
-            _ => assert!(NetError::in_error(&error).is_some_and(NetError::is_retryable), "{error}"),
+            _ => assert!(NetError::find_in(&error).is_some_and(NetError::is_retryable), "{error}"),
         }
     }
     assert!(unanswered <= 10, "{unanswered} of 200");
@@ -357,7 +357,7 @@ fn upload_error(gateway: &Gateway, matching: &[&str], instead: Instead) -> Error
     let bytes = content(2 * PART_BYTES_MIN as usize);
     let error = upload.write(&bytes, &NoProgress).and_then(|()| upload.finish(&NoProgress)).expect_err("refused");
     drop(upload);
-    gateway.fail_no_more();
+    gateway.clear_faults();
     wait_for("the end of what was on its way", || gateway.left_parts() == 0);
     assert!(!gateway.bucket().join("mainnet/large").exists());
     error
@@ -429,7 +429,7 @@ fn refusals_are_explained() {
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
-        gateway.fail_no_more();
+        gateway.clear_faults();
     }
 }
 

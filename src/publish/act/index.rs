@@ -14,7 +14,7 @@ use slotpress_read::catalog::Archive;
 use slotpress_read::catalog::list_parser::{INDEX_BYTES_MAX, parse_list};
 use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
-use slotpress_stores::{Attribute, Attributes, Condition, Put, Store};
+use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
 
 use crate::publish::report::event::state_of;
 
@@ -159,14 +159,14 @@ impl IndexedStore {
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
     /// not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<TargetIndex> {
-        let Some(small) = self.index.get_small(INDEX, INDEX_BYTES_MAX, progress)? else {
+        let Some(small) = self.index.get_small_file(INDEX, INDEX_BYTES_MAX, progress)? else {
             return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
         };
         let catalog = parse_list(&small.bytes, "").ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.location_of(INDEX)))
                 .with_hint("choose another target: another program wrote the files there")
         })?;
-        Ok(TargetIndex { catalog, condition: if_unchanged(small.e_tag) })
+        Ok(TargetIndex { catalog, condition: if_unchanged(small.etag) })
     }
 
     /// Changes the index and `latest.json`, and reads both back. Removes archives from the index
@@ -185,9 +185,9 @@ impl IndexedStore {
             progress.check()?;
             // Read `latest.json` before the index: if another program changes both in between, the
             // condition for writing fails, and the attempt is repeated.
-            let latest = self.store.get_small(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
+            let latest = self.store.get_small_file(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
             let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
-            let latest_is = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.e_tag));
+            let latest_is = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
             let mut index = self.read(progress)?;
             let now = clock::now();
             let coming = match step {
@@ -238,9 +238,9 @@ impl IndexedStore {
 fn put(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
     let headers =
         Attributes::from_iter([(Attribute::ContentType, "application/json"), (Attribute::CacheControl, INDEX_CACHE)]);
-    Ok(store.put_small(name, json.as_bytes(), &headers, condition, progress)? != Put::Refused)
+    Ok(store.put_small_file(name, json.as_bytes(), &headers, condition, progress)? != PutOutcome::Refused)
 }
 
-fn if_unchanged(e_tag: Option<String>) -> Condition {
-    e_tag.map_or(Condition::Always, Condition::Unchanged)
+fn if_unchanged(etag: Option<String>) -> Condition {
+    etag.map_or(Condition::Always, Condition::Unchanged)
 }

@@ -10,7 +10,7 @@ use crate::common::*;
 use crate::export::works::changes::agave_chains;
 use crate::export::works::engines::python;
 use crate::export::{assert_exported, files, manifest, manifests, pair, stderr, tables};
-use crate::stores::gateway::{BUCKET, Done, Gateway, Instead, KEY, SECRET};
+use crate::stores::gateway::{BUCKET, Forwarded, Gateway, Instead, KEY, SECRET};
 use crate::stores::{command, run, target};
 
 #[test]
@@ -82,7 +82,7 @@ fn nothing_is_left_of_what_failed() {
         gateway.fail(&["PUT ", name], usize::MAX, Instead::Refused(403, "AccessDenied"));
         let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
         assert!(output.code.is_some_and(|code| code > 0), "{name}: {output:?}");
-        gateway.fail_no_more();
+        gateway.clear_faults();
         let left = gateway.bucket().join("mainnet");
         assert!(!left.exists() || files(&left).is_empty(), "{name}: {:?}", files(&left));
     }
@@ -91,13 +91,13 @@ fn nothing_is_left_of_what_failed() {
 }
 
 /// Runs an export, and kills it while it waits for an answer of the store.
-fn kill_at(gateway: &Gateway, arguments: &[&str], request: &[&'static str], done: Done, scratch: &Path) {
+fn kill_at(gateway: &Gateway, arguments: &[&str], request: &[&'static str], done: Forwarded, scratch: &Path) {
     gateway.fail(request, usize::MAX, Instead::Silence(done));
     let mut child = command(gateway, arguments).env("TMPDIR", scratch).spawn().expect("starts");
-    wait_for("the request", || gateway.silences() > 0);
+    wait_for("the request", || gateway.unanswered_requests() > 0);
     child.kill().expect("killed");
     child.wait().expect("ended");
-    gateway.fail_no_more();
+    gateway.clear_faults();
 }
 
 /// After a kill at each request to the store, the next run, which does not know of the killed one,
@@ -119,7 +119,7 @@ fn killed_at_each_request() {
         (&["PUT ", "token_accounts/_manifest-40"], true),
         (&["DELETE ", "_unfinished-40"], false),
     ] {
-        for done in [Done::No, Done::Yes] {
+        for done in [Forwarded::No, Forwarded::Yes] {
             let label = format!("{request:?} {done:?}");
             let gateway = Gateway::start();
             kill_at(&gateway, &arguments, request, done, scratch.path());
@@ -127,7 +127,7 @@ fn killed_at_each_request() {
             let manifests = ["accounts", "token_accounts"].map(|table| bucket.join(table).join("_manifest-40.json"));
             let is_complete = manifests.iter().all(|manifest| manifest.exists());
             let output = run(&gateway, &arguments);
-            let was_begun = is_reported && (done == Done::Yes || !request[1].starts_with("_unfinished"));
+            let was_begun = is_reported && (done == Forwarded::Yes || !request[1].starts_with("_unfinished"));
             assert_eq!(output.code, Some(if is_complete { 5 } else { 0 }), "{label}: {output:?}");
             let message = "removed the files of an unfinished export of slot 40";
             assert_eq!(output.stderr.contains(message), was_begun && !is_complete, "{label}: {output:?}");
@@ -148,7 +148,7 @@ fn a_store_that_keeps_nothing() {
         let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
         assert_eq!(output.code, Some(1), "{name}: {output:?}");
         assert!(output.stderr.contains("is not there, though"), "{name}: {output:?}");
-        gateway.fail_no_more();
+        gateway.clear_faults();
         let left = gateway.bucket().join("mainnet");
         assert!(!left.exists() || files(&left).is_empty(), "{name}: {:?}", files(&left));
         let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
@@ -164,11 +164,11 @@ fn a_list_without_a_part() {
     needs!("versitygw");
     let [full, incremental] = pair("agave-4.2.2");
     let gateway = Gateway::start();
-    gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(EMPTY, Done::No));
+    gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(EMPTY, Forwarded::No));
     let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("does not have the files that were sent"), "{output:?}");
-    gateway.fail_no_more();
+    gateway.clear_faults();
     let left = gateway.bucket().join("mainnet");
     assert!(!left.exists() || files(&left).is_empty());
     let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
@@ -184,9 +184,9 @@ fn another_export_takes_over() {
     let gateway = Gateway::start();
     let target = target();
     let arguments = ["export", text(&full), text(&incremental), "-o", &target];
-    gateway.fail(&["POST ", "uploadId="], 1, Instead::Silence(Done::No));
+    gateway.fail(&["POST ", "uploadId="], 1, Instead::Silence(Forwarded::No));
     let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    wait_for("its first file", || gateway.silences() > 0);
+    wait_for("its first file", || gateway.unanswered_requests() > 0);
     let second = run(&gateway, &arguments);
     assert_eq!(second.code, Some(0), "{second:?}");
     let whole = files(&gateway.bucket().join("mainnet"));
@@ -228,7 +228,7 @@ fn changes_since_what_is_there() {
     let mut whole = files(&bucket);
     whole.retain(|path| !path.contains("3575"));
     assert!(before.len() < whole.len());
-    gateway.fail_no_more();
+    gateway.clear_faults();
     let first = first.wait_with_output().expect("ended");
     let first_stderr = stderr(&first);
     assert_eq!(first.status.code(), Some(2), "{first_stderr}");
@@ -268,7 +268,7 @@ fn killed_at_each_request_that_adds() {
         &["PUT ", "_manifest-40"],
         &["DELETE ", "_unfinished-40"],
     ] {
-        for done in [Done::No, Done::Yes] {
+        for done in [Forwarded::No, Forwarded::Yes] {
             let label = format!("{request:?} {done:?}");
             let gateway = Gateway::start();
             let arguments = arguments_that_add(&gateway, &archives, &target);

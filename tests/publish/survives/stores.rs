@@ -99,7 +99,7 @@ fn an_upload_continues_after_a_kill() {
     wait_for("two parts in the journal", || recorded_parts(&setup) == 2);
     child.kill().expect("killed");
     child.wait().expect("ended");
-    gateway.fail_no_more();
+    gateway.clear_faults();
     let (sent, begun) = (gateway.count(&["partNumber=1&"]), gateway.count(&["POST ", "uploads="]));
     let output = once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -122,7 +122,7 @@ fn an_upload_that_cannot_continue_leaves_no_parts() {
     wait_for("an upload in the journal", || !uploads(&setup).is_empty());
     child.kill().expect("killed");
     child.wait().expect("ended");
-    gateway.fail_no_more();
+    gateway.clear_faults();
     let path = setup.pins().join("journal.json");
     let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
     let (key, _) = uploads(&setup).into_iter().next().expect("an upload");
@@ -155,11 +155,11 @@ fn a_panic_while_a_bucket_waits_is_survived() {
 fn an_unreachable_store_delays_no_other_target() {
     needs!("versitygw");
     let (gateway, setup) = (Gateway::start(), Setup::with_pair());
-    gateway.set_gone(true);
+    gateway.set_unreachable(true);
     let mirror = setup.mirror();
     let mut child = start(&gateway, &setup, &["--to", mirror.to_str().expect("UTF-8")]);
     wait_for("the directory", || latest(&mirror).len() == 2);
-    gateway.set_gone(false);
+    gateway.set_unreachable(false);
     let bucket = gateway.bucket().join("mainnet");
     wait_for("the bucket", || latest(&bucket).len() == 2);
     child.kill().expect("killed");
@@ -192,7 +192,7 @@ fn files_that_a_store_does_not_keep_are_not_published() {
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
         assert!(stderr.contains("is not there, though"), "{name}: {stderr}");
         assert_eq!(of_type(&lines(&output), "published").len(), 0, "{name}");
-        gateway.fail_no_more();
+        gateway.clear_faults();
         assert!(once(&gateway, &setup, &[]).status.success());
         assert_eq!(latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
     }

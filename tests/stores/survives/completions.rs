@@ -11,14 +11,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::common::*;
 use crate::publish::setup::{Setup, latest, verify};
 use crate::publish::survives::stores::{once, start, uploads, with_three_parts};
-use crate::stores::gateway::{Done, Gateway, Instead, PAGE};
+use crate::stores::gateway::{Forwarded, Gateway, Instead, PAGE};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 
 /// Checks that a run against the repaired store publishes the archive. Where the store has dropped
 /// the upload, the first run may find that out, and the second one publishes.
 fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Setup, made: &Path) {
-    gateway.fail_no_more();
+    gateway.clear_faults();
     let mut output = once(gateway, stage, &[]);
     if output.status.code() == Some(4) {
         output = once(gateway, stage, &[]);
@@ -44,12 +44,12 @@ fn end_by(mut child: Child, signal: Signal) {
 fn a_run_that_ends_during_the_completion_loses_nothing() {
     needs!("versitygw");
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
-        for done in [Done::No, Done::Yes] {
+        for done in [Forwarded::No, Forwarded::Yes] {
             let gateway = Gateway::start();
             let (stage, made) = with_three_parts();
             gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(done));
             let child = start(&gateway, &stage, &[]);
-            wait_for("the completion", || gateway.silences() > 0);
+            wait_for("the completion", || gateway.unanswered_requests() > 0);
             end_by(child, signal);
             assert_published_after_repair(&format!("{signal:?} {done:?}"), &gateway, &stage, &made);
         }
@@ -67,9 +67,9 @@ fn a_run_that_ends_during_a_comparison_loses_nothing() {
     fs::remove_dir_all(bucket.join("api")).expect("removed");
     fs::remove_file(bucket.join("latest.json")).expect("removed");
     fs::remove_dir_all(stage.pins()).expect("removed");
-    gateway.fail(&["GET ", ".tar.zst"], usize::MAX, Instead::Silence(Done::No));
+    gateway.fail(&["GET ", ".tar.zst"], usize::MAX, Instead::Silence(Forwarded::No));
     let mut child = start(&gateway, &stage, &[]);
-    wait_for("the look", || gateway.silences() > 0);
+    wait_for("the look", || gateway.unanswered_requests() > 0);
     wait_for_handler(&child, Signal::TERM);
     kill_process(Pid::from_child(&child), Signal::TERM).expect("sent");
     assert_eq!(exit_code(&mut child), Some(0));
@@ -84,20 +84,20 @@ fn a_completion_that_fails_is_repeated_later() {
     for (requests, instead) in [
         (&COMPLETE[..], Instead::Refused(503, "SlowDown")),
         (&COMPLETE, Instead::Refused(403, "AccessDenied")),
-        (&COMPLETE, Instead::Says(PAGE, Done::No)),
-        (&COMPLETE, Instead::Says(PAGE, Done::Yes)),
+        (&COMPLETE, Instead::Says(PAGE, Forwarded::No)),
+        (&COMPLETE, Instead::Says(PAGE, Forwarded::Yes)),
         (head, Instead::Refused(404, "")),
-        (head, Instead::Says(PAGE, Done::No)),
+        (head, Instead::Says(PAGE, Forwarded::No)),
     ] {
         let context = format!("{requests:?} {instead:?}");
         let gateway = Gateway::start();
         let (stage, made) = with_three_parts();
         // The name is also requested before the upload.
-        gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
+        gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
         let child = start(&gateway, &stage, &[]);
-        wait_for("the completion", || gateway.silences() > 0);
+        wait_for("the completion", || gateway.unanswered_requests() > 0);
         end_by(child, Signal::TERM);
-        gateway.fail_no_more();
+        gateway.clear_faults();
         gateway.fail(requests, usize::MAX, instead);
         let asked = gateway.count(requests);
         let child = start(&gateway, &stage, &[]);
@@ -114,9 +114,9 @@ fn an_upload_with_a_lost_part_is_sent_again() {
     for is_another in [true, false] {
         let gateway = Gateway::start();
         let (stage, made) = with_three_parts();
-        gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Done::No));
+        gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
         let child = start(&gateway, &stage, &[]);
-        wait_for("the completion", || gateway.silences() > 0);
+        wait_for("the completion", || gateway.unanswered_requests() > 0);
         end_by(child, Signal::TERM);
         if is_another {
             let path = stage.pins().join("journal.json");

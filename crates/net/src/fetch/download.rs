@@ -115,7 +115,7 @@ impl Download {
     /// the file are told the result, and what has arrived is on disk and in the journal.
     ///
     /// # Errors
-    /// [`DownloadFault::in_error`] tells what an error means for the source.
+    /// [`DownloadFault::classify`] tells what an error means for the source.
     pub fn run(&self, progress: &dyn Progress) -> Result<Fetched> {
         // Readers wait for the result, so they must learn of a panic too.
         let result = catch_panic(|| self.run_to_end(progress));
@@ -144,7 +144,7 @@ impl Download {
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
             (fetched, join_thread(journal), join_thread(walker))
         });
-        let is_minor = |error: &Error| matches!(DownloadFault::in_error(error), None | Some(DownloadFault::Failed));
+        let is_minor = |error: &Error| matches!(DownloadFault::classify(error), None | Some(DownloadFault::Failed));
         let result = match (fetched, walked) {
             // The damage says more than a failure that it may have caused.
             (Err(error), Err(damage)) if is_damaged.load(Relaxed) && is_minor(&error) => Err(damage),
@@ -164,7 +164,7 @@ impl Download {
             _ => error,
         });
         let synced = match &result {
-            Err(error) if DownloadFault::in_error(error) == Some(DownloadFault::Wrong) => self.file.distrust(),
+            Err(error) if DownloadFault::classify(error) == Some(DownloadFault::Wrong) => self.file.distrust(),
             _ => self.file.sync(),
         };
         let accepted: Accepted = result?;
@@ -207,7 +207,7 @@ impl Download {
     /// True if the first server announced ranges and does not send them, which shows before any byte
     /// of them is kept.
     fn sends_no_ranges(&self, error: &Error) -> bool {
-        NetError::in_error(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges)
+        NetError::find_in(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges)
             && self.file.done_bytes() == 0
     }
 

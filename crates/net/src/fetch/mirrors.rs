@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Progress, Result};
 
-use crate::patience::Patience;
+use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
 /// A request that brought this many new bytes shows that its server works, even if it broke off
@@ -23,7 +23,7 @@ const ENOUGH_BYTES: u64 = 64 * 1024;
 #[derive(Debug)]
 pub struct Mirror {
     pub remote: Remote,
-    pub patience: Patience,
+    pub retries: Retries,
     given_bytes: AtomicU64,
     pub requests: AtomicU64,
     /// Held while the server's archive is compared, by one connection at a time.
@@ -44,7 +44,7 @@ impl Mirror {
     pub fn new(remote: Remote, give_up_after: Duration) -> Self {
         Self {
             remote,
-            patience: Patience::new(give_up_after),
+            retries: Retries::new(give_up_after),
             given_bytes: AtomicU64::default(),
             requests: AtomicU64::default(),
             comparing: Mutex::default(),
@@ -87,9 +87,9 @@ impl Mirror {
     /// Records a failed request. Returns true if the server may be asked again, and drops it
     /// otherwise.
     pub fn record_failure(&self, error: &NetError, progress: &dyn Progress) -> bool {
-        let may_retry = self.patience.record_failure(error, progress);
+        let may_retry = self.retries.record_failure(error, progress);
         if !may_retry {
-            self.drop_for(self.patience.explain(error.clone()));
+            self.drop_for(self.retries.explain(error.clone()));
         }
         may_retry
     }
@@ -99,8 +99,8 @@ impl Mirror {
     /// # Errors
     /// The last failure, or a request to stop.
     pub fn ask<T>(&self, progress: &dyn Progress, ask: impl FnMut() -> Result<T>) -> Result<T> {
-        self.patience.ask(progress, ask).map_err(|error| match NetError::in_error(&error) {
-            Some(cause) if cause.is_retryable() => self.patience.explain(cause.clone()).into(),
+        self.retries.run(progress, ask).map_err(|error| match NetError::find_in(&error) {
+            Some(cause) if cause.is_retryable() => self.retries.explain(cause.clone()).into(),
             _ => error,
         })
     }
@@ -128,11 +128,11 @@ impl Mirror {
             while let Some((_, bytes)) = body.next(client, stop)? {
                 self.record_bytes(take(&bytes)?, &mut new_bytes);
             }
-            self.patience.renew();
+            self.retries.reset();
             Ok(())
         };
         let result = transfer();
-        let is_retryable = |error: &Error| NetError::in_error(error).is_some_and(NetError::is_retryable);
+        let is_retryable = |error: &Error| NetError::find_in(error).is_some_and(NetError::is_retryable);
         if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_retryable) { Ok(()) } else { result }
     }
 
@@ -159,13 +159,13 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adds new bytes of a request to `request_bytes`. Enough of them renew the patience with the
+    /// Adds new bytes of a request to `request_bytes`. Enough of them renew the retries with the
     /// server.
     pub fn record_bytes(&self, bytes: u64, request_bytes: &mut u64) {
         self.given_bytes.fetch_add(bytes, Relaxed);
         saturating_add_to(request_bytes, bytes);
         if *request_bytes >= ENOUGH_BYTES {
-            self.patience.renew();
+            self.retries.reset();
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let start = Instant::now();
         for (bytes, expected) in [(ENOUGH_BYTES, true), (ENOUGH_BYTES - 1, false)] {
             let mirror = mirror(GIVE_UP_AFTER);
-            let may_retry = |now| mirror.patience.record_failure_at(now, &error(NetErrorKind::Timeout), &NoProgress);
+            let may_retry = |now| mirror.retries.record_failure_at(now, &error(NetErrorKind::Timeout), &NoProgress);
             may_retry(start);
             mirror.record_bytes(bytes, &mut 0);
             assert_eq!(may_retry(start + GIVE_UP_AFTER), expected, "{bytes}");

@@ -89,8 +89,8 @@ pub enum DownloadFault {
 
 impl DownloadFault {
     /// Classifies a failure. Returns `None` if any other source would fail in the same way.
-    pub fn in_error(error: &Error) -> Option<Self> {
-        match (NetError::in_error(error).map(NetError::kind), error.kind()) {
+    pub fn classify(error: &Error) -> Option<Self> {
+        match (NetError::find_in(error).map(NetError::kind), error.kind()) {
             (Some(NetErrorKind::Gone | NetErrorKind::Changed), _) => Some(Self::Lost),
             (Some(NetErrorKind::InsideRuntime), _) => None,
             (_, ErrorKind::Damaged) => Some(Self::Wrong),

@@ -169,7 +169,7 @@ impl Fetching<'_> {
                 progress::wait(stopping, LOOK_AGAIN);
                 continue;
             };
-            let pause = mirror.patience.pause();
+            let pause = mirror.retries.pause();
             if !pause.is_zero() {
                 progress::wait(stopping, pause.min(LOOK_AGAIN));
                 continue;
@@ -202,7 +202,7 @@ impl Fetching<'_> {
         let all = self.download.mirrors.iter().enumerate();
         let mut pausing = None;
         for (server, mirror) in all.clone().skip(from).chain(all.take(from)) {
-            let is_ready = mirror.patience.pause().is_zero();
+            let is_ready = mirror.retries.pause().is_zero();
             if is_ready
                 && let Some(_comparing) = mirror.comparing.try_lock()
                 && mirror.is_unknown()
@@ -285,7 +285,7 @@ impl Fetching<'_> {
                 }
                 _ => {}
             }
-            let Some(cause) = NetError::in_error(&error) else {
+            let Some(cause) = NetError::find_in(&error) else {
                 receiver.finish()?;
                 return Err(error);
             };
@@ -295,10 +295,10 @@ impl Fetching<'_> {
                 }
                 break;
             }
-            if self.download.mirrors.iter().any(|other| other.is_good() && other.patience.pause().is_zero()) {
+            if self.download.mirrors.iter().any(|other| other.is_good() && other.retries.pause().is_zero()) {
                 break;
             }
-            progress::wait(&until, mirror.patience.pause());
+            progress::wait(&until, mirror.retries.pause());
         }
         receiver.finish()
     }
@@ -308,7 +308,7 @@ impl Fetching<'_> {
     fn no_servers_error(&self) -> Error {
         let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::drop_reason).collect();
         let message = list_reasons("no server is left", errors.iter().map(ToString::to_string));
-        let has = |fault| errors.iter().any(|error| DownloadFault::in_error(error) == Some(fault));
+        let has = |fault| errors.iter().any(|error| DownloadFault::classify(error) == Some(fault));
         if has(DownloadFault::Wrong) {
             Error::damaged(message)
         } else if has(DownloadFault::Lost) {

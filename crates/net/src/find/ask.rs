@@ -17,7 +17,7 @@ use slotpress_read::archive::front;
 use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, read_newest_bank_times};
 
-use crate::patience::Patience;
+use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceLocation, UrlSource};
 
 const ASKED_AT_ONCE: usize = 64;
@@ -48,7 +48,7 @@ pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
 ///
 /// # Errors
 /// The user asked to stop.
-pub fn date_by_banks<'a>(
+pub fn read_bank_time<'a>(
     client: &Client,
     offers: impl Iterator<Item = &'a mut Offer>,
     progress: &dyn Progress,
@@ -112,7 +112,7 @@ fn read_bank_front(
 
 pub struct AskedSource {
     pub source: SourceLocation,
-    pub is_operator: bool,
+    pub named_by_operator: bool,
 }
 
 /// Asks all sources, many at a time, within a time limit. Returns the offers of each, or why it has
@@ -129,16 +129,16 @@ pub fn ask_all(
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
     let for_peers = client.for_untrusted_urls();
     let has_found = AtomicBool::new(false);
-    let ask = |(number, AskedSource { source, is_operator }): (usize, &AskedSource)| {
+    let ask = |(number, AskedSource { source, named_by_operator }): (usize, &AskedSource)| {
         panic_point("asking");
         if until.is_interrupted() {
             return Ok((number, unasked()));
         }
-        let answer = if *is_operator {
+        let answer = if *named_by_operator {
             let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
             ask_patiently(client, source, BUSY_TIME_MAX, &stop, &until)
         } else {
-            for_peers.offers(source, &until)
+            for_peers.list_offers(source, &until)
         };
         has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
         let answer = match answer {
@@ -167,8 +167,8 @@ pub fn ask_patiently(
     stop: &dyn Progress,
 ) -> Result<Vec<Offer>> {
     let mut busy = None;
-    let answer = Patience::new(time_max).ask(waiting, || match client.offers(source, stop) {
-        Err(error) if NetError::in_error(&error).is_some_and(is_busy) => {
+    let answer = Retries::new(time_max).run(waiting, || match client.list_offers(source, stop) {
+        Err(error) if NetError::find_in(&error).is_some_and(is_busy) => {
             busy = Some(error.clone());
             Err(error)
         }
@@ -187,7 +187,7 @@ fn is_busy(error: &NetError) -> bool {
 /// Returns the reason why a source has no offers, with the hint if the server's certificate is not
 /// valid.
 fn explain(error: &Error) -> String {
-    match (NetError::in_error(error).map(NetError::kind), error.hint()) {
+    match (NetError::find_in(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),
         _ => error.to_string(),
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ask::{AskedSource, ask_all, read_local_slot_time};
-pub use ask::{ask_patiently, date_by_banks};
+pub use ask::{ask_patiently, read_bank_time};
 pub use cluster::{Cluster, ClusterFacts};
 pub use node::{Expected, FailedArchive, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
@@ -51,7 +51,7 @@ pub struct Candidate {
     /// Source that has them: the URL or path that was asked, without secrets.
     pub source: String,
     /// True if the operator named the source; false if it is a peer.
-    pub is_operator: bool,
+    pub named_by_operator: bool,
     /// Number of slots since the state's slot; computed from [`Candidate::age`] if only a bank file
     /// has it. `None` if unknown.
     pub age_slots: Option<u64>,
@@ -114,7 +114,7 @@ impl Serialize for Candidate {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Candidate", 12)?;
         fields.serialize_field("source", &self.source)?;
-        fields.serialize_field("named_by_operator", &self.is_operator)?;
+        fields.serialize_field("named_by_operator", &self.named_by_operator)?;
         fields.serialize_field("full", &self.full)?;
         fields.serialize_field("incremental", &self.incremental)?;
         fields.serialize_field("slot", &self.slot())?;
@@ -211,9 +211,11 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let mut asked: BTreeSet<String> = BTreeSet::new();
     let rpc = options.rpc.iter().cloned().map(SourceLocation::Server);
     let named = options.sources.iter().cloned().chain(rpc);
-    let named = named.map(|source| AskedSource { source, is_operator: true });
-    let peers =
-        known.peers.into_iter().map(|url| AskedSource { source: SourceLocation::Server(url), is_operator: false });
+    let named = named.map(|source| AskedSource { source, named_by_operator: true });
+    let peers = known
+        .peers
+        .into_iter()
+        .map(|url| AskedSource { source: SourceLocation::Server(url), named_by_operator: false });
     let unique = named.chain(peers).filter(|asking| asked.insert(asking.source.to_string()));
     let sources: Vec<AskedSource> = unique.take(PEERS_MAX).collect();
     if sources.is_empty() {
@@ -247,9 +249,9 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let by_offer = || ranking.offers.iter().find_map(|offer| offer.slot_time);
     let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| read_local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
-    if ranking.slot.is_none() && (options.max_age.is_some() || options.date_by_banks) {
-        let named = ranking.offers.iter_mut().filter(|offer| offer.is_operator());
-        slot_time = slot_time.or(date_by_banks(client, named, progress)?);
+    if ranking.slot.is_none() && (options.max_age.is_some() || options.read_bank_times) {
+        let named = ranking.offers.iter_mut().filter(|offer| offer.is_named_by_operator());
+        slot_time = slot_time.or(read_bank_time(client, named, progress)?);
     }
     ranking.slot_time = slot_time.unwrap_or_default();
     ranking.compute_ages(clock::now());

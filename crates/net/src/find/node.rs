@@ -56,7 +56,7 @@ pub struct FailedArchive {
     pub root: Option<Root>,
     /// Place of the full archive with which it failed, if either archive may be wrong. The archive is
     /// bad only together with that full archive.
-    pub with: Option<String>,
+    pub full_place: Option<String>,
     pub why: String,
 }
 
@@ -77,7 +77,7 @@ const PAIR_FAULTS_MAX: usize = 3;
 pub struct Node {
     pub expected: Expected,
     /// The requested archive, if the operator named it by its URL. No other one is used then.
-    pub only: Option<ArchiveName>,
+    pub requested: Option<ArchiveName>,
     /// Slots of the full archives in the archives directory. A state on an older full archive is
     /// refused: the validator would make its next incremental archive on the newest full archive,
     /// and closed accounts would come back.
@@ -91,12 +91,12 @@ impl Node {
     /// True if an offer may be tried: it has not failed (an incremental archive: with the full one at
     /// `full_place`), and not too many archives of its server have failed with that.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
-        let is_with = |failed: &&FailedArchive| failed.with.as_deref() == full_place;
-        if self.failed.iter().any(|failed| failed.covers(offer) && (failed.with.is_none() || is_with(&failed))) {
+        let is_with = |failed: &&FailedArchive| failed.full_place.as_deref() == full_place;
+        if self.failed.iter().any(|failed| failed.covers(offer) && (failed.full_place.is_none() || is_with(&failed))) {
             return false;
         }
         let pairs: Vec<&FailedArchive> =
-            self.failed.iter().filter(|failed| failed.with.is_some()).filter(is_with).collect();
+            self.failed.iter().filter(|failed| failed.full_place.is_some()).filter(is_with).collect();
         if pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }
@@ -116,15 +116,15 @@ impl Node {
 
     /// Returns the number of archives from this offer's server that have failed. If either archive
     /// of a pair may be wrong, the fault counts for the full archive's server, or one that has both.
-    pub fn faults_of(&self, offer: &Offer) -> usize {
+    pub fn count_faults(&self, offer: &Offer) -> usize {
         if self.failed.is_empty() {
             return 0;
         }
         let place = offer.location();
         let Some(server) = server_of(&place) else { return 0 };
         let is_its = |place: &Option<String>| place.as_deref().and_then(server_of) == Some(server);
-        let is_fault = |failed: &&FailedArchive| match failed.with {
-            Some(_) => is_its(&failed.with) && (offer.is_full() || is_its(&failed.place)),
+        let is_fault = |failed: &&FailedArchive| match failed.full_place {
+            Some(_) => is_its(&failed.full_place) && (offer.is_full() || is_its(&failed.place)),
             None => is_its(&failed.place),
         };
         self.failed.iter().filter(is_fault).count()

@@ -39,7 +39,7 @@ pub struct FindOptions {
     pub measure_single: bool,
     /// Reads bank files for ages that no RPC server reports, even without a maximum age; this takes
     /// some requests. Default: false.
-    pub date_by_banks: bool,
+    pub read_bank_times: bool,
     /// Genesis hash that RPC servers must have. Default: the hash of `cluster`; without a cluster, any.
     #[setters(into)]
     pub expected_genesis_hash: Option<Hash>,
@@ -69,7 +69,7 @@ impl Default for FindOptions {
             restore_bytes_per_second: RESTORE_BYTES_PER_SECOND_DEFAULT,
             measured_max: 8,
             measure_single: false,
-            date_by_banks: false,
+            read_bank_times: false,
             expected_genesis_hash: None,
         }
     }

@@ -109,17 +109,17 @@ impl Ranking {
         let newest = self.slot.or(pairs.iter().map(OfferPair::slot).max());
         let mut candidates: Vec<Candidate> = pairs.into_iter().map(|pair| self.estimate(pair, newest, node)).collect();
         // If the operator named an archive by URLs, these are used in the given order.
-        if node.only.is_some() {
+        if node.requested.is_some() {
             return Ranked { candidates, stale: Vec::new() };
         }
         // Among equal ranks, prefers fewer bytes to fetch, then sources that the operator named,
         // newer slots, fewer faults, and last the order of names.
         candidates.sort_by_cached_key(|candidate| {
-            let faults = candidate.offers().map(|offer| node.faults_of(offer)).sum::<usize>();
+            let faults = candidate.offers().map(|offer| node.count_faults(offer)).sum::<usize>();
             (
                 candidate.rank,
                 candidate.left_bytes().unwrap_or(u64::MAX),
-                !candidate.is_operator,
+                !candidate.named_by_operator,
                 Reverse(candidate.slot()),
                 faults,
                 candidate.full.location(),
@@ -159,7 +159,7 @@ impl Ranking {
         Candidate {
             incremental: incremental.cloned(),
             source: full.source.clone(),
-            is_operator: full.is_operator(),
+            named_by_operator: full.is_named_by_operator(),
             age_slots,
             age,
             kept_bytes,
@@ -180,7 +180,7 @@ impl Ranking {
     /// Incremental archives of another source will do, since all validators of a cluster have the
     /// same state at one slot. If a state is expected, only combinations with it remain.
     fn combine_offers(&self, node: &Node) -> Vec<OfferPair<'_>> {
-        let may_be = |offer: &Offer| match &node.only {
+        let may_be = |offer: &Offer| match &node.requested {
             Some(only) => *only == offer.name,
             None => offer.is_full(),
         };
@@ -189,7 +189,7 @@ impl Ranking {
             if !may_be(full) || !node.allows(full, None) {
                 continue;
             }
-            let newest_of = |source| self.newest_on(&full.name, &full.location(), node, source);
+            let newest_of = |source| self.newest_incremental_on(&full.name, &full.location(), node, source);
             let own = newest_of(Some(&full.source));
             let any = newest_of(None);
             // An incremental archive of another source is used if the full archive's own source has
@@ -206,12 +206,12 @@ impl Ranking {
 
     pub fn wants_incremental_on(&self, full: &ArchiveName, node: &Node) -> bool {
         let is_enough = node.expected.is_set() && node.expected.matches(full);
-        self.wants_incremental && !is_enough && node.only.is_none()
+        self.wants_incremental && !is_enough && node.requested.is_none()
     }
 
     /// Returns the newest incremental archive on the full archive at `full_place`, from one source
     /// or any.
-    pub fn newest_on(
+    pub fn newest_incremental_on(
         &self,
         full: &ArchiveName,
         full_place: &str,
@@ -227,8 +227,8 @@ impl Ranking {
         });
         // Among equal slots, the choice must not depend on the order of offers.
         fits.max_by_key(|offer| {
-            let faults = Reverse(node.faults_of(offer));
-            (offer.name.slot, offer.is_local(), faults, offer.is_operator(), Reverse(offer.source.clone()))
+            let faults = Reverse(node.count_faults(offer));
+            (offer.name.slot, offer.is_local(), faults, offer.is_named_by_operator(), Reverse(offer.source.clone()))
         })
     }
 }

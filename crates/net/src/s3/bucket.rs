@@ -19,7 +19,7 @@ use slotpress_base::{Error, Result};
 use super::answers::Connector;
 use super::credentials::{Profile, anonymous_credentials};
 use super::failure::from_store_error;
-use super::{Condition, Object, Put, S3Options, SMALL_BYTES_MAX, SmallFile};
+use super::{Condition, Object, PutOutcome, S3Options, SMALL_BYTES_MAX, SmallFile};
 use crate::request::check_clock;
 use crate::{Client, NetError, NetErrorKind, Url, parse_url};
 
@@ -53,7 +53,7 @@ impl Bucket {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(name)
             .with_http_connector(Connector(client.connections().clone()))
-            // `answers` limits requests, and `patience` retries them.
+            // `answers` limits requests, and `retries` retries them.
             .with_client_options(ClientOptions::new().with_allow_http(false))
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
             // Some stores refuse bulk deletion.
@@ -123,7 +123,7 @@ impl Bucket {
         none_if_gone(url, self.s3.get_opts(&parse_key(url)?, options).await).map(drop)
     }
 
-    pub async fn get_small(&self, url: Url, bytes_max: u64) -> NetResult<Option<SmallFile>> {
+    pub async fn get_small_file(&self, url: Url, bytes_max: u64) -> NetResult<Option<SmallFile>> {
         let Some(found) = none_if_gone(&url, self.s3.get_opts(&parse_key(&url)?, GetOptions::default()).await)? else {
             return Ok(None);
         };
@@ -134,16 +134,16 @@ impl Bucket {
             return Err(NetError::new(NetErrorKind::TooLong, &url, why));
         }
         let bytes = found.bytes().await.map_err(|error| from_store_error(&url, &error))?;
-        Ok(Some(SmallFile { bytes: bytes.to_vec(), e_tag }))
+        Ok(Some(SmallFile { bytes: bytes.to_vec(), etag: e_tag }))
     }
 
-    pub async fn put_small(
+    pub async fn put_small_file(
         &self,
         url: &Url,
         bytes: &[u8],
         headers: &Attributes,
         condition: &Condition,
-    ) -> NetResult<Put> {
+    ) -> NetResult<PutOutcome> {
         let mode = match condition {
             Condition::Always => PutMode::Overwrite,
             Condition::Absent => PutMode::Create,
@@ -151,12 +151,12 @@ impl Bucket {
         };
         let options = PutOptions { mode, attributes: headers.clone(), ..PutOptions::default() };
         match self.s3.put_opts(&parse_key(url)?, PutPayload::from(bytes.to_vec()), options).await {
-            Ok(_) => Ok(Put::Done),
+            Ok(_) => Ok(PutOutcome::Done),
             Err(error) => match from_store_error(url, &error) {
-                error if error.kind() == NetErrorKind::Changed => Ok(Put::Refused),
+                error if error.kind() == NetErrorKind::Changed => Ok(PutOutcome::Refused),
                 // The file that should be unchanged is gone, which counts as a change.
                 error if error.kind() == NetErrorKind::Gone && matches!(condition, Condition::Unchanged(_)) => {
-                    Ok(Put::Refused)
+                    Ok(PutOutcome::Refused)
                 }
                 error => Err(error),
             },
@@ -226,6 +226,6 @@ fn object(meta: &object_store::ObjectMeta, prefix: &str) -> Option<Object> {
         name: name.to_string(),
         length_bytes: meta.size,
         modified: meta.last_modified.into(),
-        e_tag: meta.e_tag.clone(),
+        etag: meta.e_tag.clone(),
     })
 }

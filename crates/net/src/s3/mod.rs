@@ -35,14 +35,14 @@ pub struct Object {
     pub length_bytes: u64,
     pub modified: SystemTime,
     /// Entity tag, which changes with every write, if the store has tags.
-    pub e_tag: Option<String>,
+    pub etag: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmallFile {
     pub bytes: Vec<u8>,
     /// Entity tag, if the store has tags.
-    pub e_tag: Option<String>,
+    pub etag: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum Condition {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Put {
+pub enum PutOutcome {
     Done,
     /// The condition was not met, or another program has changed the file since.
     Refused,
@@ -122,7 +122,7 @@ impl Client {
     /// Signs the URL of a request that is sent at once. Its query may be a key.
     pub(super) async fn sign_url(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
         // Only URLs that the operator named are signed, never one that a server named.
-        if !self.is_operator {
+        if !self.trusts_urls {
             return Err(NetError::forbidden(url, "a store that was not given as a source"));
         }
         let signed = self.bucket(url)?.sign_url(method, url).await?;

@@ -39,16 +39,16 @@ pub enum Instead {
     /// Answers 200 without passing the request on.
     NotKept,
     /// Answers with this document and success; passes the request on or not.
-    Says(&'static str, Done),
+    Says(&'static str, Forwarded),
     /// Never answers.
-    Silence(Done),
+    Silence(Forwarded),
     /// Receives the request, and passes it on when an upload was aborted, or a second later.
     Late,
 }
 
 /// Whether the request is passed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum Forwarded {
     Yes,
     No,
 }
@@ -61,8 +61,8 @@ struct State {
     faults: Mutex<Vec<Fault>>,
     heads: Mutex<Vec<String>>,
     is_gone: AtomicBool,
-    left_alone: AtomicUsize,
-    silences: AtomicUsize,
+    closed_connections: AtomicUsize,
+    unanswered_requests: AtomicUsize,
     aborts: AtomicUsize,
 }
 
@@ -145,23 +145,23 @@ impl Gateway {
         self.state.faults.lock().expect("locked").push(Fault { of, times, instead });
     }
 
-    pub fn fail_no_more(&self) {
+    pub fn clear_faults(&self) {
         self.state.faults.lock().expect("locked").clear();
     }
 
     /// Sets whether new connections are closed.
-    pub fn set_gone(&self, is_gone: bool) {
+    pub fn set_unreachable(&self, is_gone: bool) {
         self.state.is_gone.store(is_gone, SeqCst);
     }
 
     /// Number of connections closed this way.
-    pub fn left_alone(&self) -> usize {
-        self.state.left_alone.load(SeqCst)
+    pub fn closed_connections(&self) -> usize {
+        self.state.closed_connections.load(SeqCst)
     }
 
     /// Number of requests without an answer.
-    pub fn silences(&self) -> usize {
-        self.state.silences.load(SeqCst)
+    pub fn unanswered_requests(&self) -> usize {
+        self.state.unanswered_requests.load(SeqCst)
     }
 
     /// Number of requests with all these texts in their heads.
@@ -193,7 +193,7 @@ fn say(mut client: &TcpStream, head: &str, document: &str) {
 /// Handles one request by its head.
 fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     if state.is_gone.load(SeqCst) {
-        state.left_alone.fetch_add(1, SeqCst);
+        state.closed_connections.fetch_add(1, SeqCst);
         return;
     }
     let mut reader = BufReader::new(client.try_clone().expect("a connection"));
@@ -271,7 +271,7 @@ fn answer_instead(
     let Some(instead) = instead else { return false };
     if matches!(
         instead,
-        Instead::AnswerLost | Instead::Late | Instead::Says(_, Done::Yes) | Instead::Silence(Done::Yes)
+        Instead::AnswerLost | Instead::Late | Instead::Says(_, Forwarded::Yes) | Instead::Silence(Forwarded::Yes)
     ) {
         return false;
     }
@@ -301,7 +301,7 @@ fn refuse(mut client: &TcpStream, head: &str, status: u16, code: &str, field: &s
 }
 
 fn be_silent(mut client: &TcpStream, state: &State) {
-    state.silences.fetch_add(1, SeqCst);
+    state.unanswered_requests.fetch_add(1, SeqCst);
     let _ = client.read(&mut [0]);
 }
 

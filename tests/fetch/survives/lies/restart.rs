@@ -106,7 +106,7 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     let mut remote = client.head(&url, &NoProgress).expect("a head");
     drop(server);
     let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
-    remote.asked = parse_url(&format!("http://{free}/")).expect("a URL");
+    remote.requested_url = parse_url(&format!("http://{free}/")).expect("a URL");
     remote.url = parse_url(&format!("http://{free}/{}", archive.name)).expect("a URL");
     let dir = temp_dir();
     let limits = FetchLimits::default().give_up_after(Duration::from_millis(700));

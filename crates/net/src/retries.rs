@@ -20,7 +20,7 @@ const PAUSE_MAX: u32 = 4;
 
 /// Failures of one server since it last sent something of use.
 #[derive(Debug)]
-pub struct Patience {
+pub struct Retries {
     give_up_after: Duration,
     failures: Mutex<Failures>,
 }
@@ -34,13 +34,13 @@ struct Failures {
     pause_until: Option<Instant>,
 }
 
-impl Patience {
+impl Retries {
     pub fn new(give_up_after: Duration) -> Self {
         Self { give_up_after, failures: Mutex::default() }
     }
 
     /// Forgets all failures, because the server sent enough of use.
-    pub fn renew(&self) {
+    pub fn reset(&self) {
         *self.failures.lock() = Failures::default();
     }
 
@@ -101,7 +101,7 @@ impl Patience {
     ///
     /// # Errors
     /// The last failure, or an interrupted pause.
-    pub fn ask<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn run<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let pause = self.pause();
             if !pause.is_zero() {
@@ -109,7 +109,7 @@ impl Patience {
                 progress.check()?;
             }
             match ask() {
-                Err(error) if NetError::in_error(&error).is_some_and(|cause| self.record_failure(cause, progress)) => {}
+                Err(error) if NetError::find_in(&error).is_some_and(|cause| self.record_failure(cause, progress)) => {}
                 answer => return answer,
             }
         }
@@ -130,17 +130,17 @@ mod tests {
     #[test]
     fn a_server_is_given_up_at_the_end_of_its_time() {
         const GIVE_UP_AFTER: Duration = Duration::from_secs(120);
-        let patience = Patience::new(GIVE_UP_AFTER);
+        let retries = Retries::new(GIVE_UP_AFTER);
         let start = Instant::now();
         let mut tries = 0;
         let mut now = start;
         // Asks as soon as each pause is over; eight connections fail at the same moment.
-        while patience.record_failure_at(now, &timeout(), &NoProgress) {
+        while retries.record_failure_at(now, &timeout(), &NoProgress) {
             for _ in 0..7 {
-                assert!(patience.record_failure_at(now, &timeout(), &NoProgress));
+                assert!(retries.record_failure_at(now, &timeout(), &NoProgress));
             }
             tries += 1;
-            now = patience.failures.lock().pause_until.expect("a pause");
+            now = retries.failures.lock().pause_until.expect("a pause");
         }
         assert_eq!(now.duration_since(start), GIVE_UP_AFTER);
         assert!((6..12).contains(&tries), "{tries}");
@@ -152,10 +152,10 @@ mod tests {
     fn a_source_that_does_not_pause_is_asked_once() {
         let stopped = CancelToken::default();
         stopped.cancel();
-        let patience = Patience::new(Duration::from_secs(120));
-        assert_eq!(patience.ask(&stopped, || Ok(1)).expect("an answer"), 1);
+        let retries = Retries::new(Duration::from_secs(120));
+        assert_eq!(retries.run(&stopped, || Ok(1)).expect("an answer"), 1);
         let mut asked = 0;
-        let failed = patience.ask(&stopped, || {
+        let failed = retries.run(&stopped, || {
             asked += 1;
             Err::<(), _>(timeout().into())
         });
