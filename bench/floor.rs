@@ -135,7 +135,7 @@ fn verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Re
 
     let options = VerifyOptions::default().threads(threads).check(CheckOptions::default().memory_bytes(4 << 30));
     let start = Stopwatch::start();
-    let report = verify(Snapshot::archive(&NamedArchive::from_path(path)), &options, &NoProgress)?;
+    let report = verify(Snapshot::Archive(&NamedArchive::from_path(path)), &options, &NoProgress)?;
     let verify_seconds = start.elapsed().cpu.as_secs_f64();
     if !report.ok {
         return Err("the archive is not right".into());
@@ -151,7 +151,7 @@ struct Layout {
 }
 
 impl Visitor for Layout {
-    fn entry(&self, entry: &Entry) -> slotpress::Result<EntryUse> {
+    fn choose_use(&self, entry: &Entry) -> slotpress::Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, ..EntryUse::default() });
         };
@@ -208,7 +208,7 @@ impl Sizes {
         let mut walker = RecordWalker::default();
         let mut parser = slotpress_format::archive::entry_parser::EntryParser::default();
         let mut is_storage = false;
-        file.decode_in_order(1, 0, &NoProgress, &mut |content| {
+        file.decode_stream(1, 0, &NoProgress, &mut |content| {
             parser.feed(content, &mut |event| {
                 use slotpress_format::TarEvent;
                 match event {

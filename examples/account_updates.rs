@@ -94,7 +94,7 @@ pub fn write_updates<W: Write + Send>(
     incremental: Option<&NamedArchive>,
     output: &Mutex<W>,
 ) -> Result<u64, Box<dyn Error + Send + Sync>> {
-    let input = Snapshot::Archives { full, incremental };
+    let input = Snapshot::archives(full, incremental);
     let new_worker = || Updates { batch: Vec::new(), output };
     let (workers, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, new_worker)?;
     for mut worker in workers {

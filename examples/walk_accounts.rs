@@ -41,11 +41,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let input = arguments.next().ok_or("usage: walk_accounts ARCHIVE|LEDGER [INCREMENTAL]")?;
     let incremental = arguments.next().map(NamedArchive::from_path);
     let (ledger, archive) = (LedgerPaths::new(&input), NamedArchive::from_path(&input));
-    let input = if input.is_dir() {
-        Snapshot::ledger(&ledger)
-    } else {
-        Snapshot::Archives { full: &archive, incremental: incremental.as_ref() }
-    };
+    let input =
+        if input.is_dir() { Snapshot::ledger(&ledger) } else { Snapshot::archives(&archive, incremental.as_ref()) };
     let (visitors, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Owners::default)?;
     let mut all = Owners::default();
     visitors.into_iter().flat_map(|worker| worker.0).for_each(|(owner, sums)| all.add(owner, sums));

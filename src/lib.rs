@@ -90,7 +90,7 @@ pub mod types {
     #[doc(inline)]
     pub use slotpress_format::{Address, ArchiveName, Hash, Root};
     #[doc(inline)]
-    pub use slotpress_read::Source;
+    pub use slotpress_read::{Source, TransferTotals};
 }
 
 /// Checks of archives, ledgers and whole directories of archives, and which clients accept them.
@@ -100,7 +100,7 @@ pub mod types {
 /// use slotpress::{NamedArchive, NoProgress, Snapshot};
 ///
 /// let archive = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-/// let report = verify(Snapshot::archive(&archive), &VerifyOptions::default(), &NoProgress)?;
+/// let report = verify(Snapshot::Archive(&archive), &VerifyOptions::default(), &NoProgress)?;
 /// for failure in &report.failures {
 ///     println!("{}: {failure}", failure.check);
 /// }
@@ -163,7 +163,7 @@ pub mod verify {
 /// let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
 /// let incremental = "/mnt/snapshots/incremental-snapshot-350006937-350007037-….tar.zst";
 /// let incremental = NamedArchive::from_path(incremental);
-/// let state = Snapshot::pair(&full, &incremental);
+/// let state = Snapshot::archives(&full, Some(&incremental));
 /// let options = VerifyOptions::default();
 /// let (visitors, report) = visit_accounts(state, &options, &NoProgress, Programs::default)?;
 /// let programs: u64 = visitors.iter().map(|worker| worker.0).sum();
@@ -186,7 +186,7 @@ pub mod accounts {
 /// let mut filter = Filter::default();
 /// filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
 /// let to = ExportTo::Dir("/mnt/tables".into());
-/// let report = export(Snapshot::archive(&full), to, &ExportOptions::default().filter(filter), &NoProgress)?;
+/// let report = export(Snapshot::Archive(&full), to, &ExportOptions::default().filter(filter), &NoProgress)?;
 /// println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);
 /// # Ok::<(), slotpress::Error>(())
 /// ```

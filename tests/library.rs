@@ -41,7 +41,7 @@ fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
 
     let named = NamedArchive::from_path(&path);
     let options = VerifyOptions::default().check(CheckOptions::default().memory_bytes(64 << 20).expect_slot(26u64));
-    let verified = verify(Snapshot::archive(&named), &options, &NoProgress).expect("verified");
+    let verified = verify(Snapshot::Archive(&named), &options, &NoProgress).expect("verified");
     assert!(verified.ok, "{verified:?}");
     assert_eq!(verified.slot, Some(26));
     let inspected = inspect_archive(&named, 2, &NoProgress).expect("inspected");
@@ -198,7 +198,7 @@ fn reports_are_serializable() {
     let path = archived.archive.path.expect("a path");
     let named = NamedArchive::from_path(&path);
     let verified =
-        fields(&verify(Snapshot::archive(&named), &VerifyOptions::default(), &NoProgress).expect("verified"));
+        fields(&verify(Snapshot::Archive(&named), &VerifyOptions::default(), &NoProgress).expect("verified"));
     assert_has(&verified, &["ok", "slot", "hash", "checks", "clients", "accounts", "complete", "elapsed_seconds"]);
     let inspected = fields(&inspect_archive(&named, 2, &NoProgress).expect("inspected"));
     assert_eq!(inspected["format"], "zstd");
@@ -278,15 +278,11 @@ fn the_newest_version_of_every_account_of_an_archive_is_visited() {
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
     for archives in [vec![full.as_path()], vec![&full, &incremental], vec![&fixture(FULL_3500)], vec![&ours]] {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
-        let input = Snapshot::Archives { full: &named[0], incremental: named.get(1) };
+        let input = Snapshot::archives(&named[0], named.get(1));
         let Visit { slots, lamports, report } = visit(input, CheckMode::State);
         assert!(slots == slots_of_newest_versions(&archives), "{archives:?}");
-        let verified = verify(
-            Snapshot::Archives { full: &named[0], incremental: named.get(1) },
-            &VerifyOptions::default(),
-            &NoProgress,
-        )
-        .expect("verified");
+        let verified = verify(Snapshot::archives(&named[0], named.get(1)), &VerifyOptions::default(), &NoProgress)
+            .expect("verified");
         assert_eq!(Some(lamports), verified.capitalization);
         assert_eq!(report.slot, verified.slot);
         assert_eq!(report.counts.superseded, verified.counts.superseded);
@@ -309,7 +305,7 @@ fn the_newest_version_of_every_account_of_a_ledger_is_visited() {
 fn accounts_of_an_incremental_archive_alone_are_visited_if_only_frames_are_checked() {
     let incremental = fixture(INCREMENTAL_26_40);
     let archive = NamedArchive::from_path(&incremental);
-    let input = Snapshot::archive(&archive);
+    let input = Snapshot::Archive(&archive);
     let result = visit_accounts(input, &VerifyOptions::default(), &NoProgress, VisitedAccounts::default);
     let error = result.err().expect("the state cannot be checked");
     assert_eq!(error.hint(), Some(hint::GIVE_FULL_ARCHIVE));
@@ -344,7 +340,7 @@ impl AccountVisitor for EndingVisitor {
 #[test]
 fn a_visitor_ends_the_visit_with_its_own_error() {
     let archive = NamedArchive::from_path(fixture(FULL_26));
-    let input = Snapshot::archive(&archive);
+    let input = Snapshot::Archive(&archive);
     let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || EndingVisitor).err();
     assert!(matches!(error, Some(VisitError::Ended)), "{error:?}");
 }
@@ -362,7 +358,7 @@ fn damage_ends_a_visit_with_an_error_of_its_kind() {
     bytes[middle] ^= 1;
     std::fs::write(&path, bytes).expect("written");
     let archive = NamedArchive::from_path(&path);
-    let input = Snapshot::archive(&archive);
+    let input = Snapshot::Archive(&archive);
     let error = visit_accounts(input, &VerifyOptions::default(), &NoProgress, || EndingVisitor).err();
     assert!(matches!(&error, Some(VisitError::Failed(error)) if error.kind() == ErrorKind::Damaged), "{error:?}");
 }
@@ -440,7 +436,7 @@ fn an_archive_on_a_server_is_verified_and_inspected_like_a_file() {
     let remote = slotpress::net::archive_at_url(&client, &url, CancelToken::default()).expect("opened");
     let local = NamedArchive::from_path(fixture(FULL_26));
     let count = |archive: &NamedArchive| {
-        verify(Snapshot::archive(archive), &VerifyOptions::default(), &NoProgress).expect("verified").counts
+        verify(Snapshot::Archive(archive), &VerifyOptions::default(), &NoProgress).expect("verified").counts
     };
     assert_eq!(count(&remote), count(&local));
     let inspected = inspect_archive(&remote, 2, &NoProgress).expect("inspected");
@@ -454,7 +450,7 @@ fn reading_from_a_server_ends_when_the_token_is_cancelled() {
     let token = CancelToken::default();
     token.cancel();
     let result = slotpress::net::archive_at_url(&client, &url, token)
-        .and_then(|archive| verify(Snapshot::archive(&archive), &VerifyOptions::default(), &NoProgress));
+        .and_then(|archive| verify(Snapshot::Archive(&archive), &VerifyOptions::default(), &NoProgress));
     assert_eq!(result.expect_err("cancelled").kind(), ErrorKind::Interrupted);
 }
 

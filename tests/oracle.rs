@@ -281,7 +281,7 @@ fn verify_options() -> VerifyOptions {
 fn verdicts_on_archives(full: &Path, incremental: Option<&Path>) -> Vec<ClientVerdict> {
     let full = NamedArchive::from_path(full);
     let incremental = incremental.map(NamedArchive::from_path);
-    let archives = Snapshot::Archives { full: &full, incremental: incremental.as_ref() };
+    let archives = Snapshot::archives(&full, incremental.as_ref());
     verify(archives, &verify_options(), &NoProgress).expect("verified").clients
 }
 

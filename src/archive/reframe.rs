@@ -8,7 +8,7 @@ use crossbeam_channel::{Sender, bounded};
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
-use slotpress_read::Recycler;
+use slotpress_read::BufferPool;
 
 use crate::archive::encode::{FrameContent, encode_frames};
 use crate::archive::encoding::EncodingOptions;
@@ -36,7 +36,7 @@ pub struct FramesOut<'a> {
 
 struct FrameOutlet<'a> {
     frames_tx: Sender<Result<ReadFrame<'a>>>,
-    recycler: &'a Recycler,
+    pool: &'a BufferPool,
     linker: FrameLinker,
     is_inside: bool,
     is_unwanted: &'a AtomicBool,
@@ -45,12 +45,12 @@ struct FrameOutlet<'a> {
 impl FrameOutlet<'_> {
     fn send(&mut self, content: Vec<u8>) -> Result<Vec<u8>> {
         let link = self.linker.link(self.is_inside);
-        let frame = ReadFrame { content, link, recycler: self.recycler };
+        let frame = ReadFrame { content, link, pool: self.pool };
         if self.frames_tx.send(Ok(frame)).is_err() {
             self.is_unwanted.store(true, Relaxed);
             return Err(Error::failed("the encoding side has stopped"));
         }
-        Ok(self.recycler.take())
+        Ok(self.pool.take())
     }
 }
 
@@ -58,12 +58,12 @@ impl FrameOutlet<'_> {
 struct ReadFrame<'a> {
     content: Vec<u8>,
     link: FrameLink,
-    recycler: &'a Recycler,
+    pool: &'a BufferPool,
 }
 
 impl FrameContent for ReadFrame<'_> {
     fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
-        self.recycler.give(std::mem::replace(buffer, self.content));
+        self.pool.give(std::mem::replace(buffer, self.content));
         Ok((buffer.len(), self.link))
     }
 }
@@ -98,7 +98,7 @@ pub fn reframe<T: Send>(
     progress: &dyn Progress,
     read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
 ) -> Result<T> {
-    let recycler = Recycler::default();
+    let pool = BufferPool::default();
     let (frames_tx, frames_rx) = bounded(FRAMES_IN_FLIGHT);
     // The encoding side counts written bytes, the reading side read bytes.
     let reads = Forward::new(progress, |event| match event {
@@ -110,17 +110,17 @@ pub fn reframe<T: Send>(
         event => Some(event),
     });
     let (read, encoded) = std::thread::scope(|scope| -> Result<_> {
-        let recycler = &recycler;
+        let pool = &pool;
         let reads = &reads;
         let read = move || -> Result<Option<T>> {
             let link = FrameOutlet {
                 frames_tx: frames_tx.clone(),
-                recycler,
+                pool,
                 linker: FrameLinker::new(encoding.codec.layout),
                 is_inside: false,
                 is_unwanted,
             };
-            let assembler = FrameAssembler::new(encoding.frame_size_bytes, recycler.take());
+            let assembler = FrameAssembler::new(encoding.frame_size_bytes, pool.take());
             let mut frames = FramesOut { assembler, link };
             let result = read(&mut frames, reads).and_then(|value| {
                 frames.assembler.finish(&mut |frame| frames.link.send(frame))?;

@@ -330,7 +330,7 @@ impl StateInput {
     pub fn snapshot(&self) -> Snapshot<'_> {
         match self {
             Self::Ledger(paths, slot) => Snapshot::Ledger { paths, slot: *slot, base_slot: None },
-            Self::Archives(full, incremental) => Snapshot::Archives { full, incremental: incremental.as_ref() },
+            Self::Archives(full, incremental) => Snapshot::archives(full, incremental.as_ref()),
         }
     }
 

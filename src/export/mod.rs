@@ -254,14 +254,14 @@ impl ExportOptions {
 
 fn archive_name<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
     match input {
-        Snapshot::Archives { full, incremental } => incremental.unwrap_or(full).name.as_ref(),
-        _ => None,
+        Snapshot::Archive(archive) | Snapshot::Pair { incremental: archive, .. } => archive.name.as_ref(),
+        Snapshot::Ledger { .. } => None,
     }
 }
 
 fn is_incremental_alone(input: &Snapshot<'_>) -> bool {
-    let Snapshot::Archives { full, incremental: None } = input else { return false };
-    full.name.as_ref().is_some_and(|name| name.base_slot.is_some())
+    let Snapshot::Archive(archive) = input else { return false };
+    archive.name.as_ref().is_some_and(|name| name.base_slot.is_some())
 }
 
 /// The snapshots that [`export`] reads.

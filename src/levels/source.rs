@@ -90,7 +90,7 @@ impl OpenInput {
             }
             Err(error) => return Err(error),
         };
-        archive.warn_of_index(progress);
+        archive.warn_of_damaged_index(progress);
         if let Some(tail) = &archive.tail {
             let entries = tail.index.entries.clone();
             let content = Content::Framed(archive);
@@ -125,7 +125,7 @@ impl OpenInput {
         let mut total_bytes = 0u64;
         // `None` once the stream is known not to be a snapshot's tar stream.
         let mut parser = Some(EntryParser::default());
-        archive.decode_in_order(threads, AHEAD_BYTES, progress, &mut |bytes| {
+        archive.decode_stream(threads, AHEAD_BYTES, progress, &mut |bytes| {
             total_bytes += bytes.len() as u64;
             let Some(known) = &mut parser else { return Ok(()) };
             let result = known.feed(bytes, &mut |event| {
@@ -207,7 +207,7 @@ fn load_stream(
     let mut frames: Vec<ContentFrame> = Vec::with_capacity(chosen.len());
     let mut content = Vec::new();
     let mut position = 0;
-    archive.decode_in_order(threads, AHEAD_BYTES, progress, &mut |mut bytes| {
+    archive.decode_stream(threads, AHEAD_BYTES, progress, &mut |mut bytes| {
         while let Some(frame) = chosen.get(frames.len()) {
             let wanted = frame.offset_bytes + content.len() as u64;
             let skipped = (wanted - position).min(bytes.len() as u64) as usize;

@@ -91,7 +91,7 @@ impl OutputWriter<'_> {
         let visitor = RereadVisitor { wanted, has_documents, first_storage, next_storage };
         let mut sink = OutputSink { output, visitor: &visitor, role, marks: None, walker: RecordWalker::default() };
         let pass = ArchivePass::new(self.threads, self.progress).decoders(self.threads.div_ceil(2));
-        let read = archive.read_stream(self.ahead_bytes, self.progress, |stream| {
+        let read = archive.with_stream(self.ahead_bytes, self.progress, |stream| {
             read_in_order(stream, archive.compression, &pass, &visitor, Some(&mut sink))
         });
         read.map_err(|error| error.within_damaged(archive.path().escaped()))?;
@@ -215,7 +215,7 @@ impl RereadVisitor<'_> {
 }
 
 impl Visitor for RereadVisitor<'_> {
-    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
+    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
         let number = self.next_storage.load(Relaxed);
         if !is_storage(entry) {
             let is_late = matches!(entry.kind, EntryKind::BankFile(_)) && number > self.first_storage;
@@ -232,7 +232,7 @@ impl Visitor for RereadVisitor<'_> {
         Ok(EntryUse { is_for_sink: self.wanted.of_storage(number).is_some(), ..EntryUse::default() })
     }
 
-    fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+    fn handle_fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         // The first reading has judged the fault.
         match lost {
             Some(which) => Err(unread_records_error(which)),
@@ -330,7 +330,7 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
         Ok(())
     }
 
-    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         if self.marks.is_some() {
             return self.feed_storage(bytes);
         }

@@ -14,7 +14,7 @@ use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
     Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, Snapshot, VerifyOptions,
-    judge_order, read_back_archive, rule_against_agave, typical_records, verify_showing,
+    estimate_records, judge_order, read_back_archive, rule_against_agave, verify_showing,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -131,7 +131,7 @@ impl RebaseJob<'_> {
     fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<Compared> {
         let encoding = &self.options.encoding;
         let check = &self.options.check;
-        let room_bytes = typical_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
+        let room_bytes = estimate_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
         let log = StateLog::new(check.memory_bytes / 2, spill_dir, room_bytes)?;
         let within = &without_steps(self.progress);
         let half = check.clone().mode(CheckMode::State).memory_bytes(check.memory_bytes / 2);
@@ -227,7 +227,7 @@ fn read_state(
     refused: fn(Rule) -> bool,
     progress: &dyn Progress,
 ) -> Result<(BankFile, usize)> {
-    let (report, bank) = verify_showing(Snapshot::Archives { full, incremental }, options, log, progress)?;
+    let (report, bank) = verify_showing(Snapshot::archives(full, incremental), options, log, progress)?;
     let path = || incremental.unwrap_or(full).path.escaped();
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.escaped());

@@ -97,7 +97,7 @@ impl StateLog {
         let random = Path::new("/dev/urandom");
         File::open(random).and_then(|mut file| file.read_exact(key.as_flattened_mut())).or_path("read", random)?;
         let items = VersionLog::new(memory_bytes, spill_dir, room_bytes);
-        items.check_room_foreseen(memory_bytes)?;
+        items.check_expected_room(memory_bytes)?;
         Ok(Self {
             fingerprinter: Fingerprinter::new()?,
             content_hasher: HighwayHasher::new(Key(key.map(u64::from_le_bytes))),

@@ -8,7 +8,7 @@ use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BLOCK_BYTES};
 use slotpress_read::PairMember;
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::compression::sniff;
+use slotpress_read::archive::compression::detect_compression;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
 
 use super::{RecompressOptions, RecompressSource};
@@ -47,7 +47,7 @@ impl<'s> RecompressInput<'s> {
                     .take(BLOCK_BYTES)
                     .read_to_end(&mut start)
                     .map_err(|error| Error::io("read", Path::new(STANDARD_INPUT), &error))?;
-                let compression = sniff(&start).map_err(|error| error.within(STANDARD_INPUT))?;
+                let compression = detect_compression(&start).map_err(|error| error.within(STANDARD_INPUT))?;
                 Ok(Self::Stream { reader: Box::new(Cursor::new(start).chain(reader)), compression })
             }
         }
@@ -90,7 +90,7 @@ impl<'s> RecompressInput<'s> {
     ) -> Result<R> {
         match self {
             Self::File { archive, .. } => {
-                archive.read_stream(ahead_bytes_max, progress, |stream| work(stream, archive.compression))
+                archive.with_stream(ahead_bytes_max, progress, |stream| work(stream, archive.compression))
             }
             Self::Stream { reader, compression } => {
                 let stream = BufReader::with_capacity(SOURCE_PIECE_BYTES, io_policy.pace(reader, progress));

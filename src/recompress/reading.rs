@@ -81,7 +81,7 @@ impl EntrySink for Reframing<'_, '_> {
         if self.is_left_out { Ok(()) } else { self.frames.begin(entry) }
     }
 
-    fn content(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
         self.frames.content(bytes)
     }
 

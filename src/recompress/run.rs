@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use slotpress_base::{Error, EscapePath, Progress, Result, Space, Stage, Step, Stopwatch, hint, quantity};
 use slotpress_format::ArchiveName;
-use slotpress_read::archive::front::{RECOMPRESSED, refuse_for_firedancer_only};
+use slotpress_read::archive::front::{RECOMPRESSED, refuse_unless_agave_loads};
 use slotpress_read::{Assurance, Failures, StateBuilder, judge_expected, rule_against_agave};
 
 use super::base::BaseArchive;
@@ -50,7 +50,7 @@ pub fn run(
     let mut input = RecompressInput::open(source, options, interrupt)?;
     if let Some(archive) = input.archive() {
         // Only what a newer bank file does not replace: one without stakes is kept as it is.
-        refuse_for_firedancer_only(archive, true)?;
+        refuse_unless_agave_loads(archive, true)?;
     }
     let base = options.base.as_deref();
     let base = base.map(|path| BaseArchive::open(path, input.member(base_slot), &encoding.io_policy)).transpose()?;

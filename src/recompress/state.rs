@@ -6,7 +6,9 @@ use slotpress_base::{Error, ErrorKind, EscapePath, Result, Stage, hint};
 use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::open_written;
-use slotpress_read::{AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StagedFile, StateBuilder, read_again};
+use slotpress_read::{
+    AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StagedFile, StateBuilder, read_archive_storages,
+};
 
 use super::input::RecompressInput;
 use super::reading::DecodedSource;
@@ -22,7 +24,7 @@ impl RecompressJob<'_> {
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
-        accounts.log.check_room_foreseen(memory_bytes)?;
+        accounts.log.check_expected_room(memory_bytes)?;
         Ok(accounts)
     }
 
@@ -67,12 +69,12 @@ impl RecompressJob<'_> {
                     // The index of the written file is right; the index of a source may be wrong.
                     None => OpenArchive::open(path, &options.encoding.io_policy)?.without_index(),
                 };
-                read_again(&archive, 0, Some(wanted), &records, threads, progress)?;
+                read_archive_storages(&archive, 0, Some(wanted), &records, threads, progress)?;
             }
             if let Some(base) = base
                 && wanted.iter().any(|number| *number >= first_of_base)
             {
-                read_again(&base.archive, first_of_base, Some(wanted), &records, threads, progress)?;
+                read_archive_storages(&base.archive, first_of_base, Some(wanted), &records, threads, progress)?;
             }
             Ok(())
         });

@@ -96,18 +96,18 @@ impl Opened {
         let path = dir.path_of(&name);
         let source = match &copy {
             ArchiveCopy::Fetched(file) => LocalFile::open(file.path())?,
-            ArchiveCopy::Moved(from, file) => LocalFile::new(from.path_of(file), from.open_file(file)?, 0),
+            ArchiveCopy::Moved(from, file) => LocalFile::new(from.path_of(file), from.open_file(file)?)?,
             ArchiveCopy::New { file, is_complete } => {
                 if !is_complete {
                     progress.stage(Stage::Copying, Some(self.archive.length_bytes()));
                     copy_archive(&self.archive, file, progress)?;
                 }
                 let opened = file.file().try_clone().or_path("open", file.path())?;
-                LocalFile::new(file.path().to_path_buf(), opened, 0)
+                LocalFile::new(file.path().to_path_buf(), opened)?
             }
         };
         if dir.stat_entry(&name)?.is_some() {
-            let existing = LocalFile::new(path.clone(), dir.open_file(&name)?, 0);
+            let existing = LocalFile::new(path.clone(), dir.open_file(&name)?)?;
             if has_same_content(&source, &existing, progress)? {
                 return Ok(path);
             }
@@ -166,7 +166,7 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
 /// others are written.
 fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress) -> Result<()> {
     let mut writer = StreamWriter::direct(to.file(), archive.io_policy.io_hint);
-    archive.read_stream(AHEAD_BYTES, progress, |mut stream| {
+    archive.with_stream(AHEAD_BYTES, progress, |mut stream| {
         loop {
             progress.check()?;
             let piece = fill_buf(&mut stream).or_path("read", archive.path())?;

@@ -49,7 +49,7 @@ impl CreatedDirs {
     /// has locked it to use it.
     fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
         if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {
-            let _lock = self.locks.also(&dir)?;
+            let _lock = self.locks.lock(&dir)?;
             if dir.names()? == [LEDGER_LOCK_NAME] {
                 let _ = dir.remove_file(LEDGER_LOCK_NAME);
             }

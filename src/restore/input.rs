@@ -11,7 +11,7 @@ use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, Progress, Result, 
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::archive::front::refuse_for_firedancer_only;
+use slotpress_read::archive::front::refuse_unless_agave_loads;
 use slotpress_read::{
     ArrivingSource, CheckOptions, Failures, PairMember, Publishable, SharedSource, StagedFile, is_rebased,
     judge_expected, judge_pair, judge_root,
@@ -91,13 +91,13 @@ impl<'a> RestoreInput<'a> {
                 (archive, copy, true)
             }
         };
-        archive.warn_of_index(self.run.progress);
+        archive.warn_of_damaged_index(self.run.progress);
         let path = archive.path().escaped();
         let compression = archive.compression;
         if !compression.is_read_by_agave() {
             return Err(unsupported_compression_error(&path, compression));
         }
-        refuse_for_firedancer_only(&archive, is_below)?;
+        refuse_unless_agave_loads(&archive, is_below)?;
         let expect_root = self.expect_roots.get(self.opened.len()).copied();
         // Its last bytes may have come since, so its length now says nothing.
         let is_hashed_at_end = !had_length && archive.tail.is_none();

@@ -237,7 +237,7 @@ impl Run<'_> {
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = check.spill_dir(Some(self.target.snapshots_dir.path()));
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, bytes)?;
-        accounts.log.check_room_foreseen(memory_bytes)?;
+        accounts.log.check_expected_room(memory_bytes)?;
         Ok(accounts)
     }
 

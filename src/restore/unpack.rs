@@ -129,20 +129,20 @@ struct Unpacking<'a> {
 }
 
 impl Visitor for Unpacking<'_> {
-    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
-        let wanted = self.rules.entry(entry)?;
+    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
+        let wanted = self.rules.choose_use(entry)?;
         // The order of assignments gives storages their numbers.
         let storage = self.assigner.lock().assign(entry)?;
         self.storages.write().push(storage);
         Ok(wanted)
     }
 
-    fn frame(&self, frame: SeenFrame) -> Result<()> {
-        self.rules.frame(frame)
+    fn observe_frame(&self, frame: SeenFrame) -> Result<()> {
+        self.rules.observe_frame(frame)
     }
 
-    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
-        self.rules.fault(fault, lost)
+    fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+        self.rules.handle_fault(fault, lost)
     }
 
     fn records(&self) -> Option<&dyn RecordVisitor> {
@@ -186,7 +186,7 @@ impl EntrySink for EntryWriter<'_, '_> {
         Ok(())
     }
 
-    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         slotpress_base::threads::panic_point("unpacking");
         let Some((file, path)) = &self.current else { return Ok(()) };
         let dir = &self.unpacking.bank_snapshot.path;

@@ -120,7 +120,7 @@ fn files_of_another_user_are_denied() {
         assert_eq!(refuse_recompress(&path, out.path()), ErrorKind::PermissionDenied);
         mode(&path, 0);
         let verified =
-            verify(Snapshot::archive(&NamedArchive::from_path(&path)), &VerifyOptions::default(), &NoProgress);
+            verify(Snapshot::Archive(&NamedArchive::from_path(&path)), &VerifyOptions::default(), &NoProgress);
         assert_eq!(kind(verified), ErrorKind::PermissionDenied);
     });
     mode(out.path(), 0o755);

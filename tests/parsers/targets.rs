@@ -287,7 +287,7 @@ fn verify(bytes: &[u8]) {
         .threads(1)
         .check(CheckOptions::default().memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf()));
     if let Some(report) =
-        check(slotpress_read::verify(Snapshot::archive(&NamedArchive::from_path(&path)), &options, &NoProgress))
+        check(slotpress_read::verify(Snapshot::Archive(&NamedArchive::from_path(&path)), &options, &NoProgress))
     {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
     }

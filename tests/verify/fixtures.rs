@@ -173,7 +173,7 @@ pub fn options(clients: &[SnapshotClient]) -> VerifyOptions {
 pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient]) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
     slotpress_read::verify(
-        Snapshot::Archives { full: &NamedArchive::from_path(full), incremental: incremental.as_ref() },
+        Snapshot::archives(&NamedArchive::from_path(full), incremental.as_ref()),
         &options(clients),
         &NoProgress,
     )

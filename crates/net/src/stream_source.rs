@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use parking_lot::Mutex;
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{CancelToken, Error, ErrorKind, EscapePath, Result, copy_at_most, hint, to_usize};
-use slotpress_read::{Source, Transferred};
+use slotpress_read::{Source, TransferTotals};
 
 use super::retries::Retries;
 use super::url_source::READ_PATIENCE;
@@ -28,7 +28,7 @@ pub struct StreamSource {
 #[derive(Debug)]
 struct Transfer {
     body: Body,
-    transferred: Transferred,
+    transferred: TransferTotals,
     /// First bytes of the archive, which can be read again.
     front: Vec<u8>,
     piece: Vec<u8>,
@@ -45,7 +45,7 @@ impl StreamSource {
     /// The server fails.
     pub fn open(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         // Counts the request for the file's facts, which the caller made.
-        let mut transferred = Transferred { requests: 1, bytes: 0 };
+        let mut transferred = TransferTotals { requests: 1, bytes: 0 };
         let begun = Retries::new(READ_PATIENCE).run(&stop, || {
             saturating_add_to(&mut transferred.requests, 1);
             let mut body = client.open(&remote, None, &stop)?;
@@ -122,7 +122,7 @@ impl Source for StreamSource {
         self.remote.length_bytes
     }
 
-    fn transferred(&self) -> Option<Transferred> {
+    fn transferred(&self) -> Option<TransferTotals> {
         Some(self.reading.lock().transferred)
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use slotpress_base::{CancelToken, Error, ErrorKind, Result, copy_at_most, hint, range_bytes, to_usize};
-use slotpress_read::{NamedArchive, Source, Transferred};
+use slotpress_read::{NamedArchive, Source, TransferTotals};
 
 use super::fetch::mirrors::Mirror;
 use super::{Client, NetError, NetErrorKind, Remote, Url, show_url};
@@ -183,10 +183,10 @@ impl Source for UrlSource {
         self.read(to, offset_bytes).map_err(io::Error::other)
     }
 
-    fn transferred(&self) -> Option<Transferred> {
+    fn transferred(&self) -> Option<TransferTotals> {
         // The first request was that for the file's facts.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
-        Some(Transferred { requests, bytes: self.mirror.given_bytes() })
+        Some(TransferTotals { requests, bytes: self.mirror.given_bytes() })
     }
 }
 

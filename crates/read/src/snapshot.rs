@@ -9,12 +9,14 @@ use crate::NamedArchive;
 /// Snapshot to verify or to read accounts from.
 #[derive(Clone, Copy, Debug)]
 pub enum Snapshot<'a> {
-    /// Archives of any validator client, in a file, a store or on a server.
-    Archives {
-        /// The full archive, or an incremental archive alone, which holds only a part of the state.
+    /// A full archive, or an incremental archive alone, which holds only a part of the state.
+    Archive(&'a NamedArchive),
+    /// A full archive and an incremental archive that builds on it.
+    Pair {
+        /// The base of the incremental archive.
         full: &'a NamedArchive,
-        /// An incremental archive based on the full one.
-        incremental: Option<&'a NamedArchive>,
+        /// The archive of the newer state.
+        incremental: &'a NamedArchive,
     },
     /// The ledger of a stopped validator, or an unpacked archive.
     Ledger {
@@ -28,14 +30,12 @@ pub enum Snapshot<'a> {
 }
 
 impl<'a> Snapshot<'a> {
-    /// A single archive, full or incremental.
-    pub fn archive(archive: &'a NamedArchive) -> Self {
-        Self::Archives { full: archive, incremental: None }
-    }
-
-    /// A full archive, and an incremental archive based on it.
-    pub fn pair(full: &'a NamedArchive, incremental: &'a NamedArchive) -> Self {
-        Self::Archives { full, incremental: Some(incremental) }
+    /// A full archive, and an incremental archive that builds on it, if there is one.
+    pub fn archives(full: &'a NamedArchive, incremental: Option<&'a NamedArchive>) -> Self {
+        match incremental {
+            Some(incremental) => Self::Pair { full, incremental },
+            None => Self::Archive(full),
+        }
     }
 
     /// The newest bank snapshot of a ledger.

@@ -15,7 +15,7 @@ use slotpress_base::{
 };
 use slotpress_net::s3::{Condition, Object, PutOutcome, SmallFile};
 use slotpress_read::{
-    LocalFile, Locked, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, modified_ns, try_lock,
+    LocalFile, LockAttempt, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, modified_ns, try_lock,
 };
 
 /// Limit on waits for the lock. Writing a small file takes a moment, so a longer lock is another
@@ -81,9 +81,7 @@ impl Directory {
 
     pub fn open_source(&self, name: &str) -> Result<LocalFile> {
         let path = self.0.path_of(name);
-        let file = self.0.open_file(name)?;
-        let length_bytes = file.metadata().or_path("read", &path)?.len();
-        Ok(LocalFile::new(path, file, length_bytes))
+        LocalFile::new(path, self.0.open_file(name)?)
     }
 
     pub fn put_small_file(
@@ -141,8 +139,8 @@ impl Directory {
         for _ in 0..LOCK_WAITS_MAX {
             match try_lock(&dir).or_path("lock", self.0.path())? {
                 // Without support for locks, there is no protection.
-                Locked::Ours | Locked::Unsupported => return Ok(DirLock(dir)),
-                Locked::Busy => progress::wait(progress, LOCK_WAIT),
+                LockAttempt::Acquired | LockAttempt::Unsupported => return Ok(DirLock(dir)),
+                LockAttempt::Busy => progress::wait(progress, LOCK_WAIT),
             }
             progress.check()?;
         }

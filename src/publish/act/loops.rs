@@ -75,7 +75,7 @@ fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) ->
     // Superseded records are read a second time, in pieces that share pages, so their pages are
     // dropped only at the end.
     let _watch = io_policy.io_hint.watch([path]);
-    verify(Snapshot::archive(&NamedArchive::from_path(path)), &options, progress)?.require_ok()
+    verify(Snapshot::Archive(&NamedArchive::from_path(path)), &options, progress)?.require_ok()
 }
 
 fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel: &CancelToken) -> Result<()> {

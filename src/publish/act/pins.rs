@@ -15,7 +15,7 @@ use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, h
 use slotpress_format::{ArchiveName, lock_holder};
 use slotpress_read::catalog::Archive;
 use slotpress_read::{
-    Catalog, Locked, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files, scan_names, try_lock,
+    Catalog, LockAttempt, StagedFile, check_output_dir, file_id, modified_ns, remove_stale_files, scan_names, try_lock,
 };
 use slotpress_stores::Target;
 
@@ -69,7 +69,7 @@ impl PinDir {
     pub fn open(options: &PublishOptions) -> Result<Self> {
         let path = options.pins.as_path();
         let top = KeptDir::open_or_create(path, &mut |_, _| {})?;
-        if try_lock(&top).or_path("lock", path)? == Locked::Busy {
+        if try_lock(&top).or_path("lock", path)? == LockAttempt::Busy {
             let holder = lock_holder(&top).map_or("another process".to_string(), |by| by.to_string());
             let message = format!("{} is in use by {holder}", path.escaped());
             return Err(Error::new(ErrorKind::InUse, message).with_hint(hint::OTHER_PINS));

@@ -330,8 +330,8 @@ fn filters_select_from_both_states() {
 fn memory_does_not_change_the_bytes() {
     let made = synthetic(&["--size", "40MiB"]);
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
-    let old = Snapshot::archive(&full);
-    let new = Snapshot::pair(&full, &incremental);
+    let old = Snapshot::Archive(&full);
+    let new = Snapshot::archives(&full, Some(&incremental));
     let mut expected = None;
     for (memory_bytes, threads) in [(1 << 30, 1), (0, 2)] {
         let out = temp_dir();

@@ -71,7 +71,7 @@ proptest! {
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
         let mut text = Vec::new();
         let to = ExportTo::Stream(&mut text);
-        export(Snapshot::Archives { full: &named[0], incremental: named.get(1) }, to, &options, &NoProgress).expect("exported");
+        export(Snapshot::archives(&named[0], named.get(1)), to, &options, &NoProgress).expect("exported");
         let text = String::from_utf8(text).expect("text");
         let mut rows: Vec<&str> = text.lines().skip(1).collect();
         rows.sort_unstable();

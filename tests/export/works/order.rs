@@ -115,7 +115,7 @@ fn every_table_is_sorted() {
 
 fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<()> {
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
-    let input = Snapshot::pair(&full, &incremental);
+    let input = Snapshot::archives(&full, Some(&incremental));
     let report = export(input, ExportTo::Dir(dir.to_path_buf()), options, &NoProgress)?;
     assert_eq!(report.facts.state, "checked");
     Ok(())

@@ -72,7 +72,7 @@ fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
         .check(CheckOptions::default().memory_bytes(64 << 20).temporary_dir(out.to_path_buf()));
     let path = fixture(FULL_3500);
     let archive = NamedArchive::from_path(&path);
-    verify(Snapshot::archive(&archive), &options, progress).map(drop)
+    verify(Snapshot::Archive(&archive), &options, progress).map(drop)
 }
 
 /// Returns how a run ends that panics at its `call`-th call; `None` if there are fewer calls.

@@ -377,7 +377,7 @@ fn a_wrong_index_is_damage() {
             &NoProgress,
         );
         let made = NamedArchive::from_path(made.expect(what).archive.path.expect("a path"));
-        let report = verify(Snapshot::archive(&made), &VerifyOptions::default(), &NoProgress).expect(what);
+        let report = verify(Snapshot::Archive(&made), &VerifyOptions::default(), &NoProgress).expect(what);
         assert!(report.ok, "{what}: {:?}", report.failures);
     };
 

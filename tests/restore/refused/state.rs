@@ -59,7 +59,7 @@ fn is_good_ledger(ledger: &Path) -> bool {
 
 fn is_good_archive(archive: &Path) -> bool {
     let named = NamedArchive::from_path(archive);
-    verify(Snapshot::archive(&named), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
+    verify(Snapshot::Archive(&named), &verify_options(), &NoProgress).is_ok_and(|report| report.ok)
 }
 
 fn full_of(chain: &str) -> PathBuf {
@@ -230,7 +230,7 @@ fn superseded_records_are_subtracted() {
     let dir = temp_dir();
     let archive = dir.path().join(name(&full_of(AGAVE_4_4)));
     write_zstd(&entries, &archive);
-    let verified = verify(Snapshot::archive(&NamedArchive::from_path(&archive)), &verify_options(), &NoProgress)
+    let verified = verify(Snapshot::Archive(&NamedArchive::from_path(&archive)), &verify_options(), &NoProgress)
         .expect("verified");
     assert!(verified.ok, "{:?}", verified.failures);
     assert!(verified.counts.superseded * 10 >= verified.counts.records * 3, "{:?}", verified.counts);

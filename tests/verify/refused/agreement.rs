@@ -100,7 +100,7 @@ fn verify_for_agave(paths: &AlteredPaths) -> slotpress::Result<VerifyReport> {
     let full = NamedArchive::from_path(&paths.full);
     let incremental = paths.incremental.as_ref().map(NamedArchive::from_path);
     slotpress_read::verify(
-        Snapshot::Archives { full: &full, incremental: incremental.as_ref() },
+        Snapshot::archives(&full, incremental.as_ref()),
         &options(&SnapshotClient::AGAVE),
         &NoProgress,
     )

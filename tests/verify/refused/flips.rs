@@ -88,7 +88,7 @@ fn every_flipped_bit_is_found_or_has_no_meaning() {
                     let at = bit / 8;
                     write(at, bytes[at] ^ (1 << (bit % 8)));
                     let found = match slotpress_read::verify(
-                        Snapshot::archive(&NamedArchive::from_path(&copy)),
+                        Snapshot::Archive(&NamedArchive::from_path(&copy)),
                         &options,
                         &NoProgress,
                     ) {

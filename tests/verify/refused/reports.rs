@@ -81,11 +81,8 @@ fn altered_archives_have_these_reports() {
         let paths = altered.write_to(dir.path());
         let incremental = paths.incremental.as_ref().map(NamedArchive::from_path);
         let full = NamedArchive::from_path(&paths.full);
-        let result = slotpress_read::verify(
-            Snapshot::Archives { full: &full, incremental: incremental.as_ref() },
-            &options(&[]),
-            &NoProgress,
-        );
+        let result =
+            slotpress_read::verify(Snapshot::archives(&full, incremental.as_ref()), &options(&[]), &NoProgress);
         let report = match result {
             Ok(report) => report_text(&report),
             Err(error) => format!("  {:?}: {error}\n", error.kind()),
@@ -137,7 +134,7 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
         let archive = NamedArchive::from_path(altered.write_to(dir.path()).full);
         let visit = |mode| {
             let options = VerifyOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
-            visit_accounts(Snapshot::archive(&archive), &options, &NoProgress, AccountCounter::default)
+            visit_accounts(Snapshot::Archive(&archive), &options, &NoProgress, AccountCounter::default)
         };
         let (counters, report) = visit(CheckMode::Frames).expect("all records can be read");
         assert_eq!(counters.iter().map(|counter| counter.0).sum::<u64>(), report.counts.accounts);

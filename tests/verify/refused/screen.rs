@@ -292,7 +292,7 @@ fn a_temporary_directory_without_space_is_refused_at_once() {
     let verify = |dir: &Path| {
         let check = CheckOptions::default().memory_bytes(64 << 20).temporary_dir(dir.to_path_buf());
         let options = VerifyOptions::default().check(check);
-        slotpress_read::verify(Snapshot::archive(&NamedArchive::from_path(&archive)), &options, &NoProgress)
+        slotpress_read::verify(Snapshot::Archive(&NamedArchive::from_path(&archive)), &options, &NoProgress)
             .expect_err("no room")
             .to_string()
     };

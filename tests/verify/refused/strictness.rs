@@ -34,7 +34,7 @@ use crate::verify::fixtures::*;
 fn verify_archives(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
     let report = slotpress_read::verify(
-        Snapshot::Archives { full: &NamedArchive::from_path(full), incremental: incremental.as_ref() },
+        Snapshot::archives(&NamedArchive::from_path(full), incremental.as_ref()),
         &options(&[]),
         &NoProgress,
     );
@@ -168,7 +168,7 @@ fn nothing_is_published_that_verify_refuses() {
                 let report = |archive: &Path| match index {
                     0 => verify_archives(archive, None),
                     _ => slotpress_read::verify(
-                        Snapshot::archive(&NamedArchive::from_path(archive)),
+                        Snapshot::Archive(&NamedArchive::from_path(archive)),
                         &options(&[]).check(CheckOptions::default().mode(CheckMode::Frames)),
                         &NoProgress,
                     )

@@ -58,7 +58,7 @@ fn archives_of_agave_are_good() {
 #[test]
 fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
     let archive = NamedArchive::from_path(dir().join(INCREMENTAL));
-    let error = slotpress_read::verify(Snapshot::archive(&archive), &options(&SnapshotClient::ALL), &NoProgress)
+    let error = slotpress_read::verify(Snapshot::Archive(&archive), &options(&SnapshotClient::ALL), &NoProgress)
         .expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
 }
@@ -67,7 +67,7 @@ fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
 fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
     let archive = NamedArchive::from_path(dir().join(INCREMENTAL));
     let options = options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
-    let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
+    let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
     assert!(report.ok, "{}", describe(&report));
     let skipped = report.checks.iter().filter(|result| result.skipped.is_some()).map(|result| result.check);
     assert_eq!(skipped.collect::<Vec<_>>(), [Check::Records, Check::State]);
@@ -110,7 +110,7 @@ fn an_archive_of_the_expected_slot_and_hash_is_good() {
     let mut options = options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(STATE_26.slot);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
-    let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
+    let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
     assert!(report.ok, "{}", describe(&report));
 }
 
@@ -120,11 +120,11 @@ fn a_good_archive_of_an_unexpected_slot_is_refused() {
     let mut options = options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(27);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
-    let report = slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified");
+    let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
     assert!(!report.ok);
     assert!(report.clients.iter().all(|verdict| verdict.loads));
     options.quick = true;
-    assert!(!slotpress_read::verify(Snapshot::archive(&archive), &options, &NoProgress).expect("verified").ok);
+    assert!(!slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified").ok);
 }
 
 /// The full archive, the pair and both ledgers of chains with updates and closed accounts, which

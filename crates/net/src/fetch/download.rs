@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEvent, Result, Until, hint, panic_point};
-use slotpress_read::{first_read_at, walk_shape};
+use slotpress_read::{tail_read_offset, walk_shape};
 
 use super::accept::{Accepted, accept};
 use super::journal::{Identity, sum_bytes};
@@ -88,7 +88,7 @@ impl Download {
         if is_surely_kept {
             kept_bytes = sum_bytes(&file.unchecked_ranges());
         } else {
-            file.give_up_from(first_read_at(first.length_bytes.unwrap_or_default()));
+            file.give_up_from(tail_read_offset(first.length_bytes.unwrap_or_default()));
         }
         let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
         Ok(Self { client, file, mirrors, limits, kept_bytes: kept_bytes.into(), is_surely_kept })

@@ -28,7 +28,7 @@ use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file_error;
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, range_bytes, split_at_most, to_usize};
 pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
-use slotpress_read::{Locked, first_read_at, try_lock};
+use slotpress_read::{LockAttempt, tail_read_offset, try_lock};
 
 use super::accept::Accepted;
 use super::journal::{DownloadJournal, Identity};
@@ -92,7 +92,7 @@ impl PartialFile {
         dir.stat_entry(&name)?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file: OwnedFd = rustix::fs::openat(dir, &name, flags, Mode::from_raw_mode(0o666)).or_path("open", &path)?;
-        if try_lock(&file).or_path("lock", &path)? == Locked::Busy {
+        if try_lock(&file).or_path("lock", &path)? == LockAttempt::Busy {
             let message = format!("{} is in use: another slotpress is fetching into it", path.escaped());
             return Err(Error::new(ErrorKind::InUse, message).with_hint("wait for it, or choose another directory"));
         }
@@ -176,7 +176,7 @@ impl PartialFile {
                 return Ok(());
             }
             let identity = &mut state.journal.identity;
-            let kept = identity.root.take().and(identity.length_bytes).map_or(0, first_read_at);
+            let kept = identity.root.take().and(identity.length_bytes).map_or(0, tail_read_offset);
             state.journal.ranges.remove(kept..u64::MAX);
             state.unchecked.remove(kept..u64::MAX);
         }

@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::threads::{catch_panic, panic_error, spawn};
 use slotpress_base::{Error, ErrorKind, Progress, Result, Until, panic_point, progress};
-use slotpress_read::first_read_at;
+use slotpress_read::tail_read_offset;
 
 use super::accept::root_mismatch;
 use super::mirrors::Mirror;
@@ -89,7 +89,7 @@ fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLim
     let end = frames.end();
     // Readers first read a fixed number of bytes at the end of the archive. So the frame in which
     // these begin is fetched first.
-    let first_start = frames.start_of(first_read_at(length_bytes).min(end));
+    let first_start = frames.start_of(tail_read_offset(length_bytes).min(end));
     let count = frames.ends.partition_point(|frame_end| *frame_end <= first_start);
     let mut ranges: Vec<Range<u64>> = [first_start..end, end..length_bytes].into();
     ranges.retain(|range| !range.is_empty());

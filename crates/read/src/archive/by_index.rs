@@ -35,7 +35,7 @@ pub fn read_by_index(
     pass: &ArchivePass<'_>,
     visitor: &dyn Visitor,
 ) -> Result<ArchiveContents> {
-    let uses = tail.index.entries.iter().map(|entry| visitor.entry(entry)).collect::<Result<_>>()?;
+    let uses = tail.index.entries.iter().map(|entry| visitor.choose_use(entry)).collect::<Result<_>>()?;
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let reading = IndexReader { archive, pieces, tail, uses, pass, visitor };
     let new_worker = || {
@@ -147,7 +147,7 @@ impl IndexReader<'_> {
         match decoded {
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let fault = ReadFault::LostFrame { number: number as u64, error: &error, is_after_end: false };
-                self.visitor.fault(fault, Some("those in frames that do not decode were not read"))?;
+                self.visitor.handle_fault(fault, Some("those in frames that do not decode were not read"))?;
                 return Ok(Default::default());
             }
             decoded => decoded?,
@@ -156,7 +156,7 @@ impl IndexReader<'_> {
         let hash = hashes.and_then(|hashes| hashes.frames.get(number));
         if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
             let fault = ReadFault::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes };
-            self.visitor.fault(fault, None)?;
+            self.visitor.handle_fault(fault, None)?;
         }
         Ok((self.parse_frame(item, worker, content)?, frame))
     }
@@ -165,7 +165,7 @@ impl IndexReader<'_> {
         let start = parse_frame_start(bytes).map_err(|error| error.at_offset(frame.offset_bytes))?;
         let number = Some(number as u64);
         let offset_bytes = frame.offset_bytes;
-        self.visitor.frame(SeenFrame { number, offset_bytes, start, is_index: false })?;
+        self.visitor.observe_frame(SeenFrame { number, offset_bytes, start, is_index: false })?;
         match start {
             FrameStart::Zstd(header)
                 if header.content_bytes.is_none_or(|content| content == u64::from(frame.content_bytes)) =>

@@ -8,7 +8,7 @@ use slotpress_format::ledger::names::ArchiveCompression;
 
 /// Returns the compression of archives that begin like this; `start` should hold a tar block (512
 /// bytes).
-pub fn sniff(start: &[u8]) -> Result<ArchiveCompression> {
+pub fn detect_compression(start: &[u8]) -> Result<ArchiveCompression> {
     match start {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(ArchiveCompression::Zstd),
         [0x04, 0x22, 0x4d, 0x18, ..] => Ok(ArchiveCompression::Lz4),

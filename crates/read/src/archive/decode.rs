@@ -6,7 +6,7 @@ use slotpress_base::{Error, ErrorKind, Progress, Result, run_in_order, to_usize}
 use slotpress_format::ledger::names::ArchiveCompression;
 use zstd_safe::DCtx;
 
-use crate::Recycler;
+use crate::BufferPool;
 use crate::archive::streams::StreamPieces;
 use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, decode_error, no_memory_error};
 
@@ -15,7 +15,7 @@ pub type FrameFault = (u64, Error);
 
 type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 
-pub fn decode_in_order<'a>(
+pub fn decode_stream<'a>(
     input: impl BufRead + Send + 'a,
     compression: ArchiveCompression,
     threads: usize,
@@ -23,15 +23,15 @@ pub fn decode_in_order<'a>(
     on_frame: OnFrame<'a>,
     on_decoded: &mut OnDecoded<'_>,
 ) -> Result<()> {
-    let recycler = Recycler::default();
+    let pool = BufferPool::default();
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
-        let recycler = recycler.clone();
-        Ok(move |piece: StreamPiece, to: &mut Vec<u8>| decoder.decode_piece(piece, &recycler, to))
+        let pool = pool.clone();
+        Ok(move |piece: StreamPiece, to: &mut Vec<u8>| decoder.decode_piece(piece, &pool, to))
     };
     let mut pieces: Box<dyn Iterator<Item = Result<StreamPiece>> + Send + '_> = match compression {
-        ArchiveCompression::Zstd => Box::new(FrameWalker::new(input, recycler.clone(), on_frame)),
-        _ => Box::new(StreamPieces::new(input, compression, recycler.clone())),
+        ArchiveCompression::Zstd => Box::new(FrameWalker::new(input, pool.clone(), on_frame)),
+        _ => Box::new(StreamPieces::new(input, compression, pool.clone())),
     };
     // Nothing is read after an error, or after the end.
     let mut is_over = false;
@@ -69,7 +69,7 @@ impl FrameDecoder {
     fn decode_piece(
         &mut self,
         piece: StreamPiece,
-        recycler: &Recycler,
+        pool: &BufferPool,
         to: &mut Vec<u8>,
     ) -> Result<(u64, Option<FrameFault>)> {
         let (bytes, compressed_bytes, lost) = match piece {
@@ -88,7 +88,7 @@ impl FrameDecoder {
                 (bytes, compressed_bytes, None)
             }
         };
-        recycler.give(bytes);
+        pool.give(bytes);
         Ok((compressed_bytes, lost))
     }
 

@@ -31,7 +31,7 @@ pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
-pub fn refuse_for_firedancer_only(archive: &OpenArchive, is_base: bool) -> Result<()> {
+pub fn refuse_unless_agave_loads(archive: &OpenArchive, is_base: bool) -> Result<()> {
     let Some(bank) = read_bank(archive)? else { return Ok(()) };
     let rule = if is_base {
         (bank.lacks_stakes() && shares_slots(archive)?).then_some(Rule::SharedSlot)
@@ -118,7 +118,7 @@ fn parse_until(archive: &OpenArchive, has_enough: &mut dyn FnMut(TarEvent<'_>) -
     let mut is_enough = false;
     let mut parser = EntryParser::default();
     // Nothing is read ahead: the rest of the archive is not needed.
-    let result = archive.decode_in_order(1, 0, &NoProgress, &mut |bytes| {
+    let result = archive.decode_stream(1, 0, &NoProgress, &mut |bytes| {
         parser.feed(bytes, &mut |event| {
             is_enough = is_enough || has_enough(event);
             Ok(())

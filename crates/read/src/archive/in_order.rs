@@ -17,7 +17,7 @@ use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{Entry, EntryParser, TarEnd, TarEvent};
 
 use super::batches::{Batcher, StorageBatch, visit_batches};
-use super::decode::{FrameFault, decode_in_order};
+use super::decode::{FrameFault, decode_stream};
 use super::documents::DocumentReader;
 use super::opened::{ArchiveContents, ArchivePass};
 use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
@@ -106,9 +106,9 @@ fn decode(
     let statistics = Mutex::new(FrameStatistics::default());
     let on_frame = |frame: SeenFrame| {
         statistics.lock().add(&frame.start);
-        visitor.frame(frame).map_err(stopped)
+        visitor.observe_frame(frame).map_err(stopped)
     };
-    decode_in_order(input, compression, pass.decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
+    decode_stream(input, compression, pass.decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
         let failed = stop.lock().clone();
         let result = failed.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
             Ok(bytes) => reading.content(bytes),
@@ -142,7 +142,7 @@ impl<'a> EntryReader<'a, '_> {
         let visitor = self.events.visitor;
         let Err(error) = result else { return Ok(()) };
         let fault = ReadFault::DamagedHeader { error: &error, offset_bytes: self.parser.position() };
-        visitor.fault(fault, Some(NOTHING_AFTER))?;
+        visitor.handle_fault(fault, Some(NOTHING_AFTER))?;
         self.lose();
         Ok(())
     }
@@ -162,7 +162,7 @@ impl<'a> EntryReader<'a, '_> {
     fn lose_frame(&mut self, (number, error): FrameFault) -> Result<()> {
         let is_after_end = self.parser.end() != TarEnd::Inside;
         let lost = (!is_after_end).then_some(NOTHING_AFTER);
-        self.events.visitor.fault(ReadFault::LostFrame { number, error: &error, is_after_end }, lost)?;
+        self.events.visitor.handle_fault(ReadFault::LostFrame { number, error: &error, is_after_end }, lost)?;
         if !is_after_end {
             self.lose();
         }
@@ -193,14 +193,14 @@ impl<'a> EntryReader<'a, '_> {
                     read.is_whole |= parser.is_between_entries();
                     if parser.end() != TarEnd::Clean {
                         let lost = (!read.is_whole).then_some(NOTHING_AFTER);
-                        visitor.fault(ReadFault::End { parser: &parser }, lost)?;
+                        visitor.handle_fault(ReadFault::End { parser: &parser }, lost)?;
                     }
                 }
             }
             Err(_) if is_ended => {}
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let lost = (!is_over).then_some(NOTHING_AFTER);
-                visitor.fault(ReadFault::Unreadable { error: &error, is_after_end: is_over }, lost)?;
+                visitor.handle_fault(ReadFault::Unreadable { error: &error, is_after_end: is_over }, lost)?;
             }
             Err(error) => return Err(error),
         }
@@ -228,7 +228,7 @@ impl<'a> Events<'a, '_> {
             TarEvent::Begin(entry) => {
                 let number = self.entries;
                 self.entries = number.saturating_add(1); // The parser refuses more than a `u32` holds.
-                let wanted = self.visitor.entry(&entry)?;
+                let wanted = self.visitor.choose_use(&entry)?;
                 if let Some(batcher) = &mut self.batcher {
                     batcher.begin(wanted.storage);
                 }
@@ -243,7 +243,7 @@ impl<'a> Events<'a, '_> {
             TarEvent::Content { offset_bytes, bytes } => {
                 // The sink comes first: if it fails, nothing else needs the bytes.
                 match (&mut self.sink, self.open) {
-                    (Some(sink), Some(_)) => sink.content(offset_bytes, bytes)?,
+                    (Some(sink), Some(_)) => sink.write(offset_bytes, bytes)?,
                     (None, Some(open)) => self.pass_on(open, offset_bytes, bytes, sinks),
                     _ => {}
                 }
@@ -282,7 +282,7 @@ impl<'a> Events<'a, '_> {
         let pass = move || {
             let Some(mut sink) = visitor.new_sink() else { return Ok(()) };
             sink.begin(number, &entry)?;
-            sink.content(offset_bytes, bytes)?;
+            sink.write(offset_bytes, bytes)?;
             sink.end(&entry)
         };
         if let Some(sinks) = sinks {

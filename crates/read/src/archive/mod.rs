@@ -39,7 +39,7 @@ impl OpenArchive {
     pub fn read(&self, pass: &ArchivePass<'_>, visitor: &dyn Visitor) -> Result<ArchiveContents> {
         match &self.tail {
             Some(tail) => read_by_index(self, tail, pass, visitor),
-            None => self.read_stream(AHEAD_BYTES, pass.progress, |stream| {
+            None => self.with_stream(AHEAD_BYTES, pass.progress, |stream| {
                 read_in_order(stream, self.compression, pass, visitor, None)
             }),
         }

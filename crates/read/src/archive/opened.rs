@@ -14,8 +14,8 @@ use slotpress_base::{
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BLOCK, Root};
 
-use super::compression::sniff;
-use super::decode::decode_in_order;
+use super::compression::detect_compression;
+use super::decode::decode_stream;
 use super::source::{PieceReader, PieceStream, SOURCE_PIECE_BYTES, SourceStream};
 use super::walk::FrameStatistics;
 use crate::{Documents, LocalFile, SharedSource, Tail};
@@ -81,7 +81,8 @@ impl OpenArchive {
         let path = source.path();
         let mut start = [0; BLOCK];
         let read = source.read_up_to(&mut start, 0).or_path("read", path)?;
-        let compression = sniff(split_at_most(&start, read).0).map_err(|error| error.within(path.escaped()))?;
+        let compression =
+            detect_compression(split_at_most(&start, read).0).map_err(|error| error.within(path.escaped()))?;
         let mut archive =
             Self { source, name, compression, tail: None, index_error: None, io_policy: io_policy.clone() };
         if compression == ArchiveCompression::Zstd && !archive.source.is_stream() {
@@ -117,7 +118,7 @@ impl OpenArchive {
         Some(self.tail.as_ref()?.hashes.as_ref()?.root)
     }
 
-    pub fn warn_of_index(&self, progress: &dyn Progress) {
+    pub fn warn_of_damaged_index(&self, progress: &dyn Progress) {
         if let Some(error) = &self.index_error {
             progress.warn(&format!("{}: {error}; reading it without its index", self.path().escaped()));
         }
@@ -125,7 +126,7 @@ impl OpenArchive {
 
     /// Calls `work` with a stream of the compressed bytes, at the rate of the I/O policy. If a file is
     /// not in the page cache, at most `ahead_bytes_max` are read ahead, bypassing the page cache.
-    pub fn read_stream<R>(
+    pub fn with_stream<R>(
         &self,
         ahead_bytes_max: u64,
         progress: &dyn Progress,
@@ -162,16 +163,16 @@ impl OpenArchive {
     }
 
     /// Decodes the archive from its start; the first frame that does not decode is an error.
-    pub fn decode_in_order(
+    pub fn decode_stream(
         &self,
         threads: usize,
         ahead_bytes_max: u64,
         progress: &dyn Progress,
         on_content: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        self.read_stream(ahead_bytes_max, progress, |stream| {
+        self.with_stream(ahead_bytes_max, progress, |stream| {
             let on_frame = Box::new(|_| Ok(()));
-            decode_in_order(stream, self.compression, threads, progress, on_frame, &mut |decoded| {
+            decode_stream(stream, self.compression, threads, progress, on_frame, &mut |decoded| {
                 on_content(decoded.map_err(|(_, error)| error)?)
             })
         })

@@ -16,11 +16,11 @@ use slotpress_format::{
     parse_block_header, parse_frame_start, skippable_frame_bytes,
 };
 
-use super::compression::sniff;
+use super::compression::detect_compression;
 use super::peeker::cut_off_error;
 use super::source::{SOURCE_PIECE_BYTES, Source, SourceStream};
 use super::streams::StreamPieces;
-use super::walk::{Recycler, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, decode_error};
+use super::walk::{BufferPool, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, decode_error};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchiveShape {
@@ -39,7 +39,7 @@ const BLOCKS_PER_LOOK: u64 = 1024;
 pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut start = [0; BLOCK];
     let read = read_up_to(source, &mut start, 0)?;
-    let compression = sniff(split_at_most(&start, read).0)?;
+    let compression = detect_compression(split_at_most(&start, read).0)?;
     match compression {
         ArchiveCompression::Zstd => walk_frames(source, progress),
         other => walk_stream(source, other, progress),
@@ -127,15 +127,15 @@ fn check_end(source: &dyn Source, frame: Range<u64>, content_bytes_max: u64) -> 
 
 fn walk_stream(source: &dyn Source, compression: ArchiveCompression, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut reader = SourceStream::new(source);
-    let recycler = Recycler::default();
+    let pool = BufferPool::default();
     let mut end: Vec<u8> = Vec::new();
     let input = BufReader::with_capacity(SOURCE_PIECE_BYTES, &mut reader);
-    for piece in StreamPieces::new(input, compression, recycler.clone()) {
+    for piece in StreamPieces::new(input, compression, pool.clone()) {
         progress.check()?;
         let (StreamPiece::Content { bytes, .. } | StreamPiece::Frame { bytes, .. }) = piece?;
         end.extend_from_slice(&bytes);
         end.drain(..end.len().saturating_sub(END_OF_ARCHIVE.len()));
-        recycler.give(bytes);
+        pool.give(bytes);
     }
     check_zeros(&end)?;
     Ok(ArchiveShape { compression, length_bytes: reader.position, has_hashes: false })

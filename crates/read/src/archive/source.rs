@@ -24,7 +24,7 @@ pub const SOURCE_PIECE_BYTES: usize = 1024 * 1024;
 
 /// Requests and bytes of a remote source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Transferred {
+pub struct TransferTotals {
     pub requests: u64,
     #[serde(rename = "transferred_bytes")]
     pub bytes: u64,
@@ -56,7 +56,7 @@ pub trait Source: Debug + Send + Sync {
     }
 
     /// Requests and bytes so far; `None` for a source on this machine.
-    fn transferred(&self) -> Option<Transferred> {
+    fn transferred(&self) -> Option<TransferTotals> {
         None
     }
 
@@ -101,17 +101,16 @@ impl LocalFile {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = rustix::fs::open(path, flags, Mode::empty());
         let file = File::from(opened.map_err(|error| Error::from_open(path, &error.into()))?);
-        let metadata = file.metadata().or_path("read", path)?;
-        if !metadata.is_file() {
+        if !file.metadata().or_path("read", path)?.is_file() {
             return Err(Error::failed(format!("{} is not a file", path.escaped()))
                 .with_hint("give `-` to read an archive from standard input, if the command can"));
         }
-        let length_bytes = metadata.len();
-        Ok(Self { path: path.to_path_buf(), file, length_bytes })
+        Self::new(path.to_path_buf(), file)
     }
 
-    pub fn new(path: PathBuf, file: File, length_bytes: u64) -> Self {
-        Self { path, file, length_bytes }
+    pub fn new(path: PathBuf, file: File) -> Result<Self> {
+        let length_bytes = file.metadata().or_path("read", &path)?.len();
+        Ok(Self { path, file, length_bytes })
     }
 }
 
@@ -120,9 +119,7 @@ impl LocalFile {
 /// # Errors
 /// Another file took its temporary name, or the disk fails.
 pub fn open_written(file: &StagedFile) -> Result<SharedSource> {
-    let opened = file.reopen()?;
-    let length_bytes = opened.metadata().or_path("read", file.path())?.len();
-    Ok(Arc::new(LocalFile::new(file.path().to_path_buf(), opened, length_bytes)))
+    Ok(Arc::new(LocalFile::new(file.path().to_path_buf(), file.reopen()?)?))
 }
 
 impl Source for LocalFile {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use slotpress_base::{Error, Result};
 use slotpress_format::ledger::names::ArchiveCompression;
 
-use crate::Recycler;
+use crate::BufferPool;
 use crate::archive::walk::StreamPiece;
 
 /// Bytes decoded at a time: they stay in the second-level cache until they are parsed.
@@ -18,13 +18,13 @@ const DECODED_PIECE_BYTES: u64 = 1024 * 1024;
 pub struct StreamPieces<'a> {
     decoder: Box<dyn Read + Send + 'a>,
     input: Arc<InputCount>,
-    recycler: Recycler,
+    pool: BufferPool,
     counted_bytes: u64,
 }
 
 impl<'a> StreamPieces<'a> {
     /// Decodes `input`. Passes zstd unchanged, which [`walk`](super::walk) decodes.
-    pub fn new(input: impl BufRead + Send + 'a, compression: ArchiveCompression, recycler: Recycler) -> Self {
+    pub fn new(input: impl BufRead + Send + 'a, compression: ArchiveCompression, pool: BufferPool) -> Self {
         let input = CountingReader { inner: input, state: Arc::default() };
         let state = input.state.clone();
         let decoder: Box<dyn Read + Send + 'a> = match compression {
@@ -33,11 +33,11 @@ impl<'a> StreamPieces<'a> {
             ArchiveCompression::Bzip2 => Box::new(bzip2::read::MultiBzDecoder::new(input)),
             ArchiveCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(input)),
         };
-        Self { decoder, input: state, recycler, counted_bytes: 0 }
+        Self { decoder, input: state, pool, counted_bytes: 0 }
     }
 
     fn next_piece(&mut self) -> Result<Option<StreamPiece>> {
-        let mut bytes = self.recycler.take();
+        let mut bytes = self.pool.take();
         let read = self.decoder.as_mut().take(DECODED_PIECE_BYTES).read_to_end(&mut bytes);
         let read_bytes = self.input.bytes.load(Relaxed);
         if let Err(error) = read {

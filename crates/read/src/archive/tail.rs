@@ -20,7 +20,7 @@ use super::walk::WHOLE_FRAME_BYTES_MAX;
 /// frames, 430,000 storages) fit into 8 MiB, so one read is enough. In a small
 /// archive, the read covers an eighth, so that a reader of an arriving archive need not wait for
 /// most of it.
-pub fn first_read_at(length_bytes: u64) -> u64 {
+pub fn tail_read_offset(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
 
@@ -83,7 +83,7 @@ impl LastBytes<'_> {
 
     fn seek_table(&mut self, length_bytes: u64) -> Result<Option<(Vec<SeekTableItem>, u64)>> {
         let Some(footer_at) = length_bytes.checked_sub(SEEK_TABLE_FOOTER_BYTES as u64) else { return Ok(None) };
-        self.get(first_read_at(length_bytes)..length_bytes)?;
+        self.get(tail_read_offset(length_bytes)..length_bytes)?;
         let table_bytes = self.get(footer_at..length_bytes)?.first_chunk().and_then(seek_table_bytes);
         let Some(table_bytes) = table_bytes.filter(|bytes| *bytes <= SEEK_TABLE_BYTES_MAX) else { return Ok(None) };
         let table_at = length_bytes.checked_sub(table_bytes).ok_or_else(misfit_error)?;

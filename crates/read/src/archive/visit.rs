@@ -80,17 +80,17 @@ pub fn unread_records_error(which: &str) -> Error {
 pub trait Visitor: Sync {
     /// Called for every entry in the order of the archive, before its content; returns the use of
     /// the entry. When reading by the index, all entries come before any content.
-    fn entry(&self, entry: &Entry) -> Result<EntryUse>;
+    fn choose_use(&self, entry: &Entry) -> Result<EntryUse>;
 
     /// Called for every frame whose header is read, in any order. Skippable frames are only passed
     /// when reading in order.
-    fn frame(&self, _frame: SeenFrame) -> Result<()> {
+    fn observe_frame(&self, _frame: SeenFrame) -> Result<()> {
         Ok(())
     }
 
     /// Called for every fault; `lost` says which records are lost by it. An error ends the reading.
     /// Otherwise, it goes on as far as possible.
-    fn fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
+    fn handle_fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
         Err(fault.into_error())
     }
 
@@ -121,7 +121,7 @@ pub trait RecordVisitor: Sync {
 
     /// Called if records cannot be read again: the records of `storage`, or, if that is `None`, of any
     /// part of the archive. An error ends the reading.
-    fn lost(&self, _storage: Option<StorageRef>, error: Error) -> Result<()> {
+    fn report_lost(&self, _storage: Option<StorageRef>, error: Error) -> Result<()> {
         Err(error)
     }
 }
@@ -135,7 +135,7 @@ pub trait RecordWorker: RecordSink {
 pub trait EntrySink {
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()>;
     /// Receives content; `offset_bytes` counts from the start of the content.
-    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
+    fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
     /// Ends an entry: it is complete, or another sink receives the rest.
     fn end(&mut self, entry: &Entry) -> Result<()>;
 }

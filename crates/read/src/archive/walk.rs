@@ -44,12 +44,12 @@ pub enum StreamPiece {
 
 /// Buffers for reuse: a new buffer for every frame would cause page faults.
 #[derive(Clone, Debug, Default)]
-pub struct Recycler(Arc<Mutex<Vec<Vec<u8>>>>);
+pub struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
 /// Limit on the free buffers that are kept. More are seldom free at once.
-const RECYCLED_MAX: usize = 64;
+const POOLED_MAX: usize = 64;
 
-impl Recycler {
+impl BufferPool {
     pub fn take(&self) -> Vec<u8> {
         self.0.lock().pop().unwrap_or_default()
     }
@@ -57,7 +57,7 @@ impl Recycler {
     pub fn give(&self, mut buffer: Vec<u8>) {
         buffer.clear();
         let mut buffers = self.0.lock();
-        if buffers.len() < RECYCLED_MAX {
+        if buffers.len() < POOLED_MAX {
             buffers.push(buffer);
         }
     }
@@ -78,7 +78,7 @@ pub type OnFrame<'a> = Box<dyn FnMut(SeenFrame) -> Result<()> + Send + 'a>;
 pub struct FrameWalker<'a, R> {
     on_frame: OnFrame<'a>,
     input: Peeker<R>,
-    recycler: Recycler,
+    pool: BufferPool,
     streamed: Option<StreamedFrame>,
     frames: u64,
 }
@@ -121,8 +121,8 @@ struct StreamedFrame {
 impl<'a, R: BufRead> FrameWalker<'a, R> {
     /// Calls `on_frame` for every frame, including skippable ones, before the frame is read. An
     /// error ends the walk.
-    pub fn new(input: R, recycler: Recycler, on_frame: OnFrame<'a>) -> Self {
-        Self { on_frame, input: Peeker::new(input), recycler, streamed: None, frames: 0 }
+    pub fn new(input: R, pool: BufferPool, on_frame: OnFrame<'a>) -> Self {
+        Self { on_frame, input: Peeker::new(input), pool, streamed: None, frames: 0 }
     }
 
     fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
@@ -161,7 +161,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
     }
 
     fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<StreamPiece>> {
-        let mut bytes = self.recycler.take();
+        let mut bytes = self.pool.take();
         let stated = header.content_bytes;
         let mut is_small = stated.is_none_or(|content| content <= WHOLE_FRAME_BYTES_MAX);
         let mut blocks: u64 = 0;
@@ -195,7 +195,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
     }
 
     fn continue_streamed(&mut self) -> Result<StreamPiece> {
-        let mut content = self.recycler.take();
+        let mut content = self.pool.take();
         let Some(frame) = &mut self.streamed else { return Err(self.cut_off_error()) };
         content.reserve(STREAM_PIECE_BYTES);
         let mut compressed_bytes = 0;
@@ -275,7 +275,7 @@ mod tests {
 
     /// Walks a stream whose buffer is so short that headers cross its end.
     fn walker(stream: &[u8]) -> FrameWalker<'_, BufReader<&[u8]>> {
-        FrameWalker::new(BufReader::with_capacity(7, stream), Recycler::default(), Box::new(|_| Ok(())))
+        FrameWalker::new(BufReader::with_capacity(7, stream), BufferPool::default(), Box::new(|_| Ok(())))
     }
 
     fn decode(stream: &[u8]) -> Result<Vec<u8>> {

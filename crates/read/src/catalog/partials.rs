@@ -11,7 +11,7 @@ use slotpress_format::{ArchiveName, lock_holder};
 
 use super::REMOTE;
 use super::scan::{modified_ns, regular_files};
-use crate::{Locked, try_lock, unix_ns};
+use crate::{LockAttempt, try_lock, unix_ns};
 
 /// Prefix of partial files and their journals. Not `tmp-`: Agave deletes files with that prefix
 /// when it starts.
@@ -60,7 +60,7 @@ impl Partial {
         let dir = KeptDir::open(&self.dir)?;
         let name = self.file_name();
         let file = dir.open_file(&name)?;
-        if try_lock(&file).or_path("lock", &self.path())? == Locked::Busy {
+        if try_lock(&file).or_path("lock", &self.path())? == LockAttempt::Busy {
             return Ok(false);
         }
         // The journal is removed first, so that it never describes a new file of the same name.

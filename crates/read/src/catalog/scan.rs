@@ -139,7 +139,7 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
 
 fn bank_of(archive: &Archive) -> Option<BankFile> {
     let (file, _) = archive.open().ok()?;
-    let source = Arc::new(LocalFile::new(archive.path(), file, archive.size_bytes));
+    let source = Arc::new(LocalFile::new(archive.path(), file).ok()?);
     let opened = OpenArchive::from_source(source, Some(archive.name.clone()), &IoPolicy::default()).ok()?;
     front::read_bank(&opened).ok()?
 }

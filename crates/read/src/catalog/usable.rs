@@ -8,10 +8,10 @@ use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{BLOCK, BLOCK_BYTES, FrameHashesLocation};
 
 use super::{Archive, FileFault, FrameHashes};
-use crate::archive::compression::sniff;
+use crate::archive::compression::detect_compression;
 use crate::archive::cut::is_plainly_cut;
 use crate::rules::pair::rebased_on;
-use crate::{LocalFile, Source, Tail, first_read_at};
+use crate::{LocalFile, Source, Tail, tail_read_offset};
 
 /// Decides from the first and last bytes of a file whether it is a usable archive, and returns its
 /// frame hashes if it has them. Whole archives always pass. Only `verify` finds changed bytes, a cut
@@ -25,9 +25,9 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     if read == 0 {
         return Err(FileFault::Empty);
     }
-    let compression = sniff(split_at_most(&start, read).0).map_err(|_| FileFault::NotAnArchive)?;
+    let compression = detect_compression(split_at_most(&start, read).0).map_err(|_| FileFault::NotAnArchive)?;
     let length_bytes = source.length_bytes().unwrap_or_default();
-    let end = first_read_at(length_bytes)..length_bytes;
+    let end = tail_read_offset(length_bytes)..length_bytes;
     let _behind = source.file().map(|file| IoHint::Gentle.prefetch_range(file, &end, length_bytes));
     let tail = match Tail::read(source) {
         Ok(tail) => tail,
@@ -61,5 +61,5 @@ fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
 
 pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, FileFault> {
     let (file, _) = archive.open().map_err(|_| FileFault::Unreadable)?;
-    judge(&LocalFile::new(archive.path(), file, archive.size_bytes))
+    judge(&LocalFile::new(archive.path(), file).map_err(|_| FileFault::Unreadable)?)
 }

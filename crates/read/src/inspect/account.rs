@@ -69,30 +69,30 @@ pub fn find_account(
             run => run.map(|()| search.found.into_inner().map(|(_, found)| found)),
         }
     };
-    match input {
+    let (full, incremental) = match input {
         Snapshot::Ledger { paths, slot, .. } => {
             let _lock = lock(paths)?;
             progress.stage(Stage::Planning, None);
             let snapshot = find_bank_snapshot(paths, slot, threads)?;
             let path = snapshot.dir.clone();
             let plan = Plan::new(snapshot, None, threads, progress)?;
-            find(&StorageReader::Ledger(Box::new(plan)), &path)
+            return find(&StorageReader::Ledger(Box::new(plan)), &path);
         }
-        Snapshot::Archives { full, incremental } => {
-            if let Some(incremental) = incremental {
-                check_pair(full, incremental)?;
-            }
-            // All records of an incremental archive are newer than all records of its full one.
-            for input in incremental.into_iter().chain([full]) {
-                let archive = input.open(&IoPolicy::default())?;
-                archive.warn_of_index(progress);
-                if let Some(found) = find(&StorageReader::Archive(Box::new(archive)), &input.path)? {
-                    return Ok(Some(found));
-                }
-            }
-            Ok(None)
+        Snapshot::Archive(archive) => (archive, None),
+        Snapshot::Pair { full, incremental } => {
+            check_pair(full, incremental)?;
+            (full, Some(incremental))
+        }
+    };
+    // All records of an incremental archive are newer than all records of its full one.
+    for input in incremental.into_iter().chain([full]) {
+        let archive = input.open(&IoPolicy::default())?;
+        archive.warn_of_damaged_index(progress);
+        if let Some(found) = find(&StorageReader::Archive(Box::new(archive)), &input.path)? {
+            return Ok(Some(found));
         }
     }
+    Ok(None)
 }
 
 struct AccountSearch {

@@ -177,7 +177,7 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
 /// It cannot be read, is damaged, or holds no bank file.
 pub fn inspect_archive(input: &NamedArchive, threads: usize, progress: &dyn Progress) -> Result<ArchiveInspection> {
     let archive = input.open(&IoPolicy::default())?;
-    archive.warn_of_index(progress);
+    archive.warn_of_damaged_index(progress);
     inspect_open(&archive, threads, progress).map_err(|error| error.within_damaged(input.path.escaped()))
 }
 
@@ -248,8 +248,8 @@ struct Inspector<'a> {
 }
 
 impl Visitor for Inspector<'_> {
-    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
-        self.rules.entry(entry)?;
+    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
+        self.rules.choose_use(entry)?;
         let is_document = match entry.kind {
             EntryKind::Version | EntryKind::BankFile(_) => true,
             // With an index, decoding the status cache is not worth the time.
@@ -259,14 +259,14 @@ impl Visitor for Inspector<'_> {
         Ok(EntryUse { is_document, ..EntryUse::default() })
     }
 
-    fn frame(&self, frame: SeenFrame) -> Result<()> {
-        self.rules.frame(frame)
+    fn observe_frame(&self, frame: SeenFrame) -> Result<()> {
+        self.rules.observe_frame(frame)
     }
 
-    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+    fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         match fault {
             // A wrong end, which some clients refuse, is reported; unreadable parts are errors.
-            ReadFault::End { parser } if !parser.is_between_entries() => self.rules.fault(fault, lost),
+            ReadFault::End { parser } if !parser.is_between_entries() => self.rules.handle_fault(fault, lost),
             fault => Err(fault.into_error()),
         }
     }

@@ -157,7 +157,7 @@ impl<'a> ArchiveRules<'a> {
 }
 
 impl Visitor for ArchiveRules<'_> {
-    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
+    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
         self.entries.lock().judge_entry(entry, &mut self.seen_slots.lock(), self.failures)?;
         let is_for_sink = self.has_sink;
         let EntryKind::Storage { slot, id } = entry.kind else {
@@ -169,7 +169,7 @@ impl Visitor for ArchiveRules<'_> {
         Ok(EntryUse { is_document: false, is_for_sink, storage })
     }
 
-    fn frame(&self, frame: SeenFrame) -> Result<()> {
+    fn observe_frame(&self, frame: SeenFrame) -> Result<()> {
         let mut watch = self.frames.lock();
         match frame.start {
             _ if watch.is_over => Ok(()),
@@ -185,7 +185,7 @@ impl Visitor for ArchiveRules<'_> {
         }
     }
 
-    fn fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+    fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         self.judge_fault(fault)?;
         if let Some(which) = lost {
             if !self.is_by_index {

@@ -32,7 +32,7 @@ const RECORD_BYTES_TYPICAL: u64 = 256;
 /// Upper estimate of a zstd archive's compression ratio.
 pub const RATIO_TYPICAL: u64 = 6;
 
-pub fn typical_records(storages_bytes: u64) -> u64 {
+pub fn estimate_records(storages_bytes: u64) -> u64 {
     storages_bytes / RECORD_BYTES_TYPICAL
 }
 
@@ -54,7 +54,7 @@ impl StateBuilder {
     /// Starts without accounts, for storages of this total size. Records that do not fit in memory are
     /// spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
-        let room_bytes = typical_records(storages_bytes).saturating_mul(ITEM_BYTES);
+        let room_bytes = estimate_records(storages_bytes).saturating_mul(ITEM_BYTES);
         Ok(Self {
             fingerprinter: Fingerprinter::new()?,
             log: VersionLog::new(memory_bytes, spill_dir, room_bytes),
@@ -71,7 +71,7 @@ impl StateBuilder {
     /// Like [`new`](Self::new), for reading the newest storages first: an eighth of the memory
     /// keeps records that are probably superseded, so that few are read again.
     pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
-        let kept_records = Some(KeptRecords::new(memory_bytes / 8, typical_records(storages_bytes)));
+        let kept_records = Some(KeptRecords::new(memory_bytes / 8, estimate_records(storages_bytes)));
         Ok(Self { kept_records, ..Self::new(memory_bytes - memory_bytes / 8, spill_dir, storages_bytes)? })
     }
 

@@ -46,7 +46,7 @@ impl RecordVisitor for AccountsPass<'_> {
         self.accounts.check()
     }
 
-    fn lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
+    fn report_lost(&self, storage: Option<StorageRef>, error: Error) -> Result<()> {
         match (storage, self.task) {
             (Some(storage), _) => {
                 self.failures.lose_accounts();

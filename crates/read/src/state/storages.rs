@@ -17,7 +17,7 @@ use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
 /// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
 /// the number of the archive's first storage; empty ones have none. Faults are ignored, except that
 /// lost records are reported to `records`.
-pub fn read_again(
+pub fn read_archive_storages(
     archive: &OpenArchive,
     first_storage: u32,
     wanted: Option<&HashSet<u32>>,
@@ -37,7 +37,7 @@ struct RereadVisitor<'a> {
 }
 
 impl Visitor for RereadVisitor<'_> {
-    fn entry(&self, entry: &Entry) -> Result<EntryUse> {
+    fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
         if entry.content_bytes == 0 {
             return Ok(EntryUse::default());
@@ -47,9 +47,9 @@ impl Visitor for RereadVisitor<'_> {
         Ok(EntryUse { storage: is_wanted.then_some(storage), ..EntryUse::default() })
     }
 
-    fn fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
+    fn handle_fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         match lost {
-            Some(which) => self.records.lost(None, unread_records_error(which)),
+            Some(which) => self.records.report_lost(None, unread_records_error(which)),
             None => Ok(()),
         }
     }
@@ -93,7 +93,7 @@ fn read_storages(
                     match read_piece(plan, storage, offset, READ_BYTES, buffer) {
                         // The `.data` file of a split storage is checked only here.
                         Err(error) if error.kind() == ErrorKind::Damaged => {
-                            return visitor.lost(Some(storage_ref), error);
+                            return visitor.report_lost(Some(storage_ref), error);
                         }
                         read => read?,
                     }
@@ -174,7 +174,7 @@ impl StorageReader {
         progress: &dyn Progress,
     ) -> Result<()> {
         match self {
-            Self::Archive(archive) => read_again(archive, first_storage, wanted, visitor, threads, progress)
+            Self::Archive(archive) => read_archive_storages(archive, first_storage, wanted, visitor, threads, progress)
                 .map_err(|error| error.within_damaged(archive.path().escaped())),
             Self::Ledger(plan) => read_storages(plan, wanted, visitor, threads, progress),
         }

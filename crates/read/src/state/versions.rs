@@ -95,7 +95,7 @@ impl<T: LogItem> VersionLog<T> {
     }
 
     /// If not everything is expected to fit in memory, checks that the disk has room.
-    pub fn check_room_foreseen(&self, memory_bytes: u64) -> Result<()> {
+    pub fn check_expected_room(&self, memory_bytes: u64) -> Result<()> {
         if self.spill.room_bytes > memory_bytes / 4 * 3 { self.spill.check_room() } else { Ok(()) }
     }
 

@@ -116,7 +116,7 @@ fn room_is_checked_if_it_will_be_needed() {
     // The log may take three quarters of the memory; a missing directory has no room.
     for (room_bytes, is_enough) in [(3000, true), (3001, false)] {
         let log = VersionLog::<RecordVersion>::new(4000, Path::new("/not/there"), room_bytes);
-        assert_eq!(log.check_room_foreseen(4000).is_ok(), is_enough, "{room_bytes}");
+        assert_eq!(log.check_expected_room(4000).is_ok(), is_enough, "{room_bytes}");
     }
 }
 

@@ -8,21 +8,23 @@ use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, IoContext, KeptDir, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Locked {
-    Ours,
+pub enum LockAttempt {
+    Acquired,
     /// Another process holds the lock, or this process by another descriptor.
     Busy,
     /// The file system cannot lock directories, such as some network file systems.
     Unsupported,
 }
 
-pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<Locked> {
+pub fn try_lock(dir: impl AsFd) -> rustix::io::Result<LockAttempt> {
     match rustix::fs::flock(dir, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Locked::Ours),
-        Err(Errno::WOULDBLOCK) => Ok(Locked::Busy),
+        Ok(()) => Ok(LockAttempt::Acquired),
+        Err(Errno::WOULDBLOCK) => Ok(LockAttempt::Busy),
         // NFS emulates `flock` by a lock for which the file must be open for writing. A directory
         // cannot be opened for writing.
-        Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(Locked::Unsupported),
+        Err(Errno::BADF | Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+            Ok(LockAttempt::Unsupported)
+        }
         Err(error) => Err(error),
     }
 }
@@ -52,7 +54,7 @@ impl DirLocks {
     /// Another process holds the lock or removed the directory ([`ErrorKind::InUse`]); the disk
     /// fails.
     pub fn add(&mut self, dir: &Arc<KeptDir>) -> Result<()> {
-        let added = self.also(dir)?;
+        let added = self.lock(dir)?;
         self.0.extend(added.0);
         Ok(())
     }
@@ -62,15 +64,15 @@ impl DirLocks {
     ///
     /// # Errors
     /// See [`add`](Self::add).
-    pub fn also(&self, dir: &Arc<KeptDir>) -> Result<Self> {
+    pub fn lock(&self, dir: &Arc<KeptDir>) -> Result<Self> {
         let found = dir.stat()?;
         if self.0.iter().any(|held| held.found.is_same(&found)) {
             return Ok(Self::default());
         }
         let path = dir.path().escaped();
         match try_lock(dir.as_fd()).or_path("lock", dir.path())? {
-            Locked::Ours | Locked::Unsupported => {}
-            Locked::Busy => {
+            LockAttempt::Acquired | LockAttempt::Unsupported => {}
+            LockAttempt::Busy => {
                 let message = format!("the directory {path} is in use: another restore writes into it");
                 return Err(Error::new(ErrorKind::InUse, message)
                     .with_hint("wait until the other restore has ended, or choose another directory"));

@@ -10,7 +10,7 @@ use rustix::fs::{Access, AtFlags, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result};
 
-use super::dir_lock::{Locked, try_lock};
+use super::dir_lock::{LockAttempt, try_lock};
 use super::publish::OTHER_PROCESS_HINT;
 
 /// Limit on the levels of directories that are removed. A work directory with a ledger in it has
@@ -45,7 +45,7 @@ impl WorkDir {
                     continue;
                 }
             };
-            if try_lock(&dir).or_path("lock", dir.path())? == Locked::Busy {
+            if try_lock(&dir).or_path("lock", dir.path())? == LockAttempt::Busy {
                 continue;
             }
             if rustix::fs::fstat(&dir).or_path("read", dir.path())?.st_nlink == 0 {
@@ -100,7 +100,7 @@ pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(
         if rustix::fs::accessat(&dir, ".", Access::WRITE_OK, AtFlags::EACCESS).is_err() {
             continue;
         }
-        let is_ours = try_lock(&dir).or_path("lock", dir.path())? == Locked::Ours;
+        let is_ours = try_lock(&dir).or_path("lock", dir.path())? == LockAttempt::Acquired;
         // The run may have moved the directory to its final place since it was opened here.
         let opened = dir.stat()?;
         if is_ours && parent.stat_entry(name)?.is_some_and(|found| found.is_same(&opened)) {

@@ -189,7 +189,9 @@ fn verify_one(
     let open = |archive: &Archive| open(archive, options.check.mode);
     let opened = open(archive)?;
     match base {
-        ArchiveBase::Good(base) => verify(Snapshot::pair(&open(base)?, &opened), &options, progress),
-        _ => verify(Snapshot::archive(&opened), &options, progress),
+        ArchiveBase::Good(base) => {
+            verify(Snapshot::Pair { full: &open(base)?, incremental: &opened }, &options, progress)
+        }
+        _ => verify(Snapshot::Archive(&opened), &options, progress),
     }
 }

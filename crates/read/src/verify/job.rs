@@ -129,7 +129,7 @@ pub(crate) fn new_accounts(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<S
     if !job.reads_records() {
         return Ok(accounts);
     }
-    match accounts.log.check_room_foreseen(*memory_bytes) {
+    match accounts.log.check_expected_room(*memory_bytes) {
         Err(error) if temporary_dir.is_none() => {
             job.progress.warn(&format!("there may be too little memory; if so, this run ends with: {error}"));
         }

@@ -40,7 +40,8 @@ pub fn verify(snapshot: Snapshot<'_>, options: &VerifyOptions, progress: &dyn Pr
 
 pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Result<VerifyReport> {
     match snapshot {
-        Snapshot::Archives { full, incremental } => read_archives(full, incremental, job),
+        Snapshot::Archive(archive) => read_archives(archive, None, job),
+        Snapshot::Pair { full, incremental } => read_archives(full, Some(incremental), job),
         Snapshot::Ledger { paths, slot, base_slot } => read_ledger(paths, slot, base_slot, job),
     }
 }

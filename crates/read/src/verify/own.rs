@@ -45,7 +45,7 @@ pub fn read_back_archive(
         allows_part: true,
         ..VerifyOptions::default()
     };
-    let report = verify(Snapshot::Archives { full, incremental }, &options, &without_steps(progress))?;
+    let report = verify(Snapshot::archives(full, incremental), &options, &without_steps(progress))?;
     let Some(failure) = failure_of_result(&report, base) else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.escaped(), ToString::to_string);
     let (how, hint) = match base {

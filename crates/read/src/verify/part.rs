@@ -42,7 +42,7 @@ impl JudgedInput {
         if let Some(error) = &archive.index_error {
             failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;
             if job.visitor.is_some() {
-                archive.warn_of_index(progress);
+                archive.warn_of_damaged_index(progress);
             }
         }
         progress.stage(job.stage(), Some(archive.length_bytes()));

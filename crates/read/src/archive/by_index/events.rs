@@ -115,7 +115,7 @@ impl FrameEvents<'_, '_, '_> {
         let mut offset_bytes = offset_bytes;
         for piece in bytes.chunks(CONTENT_PIECE_BYTES) {
             if let Some(sink) = &mut sink {
-                sink.content(offset_bytes, piece)?;
+                sink.write(offset_bytes, piece)?;
             }
             self.documents.content(piece);
             match (&mut next, &mut records) {
