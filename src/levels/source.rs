@@ -118,7 +118,7 @@ impl OpenInput {
 
     /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
-        progress.stage(Stage::Surveying, Some(archive.length_bytes()));
+        progress.stage(Stage::Surveying, archive.source.length_bytes());
         // Under the name of an archive, other content is an error instead of a plain file.
         let must_be_archive = ArchiveName::from_path(archive.path()).is_some();
         let mut entries = Vec::new();
@@ -203,7 +203,7 @@ fn load_stream(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Vec<ContentFrame>> {
-    progress.stage(Stage::Reading, Some(archive.length_bytes()));
+    progress.stage(Stage::Reading, archive.source.length_bytes());
     let mut frames: Vec<ContentFrame> = Vec::with_capacity(chosen.len());
     let mut content = Vec::new();
     let mut position = 0;

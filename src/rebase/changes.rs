@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use slotpress_base::{Error, Result, hint, quantity};
-use slotpress_read::state::marks::{Mark, Marks, mark_of};
+use slotpress_read::state::marks::{Mark, Marks};
 
 use super::states::{StateItem, StateLog};
 
@@ -105,7 +105,7 @@ impl PartitionChanges {
                 let of_state = records.iter().filter(|item| item.reading() == readings[side]);
                 of_state.max_by_key(|item| (slot_of(item), item.storage())).filter(|item| !item.is_tombstone())
             };
-            let mark = |item: &StateItem| mark_of(item.storage(), item.offset_bytes());
+            let mark = |item: &StateItem| Mark::new(item.storage(), item.offset_bytes());
             match (newest(0), newest(1)) {
                 (Some(old), Some(new)) if old.content == new.content => found.unchanged += 1,
                 (Some(old), Some(new)) => {

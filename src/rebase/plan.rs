@@ -71,8 +71,8 @@ pub fn rebase(
         return Err(Rule::NoStakes.unsupported_error().within(job.full.path.escaped()));
     }
     let codec = &options.encoding.codec;
-    let new_bytes = job.new_archives().map(NamedArchive::length_bytes).sum::<Result<u64>>()?;
-    let input_bytes = new_bytes + job.onto.length_bytes()?;
+    let new_bytes = job.new_archives().map(length_bytes).sum::<Result<u64>>()?;
+    let input_bytes = new_bytes + length_bytes(&job.onto)?;
     let unpacked_bytes = job.new_archives().chain([&job.onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
     job.announce(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
@@ -115,7 +115,7 @@ impl RebaseJob<'_> {
     fn announce(&self, input_bytes: u64) -> Result<()> {
         let mut steps = Vec::new();
         for archive in self.new_archives().rev().chain([&self.onto]) {
-            steps.push(Step::new(Stage::Verifying, Some(archive.length_bytes()?)));
+            steps.push(Step::new(Stage::Verifying, archive.length_bytes()?));
         }
         steps.extend([
             Step::new(Stage::Comparing, Some(0)),
@@ -204,9 +204,13 @@ fn open_once(archive: &NamedArchive) -> Result<NamedArchive> {
     }
 }
 
+fn length_bytes(archive: &NamedArchive) -> Result<u64> {
+    Ok(archive.length_bytes()?.unwrap_or_default())
+}
+
 fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     let is_tar = archive.name.as_ref().is_some_and(|name| name.compression == ArchiveCompression::None);
-    Ok(archive.length_bytes()?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
+    Ok(length_bytes(archive)?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
 }
 
 /// Refuses states that [`judge_order`] refuses, and a new state that only Firedancer loads.

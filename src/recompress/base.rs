@@ -36,7 +36,7 @@ impl BaseArchive {
         incremental: PairMember<'_>,
         RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
-        progress.stage(Stage::Verifying, Some(self.archive.length_bytes()));
+        progress.stage(Stage::Verifying, self.archive.source.length_bytes());
         let failures = Failures::refusing(Rule::is_refused_for_output).of_base(true);
         let seen_slots = SeenSlots::default();
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));

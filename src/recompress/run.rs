@@ -86,7 +86,7 @@ impl RecompressJob<'_> {
     fn announce(self, input: &RecompressInput<'_>, workers: usize) {
         let Self { options, base, progress, .. } = self;
         let mut steps = vec![Step::new(Stage::Recompressing, input.length_bytes())];
-        steps.extend(base.map(|base| Step::new(Stage::Verifying, Some(base.archive.length_bytes()))));
+        steps.extend(base.map(|base| Step::new(Stage::Verifying, base.archive.source.length_bytes())));
         steps.push(Step::new(Stage::Syncing, Some(0)));
         progress.steps(&steps);
         let length = input.length_bytes().map_or("an unknown size".to_string(), quantity::bytes);

@@ -19,7 +19,7 @@ impl RecompressJob<'_> {
     /// that `CheckOptions::spill_dir` chooses.
     pub fn new_state_check(self, input: &RecompressInput<'_>, out_dir: Option<&Path>) -> Result<StateBuilder> {
         let spill_dir = self.options.check.spill_dir(out_dir);
-        let base_bytes = self.base.map_or(0, |base| base.archive.length_bytes());
+        let base_bytes = self.base.and_then(|base| base.archive.source.length_bytes()).unwrap_or_default();
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(base_bytes);
         let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
         let memory_bytes = self.options.check.memory_bytes;

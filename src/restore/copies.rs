@@ -72,7 +72,7 @@ fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
 impl Opened {
     pub fn bytes_to_copy(&self) -> u64 {
         match self.copy {
-            Some(ArchiveCopy::New { is_complete: false, .. }) => self.archive.length_bytes(),
+            Some(ArchiveCopy::New { is_complete: false, .. }) => self.archive.source.length_bytes().unwrap_or_default(),
             _ => 0,
         }
     }
@@ -99,7 +99,7 @@ impl Opened {
             ArchiveCopy::Moved(from, file) => LocalFile::new(from.path_of(file), from.open_file(file)?)?,
             ArchiveCopy::New { file, is_complete } => {
                 if !is_complete {
-                    progress.stage(Stage::Copying, Some(self.archive.length_bytes()));
+                    progress.stage(Stage::Copying, self.archive.source.length_bytes());
                     copy_archive(&self.archive, file, progress)?;
                 }
                 let opened = file.file().try_clone().or_path("open", file.path())?;

@@ -184,7 +184,7 @@ impl Run<'_> {
     fn place(self, opened: Vec<Opened>, restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
         let target = self.target;
         let Restored { mut unpacked, mut storages, assurance } = restored;
-        let input_bytes = opened.iter().map(|opened| opened.archive.length_bytes()).sum();
+        let input_bytes = opened.iter().filter_map(|opened| opened.archive.source.length_bytes()).sum();
         // A validator finds an archive by the name that follows from its content.
         let name = |(opened, unpacked): (&Opened, &Unpacked)| ArchiveName {
             base_slot: unpacked.base_slot,
@@ -262,10 +262,13 @@ impl Run<'_> {
 /// Unpacked size of archives, from their indexes. Without an index, it is estimated from the
 /// archive's length and `ratio`.
 fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
-    let bytes = |Opened { archive, .. }: &Opened| match &archive.tail {
-        Some(tail) => tail.index.tar_bytes(),
-        None if archive.compression == ArchiveCompression::None => archive.length_bytes(),
-        None => archive.length_bytes().saturating_mul(ratio),
+    let bytes = |Opened { archive, .. }: &Opened| {
+        let length_bytes = archive.source.length_bytes().unwrap_or_default();
+        match &archive.tail {
+            Some(tail) => tail.index.tar_bytes(),
+            None if archive.compression == ArchiveCompression::None => length_bytes,
+            None => length_bytes.saturating_mul(ratio),
+        }
     };
     archives.iter().map(bytes).fold(0, u64::saturating_add)
 }

@@ -1,10 +1,10 @@
 //! Source of an archive that is still arriving (on standard input). Its bytes are appended to a
-//! file, and readers wait for bytes that have not come yet.
+//! file, and readers wait for bytes that have not arrived.
 //!
-//! Its length is unknown until a reader has reached the end, even if all bytes came before: readers
+//! The length is unknown until a reader has reached the end, even if all bytes have arrived: readers
 //! must not behave differently if the sender is fast.
 //!
-//! The file is the channel, so a slow reader does not delay others, and any part can be read again.
+//! Readers read from the file, so a slow reader does not delay others, and any part can be read again.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,10 +19,7 @@ use slotpress_base::{
     Error, InterruptibleReader, IoContext, Progress, Result, Until, panic_point, prefix_mut, split_at_most, to_usize,
 };
 
-use super::source::Source;
-
-/// Bytes read from standard input at a time: several times the capacity of a pipe.
-const INPUT_PIECE_BYTES: usize = 1024 * 1024;
+use super::source::{SOURCE_PIECE_BYTES, Source};
 
 #[derive(Debug)]
 pub struct ArrivingSource {
@@ -52,7 +49,7 @@ impl ArrivingSource {
     /// error on to the readers too.
     pub fn receive(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         // Readers wait for the end, so they must learn of a panic too.
-        let result = catch_panic(|| self.take_all(input, progress));
+        let result = catch_panic(|| self.append(input, progress));
         let mut arrived = self.arrived.lock();
         match &result {
             Ok(()) => arrived.is_complete = true,
@@ -62,10 +59,10 @@ impl ArrivingSource {
         result
     }
 
-    fn take_all(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
+    fn append(&self, input: &mut (impl Read + AsFd), progress: &dyn Progress) -> Result<()> {
         let stop = Until(|| progress.is_interrupted() || self.arrived.lock().is_unwanted);
         let mut input = InterruptibleReader::new(input, &stop);
-        let mut piece = vec![0; INPUT_PIECE_BYTES];
+        let mut piece = vec![0; SOURCE_PIECE_BYTES];
         let mut bytes = 0;
         while !self.arrived.lock().is_unwanted {
             panic_point("standard input");
@@ -135,27 +132,27 @@ mod tests {
     use super::*;
     use crate::archive::source::SourceStream;
 
-    fn arriving() -> ArrivingSource {
+    fn empty_source() -> ArrivingSource {
         ArrivingSource::new(tempfile::tempfile().expect("a file"), PathBuf::from("standard input"))
     }
 
-    /// Bytes from a pipe can be read at any offset and repeatedly; the length is known at the end.
+    /// Bytes from a pipe can be read at any offset and repeatedly. The length is known at the end.
     #[test]
-    fn bytes_are_waited_for() {
+    fn readers_wait_for_bytes_from_a_pipe() {
         let content: Vec<u8> = (0..3_000_000u32).map(|number| (number % 251) as u8).collect();
         let (mut read_end, mut write_end) = std::io::pipe().expect("a pipe");
-        let arriving = arriving();
+        let arriving = empty_source();
         std::thread::scope(|scope| {
             scope.spawn(|| arriving.receive(&mut read_end, &NoProgress).expect("received"));
             let content = &content;
             scope.spawn(move || content.chunks(70_000).for_each(|part| write_end.write_all(part).expect("written")));
-            let mut found = vec![0; 1_000_000];
-            arriving.read_exact_at(&mut found, 1_500_000).expect("waited for");
+            let mut middle = vec![0; 1_000_000];
+            arriving.read_exact_at(&mut middle, 1_500_000).expect("waited for");
             assert_eq!(arriving.length_bytes(), None, "before a reader reaches the end");
-            assert!(found == content[1_500_000..2_500_000]);
-            let mut all = Vec::new();
-            SourceStream::new(&arriving).read_to_end(&mut all).expect("read");
-            assert!(all == *content);
+            assert!(middle == content[1_500_000..2_500_000]);
+            let mut whole = Vec::new();
+            SourceStream::new(&arriving).read_to_end(&mut whole).expect("read");
+            assert!(whole == *content);
             assert_eq!(arriving.length_bytes(), Some(content.len() as u64));
         });
     }
@@ -169,7 +166,7 @@ mod tests {
             }
         }
         let (mut read_end, _write_end) = std::io::pipe().expect("a pipe");
-        let arriving = arriving();
+        let arriving = empty_source();
         let error = arriving.receive(&mut read_end, &Interrupted).expect_err("interrupted");
         assert_eq!(error.kind(), ErrorKind::Interrupted);
         assert!(arriving.read_at(&mut [0], 0).is_err());

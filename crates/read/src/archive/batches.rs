@@ -14,10 +14,11 @@ const BATCH_BYTES: usize = 512 * 1024;
 #[derive(Default)]
 pub struct StorageBatch {
     bytes: Vec<u8>,
-    parts: Vec<BatchItem>,
+    parts: Vec<StoragePart>,
 }
 
-struct BatchItem {
+/// The range of a batch that belongs to one storage, and the state of the record walk at its start.
+struct StoragePart {
     storage: StorageRef,
     range: Range<usize>,
     walker: RecordWalker,
@@ -28,8 +29,8 @@ pub struct Batcher {
     batches: Sender<StorageBatch>,
     free: Receiver<StorageBatch>,
     batch: StorageBatch,
-    /// The current storage, where its part of the batch begins, and the state of the walk there.
-    current: Option<(StorageRef, usize, RecordWalker)>,
+    /// Part of the current storage, whose end is not known yet.
+    current: Option<StoragePart>,
 }
 
 impl Batcher {
@@ -39,42 +40,50 @@ impl Batcher {
 
     /// Begins a storage; `None` for an entry whose records are not visited.
     pub fn begin(&mut self, storage: Option<StorageRef>) {
-        let start = self.batch.bytes.len();
-        self.current = storage.map(|storage| (storage, start, RecordWalker::default()));
+        self.current = None;
+        if let Some(storage) = storage {
+            self.begin_part(storage, RecordWalker::default());
+        }
     }
 
-    pub fn content(&mut self, bytes: &[u8]) {
-        // A part at a time, so that the batch does not grow much beyond its limit if a piece is long.
+    fn begin_part(&mut self, storage: StorageRef, walker: RecordWalker) {
+        let start = self.batch.bytes.len();
+        self.current = Some(StoragePart { storage, range: start..start, walker, is_last: false });
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
         if self.current.is_none() {
             return;
         }
+        // Long content is divided, so that the batch does not grow much beyond its limit.
         for piece in bytes.chunks(BATCH_BYTES) {
             self.batch.bytes.extend_from_slice(piece);
             if self.batch.bytes.len() >= BATCH_BYTES {
-                self.cut();
+                self.send_within_storage();
             }
         }
     }
 
     /// Sends the batch within a storage. Walking over record headers gives the state in which the
     /// next batch begins.
-    fn cut(&mut self) {
-        let Some((storage, start, walker)) = self.current.take() else { return };
-        let mut next = walker.clone();
-        next.feed(self.batch.bytes.get(start..).unwrap_or_default(), &mut NoSink);
-        self.end_part(storage, start, walker, false);
+    fn send_within_storage(&mut self) {
+        let Some(part) = self.current.take() else { return };
+        let storage = part.storage;
+        let mut walker = part.walker.clone();
+        walker.feed(self.batch.bytes.get(part.range.start..).unwrap_or_default(), &mut NoSink);
+        self.end_part(part);
         self.send();
-        self.current = Some((storage, 0, next));
+        self.begin_part(storage, walker);
     }
 
-    fn end_part(&mut self, storage: StorageRef, start: usize, walker: RecordWalker, is_last: bool) {
-        let range = start..self.batch.bytes.len();
-        self.batch.parts.push(BatchItem { storage, range, walker, is_last });
+    fn end_part(&mut self, mut part: StoragePart) {
+        part.range.end = self.batch.bytes.len();
+        self.batch.parts.push(part);
     }
 
     pub fn end(&mut self) {
-        let Some((storage, start, walker)) = self.current.take() else { return };
-        self.end_part(storage, start, walker, true);
+        let Some(part) = self.current.take() else { return };
+        self.end_part(StoragePart { is_last: true, ..part });
         if self.batch.bytes.len() >= BATCH_BYTES {
             self.send();
         }
@@ -101,7 +110,7 @@ pub fn visit_batches(visitor: &dyn RecordVisitor, batches: &Receiver<StorageBatc
     let mut worker = visitor.new_worker();
     for mut batch in batches {
         slotpress_base::threads::panic_point("record worker");
-        for BatchItem { storage, range, mut walker, is_last } in batch.parts.drain(..) {
+        for StoragePart { storage, range, mut walker, is_last } in batch.parts.drain(..) {
             worker.begin(storage);
             walker.feed(batch.bytes.get(range).unwrap_or_default(), worker.as_mut());
             if is_last {

@@ -1,19 +1,18 @@
 //! Reads an archive with an index: every worker reads, decodes and parses frames independently, in
 //! any order.
 //!
-//! The index was valid when the archive was opened, so a contradiction is damage: a frame that is
-//! not as the seek table says is lost, and a tar header that does not match the index ends the
-//! reading.
+//! The index was valid when the archive was opened, so a contradiction is damage. A frame that
+//! contradicts the seek table is lost, and a tar header that contradicts the index ends the reading.
 //!
 //! A storage or document may continue in the next frame. The worker of a frame then sends the
-//! parser's state to the worker of the next one; for a storage, as soon as it has walked over the
-//! record headers. Workers take frames in order, so a waiting worker always waits for a running
-//! one.
+//! parser's state to the worker of the next frame. For a storage, it does so as soon as it has walked
+//! over the record headers. Workers take frames in order, so a waiting worker always waits for a
+//! running one.
 
 mod events;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use events::{DecodeWorker, EntryCarry, FrameEvents};
+use events::{DecodeWorker, FrameEvents, UnfinishedEntry};
 use slotpress_base::{
     AHEAD_BYTES, AheadItem, Error, ErrorKind, ItemReader, Result, range_bytes, read_ahead, run_in_order, to_usize,
 };
@@ -56,8 +55,7 @@ pub fn read_by_index(
         ahead_bytes_max: AHEAD_BYTES,
     };
     read_ahead(reading.items(), &ahead, |items| {
-        run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, frame| {
-            let (documents, frame) = frame;
+        run_in_order(items, pass.threads, &new_worker, pass.progress, &mut |_, (documents, frame)| {
             read.documents.merge(documents);
             pass.progress.advance(frame.compressed_bytes.into(), frame.content_bytes.into());
             Ok(())
@@ -83,13 +81,13 @@ struct IndexReader<'a> {
     visitor: &'a dyn Visitor,
 }
 
-/// A frame to read, with channels to the neighbours that share an entry with it.
+/// A frame to read, with channels to the workers of the neighbours that share an entry with it.
 struct FrameItem {
     number: usize,
     frame: DataFrame,
     span: FrameSpan,
-    before: Option<Receiver<EntryCarry>>,
-    after: Option<Sender<EntryCarry>>,
+    previous_frame: Option<Receiver<UnfinishedEntry>>,
+    next_frame: Option<Sender<UnfinishedEntry>>,
 }
 
 impl IndexReader<'_> {
@@ -105,22 +103,24 @@ impl IndexReader<'_> {
         let is_read = |span: &FrameSpan| !self.pass.wanted_only || self.is_wanted(span);
         let mut items = self.tail.spans().enumerate().filter(move |(_, (_, span))| is_read(span));
         let mut next = items.next();
-        let mut before = None;
+        let mut previous_frame = None;
         std::iter::from_fn(move || {
             let (number, (frame, span)) = next.take()?;
+            let mut item = FrameItem { number, frame, span, previous_frame: previous_frame.take(), next_frame: None };
             next = items.next();
-            let mut item = FrameItem { number, frame, span, before: before.take(), after: None };
-            if next.as_ref().is_some_and(|(next, (_, span))| *next == number.saturating_add(1) && span.offset_bytes > 0)
+            if let Some((next_number, (_, next_span))) = &next
+                && *next_number == number.saturating_add(1)
+                && next_span.offset_bytes > 0
             {
-                let (after, next_before) = bounded(1);
-                (item.after, before) = (Some(after), Some(next_before));
+                let (sender, receiver) = bounded(1);
+                (item.next_frame, previous_frame) = (Some(sender), Some(receiver));
             }
             Some(item)
         })
     }
 
     fn is_wanted(&self, span: &FrameSpan) -> bool {
-        let uses = self.uses.get(to_usize(span.first_entry)..entries_begun_by(span, &self.tail.index.entries));
+        let uses = self.uses.get(to_usize(span.first_entry)..first_entry_after(span, &self.tail.index.entries));
         uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
     }
 
@@ -152,9 +152,10 @@ impl IndexReader<'_> {
             }
             decoded => decoded?,
         }
-        let hashes = if self.pass.check_hashes { self.tail.hashes.as_ref() } else { None };
-        let hash = hashes.and_then(|hashes| hashes.frames.get(number));
-        if hash.is_some_and(|hash| frame_hash(bytes) != *hash) {
+        if self.pass.check_hashes
+            && let Some(hashes) = &self.tail.hashes
+            && hashes.frames.get(number) != Some(&frame_hash(bytes))
+        {
             let fault = ReadFault::WrongHash { number: number as u64, offset_bytes: frame.offset_bytes };
             self.visitor.handle_fault(fault, None)?;
         }
@@ -178,7 +179,7 @@ impl IndexReader<'_> {
 
     fn parse_frame(&self, item: FrameItem, worker: &mut DecodeWorker<'_>, content: &[u8]) -> Result<Documents> {
         slotpress_base::threads::panic_point("entries by index");
-        let FrameItem { frame, span, before, after, .. } = item;
+        let FrameItem { frame, span, previous_frame, next_frame, .. } = item;
         let entries = &self.tail.index.entries;
         let mut events = FrameEvents {
             entries,
@@ -186,14 +187,14 @@ impl IndexReader<'_> {
             worker,
             sink: self.visitor.new_sink(),
             documents: DocumentReader::default(),
-            number: to_usize(span.first_entry),
-            wanted: EntryUse::default(),
-            after,
-            stopped: None,
+            next_entry: to_usize(span.first_entry),
+            entry_use: EntryUse::default(),
+            next_frame,
+            consumer_error: None,
         };
         let mut parser = EntryParser::default();
         if span.offset_bytes > 0 {
-            let Some(entry) = entries.get(events.number) else {
+            let Some(entry) = entries.get(events.next_entry) else {
                 if content.iter().any(|byte| *byte != 0) {
                     return Err(contradiction_error(&frame, "the tar stream does not end with zeros"));
                 }
@@ -201,18 +202,18 @@ impl IndexReader<'_> {
             };
             parser = EntryParser::inside(*entry, span.offset_bytes)
                 .ok_or_else(|| contradiction_error(&frame, "an entry is cut inside its header"))?;
-            // `recv` fails if the frame before was lost: the run goes on without its state.
-            events.resume(entry, before.and_then(|before| before.recv().ok()))?;
+            // `recv` fails if the previous frame was lost. The run continues without its state.
+            events.resume(entry, previous_frame.and_then(|previous| previous.recv().ok()))?;
         }
-        let result = parser.feed(content, &mut |event| events.event(event));
-        if let Some(error) = events.stopped.take() {
+        let result = parser.feed(content, &mut |event| events.handle(event));
+        if let Some(error) = events.consumer_error.take() {
             return Err(error);
         }
         result.map_err(|error| contradiction_error(&frame, error))?;
         // Zeros in place of a header end a tar stream: later entries would be lost silently.
-        let begun = entries_begun_by(&span, entries);
+        let expected = first_entry_after(&span, entries);
         let is_over = parser.end() != TarEnd::Inside;
-        if events.number != begun || (is_over && begun != entries.len()) || parser.end() == TarEnd::Junk {
+        if events.next_entry != expected || (is_over && expected != entries.len()) || parser.end() == TarEnd::Junk {
             return Err(contradiction_error(&frame, "the tar stream ends early"));
         }
         events.suspend()?;
@@ -230,10 +231,10 @@ fn decode(decoder: &mut FrameDecoder, frame: &DataFrame, bytes: &[u8], content: 
     }
 }
 
-/// Reverses the order of frames, but keeps chains of linked frames in order, since each frame waits for
-/// the frame before it.
+/// Reverses the order of frames, except within chains of linked frames, in which each frame waits for the
+/// previous one.
 fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
-    let starts = items.iter().enumerate().filter(|(_, item)| item.before.is_none());
+    let starts = items.iter().enumerate().filter(|(_, item)| item.previous_frame.is_none());
     let starts: Vec<usize> = starts.map(|(number, _)| number).collect();
     let mut reversed = Vec::with_capacity(items.len());
     for start in starts.into_iter().rev() {
@@ -242,13 +243,14 @@ fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     reversed
 }
 
-fn entries_begun_by(span: &FrameSpan, entries: &[Entry]) -> usize {
+/// Returns the number of the first entry that begins after a frame.
+fn first_entry_after(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = to_usize(span.first_entry);
-    let mut left = span.offset_bytes.saturating_add(span.length_bytes);
-    while left > 0
+    let mut remaining_bytes = span.offset_bytes.saturating_add(span.length_bytes);
+    while remaining_bytes > 0
         && let Some(entry) = entries.get(number)
     {
-        left = left.saturating_sub(entry.tar_bytes());
+        remaining_bytes = remaining_bytes.saturating_sub(entry.tar_bytes());
         number = number.saturating_add(1);
     }
     number

@@ -1,13 +1,11 @@
-//! Recognizes the compression of an archive by its first bytes. Its name does not count.
-
-#![warn(missing_docs)]
+//! Detects the compression of an archive by its first bytes, whatever its name says.
 
 use slotpress_base::{Error, Result};
 use slotpress_format::Entry;
 use slotpress_format::ledger::names::ArchiveCompression;
 
-/// Returns the compression of archives that begin like this; `start` should hold a tar block (512
-/// bytes).
+/// Detects the compression of an archive that begins with `start`. A plain tar is detected only if
+/// `start` is a whole tar block of 512 bytes.
 pub fn detect_compression(start: &[u8]) -> Result<ArchiveCompression> {
     match start {
         [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(ArchiveCompression::Zstd),

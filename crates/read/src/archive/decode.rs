@@ -7,11 +7,15 @@ use slotpress_format::ledger::names::ArchiveCompression;
 use zstd_safe::DCtx;
 
 use crate::BufferPool;
-use crate::archive::streams::StreamPieces;
+use crate::archive::streams::StreamDecoder;
 use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, decode_error, no_memory_error};
 
-/// A frame that does not decode: its number among the frames that hold content, from 0, and why.
-pub type FrameFault = (u64, Error);
+/// A frame that does not decode.
+pub struct FrameFault {
+    /// Number among the frames that hold content, from 0.
+    pub number: u64,
+    pub error: Error,
+}
 
 type OnDecoded<'a> = dyn FnMut(Result<&[u8], FrameFault>) -> Result<()> + 'a;
 
@@ -31,20 +35,25 @@ pub fn decode_stream<'a>(
     };
     let mut pieces: Box<dyn Iterator<Item = Result<StreamPiece>> + Send + '_> = match compression {
         ArchiveCompression::Zstd => Box::new(FrameWalker::new(input, pool.clone(), on_frame)),
-        _ => Box::new(StreamPieces::new(input, compression, pool.clone())),
+        _ => Box::new(StreamDecoder::new(input, compression, pool.clone())),
     };
-    // Nothing is read after an error, or after the end.
+    // Nothing is read after an error or the end.
     let mut is_over = false;
     let pieces = std::iter::from_fn(|| {
         let piece = if is_over { None } else { pieces.next() };
         is_over = !matches!(piece, Some(Ok(_)));
         piece
     });
-    run_in_order(pieces, threads, &new_worker, progress, &mut |content, (compressed_bytes, lost)| {
-        on_decoded(lost.map_or(Ok(content), Err))?;
-        progress.advance(compressed_bytes, content.len() as u64);
+    run_in_order(pieces, threads, &new_worker, progress, &mut |content, piece| {
+        on_decoded(piece.fault.map_or(Ok(content), Err))?;
+        progress.advance(piece.compressed_bytes, content.len() as u64);
         Ok(())
     })
+}
+
+struct DecodedPiece {
+    compressed_bytes: u64,
+    fault: Option<FrameFault>,
 }
 
 pub struct FrameDecoder {
@@ -57,8 +66,8 @@ impl FrameDecoder {
         Ok(Self { context })
     }
 
-    /// Decodes a frame into `to`, replacing its contents. Makes room for `content_bytes_max`, and
-    /// fails if the content does not fit. Errors name `offset_bytes`, the frame's position.
+    /// Decodes a frame into `to`, replacing its contents. Fails if the content is longer than
+    /// `content_bytes_max`. Errors name `offset_bytes`, the frame's position.
     pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         to.reserve(to_usize(content_bytes_max));
@@ -66,30 +75,25 @@ impl FrameDecoder {
         Ok(())
     }
 
-    fn decode_piece(
-        &mut self,
-        piece: StreamPiece,
-        pool: &BufferPool,
-        to: &mut Vec<u8>,
-    ) -> Result<(u64, Option<FrameFault>)> {
-        let (bytes, compressed_bytes, lost) = match piece {
+    fn decode_piece(&mut self, piece: StreamPiece, pool: &BufferPool, to: &mut Vec<u8>) -> Result<DecodedPiece> {
+        let mut fault = None;
+        let (bytes, compressed_bytes) = match piece {
             StreamPiece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
                 slotpress_base::threads::panic_point("decoder");
-                let lost = match self.decode(&bytes, offset_bytes, content_bytes_max, to) {
-                    Ok(()) => None,
-                    Err(error) if error.kind() == ErrorKind::Damaged => Some((number, error)),
-                    Err(error) => return Err(error),
-                };
+                match self.decode(&bytes, offset_bytes, content_bytes_max, to) {
+                    Err(error) if error.kind() == ErrorKind::Damaged => fault = Some(FrameFault { number, error }),
+                    decoded => decoded?,
+                }
                 let compressed_bytes = bytes.len() as u64;
-                (bytes, compressed_bytes, lost)
+                (bytes, compressed_bytes)
             }
             StreamPiece::Content { mut bytes, compressed_bytes } => {
                 std::mem::swap(to, &mut bytes);
-                (bytes, compressed_bytes, None)
+                (bytes, compressed_bytes)
             }
         };
         pool.give(bytes);
-        Ok((compressed_bytes, lost))
+        Ok(DecodedPiece { compressed_bytes, fault })
     }
 
     pub fn context_bytes(&self) -> usize {

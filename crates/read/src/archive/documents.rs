@@ -38,14 +38,14 @@ pub fn parse_bank<R: BufRead>(fields: FieldReader<R>) -> Result<ParsedBank> {
 
 #[derive(Default)]
 pub struct DocumentReader {
-    found: Documents,
+    finished: Documents,
     current: Option<PushParser>,
     threads: usize,
 }
 
-/// Threads that a reader starts, one for each document. An archive with more than one of each is
-/// refused, but a hostile one may name millions, and starting so many threads would take a minute
-/// instead of seconds. Further ones are not parsed.
+/// Limit on the threads of a reader, which starts one for each document. An archive with several
+/// documents of a kind is refused, but a hostile archive may hold millions, and starting a thread for
+/// each would take a minute. Further documents are not parsed.
 const THREADS_MAX: usize = 8;
 
 impl DocumentReader {
@@ -80,17 +80,17 @@ impl DocumentReader {
         self.current.is_some()
     }
 
-    pub fn content(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         if let Some(parser) = &mut self.current {
             parser.push(bytes);
         }
     }
 
-    /// Ends the current entry. If two entries have the same name, the later one counts, since
-    /// unpacking overwrites the first.
+    /// Ends the current entry. Of two entries with the same name, the later one counts, since unpacking
+    /// overwrites the earlier one.
     pub fn end(&mut self) {
         if let Some(parser) = self.current.take() {
-            self.found.merge(parser.finish());
+            self.finished.merge(parser.finish());
         }
     }
 
@@ -102,7 +102,7 @@ impl DocumentReader {
 
     pub fn finish(mut self) -> Documents {
         self.abandon();
-        self.found
+        self.finished
     }
 }
 
@@ -131,7 +131,7 @@ fn try_parse<T>(fields: FieldReader<DocumentStream>, parse: fn(FieldReader<Docum
     })
 }
 
-/// Pieces in the channel: the parser is rarely slower than the reader.
+/// Limit on the pieces in the channel. The parser is rarely slower than the reader.
 const PIECES_MAX: usize = 4;
 
 impl PushParser {
@@ -147,7 +147,7 @@ impl PushParser {
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        // Fails if the parser has ended: it has found an error already.
+        // Fails if the parser has ended, because it found an error.
         let _ = self.pieces.send(bytes.to_vec());
     }
 
@@ -169,7 +169,7 @@ mod tests {
         for number in 0..2 * THREADS_MAX {
             reader.begin(&Entry { kind: EntryKind::BankFile(7), content_bytes: 1 }).expect("a thread");
             assert_eq!(reader.is_reading(), number < THREADS_MAX);
-            reader.content(&[1]);
+            reader.push(&[1]);
             reader.end();
         }
         let error = reader.finish().bank.expect("parsed").expect_err("not a bank file");

@@ -26,8 +26,8 @@ pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
     tail.index.settings.split(' ').any(|setting| setting == RECOMPRESSED)
 }
 
-/// Refuses an archive that no version of Agave loads, as far as its beginning shows that. `is_base`
-/// is true for the full archive of a pair: clients do not use its bank file.
+/// Refuses an archive that no version of Agave loads, as far as its beginning shows that. `is_base` is
+/// true for the full archive of a pair, whose bank file clients do not use.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`], or the disk fails, or there is not enough memory.
@@ -93,7 +93,7 @@ pub fn read_bank(archive: &OpenArchive) -> Result<Option<BankFile>> {
     Ok(bank.and_then(|entry| parse_front(&entry, &front)))
 }
 
-/// Like [`read_bank`], by a few small reads; `None` also if there is no index.
+/// Like [`read_bank`], but reads only a few small ranges. `None` also if there is no index.
 pub fn read_bank_by_index(archive: &OpenArchive) -> Option<BankFile> {
     let entries = &archive.tail.as_ref()?.index.entries;
     let number = entries.iter().position(is_bank)?;

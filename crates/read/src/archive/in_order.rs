@@ -1,9 +1,9 @@
 //! Reads an archive of any maker in the order of its tar stream. Frames are decoded on all cores if
-//! their size allows, the calling thread parses the tar stream, other threads receive the contents,
-//! and workers the records in batches.
+//! their size allows. The calling thread parses the tar stream, other threads receive the contents,
+//! and workers receive the records in batches.
 //!
-//! Reading ends at the first frame that does not decode. After a senseless tar header, no further
-//! entries are read; only frames are decoded.
+//! Reading ends at the first frame that does not decode. After an invalid tar header, frames are
+//! still decoded, but no further entries are read.
 
 use std::io::BufRead;
 use std::thread::Scope;
@@ -24,13 +24,13 @@ use super::visit::{EntrySink, ReadFault, RecordVisitor, Visitor};
 use super::walk::{FrameStatistics, SeenFrame};
 
 /// Limit on the threads for the visitor's sinks. Each thread creates and fills files at 1 to 2 GB
-/// a second: the disk is the limit before eight threads are.
+/// a second, so more threads would wait for the disk.
 const SINKS_MAX: usize = 4;
 
 const NOTHING_AFTER: &str = "nothing after the damage was read";
 
-/// Reads a stream in order until its end, or until visitor or sink return an error. Contents go to
-/// `sink` in order; without it, to sinks of the visitor on several threads, if it makes any.
+/// Reads a stream in order until its end, or until the visitor or a sink returns an error. Passes
+/// contents to `sink` in order, or, without it, to sinks of the visitor on several threads.
 pub fn read_in_order(
     input: Box<dyn BufRead + Send + '_>,
     compression: ArchiveCompression,
@@ -38,42 +38,42 @@ pub fn read_in_order(
     visitor: &dyn Visitor,
     sink: Option<&mut (dyn EntrySink + '_)>,
 ) -> Result<ArchiveContents> {
-    let stop = Stop::default();
+    let first_error = FirstError::default();
     let has_sinks = sink.is_none() && visitor.new_sink().is_some();
     let sinks = has_sinks.then(|| start_pool(pass.threads.min(SINKS_MAX))).transpose()?;
     let documents = DocumentReader::default();
-    let events = Events { visitor, stop: &stop, sink, documents, entries: 0, batcher: None, open: None };
+    let events = Events { visitor, first_error: &first_error, sink, documents, entries: 0, batcher: None, open: None };
     let mut reading =
         EntryReader { parser: EntryParser::default(), sinks: sinks.as_ref(), is_lost: false, is_ended: false, events };
     let decoded = std::thread::scope(|scope| {
         reading.events.batcher =
-            visitor.records().map(|records| start_workers(scope, pass, records, &stop)).transpose()?;
-        // The channel to the workers must close even after a panic: otherwise they would wait for
+            visitor.records().map(|records| start_workers(scope, pass, records, &first_error)).transpose()?;
+        // The channel to the workers must close even after a panic. Otherwise they would wait for
         // ever.
-        let decoded = catch_panic(|| decode(input, compression, pass, &mut reading, &stop));
-        let abandoned = catch_panic(|| {
+        let decoded = catch_panic(|| {
+            let decoded = decode(input, compression, pass, &mut reading);
             reading.events.abandon();
-            Ok(())
+            decoded
         });
         drop(reading.events.batcher.take());
-        decoded.and_then(|decoded| abandoned.map(|()| decoded))
+        decoded
     });
-    if let Some(error) = stop.lock().take() {
+    if let Some(error) = first_error.lock().take() {
         return Err(error);
     }
     visitor.check()?;
-    reading.conclude(decoded)
+    reading.finish(decoded)
 }
 
-/// The first error other than damage to the archive, which ends the reading: of the visitor, of the
-/// sink, or of a worker that panicked, whose records were not visited.
-type Stop = Mutex<Option<Error>>;
+/// The first error other than damage to the archive: of the visitor, of a sink, or of a worker that
+/// panicked, whose records were not visited. It ends the reading.
+type FirstError = Mutex<Option<Error>>;
 
 fn start_workers<'scope, 'a: 'scope>(
     scope: &'scope Scope<'scope, '_>,
     pass: &ArchivePass<'_>,
     records: &'a dyn RecordVisitor,
-    stop: &'scope Stop,
+    first_error: &'scope FirstError,
 ) -> Result<Batcher> {
     let (batches, received) = bounded::<StorageBatch>(pass.threads);
     let (emptied, free) = bounded::<StorageBatch>(pass.threads.saturating_mul(2).saturating_add(2));
@@ -86,7 +86,7 @@ fn start_workers<'scope, 'a: 'scope>(
                 Ok(())
             });
             if let Err(error) = visited {
-                stop.lock().get_or_insert(error);
+                first_error.lock().get_or_insert(error);
             }
         }
     };
@@ -99,22 +99,16 @@ fn decode(
     compression: ArchiveCompression,
     pass: &ArchivePass<'_>,
     reading: &mut EntryReader<'_, '_>,
-    stop: &Stop,
 ) -> Result<FrameStatistics> {
-    let visitor = reading.events.visitor;
-    let stopped = |error: Error| stop.lock().get_or_insert(error).clone();
+    let Events { visitor, first_error, .. } = reading.events;
+    let keep_first = |error: Error| first_error.lock().get_or_insert(error).clone();
     let statistics = Mutex::new(FrameStatistics::default());
     let on_frame = |frame: SeenFrame| {
         statistics.lock().add(&frame.start);
-        visitor.observe_frame(frame).map_err(stopped)
+        visitor.observe_frame(frame).map_err(keep_first)
     };
     decode_stream(input, compression, pass.decoders, pass.progress, Box::new(on_frame), &mut |decoded| {
-        let failed = stop.lock().clone();
-        let result = failed.map_or_else(|| visitor.check(), Err).and_then(|()| match decoded {
-            Ok(bytes) => reading.content(bytes),
-            Err(lost) => reading.lose_frame(lost),
-        });
-        result.map_err(|error| if reading.is_ended { error } else { stopped(error) })
+        reading.take_decoded(decoded).map_err(|error| if reading.is_ended { error } else { keep_first(error) })
     })?;
     Ok(statistics.into_inner())
 }
@@ -122,7 +116,7 @@ fn decode(
 struct EntryReader<'a, 's> {
     parser: EntryParser,
     sinks: Option<&'a ThreadPool>,
-    /// True after damage: no further entries are read.
+    /// True after damage. No further entries are read.
     is_lost: bool,
     /// True after a frame that does not decode, which was reported to the visitor.
     is_ended: bool,
@@ -130,7 +124,18 @@ struct EntryReader<'a, 's> {
 }
 
 impl<'a> EntryReader<'a, '_> {
-    fn content(&mut self, bytes: &[u8]) -> Result<()> {
+    fn take_decoded(&mut self, decoded: Result<&[u8], FrameFault>) -> Result<()> {
+        if let Some(error) = &*self.events.first_error.lock() {
+            return Err(error.clone());
+        }
+        self.events.visitor.check()?;
+        match decoded {
+            Ok(bytes) => self.parse(bytes),
+            Err(fault) => self.lose_frame(fault),
+        }
+    }
+
+    fn parse(&mut self, bytes: &[u8]) -> Result<()> {
         panic_point("entries in order");
         if self.is_lost {
             return Ok(());
@@ -143,39 +148,41 @@ impl<'a> EntryReader<'a, '_> {
         let Err(error) = result else { return Ok(()) };
         let fault = ReadFault::DamagedHeader { error: &error, offset_bytes: self.parser.position() };
         visitor.handle_fault(fault, Some(NOTHING_AFTER))?;
-        self.lose();
+        self.abandon_entries();
         Ok(())
     }
 
-    /// Parses the next bytes. The inner result is the parser's. An error of visitor or sink ends all.
+    /// Feeds the next bytes to the parser. The inner result is the parser's, the outer one that of the
+    /// visitor and the sink.
     fn feed<'b>(&mut self, bytes: &'b [u8], sinks: Option<&PoolScope<'b>>) -> Result<Result<()>>
     where
         'a: 'b,
     {
         let Self { parser, events, .. } = self;
-        let mut stopped = None;
-        let result =
-            parser.feed(bytes, &mut |event| events.event(event, sinks).map_err(|error| stopped.insert(error).clone()));
-        stopped.map_or(Ok(result), Err)
+        let mut consumer_error = None;
+        let result = parser.feed(bytes, &mut |event| {
+            events.handle(event, sinks).map_err(|error| consumer_error.insert(error).clone())
+        });
+        consumer_error.map_or(Ok(result), Err)
     }
 
-    fn lose_frame(&mut self, (number, error): FrameFault) -> Result<()> {
+    fn lose_frame(&mut self, FrameFault { number, error }: FrameFault) -> Result<()> {
         let is_after_end = self.parser.end() != TarEnd::Inside;
         let lost = (!is_after_end).then_some(NOTHING_AFTER);
         self.events.visitor.handle_fault(ReadFault::LostFrame { number, error: &error, is_after_end }, lost)?;
         if !is_after_end {
-            self.lose();
+            self.abandon_entries();
         }
         self.is_ended = true;
         Err(error)
     }
 
-    fn lose(&mut self) {
+    fn abandon_entries(&mut self) {
         self.events.abandon();
         self.is_lost = true;
     }
 
-    fn conclude(self, decoded: Result<FrameStatistics>) -> Result<ArchiveContents> {
+    fn finish(self, decoded: Result<FrameStatistics>) -> Result<ArchiveContents> {
         let is_over = self.parser.end() != TarEnd::Inside;
         let Self { parser, is_lost, is_ended, events, .. } = self;
         let visitor = events.visitor;
@@ -210,17 +217,17 @@ impl<'a> EntryReader<'a, '_> {
 
 struct Events<'a, 's> {
     visitor: &'a dyn Visitor,
-    stop: &'a Stop,
+    first_error: &'a FirstError,
     sink: Option<&'a mut (dyn EntrySink + 's)>,
     documents: DocumentReader,
     entries: u32,
     batcher: Option<Batcher>,
-    /// Number of the current entry, if sinks receive it.
+    /// The current entry and its number, if sinks receive it.
     open: Option<(u32, Entry)>,
 }
 
 impl<'a> Events<'a, '_> {
-    fn event<'b>(&mut self, event: TarEvent<'b>, sinks: Option<&PoolScope<'b>>) -> Result<()>
+    fn handle<'b>(&mut self, event: TarEvent<'b>, sinks: Option<&PoolScope<'b>>) -> Result<()>
     where
         'a: 'b,
     {
@@ -247,9 +254,9 @@ impl<'a> Events<'a, '_> {
                     (None, Some(open)) => self.pass_on(open, offset_bytes, bytes, sinks),
                     _ => {}
                 }
-                self.documents.content(bytes);
+                self.documents.push(bytes);
                 if let Some(batcher) = &mut self.batcher {
-                    batcher.content(bytes);
+                    batcher.push(bytes);
                 }
             }
             TarEvent::End(entry) => {
@@ -277,8 +284,7 @@ impl<'a> Events<'a, '_> {
     ) where
         'a: 'b,
     {
-        let visitor = self.visitor;
-        let stop = self.stop;
+        let Self { visitor, first_error, .. } = *self;
         let pass = move || {
             let Some(mut sink) = visitor.new_sink() else { return Ok(()) };
             sink.begin(number, &entry)?;
@@ -288,7 +294,7 @@ impl<'a> Events<'a, '_> {
         if let Some(sinks) = sinks {
             sinks.spawn(move |_| {
                 if let Err(error) = catch_panic(pass) {
-                    stop.lock().get_or_insert(error);
+                    first_error.lock().get_or_insert(error);
                 }
             });
         }

@@ -36,7 +36,7 @@ pub struct OpenArchive {
 pub struct ArchivePass<'a> {
     #[setters(skip)]
     pub threads: usize,
-    /// Workers that decode when the archive is read in order. Default: one per thread.
+    /// Number of workers that decode when the archive is read in order. Default: one per thread.
     pub decoders: usize,
     /// Skips frames without wanted content, if there is an index.
     pub wanted_only: bool,
@@ -104,11 +104,6 @@ impl OpenArchive {
         self.source.path()
     }
 
-    /// Returns the length in bytes, or 0 while it is unknown.
-    pub fn length_bytes(&self) -> u64 {
-        self.source.length_bytes().unwrap_or_default()
-    }
-
     pub fn base_slot(&self) -> Option<u64> {
         self.name.as_ref().and_then(|name| name.base_slot)
     }
@@ -124,8 +119,8 @@ impl OpenArchive {
         }
     }
 
-    /// Calls `work` with a stream of the compressed bytes, at the rate of the I/O policy. If a file is
-    /// not in the page cache, at most `ahead_bytes_max` are read ahead, bypassing the page cache.
+    /// Calls `work` with a stream of the compressed bytes, read at the rate of the I/O policy. If a file
+    /// is not in the page cache, at most `ahead_bytes_max` are read ahead, bypassing the page cache.
     pub fn with_stream<R>(
         &self,
         ahead_bytes_max: u64,
@@ -162,7 +157,7 @@ impl OpenArchive {
         })
     }
 
-    /// Decodes the archive from its start; the first frame that does not decode is an error.
+    /// Decodes the archive from its start. The first frame that does not decode is an error.
     pub fn decode_stream(
         &self,
         threads: usize,
@@ -173,7 +168,7 @@ impl OpenArchive {
         self.with_stream(ahead_bytes_max, progress, |stream| {
             let on_frame = Box::new(|_| Ok(()));
             decode_stream(stream, self.compression, threads, progress, on_frame, &mut |decoded| {
-                on_content(decoded.map_err(|(_, error)| error)?)
+                on_content(decoded.map_err(|fault| fault.error)?)
             })
         })
         .map_err(|error| error.within_damaged(self.path().escaped()))
@@ -184,24 +179,25 @@ impl OpenArchive {
 #[derive(Clone, Debug)]
 #[warn(missing_docs)]
 pub struct NamedArchive {
-    /// Path of the file; for another source, the name that errors show.
+    /// Path of the file, or the name that errors show for another source.
     pub path: PathBuf,
-    /// Parsed name of the archive, or the name that it will get.
+    /// Parsed name of the archive, or the name that it will get. `None` if its name is not that of an
+    /// archive.
     pub name: Option<ArchiveName>,
-    /// Source of the bytes; the file at `path` if `None`.
+    /// Source of the bytes. `None` for the file at `path`.
     pub source: Option<SharedSource>,
 }
 
 impl NamedArchive {
-    /// Names an archive in a file by the path's last component.
+    /// The archive in a file, named by the path's last component.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        // Parsed loosely, because the rules check the name later.
+        // The name is parsed loosely, because the rules check it later.
         let name = path.file_name().and_then(|name| ArchiveName::parse_loosely(name.to_str()?));
         Self { path, name, source: None }
     }
 
-    /// Names an archive in any source.
+    /// An archive in any source. Errors show the source's path.
     pub fn from_source(source: SharedSource, name: Option<ArchiveName>) -> Self {
         Self { path: source.path().to_path_buf(), name, source: Some(source) }
     }
@@ -216,14 +212,14 @@ impl NamedArchive {
         Ok(archive)
     }
 
-    /// Returns the length in bytes, or 0 while it is unknown.
+    /// Returns the length in bytes; `None` while it is unknown.
     ///
     /// # Errors
     /// The file cannot be found.
-    pub fn length_bytes(&self) -> Result<u64> {
+    pub fn length_bytes(&self) -> Result<Option<u64>> {
         match &self.source {
-            Some(source) => Ok(source.length_bytes().unwrap_or_default()),
-            None => Ok(fs::metadata(&self.path).map_err(|error| Error::from_open(&self.path, &error))?.len()),
+            Some(source) => Ok(source.length_bytes()),
+            None => Ok(Some(fs::metadata(&self.path).map_err(|error| Error::from_open(&self.path, &error))?.len())),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Looks ahead in a buffered stream, and knows the offset.
+//! Looks ahead in a buffered stream, and counts the bytes that were consumed.
 
 use std::io::BufRead;
 use std::path::Path;

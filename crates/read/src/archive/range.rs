@@ -13,7 +13,7 @@ use super::source::PieceReader;
 /// # Errors
 /// The frames do not decode, or do not hold what the seek table says.
 pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8]) -> Result<()> {
-    let contradiction = || Error::damaged("the archive's index does not fit its frames");
+    let mismatch = || Error::damaged("the archive's index does not fit its frames");
     let mut frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default().iter();
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
     let mut decoder = FrameDecoder::new()?;
@@ -21,7 +21,7 @@ pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8
     let mut content = Vec::new();
     let mut end = 0u64;
     while !to.is_empty() {
-        let frame = frames.next().ok_or_else(contradiction)?;
+        let frame = frames.next().ok_or_else(mismatch)?;
         let start = end;
         saturating_add_to(&mut end, u64::from(frame.content_bytes));
         if end <= offset_bytes {
@@ -29,14 +29,14 @@ pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8
         }
         // zstd never compresses to more than this bound.
         if to_usize(frame.compressed_bytes) > zstd_safe::compress_bound(to_usize(frame.content_bytes)) {
-            return Err(contradiction());
+            return Err(mismatch());
         }
         let bytes = pieces.read(&frame.range(), &mut compressed)?;
         decoder.decode(bytes, frame.offset_bytes, u64::from(frame.content_bytes), &mut content)?;
         if content.len() != frame.content_bytes as usize {
-            return Err(contradiction());
+            return Err(mismatch());
         }
-        let part = content.get(to_usize(offset_bytes.saturating_sub(start))..).ok_or_else(contradiction)?;
+        let part = content.get(to_usize(offset_bytes.saturating_sub(start))..).ok_or_else(mismatch)?;
         let copied = copy_at_most(part, to);
         to = to.get_mut(copied..).unwrap_or_default();
         saturating_add_to(&mut offset_bytes, copied as u64);

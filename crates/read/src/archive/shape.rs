@@ -1,15 +1,15 @@
 //! Walks an archive from its first byte to its last without unpacking it, to show that the file is
 //! a whole archive.
 //!
-//! Of a zstd archive, only frame and block headers are read. The last frame is decoded if it is not
-//! too large: it must hold the end of the tar stream, so a cut between two frames is found too.
-//! Other compressions have no such headers and are decoded. The contents are not checked.
+//! In a zstd archive, only the headers of frames and blocks are read. The last frame is decoded if
+//! it is not too large: it must hold the end of the tar stream, so a cut between two frames is found
+//! too. Other compressions have no such headers, so they are decoded. The contents are not checked.
 
-use std::io::{self, BufReader};
+use std::io::BufReader;
 use std::ops::Range;
 
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, Progress, Result, split_at_most, to_usize};
+use slotpress_base::{Error, IoContext, Progress, Result, range_bytes, split_at_most, to_usize};
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{
     BLOCK, END_OF_ARCHIVE, FRAME_HEADER_BYTES_MAX, FrameHeader, FrameStart, SKIPPABLE_HEADER_BYTES, is_index,
@@ -19,7 +19,7 @@ use slotpress_format::{
 use super::compression::detect_compression;
 use super::peeker::cut_off_error;
 use super::source::{SOURCE_PIECE_BYTES, Source, SourceStream};
-use super::streams::StreamPieces;
+use super::streams::StreamDecoder;
 use super::walk::{BufferPool, StreamPiece, WHOLE_FRAME_BYTES_MAX, damaged_at, decode_error};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,14 @@ pub struct ArchiveShape {
     pub has_hashes: bool,
 }
 
-const BLOCKS_PER_LOOK: u64 = 1024;
+/// Position of a frame with content, and an upper bound of its decoded length.
+struct FrameExtent {
+    range: Range<u64>,
+    content_bytes_max: u64,
+}
+
+/// Blocks that are walked between two checks for an interrupt.
+const BLOCKS_PER_CHECK: u64 = 1024;
 
 /// Walks a source to its end. Waits for bytes that have not arrived yet.
 ///
@@ -49,8 +56,7 @@ pub fn walk_shape(source: &dyn Source, progress: &dyn Progress) -> Result<Archiv
 fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveShape> {
     let mut offset = 0u64;
     let mut has_hashes = false;
-    // Range of the last frame with content, and an upper bound of its decoded length.
-    let mut last = None;
+    let mut last_with_content = None;
     loop {
         let mut bytes = [0; FRAME_HEADER_BYTES_MAX];
         let read = read_up_to(source, &mut bytes, offset)?;
@@ -65,12 +71,12 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
                 saturating_add_to(&mut offset, skippable_frame_bytes(content_bytes));
             }
             FrameStart::Zstd(header) => {
-                let (end, content_bytes_max) = walk_frame(source, offset, &header, progress)?;
+                let frame = walk_frame(source, offset, &header, progress)?;
+                offset = frame.range.end;
                 // Encoders may end a stream with an empty frame.
-                if content_bytes_max > 0 {
-                    last = Some((offset..end, content_bytes_max));
+                if frame.content_bytes_max > 0 {
+                    last_with_content = Some(frame);
                 }
-                offset = end;
             }
         }
     }
@@ -78,22 +84,21 @@ fn walk_frames(source: &dyn Source, progress: &dyn Progress) -> Result<ArchiveSh
     if offset > 0 && read_up_to(source, &mut [0], offset.saturating_sub(1))? == 0 {
         return Err(cut_off_error(source.length_bytes().unwrap_or(offset)));
     }
-    let Some((last, content_bytes_max)) = last else {
+    let Some(last) = last_with_content else {
         return Err(Error::damaged("the archive is empty: none of its frames has content")
             .with_hint("download it again; if the result is the same, from another source"));
     };
-    if content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
-        check_end(source, last, content_bytes_max)?;
+    if last.content_bytes_max <= WHOLE_FRAME_BYTES_MAX {
+        check_end(source, &last)?;
     }
     Ok(ArchiveShape { compression: ArchiveCompression::Zstd, length_bytes: offset, has_hashes })
 }
 
-/// Returns the end of a frame, and an upper bound of its decoded length.
-fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &dyn Progress) -> Result<(u64, u64)> {
+fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &dyn Progress) -> Result<FrameExtent> {
     let mut offset = start.saturating_add(header.header_bytes as u64);
     let mut blocks = 0u64;
     loop {
-        if blocks.is_multiple_of(BLOCKS_PER_LOOK) {
+        if blocks.is_multiple_of(BLOCKS_PER_CHECK) {
             progress.check()?;
         }
         saturating_add_to(&mut blocks, 1);
@@ -106,21 +111,25 @@ fn walk_frame(source: &dyn Source, start: u64, header: &FrameHeader, progress: &
         if block.is_last {
             let checksum_bytes = if header.has_checksum { 4 } else { 0 };
             let bound = blocks.saturating_mul(header.block_bytes_max);
-            return Ok((offset.saturating_add(checksum_bytes), header.content_bytes.unwrap_or(bound)));
+            let content_bytes_max = header.content_bytes.unwrap_or(bound);
+            return Ok(FrameExtent { range: start..offset.saturating_add(checksum_bytes), content_bytes_max });
         }
     }
 }
 
-fn check_end(source: &dyn Source, frame: Range<u64>, content_bytes_max: u64) -> Result<()> {
-    let start = frame.start;
-    let length = frame.end.saturating_sub(frame.start);
+fn check_end(source: &dyn Source, frame: &FrameExtent) -> Result<()> {
+    let start = frame.range.start;
+    let content_bytes_max = to_usize(frame.content_bytes_max);
+    let frame_bytes = to_usize(range_bytes(&frame.range));
     // zstd never compresses to more than this bound. A longer frame is not decoded.
-    if length > zstd_safe::compress_bound(to_usize(content_bytes_max)) as u64 {
+    if frame_bytes > zstd_safe::compress_bound(content_bytes_max) {
         return Ok(());
     }
-    let mut bytes = vec![0; to_usize(length)];
-    source.read_exact_at(&mut bytes, start).map_err(|error| reading_error(source, error))?;
-    let mut content = Vec::with_capacity(to_usize(content_bytes_max));
+    let mut bytes = vec![0; frame_bytes];
+    if read_up_to(source, &mut bytes, start)? < frame_bytes {
+        return Err(cut_off_error(source.length_bytes().unwrap_or_default()));
+    }
+    let mut content = Vec::with_capacity(content_bytes_max);
     zstd_safe::decompress(&mut content, &bytes).map_err(|code| decode_error(start, code))?;
     check_zeros(content.last_chunk::<{ END_OF_ARCHIVE.len() }>().map_or(content.as_slice(), |end| end))
 }
@@ -130,7 +139,7 @@ fn walk_stream(source: &dyn Source, compression: ArchiveCompression, progress: &
     let pool = BufferPool::default();
     let mut end: Vec<u8> = Vec::new();
     let input = BufReader::with_capacity(SOURCE_PIECE_BYTES, &mut reader);
-    for piece in StreamPieces::new(input, compression, pool.clone()) {
+    for piece in StreamDecoder::new(input, compression, pool.clone()) {
         progress.check()?;
         let (StreamPiece::Content { bytes, .. } | StreamPiece::Frame { bytes, .. }) = piece?;
         end.extend_from_slice(&bytes);
@@ -151,14 +160,7 @@ fn check_zeros(end: &[u8]) -> Result<()> {
 }
 
 pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
-    source.read_up_to(to, offset_bytes).map_err(|error| reading_error(source, error))
-}
-
-fn reading_error(source: &dyn Source, error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => cut_off_error(source.length_bytes().unwrap_or_default()),
-        _ => Error::io("read", source.path(), &error),
-    }
+    source.read_up_to(to, offset_bytes).or_path("read", source.path())
 }
 
 #[cfg(test)]

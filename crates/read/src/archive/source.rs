@@ -19,10 +19,10 @@ use slotpress_base::{Error, EscapePath, IoContext, IoHint, Result, range_bytes, 
 
 use crate::StagedFile;
 
-/// Bytes of a stream that are read at a time: disks are faster with large reads.
+/// Bytes of a stream that are read at a time. Disks are faster with large reads, and pipes hold less.
 pub const SOURCE_PIECE_BYTES: usize = 1024 * 1024;
 
-/// Requests and bytes of a remote source.
+/// Requests to a remote source, and the bytes that it sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TransferTotals {
     pub requests: u64,
@@ -33,29 +33,29 @@ pub struct TransferTotals {
 /// Bytes of an archive, readable at any offset from any thread.
 #[warn(missing_docs)]
 pub trait Source: Debug + Send + Sync {
-    /// Path or other name that errors show.
+    /// Path, or another name that errors show.
     fn path(&self) -> &Path;
 
     /// Total number of bytes; `None` while it is unknown.
     fn length_bytes(&self) -> Option<u64>;
 
-    /// Reads at least one byte from `offset_bytes` on, and waits until bytes are there. Returns 0
-    /// only at the end. After an error, the same range may be read again.
+    /// Reads bytes from `offset_bytes` on, at least one, and returns their number. Waits for bytes that
+    /// have not arrived. Returns 0 only at the end. After an error, the same range may be read again.
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
-    /// The file that holds all bytes, if there is one. Reading a file directly can spare the page
-    /// cache.
+    /// The file that holds all bytes, if there is one. A file can be read directly, without filling the
+    /// page cache.
     fn file(&self) -> Option<&File> {
         None
     }
 
-    /// True if the source sends its bytes once and in order. Only the first bytes can be read
+    /// True if the source sends its bytes only once and in order. Then only the first bytes can be read
     /// again.
     fn is_stream(&self) -> bool {
         false
     }
 
-    /// Requests and bytes so far; `None` for a source on this machine.
+    /// Requests and bytes so far. `None` for a source on this machine.
     fn transferred(&self) -> Option<TransferTotals> {
         None
     }
@@ -65,15 +65,16 @@ pub trait Source: Debug + Send + Sync {
         if self.read_up_to(to, offset_bytes)? == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Fills `to` from `offset_bytes` on as far as there are bytes, and returns their number.
+    /// Fills `to` with the bytes from `offset_bytes` on, or with fewer at the end, and returns their
+    /// number.
     fn read_up_to(&self, to: &mut [u8], mut offset_bytes: u64) -> io::Result<usize> {
         let mut read = 0usize;
-        while let Some(left) = to.get_mut(read..).filter(|left| !left.is_empty()) {
-            match self.read_at(left, offset_bytes) {
+        while let Some(rest) = to.get_mut(read..).filter(|rest| !rest.is_empty()) {
+            match self.read_at(rest, offset_bytes) {
                 Ok(0) => break,
-                Ok(more) => {
-                    read = read.saturating_add(more);
-                    saturating_add_to(&mut offset_bytes, more as u64);
+                Ok(count) => {
+                    read = read.saturating_add(count);
+                    saturating_add_to(&mut offset_bytes, count as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

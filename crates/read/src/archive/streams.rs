@@ -10,20 +10,17 @@ use slotpress_base::{Error, Result};
 use slotpress_format::ledger::names::ArchiveCompression;
 
 use crate::BufferPool;
-use crate::archive::walk::StreamPiece;
+use crate::archive::walk::{DECODED_PIECE_BYTES, DOWNLOAD_AGAIN_HINT, StreamPiece};
 
-/// Bytes decoded at a time: they stay in the second-level cache until they are parsed.
-const DECODED_PIECE_BYTES: u64 = 1024 * 1024;
-
-pub struct StreamPieces<'a> {
+pub struct StreamDecoder<'a> {
     decoder: Box<dyn Read + Send + 'a>,
     input: Arc<InputCount>,
     pool: BufferPool,
     counted_bytes: u64,
 }
 
-impl<'a> StreamPieces<'a> {
-    /// Decodes `input`. Passes zstd unchanged, which [`walk`](super::walk) decodes.
+impl<'a> StreamDecoder<'a> {
+    /// Decodes `input`. Passes zstd on unchanged, because [`walk`](super::walk) decodes it.
     pub fn new(input: impl BufRead + Send + 'a, compression: ArchiveCompression, pool: BufferPool) -> Self {
         let input = CountingReader { inner: input, state: Arc::default() };
         let state = input.state.clone();
@@ -38,17 +35,14 @@ impl<'a> StreamPieces<'a> {
 
     fn next_piece(&mut self) -> Result<Option<StreamPiece>> {
         let mut bytes = self.pool.take();
-        let read = self.decoder.as_mut().take(DECODED_PIECE_BYTES).read_to_end(&mut bytes);
+        let read = self.decoder.as_mut().take(DECODED_PIECE_BYTES as u64).read_to_end(&mut bytes);
         let read_bytes = self.input.bytes.load(Relaxed);
         if let Err(error) = read {
+            if self.input.has_failed.load(Relaxed) {
+                return Err(Error::io("read", Path::new("the archive"), &error));
+            }
             let why = format!("the archive is damaged: it does not decode ({error}), near offset {read_bytes}");
-            return Err(if self.input.has_failed.load(Relaxed) {
-                Error::io("read", Path::new("the archive"), &error)
-            } else {
-                Error::damaged(why)
-                    .with_hint("download the archive again; if the result is the same, from another source")
-                    .at_offset(read_bytes)
-            });
+            return Err(Error::damaged(why).with_hint(DOWNLOAD_AGAIN_HINT).at_offset(read_bytes));
         }
         let compressed_bytes = read_bytes.saturating_sub(self.counted_bytes);
         self.counted_bytes = read_bytes;
@@ -56,7 +50,7 @@ impl<'a> StreamPieces<'a> {
     }
 }
 
-impl Iterator for StreamPieces<'_> {
+impl Iterator for StreamDecoder<'_> {
     type Item = Result<StreamPiece>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -64,7 +58,7 @@ impl Iterator for StreamPieces<'_> {
     }
 }
 
-/// Number of bytes read, and whether a read failed. A failed read is not the decoder's error.
+/// Number of bytes read. After a failed read, the error that follows is not the decoder's.
 #[derive(Default)]
 struct InputCount {
     bytes: AtomicU64,

@@ -16,10 +16,9 @@ use slotpress_format::{
 use super::source::Source;
 use super::walk::WHOLE_FRAME_BYTES_MAX;
 
-/// Offset of the first read at the end of a file. Seek table and index of a mainnet archive (55,000
-/// frames, 430,000 storages) fit into 8 MiB, so one read is enough. In a small
-/// archive, the read covers an eighth, so that a reader of an arriving archive need not wait for
-/// most of it.
+/// Returns the offset of the first read at the end of an archive. Seek table and index of a mainnet
+/// archive (55,000 frames, 430,000 storages) fit into 8 MiB, so one read is enough. In a small archive,
+/// the read covers an eighth, so that a reader of an arriving archive need not wait for most of it.
 pub fn tail_read_offset(length_bytes: u64) -> u64 {
     length_bytes.saturating_sub((length_bytes / 8).clamp(256 * 1024, 8 * 1024 * 1024))
 }
@@ -62,6 +61,7 @@ pub struct TailHashes {
     pub offset_bytes: u64,
 }
 
+/// The bytes of a source from `start` to its end.
 struct LastBytes<'a> {
     source: &'a dyn Source,
     start: u64,
@@ -70,12 +70,12 @@ struct LastBytes<'a> {
 
 impl LastBytes<'_> {
     fn get(&mut self, range: Range<u64>) -> Result<&[u8]> {
-        let missing = self.start.saturating_sub(range.start);
-        if missing > 0 {
-            let mut more = vec![0; to_usize(missing)];
-            self.source.read_exact_at(&mut more, range.start).or_path("read", self.source.path())?;
-            more.extend_from_slice(&self.bytes);
-            (self.bytes, self.start) = (more, range.start);
+        let missing_bytes = self.start.saturating_sub(range.start);
+        if missing_bytes > 0 {
+            let mut bytes = vec![0; to_usize(missing_bytes)];
+            self.source.read_exact_at(&mut bytes, range.start).or_path("read", self.source.path())?;
+            bytes.extend_from_slice(&self.bytes);
+            (self.bytes, self.start) = (bytes, range.start);
         }
         let within = |offset: u64| to_usize(offset.saturating_sub(self.start));
         Ok(self.bytes.get(within(range.start)..within(range.end)).unwrap_or_default())
@@ -126,6 +126,7 @@ impl Tail {
         Ok(Some(Self { index, hashes, frames, skippable_bytes: length_bytes.saturating_sub(index_at) }))
     }
 
+    /// Returns each frame with the entries that it spans.
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
         let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
         let mut lengths = lengths.enumerate();
@@ -137,8 +138,8 @@ impl Tail {
             let length_bytes = u64::from(frame.content_bytes);
             let span = FrameSpan { first_entry: number as u64, offset_bytes, length_bytes };
             saturating_add_to(&mut offset_bytes, length_bytes);
-            while let Some(left) = entry.and_then(|(_, length)| offset_bytes.checked_sub(length)) {
-                offset_bytes = left;
+            while let Some(offset_in_next) = entry.and_then(|(_, length)| offset_bytes.checked_sub(length)) {
+                offset_bytes = offset_in_next;
                 entry = lengths.next();
             }
             (*frame, span)
@@ -150,8 +151,8 @@ fn misfit_error() -> Error {
     Error::damaged("the seek table at the archive's end does not fit the file")
 }
 
-/// Returns the frames in a seek table that lists an index after them. `None` if it lists something
-/// else, or a frame that is too large to be read as a whole.
+/// Returns the frames of a seek table whose last item is an index. `None` if the last item is something
+/// else, or if a frame is too large to be read as a whole.
 fn data_frames(items: &[SeekTableItem]) -> Option<Vec<DataFrame>> {
     let (_, items) = items.split_last().filter(|(index, _)| index.content_bytes == 0)?;
     let mut offset_bytes = 0u64;
@@ -164,26 +165,25 @@ fn data_frames(items: &[SeekTableItem]) -> Option<Vec<DataFrame>> {
     items.iter().map(frame).collect()
 }
 
-/// Bytes read at once: they stay in a core's cache.
+/// Bytes hashed at a time, so that they stay in a core's cache.
 const HASHED_PIECE_BYTES: usize = 256 * 1024;
 
-/// Compares frames with their hashes, except frames for whose range `is_compared` is true, and
-/// returns the root; `Ok(None)` if the archive has no frame hashes. Reading by the index compares the
-/// hashes itself.
+/// Compares frames with their hashes, except frames for whose range `was_compared` is true. Returns the
+/// root, or `None` if the archive has no frame hashes. Reading by the index compares the hashes itself.
 ///
 /// # Errors
 /// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if a frame does not match its hash.
 pub fn check_hashes(
     source: &dyn Source,
     tail: &Tail,
-    is_compared: &dyn Fn(&Range<u64>) -> bool,
+    was_compared: &dyn Fn(&Range<u64>) -> bool,
     progress: &dyn Progress,
 ) -> Result<Option<Root>> {
     let Some(hashes) = &tail.hashes else { return Ok(None) };
     let mut piece = Vec::new();
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
         let range = frame.range();
-        if is_compared(&range) {
+        if was_compared(&range) {
             continue;
         }
         progress.check()?;

@@ -78,18 +78,18 @@ pub fn unread_records_error(which: &str) -> Error {
 
 /// Decides the use of entries and judges faults. All workers share it.
 pub trait Visitor: Sync {
-    /// Called for every entry in the order of the archive, before its content; returns the use of
-    /// the entry. When reading by the index, all entries come before any content.
+    /// Called for every entry in the order of the archive, before its content. When reading by the index,
+    /// all entries come before any content.
     fn choose_use(&self, entry: &Entry) -> Result<EntryUse>;
 
-    /// Called for every frame whose header is read, in any order. Skippable frames are only passed
-    /// when reading in order.
+    /// Called for every frame whose header is read, in any order. Reading by the index skips skippable
+    /// frames.
     fn observe_frame(&self, _frame: SeenFrame) -> Result<()> {
         Ok(())
     }
 
-    /// Called for every fault; `lost` says which records are lost by it. An error ends the reading.
-    /// Otherwise, it goes on as far as possible.
+    /// Called for every fault. `lost` says which records are lost by it. An error ends the reading.
+    /// Otherwise, the reading goes on as far as possible.
     fn handle_fault(&self, fault: ReadFault<'_>, _lost: Option<&'static str>) -> Result<()> {
         Err(fault.into_error())
     }
@@ -119,8 +119,8 @@ pub trait RecordVisitor: Sync {
         Ok(())
     }
 
-    /// Called if records cannot be read again: the records of `storage`, or, if that is `None`, of any
-    /// part of the archive. An error ends the reading.
+    /// Called if records of `storage` cannot be read, or, if that is `None`, of an unknown part of the
+    /// archive. An error ends the reading.
     fn report_lost(&self, _storage: Option<StorageRef>, error: Error) -> Result<()> {
         Err(error)
     }
@@ -130,12 +130,12 @@ pub trait RecordWorker: RecordSink {
     fn begin(&mut self, storage: StorageRef);
 }
 
-/// Receives the content of entries: of all entries in a frame, of one of them, or, if the archive is
-/// read in order, of all its entries.
+/// Receives the content of entries: of all entries in a frame, of a part of one entry, or, if the archive
+/// is read in order, of all its entries.
 pub trait EntrySink {
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()>;
-    /// Receives content; `offset_bytes` counts from the start of the content.
+    /// Receives content of the current entry. `offset_bytes` counts from the start of its content.
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
-    /// Ends an entry: it is complete, or another sink receives the rest.
+    /// Called when the current entry is complete, or another sink receives the rest of it.
     fn end(&mut self, entry: &Entry) -> Result<()>;
 }

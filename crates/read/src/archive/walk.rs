@@ -23,9 +23,12 @@ use crate::archive::peeker::{Peeker, cut_off_error};
 /// frames of about 32 MiB. Twice that leaves room, and bounds the memory of a worker.
 pub const WHOLE_FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// Bytes decoded at a time from a larger frame: they stay in the second-level cache until they are
-/// parsed.
-const STREAM_PIECE_BYTES: usize = 1024 * 1024;
+/// Bytes decoded at a time from a stream that cannot be divided. They stay in the second-level cache
+/// until they are parsed.
+pub(super) const DECODED_PIECE_BYTES: usize = 1024 * 1024;
+
+pub(super) const DOWNLOAD_AGAIN_HINT: &str =
+    "download the archive again; if the result is the same, from another source";
 
 #[derive(Debug)]
 pub enum StreamPiece {
@@ -42,7 +45,7 @@ pub enum StreamPiece {
     },
 }
 
-/// Buffers for reuse: a new buffer for every frame would cause page faults.
+/// Buffers for reuse. A new buffer for every frame would cause page faults.
 #[derive(Clone, Debug, Default)]
 pub struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
@@ -112,25 +115,18 @@ impl FrameStatistics {
 
 struct StreamedFrame {
     context: DCtx<'static>,
-    /// Bytes read before the frame turned out to be large, and how many of them are decoded.
-    read: Vec<u8>,
-    used: usize,
+    /// Bytes that were read before the frame turned out to be large.
+    buffered: Vec<u8>,
+    /// Number of buffered bytes that are decoded.
+    decoded_bytes: usize,
     offset_bytes: u64,
 }
 
 impl<'a, R: BufRead> FrameWalker<'a, R> {
-    /// Calls `on_frame` for every frame, including skippable ones, before the frame is read. An
-    /// error ends the walk.
+    /// Calls `on_frame` for every frame, including skippable ones, before the frame is read. Its
+    /// errors end the walk.
     pub fn new(input: R, pool: BufferPool, on_frame: OnFrame<'a>) -> Self {
         Self { on_frame, input: Peeker::new(input), pool, streamed: None, frames: 0 }
-    }
-
-    fn observe(&mut self, offset_bytes: u64, start: FrameStart) -> Result<()> {
-        let bytes = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
-        let content = bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default();
-        let is_index = matches!(start, FrameStart::Skippable { .. }) && is_index(content);
-        let number = matches!(start, FrameStart::Zstd(_)).then_some(self.frames);
-        (self.on_frame)(SeenFrame { number, offset_bytes, start, is_index })
     }
 
     fn next_piece(&mut self) -> Result<Option<StreamPiece>> {
@@ -139,18 +135,20 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
                 return self.continue_streamed().map(Some);
             }
             let offset_bytes = self.input.position();
-            let start = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
-            if start.is_empty() {
+            let bytes = self.input.peek(FRAME_HEADER_BYTES_MAX)?;
+            if bytes.is_empty() {
                 return Ok(None);
             }
-            let start = parse_frame_start(start).map_err(|error| damaged_at(error, offset_bytes))?;
-            self.observe(offset_bytes, start)?;
+            let start = parse_frame_start(bytes).map_err(|error| damaged_at(error, offset_bytes))?;
             match start {
                 FrameStart::Skippable { content_bytes, .. } => {
+                    let is_index = is_index(bytes.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default());
+                    (self.on_frame)(SeenFrame { number: None, offset_bytes, start, is_index })?;
                     self.input.skip(skippable_frame_bytes(content_bytes))?;
                 }
                 FrameStart::Zstd(header) => {
                     let number = self.frames;
+                    (self.on_frame)(SeenFrame { number: Some(number), offset_bytes, start, is_index: false })?;
                     saturating_add_to(&mut self.frames, 1);
                     if let Some(piece) = self.start_frame(&header, number, offset_bytes)? {
                         return Ok(Some(piece));
@@ -163,12 +161,12 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
     fn start_frame(&mut self, header: &FrameHeader, number: u64, offset_bytes: u64) -> Result<Option<StreamPiece>> {
         let mut bytes = self.pool.take();
         let stated = header.content_bytes;
-        let mut is_small = stated.is_none_or(|content| content <= WHOLE_FRAME_BYTES_MAX);
+        let mut is_small = stated.is_none_or(|content_bytes| content_bytes <= WHOLE_FRAME_BYTES_MAX);
         let mut blocks: u64 = 0;
         self.input.take(header.header_bytes, &mut bytes)?;
         while is_small {
             let block_header = self.input.peek(3)?.first_chunk().copied();
-            let block_header = block_header.ok_or_else(|| self.cut_off_error())?;
+            let block_header = block_header.ok_or_else(|| cut_off_error(self.input.position()))?;
             let block = parse_block_header(block_header).map_err(|error| damaged_at(error, self.input.position()))?;
             self.input.take(to_usize(block.stored_bytes).saturating_add(3), &mut bytes)?;
             saturating_add_to(&mut blocks, 1);
@@ -182,7 +180,7 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
             }
             is_small = match stated {
                 // zstd never compresses to more than this bound.
-                Some(content) => bytes.len() <= zstd_safe::compress_bound(to_usize(content)),
+                Some(content_bytes) => bytes.len() <= zstd_safe::compress_bound(to_usize(content_bytes)),
                 None => blocks.saturating_add(1).saturating_mul(header.block_bytes_max) <= WHOLE_FRAME_BYTES_MAX,
             };
         }
@@ -190,45 +188,41 @@ impl<'a, R: BufRead> FrameWalker<'a, R> {
         context.set_parameter(DParameter::WindowLogMax(AGAVE_WINDOW_LOG_MAX)).map_err(|code| {
             Error::failed(format!("zstd does not accept the limit on windows: {}", zstd_safe::get_error_name(code)))
         })?;
-        self.streamed = Some(StreamedFrame { context, read: bytes, used: 0, offset_bytes });
+        self.streamed = Some(StreamedFrame { context, buffered: bytes, decoded_bytes: 0, offset_bytes });
         Ok(None)
     }
 
     fn continue_streamed(&mut self) -> Result<StreamPiece> {
         let mut content = self.pool.take();
-        let Some(frame) = &mut self.streamed else { return Err(self.cut_off_error()) };
-        content.reserve(STREAM_PIECE_BYTES);
+        let Some(frame) = &mut self.streamed else { return Err(cut_off_error(self.input.position())) };
+        content.reserve(DECODED_PIECE_BYTES);
         let mut compressed_bytes = 0;
         let mut is_end = false;
-        while content.len() < STREAM_PIECE_BYTES && !is_end {
-            let prefix = frame.read.get(frame.used..).unwrap_or_default();
+        while content.len() < DECODED_PIECE_BYTES && !is_end {
+            let prefix = frame.buffered.get(frame.decoded_bytes..).unwrap_or_default();
             let is_prefix = !prefix.is_empty();
             let available = if is_prefix { prefix } else { self.input.peek(1)? };
             if available.is_empty() {
                 return Err(cut_off_error(self.input.position()));
             }
             let mut input = InBuffer::around(available);
-            let decoded_bytes = content.len();
-            let mut output = OutBuffer::around_pos(&mut content, decoded_bytes);
-            let left = frame.context.decompress_stream(&mut output, &mut input);
-            let left = left.map_err(|code| decode_error(frame.offset_bytes, code))?;
+            let content_bytes = content.len();
+            let mut output = OutBuffer::around_pos(&mut content, content_bytes);
+            let decoded = frame.context.decompress_stream(&mut output, &mut input);
+            let missing_bytes = decoded.map_err(|code| decode_error(frame.offset_bytes, code))?;
             let used = input.pos();
             saturating_add_to(&mut compressed_bytes, used as u64);
             if is_prefix {
-                frame.used = frame.used.saturating_add(used);
+                frame.decoded_bytes = frame.decoded_bytes.saturating_add(used);
             } else {
                 self.input.consume(used);
             }
-            is_end = left == 0;
+            is_end = missing_bytes == 0;
         }
         if is_end {
             self.streamed = None;
         }
         Ok(StreamPiece::Content { bytes: content, compressed_bytes })
-    }
-
-    fn cut_off_error(&self) -> Error {
-        cut_off_error(self.input.position())
     }
 }
 
@@ -254,15 +248,13 @@ pub fn decode_error(offset_bytes: u64, code: usize) -> Error {
         "the archive is damaged: the frame at offset {offset_bytes} does not decode ({})",
         zstd_safe::get_error_name(code)
     ))
-    .with_hint("download the archive again; if the result is the same, from another source")
+    .with_hint(DOWNLOAD_AGAIN_HINT)
     .at_offset(offset_bytes)
 }
 
 pub(super) fn damaged_at(error: Error, offset_bytes: u64) -> Error {
     let error = error.within(format!("the archive is damaged: at offset {offset_bytes}"));
-    error
-        .with_hint("download the archive again; if the result is the same, from another source")
-        .at_offset(offset_bytes)
+    error.with_hint(DOWNLOAD_AGAIN_HINT).at_offset(offset_bytes)
 }
 
 #[cfg(test)]

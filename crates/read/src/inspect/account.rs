@@ -106,7 +106,7 @@ struct AccountSearch {
 impl AccountSearch {
     fn run(&self, storages: &StorageReader, threads: usize, progress: &dyn Progress) -> Result<()> {
         let Some(mut left) = storages.list() else {
-            progress.stage(Stage::Searching, Some(storages.length_bytes()));
+            progress.stage(Stage::Searching, storages.length_bytes());
             return storages.read(0, None, self, threads, progress);
         };
         left.sort_unstable_by_key(|storage| (storage.slot, storage.number));

@@ -186,7 +186,8 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let seen_slots = SeenSlots::default();
     let rules = ArchiveRules::from_archive(archive, archive.base_slot(), &seen_slots, &failures);
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
-    progress.stage(Stage::Inspecting, archive.tail.is_none().then_some(archive.length_bytes()));
+    let total_bytes = if archive.tail.is_none() { archive.source.length_bytes() } else { None };
+    progress.stage(Stage::Inspecting, total_bytes);
     let mut read = archive.read(&ArchivePass::new(threads, progress).wanted_only(true), &inspector)?;
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
@@ -212,7 +213,7 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
         bank: BankFields::from_bank(&bank),
         version: text::one_line(String::from_utf8_lossy(&version).trim()),
         entries: summary,
-        file_bytes: archive.length_bytes(),
+        file_bytes: archive.source.length_bytes().unwrap_or_default(),
         frames,
         clients: client_readings(&failures),
     })

@@ -1,8 +1,8 @@
 //! Computes the state of the accounts: capitalization and lattice hash over the newest version of
 //! each.
 //!
-//! Workers hash the records that they read, and merge their sums at the end. A check reads some
-//! records again, a visit all of them ([`Task`]).
+//! Workers hash the records that they read, and merge their sums at the end. A check then rereads
+//! some records, and a visit rereads all of them ([`Task`]).
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -26,7 +26,7 @@ use crate::state::visitor::{StateVisitor, Task};
 use crate::state::well_known::WellKnownAccount;
 use crate::{Check, Failures, RecordVersion, StorageRef, Superseded};
 
-/// Lower estimate of a record's average length, from which the needed disk space follows.
+/// Lower estimate of a record's average length. The disk space for the log follows from it.
 const RECORD_BYTES_TYPICAL: u64 = 256;
 
 /// Upper estimate of a zstd archive's compression ratio.
@@ -36,12 +36,18 @@ pub fn estimate_records(storages_bytes: u64) -> u64 {
     storages_bytes / RECORD_BYTES_TYPICAL
 }
 
-/// The state while it is computed, shared by all workers.
+/// The accounts of an archive that was read before an older one.
+struct NewerArchive {
+    accounts: Vec<KnownPartition>,
+    /// Number of the first storage of the older archive.
+    first_older_storage: u32,
+}
+
+/// The state while it is computed. All workers share it.
 pub struct StateBuilder {
     pub(super) fingerprinter: Fingerprinter,
     pub log: VersionLog,
-    /// Accounts of a newer archive, and the number of the first storage of the older one.
-    newer: Option<(Vec<KnownPartition>, u32)>,
+    newer: Option<NewerArchive>,
     pub(super) kept_records: Option<KeptRecords>,
     pub stakes: StakeAccounts,
     pub well_known: Newest<WellKnownAccount>,
@@ -51,7 +57,7 @@ pub struct StateBuilder {
 }
 
 impl StateBuilder {
-    /// Starts without accounts, for storages of this total size. Records that do not fit in memory are
+    /// Starts without accounts, for storages of this total size. A log that does not fit in memory is
     /// spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let room_bytes = estimate_records(storages_bytes).saturating_mul(ITEM_BYTES);
@@ -68,16 +74,16 @@ impl StateBuilder {
         })
     }
 
-    /// Like [`new`](Self::new), for reading the newest storages first: an eighth of the memory
-    /// keeps records that are probably superseded, so that few are read again.
-    pub fn keeping_records(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
+    /// Like [`new`](Self::new), for reading the newest storages first. An eighth of the memory keeps
+    /// records that are probably superseded, so that few are read again.
+    pub fn with_kept_records(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let kept_records = Some(KeptRecords::new(memory_bytes / 8, estimate_records(storages_bytes)));
         Ok(Self { kept_records, ..Self::new(memory_bytes - memory_bytes / 8, spill_dir, storages_bytes)? })
     }
 
-    /// Drops superseded accounts. Subtracts the superseded records that were kept, and removes them
-    /// from the list.
-    pub(super) fn settle_kept(&self, superseded: &mut Superseded) {
+    /// Subtracts the superseded records that were kept, and removes them from the list. Also drops
+    /// superseded stake and vote accounts.
+    fn subtract_kept(&self, superseded: &mut Superseded) {
         let mut marks = Marks::default();
         marks.extend(superseded.records.iter().map(RecordVersion::mark));
         self.stakes.newest.drop_superseded(&marks);
@@ -102,10 +108,12 @@ impl StateBuilder {
         self.slots.read().len() as u32
     }
 
-    /// Makes a table of all accounts so far, if memory suffices: they are newer than everything
-    /// that follows. Their older versions are then skipped.
+    /// Makes a table of all accounts so far, if memory suffices. Their versions in the next archive are
+    /// older, and are skipped.
     pub fn begin_older_archive(&mut self, threads: usize) -> Result<()> {
-        self.newer = self.log.known_accounts(threads)?.map(|known| (known, self.storage_count()));
+        let first_older_storage = self.storage_count();
+        let accounts = self.log.known_accounts(threads)?;
+        self.newer = accounts.map(|accounts| NewerArchive { accounts, first_older_storage });
         Ok(())
     }
 
@@ -113,7 +121,7 @@ impl StateBuilder {
         self.sums.lock().clone()
     }
 
-    /// Returns the first error of a worker that no archive caused, such as a full disk.
+    /// Returns the first error of a worker that does not come from an archive, such as a full disk.
     pub fn check(&self) -> Result<()> {
         match &*self.error.lock() {
             Some(error) => Err(error.clone()),
@@ -133,9 +141,10 @@ impl StateBuilder {
         sums.superseded += superseded.count;
     }
 
-    pub(super) fn is_in_newer(&self, storage: u32, fingerprint: &Fingerprint) -> bool {
-        let known = self.newer.as_ref().filter(|(_, first)| storage >= *first);
-        known.is_some_and(|(partitions, _)| partitions[partition_of(fingerprint)].contains(fingerprint))
+    pub(super) fn is_in_newer_archive(&self, storage: u32, fingerprint: &Fingerprint) -> bool {
+        self.newer.as_ref().is_some_and(|newer| {
+            storage >= newer.first_older_storage && newer.accounts[partition_of(fingerprint)].contains(fingerprint)
+        })
     }
 
     pub(super) fn add(&self, added: &PassSums) {
@@ -150,8 +159,8 @@ impl StateBuilder {
 pub type ReadAgain<'a> = &'a mut dyn FnMut(Task<'_>, &HashSet<u32>) -> Result<()>;
 
 impl StateBuilder {
-    /// Subtracts superseded records, and judges the state unless that check is skipped. Records of
-    /// which no copy was kept are read by `read_again`, in rounds that fit in memory.
+    /// Subtracts superseded records, and judges the state unless that check is skipped. `read_again`
+    /// reads records of which no copy was kept, in rounds that fit in memory.
     pub fn check_state(
         &self,
         bank: Option<&BankFile>,
@@ -173,7 +182,7 @@ impl StateBuilder {
                 // It is undefined which of the two records counts.
                 failures.skip(Check::State, "an account occurs twice in one storage");
             }
-            self.settle_kept(&mut round);
+            self.subtract_kept(&mut round);
             let wanted = round.storages();
             if wanted.is_empty() { Ok(()) } else { read_again(Task::Subtract(&round), &wanted) }
         })?;
@@ -199,7 +208,7 @@ impl StateBuilder {
     }
 
     /// Passes each record to a visitor by means of `read_all`. Only newest versions are hashed, so the
-    /// state that is judged, unless that check is skipped, is the one that was visited.
+    /// judged state is the visited one. It is judged unless that check is skipped.
     pub fn visit_state(
         &self,
         bank: Option<&BankFile>,

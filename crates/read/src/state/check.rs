@@ -72,8 +72,8 @@ impl CheckOptions {
         self.temporary_dir.clone().unwrap_or_else(|| spill_dir(output_dir))
     }
 
-    /// True if the state should be checked. `is_part` is true for an incremental archive without
-    /// its full one.
+    /// True if the state should be checked. `is_part` is true for an incremental archive without its
+    /// full archive.
     ///
     /// # Errors
     /// The state should be checked, but that is impossible for a part.
@@ -143,8 +143,8 @@ pub struct Assurance {
 }
 
 impl Assurance {
-    /// Derives the evidence from the state check, which counted accounts unless nobody asked for
-    /// it, and the index.
+    /// Derives the evidence from the index and the state check. `accounts_checked` is `None` if nobody
+    /// asked for the check.
     #[doc(hidden)]
     pub fn new(accounts_checked: Option<u64>, has_index: bool) -> Self {
         let (state, state_reason) = match accounts_checked {
@@ -157,14 +157,14 @@ impl Assurance {
 }
 
 pub fn judge_expected(options: &CheckOptions, found_slot: u64, found_hash: Hash, failures: &Failures) -> Result<()> {
-    if let Some(slot) = options.expect_slot.filter(|slot| *slot != found_slot) {
-        let expected = format!("slot {slot}");
-        let found = format!("slot {found_slot}");
-        failures.add(Rule::NotExpected, expected, found)?;
+    if let Some(slot) = options.expect_slot
+        && slot != found_slot
+    {
+        failures.add(Rule::NotExpected, format!("slot {slot}"), format!("slot {found_slot}"))?;
     }
-    match options.expect_hash.filter(|hash| *hash != found_hash) {
-        Some(hash) => failures.add(Rule::NotExpected, hash, found_hash),
-        None => Ok(()),
+    match options.expect_hash {
+        Some(hash) if hash != found_hash => failures.add(Rule::NotExpected, hash, found_hash),
+        _ => Ok(()),
     }
 }
 

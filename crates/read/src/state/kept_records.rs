@@ -1,10 +1,10 @@
 //! Keeps records that are probably superseded, so that they need not be read again.
 //!
 //! If the newest storages are read first, a record of an account that was seen before is usually an
-//! older version. A table marks accounts that were seen by one bit each, which the fingerprint
-//! chooses. Accounts may share a bit, so some records are kept by mistake, and dropped later.
-//! Superseded ones that were not kept (no room, or workers overtook each other) are read again. The
-//! table affects only the amount of work, not the result.
+//! older version. A table has a bit for each account that was seen, which the fingerprint chooses.
+//! Accounts may share a bit, so some records are kept by mistake. Superseded records that were not
+//! kept (no room, or workers overtook each other) are read again. The table affects only the amount
+//! of work, not the result.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use slotpress_format::{RECORD_HEADER_BYTES, Record, RecordHeader};
 
 use super::fingerprint::Fingerprint;
-use super::marks::{Mark, mark_of};
+use super::marks::Mark;
 use crate::RecordVersion;
 
 /// The table may always take this much memory: 6.7 million accounts set a tenth of its 67 million
@@ -33,11 +33,12 @@ const KEPT_ITEM_BYTES: u64 = 128;
 pub struct KeptRecords {
     bits: Vec<AtomicU64>,
     kept_bytes_max: u64,
-    kept: Mutex<KeptRecord>,
+    kept: Mutex<RecordCopies>,
 }
 
 #[derive(Default)]
-struct KeptRecord {
+struct RecordCopies {
+    /// Estimated memory of the copies.
     bytes: u64,
     records: HashMap<Mark, Box<[u8]>>,
 }
@@ -51,8 +52,8 @@ impl KeptRecords {
     }
 
     /// Marks the account of a record as seen, and keeps the record if the account was seen before.
-    /// Never keeps a tombstone, which adds nothing to the state.
-    pub fn look_at(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
+    /// Never keeps a tombstone, since it adds nothing to the state.
+    pub fn keep_if_seen_before(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
         let Fingerprint([_, second, third]) = *fingerprint;
         let number = u64::from(second) << 32 | u64::from(third);
         let word = (number >> 6) as usize & (self.bits.len() - 1);
@@ -69,10 +70,11 @@ impl KeptRecords {
             copy.extend_from_slice(&record.header.to_bytes());
             copy.extend_from_slice(record.data);
             kept.bytes = bytes;
-            kept.records.insert(mark_of(storage, record.offset_bytes), copy.into_boxed_slice());
+            kept.records.insert(Mark::new(storage, record.offset_bytes), copy.into_boxed_slice());
         }
     }
 
+    /// Removes kept records from the list, and passes them to `on_record`.
     pub fn take_from(&self, superseded: &mut Vec<RecordVersion>, on_record: &mut dyn FnMut(&RecordHeader, &[u8])) {
         let kept = self.kept.lock();
         superseded.retain(|version| {
@@ -131,7 +133,11 @@ mod tests {
             let header = header(u64::from(number));
             let offset_bytes = 8 * u64::from(number);
             for storage in [9, 5] {
-                kept_records.look_at(storage, &fingerprint, &Record { offset_bytes, header: &header, data: &data });
+                kept_records.keep_if_seen_before(
+                    storage,
+                    &fingerprint,
+                    &Record { offset_bytes, header: &header, data: &data },
+                );
             }
             // The first record is kept only if another account set the same bit.
             let mut superseded = vec![RecordVersion::new(fingerprint, 5, false, offset_bytes)];
@@ -140,7 +146,7 @@ mod tests {
                 assert!(number > 0, "a tombstone is never kept");
                 kept += 1;
             });
-            let is_kept = kept_records.kept.lock().records.contains_key(&mark_of(5, offset_bytes));
+            let is_kept = kept_records.kept.lock().records.contains_key(&Mark::new(5, offset_bytes));
             assert_eq!(superseded.is_empty(), is_kept);
         }
         assert!((300..600).contains(&kept), "as many as fit: {kept}");

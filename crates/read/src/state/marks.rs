@@ -2,16 +2,22 @@
 
 use roaring::RoaringBitmap;
 
-/// Storage number of a record, and its offset in units of 8 bytes.
-pub type Mark = (u32, u32);
+/// Place of a record: the number of its storage, and its offset in units of 8 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mark {
+    pub storage: u32,
+    pub offset_units: u32,
+}
+
+impl Mark {
+    pub fn new(storage: u32, offset_bytes: u64) -> Self {
+        Self { storage, offset_units: (offset_bytes / UNIT_BYTES) as u32 }
+    }
+}
 
 /// Records start at multiples of 8 bytes, so an offset in a storage (at most 16 GiB) fits in 32
 /// bits.
 pub const UNIT_BYTES: u64 = 8;
-
-pub fn mark_of(storage: u32, offset_bytes: u64) -> Mark {
-    (storage, (offset_bytes / UNIT_BYTES) as u32)
-}
 
 /// Memory of a storage's bitmap besides its marks.
 const STORAGE_MARKS_BYTES: u64 = 128;
@@ -22,16 +28,16 @@ const STORAGE_MARKS_BYTES: u64 = 128;
 pub struct Marks(Vec<RoaringBitmap>);
 
 impl Marks {
-    pub fn insert(&mut self, (storage, units): Mark) {
-        let storage = storage as usize;
+    pub fn insert(&mut self, mark: Mark) {
+        let storage = mark.storage as usize;
         if self.0.len() <= storage {
             self.0.resize_with(storage + 1, RoaringBitmap::new);
         }
-        self.0[storage].insert(units);
+        self.0[storage].insert(mark.offset_units);
     }
 
-    pub fn contains(&self, (storage, units): Mark) -> bool {
-        self.of_storage(storage).is_some_and(|marks| marks.contains(units))
+    pub fn contains(&self, mark: Mark) -> bool {
+        self.of_storage(mark.storage).is_some_and(|marks| marks.contains(mark.offset_units))
     }
 
     pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
@@ -54,5 +60,5 @@ impl Extend<Mark> for Marks {
 }
 
 pub fn is_marked(marks: Option<&RoaringBitmap>, offset_bytes: u64) -> bool {
-    marks.is_some_and(|marks| marks.contains(mark_of(0, offset_bytes).1))
+    marks.is_some_and(|marks| marks.contains(Mark::new(0, offset_bytes).offset_units))
 }

@@ -1,7 +1,7 @@
 //! Keeps the newest version of some accounts, in whatever order workers see the versions.
 //!
-//! Versions of other kinds, such as tombstones, are not passed here. If one of them is newer, that
-//! shows only when superseded records were found ([`Newest::drop_superseded`]).
+//! Versions of other kinds, such as tombstones, are not passed here. If one of them is newer, the
+//! older version is dropped once superseded records are known ([`Newest::drop_superseded`]).
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -9,20 +9,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
-use super::marks::{Mark, Marks, mark_of};
+use super::marks::{Mark, Marks};
 use crate::StorageRef;
 
 /// Number of shards: enough that workers seldom wait for each other.
 const SHARDS: usize = 64;
 
 #[derive(Debug)]
-struct FoundValue<T> {
+struct KeptVersion<T> {
     value: T,
     slot: u64,
     mark: Mark,
 }
 
-type Shard<T> = Mutex<HashMap<[u8; 32], FoundValue<T>>>;
+type Shard<T> = Mutex<HashMap<[u8; 32], KeptVersion<T>>>;
 
 #[derive(Debug)]
 pub struct Newest<T> {
@@ -44,17 +44,17 @@ impl<T> Newest<T> {
 
     /// Keeps a version of an account, unless a newer one is kept.
     pub fn keep(&self, address: [u8; 32], storage: StorageRef, offset_bytes: u64, value: T) {
-        let found = FoundValue { value, slot: storage.slot, mark: mark_of(storage.number, offset_bytes) };
+        let found = KeptVersion { value, slot: storage.slot, mark: Mark::new(storage.number, offset_bytes) };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
             // If storages have the same slot, the later one in the archive counts.
-            Some(known) if (known.slot, known.mark.0) < (found.slot, found.mark.0) => *known = found,
+            Some(known) if (known.slot, known.mark.storage) < (found.slot, found.mark.storage) => *known = found,
             None if self.count.fetch_add(1, Relaxed) < self.count_max => drop(shard.insert(address, found)),
             _ => {}
         }
     }
 
-    pub fn is_over(&self) -> bool {
+    pub fn has_overflowed(&self) -> bool {
         self.count.load(Relaxed) > self.count_max
     }
 
@@ -105,11 +105,11 @@ mod tests {
         let newest = Newest::new(1);
         keep(&newest, ADDRESS, (5, 0), 1);
         let mut superseded = Marks::default();
-        superseded.insert(mark_of(1, 136));
-        superseded.insert(mark_of(0, 0));
+        superseded.insert(Mark::new(1, 136));
+        superseded.insert(Mark::new(0, 0));
         newest.drop_superseded(&superseded);
         assert_eq!(kept(&newest), Some(1), "nothing supersedes it");
-        superseded.insert(mark_of(0, 136));
+        superseded.insert(Mark::new(0, 136));
         newest.drop_superseded(&superseded);
         assert_eq!(kept(&newest), None);
     }
@@ -117,11 +117,11 @@ mod tests {
     #[test]
     fn the_number_of_accounts_is_limited() {
         let newest = Newest::new(1);
-        for (address, storage, value, is_over) in
+        for (address, storage, value, has_overflowed) in
             [(ADDRESS, (5, 0), 1, false), (ADDRESS, (6, 1), 2, false), ([8; 32], (5, 0), 3, true)]
         {
             keep(&newest, address, storage, value);
-            assert_eq!(newest.is_over(), is_over, "{value}");
+            assert_eq!(newest.has_overflowed(), has_overflowed, "{value}");
         }
         let mut all = Vec::new();
         newest.for_each(|address, value| all.push((*address, *value)));

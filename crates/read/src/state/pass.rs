@@ -34,7 +34,8 @@ impl RecordVisitor for AccountsPass<'_> {
             pass: self,
             storage: StorageRef::default(),
             visitor,
-            listed: [&[]; 2],
+            superseded: &[],
+            duplicates: &[],
             marks: None,
             batch: LogBatch::default(),
             sums: PassSums::default(),
@@ -64,9 +65,10 @@ struct AccountsWorker<'a> {
     pass: &'a AccountsPass<'a>,
     storage: StorageRef,
     visitor: Option<Box<dyn StateWorker + 'a>>,
-    /// Two lists for the current storage: records to subtract, and records of accounts that it
-    /// holds twice.
-    listed: [&'a [RecordVersion]; 2],
+    /// Records of the current storage to subtract.
+    superseded: &'a [RecordVersion],
+    /// Records of accounts that the current storage holds more than once.
+    duplicates: &'a [RecordVersion],
     marks: Option<&'a RoaringBitmap>,
     batch: LogBatch,
     sums: PassSums,
@@ -75,7 +77,7 @@ struct AccountsWorker<'a> {
 }
 
 impl AccountsWorker<'_> {
-    fn record_error(&self, result: Result<()>) {
+    fn keep_error(&self, result: Result<()>) {
         if let Err(error) = result {
             self.pass.accounts.error.lock().get_or_insert(error);
         }
@@ -84,70 +86,70 @@ impl AccountsWorker<'_> {
     fn flush(&mut self) {
         let result = self.pass.accounts.log.append(&mut self.batch);
         self.batch.clear();
-        self.record_error(result);
+        self.keep_error(result);
     }
 
-    fn add(&mut self, record: &Record<'_>) {
-        self.pass.accounts.stakes.look_at(self.storage, record);
-        self.contribute(record);
+    fn add_to_state(&mut self, record: &Record<'_>) {
+        self.pass.accounts.stakes.keep_if_staked(self.storage, record);
+        self.add_to_sums(record);
     }
 
-    fn log(&mut self, record: &Record<'_>, is_added: bool) {
+    fn log(&mut self, record: &Record<'_>) {
         let accounts = self.pass.accounts;
         let storage = self.storage;
+        let is_added = matches!(self.pass.task, Task::Add(_));
         let is_tombstone = record.header.lamports == 0;
         let fingerprint = accounts.fingerprinter.fingerprint(&record.header.pubkey);
         self.sums.records += 1;
         self.sums.tombstones += u64::from(is_tombstone);
-        if accounts.is_in_newer(storage.number, &fingerprint) {
+        if accounts.is_in_newer_archive(storage.number, &fingerprint) {
             self.sums.superseded += 1;
             return;
         }
         if is_added && let Some(kept_records) = &accounts.kept_records {
-            kept_records.look_at(storage.number, &fingerprint, record);
+            kept_records.keep_if_seen_before(storage.number, &fingerprint, record);
         }
         if self.batch.push(RecordVersion::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
             self.flush();
         }
-        accounts.well_known.look_at(storage, record);
+        accounts.well_known.keep_if_well_known(storage, record);
         if is_added && !is_tombstone {
-            self.add(record);
+            self.add_to_state(record);
         }
         self.pass_on(record, false);
     }
 
     fn visit(&mut self, record: &Record<'_>, hash: bool) {
         let accounts = self.pass.accounts;
-        let is_in_newer =
-            || accounts.is_in_newer(self.storage.number, &accounts.fingerprinter.fingerprint(&record.header.pubkey));
-        let is_superseded = is_marked(self.marks, record.offset_bytes) || is_in_newer();
+        let is_superseded = is_marked(self.marks, record.offset_bytes)
+            || accounts
+                .is_in_newer_archive(self.storage.number, &accounts.fingerprinter.fingerprint(&record.header.pubkey));
         if hash && !is_superseded && record.header.lamports > 0 {
-            self.add(record);
+            self.add_to_state(record);
         }
         self.pass_on(record, is_superseded);
     }
 
     fn subtract(&mut self, record: &Record<'_>) {
         let fingerprint = self.pass.accounts.fingerprinter.fingerprint(&record.header.pubkey);
-        let [is_superseded, is_twice] = self.listed.map(|list| is_listed(list, &fingerprint));
-        if is_superseded {
-            self.contribute(record);
+        if is_listed(self.superseded, &fingerprint) {
+            self.add_to_sums(record);
         }
-        if is_twice {
+        if is_listed(self.duplicates, &fingerprint) {
             let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
             place.account = Some(Address(record.header.pubkey));
-            self.record_error(self.pass.failures.at(place).add(Rule::DuplicateAccount, "once", "more than once"));
+            self.keep_error(self.pass.failures.at(place).add(Rule::DuplicateAccount, "once", "more than once"));
         }
     }
 
     fn pass_on(&mut self, record: &Record<'_>, is_superseded: bool) {
         if let Some(visitor) = &mut self.visitor {
             let result = visitor.record(self.storage, record, is_superseded);
-            self.record_error(result);
+            self.keep_error(result);
         }
     }
 
-    fn contribute(&mut self, record: &Record<'_>) {
+    fn add_to_sums(&mut self, record: &Record<'_>) {
         self.lattice.add(&record.header.account(record.data));
         self.sums.state.lamports = self.sums.state.lamports.wrapping_add(u128::from(record.header.lamports));
     }
@@ -158,7 +160,8 @@ impl RecordWorker for AccountsWorker<'_> {
         self.storage = storage;
         match self.pass.task {
             Task::Subtract(Superseded { records, duplicates, .. }) => {
-                self.listed = [records, duplicates].map(|list| records_of(list, storage.number));
+                self.superseded = records_of(records, storage.number);
+                self.duplicates = records_of(duplicates, storage.number);
             }
             Task::Visit { superseded, .. } => self.marks = superseded.of_storage(storage.number),
             Task::Add(_) | Task::Log => {}
@@ -169,8 +172,7 @@ impl RecordWorker for AccountsWorker<'_> {
 impl RecordSink for AccountsWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         match self.pass.task {
-            Task::Add(_) => self.log(&record, true),
-            Task::Log => self.log(&record, false),
+            Task::Add(_) | Task::Log => self.log(&record),
             Task::Visit { hash, .. } => self.visit(&record, hash),
             Task::Subtract(_) => self.subtract(&record),
         }
@@ -183,11 +185,11 @@ impl RecordSink for AccountsWorker<'_> {
         if matches!(self.pass.task, Task::Log) && fault.kind.loses_records() {
             self.pass.failures.lose_accounts();
         }
-        self.record_error(record_fault(self.storage, fault, self.pass.failures));
+        self.keep_error(add_record_failure(self.storage, fault, self.pass.failures));
     }
 }
 
-fn record_fault(storage: StorageRef, fault: RecordFault, failures: &Failures) -> Result<()> {
+fn add_record_failure(storage: StorageRef, fault: RecordFault, failures: &Failures) -> Result<()> {
     let rule = match fault.kind {
         RecordFaultKind::CutOff => Rule::RecordCutOff,
         RecordFaultKind::Tail => Rule::StorageTail,

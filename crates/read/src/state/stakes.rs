@@ -2,10 +2,10 @@
 //! with the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
-//! (about 150 bytes). If a newer version is of another kind, that shows only when superseded
-//! records were found ([`Newest::drop_superseded`]).
+//! (about 150 bytes). If a newer version is of another kind, the kept one is dropped once superseded
+//! records are known ([`Newest::drop_superseded`]).
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use slotpress_base::Result;
 use slotpress_format::{
@@ -47,7 +47,8 @@ impl Default for StakeAccounts {
 }
 
 impl StakeAccounts {
-    pub fn look_at(&self, storage: StorageRef, record: &Record<'_>) {
+    /// Keeps the account of a record if it is a vote account or a delegated stake account.
+    pub fn keep_if_staked(&self, storage: StorageRef, record: &Record<'_>) {
         let header = &record.header;
         let staked = match header.owner {
             STAKE => Delegation::parse(record.data).map(StakedAccount::Delegation),
@@ -80,7 +81,7 @@ impl StakeAccounts {
     /// Compares the stakes of a bank file with the accounts. Call after superseded versions were
     /// dropped.
     pub fn judge(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
-        if stakes.has_more || self.newest.is_over() {
+        if stakes.has_more || self.newest.has_overflowed() {
             failures.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
             return Ok(());
         }
@@ -101,17 +102,17 @@ impl StakeAccounts {
     fn judge_vote_accounts(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
         readable_accounts(stakes).try_for_each(|(address, account)| {
-            let at = || failures.at(FailurePlace::account(*address));
+            let failures = || failures.at(FailurePlace::account(*address));
             let found = match self.vote_account(address) {
                 Some(found) if found == *account => return Ok(()),
                 Some(found) if found.digest == account.digest => {
-                    return at().add(rent_epoch, account.rent_epoch, found.rent_epoch);
+                    return failures().add(rent_epoch, account.rent_epoch, found.rent_epoch);
                 }
                 Some(_) => "another vote account",
                 None => "no vote account",
             };
             let expected = "the vote account that the bank file's stakes hold";
-            at().add(Rule::StakesVoteAccount, expected, found)
+            failures().add(Rule::StakesVoteAccount, expected, found)
         })
     }
 
@@ -119,8 +120,8 @@ impl StakeAccounts {
     /// 4.4, the delegations in the bank file count; later, the delegations in stake accounts.
     fn judge_voters(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let known: HashSet<&[u8; 32]> = readable_accounts(stakes).map(|(address, _)| address).collect();
-        let mut missing = self.delegations_to_others(&known);
-        missing.retain(|(_, voter)| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
+        let mut missing = self.voters_besides(&known);
+        missing.retain(|_, voter| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {
             return Ok(());
         }
@@ -133,18 +134,17 @@ impl StakeAccounts {
         Ok(())
     }
 
-    /// Returns the stake accounts whose vote account is not in `known`, each with the address of
-    /// that vote account.
-    fn delegations_to_others(&self, known: &HashSet<&[u8; 32]>) -> Vec<([u8; 32], [u8; 32])> {
-        let mut others = Vec::new();
-        self.newest.for_each(|address, staked| match staked {
-            StakedAccount::Delegation(delegation) if !known.contains(&delegation.voter()) => {
-                others.push((*address, delegation.voter()));
+    /// Returns the vote account of each stake account, unless it is in `known`.
+    fn voters_besides(&self, known: &HashSet<&[u8; 32]>) -> BTreeMap<[u8; 32], [u8; 32]> {
+        let mut voters = BTreeMap::new();
+        self.newest.for_each(|address, staked| {
+            if let StakedAccount::Delegation(delegation) = staked
+                && !known.contains(&delegation.voter())
+            {
+                voters.insert(*address, delegation.voter());
             }
-            StakedAccount::Delegation(..) | StakedAccount::Vote(..) => {}
         });
-        others.sort_unstable();
-        others
+        voters
     }
 }
 
@@ -161,11 +161,17 @@ mod tests {
         data
     }
 
-    fn look_at(stakes: &StakeAccounts, owner: [u8; 32], address: [u8; 32], (slot, number): (u64, u32), data: &[u8]) {
+    fn keep_account(
+        stakes: &StakeAccounts,
+        owner: [u8; 32],
+        address: [u8; 32],
+        (slot, number): (u64, u32),
+        data: &[u8],
+    ) {
         let mut header = RecordHeader::parse(&[0; 136]);
         (header.owner, header.pubkey, header.lamports) = (owner, address, 1);
         let storage = StorageRef { number, slot, id: 1 };
-        stakes.look_at(storage, &Record { offset_bytes: 0, header: &header, data });
+        stakes.keep_if_staked(storage, &Record { offset_bytes: 0, header: &header, data });
     }
 
     fn voter(stakes: &StakeAccounts, address: [u8; 32]) -> Option<u8> {
@@ -175,10 +181,10 @@ mod tests {
     #[test]
     fn only_vote_and_stake_accounts_are_kept() {
         let stakes = StakeAccounts::default();
-        look_at(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
+        keep_account(&stakes, [8; 32], [9; 32], (5, 0), &[1; 40]);
         stakes.newest.for_each(|_, _| panic!("accounts of other owners are not kept"));
         // The unreadable account is compared with the bank file, although Agave does not keep it.
-        look_at(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
+        keep_account(&stakes, VOTE, [7; 32], (5, 0), &[9; 40]);
         assert!(stakes.vote_account(&[7; 32]).is_some_and(|account| account.node.is_none()));
     }
 
@@ -198,10 +204,10 @@ mod tests {
             stakes.judge(&Stakes::default(), &failures).expect("collected");
             failures.skip_reason(Check::State).is_none()
         };
-        look_at(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
+        keep_account(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
         assert!(voter(&stakes, [1; 32]).is_some(), "the last account that fits");
         assert!(judged());
-        look_at(&stakes, STAKE, [2; 32], (5, 0), &delegated_to(1));
+        keep_account(&stakes, STAKE, [2; 32], (5, 0), &delegated_to(1));
         assert!(voter(&stakes, [2; 32]).is_none(), "one account too many");
         assert!(!judged());
     }

@@ -1,4 +1,4 @@
-//! Reads the records of all or some storages of an open archive or ledger, any number of times.
+//! Reads the records of all or some storages of an open archive or ledger, as often as needed.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU32;
@@ -14,9 +14,9 @@ use crate::archive::visit::{ReadFault, unread_records_error};
 use crate::plan::PlannedStorage;
 use crate::{ArchivePass, EntryUse, Plan, RecordVisitor, StorageRef, Visitor};
 
-/// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is
-/// the number of the archive's first storage; empty ones have none. Faults are ignored, except that
-/// lost records are reported to `records`.
+/// Passes the records of all storages, or of the `wanted` ones, to `records`. `first_storage` is the
+/// number of the archive's first storage that is not empty. Ignores faults, but reports lost records
+/// to `records`.
 pub fn read_archive_storages(
     archive: &OpenArchive,
     first_storage: u32,
@@ -25,18 +25,18 @@ pub fn read_archive_storages(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let visitor = RereadVisitor { records, wanted, next_storage: AtomicU32::new(first_storage) };
+    let visitor = StorageVisitor { records, wanted, next_storage: AtomicU32::new(first_storage) };
     let pass = ArchivePass::new(threads, progress).wanted_only(wanted.is_some());
     archive.read(&pass, &visitor).map(drop)
 }
 
-struct RereadVisitor<'a> {
+struct StorageVisitor<'a> {
     records: &'a dyn RecordVisitor,
     wanted: Option<&'a HashSet<u32>>,
     next_storage: AtomicU32,
 }
 
-impl Visitor for RereadVisitor<'_> {
+impl Visitor for StorageVisitor<'_> {
     fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else { return Ok(EntryUse::default()) };
         if entry.content_bytes == 0 {
@@ -59,15 +59,15 @@ impl Visitor for RereadVisitor<'_> {
     }
 }
 
-/// Bytes read at once: large enough for a disk, small enough for the caches.
+/// Bytes read at a time: enough for a disk, and not too many for the caches.
 const READ_BYTES: u64 = 1024 * 1024;
 
-/// First bytes of a storage that are read ahead: most storages are not longer.
-const FIRST_BYTES: u64 = 4 * READ_BYTES;
+/// Bytes at the start of a storage that are read ahead. Most storages are not longer.
+const AHEAD_OF_STORAGE_BYTES: u64 = 4 * READ_BYTES;
 
 /// Passes the records of all or the wanted storages of a ledger to a visitor, and reports damaged
 /// storages to it. Storages are numbered in the order of the plan.
-fn read_storages(
+fn read_ledger_storages(
     plan: &Plan,
     wanted: Option<&HashSet<u32>>,
     visitor: &dyn RecordVisitor,
@@ -88,7 +88,7 @@ fn read_storages(
             while offset < storage.content_bytes {
                 progress.check()?;
                 visitor.check()?;
-                // Only the first bytes are read ahead.
+                // Only the start of the storage is read ahead.
                 if !ahead.take_bytes(buffer) {
                     match read_piece(plan, storage, offset, READ_BYTES, buffer) {
                         // The `.data` file of a split storage is checked only here.
@@ -107,9 +107,9 @@ fn read_storages(
         })
     };
     let reading = ItemReader::<(u32, &PlannedStorage)> {
-        is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, FIRST_BYTES),
-        read: &|(_, storage), to| read_piece(plan, storage, 0, FIRST_BYTES, to),
-        item_bytes_max: FIRST_BYTES,
+        is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, AHEAD_OF_STORAGE_BYTES),
+        read: &|(_, storage), to| read_piece(plan, storage, 0, AHEAD_OF_STORAGE_BYTES, to),
+        item_bytes_max: AHEAD_OF_STORAGE_BYTES,
         ahead_bytes_max: AHEAD_BYTES,
     };
     read_ahead(storages, &reading, |storages| {
@@ -129,16 +129,14 @@ pub struct ListedStorage {
     pub content_bytes: u64,
 }
 
-/// The storages of an archive or a ledger. Each is named by its number in the order of the archive
-/// or the plan.
+/// The storages of an archive or a ledger, numbered in the order of the archive or the plan.
 pub enum StorageReader {
     Archive(Box<OpenArchive>),
     Ledger(Box<Plan>),
 }
 
 impl StorageReader {
-    /// Lists the storages in the order of their numbers. `None` for an archive without an index, which
-    /// must be read in order.
+    /// Lists the storages in the order of their numbers. `None` for an archive without an index.
     pub fn list(&self) -> Option<Vec<ListedStorage>> {
         let mut numbers = 0u32..;
         let storage = |Entry { kind, content_bytes }| match kind {
@@ -156,10 +154,10 @@ impl StorageReader {
         })
     }
 
-    pub fn length_bytes(&self) -> u64 {
+    pub fn length_bytes(&self) -> Option<u64> {
         match self {
-            Self::Archive(archive) => archive.length_bytes(),
-            Self::Ledger(plan) => plan.storages.iter().map(|storage| storage.content_bytes).sum(),
+            Self::Archive(archive) => archive.source.length_bytes(),
+            Self::Ledger(plan) => Some(plan.storages.iter().map(|storage| storage.content_bytes).sum()),
         }
     }
 
@@ -176,7 +174,7 @@ impl StorageReader {
         match self {
             Self::Archive(archive) => read_archive_storages(archive, first_storage, wanted, visitor, threads, progress)
                 .map_err(|error| error.within_damaged(archive.path().escaped())),
-            Self::Ledger(plan) => read_storages(plan, wanted, visitor, threads, progress),
+            Self::Ledger(plan) => read_ledger_storages(plan, wanted, visitor, threads, progress),
         }
     }
 }

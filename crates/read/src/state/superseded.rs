@@ -93,7 +93,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::state::marks::{Mark, mark_of};
+    use crate::state::marks::Mark;
 
     fn marks(list: &[RecordVersion]) -> HashSet<Mark> {
         list.iter().map(RecordVersion::mark).collect()
@@ -114,7 +114,7 @@ mod tests {
             let found = superseded_among(&versions, &|storage| 100 - u64::from(storage), |_| true);
             let marked = marks(&found.records);
             for (key, storage) in records.keys() {
-                let is_marked = marked.contains(&mark_of(*storage, u64::from(*key) * 136));
+                let is_marked = marked.contains(&Mark::new(*storage, u64::from(*key) * 136));
                 prop_assert_eq!(is_marked, newest[key] != *storage);
             }
             let open = newest.iter().filter(|(key, storage)| !records[&(**key, **storage)]).count() as u64;

@@ -2,7 +2,7 @@
 //! partitions. No I/O.
 
 use crate::state::fingerprint::Fingerprint;
-use crate::state::marks::{Mark, UNIT_BYTES, mark_of};
+use crate::state::marks::{Mark, UNIT_BYTES};
 
 /// An item of a log: some facts about one record of an account.
 pub trait LogItem: Copy + Default + Ord + Send + Sync {
@@ -41,11 +41,11 @@ impl RecordVersion {
     /// Makes the item for a record at `offset_bytes` of a storage. Storage numbers are below 2^31.
     pub fn new(fingerprint: Fingerprint, storage: u32, is_tombstone: bool, offset_bytes: u64) -> Self {
         let tagged_storage = storage << 1 | u32::from(is_tombstone);
-        Self { fingerprint, tagged_storage, offset_units: mark_of(storage, offset_bytes).1 }
+        Self { fingerprint, tagged_storage, offset_units: Mark::new(storage, offset_bytes).offset_units }
     }
 
     pub fn mark(&self) -> Mark {
-        (self.storage(), self.offset_units)
+        Mark { storage: self.storage(), offset_units: self.offset_units }
     }
 
     pub fn offset_bytes(&self) -> u64 {
@@ -93,10 +93,11 @@ pub fn partition_of(fingerprint: &Fingerprint) -> usize {
 pub struct LogBatch<T = RecordVersion> {
     items: Vec<T>,
     ordered: Vec<T>,
+    ends: Vec<u32>,
 }
 
 impl<T: LogItem> LogBatch<T> {
-    /// Adds a record; `true` if the batch is full.
+    /// Adds an item. Returns true if the batch is full.
     pub fn push(&mut self, item: T) -> bool {
         self.items.push(item);
         self.items.len() >= BATCH_ITEMS
@@ -106,21 +107,10 @@ impl<T: LogItem> LogBatch<T> {
         self.items.clear();
     }
 
-    /// Returns the records of each non-empty partition. Counts them first, so that each record is
-    /// moved only once.
+    /// Returns the items of each partition that has any.
     pub fn by_partition(&mut self) -> impl Iterator<Item = &[T]> {
-        let mut starts = [0; PARTITIONS];
-        self.items.iter().for_each(|item| starts[item.partition()] += 1);
-        let mut start = 0;
-        for count in &mut starts {
-            start += std::mem::replace(count, start);
-        }
         self.ordered.resize(self.items.len(), T::default());
-        for item in &self.items {
-            let place = &mut starts[item.partition()];
-            self.ordered[*place] = *item;
-            *place += 1;
-        }
+        spread(|| self.items.iter(), 0, PARTITIONS.ilog2(), &mut self.ordered, &mut self.ends);
         self.ordered.chunk_by(|first, second| first.partition() == second.partition())
     }
 }
@@ -160,8 +150,8 @@ const BUCKET_ITEMS: usize = 2;
 /// Limit on the bits of one step: a core's cache holds 4,096 places to which the step writes.
 const SPREAD_BITS_MAX: u32 = 12;
 
-/// Divides items into buckets by some bits of their fingerprints' first words. Sets `ends` to the
-/// end of each bucket.
+/// Divides items into buckets by some bits of their fingerprints' first words. Counts them first, so
+/// that each item is moved only once. Sets `ends` to the end of each bucket.
 fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     items: impl Fn() -> I,
     skipped_bits: u32,

@@ -21,13 +21,13 @@
 //! The log grows by 20 bytes per record (20 GB for a billion) while it fits in three quarters of
 //! the given memory. Beyond that, full chunks go to one temporary file ([`spill`](super::spill)).
 //! Half of the last quarter is for sorting as many partitions at a time as fit. The other half is
-//! for marks of superseded records, and so is the memory that sorting frees: a sorted partition leaves
+//! for superseded records, and so is the memory that sorting frees, since a sorted partition leaves
 //! the log. Superseded records are handled in rounds, each of which may decode the archive again.
 //!
 //! At least one partition must be sorted in memory. Each is about a thousandth of the log:
 //! attackers cannot direct accounts into one partition, because fingerprints are unpredictable
 //! ([`fingerprint`](super::fingerprint)). An account with so many records that its partition grows
-//! far beyond the others is an error: it is more often in one storage.
+//! far beyond the others is an error: one storage must hold it more than once.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -61,8 +61,8 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
 pub struct VersionLog<T = RecordVersion> {
     partitions: Vec<Mutex<Partition<T>>>,
     log_bytes: u64,
-    /// Memory for sorting, in bytes. The superseded records of a round may take as many bytes
-    /// again, and the free memory of the log.
+    /// Memory for sorting. The superseded records of a round may take as much again, and the free
+    /// memory of the log.
     sort_bytes: u64,
     held_bytes: AtomicU64,
     spill: Spill,
@@ -173,19 +173,18 @@ impl<T: LogItem> VersionLog<T> {
         // A small archive leaves most partitions empty, and scheduling each would take longer than
         // all other work.
         let partitions: Vec<_> = self.partitions.iter().filter(|partition| partition.lock().bytes() > 0).collect();
-        // Buffers are reused: the kernel has to clear new memory.
-        let spare = Mutex::new(Vec::<Vec<T>>::new());
-        let spare = || spare.lock();
+        // Buffers are reused, because the kernel has to clear new memory.
+        let spare_buffers = Mutex::new(Vec::<Vec<T>>::new());
         let mut rest = partitions.as_slice();
         while !rest.is_empty() {
             let group_max = rest.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
             let (group, after) = rest.split_at(self.sortable_partitions(&rest[..group_max]));
             rest = after;
             let sort_and_read = |partition: &&Mutex<Partition<T>>| {
-                let mut sorted = spare().pop().unwrap_or_default();
+                let mut sorted = spare_buffers.lock().pop().unwrap_or_default();
                 self.sort(partition, &mut sorted)?;
                 let result = read(&sorted);
-                spare().push(sorted);
+                spare_buffers.lock().push(sorted);
                 Ok(result)
             };
             let results: Vec<R> = pool.install(|| group.par_iter().map(sort_and_read).collect::<Result<_>>())?;
@@ -197,11 +196,10 @@ impl<T: LogItem> VersionLog<T> {
     /// Returns the number of partitions that fit into the memory for sorting, at least 1. Each needs twice its
     /// length: its chunks and the sorted copy.
     fn sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
-        let mut left_bytes = self.sort_bytes;
+        let mut needed_bytes = 0;
         let fits = |partition: &&&Mutex<Partition<T>>| {
-            let left = left_bytes.checked_sub(2 * partition.lock().bytes());
-            left_bytes = left.unwrap_or_default();
-            left.is_some()
+            needed_bytes += 2 * partition.lock().bytes();
+            needed_bytes <= self.sort_bytes
         };
         partitions.iter().take_while(fits).count().max(1)
     }

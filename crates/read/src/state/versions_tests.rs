@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
-use crate::state::marks::mark_of;
+use crate::state::marks::Mark;
 use crate::state::superseded::superseded_among;
 use crate::state::version::{ITEM_BYTES, partition_of};
 
@@ -51,7 +51,7 @@ proptest! {
         let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
         prop_assert_eq!(found.records.len(), subtract.len());
         for (key, storage) in subtract {
-            let mark = mark_of(*storage, 8 * u64::from(*key));
+            let mark = Mark::new(*storage, 8 * u64::from(*key));
             prop_assert!(found.records.iter().any(|version| version.mark() == mark));
         }
         let accounts = newest.iter().filter(|(key, (_, storage))| !is_tombstone(**key, *storage)).count();

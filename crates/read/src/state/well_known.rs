@@ -25,16 +25,16 @@ const ADDRESSES: [[u8; 32]; 8] = [
 /// First bytes of these addresses. The first byte rules out nearly all other accounts.
 const FIRST_BYTES: [bool; 256] = {
     let mut first = [false; 256];
-    let mut at = 0;
-    while at < ADDRESSES.len() {
-        first[ADDRESSES[at][0] as usize] = true;
-        at += 1;
+    let mut index = 0;
+    while index < ADDRESSES.len() {
+        first[ADDRESSES[index][0] as usize] = true;
+        index += 1;
     }
     first
 };
 
-/// Limit on the bytes that are kept of an account's data. SlotHistory, the longest account, has
-/// 131,097.
+/// Limit on the bytes that are kept of an account's data. The longest account, SlotHistory, has
+/// 131,097 bytes.
 const KEPT_BYTES_MAX: usize = 256 * 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Newest<WellKnownAccount> {
     }
 
     /// Keeps a record, also a tombstone, if its account has one of the addresses.
-    pub fn look_at(&self, storage: StorageRef, record: &Record<'_>) {
+    pub fn keep_if_well_known(&self, storage: StorageRef, record: &Record<'_>) {
         let address = record.header.pubkey;
         if !FIRST_BYTES[usize::from(address[0])] || !ADDRESSES.contains(&address) {
             return;
@@ -78,18 +78,18 @@ mod tests {
     #[test]
     fn data_beyond_the_limit_and_other_accounts_are_not_kept() {
         let known = Newest::well_known_accounts();
-        let look_at = |address: [u8; 32], data: &[u8]| {
+        let keep = |address: [u8; 32], data: &[u8]| {
             let mut header = RecordHeader::parse(&[0; 136]);
             (header.owner, header.pubkey, header.lamports) = ([8; 32], address, 1);
             let storage = StorageRef { number: 0, slot: 5, id: 1 };
             let record = Record { offset_bytes: 0, header: &header, data };
-            known.look_at(storage, &record);
+            known.keep_if_well_known(storage, &record);
         };
         let mut near = CLOCK;
         near[31] ^= 1;
-        look_at(near, &[1]);
+        keep(near, &[1]);
         assert!(known.accounts().is_empty(), "the account has another address");
-        look_at(CLOCK, &vec![1; KEPT_BYTES_MAX + 7]);
+        keep(CLOCK, &vec![1; KEPT_BYTES_MAX + 7]);
         assert_eq!(known.accounts()[&CLOCK].data.len(), KEPT_BYTES_MAX);
     }
 }

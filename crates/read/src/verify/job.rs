@@ -94,13 +94,14 @@ impl<'a> VerifyJob<'a> {
 
     pub fn announce(&self, archives: &[&NamedArchive]) {
         let Self { options, progress, .. } = *self;
-        let step =
-            |stage: Stage| archives.iter().map(move |archive| Step::new(stage.clone(), archive.length_bytes().ok()));
+        let step = |stage: Stage| {
+            archives.iter().map(move |archive| Step::new(stage.clone(), archive.length_bytes().ok().flatten()))
+        };
         let again = self.visitor.into_iter().flat_map(|_| step(Stage::Visiting));
         progress.steps(&step(self.stage()).chain(again).collect::<Vec<_>>());
         progress.detail(&format!(
             "plan: {} to read; workers: {}, temporary files in {}",
-            quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok()).sum()),
+            quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok().flatten()).sum()),
             options.threads,
             options.check.spill_dir(None).escaped()
         ));
@@ -122,7 +123,7 @@ pub(crate) fn new_accounts(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<S
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
     let accounts = match job.visitor {
-        None => StateBuilder::keeping_records(*memory_bytes, &spill_dir, storages_bytes)?,
+        None => StateBuilder::with_kept_records(*memory_bytes, &spill_dir, storages_bytes)?,
         // The other half is for marks of superseded records.
         Some(_) => StateBuilder::new(*memory_bytes / 2, &spill_dir, storages_bytes)?,
     };

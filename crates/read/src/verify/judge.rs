@@ -60,7 +60,7 @@ fn read_again(
             progress.stage(Stage::Sorting, None);
             accounts.visit_state(bank, failures, visitor, threads, &mut |task| {
                 read.iter().try_for_each(|part| {
-                    progress.stage(Stage::Visiting, Some(part.storages.length_bytes()));
+                    progress.stage(Stage::Visiting, part.storages.length_bytes());
                     part.read_records(accounts, task, None, job)
                 })
             })
@@ -186,7 +186,9 @@ fn add_part(counts: &mut Counts, part: &JudgedInput) {
     saturating_add_to(&mut counts.frames, part.frames);
     saturating_add_to(&mut counts.storages, part.storage_count.into());
     match &part.storages {
-        StorageReader::Archive(archive) => saturating_add_to(&mut counts.input_bytes, archive.length_bytes()),
+        StorageReader::Archive(archive) => {
+            saturating_add_to(&mut counts.input_bytes, archive.source.length_bytes().unwrap_or_default());
+        }
         StorageReader::Ledger(plan) => {
             counts.input_bytes = plan.content_bytes();
             counts.obsolete = Some((plan.obsolete_records, plan.obsolete_bytes));

@@ -80,7 +80,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob
         storages: StorageReader::Ledger(Box::new(plan)),
     };
     if job.reads_records() {
-        progress.stage(job.stage(), Some(part.storages.length_bytes()));
+        progress.stage(job.stage(), part.storages.length_bytes());
         part.read_records(&accounts, job.first_task(), None, job)?;
         if part.failures.has_lost_accounts() {
             part.failures.skip(Check::Records, "missing and damaged storages were not read");

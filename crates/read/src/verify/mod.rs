@@ -95,7 +95,9 @@ fn read_archives(
 }
 
 fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
-    archives
-        .iter()
-        .try_fold(0u64, |sum, archive| Ok(sum.saturating_add(archive.length_bytes()?.saturating_mul(RATIO_TYPICAL))))
+    let mut bytes = 0u64;
+    for archive in archives {
+        bytes = bytes.saturating_add(archive.length_bytes()?.unwrap_or_default().saturating_mul(RATIO_TYPICAL));
+    }
+    Ok(bytes)
 }

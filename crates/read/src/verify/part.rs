@@ -45,7 +45,7 @@ impl JudgedInput {
                 archive.warn_of_damaged_index(progress);
             }
         }
-        progress.stage(job.stage(), Some(archive.length_bytes()));
+        progress.stage(job.stage(), archive.source.length_bytes());
         let first_storage = accounts.storage_count();
         let records = AccountsPass::new(accounts, &failures, job.first_task());
         let rules = ArchiveRules::from_archive(&archive, archive.base_slot(), seen_slots, &failures)

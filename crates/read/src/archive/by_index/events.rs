@@ -1,4 +1,4 @@
-//! Passes what the parser finds in one frame to sink, documents and record worker. Sends the state
+//! Passes the entries of one frame to the sink, the documents and the record worker. Sends the state
 //! of a storage or document that continues in the next frame to the worker of that frame.
 
 use crossbeam_channel::Sender;
@@ -11,7 +11,7 @@ use crate::{EntrySink, EntryUse, RecordWorker};
 
 /// State of an entry that continues in the next frame. If a frame is lost, no state is sent, and
 /// the rest of the entry is lost too.
-pub(super) enum EntryCarry {
+pub(super) enum UnfinishedEntry {
     Records(Box<RecordWalker>),
     Document(Box<DocumentReader>),
 }
@@ -19,11 +19,6 @@ pub(super) enum EntryCarry {
 /// Bytes passed on at a time: they stay in a core's cache between sink and parser; a whole frame
 /// would not.
 const CONTENT_PIECE_BYTES: usize = 128 * 1024;
-
-/// Converts an entry's number; an index cannot hold more entries than a `u32` can count.
-fn entry_number(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
 
 pub(super) struct DecodeWorker<'r> {
     pub decoder: FrameDecoder,
@@ -38,127 +33,127 @@ pub(super) struct FrameEvents<'a, 'w, 'r> {
     pub worker: &'w mut DecodeWorker<'r>,
     pub sink: Option<Box<dyn EntrySink + 'a>>,
     pub documents: DocumentReader,
-    pub number: usize,
-    pub wanted: EntryUse,
-    pub after: Option<Sender<EntryCarry>>,
-    /// An error of the sink, as opposed to a contradiction of the index.
-    pub stopped: Option<Error>,
+    /// Number of the entry that begins next.
+    pub next_entry: usize,
+    pub entry_use: EntryUse,
+    pub next_frame: Option<Sender<UnfinishedEntry>>,
+    /// An error of the sink or of a document's thread, as opposed to a contradiction of the index.
+    pub consumer_error: Option<Error>,
 }
 
-impl FrameEvents<'_, '_, '_> {
-    pub fn resume(&mut self, entry: &Entry, carry: Option<EntryCarry>) -> Result<()> {
-        self.wanted = self.uses.get(self.number).copied().unwrap_or_default();
-        if self.wanted.is_for_sink
-            && let Some(sink) = &mut self.sink
-        {
-            sink.begin(entry_number(self.number), entry)?;
+impl<'a> FrameEvents<'a, '_, '_> {
+    fn wanted_sink(&mut self) -> Option<&mut Box<dyn EntrySink + 'a>> {
+        if self.entry_use.is_for_sink { self.sink.as_mut() } else { None }
+    }
+
+    fn enter(&mut self, entry: &Entry) -> Result<()> {
+        let number = self.next_entry;
+        self.entry_use = self.uses.get(number).copied().unwrap_or_default();
+        self.next_entry = number.saturating_add(1);
+        match self.wanted_sink() {
+            // An index cannot hold more entries than a `u32` can count.
+            Some(sink) => sink.begin(u32::try_from(number).unwrap_or(u32::MAX), entry),
+            None => Ok(()),
         }
-        match (carry, self.wanted.storage, &mut self.worker.records) {
-            (Some(EntryCarry::Records(walker)), Some(storage), Some(records)) => {
+    }
+
+    /// Continues an entry that began in an earlier frame.
+    pub fn resume(&mut self, entry: &Entry, unfinished: Option<UnfinishedEntry>) -> Result<()> {
+        self.enter(entry)?;
+        match (unfinished, self.entry_use.storage, &mut self.worker.records) {
+            (Some(UnfinishedEntry::Records(walker)), Some(storage), Some(records)) => {
                 self.worker.walker = *walker;
                 records.begin(storage);
             }
-            (carry, ..) => {
-                self.wanted.storage = None;
-                if let Some(EntryCarry::Document(documents)) = carry {
+            (unfinished, ..) => {
+                self.entry_use.storage = None;
+                if let Some(UnfinishedEntry::Document(documents)) = unfinished {
                     self.documents = *documents;
                 }
             }
         }
-        self.number = self.number.saturating_add(1);
         Ok(())
     }
 
-    pub fn event(&mut self, event: TarEvent<'_>) -> Result<()> {
+    pub fn handle(&mut self, event: TarEvent<'_>) -> Result<()> {
         let result = match event {
-            TarEvent::Begin(entry) => match self.entries.get(self.number) {
+            TarEvent::Begin(entry) => match self.entries.get(self.next_entry) {
                 Some(expected) if *expected == entry => self.begin(&entry),
-                // This is not the sink's error: the index is wrong.
+                // The index is wrong, so this is not an error of a consumer.
                 _ => return Err(Error::damaged(format!("{} is not where the index says", entry.kind))),
             },
-            TarEvent::Content { offset_bytes, bytes } => self.content(offset_bytes, bytes),
+            TarEvent::Content { offset_bytes, bytes } => self.pass_on(offset_bytes, bytes),
             TarEvent::End(entry) => self.end(&entry),
         };
-        result.map_err(|error| self.stopped.insert(error).clone())
+        result.map_err(|error| self.consumer_error.insert(error).clone())
     }
 
     fn begin(&mut self, entry: &Entry) -> Result<()> {
-        let number = self.number;
-        self.wanted = self.uses.get(number).copied().unwrap_or_default();
-        self.number = number.saturating_add(1);
-        if let (Some(storage), Some(records)) = (self.wanted.storage, &mut self.worker.records) {
+        self.enter(entry)?;
+        if let (Some(storage), Some(records)) = (self.entry_use.storage, &mut self.worker.records) {
             records.begin(storage);
             self.worker.walker.restart();
         }
-        if self.wanted.is_document {
+        if self.entry_use.is_document {
             self.documents.begin(entry)?;
-        }
-        if self.wanted.is_for_sink
-            && let Some(sink) = &mut self.sink
-        {
-            sink.begin(entry_number(number), entry)?;
         }
         Ok(())
     }
 
-    fn content(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        let entry = self.entries.get(self.number.saturating_sub(1));
+    fn pass_on(&mut self, mut offset_bytes: u64, bytes: &[u8]) -> Result<()> {
+        let entry = self.entries.get(self.next_entry.saturating_sub(1));
         let end = offset_bytes.saturating_add(bytes.len() as u64);
-        let goes_on = entry.is_some_and(|entry| end < entry.content_bytes);
-        let mut records = if self.wanted.storage.is_some() { self.worker.records.as_mut() } else { None };
+        let is_unfinished = entry.is_some_and(|entry| end < entry.content_bytes);
+        let mut records = if self.entry_use.storage.is_some() { self.worker.records.as_mut() } else { None };
         let walker = &mut self.worker.walker;
         // The worker of the next frame may be waiting for the walker. Walking over record headers
         // is cheap, so that is done first, and the records are visited after the walker was sent.
-        let after = if goes_on && records.is_some() { self.after.take() } else { None };
-        let mut next = after.map(|after| (after, walker.clone()));
-        let mut sink = if self.wanted.is_for_sink { self.sink.as_mut() } else { None };
-        let mut offset_bytes = offset_bytes;
+        let next_frame = if is_unfinished && records.is_some() { self.next_frame.take() } else { None };
+        let mut next = next_frame.map(|next_frame| (next_frame, walker.clone()));
+        let mut sink = if self.entry_use.is_for_sink { self.sink.as_mut() } else { None };
         for piece in bytes.chunks(CONTENT_PIECE_BYTES) {
             if let Some(sink) = &mut sink {
                 sink.write(offset_bytes, piece)?;
             }
-            self.documents.content(piece);
+            self.documents.push(piece);
             match (&mut next, &mut records) {
-                (Some((_, next)), _) => next.feed(piece, &mut NoSink),
+                (Some((_, next_walker)), _) => next_walker.feed(piece, &mut NoSink),
                 (None, Some(records)) => walker.feed(piece, records.as_mut()),
                 (None, None) => {}
             }
             offset_bytes = offset_bytes.saturating_add(piece.len() as u64);
         }
-        if let (Some((after, next)), Some(records)) = (next, records) {
+        if let (Some((next_frame, next_walker)), Some(records)) = (next, records) {
             // Fails only if the next frame was lost.
-            let _ = after.send(EntryCarry::Records(Box::new(next)));
+            let _ = next_frame.send(UnfinishedEntry::Records(Box::new(next_walker)));
             walker.feed(bytes, records.as_mut());
         }
         Ok(())
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
-        if self.wanted.is_for_sink
-            && let Some(sink) = &mut self.sink
-        {
+        if let Some(sink) = self.wanted_sink() {
             sink.end(entry)?;
         }
         self.documents.end();
-        if let (Some(_), Some(records)) = (self.wanted.storage, &mut self.worker.records) {
+        if let (Some(_), Some(records)) = (self.entry_use.storage, &mut self.worker.records) {
             self.worker.walker.finish(records.as_mut());
         }
-        self.wanted = EntryUse::default();
+        self.entry_use = EntryUse::default();
         Ok(())
     }
 
+    /// Ends the frame, and hands a document that continues to the worker of the next frame.
     pub fn suspend(&mut self) -> Result<()> {
-        let last = self.number.checked_sub(1).and_then(|last| self.entries.get(last));
-        if self.wanted.is_for_sink
-            && let (Some(sink), Some(entry)) = (&mut self.sink, last)
-        {
+        let last = self.next_entry.checked_sub(1).and_then(|last| self.entries.get(last));
+        if let (Some(sink), Some(entry)) = (self.wanted_sink(), last) {
             sink.end(entry)?;
         }
         if self.documents.is_reading()
-            && let Some(after) = self.after.take()
+            && let Some(next_frame) = self.next_frame.take()
         {
             let documents = Box::new(std::mem::take(&mut self.documents));
-            let _ = after.send(EntryCarry::Document(documents));
+            let _ = next_frame.send(UnfinishedEntry::Document(documents));
         }
         Ok(())
     }
