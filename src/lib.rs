@@ -120,7 +120,7 @@ pub mod types {
 /// let found = catalog::scan(&["/mnt/snapshots".into()])?;
 /// let open = |archive: &catalog::Archive, _mode| Ok(NamedArchive::from_path(archive.path()));
 /// let stop = CancelToken::default();
-/// let verdict = verify_catalog(&found, &open, &VerifyOptions::default(), &stop, &mut |checked| {
+/// let verdict = verify_catalog(&found, open, &VerifyOptions::default(), &stop, |checked| {
 ///     let verdict = if checked.is_damaged() { "damaged" } else { "not damaged" };
 ///     println!("{}: {verdict}", checked.archive.name);
 /// })?;

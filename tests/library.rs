@@ -98,7 +98,7 @@ fn verify_directory(dir: &Path, progress: &dyn Progress) -> (Result<(), Error>, 
     let catalog = list_archives(&[dir.to_path_buf()]).expect("listed");
     let open = |archive: &ListedArchive, _| Ok(NamedArchive::from_path(archive.path()));
     let mut verdicts = Vec::new();
-    let mut on_verdict = |verdict: &ArchiveVerdict<'_>| {
+    let on_verdict = |verdict: &ArchiveVerdict<'_>| {
         let report = verdict.report.as_ref().expect("verified");
         verdicts.push(CatalogVerdict {
             slot: verdict.archive.name.slot,
@@ -107,7 +107,7 @@ fn verify_directory(dir: &Path, progress: &dyn Progress) -> (Result<(), Error>, 
             paths: report.paths.len(),
         });
     };
-    let result = verify_catalog(&catalog, &open, &VerifyOptions::default(), progress, &mut on_verdict);
+    let result = verify_catalog(&catalog, open, &VerifyOptions::default(), progress, on_verdict);
     (result.and_then(|verdict| verdict.require_ok("there")), verdicts)
 }
 

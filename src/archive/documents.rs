@@ -52,6 +52,6 @@ pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), end_error: None };
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
-    let judged = judge_documents(documents, Some(slot), &Failures::refusing(Rule::is_refused)).map(drop);
+    let judged = judge_documents(documents, Some(slot), &Failures::with_refused(Rule::is_refused)).map(drop);
     judged.map_err(|error| error.with_hint(WRITE_ANOTHER))
 }

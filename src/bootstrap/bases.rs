@@ -13,7 +13,7 @@ use slotpress_base::{Error, EscapePath, Result, text};
 use slotpress_format::ArchiveName;
 use slotpress_net::find::rank::time_for;
 use slotpress_net::{FindReport, SourceLocation};
-use slotpress_read::catalog::REMOTE;
+use slotpress_read::catalog::REMOTE_DIR;
 
 /// Limit on the combinations that a plan shows.
 const WAYS_MAX: usize = 8;
@@ -84,7 +84,7 @@ pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceLocation
 
 /// Returns the names of the full archives in an archives directory.
 pub fn fulls_in(dir: &Path) -> Vec<ArchiveName> {
-    let dirs = [dir.to_path_buf(), dir.join(REMOTE)];
+    let dirs = [dir.to_path_buf(), dir.join(REMOTE_DIR)];
     let entries = dirs.into_iter().flat_map(fs::read_dir).flatten().flatten();
     let names = entries.filter_map(|entry| ArchiveName::from_path(&entry.path()));
     names.filter(|name| name.base_slot.is_none()).collect()

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::EscapePath;
 use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{Offer, OfferPlace, Remote};
-use slotpress_read::catalog::REMOTE;
+use slotpress_read::catalog::REMOTE_DIR;
 
 /// An archive that was chosen, and all places that have it.
 #[derive(Clone, Debug)]
@@ -123,5 +123,5 @@ fn may_clone(path: &Path, dir: &Path) -> bool {
 fn lies_in(path: &Path, dir: &Path) -> bool {
     let path = std::path::absolute(path).ok();
     let parent = path.and_then(|path| path.parent().and_then(|parent| parent.canonicalize().ok()));
-    [dir.to_path_buf(), dir.join(REMOTE)].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
+    [dir.to_path_buf(), dir.join(REMOTE_DIR)].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use slotpress::archive::{ArchiveFormat, Codec, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
 use slotpress::program::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{Error, Progress, Result};
-use slotpress_read::readers_in_words;
+use slotpress_read::describe_readers;
 
 use super::arguments::{IoPolicyArgs, WorkerArgs};
 use super::ui::Ui;
@@ -87,7 +87,7 @@ impl EncodingArgs {
             }
         };
         let codec = Codec::new(format).layout(self.zstd.layout);
-        if let Some(words) = readers_in_words(codec.compression()) {
+        if let Some(words) = describe_readers(codec.compression()) {
             ui.warn(&match codec.format {
                 ArchiveFormat::None => format!("a plain .tar: {words}, and restore takes it only recompressed"),
                 _ => format!(".tar.lz4: {words}"),

@@ -12,7 +12,7 @@ use slotpress::types::{Address, ArchiveName};
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{Error, Result, Snapshot};
 use slotpress_base::EscapePath;
-use slotpress_read::{AccountsSummary, RecordTotals, check_pair, find_account, inspect_accounts, lines_of};
+use slotpress_read::{AccountsSummary, RecordTotals, check_pair, find_account, inspect_accounts, merge_versions};
 
 use super::arguments::WorkArgs;
 use super::json::merge;
@@ -110,7 +110,7 @@ fn print_archive(found: &ArchiveInspection, ui: &Ui) {
     let forks = hard_forks(&found.bank);
     let mut clients = Vec::new();
     let refusals = found.clients.iter().map(|reader| (reader.client, &reader.refusals));
-    for (name, refusals) in lines_of(refusals.collect()) {
+    for (name, refusals) in merge_versions(refusals.collect()) {
         let label = if clients.is_empty() { "clients" } else { "" };
         clients.push(match refusals.join("; ").as_str() {
             "" => format!("{label}: {name}: reads it"),

@@ -199,7 +199,7 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
         let index = super::stores::index_of(&store, ui).ok().flatten();
         let index = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
         let mut catalog = super::stores::catalog(&store, Dates::LeaveOut, &network.connection, ui)?;
-        catalog.set_reasons(index.archives());
+        catalog.set_keep_reasons(index.archives());
         return Ok(catalog);
     }
     let client = Client::new(&network.options())?;

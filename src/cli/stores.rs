@@ -111,7 +111,7 @@ pub fn catalog(store: &Store, dates: Dates, args: &ConnectionArgs, ui: &Ui) -> R
         }
         archives.push(archive);
     }
-    let mut catalog = Catalog::by_length(archives);
+    let mut catalog = Catalog::from_lengths(archives);
     if let Some((_, bank)) = newest {
         catalog.slot_time = bank.slot_time().unwrap_or_default();
         catalog.epoch_schedule = Some(bank.epoch_schedule);

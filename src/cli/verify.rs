@@ -14,7 +14,7 @@ use slotpress::verify::{
 };
 use slotpress::{Error, Progress, Result, Snapshot};
 use slotpress_base::EscapePath;
-use slotpress_read::{lines_of, names_of};
+use slotpress_read::{client_names, merge_versions};
 
 use super::arguments::{CheckArgs, WorkArgs};
 use super::network::{StateArgs, catalog_of, open_archive, path_at};
@@ -183,11 +183,12 @@ fn count_text(check: Check) -> &'static str {
 fn client_lines(report: &VerifyReport) -> Vec<String> {
     let mut lines = Vec::new();
     if !report.asked.is_empty() {
-        let asked = names_of(&report.asked).join(", ");
+        let asked = client_names(&report.asked).join(", ");
         lines.push(format!("  asked for    {asked}"));
     }
-    let verdicts =
-        lines_of(report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note))).collect());
+    let verdicts = merge_versions(
+        report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note))).collect(),
+    );
     let widths = verdicts.iter().map(|(name, _)| name.len() + 1);
     let width = widths.max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
@@ -206,7 +207,7 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
 /// Returns the last line of a report without failures: the verdict, and checks that were not made.
 fn verdict(report: &VerifyReport) -> String {
     let mut unknown = Vec::new();
-    for result in report.left_out() {
+    for result in report.incomplete_checks() {
         if let Some(why) = &result.skipped {
             unknown.push(format!("{} ({why})", result.check.name()));
         }
@@ -280,7 +281,7 @@ fn verify_all(
         let path = place.map_or_else(|| archive.path(), |place| path_at(archive, place));
         open_archive(&path, args.reads_twice(mode), &args.state.network, ui)
     };
-    let verdict = verify_catalog(catalog, &open, options, ui, &mut |verdict| print_verdict(verdict, ui))?;
+    let verdict = verify_catalog(catalog, open, options, ui, |verdict| print_verdict(verdict, ui))?;
     ui.print_object("verified", &verdict);
     ui.say(&summary(&verdict));
     verdict.require_ok(&place.map_or("the list".to_string(), |place| place.escaped()))
@@ -306,7 +307,7 @@ fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         ui.print_object("archive_not_checked", &fields);
     }
     let report = verdict.report.as_ref();
-    let left_out = report.is_ok_and(|report| report.left_out().next().is_some());
+    let left_out = report.is_ok_and(|report| report.incomplete_checks().next().is_some());
     let (short, line) = match (failed, why_not) {
         (Some(why), _) if verdict.is_damaged() => {
             let line = format!("FAILED  {shown}: {why}");

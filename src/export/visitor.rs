@@ -14,7 +14,7 @@ use slotpress_format::ledger::activation::StakeHistory;
 use slotpress_format::{
     BankFile, REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
 };
-use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, judge_order};
+use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, require_newer_state};
 
 use super::filter::parse_token;
 use super::output::{ExportOutput, slot_dir};
@@ -182,7 +182,7 @@ impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let options = self.options;
         if let Some(old) = &self.old {
-            judge_order(old, facts.bank)?;
+            require_newer_state(old, facts.bank)?;
         }
         let manifest = Manifest::new(facts, self.old.as_ref(), options);
         let is_old = options.changes && self.old.is_none();

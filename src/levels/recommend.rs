@@ -12,8 +12,8 @@
 use serde::Serialize;
 use slotpress_base::quantity;
 use slotpress_format::ledger::names::ArchiveCompression;
-use slotpress_read::rules::clients::readers;
-use slotpress_read::{SnapshotClient, readers_in_words};
+use slotpress_read::rules::clients::clients_that_read;
+use slotpress_read::{SnapshotClient, describe_readers};
 
 use crate::levels::LevelRow;
 use crate::levels::codec::{CLUSTERED_CODEC, FrameCodec, REFERENCE_CODEC};
@@ -89,7 +89,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         format!("{difference} than {codec} in {factor} times its {time}")
     };
     let choice = |row: &LevelRow, reason: String| {
-        let clients = format_of(row.codec).and_then(readers_in_words);
+        let clients = format_of(row.codec).and_then(describe_readers);
         CodecChoice { codec: row.codec, reason: reason + &clients.map_or(String::new(), |words| format!("; {words}")) }
     };
     let mut others = Vec::new();
@@ -142,7 +142,8 @@ pub fn is_plain(row: &LevelRow) -> bool {
 
 /// True if `archive` writes this format and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
-    format_of(row.codec).is_some_and(|compression| readers(compression).into_iter().any(SnapshotClient::is_agave))
+    format_of(row.codec)
+        .is_some_and(|compression| clients_that_read(compression).into_iter().any(SnapshotClient::is_agave))
 }
 
 /// Returns the rows that no other beats in both time and size, from the fastest to the smallest.

@@ -14,7 +14,7 @@ use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
     Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, Snapshot, VerifyOptions,
-    estimate_records, judge_order, read_back_archive, rule_against_agave, verify_showing,
+    estimate_records, read_back_archive, require_newer_state, rule_against_agave, verify_with_observer,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -213,9 +213,9 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     Ok(length_bytes(archive)?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
 }
 
-/// Refuses states that [`judge_order`] refuses, and a new state that only Firedancer loads.
+/// Refuses states that [`require_newer_state`] refuses, and a new state that only Firedancer loads.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
-    judge_order(old, new)?;
+    require_newer_state(old, new)?;
     match rule_against_agave(new) {
         Some(rule) => Err(rule.unsupported_error()),
         None => Ok(()),
@@ -231,13 +231,13 @@ fn read_state(
     refused: fn(Rule) -> bool,
     progress: &dyn Progress,
 ) -> Result<(BankFile, usize)> {
-    let (report, bank) = verify_showing(Snapshot::archives(full, incremental), options, log, progress)?;
+    let (report, bank) = verify_with_observer(Snapshot::archives(full, incremental), options, log, progress)?;
     let path = || incremental.unwrap_or(full).path.escaped();
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {
         let place = failure.place.path.as_ref().map_or_else(path, |path| path.escaped());
         return Err(failure.to_error().within(place));
     }
-    if let Some(why) = report.why_left_out(Check::State) {
+    if let Some(why) = report.skip_reason(Check::State) {
         return Err(Error::damaged(format!("the state cannot be checked: {why}")).within(path()));
     }
     let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file").within(path()))?;

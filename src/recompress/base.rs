@@ -37,7 +37,7 @@ impl BaseArchive {
         RecompressJob { options, progress, .. }: RecompressJob<'_>,
     ) -> Result<()> {
         progress.stage(Stage::Verifying, self.archive.source.length_bytes());
-        let failures = Failures::refusing(Rule::is_refused_for_output).of_base(true);
+        let failures = Failures::with_refused(Rule::is_refused_for_output).for_base(true);
         let seen_slots = SeenSlots::default();
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));
         let rules =

@@ -30,7 +30,7 @@ pub fn run(
     state: Option<&StateBuilder>,
     reads: &dyn Progress,
 ) -> Result<DecodedSource> {
-    let failures = Failures::refusing(Rule::is_refused_for_output);
+    let failures = Failures::with_refused(Rule::is_refused_for_output);
     let seen_slots = SeenSlots::default();
     let records = state.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
     let rules = ArchiveRules::new(job.base_slot, input.length_bytes(), &seen_slots, &failures)

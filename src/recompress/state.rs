@@ -56,7 +56,7 @@ impl RecompressJob<'_> {
             (None, None) => return Err(pipe_to_pipe_error()),
         };
         let accounts = &accounts;
-        let failures = &Failures::refusing(Rule::is_refused_for_output);
+        let failures = &Failures::with_refused(Rule::is_refused_for_output);
         let checked = accounts.require_state(&decoded.bank, failures, threads, progress, &mut |task, wanted| {
             progress.stage(Stage::Subtracting, None);
             let records = AccountsPass::new(accounts, failures, task);

@@ -38,7 +38,7 @@ impl Unpacker<'_> {
     fn read_state(&self, state: &StateBuilder, bank: &BankFile) -> Result<u64> {
         let progress = self.run.progress;
         let threads = self.run.options.threads;
-        let failures = &Failures::refusing(Rule::is_refused);
+        let failures = &Failures::with_refused(Rule::is_refused);
         let read_again = &mut |task: Task<'_>, _: &HashSet<u32>| {
             progress.stage(Stage::Subtracting, None);
             let Task::Subtract(superseded) = task else { return Ok(()) };

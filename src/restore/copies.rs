@@ -16,7 +16,7 @@ use slotpress_base::{
 use slotpress_format::ArchiveName;
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
-use slotpress_read::{LocalFile, Publishable, REMOTE, Source, StagedFile};
+use slotpress_read::{LocalFile, Publishable, REMOTE_DIR, Source, StagedFile};
 
 use crate::restore::input::Opened;
 use crate::restore::journal::{Move, Moves};
@@ -42,7 +42,7 @@ impl ArchiveCopy {
         let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let parent = fs::metadata(parent_path).ok().map(|found| (found.dev(), found.ino()));
         // Agave downloads archives to the subdirectory `remote`.
-        let remote = rustix::fs::statat(dir, REMOTE, AtFlags::empty()).ok().map(FileStat::from);
+        let remote = rustix::fs::statat(dir, REMOTE_DIR, AtFlags::empty()).ok().map(FileStat::from);
         if [Some(dir.stat()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
             return Ok(None);
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, KeptDir, Result};
 use slotpress_format::ArchiveName;
-use slotpress_read::REMOTE;
+use slotpress_read::REMOTE_DIR;
 
 use crate::restore::journal::Move;
 use crate::restore::target::{Target, check_same_file_system};
@@ -50,8 +50,8 @@ pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Mov
     let slot = slots.newest;
     let mut archives = Vec::new();
     add_archives(archives_dir, "", &mut archives)?;
-    if archives_dir.stat_entry(REMOTE)?.is_some_and(|found| found.kind.is_dir())
-        && let Some(remote) = archives_dir.open_dir(REMOTE)?
+    if archives_dir.stat_entry(REMOTE_DIR)?.is_some_and(|found| found.kind.is_dir())
+        && let Some(remote) = archives_dir.open_dir(REMOTE_DIR)?
     {
         add_archives(&Arc::new(remote), "remote/", &mut archives)?;
     }

@@ -72,7 +72,7 @@ impl Unpacker<'_> {
         let bank_snapshot = PartialDir::create(&run.target.snapshots_dir, "bank", run.target.owner)?;
         run.progress.stage(Stage::Restoring, archive.source.length_bytes());
         let flushers = &Flushers::start(archive.io_policy.io_hint, run.flusher_memory_bytes())?;
-        let failures = Failures::refusing(Rule::is_refused).of_base(is_below);
+        let failures = Failures::with_refused(Rule::is_refused).for_base(is_below);
         let accounts = self.state.as_ref();
         let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
         let rules = ArchiveRules::from_archive(archive, base_slot, &self.seen_slots, &failures)
@@ -94,7 +94,7 @@ impl Unpacker<'_> {
         let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().escaped();
-            let what = rule.what();
+            let what = rule.description();
             run.progress.warn(&format!("{path}: {what}: verifying it shows where, and which clients refuse it"));
         }
         // The rules require a bank file.

@@ -18,7 +18,7 @@ use slotpress_base::{Error, EscapePath, IoContext, Progress, Result};
 use slotpress_format::{
     ArchiveName, Hash, LISTING_PATH, NEWEST_FULL, NEWEST_INCREMENTAL, Root, SlotTime, SlotTimeSource,
 };
-use slotpress_read::catalog::REMOTE;
+use slotpress_read::catalog::REMOTE_DIR;
 use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::catalog::usable::judge;
 use slotpress_read::{Catalog, LocalFile, Source};
@@ -272,7 +272,7 @@ impl Client {
             SourceLocation::Directory(path) => {
                 let mut entries: Vec<_> = fs::read_dir(path).or_path("read", path)?.flatten().collect();
                 // Agave puts what it downloads here. A link is not followed.
-                let remote = path.join(REMOTE);
+                let remote = path.join(REMOTE_DIR);
                 if remote.symlink_metadata().is_ok_and(|found| found.is_dir()) {
                     entries.extend(fs::read_dir(&remote).into_iter().flatten().flatten());
                 }

@@ -32,7 +32,9 @@ impl List {
             elapsed_seconds: transfer.elapsed.as_secs_f64(),
         });
         Self {
-            list: ListFields::new(catalog, now, |archive| ArchiveFields::new(archive, catalog, now).in_list()),
+            list: ListFields::new(catalog, now, |archive| {
+                ArchiveFields::new(archive, catalog, now).with_path_from_list()
+            }),
             transfers: transfers.collect(),
         }
     }

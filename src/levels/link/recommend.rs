@@ -8,7 +8,7 @@
 #![allow(missing_docs, reason = "the names say it")]
 
 use serde::Serialize;
-use slotpress_read::non_reader;
+use slotpress_read::excluded_client;
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::link::{LinkRow, TransferMode};
@@ -32,7 +32,7 @@ pub struct LinkRecommendation {
 /// are considered too.
 pub fn recommend(rows: &[LinkRow], way: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
     let is_offered =
-        |row: &&LinkRow| format_of(row.codec).is_some_and(|format| any_format || non_reader(format).is_none());
+        |row: &&LinkRow| format_of(row.codec).is_some_and(|format| any_format || excluded_client(format).is_none());
     let candidates = || rows.iter().filter(is_offered);
     let seconds = |row: &LinkRow| row.total_seconds(way);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;

@@ -130,7 +130,10 @@ impl TargetIndex {
     fn to_json(&self, now: SystemTime) -> (String, Option<String>) {
         let fields = |archive: &Archive, is_in_list: bool| {
             let fields = ArchiveFields::new(archive, &self.catalog, now).without_age();
-            PublishedFields { fields: if is_in_list { fields.in_list() } else { fields }, state: state_of(archive) }
+            PublishedFields {
+                fields: if is_in_list { fields.with_path_from_list() } else { fields },
+                state: state_of(archive),
+            }
         };
         let all = ListFields::new(&self.catalog, now, |archive| fields(archive, true));
         let latest = self.with_archives(self.newest_pair());

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use slotpress_base::SplitMix64;
-use slotpress_read::{Rule, SnapshotClient, VerifyReport, names_of};
+use slotpress_read::{Rule, SnapshotClient, VerifyReport, client_names};
 
 use crate::verify::altered::{Altered, ArchiveFile};
 use crate::verify::fixtures::*;
@@ -559,7 +559,7 @@ fn each_altered_field_has_its_report() {
         let verdict = if refusing.is_empty() {
             "loaded by all".to_string()
         } else {
-            format!("refused by {}", names_of(&refusing).join(", "))
+            format!("refused by {}", client_names(&refusing).join(", "))
         };
         text += &format!("{}: {verdict}; {}\n", altered.what, rules.join(", "));
     }

@@ -177,15 +177,21 @@ fn rules_have_these_texts_and_clients() {
             (rule.is_only_packing(), "of packing"),
         ];
         let kinds: Vec<&str> = kinds.into_iter().filter(|(has_kind, _)| *has_kind).map(|(_, name)| name).collect();
-        writeln!(text, "{rule:?} {kinds:?}: {}\n  expected {:?}\n  {}", rule.what(), rule.expected(), rule.remedy())
-            .expect("a string");
+        writeln!(
+            text,
+            "{rule:?} {kinds:?}: {}\n  expected {:?}\n  {}",
+            rule.description(),
+            rule.expected(),
+            rule.remedy()
+        )
+        .expect("a string");
         let clients = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);
         let refusing = clients.filter(|client| !rule.is_tolerated_by(*client));
         let refusing: Vec<String> = refusing.map(|client| client.to_string()).collect();
-        writeln!(text, "  refused by {}, from {}", refusing.join(", "), rule.source()).expect("a string");
+        writeln!(text, "  refused by {}, from {}", refusing.join(", "), rule.evidence()).expect("a string");
         for client in SnapshotClient::ALL {
-            if rule.why(client) != rule.what() {
-                writeln!(text, "  {client} because {}", rule.why(client)).expect("a string");
+            if rule.refusal_reason(client) != rule.description() {
+                writeln!(text, "  {client} because {}", rule.refusal_reason(client)).expect("a string");
             }
             if let Some(note) = rule.note(client) {
                 writeln!(text, "  {client}, but {note}").expect("a string");

@@ -203,7 +203,7 @@ fn the_library_fails_for_an_incremental_archive_alone() {
     let dir = directory_with_an_incremental_archive();
     let catalog = slotpress::catalog::scan(&[dir.path().into()]).expect("scanned");
     let open = |archive: &Archive, _| Ok(NamedArchive::from_path(archive.path()));
-    let verdict = verify_catalog(&catalog, &open, &VerifyOptions::default(), &NoProgress, &mut |_| {});
+    let verdict = verify_catalog(&catalog, open, &VerifyOptions::default(), &NoProgress, |_| {});
     let error = verdict.expect("verified").require_ok("here").expect_err("not checked");
     assert_eq!(error.kind(), ErrorKind::Failed, "{error}");
 }

@@ -61,8 +61,7 @@ impl SlotTime {
 
     /// Writes a number of slots with its duration: "135 slots (54 s)".
     pub fn show(self, slots: u64) -> String {
-        let plural = if slots == 1 { "" } else { "s" };
-        format!("{} slot{plural} ({})", quantity::count(slots), quantity::age(self.duration(slots)))
+        format!("{} ({})", quantity::count_of(slots, "slot"), quantity::age(self.duration(slots)))
     }
 }
 

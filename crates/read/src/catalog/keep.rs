@@ -1,4 +1,4 @@
-//! Limits that decide which archives of a catalog are kept, and the reasons for which they are.
+//! Limits that decide which archives of a catalog are kept, and the reasons for keeping them.
 
 use std::time::Duration;
 

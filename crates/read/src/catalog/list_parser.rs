@@ -12,7 +12,7 @@ use slotpress_format::{
 use super::keep::KeepReason;
 use super::{Archive, Catalog, FrameHashes};
 
-/// Maximum length of an index of `publish`, in bytes: about 10,000 archives.
+/// Maximum length in bytes of a list that `publish` writes: about 10,000 archives.
 pub const INDEX_BYTES_MAX: u64 = 8 << 20;
 
 #[derive(Deserialize)]
@@ -44,7 +44,8 @@ pub fn parse_list(document: &[u8], place: &str) -> Option<Catalog> {
         return None;
     }
     let dir = place.trim_end_matches('/');
-    let mut catalog = Catalog::new(list.archives.into_iter().filter_map(|entry| entry.into_archive(dir)));
+    let entries = list.archives.into_iter();
+    let mut catalog = Catalog::new(entries.filter_map(|entry| entry.into_archive(dir)));
     if let (Some(slot_ms), Some(source)) = (list.slot_ms, list.slot_time_source) {
         catalog.slot_time = SlotTime::new(Duration::from_millis(slot_ms), source).unwrap_or_default();
     }
@@ -57,8 +58,9 @@ impl EntryJson {
         let name = ArchiveName::parse(&self.name)?;
         let root: Option<Root> = self.root.and_then(|root| root.parse().ok());
         let rebased_on = self.rebased_on.and_then(|hash| hash.parse().ok());
+        let modified_seconds = self.modified_unix_seconds.unwrap_or_default();
         Some(Archive {
-            modified_ns: self.modified_unix_seconds.unwrap_or_default().saturating_mul(1_000_000_000),
+            modified_ns: modified_seconds.saturating_mul(1_000_000_000),
             bank_unix_seconds: self.bank_unix_seconds.filter(|seconds| *seconds > 0),
             kept_because: self.kept_because.and_then(|name| KeepReason::parse(&name)),
             hashes: root.zip(self.frame_hashes).map(|(root, location)| FrameHashes { root, location, rebased_on }),
@@ -69,9 +71,9 @@ impl EntryJson {
 
 impl Catalog {
     #[doc(hidden)]
-    pub fn set_reasons<'a>(&mut self, listed: impl IntoIterator<Item = &'a Archive>) {
+    pub fn set_keep_reasons<'a>(&mut self, published: impl IntoIterator<Item = &'a Archive>) {
         let reasons: BTreeMap<String, Option<KeepReason>> =
-            listed.into_iter().map(|listed| (listed.name.to_string(), listed.kept_because)).collect();
+            published.into_iter().map(|archive| (archive.name.to_string(), archive.kept_because)).collect();
         for archive in &mut self.archives {
             archive.kept_because = reasons.get(&archive.name.to_string()).copied().flatten();
         }

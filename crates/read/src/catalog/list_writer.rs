@@ -26,7 +26,7 @@ pub struct ListFields<A> {
 }
 
 impl<A> ListFields<A> {
-    pub fn new(catalog: &Catalog, now: SystemTime, fields: impl Fn(&Archive) -> A) -> Self {
+    pub fn new(catalog: &Catalog, now: SystemTime, fields_of: impl Fn(&Archive) -> A) -> Self {
         Self {
             version: LISTING_VERSION,
             software: concat!("slotpress ", env!("CARGO_PKG_VERSION")),
@@ -35,7 +35,7 @@ impl<A> ListFields<A> {
             slot_time: catalog.slot_time,
             epoch_schedule: catalog.epoch_schedule,
             choice: ChoiceFields::new(catalog),
-            archives: catalog.archives().iter().map(fields).collect(),
+            archives: catalog.archives().iter().map(fields_of).collect(),
         }
     }
 }
@@ -107,9 +107,8 @@ impl ArchiveFields {
         }
     }
 
-    /// Makes the path relative to the URL of a served list, which is in a subdirectory of the
-    /// archives' URL.
-    pub fn in_list(self) -> Self {
+    /// Sets the path to that from a served list, which is in a subdirectory of the archives' URL.
+    pub fn with_path_from_list(self) -> Self {
         Self { path: format!("{ARCHIVES_FROM_LISTING}{}", self.name), ..self }
     }
 
@@ -123,12 +122,10 @@ impl ArchiveFields {
 mod tests {
     use std::time::Duration;
 
-    use slotpress_format::SlotTimeSource;
+    use slotpress_format::{ArchiveName, SlotTimeSource};
 
     use super::super::FrameHashes;
     use super::super::list_parser::parse_list;
-    use slotpress_format::ArchiveName;
-
     use super::*;
 
     const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";

@@ -31,7 +31,7 @@ use slotpress_base::clock::{self, since_1970};
 use slotpress_format::{ArchiveName, EpochSchedule, FrameHashesLocation, Hash, Root, SlotTime};
 
 use self::keep::KeepReason;
-use crate::rules::clients::readers;
+use crate::rules::clients::clients_that_read;
 
 /// A file that is named like an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,7 +119,8 @@ pub struct UnusableFile {
 
 impl fmt::Display for UnusableFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not used: {}", self.archive.path().escaped(), self.fault)
+        let path = self.archive.path().escaped();
+        write!(f, "{path} is not used: {}", self.fault)
     }
 }
 
@@ -156,7 +157,7 @@ impl Archive {
 
     /// Returns the path of the file.
     pub fn path(&self) -> PathBuf {
-        let dir = if self.is_remote { self.dir.join(REMOTE) } else { self.dir.clone() };
+        let dir = if self.is_remote { self.dir.join(REMOTE_DIR) } else { self.dir.clone() };
         self.name.path_in(&dir)
     }
 
@@ -173,7 +174,8 @@ impl Archive {
         }
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.size_bytes.to_le_bytes()).update(&self.modified_ns.to_le_bytes());
-        format!("\"{}\"", hasher.finalize().to_hex().get(..32).unwrap_or_default())
+        let hash = hasher.finalize().to_hex();
+        format!("\"{}\"", hash.get(..32).unwrap_or_default())
     }
 
     /// Returns the snapshot hash of the full archive on which a result of `rebase` builds, if it is
@@ -193,14 +195,14 @@ impl Archive {
     }
 
     /// Returns the sort key: newest slot first; within a slot, first the format that most clients read.
-    fn order(&self) -> (Reverse<u64>, Reverse<usize>, [u8; 32], bool, PathBuf) {
-        let readers = readers(self.name.compression).len();
+    fn sort_key(&self) -> (Reverse<u64>, Reverse<usize>, [u8; 32], bool, PathBuf) {
+        let readers = clients_that_read(self.name.compression).len();
         (Reverse(self.name.slot), Reverse(readers), self.name.hash.0, self.is_remote, self.dir.clone())
     }
 }
 
 /// Subdirectory for downloads, as in Agave.
-pub const REMOTE: &str = "remote";
+pub const REMOTE_DIR: &str = "remote";
 
 /// The archives from which a node without a state would start.
 #[derive(Clone, Copy, Debug)]
@@ -222,7 +224,7 @@ pub struct Catalog {
     /// Division of slots into epochs, if it was read.
     #[doc(hidden)]
     pub epoch_schedule: Option<EpochSchedule>,
-    slot_time_from: Option<ArchiveName>,
+    slot_time_archive: Option<ArchiveName>,
 }
 
 /// Serializes the choice and the counts; each archive is a report of its own.
@@ -231,7 +233,8 @@ impl Serialize for Catalog {
         let choice = self.choice();
         let mut fields = serializer.serialize_struct("Catalog", 6)?;
         fields.serialize_field("full", &choice.map(|choice| &choice.full.name))?;
-        fields.serialize_field("incremental", &choice.and_then(|choice| Some(&choice.incremental?.name)))?;
+        let incremental = choice.and_then(|choice| Some(&choice.incremental?.name));
+        fields.serialize_field("incremental", &incremental)?;
         fields.serialize_field("archives", &self.archives.len())?;
         fields.serialize_field("unusable", &self.unusable.len())?;
         fields.serialize_field("slot_ms", &self.slot_time.milliseconds())?;
@@ -244,13 +247,14 @@ impl Catalog {
     /// Sorts archives. Of several files with the same name, keeps the first given.
     pub fn new(archives: impl IntoIterator<Item = Archive>) -> Self {
         let mut seen = BTreeSet::new();
-        let archives = archives.into_iter().filter(|archive| seen.insert(archive.name.to_string())).collect();
+        let mut archives: Vec<Archive> = archives.into_iter().collect();
+        archives.retain(|archive| seen.insert(archive.name.to_string()));
         Self::with_copies(archives)
     }
 
-    /// Like [`new`](Self::new), if only the lengths of archives are known, as with objects in a
-    /// store. Empty ones are unusable.
-    pub fn by_length(archives: impl IntoIterator<Item = Archive>) -> Self {
+    /// Like [`new`](Self::new), for archives of which only names and lengths are known, such as objects
+    /// in a store. Empty ones are unusable.
+    pub fn from_lengths(archives: impl IntoIterator<Item = Archive>) -> Self {
         let (archives, empty): (Vec<_>, Vec<_>) = archives.into_iter().partition(|archive| archive.size_bytes > 0);
         let unusable = empty.into_iter().map(|archive| UnusableFile { archive, fault: FileFault::Empty }).collect();
         Self { unusable, ..Self::new(archives) }
@@ -258,12 +262,12 @@ impl Catalog {
 
     /// Like [`new`](Self::new), but keeps all files that have the same name.
     pub fn with_copies(mut archives: Vec<Archive>) -> Self {
-        let fulls: BTreeSet<u64> =
-            archives.iter().filter(|archive| archive.is_full()).map(|full| full.name.slot).collect();
+        let fulls = archives.iter().filter(|archive| archive.is_full());
+        let full_slots: BTreeSet<u64> = fulls.map(|full| full.name.slot).collect();
         archives.sort_by_cached_key(|archive| {
             let base = archive.name.base_slot.unwrap_or(archive.name.slot);
             // Incremental archives follow the last full archive of their base slot.
-            (!fulls.contains(&base), Reverse(base), !archive.is_full(), archive.order())
+            (!full_slots.contains(&base), Reverse(base), !archive.is_full(), archive.sort_key())
         });
         Self { archives, ..Self::default() }
     }
@@ -291,14 +295,16 @@ impl Catalog {
         self.archives.iter().find(|archive| archive.is_full() && archive.name.slot == base)
     }
 
-    /// Returns the archives that a node would choose. Leaves out formats that no client reads, and results of
-    /// `rebase`, because a node may have a full archive of a slot between their base slot and their
+    /// Returns the archives that a node would choose. Leaves out formats that no client reads, and
+    /// results of `rebase`, because a node may have a full archive of a slot between their base slot and their
     /// slot.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
-        let is_read = |archive: &&Archive| !readers(archive.name.compression).is_empty() && !archive.is_rebased();
-        let full = self.archives.iter().filter(is_read).find(|archive| archive.is_full())?;
-        let incremental =
-            self.archives.iter().filter(is_read).find(|archive| archive.name.base_slot == Some(full.name.slot));
+        let is_readable =
+            |archive: &&Archive| !clients_that_read(archive.name.compression).is_empty() && !archive.is_rebased();
+        let readable = || self.archives.iter().filter(is_readable);
+        let full = readable().find(|archive| archive.is_full())?;
+        let base_slot = Some(full.name.slot);
+        let incremental = readable().find(|archive| archive.name.base_slot == base_slot);
         Some(NodeChoice { full, incremental })
     }
 
@@ -306,16 +312,16 @@ impl Catalog {
     /// age is computed from the next newer archive with a known time, and the slots between both.
     /// The modification time of the file is not used, since a copy has a new one.
     pub fn age_of(&self, archive: &Archive, now: SystemTime) -> Option<Duration> {
-        Some(since_1970(now).saturating_sub(self.time_of(archive)?))
+        Some(since_1970(now).saturating_sub(self.bank_time_of(archive)?))
     }
 
-    fn time_of(&self, archive: &Archive) -> Option<Duration> {
+    fn bank_time_of(&self, archive: &Archive) -> Option<Duration> {
         let dated = self.archives.iter().filter_map(|newer| {
             let slots = newer.name.slot.checked_sub(archive.name.slot)?;
             Some((slots, Duration::from_secs(newer.bank_unix_seconds?)))
         });
-        let (slots, bank) = dated.min_by_key(|(slots, _)| *slots)?;
-        Some(bank.saturating_sub(self.slot_time.duration(slots)))
+        let (slots, bank_time) = dated.min_by_key(|(slots, _)| *slots)?;
+        Some(bank_time.saturating_sub(self.slot_time.duration(slots)))
     }
 
     /// Returns the newest slot of any archive.

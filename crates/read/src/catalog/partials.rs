@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use slotpress_base::{EscapePath, IoContext, KeptDir, Result, clock};
 use slotpress_format::{ArchiveName, lock_holder};
 
-use super::REMOTE;
+use super::REMOTE_DIR;
 use super::scan::{modified_ns, regular_files};
 use crate::{LockAttempt, try_lock, unix_ns};
 
@@ -80,7 +80,7 @@ impl Partial {
 pub fn find_partials(dir: &Path) -> Result<Vec<Partial>> {
     let parse = |name: &str| name.strip_prefix(FETCH_PREFIX).and_then(ArchiveName::parse);
     let mut found = Vec::new();
-    for (dir, is_remote) in [(dir.to_path_buf(), false), (dir.join(REMOTE), true)] {
+    for (dir, is_remote) in [(dir.to_path_buf(), false), (dir.join(REMOTE_DIR), true)] {
         let opened = match KeptDir::open(&dir) {
             Err(_) if is_remote => continue,
             opened => opened?,

@@ -9,7 +9,7 @@ use slotpress_base::{Error, EscapePath, Result};
 use slotpress_format::ArchiveName;
 
 use super::keep::{Keep, KeepReason};
-use super::{Archive, Catalog, scan};
+use super::{Archive, Catalog, NodeChoice, scan};
 
 /// Returns the reason for which each archive of the catalog is kept, in order. `None` if it may be
 /// deleted.
@@ -18,18 +18,19 @@ use super::{Archive, Catalog, scan};
 /// incremental archive whose full one is present, with that full one. Results of `rebase` do not
 /// keep their full archive, and are deleted with it.
 pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option<KeepReason>> {
-    let last_pair = last_pair(catalog);
-    let newest_slot = last_pair.iter().map(|name| name.slot).max().unwrap_or_default();
-    let mut plan = plan_periods(catalog, keep, newest_slot);
+    let always_kept = names_always_kept(catalog);
+    let newest_slot = always_kept.iter().map(|name| name.slot).max();
+    let mut plan = plan_periods(catalog, keep, newest_slot.unwrap_or_default());
     // The catalog sorts incremental archives by base slot first; here, only their own slot counts.
     keep_newest(&mut plan, Archive::is_full, keep.full);
-    keep_newest(&mut plan, |archive| !archive.is_full() && !archive.is_rebased(), keep.incremental);
+    let is_incremental = |archive: &Archive| !archive.is_full() && !archive.is_rebased();
+    keep_newest(&mut plan, is_incremental, keep.incremental);
     keep_newest(&mut plan, Archive::is_rebased, keep.rebased);
     for planned in &mut plan {
         if !keep.within.is_zero() && planned.archive.age(now) <= keep.within {
             planned.keep(KeepReason::Recent);
         }
-        if last_pair.contains(&&planned.archive.name) {
+        if always_kept.contains(&&planned.archive.name) {
             planned.keep(KeepReason::LastPair);
         }
     }
@@ -42,7 +43,7 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option
     }
     drop_rebased_with_base(&mut plan);
     if let Some(bytes_max) = keep.bytes_max {
-        shrink(&mut plan, &last_pair, bytes_max);
+        shrink(&mut plan, &always_kept, bytes_max);
         drop_rebased_with_base(&mut plan);
     }
     plan.into_iter().map(|planned| planned.reason).collect()
@@ -50,7 +51,7 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option
 
 struct PlannedArchive<'a> {
     archive: &'a Archive,
-    /// Time of the bank, if days or weeks are asked for and it is known.
+    /// Time of the bank, if days or weeks are requested and the time is known.
     time: Option<Duration>,
     reason: Option<KeepReason>,
 }
@@ -63,7 +64,7 @@ impl PlannedArchive<'_> {
 
 fn keep_newest(plan: &mut [PlannedArchive<'_>], is_kind: fn(&Archive) -> bool, count: usize) {
     let mut newest: Vec<_> = plan.iter_mut().filter(|planned| is_kind(planned.archive)).collect();
-    newest.sort_by_cached_key(|planned| planned.archive.order());
+    newest.sort_by_cached_key(|planned| planned.archive.sort_key());
     for planned in newest.into_iter().take(count) {
         planned.reason = planned.reason.max(Some(KeepReason::Newest));
     }
@@ -75,24 +76,31 @@ fn drop_rebased_with_base(plan: &mut [PlannedArchive<'_>]) {
     for full in plan.iter().filter(|planned| planned.archive.is_full()) {
         *is_base_kept.entry(full.archive.name.slot).or_default() |= full.reason.is_some();
     }
-    for rebased in plan.iter_mut().filter(|planned| planned.archive.is_rebased()) {
-        let base_slot = rebased.archive.name.base_slot;
-        if base_slot.is_some_and(|base| is_base_kept.get(&base) == Some(&false)) {
-            rebased.reason = None;
+    for planned in plan {
+        let base_slot = planned.archive.name.base_slot;
+        let has_lost_base = base_slot.is_some_and(|base| is_base_kept.get(&base) == Some(&false));
+        if planned.archive.is_rebased() && has_lost_base {
+            planned.reason = None;
         }
     }
 }
 
-/// Names of archives that are always kept: what a node would choose, and the newest incremental
-/// archive whose full one is present.
-fn last_pair(catalog: &Catalog) -> Vec<&ArchiveName> {
-    let choice = catalog.choice();
-    let chosen = choice.into_iter().flat_map(|choice| [Some(choice.full), choice.incremental]).flatten();
-    let whole = catalog.archives().iter().filter(|archive| !archive.is_rebased() && catalog.base_of(archive).is_some());
-    chosen.chain(whole.max_by_key(|archive| archive.name.slot)).map(|archive| &archive.name).collect()
+/// Returns the names of archives that are always kept: those that a node would choose, and the newest
+/// incremental archive whose full one is present.
+fn names_always_kept(catalog: &Catalog) -> Vec<&ArchiveName> {
+    let mut names = Vec::new();
+    if let Some(NodeChoice { full, incremental }) = catalog.choice() {
+        names.push(&full.name);
+        names.extend(incremental.map(|archive| &archive.name));
+    }
+    let has_base = |archive: &&Archive| !archive.is_rebased() && catalog.base_of(archive).is_some();
+    let with_base = catalog.archives().iter().filter(has_base);
+    let newest = with_base.max_by_key(|archive| archive.name.slot);
+    names.extend(newest.map(|archive| &archive.name));
+    names
 }
 
-fn base_of(archive: &Archive) -> u64 {
+fn base_slot_of(archive: &Archive) -> u64 {
     archive.name.base_slot.unwrap_or(archive.name.slot)
 }
 
@@ -101,16 +109,16 @@ fn base_of(archive: &Archive) -> u64 {
 fn strongest_by_base(plan: &[PlannedArchive<'_>]) -> BTreeMap<u64, Option<KeepReason>> {
     let mut strongest: BTreeMap<u64, Option<KeepReason>> = BTreeMap::new();
     for planned in plan.iter().filter(|planned| !planned.archive.is_rebased()) {
-        let strongest = strongest.entry(base_of(planned.archive)).or_default();
+        let strongest = strongest.entry(base_slot_of(planned.archive)).or_default();
         *strongest = (*strongest).max(planned.reason);
     }
     strongest
 }
 
-/// Stops keeping archives until the rest fits into `bytes_max`: first results of `rebase`, then the
-/// others: the weakest reason first, and the oldest first within a reason. Always keeps `must_stay` and
-/// their full archives, and archives of unknown time. A full archive that was kept only for
-/// incremental ones is not kept without them.
+/// Stops keeping archives until the kept ones fit into `bytes_max`. Results of `rebase` go first, then
+/// archives with the weakest reason; within a reason, the oldest go first. `must_stay`, their full
+/// archives and archives of unknown time are always kept. A full archive that was kept only for
+/// incremental ones goes with the last of them.
 fn shrink(plan: &mut [PlannedArchive<'_>], must_stay: &[&ArchiveName], bytes_max: u64) {
     let mut order: Vec<usize> = (0..plan.len()).collect();
     let strongest = strongest_by_base(plan);
@@ -119,21 +127,21 @@ fn shrink(plan: &mut [PlannedArchive<'_>], must_stay: &[&ArchiveName], bytes_max
         let is_only_base = *reason == Some(KeepReason::Base);
         let strongest = if archive.is_full() { strongest.get(&archive.name.slot) } else { None };
         let strength = (*strongest.unwrap_or(reason)).max(Some(KeepReason::Newest));
-        let rest = (base_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
+        let rest = (base_slot_of(archive), archive.is_full(), archive.name.slot, !is_only_base);
         Some((!archive.is_rebased(), strength, rest))
     });
     let kept = plan.iter().filter(|planned| planned.reason.is_some());
     let mut bytes = kept.map(|planned| planned.archive.size_bytes).fold(0, u64::saturating_add);
     for index in order {
         let Some(PlannedArchive { archive, reason, .. }) = plan.get(index) else { continue };
-        let builds_on_it = |other: &PlannedArchive<'_>| {
+        let builds_on_archive = |other: &PlannedArchive<'_>| {
             let base_slot = other.archive.name.base_slot;
             other.reason.is_some() && !other.archive.is_rebased() && base_slot == Some(archive.name.slot)
         };
-        let is_base = archive.is_full() && plan.iter().any(builds_on_it);
-        let is_over = bytes > bytes_max || *reason == Some(KeepReason::Base);
+        let is_base = archive.is_full() && plan.iter().any(builds_on_archive);
+        let must_go = bytes > bytes_max || *reason == Some(KeepReason::Base);
         let stays = is_base || matches!(reason, None | Some(KeepReason::Undated)) || must_stay.contains(&&archive.name);
-        if is_over
+        if must_go
             && !stays
             && let Some(planned) = plan.get_mut(index)
         {
@@ -168,48 +176,49 @@ pub fn remove(archive: &Archive) -> Result<()> {
     rustix::fs::unlinkat(&parent, &name, AtFlags::empty()).map_err(failed)
 }
 
-fn day(time: Duration) -> u64 {
+fn day_number(time: Duration) -> u64 {
     time.as_secs() / 86_400
 }
 
-/// Number of a week since 1970. Weeks begin on Monday; 1970 began on a Thursday.
-fn week(time: Duration) -> u64 {
-    day(time).saturating_add(3) / 7
+/// Returns the number of a week since 1970. Weeks begin on Monday; 1970 began on a Thursday.
+fn week_number(time: Duration) -> u64 {
+    day_number(time).saturating_add(3) / 7
 }
 
 /// Returns the reason for which days, weeks or epochs keep each archive of the catalog, in order. If
 /// there are several reasons, returns the last in the order of [`KeepReason`].
 ///
 /// A state is a full archive, or an incremental one with its full one. Results of `rebase` are not
-/// counted. An archive of unknown time stays if days or weeks are asked for. If epochs are asked
-/// for and their lengths are not known, every archive stays. An epoch counts only if it is over: an
-/// archive that is never deleted has a later slot (`newest_slot`).
+/// counted. If days or weeks are requested, an archive of unknown time stays. If epochs are requested
+/// and their lengths are not known, every archive stays. An epoch counts only if it is over, that is,
+/// if `newest_slot` is after it.
 fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PlannedArchive<'a>> {
     // A time may be computed from the times of all archives, so this is done only if `keep` needs times.
     let is_by_time = keep.daily > 0 || keep.weekly > 0;
     let planned = |archive| {
-        let time = if is_by_time { catalog.time_of(archive) } else { None };
+        let time = if is_by_time { catalog.bank_time_of(archive) } else { None };
         PlannedArchive { archive, time, reason: None }
     };
     let mut plan: Vec<PlannedArchive<'_>> = catalog.archives().iter().map(planned).collect();
     let is_state = |archive: &Archive| archive.is_full() || !archive.is_rebased() && catalog.base_of(archive).is_some();
     let mut states: Vec<_> = plan.iter_mut().filter(|planned| is_state(planned.archive)).collect();
     states.sort_by_key(|state| Reverse(state.archive.name.slot));
-    let mut keep_newest = |count: usize, reason: KeepReason, period_of: &dyn Fn(&PlannedArchive<'_>) -> Option<u64>| {
-        let mut periods = BTreeSet::new();
-        for state in &mut states {
-            if let Some(period) = period_of(state)
-                && periods.len() < count
-                && periods.insert(period)
-            {
-                state.reason = Some(reason);
+    let mut keep_newest_of_each =
+        |count: usize, reason: KeepReason, period_of: &dyn Fn(&PlannedArchive<'_>) -> Option<u64>| {
+            let mut periods = BTreeSet::new();
+            for state in &mut states {
+                if let Some(period) = period_of(state)
+                    && periods.len() < count
+                    && periods.insert(period)
+                {
+                    state.reason = Some(reason);
+                }
             }
-        }
-    };
-    keep_newest(keep.daily, KeepReason::Daily, &|state| state.time.map(day));
-    keep_newest(keep.weekly, KeepReason::Weekly, &|state| state.time.map(week));
+        };
+    keep_newest_of_each(keep.daily, KeepReason::Daily, &|state| state.time.map(day_number));
+    keep_newest_of_each(keep.weekly, KeepReason::Weekly, &|state| state.time.map(week_number));
     if let Some(schedule) = catalog.epoch_schedule {
-        keep_newest(keep.epoch_ends, KeepReason::EpochEnd, &|state| {
+        keep_newest_of_each(keep.epoch_ends, KeepReason::EpochEnd, &|state| {
             let slots = schedule.epoch_slots_at(state.archive.name.slot);
             (*slots.end() < newest_slot).then_some(*slots.start())
         });

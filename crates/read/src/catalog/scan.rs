@@ -15,7 +15,7 @@ use slotpress_format::{ArchiveName, BankFile, LISTING_PATH};
 
 use super::list_parser::{INDEX_BYTES_MAX, parse_list};
 use super::usable::judge_file;
-use super::{Archive, Catalog, FileFault, FileId, REMOTE, UnusableFile, unix_ns};
+use super::{Archive, Catalog, FileFault, FileId, REMOTE_DIR, UnusableFile, unix_ns};
 use crate::LocalFile;
 use crate::archive::OpenArchive;
 use crate::archive::front;
@@ -56,33 +56,33 @@ pub fn scan_with_copies(dirs: &[PathBuf]) -> Result<Catalog> {
 /// # Errors
 /// See [`scan`].
 pub fn scan_names(dirs: &[PathBuf]) -> Result<Catalog> {
-    Ok(Catalog::with_copies(archives_of(dirs)?))
+    Ok(Catalog::with_copies(find_archives(dirs)?))
 }
 
 fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Vec<UnusableFile>)> {
-    // A map by path, since `serve` scans each second, and a directory may have thousands of archives.
+    // A map, because `serve` scans each second, and a directory may have thousands of archives.
     let usable = known.archives.iter().map(|archive| (archive, None));
     let others = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
-    let known: HashMap<PathBuf, (&Archive, Option<FileFault>)> =
+    let known_by_path: HashMap<PathBuf, (&Archive, Option<FileFault>)> =
         usable.chain(others).map(|known| (known.0.path(), known)).collect();
     let mut archives = Vec::new();
     let mut unusable = Vec::new();
-    for archive in archives_of(dirs)? {
+    for archive in find_archives(dirs)? {
         let identity =
             |archive: &Archive| (archive.is_remote, archive.file_id, archive.size_bytes, archive.modified_ns);
-        let known = known.get(&archive.path()).filter(|(known, _)| identity(known) == identity(&archive));
-        let found = match known {
+        let known = known_by_path.get(&archive.path()).filter(|(known, _)| identity(known) == identity(&archive));
+        let judged = match known {
             Some((known, None)) => Ok((*known).clone()),
             Some((_, Some(fault))) if *fault != FileFault::Unreadable => Err(*fault),
             // A file that could not be read may be readable now.
             _ => judge_file(&archive).map(|hashes| Archive { hashes, ..archive.clone() }),
         };
-        match found {
+        match judged {
             Ok(archive) => archives.push(archive),
             Err(fault) => unusable.push(UnusableFile { archive, fault }),
         }
     }
-    unusable.sort_by_cached_key(|unusable| unusable.archive.order());
+    unusable.sort_by_cached_key(|unusable| unusable.archive.sort_key());
     Ok((archives, unusable))
 }
 
@@ -111,16 +111,16 @@ pub fn read_bank_times(catalog: &mut Catalog) {
 fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
     let mut newest: Vec<&mut Archive> = catalog.archives.iter_mut().collect();
     newest.sort_by_key(|archive| Reverse(archive.name.slot));
-    let full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);
+    let newest_full = newest.iter().position(|archive| archive.is_full()).unwrap_or(0);
     for (number, archive) in newest.into_iter().enumerate() {
-        let gives_slot_time = number == full;
+        let gives_slot_time = number == newest_full;
         if number >= newest_max && !gives_slot_time {
             continue;
         }
         let name = Some(archive.name.clone());
         let is_unread = archive.bank_unix_seconds.is_none() && !archive.is_bank_read;
-        if is_unread || (gives_slot_time && known.slot_time_from != name) {
-            let bank = bank_of(archive);
+        if is_unread || (gives_slot_time && known.slot_time_archive != name) {
+            let bank = read_bank(archive);
             let time = bank.as_ref().and_then(BankFile::time);
             archive.bank_unix_seconds = time.map(|time| unix_ns(time) / 1_000_000_000).filter(|seconds| *seconds > 0);
             archive.is_bank_read = true;
@@ -132,12 +132,12 @@ fn read_times_of(newest_max: usize, catalog: &mut Catalog, known: &Catalog) {
             (catalog.slot_time, catalog.epoch_schedule) = (known.slot_time, known.epoch_schedule);
         }
         if gives_slot_time {
-            catalog.slot_time_from = name;
+            catalog.slot_time_archive = name;
         }
     }
 }
 
-fn bank_of(archive: &Archive) -> Option<BankFile> {
+fn read_bank(archive: &Archive) -> Option<BankFile> {
     let (file, _) = archive.open().ok()?;
     let source = Arc::new(LocalFile::new(archive.path(), file).ok()?);
     let opened = OpenArchive::from_source(source, Some(archive.name.clone()), &IoPolicy::default()).ok()?;
@@ -147,24 +147,24 @@ fn bank_of(archive: &Archive) -> Option<BankFile> {
 /// Takes the reasons for which archives are kept from the lists of archives that `publish` writes into
 /// these directories. Ignores a list that is missing or cannot be read.
 pub fn read_keep_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
-    let indexes: Vec<Catalog> = dirs.iter().filter_map(|dir| index_of(dir)).collect();
-    catalog.set_reasons(indexes.iter().flat_map(Catalog::archives));
+    let lists: Vec<Catalog> = dirs.iter().filter_map(|dir| read_list(dir)).collect();
+    catalog.set_keep_reasons(lists.iter().flat_map(Catalog::archives));
 }
 
-fn index_of(dir: &Path) -> Option<Catalog> {
-    let (below, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
-    let file = KeptDir::open(&dir.join(below)).ok()?.open_file(name).ok()?;
+fn read_list(dir: &Path) -> Option<Catalog> {
+    let (list_dir, name) = LISTING_PATH.trim_start_matches('/').rsplit_once('/')?;
+    let file = KeptDir::open(&dir.join(list_dir)).ok()?.open_file(name).ok()?;
     let mut document = Vec::new();
     file.take(INDEX_BYTES_MAX).read_to_end(&mut document).ok()?;
     parse_list(&document, "")
 }
 
-fn archives_of(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
+fn find_archives(dirs: &[PathBuf]) -> Result<Vec<Archive>> {
     let mut found = Vec::new();
     for dir in dirs {
         let fd = open_dir(dir).or_path("read", dir)?;
         add_archives(dir, false, &fd, &mut found)?;
-        let remote = dir.join(REMOTE);
+        let remote = dir.join(REMOTE_DIR);
         match open_remote(&fd) {
             Ok(fd) => add_archives(dir, true, &fd, &mut found)?,
             // `remote` is a link, a file, or missing.
@@ -225,7 +225,7 @@ fn open_dir(dir: &Path) -> rustix::io::Result<OwnedFd> {
 
 fn open_remote(dir: &OwnedFd) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    rustix::fs::openat(dir, REMOTE, flags, Mode::empty())
+    rustix::fs::openat(dir, REMOTE_DIR, flags, Mode::empty())
 }
 
 impl Archive {

@@ -28,7 +28,7 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     let compression = detect_compression(split_at_most(&start, read).0).map_err(|_| FileFault::NotAnArchive)?;
     let length_bytes = source.length_bytes().unwrap_or_default();
     let end = tail_read_offset(length_bytes)..length_bytes;
-    let _behind = source.file().map(|file| IoHint::Gentle.prefetch_range(file, &end, length_bytes));
+    let _page_dropper = source.file().map(|file| IoHint::Gentle.prefetch_range(file, &end, length_bytes));
     let tail = match Tail::read(source) {
         Ok(tail) => tail,
         Err(error) if error.kind() == ErrorKind::Damaged => None,
@@ -55,8 +55,7 @@ pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
 fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
     let mut last = [0; 8];
     source.read_exact_at(&mut last, length_bytes.saturating_sub(8))?;
-    let [a, b, c, d, e, f, g, h] = last;
-    Ok([a, b, c, d] == [0; 4] || [e, f, g, h] == [0; 4])
+    Ok(last.starts_with(&[0; 4]) || last.ends_with(&[0; 4]))
 }
 
 pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, FileFault> {

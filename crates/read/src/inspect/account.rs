@@ -19,8 +19,8 @@ use slotpress_format::{Address, Record, RecordFault, RecordSink, find_bank_snaps
 use crate::inspect::check_pair;
 use crate::inspect::owners::owner_name;
 use crate::state::storages::StorageReader;
-use crate::verify::job::lost_records;
-use crate::verify::ledger::lock;
+use crate::verify::job::lost_records_error;
+use crate::verify::ledger::lock_ledger;
 use crate::{Plan, RecordVisitor, RecordWorker, Snapshot, StorageRef};
 
 /// Bytes of storages that each worker searches in the first round. Each further round takes twice
@@ -63,15 +63,15 @@ pub fn find_account(
     progress: &dyn Progress,
 ) -> Result<Option<FoundAccount>> {
     let find = |storages: &StorageReader, path: &Path| {
-        let search = AccountSearch { pubkey, found: Mutex::default(), has_lost: AtomicBool::default() };
+        let search = AccountSearch { pubkey, found: Mutex::default(), has_lost_records: AtomicBool::default() };
         match search.run(storages, threads, progress) {
-            Err(error) if error.kind() == ErrorKind::Damaged => Err(lost_records(path)),
+            Err(error) if error.kind() == ErrorKind::Damaged => Err(lost_records_error(path)),
             run => run.map(|()| search.found.into_inner().map(|(_, found)| found)),
         }
     };
     let (full, incremental) = match input {
         Snapshot::Ledger { paths, slot, .. } => {
-            let _lock = lock(paths)?;
+            let _lock = lock_ledger(paths)?;
             progress.stage(Stage::Planning, None);
             let snapshot = find_bank_snapshot(paths, slot, threads)?;
             let path = snapshot.dir.clone();
@@ -100,23 +100,24 @@ struct AccountSearch {
     /// The newest record so far, with the number of its storage. If a slot has several storages, as
     /// in Firedancer's archives, the record in the later storage counts.
     found: Mutex<Option<(u32, FoundAccount)>>,
-    has_lost: AtomicBool,
+    has_lost_records: AtomicBool,
 }
 
 impl AccountSearch {
     fn run(&self, storages: &StorageReader, threads: usize, progress: &dyn Progress) -> Result<()> {
-        let Some(mut left) = storages.list() else {
+        let Some(mut remaining) = storages.list() else {
             progress.stage(Stage::Searching, storages.length_bytes());
             return storages.read(0, None, self, threads, progress);
         };
-        left.sort_unstable_by_key(|storage| (storage.slot, storage.number));
+        remaining.sort_unstable_by_key(|storage| (storage.slot, storage.number));
         let mut round_bytes = ROUND_BYTES.saturating_mul(threads as u64);
-        while self.found.lock().is_none() && !left.is_empty() {
+        while self.found.lock().is_none() && !remaining.is_empty() {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
             // Storages of one slot are searched in one round, since the last record in them counts.
-            while let Some(storage) = left.pop_if(|storage| bytes < round_bytes || last_slot == Some(storage.slot)) {
+            while let Some(storage) = remaining.pop_if(|storage| bytes < round_bytes || last_slot == Some(storage.slot))
+            {
                 wanted.insert(storage.number);
                 saturating_add_to(&mut bytes, storage.content_bytes);
                 last_slot = Some(storage.slot);
@@ -135,7 +136,7 @@ impl RecordVisitor for AccountSearch {
     }
 
     fn check(&self) -> Result<()> {
-        if self.has_lost.load(Relaxed) {
+        if self.has_lost_records.load(Relaxed) {
             Err(Error::damaged("a storage does not consist of records").with_hint(hint::USE_VERIFY))
         } else {
             Ok(())
@@ -156,7 +157,7 @@ impl RecordWorker for AccountSearchWorker<'_> {
 
 impl RecordSink for AccountSearchWorker<'_> {
     fn fault(&mut self, fault: RecordFault) {
-        self.search.has_lost.fetch_or(fault.kind.loses_records(), Relaxed);
+        self.search.has_lost_records.fetch_or(fault.kind.loses_records(), Relaxed);
     }
 
     fn record(&mut self, record: Record<'_>) {
@@ -179,8 +180,8 @@ impl RecordSink for AccountSearchWorker<'_> {
             data: record.data.to_vec(),
         };
         let mut found = self.search.found.lock();
-        let place = |number: u32, account: &FoundAccount| (account.slot, number, account.offset_bytes);
-        if found.as_ref().is_none_or(|(number, other)| place(*number, other) <= place(storage.number, &account)) {
+        let position = |number: u32, account: &FoundAccount| (account.slot, number, account.offset_bytes);
+        if found.as_ref().is_none_or(|(number, other)| position(*number, other) <= position(storage.number, &account)) {
             *found = Some((storage.number, account));
         }
     }

@@ -89,10 +89,10 @@ pub struct OwnerTotals {
     pub totals: RecordTotals,
 }
 
-/// Counts the accounts of an archive or ledger, or only one owner's accounts, without checking the state.
+/// Counts all accounts of an archive or ledger, or those of one owner, without checking the state.
 ///
 /// # Errors
-/// It cannot be read, or some of its records cannot; it has more than a million owners.
+/// The input, or one of its records, cannot be read; or it has more than a million owners.
 pub fn inspect_accounts(
     input: Snapshot<'_>,
     owner: Option<Address>,
@@ -105,14 +105,14 @@ pub fn inspect_accounts(
     let report = read_state(input, &options, progress, &tally)?;
     let faults = report.failures.iter().filter(|failure| failure.check == Check::Records);
     if let Some(first) = faults.clone().next() {
-        let more = match faults.count().saturating_sub(1) {
+        let others = match faults.count().saturating_sub(1) {
             0 => String::new(),
-            more => format!(", and {more} more"),
+            count => format!(", and {count} more"),
         };
-        progress.warn(&format!("{}{more}: verify the input to see where", first.message));
+        progress.warn(&format!("{}{others}: verify the input to see where", first.message));
     }
     let counted = tally.counted.into_inner();
-    if counted.has_more {
+    if counted.has_too_many {
         return Err(Error::failed(format!("the accounts have more than {OWNERS_MAX} owners"))
             .with_hint("count the accounts of one owner"));
     }
@@ -128,8 +128,8 @@ pub fn inspect_accounts(
         owners,
         superseded_records: counted.superseded_records,
         superseded_bytes: counted.superseded_bytes,
-        obsolete_records: report.counts.obsolete.map(|(records, _)| records),
-        obsolete_bytes: report.counts.obsolete.map(|(_, bytes)| bytes),
+        obsolete_records: report.counts.obsolete_records,
+        obsolete_bytes: report.counts.obsolete_bytes,
     })
 }
 
@@ -137,7 +137,7 @@ pub fn inspect_accounts(
 struct CountedOwners {
     totals: RecordTotals,
     owners: HashMap<Address, RecordTotals>,
-    has_more: bool,
+    has_too_many: bool,
     superseded_records: u64,
     superseded_bytes: u64,
 }
@@ -159,7 +159,7 @@ impl OwnerTally {
             let is_full = counted.owners.len() >= self.owners_max;
             match counted.owners.get_mut(&owner) {
                 Some(known) => known.add(&totals),
-                None if is_full => counted.has_more = true,
+                None if is_full => counted.has_too_many = true,
                 None => drop(counted.owners.insert(owner, totals)),
             }
         }
@@ -232,6 +232,6 @@ mod tests {
         }
         let counted = tally.counted.into_inner();
         assert_eq!((counted.superseded_records, counted.superseded_bytes), (20, 20 * (136 + 2000)));
-        assert_eq!((counted.owners.len(), counted.has_more, counted.totals.accounts), (4, true, 20));
+        assert_eq!((counted.owners.len(), counted.has_too_many, counted.totals.accounts), (4, true, 20));
     }
 }

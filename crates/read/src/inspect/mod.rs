@@ -22,8 +22,8 @@ use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
 use crate::{
-    ArchiveContents, ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, ParsedBank, Plan,
-    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
+    ArchiveContents, ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, Plan, SeenFrame,
+    SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Contents of an archive.
@@ -39,7 +39,7 @@ pub struct ArchiveInspection {
     #[serde(flatten)]
     pub bank: BankFields,
     /// Parsed name of the archive. Serializes as the base slot only.
-    #[serde(rename = "base_slot", serialize_with = "base_slot")]
+    #[serde(rename = "base_slot", serialize_with = "serialize_base_slot")]
     pub name: Option<ArchiveName>,
     /// True if slot and hash in the name equal the bank's; `None` if the file is not named
     /// like an archive.
@@ -73,11 +73,14 @@ pub struct ArchiveInspection {
     pub clients: Vec<ClientReading>,
 }
 
-fn base_slot<S: Serializer>(name: &Option<ArchiveName>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-    name.as_ref().and_then(|name| name.base_slot).serialize(serializer)
+fn serialize_base_slot<S: Serializer>(
+    name: &Option<ArchiveName>,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    let base_slot = name.as_ref().and_then(|name| name.base_slot);
+    base_slot.serialize(serializer)
 }
 
-/// Verdict of one client on an archive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClientReading {
@@ -162,12 +165,13 @@ pub fn check_pair(full: &NamedArchive, incremental: &NamedArchive) -> Result<()>
     if full.source.is_stream() || incremental.source.is_stream() {
         return Ok(());
     }
-    let bank = front::read_bank(&full)?;
-    let newer = front::read_bank(&incremental)?;
+    let full_bank = front::read_bank(&full)?;
+    let incremental_bank = front::read_bank(&incremental)?;
     // The hash is at the end of the bank file.
     let hash = full.name.as_ref().map(|name| name.hash);
-    let full = PairMember { hash, ..PairMember::from_archive(&full, bank.as_ref()) };
-    judge_pair(full, PairMember::from_archive(&incremental, newer.as_ref()), &failures)
+    let full = PairMember { hash, ..PairMember::from_archive(&full, full_bank.as_ref()) };
+    let incremental = PairMember::from_archive(&incremental, incremental_bank.as_ref());
+    judge_pair(full, incremental, &failures)
 }
 
 /// Inspects an archive written by any client. With an index, reads only the frames with version and
@@ -188,10 +192,16 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let inspector = Inspector { rules, has_tail: archive.tail.is_some() };
     let total_bytes = if archive.tail.is_none() { archive.source.length_bytes() } else { None };
     progress.stage(Stage::Inspecting, total_bytes);
-    let mut read = archive.read(&ArchivePass::new(threads, progress).wanted_only(true), &inspector)?;
+    let pass = ArchivePass::new(threads, progress).wanted_only(true);
+    let mut read = archive.read(&pass, &inspector)?;
     let frames = frame_statistics(archive, &read);
     let version = read.documents.version.clone().unwrap_or_default();
-    if let Some(Err(error) | Ok(ParsedBank { end_error: Some(error), .. })) = &read.documents.bank {
+    let bank_error = match &read.documents.bank {
+        Some(Ok(parsed)) => parsed.end_error.as_ref(),
+        Some(Err(error)) => Some(error),
+        None => None,
+    };
+    if let Some(error) = bank_error {
         return Err(error.clone());
     }
     let (entries, bank) = inspector.rules.finish(archive, &mut read)?;
@@ -200,9 +210,10 @@ fn inspect_open(archive: &OpenArchive, threads: usize, progress: &dyn Progress) 
     let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
     let hash = bank.snapshot_hash();
     let index = archive.tail.as_ref().map(|tail| &tail.index);
+    let matches_bank = |name: &ArchiveName| name.slot == bank.slot && name.hash == hash;
     Ok(ArchiveInspection {
         path: archive.path().to_path_buf(),
-        name_matches: archive.name.as_ref().map(|name| name.slot == bank.slot && name.hash == hash),
+        name_matches: archive.name.as_ref().map(matches_bank),
         is_from_firedancer: read.is_from_firedancer,
         name: archive.name.clone(),
         format: archive.compression.name(),
@@ -223,7 +234,7 @@ fn client_readings(failures: &Failures) -> Vec<ClientReading> {
     let broken = failures.broken_rules();
     let reading = |client| {
         let refusing = broken.keys().filter(|rule| !rule.is_tolerated_by(client));
-        let refusals: Vec<&str> = refusing.map(|rule| rule.why(client)).collect();
+        let refusals: Vec<&str> = refusing.map(|rule| rule.refusal_reason(client)).collect();
         ClientReading { client, reads: refusals.is_empty(), refusals }
     };
     SnapshotClient::ALL.into_iter().map(reading).collect()
@@ -234,8 +245,8 @@ fn client_readings(failures: &Failures) -> Vec<ClientReading> {
 fn frame_statistics(archive: &OpenArchive, read: &ArchiveContents) -> FrameStatistics {
     let mut statistics = read.frames;
     if let Some(tail) = &archive.tail {
-        let content_bytes_max = tail.frames.iter().map(|frame| u64::from(frame.content_bytes)).max();
-        statistics.content_bytes_max = content_bytes_max.unwrap_or_default();
+        let lengths = tail.frames.iter().map(|frame| u64::from(frame.content_bytes));
+        statistics.content_bytes_max = lengths.max().unwrap_or_default();
         if !tail.index.settings.contains("no-checksum") {
             statistics.frames_with_checksum = statistics.frames;
         }
@@ -294,16 +305,18 @@ pub fn inspect_ledger(
     let path = snapshot.dir.clone();
     let layout = snapshot.layout.as_str();
     let file_bytes = snapshot.storages.iter().map(StorageFile::disk_bytes).sum();
-    let split_storages = snapshot.storages.iter().filter(|storage| storage.is_split()).count() as u64;
+    let split = snapshot.storages.iter().filter(|storage| storage.is_split());
+    let split_storages = split.count() as u64;
     let listed = snapshot.storages.len() as u64;
     let plan = Plan::new(snapshot, None, threads, progress)?;
+    let lengths = plan.storages.iter().map(|storage| storage.content_bytes);
     Ok(LedgerInspection {
         path,
         layout,
         split_storages,
         storages: plan.storages.len() as u64,
         file_bytes,
-        storage_bytes: plan.storages.iter().map(|storage| storage.content_bytes).sum(),
+        storage_bytes: lengths.sum(),
         emptied_storages: listed.saturating_sub(plan.storages.len() as u64),
         is_in_use,
         bank: BankFields::from_bank(&plan.bank),

@@ -30,12 +30,12 @@ pub struct Account<'a> {
     pub slot: u64,
 }
 
-/// Visits accounts; each worker has a visitor of its own.
+/// Receives accounts. Each worker has its own visitor.
 pub trait AccountVisitor {
     /// Error that ends the visit; reading errors convert into it.
     type Error: From<Error> + Send;
 
-    /// Called once for each account, by one of the workers, in no particular order.
+    /// Receives an account. Each account goes to one of the visitors, in no particular order.
     ///
     /// # Errors
     /// The first error of any visitor ends the visit, which returns it.
@@ -61,12 +61,12 @@ pub fn visit_accounts<V: AccountVisitor + Send>(
     progress: &dyn Progress,
     new_visitor: impl Fn() -> V + Sync,
 ) -> Result<(Vec<V>, VerifyReport), V::Error> {
-    let visiting = Visiting { new_visitor, idle: Mutex::default(), error: Mutex::default() };
-    let visited = visit_state(input, options, progress, &visiting);
-    if let Some(error) = visiting.error.into_inner() {
+    let visit = AccountVisit { new_visitor, idle: Mutex::default(), error: Mutex::default() };
+    let visited = visit_state(input, options, progress, &visit);
+    if let Some(error) = visit.error.into_inner() {
         return Err(error);
     }
-    Ok((visiting.idle.into_inner(), visited?))
+    Ok((visit.idle.into_inner(), visited?))
 }
 
 /// Passes every record to a visitor, and judges the state as [`visit_accounts`] does.
@@ -84,7 +84,7 @@ pub fn visit_state(
     if let Some(failure) = report.failures.iter().find(is_about_state) {
         return Err(failure.to_error());
     }
-    match report.why_left_out(Check::State) {
+    match report.skip_reason(Check::State) {
         Some(why) => Err(Error::damaged(format!("the state cannot be checked: {why}"))),
         None => Ok(report),
     }
@@ -97,34 +97,34 @@ pub(super) fn read_state(
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
-    read_snapshot(input, VerifyJob { visitor: Some(visitor), ..VerifyJob::verify(&options, progress) })
+    read_snapshot(input, VerifyJob { visitor: Some(visitor), ..VerifyJob::new(&options, progress) })
 }
 
-struct Visiting<F, V: AccountVisitor> {
+struct AccountVisit<F, V: AccountVisitor> {
     new_visitor: F,
     idle: Mutex<Vec<V>>,
     error: Mutex<Option<V::Error>>,
 }
 
-impl<F: Fn() -> V + Sync, V: AccountVisitor + Send> StateVisitor for Visiting<F, V> {
+impl<F: Fn() -> V + Sync, V: AccountVisitor + Send> StateVisitor for AccountVisit<F, V> {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let idle = self.idle.lock().pop();
-        Box::new(VisitingWorker {
-            visiting: self,
+        Box::new(AccountVisitWorker {
+            visit: self,
             visitor: Some(idle.unwrap_or_else(&self.new_visitor)),
             has_failed: false,
         })
     }
 }
 
-struct VisitingWorker<'a, F, V: AccountVisitor> {
-    visiting: &'a Visiting<F, V>,
+struct AccountVisitWorker<'a, F, V: AccountVisitor> {
+    visit: &'a AccountVisit<F, V>,
     /// `None` only while the worker is dropped.
     visitor: Option<V>,
     has_failed: bool,
 }
 
-impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
+impl<F, V: AccountVisitor> StateWorker for AccountVisitWorker<'_, F, V> {
     fn record(&mut self, storage: StorageRef, record: &Record<'_>, is_superseded: bool) -> Result<()> {
         let header = record.header;
         let data = record.data;
@@ -142,15 +142,15 @@ impl<F, V: AccountVisitor> StateWorker for VisitingWorker<'_, F, V> {
         };
         visitor.account(&account).map_err(|error| {
             self.has_failed = true;
-            self.visiting.error.lock().get_or_insert(error);
+            self.visit.error.lock().get_or_insert(error);
             // Ends the reading; the visitor's own error is returned instead.
             Error::interrupted()
         })
     }
 }
 
-impl<F, V: AccountVisitor> Drop for VisitingWorker<'_, F, V> {
+impl<F, V: AccountVisitor> Drop for AccountVisitWorker<'_, F, V> {
     fn drop(&mut self) {
-        self.visiting.idle.lock().extend(self.visitor.take());
+        self.visit.idle.lock().extend(self.visitor.take());
     }
 }

@@ -24,7 +24,7 @@ pub type SeenSlots = Mutex<HashSet<u64>>;
 pub struct ArchiveRules<'a> {
     failures: &'a Failures,
     seen_slots: &'a SeenSlots,
-    /// True if frames come in any order, and skippable frames are not shown to [`Self::frame`].
+    /// True if frames come in any order, and skippable frames are not passed to [`Self::frame`].
     is_by_index: bool,
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
@@ -74,19 +74,20 @@ impl<'a> ArchiveRules<'a> {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 if !self.is_by_index {
-                    // Frames that were read ahead of it do not count.
-                    let last = Some((number, error.offset_bytes().unwrap_or_default()));
-                    *self.frames.lock() = FrameWatch { last, has_index: false, is_over: true };
+                    // Later frames do not count, although some were read ahead.
+                    let last_offset_bytes = error.offset_bytes().unwrap_or_default();
+                    let count = number.saturating_add(1);
+                    *self.frames.lock() = FrameWatch { count, last_offset_bytes, has_index: false, has_ended: true };
                 }
                 failures.at(FailurePlace::frame(Some(number), error.offset_bytes())).add_error(rule, error)
             }
             ReadFault::WrongHash { number, offset_bytes } => {
-                let at = failures.at(FailurePlace::frame(Some(number), Some(offset_bytes)));
-                at.add(Rule::FrameHash, "a frame with the recorded hash", "another frame")
+                let place = FailurePlace::frame(Some(number), Some(offset_bytes));
+                failures.at(place).add(Rule::FrameHash, "a frame with the recorded hash", "another frame")
             }
             ReadFault::Unreadable { error, is_after_end } => self.judge_unreadable(error, is_after_end),
             ReadFault::DamagedHeader { error, offset_bytes } => {
-                failures.at(FailurePlace::default().at(offset_bytes)).add_error(Rule::TarDamaged, error)
+                failures.at(FailurePlace::default().with_offset(offset_bytes)).add_error(Rule::TarDamaged, error)
             }
             ReadFault::End { parser } => self.judge_end(parser, &fault.into_error()),
         }
@@ -106,7 +107,7 @@ impl<'a> ArchiveRules<'a> {
     }
 
     fn judge_end(&self, parser: &EntryParser, error: &Error) -> Result<()> {
-        let at = self.failures.at(FailurePlace::default().at(parser.position()));
+        let failures = self.failures.at(FailurePlace::default().with_offset(parser.position()));
         let rule = match parser.end() {
             TarEnd::Clean => return Ok(()),
             TarEnd::Short => Rule::EndMissing,
@@ -116,18 +117,18 @@ impl<'a> ArchiveRules<'a> {
             TarEnd::Inside => Rule::CutOff,
         };
         if self.failures.refuses(rule) || rule == Rule::CutOff {
-            return at.add_error_to(Check::Entries, rule, error);
+            return failures.add_error_to(Check::Entries, rule, error);
         }
         let found = match parser.end() {
             TarEnd::Junk => "other bytes".to_string(),
             TarEnd::Inside => "nothing".to_string(),
             _ => format!("{} zero bytes", parser.end_zero_bytes()),
         };
-        at.add(rule, "1024 zero bytes, then nothing", found)
+        failures.add(rule, "1024 zero bytes, then nothing", found)
     }
 
-    /// Makes the checks at the end of the archive. Returns its entries and its bank file. Adds to what
-    /// was read whether Firedancer wrote the archive.
+    /// Makes the checks at the end of the archive. Returns its entries and its bank file. Sets
+    /// `read.is_from_firedancer`.
     pub fn finish(&self, archive: &OpenArchive, read: &mut ArchiveContents) -> Result<(Vec<Entry>, Option<BankFile>)> {
         if !self.is_by_index {
             let watch = self.frames.lock();
@@ -136,7 +137,7 @@ impl<'a> ArchiveRules<'a> {
                 let found = "an index without a seek table that fits";
                 self.failures.add(Rule::Index, "an index and its seek table", found)?;
             }
-            read.frames.frames = watch.last.map_or(0, |(number, _)| number.saturating_add(1));
+            read.frames.frames = watch.count;
         }
         let (entries, bank) = self.finish_entries(read)?;
         judge_name(archive, bank.as_ref(), self.failures)?;
@@ -172,9 +173,10 @@ impl Visitor for ArchiveRules<'_> {
     fn observe_frame(&self, frame: SeenFrame) -> Result<()> {
         let mut watch = self.frames.lock();
         match frame.start {
-            _ if watch.is_over => Ok(()),
+            _ if watch.has_ended => Ok(()),
             FrameStart::Zstd(header) => {
-                watch.last = frame.number.map(|number| (number, frame.offset_bytes));
+                watch.count = frame.number.map_or(0, |number| number.saturating_add(1));
+                watch.last_offset_bytes = frame.offset_bytes;
                 drop(watch);
                 check_window(&header, &self.failures.at(FailurePlace::frame(frame.number, Some(frame.offset_bytes))))
             }
@@ -187,11 +189,11 @@ impl Visitor for ArchiveRules<'_> {
 
     fn handle_fault(&self, fault: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
         self.judge_fault(fault)?;
-        if let Some(which) = lost {
+        if let Some(reason) = lost {
             if !self.is_by_index {
-                self.failures.skip(Check::Entries, which);
+                self.failures.skip(Check::Entries, reason);
             }
-            self.failures.skip(Check::Records, which);
+            self.failures.skip(Check::Records, reason);
             self.failures.lose_accounts();
         }
         Ok(())
@@ -204,29 +206,29 @@ impl Visitor for ArchiveRules<'_> {
 
 /// Checks the window of a frame, even if the frame states less content: Agave 4.2 was seen to
 /// allocate the whole window.
-fn check_window(header: &FrameHeader, at: &FailuresAt<'_>) -> Result<()> {
+fn check_window(header: &FrameHeader, failures: &FailuresAt<'_>) -> Result<()> {
     let (rule, limit) = match header.window_bytes {
         window if window > AGAVE_WINDOW_BYTES_MAX => (Rule::WindowRefused, AGAVE_WINDOW_BYTES_MAX),
         window if window > FIREDANCER_WINDOW_BYTES_MAX => (Rule::WindowLarge, FIREDANCER_WINDOW_BYTES_MAX),
         _ => return Ok(()),
     };
-    at.add(rule, format!("at most {limit} bytes"), header.window_bytes)
+    failures.add(rule, format!("at most {limit} bytes"), header.window_bytes)
 }
 
-/// The last frame that was seen, and whether an index was. By the index, frames come in any order.
+/// Frames with tar data that were seen so far in an archive, if it is read in order.
 #[derive(Debug, Default)]
 struct FrameWatch {
-    /// Number and offset of the last frame with tar data.
-    last: Option<(u64, u64)>,
+    count: u64,
+    last_offset_bytes: u64,
     has_index: bool,
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl FrameWatch {
-    /// Number of the frame at an offset; `None` if the offset is before the last frame seen.
+    /// Returns the number of the last frame, if the offset is not before it.
     fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
-        let (number, start) = self.last?;
-        offset_bytes.is_some_and(|offset| offset >= start).then_some(number)
+        let last = self.count.checked_sub(1)?;
+        if offset_bytes? >= self.last_offset_bytes { Some(last) } else { None }
     }
 }
 
@@ -236,7 +238,7 @@ mod tests {
 
     #[test]
     fn damage_after_the_start_of_the_last_frame_is_in_that_frame() {
-        let watch = FrameWatch { last: Some((2, 700)), ..FrameWatch::default() };
+        let watch = FrameWatch { count: 3, last_offset_bytes: 700, ..FrameWatch::default() };
         let numbers = [None, Some(699), Some(700), Some(9000)].map(|offset_bytes| watch.number_of(offset_bytes));
         assert_eq!(numbers, [None, None, Some(2), Some(2)]);
         assert_eq!(FrameWatch::default().number_of(Some(0)), None);

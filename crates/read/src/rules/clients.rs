@@ -12,27 +12,29 @@ use SnapshotClient::*;
 
 const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 
-/// Returns the names of clients. If all of [`SnapshotClient::AGAVE`] are among them, they share the name "Agave
+/// Returns the names of clients. If all versions of Agave are among them, they share the name "Agave
 /// 4.2 to 4.5".
-pub fn names_of(clients: &[SnapshotClient]) -> Vec<String> {
+pub fn client_names(clients: &[SnapshotClient]) -> Vec<String> {
     let all = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);
     let wanted = all.filter(|client| clients.contains(client)).map(|client| (client, ()));
-    lines_of(wanted.collect()).into_iter().map(|(name, ())| name).collect()
+    merge_versions(wanted.collect()).into_iter().map(|(name, ())| name).collect()
 }
 
-/// Merges statements about clients into lines. The versions of [`SnapshotClient::AGAVE`] share a
-/// line if their statements are equal.
-pub fn lines_of<T: PartialEq>(statements: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
-    let about = |client| statements.iter().find(|(other, _)| *other == client).map(|(_, statement)| statement);
-    let first = about(Agave42);
-    let are_together = first.is_some() && SnapshotClient::AGAVE.into_iter().all(|client| about(client) == first);
-    let is_shown = |client: SnapshotClient| !are_together || client == Agave42 || !client.is_agave();
-    let lines = statements.into_iter().filter(|(client, _)| is_shown(*client));
-    let named = lines.map(|(client, statement)| match client {
-        Agave42 if are_together => (AGAVE_TOGETHER.to_string(), statement),
-        client => (client.to_string(), statement),
-    });
-    named.collect()
+/// Names the clients that statements are about. If all versions of Agave have the same statement, they
+/// share one.
+pub fn merge_versions<T: PartialEq>(statements: Vec<(SnapshotClient, T)>) -> Vec<(String, T)> {
+    let find = |client| statements.iter().find(|(other, _)| *other == client).map(|(_, statement)| statement);
+    let first = find(Agave42);
+    let are_equal = first.is_some() && SnapshotClient::AGAVE.into_iter().all(|client| find(client) == first);
+    let mut merged = Vec::new();
+    for (client, statement) in statements {
+        match client {
+            Agave42 if are_equal => merged.push((AGAVE_TOGETHER.to_string(), statement)),
+            client if are_equal && client.is_agave() => {}
+            client => merged.push((client.to_string(), statement)),
+        }
+    }
+    merged
 }
 
 /// Returns the rule that an archive of this compression breaks, if any.
@@ -46,26 +48,26 @@ pub fn rule_broken_by(compression: ArchiveCompression) -> Option<Rule> {
 }
 
 /// Returns the clients that read archives of this compression.
-pub fn readers(compression: ArchiveCompression) -> Vec<SnapshotClient> {
+pub fn clients_that_read(compression: ArchiveCompression) -> Vec<SnapshotClient> {
     let rule = rule_broken_by(compression);
     let reads = |client: &SnapshotClient| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
     SnapshotClient::ALL.into_iter().filter(reads).collect()
 }
 
 /// Names a client of which no version reads archives of this compression. `None` if all clients do.
-pub fn non_reader(compression: ArchiveCompression) -> Option<&'static str> {
-    let readers = readers(compression);
+pub fn excluded_client(compression: ArchiveCompression) -> Option<&'static str> {
+    let readers = clients_that_read(compression);
     let missing = SnapshotClient::ALL.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
 /// States which client reads archives of this compression, unless all do: `Agave reads it, Firedancer
 /// does not`.
-pub fn readers_in_words(compression: ArchiveCompression) -> Option<String> {
-    let non_reader = non_reader(compression)?;
-    let reader = readers(compression).first().map(|client| if client.is_agave() { "Agave" } else { "Firedancer" });
-    Some(match reader {
-        Some(reader) => format!("{reader} reads it, {non_reader} does not"),
+pub fn describe_readers(compression: ArchiveCompression) -> Option<String> {
+    let excluded_client = excluded_client(compression)?;
+    Some(match clients_that_read(compression).first() {
+        Some(reader) if reader.is_agave() => format!("Agave reads it, {excluded_client} does not"),
+        Some(_) => format!("Firedancer reads it, {excluded_client} does not"),
         None => "no client reads it".to_string(),
     })
 }
@@ -89,7 +91,7 @@ pub struct ClientVerdict {
 pub fn verdicts(broken: impl Iterator<Item = Rule> + Clone, clients: &[SnapshotClient]) -> Vec<ClientVerdict> {
     let verdict = |&client: &SnapshotClient| {
         let mut refusing = broken.clone().filter(|rule| !rule.is_tolerated_by(client));
-        let because = refusing.next().map(|rule| rule.why(client));
+        let because = refusing.next().map(|rule| rule.refusal_reason(client));
         let note = if because.is_none() { broken.clone().find_map(|rule| rule.note(client)) } else { None };
         ClientVerdict { client, loads: because.is_none(), because, note }
     };
@@ -101,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_share_a_line_where_they_agree() {
+    fn versions_of_agave_with_equal_verdicts_are_merged() {
         let lines = |rules: &[Rule]| -> Vec<String> {
             let statements = verdicts(rules.iter().copied(), &SnapshotClient::ALL)
                 .into_iter()
@@ -110,7 +112,7 @@ mod tests {
             let line = |(name, (loads, note)): (String, (bool, Option<&str>))| {
                 format!("{name} {loads}{}", note.map_or("", |_| ", but"))
             };
-            lines_of(statements).into_iter().map(line).collect()
+            merge_versions(statements).into_iter().map(line).collect()
         };
         assert_eq!(lines(&[]), ["Agave 4.2 to 4.5 true", "Firedancer true"]);
         let padded = ["Agave 4.2 true", "Agave 4.3 true", "Agave 4.4 true, but", "Agave 4.5 true", "Firedancer false"];
@@ -119,22 +121,22 @@ mod tests {
 
     #[test]
     fn all_versions_of_agave_share_a_name() {
-        assert_eq!(names_of(&SnapshotClient::ALL), ["Agave 4.2 to 4.5", "Firedancer"]);
-        assert_eq!(names_of(&[Agave45, Agave42]), ["Agave 4.2", "Agave 4.5"]);
+        assert_eq!(client_names(&SnapshotClient::ALL), ["Agave 4.2 to 4.5", "Firedancer"]);
+        assert_eq!(client_names(&[Agave45, Agave42]), ["Agave 4.2", "Agave 4.5"]);
     }
 
     #[test]
     fn readers_follow_from_the_compression() {
-        assert_eq!(readers(ArchiveCompression::Zstd), SnapshotClient::ALL);
-        assert_eq!(readers(ArchiveCompression::Lz4), SnapshotClient::AGAVE);
-        assert_eq!(readers(ArchiveCompression::None), [Firedancer]);
-        assert_eq!(readers(ArchiveCompression::Bzip2), []);
+        assert_eq!(clients_that_read(ArchiveCompression::Zstd), SnapshotClient::ALL);
+        assert_eq!(clients_that_read(ArchiveCompression::Lz4), SnapshotClient::AGAVE);
+        assert_eq!(clients_that_read(ArchiveCompression::None), [Firedancer]);
+        assert_eq!(clients_that_read(ArchiveCompression::Bzip2), []);
         assert_eq!(
-            [ArchiveCompression::Zstd, ArchiveCompression::Lz4, ArchiveCompression::None].map(non_reader),
+            [ArchiveCompression::Zstd, ArchiveCompression::Lz4, ArchiveCompression::None].map(excluded_client),
             [None, Some("Firedancer"), Some("Agave"),]
         );
-        assert_eq!(readers_in_words(ArchiveCompression::Zstd), None);
-        assert_eq!(readers_in_words(ArchiveCompression::Lz4).as_deref(), Some("Agave reads it, Firedancer does not"));
-        assert_eq!(readers_in_words(ArchiveCompression::Gzip).as_deref(), Some("no client reads it"));
+        assert_eq!(describe_readers(ArchiveCompression::Zstd), None);
+        assert_eq!(describe_readers(ArchiveCompression::Lz4).as_deref(), Some("Agave reads it, Firedancer does not"));
+        assert_eq!(describe_readers(ArchiveCompression::Gzip).as_deref(), Some("no client reads it"));
     }
 }

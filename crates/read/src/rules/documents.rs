@@ -17,7 +17,7 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
     if let Some(version) = &documents.version {
         judge_version(version, &failures.at(FailurePlace::entry("version")))?;
     }
-    let at = &failures.at(match entry_slot {
+    let bank_failures = &failures.at(match entry_slot {
         Some(slot) => FailurePlace::entry(EntryKind::BankFile(slot)),
         None => FailurePlace::entry("the bank file"),
     });
@@ -27,58 +27,58 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
             None
         }
         Some(Err(error)) => {
-            judge_unreadable(Rule::BankFile, &error, at)?;
+            judge_unreadable(Rule::BankFile, &error, bank_failures)?;
             None
         }
         Some(Ok(ParsedBank { bank, end_error })) => {
             if let Some(error) = end_error {
-                judge_unreadable(Rule::BankFileEnd, &error, at)?;
+                judge_unreadable(Rule::BankFileEnd, &error, bank_failures)?;
             }
-            judge_bank(&bank, entry_slot, at)?;
-            judge_chain(&bank, at)?;
+            judge_bank(&bank, entry_slot, bank_failures)?;
+            judge_hash_and_leader(&bank, bank_failures)?;
             Some(bank)
         }
     };
-    let at = &failures.at(FailurePlace::entry(EntryKind::StatusCache));
+    let cache_failures = &failures.at(FailurePlace::entry(EntryKind::StatusCache));
     match documents.status_cache {
         None => failures.skip(Check::Bank, "no status cache could be read"),
-        Some(Err(error)) => judge_unreadable(Rule::StatusCache, &error, at)?,
-        Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), at)?,
+        Some(Err(error)) => judge_unreadable(Rule::StatusCache, &error, cache_failures)?,
+        Some(Ok(cache)) => judge_status_cache(&cache, bank.as_mut(), cache_failures)?,
     }
     Ok(bank)
 }
 
 /// Records that a document cannot be parsed. An I/O error shows nothing about the contents.
-fn judge_unreadable(rule: Rule, error: &Error, at: &FailuresAt<'_>) -> Result<()> {
+fn judge_unreadable(rule: Rule, error: &Error, failures: &FailuresAt<'_>) -> Result<()> {
     match error.kind() {
-        ErrorKind::Damaged => at.add_error(rule, error),
+        ErrorKind::Damaged => failures.add_error(rule, error),
         _ => Err(error.clone()),
     }
 }
 
-fn judge_version(version: &[u8], at: &FailuresAt<'_>) -> Result<()> {
+fn judge_version(version: &[u8], failures: &FailuresAt<'_>) -> Result<()> {
     if !is_known_version(version) {
         let found = format!("{:?}", slotpress_base::text::one_line(&String::from_utf8_lossy(version)));
-        return at.add(Rule::Version, SNAPSHOT_VERSION, found);
+        return failures.add(Rule::Version, SNAPSHOT_VERSION, found);
     }
     let length = SNAPSHOT_VERSION.len();
     if version.len() == length {
         return Ok(());
     }
     let expected = format!("{SNAPSHOT_VERSION} in {length} bytes");
-    at.add(Rule::VersionLength, expected, format!("{} bytes", version.len()))
+    failures.add(Rule::VersionLength, expected, format!("{} bytes", version.len()))
 }
 
-fn judge_status_cache(cache: &StatusCache, mut bank: Option<&mut BankFile>, at: &FailuresAt<'_>) -> Result<()> {
+fn judge_status_cache(cache: &StatusCache, mut bank: Option<&mut BankFile>, failures: &FailuresAt<'_>) -> Result<()> {
     if let Some(bank) = &mut bank {
         if bank.lacks_stakes() && cache.slots.len() == 1 {
-            at.add(Rule::FewCachedSlots, "all slots of the slot history, or 300", 1)?;
+            failures.add(Rule::FewCachedSlots, "all slots of the slot history, or 300", 1)?;
         }
         bank.cached_slots = Some(cache.slots.as_slice().into());
     }
     let bank_slot = bank.map_or(u64::MAX, |bank| bank.slot);
     if let Some(slot) = cache.slots.iter().find(|slot| **slot > bank_slot) {
-        at.add(Rule::StatusCache, format!("slots up to {bank_slot}"), slot)?;
+        failures.add(Rule::StatusCache, format!("slots up to {bank_slot}"), slot)?;
     }
     if cache.needs_agave_4_4() {
         let found = match cache.transaction_error_max {
@@ -86,21 +86,25 @@ fn judge_status_cache(cache: &StatusCache, mut bank: Option<&mut BankFile>, at: 
             _ => format!("instruction error {}", cache.instruction_error_max),
         };
         let expected = "transaction errors up to 38, instruction errors up to 53";
-        at.add(Rule::NewerErrors, expected, found)?;
+        failures.add(Rule::NewerErrors, expected, found)?;
     }
-    judge_breaches(&cache.breaches, at)?;
+    judge_breaches(&cache.breaches, failures)?;
     match cache.blockhash_count {
-        0 => at.add(Rule::NoTransactions, "a blockhash that transactions named", "none"),
+        0 => failures.add(Rule::NoTransactions, "a blockhash that transactions named", "none"),
         _ => Ok(()),
     }
 }
 
-fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, at: &FailuresAt<'_>) -> Result<()> {
+fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, failures: &FailuresAt<'_>) -> Result<()> {
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
-        at.add(Rule::BankFile, format!("slot {slot}"), format!("slot {}", bank.slot))?;
+        failures.add(Rule::BankFile, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
     let field = |name: &str, is_right: bool, expected: String, found: u64| {
-        if is_right { Ok(()) } else { at.add(Rule::BankField, format!("{name} {expected}"), format!("{name} {found}")) }
+        if is_right {
+            Ok(())
+        } else {
+            failures.add(Rule::BankField, format!("{name} {expected}"), format!("{name} {found}"))
+        }
     };
     let equal = |name, found: u64, expected: u64| field(name, found == expected, expected.to_string(), found);
     let slot = bank.slot;
@@ -110,11 +114,11 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, at: &FailuresAt<'_>) -> 
     equal("stakes epoch", bank.stakes_epoch, bank.epoch())?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
     if bank.max_tick_height != ticks {
-        at.add(Rule::MaxTickHeight, ticks, bank.max_tick_height)?;
+        failures.add(Rule::MaxTickHeight, ticks, bank.max_tick_height)?;
     }
     if let Some(hashes) = bank.hashes_per_tick.filter(|hashes| *hashes < 2) {
         let rule = if hashes == 0 { Rule::NoHashesPerTick } else { Rule::HashesPerTick };
-        at.add(rule, "none, or at least 2", hashes)?;
+        failures.add(rule, "none, or at least 2", hashes)?;
     }
     equal("tick height", bank.tick_height, ticks)
 }
@@ -166,7 +170,7 @@ pub fn rule_against_agave(bank: &BankFile) -> Option<Rule> {
     }
 }
 
-fn rule_of(demand: Demand) -> Rule {
+fn rule_of_demand(demand: Demand) -> Rule {
     match demand {
         Demand::NoStake => Rule::NoStake,
         Demand::VoteAccountLimit => Rule::VoteAccountLimit,
@@ -174,45 +178,45 @@ fn rule_of(demand: Demand) -> Rule {
     }
 }
 
-fn judge_breaches(breaches: &[Breach], at: &FailuresAt<'_>) -> Result<()> {
+fn judge_breaches(breaches: &[Breach], failures: &FailuresAt<'_>) -> Result<()> {
     breaches.iter().try_for_each(|Breach { demand, expected, found, offset_bytes, account }| {
-        let place = FailurePlace { account: *account, ..at.place.clone().at(*offset_bytes) };
-        at.failures.at(place).add(rule_of(*demand), expected, found)
+        let place = FailurePlace { account: *account, ..failures.place.clone().with_offset(*offset_bytes) };
+        FailuresAt { place, ..*failures }.add(rule_of_demand(*demand), expected, found)
     })
 }
 
-fn judge_chain(bank: &BankFile, at: &FailuresAt<'_>) -> Result<()> {
+fn judge_hash_and_leader(bank: &BankFile, failures: &FailuresAt<'_>) -> Result<()> {
     match bank.computed_hash() {
         Some(hash) if hash == bank.hash => {}
-        Some(hash) => at.add(Rule::BankHash, hash, bank.hash)?,
-        None => at.add(Rule::BankHash, "a last blockhash, which it covers", "none")?,
+        Some(hash) => failures.add(Rule::BankHash, hash, bank.hash)?,
+        None => failures.add(Rule::BankHash, "a last blockhash, which it covers", "none")?,
     }
     // Agave takes leader and stakes from the bank file. Firedancer takes them from the accounts,
     // and wrote none before September 2026.
     let scheduled_leader = if bank.lacks_stakes() {
         let expected = "the vote accounts and delegations of the state";
-        at.add(Rule::NoStakes, expected, "no vote account, no delegation")?;
+        failures.add(Rule::NoStakes, expected, "no vote account, no delegation")?;
         ScheduledLeader::Unknown
     } else {
         bank.scheduled_leader
     };
     match scheduled_leader {
         ScheduledLeader::Node(leader) if leader != bank.leader => {
-            at.add(Rule::Leader, leader, bank.leader)?;
+            failures.add(Rule::Leader, leader, bank.leader)?;
         }
         ScheduledLeader::NoStake => {
             let expected = format!("stakes of epoch {}", bank.epoch());
-            at.add(Rule::Leader, expected, "no node has stake in them")?;
+            failures.add(Rule::Leader, expected, "no node has stake in them")?;
         }
         ScheduledLeader::Node(_) | ScheduledLeader::Unknown => {}
     }
     if bank.block_id.is_none() {
-        at.add(Rule::BlockId, "a block id", "none")?;
+        failures.add(Rule::BlockId, "a block id", "none")?;
     }
     if let Some(account) = bank.invalid_vote_account {
         let expected = "a vote account that Agave can read";
-        let place = FailurePlace { account: Some(account), ..at.place.clone() };
-        at.failures.at(place).add(Rule::InvalidVoteAccount, expected, "another account")?;
+        let place = FailurePlace { account: Some(account), ..failures.place.clone() };
+        FailuresAt { place, ..*failures }.add(Rule::InvalidVoteAccount, expected, "another account")?;
     }
-    judge_breaches(&bank.breaches, at)
+    judge_breaches(&bank.breaches, failures)
 }

@@ -16,11 +16,12 @@ pub struct EntryChecker {
     has_status_cache: bool,
     dir_slot: Option<u64>,
     pub bank_slot: Option<u64>,
-    slot_max: Option<(u64, u32)>,
+    newest_storage: Option<(u64, u32)>,
     content_bytes: u64,
     pub entries: Vec<Entry>,
     ids_of_bank_slot: HashSet<u32>,
-    shared: Option<u32>,
+    /// Id of a second storage of the bank's slot.
+    second_id: Option<u32>,
 }
 
 impl EntryChecker {
@@ -39,24 +40,23 @@ impl EntryChecker {
     pub fn judge_entry(&mut self, entry: &Entry, seen_slots: &mut HashSet<u64>, failures: &Failures) -> Result<()> {
         self.content_bytes = self.content_bytes.saturating_add(entry.content_bytes);
         self.entries.push(*entry);
-        // The place is made only for a failure: there may be millions of storages.
-        let at = || failures.at(FailurePlace::entry(entry.kind));
+        let failures_here = || failures.at(FailurePlace::entry(entry.kind));
         match entry.kind {
             EntryKind::SnapshotsDir | EntryKind::AccountsDir => {}
             EntryKind::Version => {
-                if self.has_status_cache || self.bank_slot.is_some() || self.slot_max.is_some() {
-                    at().add(Rule::VersionFirst, "the first file", "after others")?;
+                if self.has_status_cache || self.bank_slot.is_some() || self.newest_storage.is_some() {
+                    failures_here().add(Rule::VersionFirst, "the first file", "after others")?;
                 }
                 if std::mem::replace(&mut self.has_version, true) {
-                    at().add(Rule::VersionTwice, "once", "twice")?;
+                    failures_here().add(Rule::VersionTwice, "once", "twice")?;
                 }
             }
             EntryKind::StatusCache => {
-                if self.slot_max.is_some() {
-                    at().add(Rule::VersionFirst, "before the accounts", "after others")?;
+                if self.newest_storage.is_some() {
+                    failures_here().add(Rule::VersionFirst, "before the accounts", "after others")?;
                 }
                 if std::mem::replace(&mut self.has_status_cache, true) {
-                    at().add(Rule::DuplicateEntry, "once", "twice")?;
+                    failures_here().add(Rule::DuplicateEntry, "once", "twice")?;
                 }
             }
             EntryKind::SlotDir(slot) => {
@@ -64,58 +64,67 @@ impl EntryChecker {
                 if let Some(other) = other {
                     let expected = format!("snapshots/{other}/ only");
                     let found = format!("snapshots/{slot}/ too");
-                    at().add(Rule::DuplicateEntry, expected, found)?;
+                    failures_here().add(Rule::DuplicateEntry, expected, found)?;
                 }
             }
-            EntryKind::BankFile(slot) => self.judge_bank_file(slot, &at())?,
-            EntryKind::Storage { slot, id } => self.judge_storage((slot, id), entry.content_bytes, seen_slots, &at)?,
+            EntryKind::BankFile(slot) => self.judge_bank_file(slot, &failures_here())?,
+            EntryKind::Storage { slot, id } => {
+                self.judge_storage(slot, id, entry.content_bytes, seen_slots, failures)?;
+            }
         }
         Ok(())
     }
 
-    fn judge_bank_file(&mut self, slot: u64, at: &FailuresAt<'_>) -> Result<()> {
+    fn judge_bank_file(&mut self, slot: u64, failures: &FailuresAt<'_>) -> Result<()> {
         if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
-            at.add(Rule::DuplicateEntry, format!("a bank file of slot {other}"), format!("one of slot {slot}"))?;
+            failures.add(
+                Rule::DuplicateEntry,
+                format!("a bank file of slot {other}"),
+                format!("one of slot {slot}"),
+            )?;
         }
-        if self.bank_slot.is_none() && self.slot_max.is_some() {
-            at.add(Rule::Order, "the bank file before the accounts", "accounts first")?;
+        if self.bank_slot.is_none() && self.newest_storage.is_some() {
+            failures.add(Rule::Order, "the bank file before the accounts", "accounts first")?;
         }
         let Some(other) = self.bank_slot.replace(slot) else { return Ok(()) };
         let rule = if other == slot { Rule::DuplicateEntry } else { Rule::TwoBanks };
-        at.add(rule, "one bank file", format!("another, of slot {other}"))
+        failures.add(rule, "one bank file", format!("another, of slot {other}"))
     }
 
-    fn judge_storage<'a>(
+    fn judge_storage(
         &mut self,
-        (slot, id): (u64, u32),
+        slot: u64,
+        id: u32,
         content_bytes: u64,
         seen_slots: &mut HashSet<u64>,
-        at: &dyn Fn() -> FailuresAt<'a>,
+        failures: &Failures,
     ) -> Result<()> {
-        self.slot_max = self.slot_max.max(Some((slot, id)));
+        // The place is made only for a failure, because there may be millions of storages.
+        let failures_here = || failures.at(FailurePlace::storage(slot, id));
+        self.newest_storage = self.newest_storage.max(Some((slot, id)));
         if content_bytes == 0 {
-            at().add(Rule::EmptyStorage, "at least one record", "0 bytes")?;
+            failures_here().add(Rule::EmptyStorage, "at least one record", "0 bytes")?;
         }
         if slot >= FIREDANCER_SLOTS {
-            at().add(Rule::LargeSlot, format!("below {FIREDANCER_SLOTS}"), slot)?;
+            failures_here().add(Rule::LargeSlot, format!("below {FIREDANCER_SLOTS}"), slot)?;
         }
         if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
-            at().add(Rule::StorageTooOld, format!("a slot above {base}"), slot)?;
+            failures_here().add(Rule::StorageTooOld, format!("a slot above {base}"), slot)?;
         }
-        if self.is_other_of_slot(slot, id, seen_slots) {
-            at().add(Rule::DuplicateStorage, one_of(slot), "another")
+        if self.is_duplicate(slot, id, seen_slots) {
+            failures_here().add(Rule::DuplicateStorage, one_storage_text(slot), "another")
         } else {
             Ok(())
         }
     }
 
-    /// True if a storage is the second one of its slot. Firedancer wrote several storages of one slot
-    /// before September 2026: [`Self::judge_shared_slot`] decides when the bank file is known.
-    fn is_other_of_slot(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
+    /// True if another storage has the same slot. Firedancer wrote several storages of the bank's slot
+    /// before September 2026: [`Self::judge_shared_slot`] decides on these when the bank file is known.
+    fn is_duplicate(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
         let is_new = self.bank_slot == Some(slot) && self.ids_of_bank_slot.insert(id);
         let is_other = !seen_slots.insert(slot);
         if is_other && is_new && self.ids_of_bank_slot.len() > 1 {
-            self.shared = self.shared.or(Some(id));
+            self.second_id = self.second_id.or(Some(id));
             return false;
         }
         is_other
@@ -124,12 +133,12 @@ impl EntryChecker {
     /// Reports several storages of the bank's slot: as [`Rule::SharedSlot`] if the bank file holds
     /// no stakes and all storages are of that slot, else as [`Rule::DuplicateStorage`].
     pub fn judge_shared_slot(&self, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
-        let (Some(slot), Some(id)) = (self.bank_slot, self.shared) else { return Ok(()) };
-        let at = failures.at(FailurePlace::entry(EntryKind::Storage { slot, id }));
+        let (Some(slot), Some(id)) = (self.bank_slot, self.second_id) else { return Ok(()) };
+        let failures = failures.at(FailurePlace::storage(slot, id));
         if bank.is_some_and(BankFile::lacks_stakes) && self.slots().all(|other| other == slot) {
-            at.add(Rule::SharedSlot, one_of(slot), self.slots().count())
+            failures.add(Rule::SharedSlot, one_storage_text(slot), self.slots().count())
         } else {
-            at.add(Rule::DuplicateStorage, one_of(slot), "another")
+            failures.add(Rule::DuplicateStorage, one_storage_text(slot), "another")
         }
     }
 
@@ -141,14 +150,16 @@ impl EntryChecker {
             (self.has_status_cache, "snapshots/status_cache"),
             (self.bank_slot.is_some(), "snapshots/<slot>/<slot>"),
         ];
-        for (_, name) in required.iter().filter(|(has_entry, _)| is_whole && !has_entry) {
-            failures.at(FailurePlace::entry(name)).add(Rule::MissingEntry, "an entry", "none")?;
+        for (has_entry, name) in required {
+            if is_whole && !has_entry {
+                failures.at(FailurePlace::entry(name)).add(Rule::MissingEntry, "an entry", "none")?;
+            }
         }
-        if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.slot_max)
+        if let (Some(bank), Some((slot, id))) = (self.bank_slot, self.newest_storage)
             && slot > bank
         {
-            let at = failures.at(FailurePlace::entry(EntryKind::Storage { slot, id }));
-            at.add(Rule::StorageTooNew, format!("a slot up to {bank}"), slot)?;
+            let failures = failures.at(FailurePlace::storage(slot, id));
+            failures.add(Rule::StorageTooNew, format!("a slot up to {bank}"), slot)?;
         }
         if self.content_bytes > UNPACKED_BYTES_MAX {
             let expected = format!("at most {UNPACKED_BYTES_MAX} bytes");
@@ -158,7 +169,7 @@ impl EntryChecker {
     }
 }
 
-fn one_of(slot: u64) -> String {
+fn one_storage_text(slot: u64) -> String {
     format!("one storage of slot {slot}")
 }
 
@@ -166,19 +177,21 @@ fn one_of(slot: u64) -> String {
 mod tests {
     use super::*;
 
-    fn checker(bank_slot: u64, entries: &[(u64, u32, u64)], seen: &[u64], failures: &Failures) -> EntryChecker {
-        let mut checker = EntryChecker { bank_slot: Some(bank_slot), ..EntryChecker::new(None) };
-        let mut seen_slots: HashSet<u64> = seen.iter().copied().collect();
-        for (slot, id, content_bytes) in entries {
-            let kind = EntryKind::Storage { slot: *slot, id: *id };
-            checker
-                .judge_entry(&Entry { kind, content_bytes: *content_bytes }, &mut seen_slots, failures)
-                .expect("collected");
+    fn storage(slot: u64, id: u32, content_bytes: u64) -> Entry {
+        Entry { kind: EntryKind::Storage { slot, id }, content_bytes }
+    }
+
+    /// Makes a checker for a bank of slot 9, which has seen these entries.
+    fn checker_after(entries: &[Entry], seen_slots: &[u64], failures: &Failures) -> EntryChecker {
+        let mut checker = EntryChecker { bank_slot: Some(9), ..EntryChecker::new(None) };
+        let mut seen_slots: HashSet<u64> = seen_slots.iter().copied().collect();
+        for entry in entries {
+            checker.judge_entry(entry, &mut seen_slots, failures).expect("collected");
         }
         checker
     }
 
-    fn rules(failures: &Failures) -> Vec<(Rule, u64)> {
+    fn broken_rules(failures: &Failures) -> Vec<(Rule, u64)> {
         failures.broken_rules().into_iter().collect()
     }
 
@@ -186,10 +199,9 @@ mod tests {
     fn archives_larger_than_agave_unpacks_are_reported() {
         for (bytes, expected) in [(UNPACKED_BYTES_MAX, vec![]), (UNPACKED_BYTES_MAX + 1, vec![(Rule::TooLarge, 1)])] {
             let failures = Failures::new();
-            checker(9, &[(1, 1, bytes - 136), (2, 2, 136)], &[], &failures)
-                .finish(false, &failures)
-                .expect("collected");
-            assert_eq!(rules(&failures), expected);
+            let entries = [storage(1, 1, bytes - 136), storage(2, 2, 136)];
+            checker_after(&entries, &[], &failures).finish(false, &failures).expect("collected");
+            assert_eq!(broken_rules(&failures), expected);
         }
     }
 
@@ -200,21 +212,22 @@ mod tests {
         let firedancer = BankFile { slot: 9, ..BankFile::default() };
         assert!(firedancer.lacks_stakes());
         let agave = BankFile { storage_count: 3, ..firedancer.clone() };
-        let broken = |entries: &[(u64, u32, u64)], seen: &[u64], bank: &BankFile| {
+        let assert_breaks = |entries: &[Entry], seen_slots: &[u64], bank: &BankFile, expected: &[(Rule, u64)]| {
             let failures = Failures::new();
-            checker(9, entries, seen, &failures).judge_shared_slot(Some(bank), &failures).expect("collected");
-            rules(&failures)
+            let checker = checker_after(entries, seen_slots, &failures);
+            checker.judge_shared_slot(Some(bank), &failures).expect("collected");
+            assert_eq!(broken_rules(&failures), expected, "{entries:?}");
         };
-        let of_bank_slot = [(9, 1, 136), (9, 2, 136)];
-        let with_another = [(9, 1, 136), (9, 2, 136), (8, 3, 136)];
-        assert_eq!(broken(&of_bank_slot, &[], &firedancer), [(Rule::SharedSlot, 1)]);
-        assert_eq!(broken(&of_bank_slot, &[], &agave), [(Rule::DuplicateStorage, 1)]);
-        assert_eq!(broken(&with_another, &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
+        let [first, second, of_slot_8] = [storage(9, 1, 136), storage(9, 2, 136), storage(8, 3, 136)];
+        let duplicate = [(Rule::DuplicateStorage, 1)];
+        assert_breaks(&[first, second], &[], &firedancer, &[(Rule::SharedSlot, 1)]);
+        assert_breaks(&[first, second], &[], &agave, &duplicate);
+        assert_breaks(&[first, second, of_slot_8], &[], &firedancer, &duplicate);
         // A slot other than the bank's, a slot of another archive, and the same storage twice.
-        assert_eq!(broken(&[(8, 1, 136), (8, 2, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
-        assert_eq!(broken(&[(9, 1, 136)], &[9], &firedancer), [(Rule::DuplicateStorage, 1)]);
-        assert_eq!(broken(&[(9, 1, 136), (9, 1, 136)], &[], &firedancer), [(Rule::DuplicateStorage, 1)]);
-        let again = [(9, 1, 136), (9, 2, 136), (9, 2, 136)];
-        assert_eq!(broken(&again, &[], &firedancer), [(Rule::DuplicateStorage, 1), (Rule::SharedSlot, 1)]);
+        assert_breaks(&[storage(8, 1, 136), storage(8, 2, 136)], &[], &firedancer, &duplicate);
+        assert_breaks(&[first], &[9], &firedancer, &duplicate);
+        assert_breaks(&[first, first], &[], &firedancer, &duplicate);
+        let both = [(Rule::DuplicateStorage, 1), (Rule::SharedSlot, 1)];
+        assert_breaks(&[first, second, second], &[], &firedancer, &both);
     }
 }

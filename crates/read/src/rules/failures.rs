@@ -1,20 +1,20 @@
 //! Collects violations of rules, each with its place in the archive or ledger.
 //!
-//! `verify` collects everything that is wrong; `restore`, `recompress` and `archive --verify` stop
-//! at the first broken rule that would make their result worthless. [`Failures`] serves both.
+//! `verify` collects all violations. `restore` and `recompress` stop at the first one that would make
+//! their result worthless. [`Failures`] serves both.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use slotpress_base::{Error, Result};
 use slotpress_format::Address;
 
-use super::clients::{ClientVerdict, lines_of, verdicts};
+use super::clients::{ClientVerdict, merge_versions, verdicts};
 use super::rule::{Check, Rule, SnapshotClient};
 
 /// Position of a failure, as far as it is known.
@@ -41,7 +41,7 @@ impl FailurePlace {
         Self { entry: Some(path.to_string()), ..Self::default() }
     }
 
-    pub(crate) fn storage(slot: u64, id: impl std::fmt::Display) -> Self {
+    pub(crate) fn storage(slot: u64, id: impl fmt::Display) -> Self {
         Self::entry(format!("accounts/{slot}.{id}"))
     }
 
@@ -54,7 +54,7 @@ impl FailurePlace {
     }
 
     #[must_use]
-    pub(crate) fn at(mut self, offset_bytes: u64) -> Self {
+    pub(crate) fn with_offset(mut self, offset_bytes: u64) -> Self {
         self.offset_bytes = Some(offset_bytes);
         self
     }
@@ -94,7 +94,7 @@ impl Failure {
         Self {
             check: rule.check(),
             rule,
-            message: rule.what().to_string(),
+            message: rule.description().to_string(),
             place,
             expected: rule.expected().map(str::to_string),
             found: Some(found),
@@ -105,7 +105,7 @@ impl Failure {
     /// Makes the failure of an archive that every client refuses. `None` if a client loads it.
     pub(crate) fn from_verdicts(verdicts: &[ClientVerdict]) -> Option<Self> {
         let refusals = verdicts.iter().map(|verdict| Some((verdict.client, verdict.because?)));
-        let lines = lines_of(refusals.collect::<Option<_>>()?).into_iter();
+        let lines = merge_versions(refusals.collect::<Option<_>>()?).into_iter();
         let found: Vec<String> = lines.map(|(client, why)| format!("{client}: {why}")).collect();
         Some(Self::new(Rule::NoClient, FailurePlace::default(), found.join("; ")))
     }
@@ -142,7 +142,6 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A failure is the source of the error that it caused: [`Failure::from_error`].
 impl StdError for Failure {}
 
 /// Collects failures from all workers, or ends the work at the first failure of a refused rule.
@@ -154,12 +153,13 @@ pub struct Failures {
     is_base: bool,
 }
 
+/// Collected failures, the number of failures of each rule, and the reasons of skipped checks.
 #[derive(Debug, Default)]
-struct FailureList {
-    failures: Vec<Failure>,
-    per_rule: BTreeMap<Rule, u64>,
-    skipped: BTreeMap<Check, String>,
-    is_state_incomplete: bool,
+pub(crate) struct FailureList {
+    pub failures: Vec<Failure>,
+    pub per_rule: BTreeMap<Rule, u64>,
+    pub skipped: BTreeMap<Check, String>,
+    has_lost_accounts: bool,
 }
 
 /// Limit on the failures kept for each rule: a damaged archive of 5,000,000 storages must not fill
@@ -171,19 +171,19 @@ impl Failures {
         Self::default()
     }
 
-    /// Ends the work at the first broken rule for which `refused` is true; collects other failures.
-    pub fn refusing(refused: fn(Rule) -> bool) -> Self {
+    /// Collects failures, but ends the work at the first broken rule for which `refused` is true.
+    pub fn with_refused(refused: fn(Rule) -> bool) -> Self {
         Self { refused: Some(refused), ..Self::default() }
     }
 
     /// Ends the work at the first broken rule.
     pub fn strict() -> Self {
-        Self::refusing(|_| true)
+        Self::with_refused(|_| true)
     }
 
-    /// Sets whether the failures concern the full archive of a pair: clients do not use its bank.
+    /// Sets whether the failures concern the full archive of a pair, whose bank clients do not use.
     #[must_use]
-    pub fn of_base(self, is_base: bool) -> Self {
+    pub fn for_base(self, is_base: bool) -> Self {
         Self { is_base, ..self }
     }
 
@@ -230,19 +230,19 @@ impl Failures {
 
     /// Records that some accounts could not be read, so the state cannot be judged.
     pub fn lose_accounts(&self) {
-        self.inner.lock().is_state_incomplete = true;
+        self.inner.lock().has_lost_accounts = true;
     }
 
     pub fn has_lost_accounts(&self) -> bool {
-        self.inner.lock().is_state_incomplete
+        self.inner.lock().has_lost_accounts
     }
 
     pub fn has(&self, rule: Rule) -> bool {
         self.inner.lock().per_rule.contains_key(&rule)
     }
 
-    pub fn absorb(&self, other: Self, path: &std::path::Path) {
-        let other = other.inner.into_inner();
+    pub fn absorb(&self, other: Self, path: &Path) {
+        let other = other.into_list();
         let mut inner = self.inner.lock();
         for mut failure in other.failures {
             failure.place.path.get_or_insert_with(|| path.to_path_buf());
@@ -257,10 +257,8 @@ impl Failures {
         }
     }
 
-    /// Returns failures, number of failures of each rule, and reasons of skipped checks.
-    pub fn into_parts(self) -> (Vec<Failure>, BTreeMap<Rule, u64>, BTreeMap<Check, String>) {
-        let found = self.inner.into_inner();
-        (found.failures, found.per_rule, found.skipped)
+    pub(crate) fn into_list(self) -> FailureList {
+        self.inner.into_inner()
     }
 
     pub fn broken_rules(&self) -> BTreeMap<Rule, u64> {
@@ -323,11 +321,11 @@ mod tests {
         first.skip(Check::Name, "first");
         second.skip(Check::Name, "second");
         second.skip(Check::State, "no bank file");
-        let path = std::path::Path::new("archive");
+        let path = Path::new("archive");
         first.absorb(second, path);
         let skipped = [Check::Name, Check::State, Check::Bank].map(|check| first.skip_reason(check));
         assert_eq!(skipped, [Some("first".to_string()), Some("no bank file".to_string()), None]);
-        let (failures, per_rule, _) = first.into_parts();
+        let FailureList { failures, per_rule, .. } = first.into_list();
         let places = failures.iter().map(|Failure { place, .. }| (place.entry.as_deref(), place.path.as_deref()));
         assert_eq!(places.collect::<Vec<_>>(), [(Some("a"), None), (Some("b"), Some(path))]);
         assert_eq!(per_rule.into_iter().collect::<Vec<_>>(), [(Rule::BankHash, 2)]);
@@ -338,11 +336,11 @@ mod tests {
         let failures = Failures::new();
         for number in 0..FAILURES_PER_RULE_MAX + 3 {
             failures
-                .at(FailurePlace::default().at(number))
+                .at(FailurePlace::default().with_offset(number))
                 .add(Rule::BankHash, "a hash", "another")
                 .expect("collected");
         }
-        let (failures, per_rule, _) = failures.into_parts();
+        let FailureList { failures, per_rule, .. } = failures.into_list();
         let last = failures.last().and_then(|failure| failure.place.offset_bytes);
         assert_eq!((failures.len() as u64, last), (FAILURES_PER_RULE_MAX, Some(FAILURES_PER_RULE_MAX - 1)));
         assert_eq!(per_rule[&Rule::BankHash], FAILURES_PER_RULE_MAX + 3);

@@ -54,34 +54,36 @@ impl<'a> From<&'a NamedArchive> for PairMember<'a> {
 /// The caller's mistake: the archives are swapped or of the same kind, or the incremental archive
 /// builds on another slot. Or `failures` refuses a broken rule.
 pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &Failures) -> Result<()> {
-    let base_of = |member: PairMember<'_>| member.name.map(|name| name.base_slot);
-    let same_kind = |kind: &str| {
-        Err(Error::usage(format!("both archives are {kind} ones"))
-            .with_hint("give the full archive first, then the incremental one that builds on it"))
+    let is_full = |member: PairMember<'_>| member.name.map(|name| name.base_slot.is_none());
+    let same_kind_error = |kind: &str| {
+        Error::usage(format!("both archives are {kind} ones"))
+            .with_hint("give the full archive first, then the incremental one that builds on it")
     };
-    match (base_of(full), base_of(incremental)) {
-        (Some(Some(_)), Some(None)) => return Err(swapped_error(full.path, incremental.path)),
-        (Some(None), Some(None)) => return same_kind("full"),
-        (Some(Some(_)), Some(Some(_))) => return same_kind("incremental"),
-        (Some(Some(_)), None) => {
+    match (is_full(full), is_full(incremental)) {
+        (Some(false), Some(true)) => return Err(swapped_error(full.path, incremental.path)),
+        (Some(true), Some(true)) => return Err(same_kind_error("full")),
+        (Some(false), Some(false)) => return Err(same_kind_error("incremental")),
+        (Some(false), None) => {
             return Err(Error::usage(format!("{} is an incremental archive, but comes first", full.path.escaped()))
                 .with_hint("give the full archive first, then the incremental one"));
         }
         _ => {}
     }
-    match (full.bank, incremental.bank, incremental.base_slot, full.slot()) {
-        (Some(first), Some(second), None, _) if second.slot < first.slot => {
-            return Err(swapped_error(full.path, incremental.path));
-        }
-        (_, _, Some(base), Some(slot)) if base != slot => {
-            return Err(Error::usage(format!(
-                "the incremental archive builds on slot {base}, but the full archive is of slot {slot}"
-            ))
-            .with_hint("give the full archive that the incremental one names"));
-        }
-        _ => {}
+    if let (Some(base), Some(slot)) = (incremental.base_slot, full.slot())
+        && base != slot
+    {
+        return Err(Error::usage(format!(
+            "the incremental archive builds on slot {base}, but the full archive is of slot {slot}"
+        ))
+        .with_hint("give the full archive that the incremental one names"));
     }
-    // Equal slots do not show that the states are, so a rebased archive names the hash of its base.
+    if let (Some(full_bank), Some(bank)) = (full.bank, incremental.bank)
+        && incremental.base_slot.is_none()
+        && bank.slot < full_bank.slot
+    {
+        return Err(swapped_error(full.path, incremental.path));
+    }
+    // States of equal slots may differ, so a rebased archive names the hash of its base.
     if let (Some(expected), Some(hash)) = (rebased_on(incremental.settings), full.hash)
         && expected != hash.to_string()
     {
@@ -90,37 +92,38 @@ pub fn judge_pair(full: PairMember<'_>, incremental: PairMember<'_>, failures: &
         failures.add(Rule::BaseMismatch, expected, found)?;
     }
     match (full.bank, incremental.bank) {
-        (Some(bank), Some(newer)) => judge_chains(bank, newer, failures),
+        (Some(full_bank), Some(bank)) => judge_same_chain(full_bank, bank, failures),
         _ => Ok(()),
     }
 }
 
 /// Checks that two bank files are of the same chain, by fields that clients compare with the
 /// genesis: Agave compares all of them, Firedancer only the first.
-pub fn judge_chains(full: &BankFile, newer: &BankFile, failures: &Failures) -> Result<()> {
+pub fn judge_same_chain(full: &BankFile, newer: &BankFile, failures: &Failures) -> Result<()> {
     let numbers = |bank: &BankFile| {
+        let schedule = &bank.epoch_schedule;
         [
             ("the genesis's time", i128::from(bank.genesis_creation_time)),
             ("ticks per slot", bank.ticks_per_slot.into()),
-            ("slots per epoch", bank.epoch_schedule.slots_per_epoch.into()),
+            ("slots per epoch", schedule.slots_per_epoch.into()),
             ("leader schedule offset", bank.leader_schedule_slot_offset.into()),
             ("warm-up", bank.warmup.into()),
-            ("first normal epoch", bank.epoch_schedule.first_normal_epoch.into()),
-            ("first normal slot", bank.epoch_schedule.first_normal_slot.into()),
+            ("first normal epoch", schedule.first_normal_epoch.into()),
+            ("first normal slot", schedule.first_normal_slot.into()),
         ]
     };
-    numbers(full).into_iter().zip(numbers(newer)).try_for_each(|((name, expected), (_, found))| {
-        if expected == found {
-            Ok(())
-        } else {
-            failures.add(Rule::BaseMismatch, format!("{name} {expected}, as in the full archive"), found)
+    for ((name, expected), (_, found)) in numbers(full).into_iter().zip(numbers(newer)) {
+        if expected != found {
+            let expected = format!("{name} {expected}, as in the full archive");
+            failures.add(Rule::BaseMismatch, expected, found)?;
         }
-    })
+    }
+    Ok(())
 }
 
 /// Refuses two states of different clusters, and a new state that is not newer than the old one.
-pub fn judge_order(old: &BankFile, new: &BankFile) -> Result<()> {
-    if judge_chains(old, new, &Failures::strict()).is_err() {
+pub fn require_newer_state(old: &BankFile, new: &BankFile) -> Result<()> {
+    if judge_same_chain(old, new, &Failures::strict()).is_err() {
         return Err(Error::usage("the states are of different clusters: their chains began at different times")
             .with_hint("give states of one cluster"));
     }
@@ -151,8 +154,9 @@ pub fn rebased_on(settings: &str) -> Option<&str> {
 /// the storage of a slot `s` the id `slot - s + 1`. In archives of validators, ids rise with slots.
 pub fn is_rebased(slot: u64, storages: impl IntoIterator<Item = (u64, u32)>) -> bool {
     let mut storages = storages.into_iter().peekable();
-    let is_of_rebase =
-        |(at, id): (u64, u32)| at.checked_sub(1).and_then(|below| below.checked_add(id.into())) == Some(slot);
+    let is_of_rebase = |(storage_slot, id): (u64, u32)| {
+        storage_slot.checked_sub(1).and_then(|previous| previous.checked_add(id.into())) == Some(slot)
+    };
     storages.peek().is_some() && storages.all(is_of_rebase)
 }
 
@@ -167,7 +171,7 @@ mod tests {
         let bank = || BankFile { genesis_creation_time: 5, ticks_per_slot: 64, ..BankFile::default() };
         let is_same_chain = |full: &BankFile, newer: &BankFile| {
             let failures = Failures::new();
-            judge_chains(full, newer, &failures).expect("collected");
+            judge_same_chain(full, newer, &failures).expect("collected");
             !failures.has(Rule::BaseMismatch)
         };
         assert!(is_same_chain(&bank(), &BankFile { slot: 7, ns_per_slot: 3, ..bank() }));

@@ -146,13 +146,13 @@ const FOR_SIG: &str = "take an archive that Agave 4.2 or later wrote";
 const LOOK: &str = "look into it before you trust it";
 
 macro_rules! rules {
-    ($($rule:ident, $check:ident, $severity:ident, $refused_by:ident, $remedy:ident, $source:ident, $what:expr;)*) => {
+    ($($rule:ident, $check:ident, $severity:ident, $refused_by:ident, $remedy:ident, $evidence:ident, $description:expr;)*) => {
         /// A rule that a sound archive obeys.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
         #[serde(rename_all = "kebab-case")]
         #[non_exhaustive]
         pub enum Rule {
-            $(#[doc = concat!("Violation: ", $what, ".")] $rule,)*
+            $(#[doc = concat!("Violation: ", $description, ".")] $rule,)*
         }
 
         impl Rule {
@@ -165,8 +165,8 @@ macro_rules! rules {
                     severity: Severity::$severity,
                     refused_by: $refused_by,
                     remedy: $remedy,
-                    source: $source,
-                    what: $what,
+                    evidence: $evidence,
+                    description: $description,
                 },)* }
             }
         }
@@ -180,11 +180,11 @@ enum Severity {
     Broken,
     /// The rule concerns only packing or naming, which unpacking corrects; the contents are sound.
     Packing,
-    /// Archives or ledgers of a version of Agave normally break it. A violation counts only for
+    /// Archives or ledgers of a version of Agave normally break the rule. A violation counts only for
     /// clients that refuse it.
-    OfVersion,
-    /// Like `OfVersion`, for archives of Firedancer. No version of Agave loads the result.
-    OfFiredancer,
+    VersionSpecific,
+    /// Like `VersionSpecific`, for archives of Firedancer. No version of Agave loads the result.
+    FiredancerSpecific,
 }
 
 struct RuleRow {
@@ -192,8 +192,8 @@ struct RuleRow {
     severity: Severity,
     refused_by: &'static [SnapshotClient],
     remedy: &'static str,
-    source: &'static str,
-    what: &'static str,
+    evidence: &'static str,
+    description: &'static str,
 }
 
 rules! {
@@ -215,7 +215,7 @@ rules! {
     DuplicateStorage, Entries, Broken, AGAVE, SOURCE, SEEN, "two storages of one slot";
     // Storages are of different slots. Firedancer wrote all of them under the bank's slot before
     // September 2026.
-    SharedSlot, Entries, OfFiredancer, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
+    SharedSlot, Entries, FiredancerSpecific, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "all storages are of one slot, as Firedancer wrote them before September 2026";
     EmptyStorage, Entries, Broken, ALL_BUT_SIG, RECOMPRESS, SEEN, "an empty storage";
     Order, Entries, Packing, FIREDANCER_AND_SIG, SOURCE, PAGE_ARCHIVE, "an order of entries that Firedancer does not read";
     MissingEntry, Entries, Broken, ALL, SOURCE, SEEN, "an entry that every archive holds is missing";
@@ -241,18 +241,18 @@ rules! {
     BankFile, Bank, Broken, ALL, SOURCE, SEEN, "the bank file is invalid";
     BankFileEnd, Bank, Broken, FIREDANCER, SOURCE, PAGE_BANK_FILE, "the bank file does not end where it should";
     BankField, Bank, Broken, NOBODY, LOOK, PAGE_BANK_FILE, "the bank file contradicts itself";
-    NoStake, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
-    VoteAccountLimit, Bank, OfVersion, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
+    NoStake, Bank, VersionSpecific, FIREDANCER, VERSION, PAGE_FIELDS, "a vote account without stake is in the newest epoch stakes, as Agave writes them without admission tickets";
+    VoteAccountLimit, Bank, VersionSpecific, FIREDANCER, VERSION, PAGE_FIELDS, "the epoch stakes hold more vote accounts than Firedancer takes, as Agave writes them without admission tickets";
     FiredancerLimit, Bank, Broken, FIREDANCER, SOURCE, PAGE_FIELDS, "a number in bank file or status cache is beyond what Firedancer takes";
     MaxTickHeight, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file's highest tick is not the last of its slot";
     HashesPerTick, Bank, Broken, AGAVE, SOURCE, READ, "a tick has fewer hashes than Agave starts with";
-    NoHashesPerTick, Bank, OfFiredancer, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
+    NoHashesPerTick, Bank, FiredancerSpecific, AGAVE, OTHER_MAKER, SEEN, "the bank file says 0 hashes per tick, as Firedancer writes it where the chain has no number";
     BankHash, Bank, Broken, ALL, SOURCE, SEEN, "the bank hash is not the hash of its parts";
-    NoStakes, Bank, OfFiredancer, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
+    NoStakes, Bank, FiredancerSpecific, AGAVE, OTHER_MAKER, PAGE_FIREDANCER, "the bank file holds no stakes, as Firedancer writes it";
     Leader, Bank, Broken, AGAVE, SOURCE, SEEN, "the bank file names another leader than the epoch stakes give its slot";
     InvalidVoteAccount, Bank, Broken, FROM_4_3, SOURCE, SEEN, "the stakes hold a vote account that Agave cannot read";
     StatusCache, Bank, Broken, ALL, SOURCE, SEEN, "the status cache is invalid";
-    NoTransactions, Bank, OfVersion, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
+    NoTransactions, Bank, VersionSpecific, FIREDANCER, VERSION, FD_SOURCE, "the status cache holds no blockhash, as Agave writes it if there were no transactions";
     CachedSlots, State, Broken, ALL, SOURCE, SEEN_BY_BOTH, "the slots of the status cache are not the newest that the SlotHistory sysvar knows";
     CachedSlotsGap, State, Broken, ALL, SOURCE, SEEN, "the status cache lacks older slots that the SlotHistory sysvar knows";
     // The status cache holds more than one slot, if the bank file holds no stakes: Firedancer wrote
@@ -270,7 +270,7 @@ rules! {
     StakesRentEpoch, State, Broken, AGAVE, OTHER_PAIR, SEEN, "a vote account has another rent epoch than in the bank file's stakes";
     // Like `StakesRentEpoch`, if one of the archives comes from Firedancer, which keeps no rent
     // epochs.
-    NoRentEpoch, State, OfFiredancer, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
+    NoRentEpoch, State, FiredancerSpecific, AGAVE, OTHER_PAIR, SEEN, "a vote account does not have the rent epoch that the bank file's stakes have, because Firedancer keeps none";
     StakesRate, State, Broken, UP_TO_4_3, SOURCE, SEEN, "a delegation in the bank file's stakes has another rate than in the state";
     StakesVoter, State, Broken, FROM_4_5, SOURCE, SEEN, "the bank file's stakes lack the vote account of a stake account";
     StakesDelegation, State, Broken, UP_TO_4_4, SOURCE, SEEN, "the bank file's stakes hold another delegation than the state";
@@ -278,14 +278,14 @@ rules! {
     SlotTime, State, Broken, AGAVE, SOURCE, SEEN, "the bank file's slots are not as long as the features for shorter slots require";
     MissingStorage, Entries, Broken, ALL, STORAGE, PAGE_BANK_SNAPSHOT, "a storage is missing";
     Ledger, Entries, Broken, ALL, LEDGER, PAGE_BANK_SNAPSHOT, "the ledger is damaged";
-    NewerErrors, Bank, OfVersion, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
-    HardLinks, Entries, OfVersion, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
+    NewerErrors, Bank, VersionSpecific, UP_TO_4_3, VERSION, PAGE_STATUS_CACHE, "the status cache holds an error that Agave knows from 4.4 on";
+    HardLinks, Entries, VersionSpecific, FROM_4_5, LAYOUT, READ, "a ledger of Agave 3.1 to 4.1, whose storages are found by hard links";
     // The ledger does not use a storages list that distinguishes append vecs from split files
     // (fastboot 4 and 5).
-    TaggedList, Entries, OfVersion, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
-    VersionFirst, Entries, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "an order of entries that sig does not read";
-    BlockId, Bank, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "the bank file holds no block id";
-    StoredHash, Records, OfVersion, SIG, FOR_SIG, SIG_SOURCE, "a record holds a hash, as Agave wrote it before 1.18";
+    TaggedList, Entries, VersionSpecific, UP_TO_4_4, LAYOUT, READ, "a ledger of Agave 4.5, whose list distinguishes kinds of storages";
+    VersionFirst, Entries, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "an order of entries that sig does not read";
+    BlockId, Bank, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "the bank file holds no block id";
+    StoredHash, Records, VersionSpecific, SIG, FOR_SIG, SIG_SOURCE, "a record holds a hash, as Agave wrote it before 1.18";
     // Some client loads the archive. Each broken rule may be normal for some client, but not all
     // together.
     NoClient, Bank, Broken, ALL, OTHER_MAKER, OWN, "no client loads it";
@@ -293,13 +293,13 @@ rules! {
 
 impl Rule {
     /// Describes an archive that breaks the rule.
-    pub fn what(self) -> &'static str {
-        self.row().what
+    pub fn description(self) -> &'static str {
+        self.row().description
     }
 
     /// Returns the reason for which the client refuses an archive that breaks the rule. If the client
     /// loads some of these archives, the text says which.
-    pub fn why(self, client: SnapshotClient) -> &'static str {
+    pub fn refusal_reason(self, client: SnapshotClient) -> &'static str {
         match (self, client) {
             (Self::EndLong, Firedancer) => {
                 "more zero bytes than 1,024 end the tar stream; it loads up to 20 blocks if one of its buffers holds them all"
@@ -307,7 +307,7 @@ impl Rule {
             (Self::DuplicateAccount, Firedancer) => {
                 "an account occurs twice in one storage; it loads that, and takes the later, if they are far apart"
             }
-            _ => self.what(),
+            _ => self.description(),
         }
     }
 
@@ -339,8 +339,8 @@ impl Rule {
 
     /// Returns the evidence for the rule: a section of docs/snapshot-format.md, the clients' source
     /// code, or experiments with the clients themselves.
-    pub fn source(self) -> &'static str {
-        self.row().source
+    pub fn evidence(self) -> &'static str {
+        self.row().evidence
     }
 
     /// True if the client loads an archive that breaks the rule.
@@ -351,7 +351,7 @@ impl Rule {
     /// True if archives or ledgers of Firedancer or of a version of Agave normally break the rule.
     /// A violation then counts only for clients that refuse it.
     pub fn is_version_specific(self) -> bool {
-        matches!(self.row().severity, Severity::OfVersion | Severity::OfFiredancer)
+        matches!(self.row().severity, Severity::VersionSpecific | Severity::FiredancerSpecific)
     }
 
     /// True if sound archives of Firedancer break the rule, and no version of Agave loads an archive
@@ -363,7 +363,7 @@ impl Rule {
     /// Makes the error for an archive that breaks the rule, if sound archives of Firedancer
     /// [break it](Self::is_unsupported).
     pub fn unsupported_error(self) -> Error {
-        let message = format!("only Firedancer loads it: {}", self.what());
+        let message = format!("only Firedancer loads it: {}", self.description());
         Error::new(ErrorKind::Unsupported, message).with_hint(self.remedy())
     }
 
@@ -382,7 +382,7 @@ impl Rule {
     /// True if an archive that breaks the rule must not be used as input. Packing and what is
     /// normal for versions of Agave are not refused.
     pub fn is_refused(self) -> bool {
-        matches!(self.row().severity, Severity::Broken | Severity::OfFiredancer)
+        matches!(self.row().severity, Severity::Broken | Severity::FiredancerSpecific)
     }
 
     /// True if no other archive may be made from an archive that breaks the rule. Unlike
@@ -416,21 +416,21 @@ impl Rule {
 mod tests {
     use super::*;
 
-    fn loading(rule: Rule) -> Vec<SnapshotClient> {
+    fn clients_that_load(rule: Rule) -> Vec<SnapshotClient> {
         SnapshotClient::ALL.into_iter().filter(|client| rule.is_tolerated_by(*client)).collect()
     }
 
     #[test]
     fn clients_differ_in_the_rules_that_they_tolerate() {
-        assert_eq!(loading(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
-        assert_eq!(loading(Rule::HardLinks), [Agave42, Agave43, Agave44, Firedancer]);
-        assert_eq!(loading(Rule::TaggedList), [Agave45, Firedancer]);
-        assert_eq!(loading(Rule::FiredancerLimit), SnapshotClient::AGAVE);
-        assert_eq!(loading(Rule::VersionLength), SnapshotClient::AGAVE);
-        assert_eq!(loading(Rule::DuplicateStorage), [Firedancer]);
-        assert_eq!(loading(Rule::InvalidVoteAccount), [Agave42, Firedancer]);
-        assert_eq!(loading(Rule::StakesDelegation), [Agave45, Firedancer]);
-        assert!(loading(Rule::BankHash).is_empty());
-        assert!(loading(Rule::EmptyStorage).is_empty());
+        assert_eq!(clients_that_load(Rule::NewerErrors), [Agave44, Agave45, Firedancer]);
+        assert_eq!(clients_that_load(Rule::HardLinks), [Agave42, Agave43, Agave44, Firedancer]);
+        assert_eq!(clients_that_load(Rule::TaggedList), [Agave45, Firedancer]);
+        assert_eq!(clients_that_load(Rule::FiredancerLimit), SnapshotClient::AGAVE);
+        assert_eq!(clients_that_load(Rule::VersionLength), SnapshotClient::AGAVE);
+        assert_eq!(clients_that_load(Rule::DuplicateStorage), [Firedancer]);
+        assert_eq!(clients_that_load(Rule::InvalidVoteAccount), [Agave42, Firedancer]);
+        assert_eq!(clients_that_load(Rule::StakesDelegation), [Agave45, Firedancer]);
+        assert!(clients_that_load(Rule::BankHash).is_empty());
+        assert!(clients_that_load(Rule::EmptyStorage).is_empty());
     }
 }

@@ -51,15 +51,15 @@ pub fn judge_state(
 /// Compares the slots of the status cache with the slot history. Agave and Firedancer require the
 /// newest slots, as many as a cache can hold.
 fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures: &Failures) -> Result<()> {
-    let at = failures.at(FailurePlace::entry("snapshots/status_cache"));
+    let failures = failures.at(FailurePlace::entry("snapshots/status_cache"));
     if history.first() != Some(&bank.slot) {
         let found = history.first().map_or("none".to_string(), u64::to_string);
         let expected = format!("slot {} as the newest of the slot history", bank.slot);
-        return at.add(Rule::CachedSlots, expected, found);
+        return failures.add(Rule::CachedSlots, expected, found);
     }
     let known: HashSet<u64> = history.iter().copied().collect();
     if let Some(slot) = cached.iter().find(|slot| !known.contains(slot)) {
-        return at.add(Rule::CachedSlots, "slots of the slot history", format!("slot {slot}"));
+        return failures.add(Rule::CachedSlots, "slots of the slot history", format!("slot {slot}"));
     }
     let cached: HashSet<u64> = cached.iter().copied().collect();
     let Some(missing) = history.iter().find(|slot| !cached.contains(slot)) else { return Ok(()) };
@@ -70,7 +70,7 @@ fn judge_cached_slots(cached: &[u64], history: &[u64], bank: &BankFile, failures
         return Ok(());
     }
     let rule = if is_gap { Rule::CachedSlotsGap } else { Rule::CachedSlots };
-    at.add(rule, format!("slot {missing}"), "a cache without it")
+    failures.add(rule, format!("slot {missing}"), "a cache without it")
 }
 
 /// Compares the duration of slots with the active features that make them shorter. A feature takes
@@ -103,7 +103,7 @@ mod tests {
         BankFile { slot: 700, epoch_schedule, vote_account_count: 1, ..BankFile::default() }
     }
 
-    fn broken(bank: &BankFile, features: &[([u8; 32], Vec<u8>)]) -> Vec<Rule> {
+    fn broken_rules(bank: &BankFile, features: &[([u8; 32], Vec<u8>)]) -> Vec<Rule> {
         let account = |data: &Vec<u8>| WellKnownAccount { lamports: 1, owner: FEATURE, data: data.as_slice().into() };
         let accounts = features.iter().map(|(address, data)| (*address, account(data))).collect();
         let failures = Failures::new();
@@ -130,15 +130,18 @@ mod tests {
         for (slot, rules) in
             [(Some(699), vec![Rule::SlotTime]), (Some(700), vec![]), (Some(701), vec![]), (None, vec![])]
         {
-            assert_eq!(broken(&usual, &[active(&shorter, slot)]), rules, "{slot:?}");
+            assert_eq!(broken_rules(&usual, &[active(&shorter, slot)]), rules, "{slot:?}");
         }
-        assert_eq!(broken(&with(&shorter), &[active(&shorter, Some(1))]), []);
+        assert_eq!(broken_rules(&with(&shorter), &[active(&shorter, Some(1))]), []);
         let both = [active(&shorter, Some(1)), active(&shortest, Some(2))];
-        assert_eq!(broken(&with(&shortest), &both), []);
-        assert_eq!(broken(&with(&shorter), &both), [Rule::SlotTime]);
+        assert_eq!(broken_rules(&with(&shortest), &both), []);
+        assert_eq!(broken_rules(&with(&shorter), &both), [Rule::SlotTime]);
         let hashes = |number| BankFile { hashes_per_tick: Some(number), ..with(&shortest) };
-        assert_eq!(broken(&hashes(31_250), &both), []);
-        assert_eq!(broken(&hashes(5), &both), [Rule::SlotTime]);
-        assert_eq!(broken(&hashes(5), &[(address("iBRLjhJnkmDZgNoZRDMW11d8ZV7HvsL3vAyRjZB5npW"), vec![1; 8])]), []);
+        assert_eq!(broken_rules(&hashes(31_250), &both), []);
+        assert_eq!(broken_rules(&hashes(5), &both), [Rule::SlotTime]);
+        assert_eq!(
+            broken_rules(&hashes(5), &[(address("iBRLjhJnkmDZgNoZRDMW11d8ZV7HvsL3vAyRjZB5npW"), vec![1; 8])]),
+            []
+        );
     }
 }

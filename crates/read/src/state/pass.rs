@@ -136,7 +136,7 @@ impl AccountsWorker<'_> {
             self.add_to_sums(record);
         }
         if is_listed(self.duplicates, &fingerprint) {
-            let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).at(record.offset_bytes);
+            let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).with_offset(record.offset_bytes);
             place.account = Some(Address(record.header.pubkey));
             self.keep_error(self.pass.failures.at(place).add(Rule::DuplicateAccount, "once", "more than once"));
         }
@@ -201,7 +201,7 @@ fn add_record_failure(storage: StorageRef, fault: RecordFault, failures: &Failur
     if rule == Rule::DataLength {
         failures.skip(Check::State, "a storage does not consist of records");
     }
-    let mut place = FailurePlace::storage(storage.slot, storage.id).at(fault.offset_bytes);
+    let mut place = FailurePlace::storage(storage.slot, storage.id).with_offset(fault.offset_bytes);
     place.account = fault.account.map(Address);
     failures.at(place).add(rule, fault.expected, fault.found)
 }

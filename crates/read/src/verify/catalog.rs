@@ -10,8 +10,6 @@ use slotpress_format::ArchiveName;
 use crate::catalog::Archive;
 use crate::{Catalog, Check, CheckMode, NamedArchive, Snapshot, VerifyOptions, VerifyReport, verify};
 
-type Open<'a> = &'a dyn Fn(&Archive, CheckMode) -> Result<NamedArchive>;
-
 /// Verdict on one archive of a catalog.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -24,7 +22,7 @@ pub struct ArchiveVerdict<'a> {
     /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] means
     /// that the file is no archive.
     pub report: Result<VerifyReport>,
-    asks_state: bool,
+    requests_state: bool,
 }
 
 impl ArchiveVerdict<'_> {
@@ -37,7 +35,7 @@ impl ArchiveVerdict<'_> {
             ArchiveBase::Itself | ArchiveBase::Good(_) => return None,
         };
         let is_good = self.report.as_ref().is_ok_and(|report| report.ok);
-        (self.asks_state && is_good).then_some(why)
+        (self.requests_state && is_good).then_some(why)
     }
 
     /// True if the archive is damaged, or is not what its name says.
@@ -104,7 +102,7 @@ impl CatalogVerdict {
                 return;
             }
         };
-        let left_out: Vec<Check> = report.left_out().map(|result| result.check).collect();
+        let left_out: Vec<Check> = report.incomplete_checks().map(|result| result.check).collect();
         let count = if left_out.is_empty() { &mut self.good } else { &mut self.partly };
         *count = count.saturating_add(1);
         self.left_out.extend(left_out);
@@ -123,20 +121,17 @@ impl CatalogVerdict {
     /// whose state was not checked.
     pub fn require_ok(self, place: &str) -> Result<()> {
         let Self { archives, damaged, error, .. } = self;
-        match error {
-            _ if damaged > 0 => {
-                let all = quantity::count_of(archives, "archive");
-                let verb = if damaged == 1 { "is" } else { "are" };
-                Err(Error::damaged(format!("{damaged} of {all} in {place} {verb} not valid")))
-            }
-            Some(error) => Err(error),
-            None => Ok(()),
+        if damaged > 0 {
+            let all = quantity::count_of(archives, "archive");
+            let verb = if damaged == 1 { "is" } else { "are" };
+            return Err(Error::damaged(format!("{damaged} of {all} in {place} {verb} not valid")));
         }
+        error.map_or(Ok(()), Err)
     }
 }
 
-/// Verifies the archives of a catalog, and the files that it calls unusable, each full archive before
-/// the incremental ones that build on it. Passes the verdict on each to `on_verdict`, in this order. `open` opens an
+/// Verifies the archives and the unusable files of a catalog, each full archive before the
+/// incremental ones that build on it. Passes each verdict to `on_verdict` at once. `open` opens an
 /// archive, perhaps more than once. With [`CheckMode::State`], parts of the archive are read again.
 ///
 /// # Errors
@@ -144,41 +139,40 @@ impl CatalogVerdict {
 /// can have.
 pub fn verify_catalog(
     catalog: &Catalog,
-    open: Open<'_>,
+    open: impl Fn(&Archive, CheckMode) -> Result<NamedArchive>,
     options: &VerifyOptions,
     progress: &dyn Progress,
-    on_verdict: &mut dyn FnMut(&ArchiveVerdict<'_>),
+    mut on_verdict: impl FnMut(&ArchiveVerdict<'_>),
 ) -> Result<CatalogVerdict> {
     let check = &options.check;
     if check.expect_hash.is_some() || check.expect_slot.is_some() || !options.expect_roots.is_empty() {
         return Err(Error::usage("an expected hash, slot or root belongs to one archive, not to a catalog"));
     }
     let mut damaged: Vec<PathBuf> = Vec::new();
-    let unusable = |is_full| {
-        let all = catalog.unusable().iter().map(|unusable| &unusable.archive);
-        all.filter(move |archive| archive.is_full() == is_full)
-    };
-    let all: Vec<&Archive> = unusable(true).chain(catalog.archives()).chain(unusable(false)).collect();
-    let mut found = CatalogVerdict { archives: all.len() as u64, ..CatalogVerdict::default() };
+    let unusable = || catalog.unusable().iter().map(|unusable| &unusable.archive);
+    let full = unusable().filter(|archive| archive.is_full());
+    let incremental = unusable().filter(|archive| !archive.is_full());
+    let all: Vec<&Archive> = full.chain(catalog.archives()).chain(incremental).collect();
+    let mut total = CatalogVerdict { archives: all.len() as u64, ..CatalogVerdict::default() };
     for archive in all.iter().copied() {
         let base = ArchiveBase::choose(archive.name.base_slot, &all, &damaged);
-        let report = verify_one(archive, base, open, options, progress);
-        let verdict = ArchiveVerdict { archive, base, report, asks_state: options.why_not_state().is_none() };
+        let report = verify_archive(archive, base, &open, options, progress);
+        let verdict = ArchiveVerdict { archive, base, report, requests_state: options.why_not_state().is_none() };
         match &verdict.report {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.clone()),
             _ if verdict.is_damaged() => damaged.push(archive.path()),
-            _ => found.add(&verdict),
+            _ => total.add(&verdict),
         }
         on_verdict(&verdict);
     }
-    found.damaged = damaged.len() as u64;
-    Ok(found)
+    total.damaged = damaged.len() as u64;
+    Ok(total)
 }
 
-fn verify_one(
+fn verify_archive(
     archive: &Archive,
     base: ArchiveBase<'_>,
-    open: Open<'_>,
+    open: impl Fn(&Archive, CheckMode) -> Result<NamedArchive>,
     options: &VerifyOptions,
     progress: &dyn Progress,
 ) -> Result<VerifyReport> {
@@ -186,11 +180,11 @@ fn verify_one(
     if matches!(base, ArchiveBase::Damaged(_) | ArchiveBase::Missing) {
         options.check.mode = CheckMode::Frames;
     }
-    let open = |archive: &Archive| open(archive, options.check.mode);
-    let opened = open(archive)?;
+    let mode = options.check.mode;
+    let opened = open(archive, mode)?;
     match base {
         ArchiveBase::Good(base) => {
-            verify(Snapshot::Pair { full: &open(base)?, incremental: &opened }, &options, progress)
+            verify(Snapshot::Pair { full: &open(base, mode)?, incremental: &opened }, &options, progress)
         }
         _ => verify(Snapshot::Archive(&opened), &options, progress),
     }

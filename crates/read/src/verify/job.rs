@@ -62,7 +62,8 @@ impl VerifyOptions {
         }
     }
 
-    pub(crate) fn check_part(&self, is_part: bool) -> Result<()> {
+    /// Fails if the state of a part was to be checked.
+    pub(crate) fn require_whole_state(&self, is_part: bool) -> Result<()> {
         if is_part && self.why_not_state().is_none() && !self.allows_part { Err(unpaired_error()) } else { Ok(()) }
     }
 }
@@ -72,12 +73,13 @@ pub(crate) struct VerifyJob<'a> {
     pub options: &'a VerifyOptions,
     /// Visitor of the records in a second pass, even if the state is not checked.
     pub visitor: Option<&'a dyn StateVisitor>,
+    /// Visitor of the records in the first pass, if there is no `visitor`.
     pub observer: Option<&'a dyn StateVisitor>,
     pub progress: &'a dyn Progress,
 }
 
 impl<'a> VerifyJob<'a> {
-    pub fn verify(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
+    pub fn new(options: &'a VerifyOptions, progress: &'a dyn Progress) -> Self {
         Self { options, visitor: None, observer: None, progress }
     }
 
@@ -94,11 +96,16 @@ impl<'a> VerifyJob<'a> {
 
     pub fn announce(&self, archives: &[&NamedArchive]) {
         let Self { options, progress, .. } = *self;
-        let step = |stage: Stage| {
-            archives.iter().map(move |archive| Step::new(stage.clone(), archive.length_bytes().ok().flatten()))
-        };
-        let again = self.visitor.into_iter().flat_map(|_| step(Stage::Visiting));
-        progress.steps(&step(self.stage()).chain(again).collect::<Vec<_>>());
+        let mut stages = vec![self.stage()];
+        if self.visitor.is_some() {
+            stages.push(Stage::Visiting);
+        }
+        let mut steps = Vec::new();
+        for stage in stages {
+            steps
+                .extend(archives.iter().map(|archive| Step::new(stage.clone(), archive.length_bytes().ok().flatten())));
+        }
+        progress.steps(&steps);
         progress.detail(&format!(
             "plan: {} to read; workers: {}, temporary files in {}",
             quantity::bytes(archives.iter().filter_map(|archive| archive.length_bytes().ok().flatten()).sum()),
@@ -112,14 +119,14 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
-pub(crate) fn lost_records(path: &Path) -> Error {
+pub(crate) fn lost_records_error(path: &Path) -> Error {
     Error::damaged("not all of its records can be read").within(path.escaped()).with_hint(hint::USE_VERIFY)
 }
 
 /// Prepares the state check for storages of this size. A temporary directory that the user chose
 /// must have room for what is not expected to fit in memory. If the system's directory lacks room,
 /// there is only a warning, because the estimate may be too high.
-pub(crate) fn new_accounts(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
+pub(crate) fn new_state_builder(job: &VerifyJob<'_>, storages_bytes: u64) -> Result<StateBuilder> {
     let CheckOptions { memory_bytes, temporary_dir, .. } = &job.options.check;
     let spill_dir = job.options.check.spill_dir(None);
     let accounts = match job.visitor {

@@ -1,13 +1,14 @@
 //! Judges archives that have been read, a full one and an incremental one together, and makes the
 //! report.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::{Error, Result, Stage};
 use slotpress_format::ArchiveName;
 
-use super::job::{VerifyJob, lost_records};
+use super::job::{VerifyJob, lost_records_error};
 use super::part::JudgedInput;
 use super::report::{Counts, VerifyReport};
 use crate::archive::OpenArchive;
@@ -21,88 +22,89 @@ use crate::{
 /// Clients that start from ledgers: Firedancer starts only from archives.
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
-/// Makes the checks that need the whole state, and the report. `read` has the newest part first.
-pub fn judge(read: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
-    let lossy = read.iter().find(|part| part.failures.has_lost_accounts());
-    let newest = judge_together(&read, job)?;
+/// Makes the checks that need the whole state, and the report. The newest part is the first one.
+pub fn judge(parts: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+    let newest = judge_together(&parts, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.visitor) {
-        let parts = read.iter().map(|part| part.facts.clone()).collect();
+        let parts = parts.iter().map(|part| part.facts.clone()).collect();
         visitor.begin(&StateFacts { bank, parts, well_known: accounts.well_known.accounts() })?;
     }
-    read_again(&read, newest, lossy, accounts, job)?;
-    Ok(report_on(read, accounts, job))
+    read_again(&parts, newest, accounts, job)?;
+    Ok(make_report(parts, accounts, job))
 }
 
-/// Reads again what the check or the visit of the state needs, and judges the state. Not all records
-/// of `lossy` could be read.
-fn read_again(
-    read: &[JudgedInput],
-    newest: &JudgedInput,
-    lossy: Option<&JudgedInput>,
-    accounts: &StateBuilder,
-    job: &VerifyJob<'_>,
-) -> Result<()> {
-    let VerifyJob { options, visitor, progress, .. } = *job;
+/// Reads again what the check or the visit of the state needs, and judges the state.
+fn read_again(parts: &[JudgedInput], newest: &JudgedInput, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<()> {
+    let progress = job.progress;
+    let threads = job.options.threads;
     let bank = newest.bank.as_ref();
     let failures = &newest.failures;
-    let threads = options.threads;
-    if let Some(why) = options.why_not_state() {
+    if let Some(why) = job.options.why_not_state() {
         failures.skip(Check::State, why);
     }
-    match (visitor, lossy) {
-        (None, _) if !job.reads_records() => Ok(()),
-        (None, _) => accounts.check_state(bank, failures, threads, progress, &mut |task, wanted| {
-            progress.stage(Stage::Subtracting, None);
-            read.iter().try_for_each(|part| part.read_records(accounts, task, Some(wanted), job))
-        }),
-        (Some(_), Some(lossy)) => Err(lost_records(&lossy.facts.path)),
-        (Some(visitor), None) => {
-            progress.stage(Stage::Sorting, None);
-            accounts.visit_state(bank, failures, visitor, threads, &mut |task| {
-                read.iter().try_for_each(|part| {
-                    progress.stage(Stage::Visiting, part.storages.length_bytes());
-                    part.read_records(accounts, task, None, job)
-                })
-            })
+    let Some(visitor) = job.visitor else {
+        if !job.reads_records() {
+            return Ok(());
         }
+        return accounts.check_state(bank, failures, threads, progress, &mut |task, wanted| {
+            progress.stage(Stage::Subtracting, None);
+            parts.iter().try_for_each(|part| part.read_records(accounts, task, Some(wanted), job))
+        });
+    };
+    if let Some(incomplete) = parts.iter().find(|part| part.failures.has_lost_accounts()) {
+        return Err(lost_records_error(&incomplete.facts.path));
     }
+    progress.stage(Stage::Sorting, None);
+    accounts.visit_state(bank, failures, visitor, threads, &mut |task| {
+        parts.iter().try_for_each(|part| {
+            progress.stage(Stage::Visiting, part.storages.length_bytes());
+            part.read_records(accounts, task, None, job)
+        })
+    })
 }
 
 /// Makes the checks that need all parts, but not their accounts. Returns the newest part.
-fn judge_together<'a>(read: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&'a JudgedInput> {
+fn judge_together<'a>(parts: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&'a JudgedInput> {
     let options = job.options;
-    let (Some(newest), base) = (read.first(), read.get(1)) else {
+    let (Some(newest), base) = (parts.first(), parts.get(1)) else {
         return Err(Error::usage("there is no archive to verify"));
     };
+    let failures = &newest.failures;
     if let (Some(base), Some(incremental)) = (base, newest.archive())
         && let Some(full) = base.archive()
     {
         // A visit of the accounts of two archives that are not a pair fails.
         let strict = Failures::strict();
-        let failures = if job.visitor.is_some() { &strict } else { &newest.failures };
+        let failures = if job.visitor.is_some() { &strict } else { failures };
         let full = PairMember::from_archive(full, base.bank.as_ref());
-        judge_pair(full, PairMember::from_archive(incremental, newest.bank.as_ref()), failures)?;
+        let incremental = PairMember::from_archive(incremental, newest.bank.as_ref());
+        judge_pair(full, incremental, failures)?;
     }
-    if newest.failures.has(Rule::BaseMismatch) {
+    if failures.has(Rule::BaseMismatch) {
         // Failures that follow from this one would hide it.
-        newest.failures.skip(Check::State, "the archives are not a pair");
+        failures.skip(Check::State, "the archives are not a pair");
     }
     if let Some(bank) = &newest.bank {
-        judge_expected(&options.check, bank.slot, bank.snapshot_hash(), &newest.failures)?;
+        judge_expected(&options.check, bank.slot, bank.snapshot_hash(), failures)?;
     }
     // Expected roots are in the order of the arguments: the newest archive is last.
-    let archives = read.iter().rev().filter_map(|part| Some((part.archive()?, &part.failures)));
-    for ((archive, failures), number) in archives.zip(0..) {
-        judge_root(options.expect_roots.get(number).copied(), archive.root(), failures)?;
+    for (number, part) in parts.iter().rev().enumerate() {
+        if let Some(archive) = part.archive() {
+            let expected = options.expect_roots.get(number).copied();
+            judge_root(expected, archive.root(), &part.failures)?;
+        }
     }
     if newest.base_slot().is_some() && base.is_none() {
-        newest.failures.skip(Check::State, "part of a state only: give the full archive too");
+        let why = "part of a state only: give the full archive too";
+        failures.skip(Check::State, why);
     }
-    if read.iter().any(|part| part.failures.has_lost_accounts()) {
-        newest.failures.skip(Check::State, "not all accounts could be read");
+    if parts.iter().any(|part| part.failures.has_lost_accounts()) {
+        failures.skip(Check::State, "not all accounts could be read");
     }
-    if let Some(why) = read.iter().find_map(|part| part.failures.skip_reason(Check::State)) {
-        newest.failures.skip(Check::State, why);
+    for part in parts {
+        if let Some(why) = part.failures.skip_reason(Check::State) {
+            failures.skip(Check::State, why);
+        }
     }
     Ok(newest)
 }
@@ -110,31 +112,31 @@ fn judge_together<'a>(read: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&'
 /// Hint for a state that does not add up, of one archive whose name is not known.
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
-fn report_on(read: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
+fn make_report(parts: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;
-    let is_nameless = matches!(&read[..], [part] if part.archive().is_some_and(|archive| archive.name.is_none()));
-    let base_slot = read.first().and_then(JudgedInput::base_slot);
-    let bank = read.first().and_then(|newest| newest.bank.clone());
-    let has_index = read.iter().all(|part| part.has_index);
-    let roots = read.iter().rev().filter_map(JudgedInput::archive).map(OpenArchive::root).collect();
-    let mut counts = Counts::default();
-    read.iter().for_each(|part| add_part(&mut counts, part));
-    counts.add_state(&accounts.sums(), accounts.log.spilled_bytes());
+    let is_nameless = matches!(&parts[..], [part] if part.archive().is_some_and(|archive| archive.name.is_none()));
+    let base_slot = parts.first().and_then(JudgedInput::base_slot);
+    let bank = parts.first().and_then(|newest| newest.bank.clone());
+    let has_index = parts.iter().all(|part| part.has_index);
+    let archives = parts.iter().rev().filter_map(JudgedInput::archive);
+    let roots = archives.map(OpenArchive::root).collect();
+    let counts = count_parts(&parts, accounts);
     let mut failures = Failures::new();
     let mut paths = Vec::new();
-    let names = right_names(&read);
-    for part in read {
+    let names = correct_names(&parts);
+    for part in parts {
         match part.storages {
             StorageReader::Archive(_) => failures.absorb(part.failures, &part.facts.path),
             StorageReader::Ledger(_) => failures = part.failures,
         }
         paths.insert(0, part.facts.path);
     }
-    let clients = if counts.obsolete.is_some() {
+    let clients = if counts.obsolete_records.is_some() {
         CLIENTS_OF_LEDGERS.to_vec()
     } else {
-        let asked = SnapshotClient::ON_REQUEST.iter().filter(|client| options.clients.contains(client));
-        SnapshotClient::ALL.iter().chain(asked).copied().collect()
+        let is_requested = |client: &SnapshotClient| options.clients.contains(client);
+        let requested = SnapshotClient::ON_REQUEST.into_iter().filter(is_requested);
+        SnapshotClient::ALL.into_iter().chain(requested).collect()
     };
     let mut report = VerifyReport::from_failures(failures, &options.clients, &clients, paths);
     (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);
@@ -143,11 +145,13 @@ fn report_on(read: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_
         report.slot = Some(bank.slot);
         report.hash = Some(bank.snapshot_hash());
         report.capitalization = Some(bank.capitalization);
-        report.complete = Some(Completeness::new(report.has_completed(Check::State), has_index));
+        let is_state_checked = report.has_completed(Check::State);
+        report.complete = Some(Completeness::new(is_state_checked, has_index));
     }
-    if is_nameless {
-        let state_failures = report.failures.iter_mut().filter(|failure| failure.check == Check::State);
-        state_failures.for_each(|failure| failure.hint = MAYBE_INCREMENTAL.into());
+    for failure in &mut report.failures {
+        if is_nameless && failure.check == Check::State {
+            failure.hint = MAYBE_INCREMENTAL.into();
+        }
     }
     report.hint_at_names(&names);
     report.bank = bank;
@@ -155,43 +159,57 @@ fn report_on(read: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_
 }
 
 impl VerifyReport {
-    fn hint_at_names(&mut self, names: &[(PathBuf, ArchiveName)]) {
+    fn hint_at_names(&mut self, names: &HashMap<PathBuf, ArchiveName>) {
         use Rule::{ExtensionWrong, NameMismatch, NameUnknown};
-        let is_of_name = |failure: &Failure| matches!(failure.rule, NameUnknown | NameMismatch | ExtensionWrong);
-        if !self.has_completed(Check::State) || !self.failures.iter().all(is_of_name) {
+        let is_about_name = |failure: &Failure| matches!(failure.rule, NameUnknown | NameMismatch | ExtensionWrong);
+        if !self.has_completed(Check::State) || !self.failures.iter().all(is_about_name) {
             return;
         }
         for failure in &mut self.failures {
-            if let Some((_, name)) = names.iter().find(|(path, _)| Some(path) == failure.place.path.as_ref()) {
+            if let Some(name) = failure.place.path.as_ref().and_then(|path| names.get(path)) {
                 failure.hint = format!("all but the name is good: name it {name}").into();
             }
         }
     }
 }
 
-fn right_names(read: &[JudgedInput]) -> Vec<(PathBuf, ArchiveName)> {
+fn correct_names(parts: &[JudgedInput]) -> HashMap<PathBuf, ArchiveName> {
     let name_of = |(number, part): (usize, &JudgedInput)| {
-        let base = read.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
+        let base = parts.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = part.base_slot().or(base.map(|bank| bank.slot));
         let bank = part.bank.as_ref()?;
         let compression = part.archive()?.compression;
         let name = ArchiveName { base_slot, slot: bank.slot, hash: bank.snapshot_hash(), compression };
         Some((part.facts.path.clone(), name))
     };
-    read.iter().enumerate().filter_map(name_of).collect()
+    parts.iter().enumerate().filter_map(name_of).collect()
 }
 
-fn add_part(counts: &mut Counts, part: &JudgedInput) {
-    saturating_add_to(&mut counts.tar_bytes, part.tar_bytes);
-    saturating_add_to(&mut counts.frames, part.frames);
-    saturating_add_to(&mut counts.storages, part.storage_count.into());
-    match &part.storages {
-        StorageReader::Archive(archive) => {
-            saturating_add_to(&mut counts.input_bytes, archive.source.length_bytes().unwrap_or_default());
-        }
-        StorageReader::Ledger(plan) => {
-            counts.input_bytes = plan.content_bytes();
-            counts.obsolete = Some((plan.obsolete_records, plan.obsolete_bytes));
+fn count_parts(parts: &[JudgedInput], accounts: &StateBuilder) -> Counts {
+    let sums = accounts.sums();
+    let mut counts = Counts {
+        records: sums.records,
+        accounts: sums.accounts,
+        tombstones: sums.tombstones,
+        superseded: sums.superseded,
+        spilled_bytes: accounts.log.spilled_bytes(),
+        ..Counts::default()
+    };
+    for part in parts {
+        saturating_add_to(&mut counts.tar_bytes, part.tar_bytes);
+        saturating_add_to(&mut counts.frames, part.frames);
+        saturating_add_to(&mut counts.storages, part.storage_count.into());
+        match &part.storages {
+            StorageReader::Archive(archive) => {
+                let length_bytes = archive.source.length_bytes().unwrap_or_default();
+                saturating_add_to(&mut counts.input_bytes, length_bytes);
+            }
+            StorageReader::Ledger(plan) => {
+                counts.input_bytes = plan.content_bytes();
+                counts.obsolete_records = Some(plan.obsolete_records);
+                counts.obsolete_bytes = Some(plan.obsolete_bytes);
+            }
         }
     }
+    counts
 }

@@ -13,7 +13,7 @@ use slotpress_format::{
 use crate::archive::documents::parse_bank;
 use crate::state::storages::StorageReader;
 use crate::state::visitor::StatePart;
-use crate::verify::job::{VerifyJob, new_accounts};
+use crate::verify::job::{VerifyJob, new_state_builder};
 use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
 use crate::verify::part::JudgedInput;
 use crate::{
@@ -27,36 +27,36 @@ pub(crate) fn read_ledger(
     base_slot: Option<u64>,
     job: VerifyJob<'_>,
 ) -> Result<VerifyReport> {
-    let _lock = paths.ledger.is_dir().then(|| lock(paths)).transpose()?;
+    let _lock = if paths.ledger.is_dir() { lock_ledger(paths)? } else { None };
     if let Some(journal) = restore_journal(paths.snapshots_dir()) {
         let message = format!("{}: a restore into this ledger was killed before its end", journal.escaped());
         job.progress.warn(&format!("{message}: {RESTORE_JOURNAL_HINT}"));
     }
     let stopwatch = Stopwatch::start();
     let mut report = match find_bank_snapshot_with_gaps(paths, slot, job.options.threads) {
-        Ok(snapshot) => read_snapshot(snapshot, base_slot, &job)?,
-        Err(error) => failed_report(error, Failures::new(), &paths.ledger, &job)?,
+        Ok(snapshot) => read_bank_snapshot(snapshot, base_slot, &job)?,
+        Err(error) => report_ledger_error(error, Failures::new(), &paths.ledger, &job)?,
     };
     report.elapsed = stopwatch.elapsed();
     Ok(report)
 }
 
-/// Takes the lock of a validator's ledger; `None` for an unpacked archive, which has none.
-pub(crate) fn lock(paths: &LedgerPaths) -> Result<Option<LedgerLock>> {
-    (!paths.is_unpacked_archive()).then(|| LedgerLock::acquire(&paths.ledger)).transpose()
+/// Takes the lock of a validator's ledger. Returns `None` for an unpacked archive, which has no lock.
+pub(crate) fn lock_ledger(paths: &LedgerPaths) -> Result<Option<LedgerLock>> {
+    if paths.is_unpacked_archive() { Ok(None) } else { LedgerLock::acquire(&paths.ledger).map(Some) }
 }
 
-fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+fn read_bank_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     let VerifyJob { options, progress, .. } = *job;
-    options.check_part(base_slot.is_some())?;
+    options.require_whole_state(base_slot.is_some())?;
     let failures = Failures::new();
     let path = snapshot.dir.clone();
     let has_index = matches!(snapshot.layout, Layout::StoragesList | Layout::TaggedList);
     progress.stage(Stage::Planning, None);
-    let bank = judge_files(&snapshot, &failures)?;
-    let plan = match plan_judged(snapshot, base_slot, job, &failures) {
+    let bank = judge_bank_snapshot(&snapshot, &failures)?;
+    let plan = match plan_storages(snapshot, base_slot, job, &failures) {
         Ok(plan) => plan,
-        Err(error) => return failed_report(error, failures, &path, job),
+        Err(error) => return report_ledger_error(error, failures, &path, job),
     };
     failures.skip(Check::Frames, "a ledger has none");
     if base_slot.is_some() {
@@ -65,7 +65,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob
     if let Some(why) = options.why_not_state() {
         failures.skip(Check::Records, why);
     }
-    let accounts = new_accounts(job, plan.content_bytes())?;
+    let accounts = new_state_builder(job, plan.content_bytes())?;
     for storage in &plan.storages {
         accounts.add_storage(storage.file.slot, storage.file.id);
     }
@@ -91,7 +91,7 @@ fn read_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &VerifyJob
 
 /// Judges all files of a bank snapshot except storages, and returns its bank file if that can be
 /// read.
-fn judge_files(snapshot: &BankSnapshot, failures: &Failures) -> Result<Option<BankFile>> {
+fn judge_bank_snapshot(snapshot: &BankSnapshot, failures: &Failures) -> Result<Option<BankFile>> {
     let status_cache = FieldReader::open(&snapshot.status_cache, "the status cache");
     let documents = Documents {
         bank: Some(FieldReader::open(&snapshot.bank_file, "the bank file").and_then(parse_bank)),
@@ -100,11 +100,11 @@ fn judge_files(snapshot: &BankSnapshot, failures: &Failures) -> Result<Option<Ba
     };
     let bank = judge_documents(documents, Some(snapshot.slot), failures)?;
     judge_layout(snapshot.layout, failures)?;
-    judge_list(snapshot, failures)?;
+    judge_storages_list(snapshot, failures)?;
     Ok(bank)
 }
 
-fn plan_judged(
+fn plan_storages(
     snapshot: BankSnapshot,
     base_slot: Option<u64>,
     job: &VerifyJob<'_>,
@@ -130,7 +130,7 @@ fn plan_judged(
 /// Limit on the slots that are remembered as missing, whatever number a bank file claims.
 const MISSING_MAX: usize = 5_000_000;
 
-fn judge_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
+fn judge_storages_list(snapshot: &BankSnapshot, failures: &Failures) -> Result<()> {
     snapshot.missing.iter().try_for_each(|missing| {
         let file = if missing.ending.is_empty() { "a file".to_string() } else { missing.to_string() };
         let expected = format!("{file} in {}, as the storages list says", snapshot.describe_roots());
@@ -152,9 +152,9 @@ fn judge_layout(layout: Layout, failures: &Failures) -> Result<()> {
     failures.at(FailurePlace::entry("fastboot_version")).add(rule, "a layout that it boots from", found)
 }
 
-/// Makes the report of a ledger whose storages could not be planned. Returns the error if it is not
+/// Makes a report with the failures and the error of a ledger. Returns the error instead if it is not
 /// damage, or if accounts were to be visited.
-fn failed_report(error: Error, failures: Failures, path: &Path, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+fn report_ledger_error(error: Error, failures: Failures, path: &Path, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     if error.kind() != ErrorKind::Damaged || job.visitor.is_some() {
         return Err(error);
     }

@@ -1,7 +1,7 @@
 //! Verifies an archive or a ledger, before a validator has to load it.
 //!
 //! Six checks in order: frames, entries, name, bank, records, state. Collects all independent
-//! failures with their places. Writes nothing but a temporary file if memory does not suffice.
+//! failures with their places. Writes nothing, except a temporary file if memory does not suffice.
 //!
 //! An archive is read once ([`archive`](crate::archive)). The [`rules`](crate::rules) are applied,
 //! and records are hashed and logged ([`state`](crate::state)). Superseded records are read again
@@ -14,15 +14,15 @@ pub mod catalog;
 pub mod job;
 mod judge;
 pub mod ledger;
-pub mod own;
 mod part;
+pub mod read_back;
 pub mod report;
 
 use slotpress_base::{Progress, Result, Stopwatch};
 use slotpress_format::BankFile;
 
 use crate::state::visitor::StateVisitor;
-use crate::verify::job::{VerifyJob, VerifyOptions, new_accounts};
+use crate::verify::job::{VerifyJob, VerifyOptions, new_state_builder};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
 use crate::verify::part::JudgedInput;
@@ -35,7 +35,7 @@ use crate::{Failures, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyRe
 /// An archive or a file cannot be read; the ledger is in use; the disk has no room for the log of
 /// records; or the state of an incremental archive alone was to be checked.
 pub fn verify(snapshot: Snapshot<'_>, options: &VerifyOptions, progress: &dyn Progress) -> Result<VerifyReport> {
-    read_snapshot(snapshot, VerifyJob::verify(options, progress))
+    read_snapshot(snapshot, VerifyJob::new(options, progress))
 }
 
 pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Result<VerifyReport> {
@@ -46,18 +46,18 @@ pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Resul
     }
 }
 
-/// Verifies a snapshot, and passes a visitor every record of the first pass that no newer archive is
-/// known to supersede. Also returns the bank file, if it could be read.
+/// Verifies a snapshot, and passes the observer every record that no newer archive is known to
+/// supersede. Also returns the bank file, if it could be read.
 ///
 /// # Errors
-/// Those of [`verify`] and of the visitor.
-pub fn verify_showing(
+/// As [`verify`], and the errors of the observer.
+pub fn verify_with_observer(
     snapshot: Snapshot<'_>,
     options: &VerifyOptions,
     observer: &dyn StateVisitor,
     progress: &dyn Progress,
 ) -> Result<(VerifyReport, Option<BankFile>)> {
-    let job = VerifyJob { observer: Some(observer), ..VerifyJob::verify(options, progress) };
+    let job = VerifyJob { observer: Some(observer), ..VerifyJob::new(options, progress) };
     let mut report = read_snapshot(snapshot, job)?;
     let bank = report.bank.take();
     Ok((report, bank))
@@ -72,29 +72,30 @@ fn read_archives(
     if let Some(incremental) = incremental {
         judge_pair(archive.into(), incremental.into(), &Failures::strict())?;
     }
-    job.options
-        .check_part(incremental.is_none() && archive.name.as_ref().is_some_and(|name| name.base_slot.is_some()))?;
+    let is_incremental = archive.name.as_ref().is_some_and(|name| name.base_slot.is_some());
+    job.options.require_whole_state(is_incremental && incremental.is_none())?;
     // The newer archive first: older versions of its accounts need not be hashed.
     let archives: Vec<&NamedArchive> = incremental.into_iter().chain([archive]).collect();
     let options = job.options;
-    let mut accounts = new_accounts(&job, archives_bytes(&archives)?)?;
+    let mut accounts = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
-    let mut read: Vec<JudgedInput> = Vec::new();
+    let mut parts: Vec<JudgedInput> = Vec::new();
     job.announce(&archives);
     for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
             accounts.begin_older_archive(options.threads)?;
         }
-        let part = JudgedInput::read(archive, number > 0, &accounts, &seen_slots, &job)?;
+        let failures = Failures::new().for_base(number > 0);
+        let part = JudgedInput::read(archive, failures, &accounts, &seen_slots, &job)?;
         accounts.stakes.lacks_rent_epochs |= part.facts.is_from_firedancer;
-        read.push(part);
+        parts.push(part);
     }
-    let mut report = judge(read, &accounts, &job)?;
+    let mut report = judge(parts, &accounts, &job)?;
     report.elapsed = stopwatch.elapsed();
     Ok(report)
 }
 
-fn archives_bytes(archives: &[&NamedArchive]) -> Result<u64> {
+fn estimate_unpacked_bytes(archives: &[&NamedArchive]) -> Result<u64> {
     let mut bytes = 0u64;
     for archive in archives {
         bytes = bytes.saturating_add(archive.length_bytes()?.unwrap_or_default().saturating_mul(RATIO_TYPICAL));

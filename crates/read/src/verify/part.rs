@@ -28,16 +28,15 @@ pub struct JudgedInput {
 }
 
 impl JudgedInput {
-    /// Reads an archive. `is_base` is true for the full archive of a pair.
+    /// Reads an archive, and adds what is wrong with it to `failures`.
     pub fn read(
         archive: &NamedArchive,
-        is_base: bool,
+        failures: Failures,
         accounts: &StateBuilder,
         seen_slots: &SeenSlots,
         job: &VerifyJob<'_>,
     ) -> Result<Self> {
         let VerifyJob { options, progress, .. } = *job;
-        let failures = Failures::new().of_base(is_base);
         let archive = archive.open(&options.io_policy)?;
         if let Some(error) = &archive.index_error {
             failures.at(FailurePlace::default()).add_error(Rule::Index, error)?;

@@ -7,7 +7,7 @@ use slotpress_base::{Elapsed, EscapePath, Result, text};
 use slotpress_format::{BankFile, Hash, Root};
 
 use crate::rules::clients::verdicts;
-use crate::state::sums::PassSums;
+use crate::rules::failures::FailureList;
 use crate::{Check, ClientVerdict, Completeness, Failure, Failures, Rule, SnapshotClient};
 
 /// Result of a check.
@@ -99,18 +99,13 @@ pub struct Counts {
     pub superseded: u64,
     /// Bytes of the log of records that did not fit in memory, and went to the temporary directory.
     pub spilled_bytes: u64,
-    /// Number and bytes of a ledger's obsolete records, which an archive of it would not hold.
+    /// Number of a ledger's obsolete records, which an archive of the ledger would not hold.
     #[serde(skip)]
     #[doc(hidden)]
-    pub obsolete: Option<(u64, u64)>,
-}
-
-impl Counts {
-    pub(crate) fn add_state(&mut self, sums: &PassSums, spilled_bytes: u64) {
-        (self.records, self.tombstones) = (sums.records, sums.tombstones);
-        (self.accounts, self.superseded) = (sums.accounts, sums.superseded);
-        self.spilled_bytes = spilled_bytes;
-    }
+    pub obsolete_records: Option<u64>,
+    #[serde(skip)]
+    #[doc(hidden)]
+    pub obsolete_bytes: Option<u64>,
 }
 
 impl VerifyReport {
@@ -122,10 +117,9 @@ impl VerifyReport {
         clients: &[SnapshotClient],
         paths: Vec<PathBuf>,
     ) -> Self {
-        let (mut failures, per_rule, skipped) = failures.into_parts();
-        failures.sort_by(|a, b| {
-            let key = |failure: &Failure| (failure.check, failure.place.frame, failure.place.offset_bytes);
-            key(a).cmp(&key(b)).then_with(|| a.place.entry.cmp(&b.place.entry))
+        let FailureList { mut failures, per_rule, skipped, .. } = failures.into_list();
+        failures.sort_by_cached_key(|Failure { check, place, .. }| {
+            (*check, place.frame, place.offset_bytes, place.entry.clone())
         });
         // Expected values matter to the caller, whatever clients tolerate.
         let is_refused = |rule: Rule| asked.iter().any(|client| !rule.is_tolerated_by(*client));
@@ -137,26 +131,24 @@ impl VerifyReport {
         // Normal behaviour of another version gets no warning: the clients' verdicts show it.
         let is_listed = |rule: Rule| is_failure(rule) || !rule.is_version_specific();
         failures.retain(|failure| is_listed(failure.rule));
-        let found: u64 = per_rule.iter().filter(|(rule, _)| is_listed(**rule)).map(|(_, count)| count).sum();
-        let unlisted_count = found.saturating_sub(failures.len() as u64);
+        let listed = per_rule.iter().filter(|(rule, _)| is_listed(**rule));
+        let total: u64 = listed.map(|(_, count)| count).sum();
+        let unlisted_count = total.saturating_sub(failures.len() as u64);
         let (mut failures, warnings): (Vec<Failure>, Vec<Failure>) =
             failures.into_iter().partition(|failure| is_failure(failure.rule));
         if failures.is_empty() && asked.is_empty() {
             failures.extend(Failure::from_verdicts(&clients));
         }
-        let checks = Check::ALL
-            .into_iter()
-            .map(|check| CheckResult {
-                check,
-                ok: !failures.iter().any(|failure| failure.check == check),
-                skipped: skipped.get(&check).cloned(),
-            })
-            .collect();
+        let checks = Check::ALL.map(|check| CheckResult {
+            check,
+            ok: !failures.iter().any(|failure| failure.check == check),
+            skipped: skipped.get(&check).cloned(),
+        });
         Self {
             paths,
             ok: failures.is_empty(),
             asked: asked.to_vec(),
-            checks,
+            checks: checks.to_vec(),
             unlisted_count,
             failures,
             warnings,
@@ -171,8 +163,11 @@ impl VerifyReport {
     /// The first failure.
     pub fn require_ok(&self) -> Result<()> {
         let Some(failure) = self.failures.first() else { return Ok(()) };
-        let place = failure.place.path.as_ref().or(self.paths.last());
-        Err(place.map_or_else(|| failure.to_error(), |path| failure.to_error().within(path.escaped())))
+        let error = failure.to_error();
+        Err(match failure.place.path.as_ref().or(self.paths.last()) {
+            Some(path) => error.within(path.escaped()),
+            None => error,
+        })
     }
 
     /// True for a ledger, which has no frames.
@@ -181,15 +176,16 @@ impl VerifyReport {
     }
 
     /// Returns the checks that did not complete. A ledger has no frames to check.
-    pub fn left_out(&self) -> impl Iterator<Item = &CheckResult> {
-        let is_missing = |result: &&CheckResult| result.check != Check::Frames || !self.is_ledger();
-        self.checks.iter().filter(|check| check.skipped.is_some()).filter(is_missing)
+    pub fn incomplete_checks(&self) -> impl Iterator<Item = &CheckResult> {
+        let applies = |result: &&CheckResult| result.check != Check::Frames || !self.is_ledger();
+        self.checks.iter().filter(|result| result.skipped.is_some()).filter(applies)
     }
 
     /// Returns the reason for which the check did not complete. `None` if it did.
     #[doc(hidden)]
-    pub fn why_left_out(&self, check: Check) -> Option<&str> {
-        self.checks.iter().find(|result| result.check == check)?.skipped.as_deref()
+    pub fn skip_reason(&self, check: Check) -> Option<&str> {
+        let result = self.checks.iter().find(|result| result.check == check)?;
+        result.skipped.as_deref()
     }
 
     /// True if the check was completed.

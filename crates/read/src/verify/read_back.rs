@@ -4,7 +4,7 @@ use serde::Serialize;
 use slotpress_base::progress::without_steps;
 use slotpress_base::{EscapePath, Progress, Result};
 
-use crate::rules::clients::readers;
+use crate::rules::clients::clients_that_read;
 use crate::{
     Check, CheckOptions, CheckResult, Failure, NamedArchive, Rule, Snapshot, VerifyOptions, VerifyReport, verify,
 };
@@ -35,9 +35,12 @@ pub fn read_back_archive(
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<ReadBackReport> {
-    let (full, incremental) = base.map_or((archive, None), |base| (base, Some(archive)));
+    let snapshot = match base {
+        Some(base) => Snapshot::Pair { full: base, incremental: archive },
+        None => Snapshot::Archive(archive),
+    };
     let options = VerifyOptions {
-        clients: archive.name.as_ref().map(|name| readers(name.compression)).unwrap_or_default(),
+        clients: archive.name.as_ref().map(|name| clients_that_read(name.compression)).unwrap_or_default(),
         threads,
         check: check.clone(),
         // The caller knows that an incremental archive alone has no whole state. The report says
@@ -45,8 +48,8 @@ pub fn read_back_archive(
         allows_part: true,
         ..VerifyOptions::default()
     };
-    let report = verify(Snapshot::archives(full, incremental), &options, &without_steps(progress))?;
-    let Some(failure) = failure_of_result(&report, base) else { return Ok(ReadBackReport::new(&report)) };
+    let report = verify(snapshot, &options, &without_steps(progress))?;
+    let Some(failure) = find_own_failure(&report, base) else { return Ok(ReadBackReport::new(&report)) };
     let name = archive.name.as_ref().map_or_else(|| archive.path.escaped(), ToString::to_string);
     let (how, hint) = match base {
         Some(base) => (format!(", read back on {},", base.path.escaped()), PAIR_HINT),
@@ -56,28 +59,32 @@ pub fn read_back_archive(
     Err(failure.to_error().within(message).with_hint(hint))
 }
 
-/// Returns a failure that slotpress caused. Deviations that are normal for the client that wrote the
-/// source stay in the result. The full archive may not have its name yet.
-fn failure_of_result<'a>(report: &'a VerifyReport, base: Option<&NamedArchive>) -> Option<&'a Failure> {
+/// Finds a failure that slotpress caused. Deviations that are normal for the client that wrote the
+/// source are kept, and are no such failure. The full archive may not have its name yet.
+fn find_own_failure<'a>(report: &'a VerifyReport, base: Option<&NamedArchive>) -> Option<&'a Failure> {
     let is_caused_here = |failure: &&Failure| {
-        let is_of_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
-        let is_unnamed_base = is_of_base && failure.rule == Rule::NameUnknown;
+        let is_in_base = base.is_some_and(|base| failure.place.path.as_ref() == Some(&base.path));
+        let is_unnamed_base = is_in_base && failure.rule == Rule::NameUnknown;
         !failure.rule.is_version_specific() && !is_unnamed_base
     };
-    let ours = report.warnings.iter().find(|warning| warning.rule == Rule::Index);
-    report.failures.iter().find(is_caused_here).or(ours)
+    let is_about_index = |warning: &&Failure| warning.rule == Rule::Index;
+    let index_warning = report.warnings.iter().find(is_about_index);
+    report.failures.iter().find(is_caused_here).or(index_warning)
 }
 
 impl ReadBackReport {
     fn new(report: &VerifyReport) -> Self {
-        let checks = report.checks.iter();
-        let unknown = |result: &CheckResult| Some(format!("{} ({})", result.check.name(), result.skipped.as_ref()?));
-        Self {
-            storages: report.counts.storages,
-            accounts: report.has_completed(Check::State).then_some(report.counts.accounts),
-            unknown: checks.clone().filter_map(unknown).collect(),
-            checks: checks.filter(|result| result.skipped.is_none()).map(|result| result.check.name()).collect(),
+        let mut checks = Vec::new();
+        let mut unknown = Vec::new();
+        for CheckResult { check, skipped, .. } in &report.checks {
+            match skipped {
+                None => checks.push(check.name()),
+                Some(why) => unknown.push(format!("{} ({why})", check.name())),
+            }
         }
+        let is_state_checked = report.has_completed(Check::State);
+        let accounts = is_state_checked.then_some(report.counts.accounts);
+        Self { storages: report.counts.storages, accounts, checks, unknown }
     }
 }
 
