@@ -112,7 +112,7 @@ fn verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Re
     let sizes = Sizes::of(file)?;
     let chunk = 1000;
     let hash_seconds = on_all(threads, records.div_ceil(chunk) as usize, || {
-        let mut sum = LatticeAccumulator::new();
+        let mut sum = LatticeAccumulator::default();
         let data = vec![7; 10 << 20];
         let sizes = &sizes.0;
         move |at: usize| {

@@ -238,7 +238,7 @@ pub mod catalog {
 /// Contents of archives and ledgers, read in place without unpacking.
 pub mod inspect {
     #[doc(inline)]
-    pub use slotpress_format::BankFields;
+    pub use slotpress_format::{BankFields, HardFork};
     #[doc(inline)]
     pub use slotpress_read::inspect::EntrySummary;
     #[doc(inline)]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use slotpress_base::{Error, Progress, Result, Space, Stage, text};
-use slotpress_format::{ArchiveName, name_parts};
+use slotpress_format::{ArchiveName, serialize_name_parts};
 
 use super::sink::Sink;
 use super::{ArchiveOptions, PlannedArchive};
@@ -22,7 +22,7 @@ pub struct ArchivePreview {
     #[serde(serialize_with = "text::path")]
     pub path: PathBuf,
     /// Name that the archive would have.
-    #[serde(flatten, serialize_with = "name_parts")]
+    #[serde(flatten, serialize_with = "serialize_name_parts")]
     pub name: ArchiveName,
     /// Number of storages that the archive would have.
     pub storages: u64,

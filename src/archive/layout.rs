@@ -97,7 +97,7 @@ impl FrameLinker {
 fn start_of(before: Option<Receiver<CarriedPosition>>) -> Option<(EntryParser, Option<Entry>, RecordPosition)> {
     let Some(before) = before else { return Some((EntryParser::default(), None, START)) };
     let CarriedPosition { entry, offset_bytes, position } = before.recv().ok()?;
-    Some((EntryParser::inside(entry, offset_bytes)?, Some(entry), position))
+    Some((EntryParser::resume(entry, offset_bytes)?, Some(entry), position))
 }
 
 #[derive(Debug, Default)]

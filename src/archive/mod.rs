@@ -37,7 +37,7 @@ use slotpress_base::{
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
-    name_and_parts,
+    serialize_name_and_parts,
 };
 use slotpress_read::archive::source::open_written;
 use slotpress_read::catalog::scan::scan;
@@ -113,7 +113,7 @@ pub struct NewArchive {
     #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
     /// Name of the archive, even if it went to a stream.
-    #[serde(flatten, serialize_with = "name_and_parts")]
+    #[serde(flatten, serialize_with = "serialize_name_and_parts")]
     pub name: ArchiveName,
     /// Number of storages in the archive.
     pub storages: u64,

@@ -124,7 +124,7 @@ fn print_archive(found: &ArchiveInspection, ui: &Ui) {
 
 /// Returns a row with the slots of hard forks, and the number of restarts at each.
 fn hard_forks(bank: &BankFields) -> String {
-    let forks = bank.hard_forks.iter().map(|(slot, count)| format!("{slot} ({count})"));
+    let forks = bank.hard_forks.iter().map(|fork| format!("{} ({})", fork.slot, fork.count));
     let forks = Vec::from_iter(forks).join(", ");
     format!("hard forks: {forks}")
 }

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use slotpress_base::Result;
-use slotpress_format::ledger::activation::{StakeHistory, Term};
+use slotpress_format::ledger::activation::{DelegatedStake, StakeHistory};
 use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
@@ -85,15 +85,15 @@ impl RowBatch {
         let (state, meta, delegation) = match &account {
             StakeAccount::Uninitialized => ("uninitialized", None, None),
             StakeAccount::Initialized(meta) => ("initialized", Some(meta), None),
-            StakeAccount::Delegated(meta, delegation, credits) => {
-                ("delegated", Some(meta), Some((delegation.voter(), delegation.term(), *credits)))
+            StakeAccount::Delegated { meta, delegation, credits_observed } => {
+                ("delegated", Some(meta), Some((delegation.voter(), delegation.stake(), *credits_observed)))
             }
             StakeAccount::RewardsPool => ("rewardsPool", None, None),
         };
         let delegation = delegation.as_ref();
         let amount = |amount: Option<u64>| amount.map_or(Cell::Null, Cell::Amount);
-        let status = |term: &Term| term.status(rules.epoch, &rules.history, rules.reduced_from);
-        let in_epoch = delegation.map(|(_, term, _)| status(term)).unwrap_or_default();
+        let activation = |stake: &DelegatedStake| stake.activation(rules.epoch, &rules.history, rules.reduced_from);
+        let in_epoch = delegation.map(|(_, stake, _)| activation(stake)).unwrap_or_default();
         self.push(&[
             address(delegation.map(|(voter, ..)| voter)),
             Cell::Address(&header.pubkey),
@@ -104,9 +104,9 @@ impl RowBatch {
             amount(meta.map(|meta| meta.lockup_epoch)),
             address(meta.map(|meta| &meta.lockup_custodian)),
             amount(meta.map(|meta| meta.rent_exempt_reserve)),
-            amount(delegation.map(|(_, term, _)| term.stake)),
-            integer_cell(delegation.map(|(_, term, _)| term.activation_epoch)),
-            integer_cell(delegation.map(|(_, term, _)| term.deactivation_epoch)),
+            amount(delegation.map(|(_, stake, _)| stake.lamports)),
+            integer_cell(delegation.map(|(_, stake, _)| stake.activation_epoch)),
+            integer_cell(delegation.map(|(_, stake, _)| stake.deactivation_epoch)),
             amount(delegation.map(|(.., credits)| *credits)),
             Cell::Amount(in_epoch.effective),
             Cell::Amount(in_epoch.activating),
@@ -123,7 +123,8 @@ impl RowBatch {
         let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
         let voter = state.authorized_voter(epoch);
         let v4 = state.v4.as_ref();
-        let credits: Vec<u8> = state.epoch_credits().flatten().flat_map(u64::to_le_bytes).collect();
+        let epoch_credits = state.epoch_credits().map(|epoch| [epoch.epoch, epoch.credits, epoch.previous_credits]);
+        let credits: Vec<u8> = epoch_credits.flatten().flat_map(u64::to_le_bytes).collect();
         self.push(&[
             Cell::Address(&header.pubkey),
             Cell::Text(state.version),

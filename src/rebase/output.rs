@@ -181,7 +181,7 @@ fn sum_records(pool: &ThreadPool, records: &[u8]) -> StateSum {
     const RECORDS: usize = 1024;
     let records: Vec<_> = Records::new(records).collect();
     let sum_of = |records: &[RawRecord<'_>]| {
-        let mut lattice = LatticeAccumulator::new();
+        let mut lattice = LatticeAccumulator::default();
         let mut lamports = 0u128;
         for record in records {
             let header = RecordHeader::parse(record.header);

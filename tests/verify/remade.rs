@@ -174,7 +174,7 @@ impl State {
 
     /// Recomputes everything that depends on the changes, and makes the archives.
     pub fn finish(mut self, what: impl ToString) -> Altered {
-        let mut lattice = LatticeAccumulator::new();
+        let mut lattice = LatticeAccumulator::default();
         let mut lamports = 0u64;
         for Version { header, data, .. } in self.versions().values() {
             let header = RecordHeader::parse(header);
@@ -194,7 +194,7 @@ impl State {
         set("capitalization", &lamports.to_le_bytes());
         set("lattice hash / hash", &lattice.to_bytes());
         let slot = bank_of(&content).slot;
-        if let Some(hash) = bank_of(&content).computed_hash() {
+        if let Some(hash) = bank_of(&content).compute_hash() {
             let range = place(&content, "hash").range;
             content[range].copy_from_slice(&hash.0);
         }

@@ -47,7 +47,7 @@ pub use ledger::bank_file::{
     BankFile, BankStakes, EpochSchedule, ScheduledLeader, StorageMapItem, parse_bank_file, parse_bank_file_lenient,
     read_bank_file, read_bank_front,
 };
-pub use ledger::bank_hash::{BankHashParts, hard_forks_between};
+pub use ledger::bank_hash::{BankHashParts, HardFork, count_hard_forks};
 pub use ledger::demands::{BREACHES_PER_DEMAND_MAX, Breach, Demand};
 pub use ledger::directory::{
     BankSnapshot, GRACEFUL_STOP, Layout, LedgerPaths, SNAPSHOT_VERSION, VERSION_BYTES_MAX, bank_snapshot_slots,
@@ -65,7 +65,9 @@ pub use ledger::lists::{
 pub use ledger::loaders::{LoaderAccount, programdata_candidates};
 pub use ledger::lock::{LOCK_NAME as LEDGER_LOCK_NAME, LedgerLock};
 pub use ledger::mints::Mint;
-pub use ledger::names::{Address, ArchiveName, Hash, name_and_parts, name_parts, parse_number, parse_storage_name};
+pub use ledger::names::{
+    Address, ArchiveName, Hash, parse_number, parse_storage_name, serialize_name_and_parts, serialize_name_parts,
+};
 pub use ledger::programs::{CLOCK, FEATURE, REDUCED_STAKE_CHANGES, SLOT_HISTORY, STAKE, STAKE_HISTORY, VOTE};
 pub use ledger::record::{
     ACCOUNT_DATA_BYTES_MAX, RECORD_ALIGNMENT, RECORD_HEADER_BYTES, RawRecord, RecordHeader, RecordStart, Records,
@@ -81,7 +83,7 @@ pub use ledger::split::{
 pub use ledger::stake_accounts::StakeAccount;
 pub use ledger::stakes::{DELEGATIONS_MAX, Delegation, Stakes, VOTE_ACCOUNTS_MAX, VoteAccount};
 pub use ledger::status_cache::{STATUS_CACHE_SLOTS_MAX, StatusCache, parse_status_cache};
-pub use ledger::storages::{STORAGES_MAX, SplitDataFile, StorageFile, StorageKind, StorageRoot, modified_ns};
+pub use ledger::storages::{STORAGES_MAX, StorageFile, StorageFileStat, StorageKind, StorageRoot, modified_ns};
 pub use ledger::sysvars::{parse_block_time, parse_feature, parse_newest_slots, parse_stake_history};
 pub use ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TokenAccount, TokenData, extension_name};
 pub use ledger::votes::VoteState;

@@ -16,7 +16,7 @@
 use std::io::{Error, Result, Write};
 
 use slotpress_format::ledger::leaders::leader;
-use slotpress_format::{BankHashParts, Hash, LatticeHash, Voter, hard_forks_between};
+use slotpress_format::{BankHashParts, Hash, LatticeHash, StorageMapItem, Voter, count_hard_forks};
 
 use super::fields::FieldWriter;
 use super::rng::{Rng, mix};
@@ -44,9 +44,8 @@ const SIGNATURES: u64 = 2_500;
 const PURPOSE_BANK: u64 = 301;
 
 impl Bank<'_> {
-    /// Writes the bank file. `storage_map` gives slot, id and length of every storage. It is empty
-    /// since Agave 4.4.
-    pub fn write(&self, to: impl Write, storage_map: impl ExactSizeIterator<Item = (u64, u32, u64)>) -> Result<()> {
+    /// Writes the bank file. `storage_map` is empty since Agave 4.4.
+    pub fn write(&self, to: impl Write, storage_map: impl ExactSizeIterator<Item = StorageMapItem>) -> Result<()> {
         let mut out = FieldWriter(to);
         let Self { universe, height, .. } = *self;
         let rng = &mut Rng::new(universe.number(PURPOSE_BANK, height));
@@ -60,7 +59,7 @@ impl Bank<'_> {
         out.bytes(&hash.0)?;
         out.bytes(&parent_hash.0)?;
         out.u64s(&[parent_slot, chain::HARD_FORKS.len() as u64])?;
-        chain::HARD_FORKS.iter().try_for_each(|(slot, count)| out.u64s(&[*slot, *count]))?;
+        chain::HARD_FORKS.iter().try_for_each(|fork| out.u64s(&[fork.slot, fork.count]))?;
         let ticks = (slot + 1) * chain::TICKS_PER_SLOT;
         out.u64s(&[transactions, ticks, SIGNATURES, self.capitalization, ticks])?;
         out.bytes(&[1])?;
@@ -82,8 +81,8 @@ impl Bank<'_> {
         out.bytes(&[1])?; // is_delta
 
         out.u64s(&[storage_map.len() as u64])?;
-        for (slot, id, length) in storage_map {
-            out.u64s(&[slot, 1, u64::from(id), length])?;
+        for StorageMapItem { slot, id, length_bytes } in storage_map {
+            out.u64s(&[slot, 1, id, length_bytes])?;
         }
         out.u64s(&[0, slot])?;
         out.bytes(&[0; 64])?;
@@ -108,7 +107,7 @@ impl Bank<'_> {
             signature_count: SIGNATURES,
             last_blockhash: Hash(chain::blockhash(self.universe, self.height)),
             lattice_hash: self.lattice,
-            hard_fork_count: hard_forks_between(&chain::HARD_FORKS, parent_slot, slot),
+            hard_fork_count: count_hard_forks(&chain::HARD_FORKS, parent_slot, slot),
         };
         (parts.hash(), parts.parent_hash)
     }

@@ -3,6 +3,8 @@
 
 use std::io::{Result, Write};
 
+use slotpress_format::HardFork;
+
 use super::fields::FieldWriter;
 use super::keys;
 use super::rng::Rng;
@@ -21,8 +23,8 @@ pub const SLOTS_PER_YEAR: f64 = 78_892_314.984;
 pub const LAMPORTS_PER_SIGNATURE: u64 = 5_000;
 /// Inflation: initial, terminal, taper, foundation, foundation's term, unused.
 pub const INFLATION: [f64; 6] = [0.08, 0.015, 0.15, 0.05, 7.0, 0.0];
-/// Hard forks: slot and count. The only one is long ago, as on mainnet.
-pub const HARD_FORKS: [(u64, u64); 1] = [(246_464_040, 1)];
+/// Hard forks. The only one is long ago, as on mainnet.
+pub const HARD_FORKS: [HardFork; 1] = [HardFork { slot: 246_464_040, count: 1 }];
 
 /// Length of a group. Its last slot has no block, as when a leader is late.
 const GROUP_SLOTS: u64 = 20;

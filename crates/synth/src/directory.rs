@@ -5,6 +5,7 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use slotpress_base::{Error, EscapePath, IoContext, KeptDir, Result};
+use slotpress_format::StorageMapItem;
 
 use super::SynthState;
 use super::bank::Bank;
@@ -93,10 +94,13 @@ impl StateDirectory {
             lattice: &sums.lattice,
             stakes: layout.stakes(last),
         };
-        let mapped = if self.agave == AgaveVersion::V4_2 { self.lengths.len() } else { 0 };
+        let mapped_count = if self.agave == AgaveVersion::V4_2 { self.lengths.len() } else { 0 };
         write_file(&path(&slot.to_string()), |file| {
-            let storage_map = storages.clone().zip(&self.lengths).take(mapped);
-            bank.write(file, storage_map.map(|((slot, id), length)| (slot, id, *length)))
+            let storage_map = storages.clone().zip(&self.lengths).take(mapped_count);
+            bank.write(
+                file,
+                storage_map.map(|((slot, id), length)| StorageMapItem { slot, id: id.into(), length_bytes: *length }),
+            )
         })?;
         write_file(&path("status_cache"), |file| write_status_cache(universe, height, self.storage_bytes, file))?;
         write_file(&path("version"), |file| file.write_all(b"1.2.0"))?;

@@ -60,7 +60,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
         })?,
         sysvar(EPOCH_SCHEDULE, &|out| chain::write_epoch_schedule(out))?,
         sysvar(LAST_RESTART_SLOT, &|out| {
-            out.u64s(&[chain::HARD_FORKS.iter().map(|(slot, _)| *slot).max().unwrap_or(0)])
+            out.u64s(&[chain::HARD_FORKS.iter().map(|fork| fork.slot).max().unwrap_or(0)])
         })?,
         sysvar(RECENT_BLOCKHASHES, &|out| {
             out.u64s(&[RECENT_BLOCKHASHES_COUNT])?;

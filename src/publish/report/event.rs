@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::Value;
 use slotpress_base::{Error, text};
-use slotpress_format::{ArchiveName, Hash, Root, name_and_parts};
+use slotpress_format::{ArchiveName, Hash, Root, serialize_name_and_parts};
 use slotpress_read::catalog::Archive;
 
 pub type Variables = Vec<(String, String)>;
@@ -27,13 +27,13 @@ pub enum PublishEvent {
     },
     /// An archive was pinned: the validator's purge no longer removes its content.
     Pinned {
-        #[serde(flatten, serialize_with = "name_and_parts")]
+        #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,
     },
     /// An archive was left out: it is being written, it cannot be pinned or rebased, or there is no
     /// room.
     Skipped {
-        #[serde(flatten, serialize_with = "name_and_parts")]
+        #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,
         #[serde(rename = "reason")]
         why: String,
@@ -42,7 +42,7 @@ pub enum PublishEvent {
     Prepared(ReadyArchive),
     /// An archive is damaged, and will not be published.
     Refused {
-        #[serde(flatten, serialize_with = "name_and_parts")]
+        #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,
         #[serde(rename = "message", serialize_with = "text::display")]
         error: Error,
@@ -73,7 +73,7 @@ pub enum PublishEvent {
 #[non_exhaustive]
 pub struct ReadyArchive {
     /// Name of the archive.
-    #[serde(flatten, serialize_with = "name_and_parts")]
+    #[serde(flatten, serialize_with = "serialize_name_and_parts")]
     pub name: ArchiveName,
     /// Path or URL of the target; `None` if it is not published yet.
     #[serde(skip_serializing_if = "Option::is_none")]

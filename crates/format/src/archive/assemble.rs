@@ -1,4 +1,4 @@
-//! Packs entries that arrive as a stream into frames, which are cut exactly as [`FrameCutter`] cuts a plan.
+//! Packs a stream of entries into frames, cut exactly where [`FrameCutter`] cuts a plan.
 //!
 //! [`FrameCutter`]: crate::archive::frames::FrameCutter
 
@@ -6,18 +6,18 @@ use slotpress_base::{Result, split_at_most, to_usize};
 
 use crate::{BLOCK, END_OF_ARCHIVE, END_OF_ARCHIVE_BYTES, Entry, padding_bytes};
 
-/// Frames that the tar bytes of entries fill, one after another.
+/// Fills frames with the tar bytes of entries, one after another.
 #[derive(Debug)]
 pub struct FrameAssembler {
     frame_size_bytes: usize,
     frame: Vec<u8>,
 }
 
-/// Receives a finished frame, and returns a buffer for the next one.
+/// Receives a full frame, and returns a buffer for the next one.
 pub type OnFrame<'a> = dyn FnMut(Vec<u8>) -> Result<Vec<u8>> + 'a;
 
 impl FrameAssembler {
-    /// Makes frames of at most `frame_size_bytes` tar bytes; `buffer` is used for the first one.
+    /// Makes frames of at most `frame_size_bytes` tar bytes. `buffer` is used for the first one.
     pub fn new(frame_size_bytes: u64, buffer: Vec<u8>) -> Self {
         Self { frame_size_bytes: to_usize(frame_size_bytes), frame: buffer }
     }
@@ -25,7 +25,7 @@ impl FrameAssembler {
     /// Writes an entry's header. If the whole entry does not fit into the current frame, starts a
     /// new one.
     pub fn begin(&mut self, entry: &Entry, on_frame: &mut OnFrame<'_>) -> Result<()> {
-        self.begin_part(entry.tar_bytes(), on_frame)?;
+        self.make_room(entry.tar_bytes(), on_frame)?;
         self.append(&entry.header(), on_frame)
     }
 
@@ -35,17 +35,18 @@ impl FrameAssembler {
         self.append(padding, on_frame)
     }
 
-    /// Writes the end of the archive and passes the last frame on.
+    /// Writes the end of the archive, and passes the last frame on.
     pub fn finish(mut self, on_frame: &mut OnFrame<'_>) -> Result<()> {
-        self.begin_part(END_OF_ARCHIVE_BYTES, on_frame)?;
+        self.make_room(END_OF_ARCHIVE_BYTES, on_frame)?;
         self.append(&END_OF_ARCHIVE, on_frame)?;
         on_frame(self.frame).map(drop)
     }
 
-    fn begin_part(&mut self, length_bytes: u64, on_frame: &mut OnFrame<'_>) -> Result<()> {
-        let together = length_bytes.saturating_add(self.frame.len() as u64);
-        if !self.frame.is_empty() && together > self.frame_size_bytes as u64 {
-            self.hand_over(on_frame)?;
+    /// Starts a new frame, unless the current one is empty or has room for `wanted_bytes` more.
+    fn make_room(&mut self, wanted_bytes: u64, on_frame: &mut OnFrame<'_>) -> Result<()> {
+        let total_bytes = wanted_bytes.saturating_add(self.frame.len() as u64);
+        if !self.frame.is_empty() && total_bytes > self.frame_size_bytes as u64 {
+            self.start_frame(on_frame)?;
         }
         Ok(())
     }
@@ -54,7 +55,7 @@ impl FrameAssembler {
     pub fn append(&mut self, mut bytes: &[u8], on_frame: &mut OnFrame<'_>) -> Result<()> {
         while !bytes.is_empty() {
             if self.frame.len() == self.frame_size_bytes {
-                self.hand_over(on_frame)?;
+                self.start_frame(on_frame)?;
             }
             let (part, rest) = split_at_most(bytes, self.frame_size_bytes.saturating_sub(self.frame.len()));
             self.frame.extend_from_slice(part);
@@ -63,7 +64,7 @@ impl FrameAssembler {
         Ok(())
     }
 
-    fn hand_over(&mut self, on_frame: &mut OnFrame<'_>) -> Result<()> {
+    fn start_frame(&mut self, on_frame: &mut OnFrame<'_>) -> Result<()> {
         self.frame = on_frame(std::mem::take(&mut self.frame))?;
         self.frame.clear();
         Ok(())
@@ -75,15 +76,15 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{EntryKind, FrameCutter};
+    use crate::{BLOCK_BYTES, EntryKind, FrameCutter};
 
     proptest! {
-        /// Cuts a stream exactly as its plan, whatever the pieces in which contents arrive.
+        /// Contents may arrive in pieces of any size.
         #[test]
-        fn streams_are_cut_as_plans(
-            lengths in proptest::collection::vec(0u64..6000, 0..20), blocks in 1u64..12, piece in 1usize..3000,
+        fn streams_are_cut_where_plans_are(
+            lengths in proptest::collection::vec(0u64..6000, 0..20), blocks in 1u64..12, piece_bytes in 1usize..3000,
         ) {
-            let frame_size_bytes = blocks * 512 + 100;
+            let frame_size_bytes = blocks * BLOCK_BYTES + 100;
             let entries: Vec<Entry> = lengths.iter().enumerate().map(|(slot, length)| Entry {
                 kind: EntryKind::Storage { slot: slot as u64, id: 0 },
                 content_bytes: *length,
@@ -95,14 +96,16 @@ mod tests {
             for entry in &entries {
                 let content = vec![entry.content_bytes as u8; entry.content_bytes as usize];
                 assembler.begin(entry, &mut on_frame).expect("begun");
-                content.chunks(piece).for_each(|piece| assembler.append(piece, &mut on_frame).expect("taken"));
+                for piece in content.chunks(piece_bytes) {
+                    assembler.append(piece, &mut on_frame).expect("appended");
+                }
                 assembler.end(entry, &mut on_frame).expect("ended");
                 tar.extend_from_slice(&entry.header());
                 tar.extend_from_slice(&content);
-                tar.resize(tar.len().next_multiple_of(512), 0);
+                tar.resize(tar.len().next_multiple_of(BLOCK), 0);
             }
             assembler.finish(&mut on_frame).expect("finished");
-            tar.resize(tar.len() + 1024, 0);
+            tar.extend_from_slice(&END_OF_ARCHIVE);
             let lengths = entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
             let planned: Vec<u64> = FrameCutter::new(lengths, frame_size_bytes).map(|span| span.length_bytes).collect();
             prop_assert_eq!(frames.iter().map(|frame| frame.len() as u64).collect::<Vec<_>>(), planned);

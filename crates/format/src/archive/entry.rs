@@ -15,12 +15,12 @@ pub const BLOCK_BYTES: u64 = BLOCK as u64;
 
 pub const END_OF_ARCHIVE: [u8; 2 * BLOCK] = [0; 2 * BLOCK];
 
-/// Length of the zero bytes at the end of an archive. Firedancer refuses fewer, and may refuse
-/// more (docs/snapshot-format.md#archive).
+/// Number of zero bytes at the end of an archive. Firedancer refuses fewer, and may refuse more
+/// (docs/snapshot-format.md#archive).
 pub const END_OF_ARCHIVE_BYTES: u64 = END_OF_ARCHIVE.len() as u64;
 
-/// A file or directory of an archive, at the path that `Display` writes. Indexes of archives name
-/// kinds by their order here.
+/// A file or directory of an archive, at the path that `Display` writes. An archive's index encodes
+/// a kind as its position in this enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EntryKind {
     Version,
@@ -33,7 +33,7 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    /// Parses an entry's path; `None` if a snapshot archive must not contain it.
+    /// Parses the path of an entry. Returns `None` if a snapshot archive must not contain the entry.
     pub fn parse(path: &str) -> Option<Self> {
         match path {
             "version" => return Some(Self::Version),
@@ -85,12 +85,12 @@ impl Entry {
         BLOCK_BYTES.saturating_add(padded_bytes(self.content_bytes))
     }
 
-    /// Makes the tar header. Time, owner and mode are fixed, so equal contents give equal archives.
+    /// Makes the tar header. Time, owner and mode are fixed, so that equal contents give equal archives.
     pub fn header(&self) -> [u8; BLOCK] {
         let mut header = tar::Header::new_gnu();
         // Cannot fail: the path has at most 10 + 20 + 1 + 20 bytes, and 100 fit.
         let path_result = header.set_path(self.kind.to_string());
-        debug_assert!(path_result.is_ok(), "every path of an archive fits");
+        debug_assert!(path_result.is_ok(), "every path fits into a header");
         header.set_entry_type(if self.kind.is_dir() { tar::EntryType::Directory } else { tar::EntryType::Regular });
         header.set_mode(if self.kind.is_dir() { 0o755 } else { 0o644 });
         header.set_uid(0);
@@ -104,38 +104,39 @@ impl Entry {
     /// Parses a tar header.
     ///
     /// # Errors
-    /// It is not one that Agave, Firedancer or slotpress writes: of another kind or name, larger
-    /// than clients read, neither GNU nor ustar, with a name in two fields, or a wrong checksum.
+    /// The checksum is wrong, or the entry cannot be part of a snapshot archive: it has another path
+    /// or type, its path is split, its format is neither GNU nor ustar, or clients do not read entries
+    /// of its size.
     pub fn parse_header(block: &[u8; BLOCK]) -> Result<Self> {
         let header = tar::Header::from_byte_slice(block);
-        if !header.cksum().is_ok_and(|stated| stated == checksum(block)) {
+        if !header.cksum().is_ok_and(|found| found == compute_checksum(block)) {
             return Err(Error::damaged("not a tar header: its checksum is wrong"));
         }
         let path = String::from_utf8_lossy(&header.path_bytes()).into_owned();
-        let shown: String = path.chars().filter(|char| !char.is_control()).collect();
-        let refused = |why: &str| {
-            let shown = slotpress_base::text::one_line(&shown);
-            Error::damaged(format!("the entry {shown:?} {why}")).with_hint("take the archive from another source")
+        let refusal = |why: &str| {
+            let printable: String = path.chars().filter(|character| !character.is_control()).collect();
+            let path = slotpress_base::text::one_line(&printable);
+            Error::damaged(format!("the entry {path:?} {why}")).with_hint("take the archive from another source")
         };
-        let kind = EntryKind::parse(&path).ok_or_else(|| refused("has no place in a snapshot archive"))?;
-        let (flags, bytes_max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };
-        let flag = header.entry_type().as_byte();
-        if !flags.contains(&flag) {
-            return Err(refused(&format!("is of kind {:?}, which it must not be", char::from(flag))));
+        let kind = EntryKind::parse(&path).ok_or_else(|| refusal("has no place in a snapshot archive"))?;
+        let (type_flags, bytes_max) = if kind.is_dir() { (&b"5"[..], 0) } else { (&b"0\0"[..], ENTRY_BYTES_MAX) };
+        let type_flag = header.entry_type().as_byte();
+        if !type_flags.contains(&type_flag) {
+            return Err(refusal(&format!("is of kind {:?}, which it must not be", char::from(type_flag))));
         }
-        let is_split = header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0));
-        if is_split || array_at::<MAGIC_AT, 5, _>(block) != *b"ustar" {
-            return Err(refused("has a header of a kind that no snapshot has"));
+        let has_split_path = header.as_ustar().is_some_and(|header| header.prefix.first() != Some(&0));
+        if has_split_path || array_at::<MAGIC_AT, 5, _>(block) != *b"ustar" {
+            return Err(refusal("has a header of a kind that no snapshot has"));
         }
         match header.entry_size() {
             Ok(content_bytes) if content_bytes <= bytes_max => Ok(Self { kind, content_bytes }),
-            Ok(content_bytes) => Err(refused(&format!("claims {content_bytes} bytes"))),
-            Err(_) => Err(refused("has no size")),
+            Ok(content_bytes) => Err(refusal(&format!("claims {content_bytes} bytes"))),
+            Err(_) => Err(refusal("has no size")),
         }
     }
 }
 
-/// Offset of the magic. Firedancer requires that the magic begins with `ustar`; Agave ignores it.
+/// Offset of the magic. Firedancer requires a magic that begins with `ustar`; Agave ignores the magic.
 const MAGIC_AT: usize = 257;
 
 /// True if Firedancer wrote the tar header. Only Firedancer writes the mode without leading zeros,
@@ -150,7 +151,7 @@ pub fn is_firedancer_header(block: &[u8; BLOCK]) -> bool {
         && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// Rounds up to whole blocks; saturates, so that hostile lengths stay large.
+/// Rounds up to whole blocks. Saturates, so that hostile lengths stay large.
 pub fn padded_bytes(content_bytes: u64) -> u64 {
     content_bytes.saturating_add(padding_bytes(content_bytes))
 }
@@ -159,10 +160,11 @@ pub fn padding_bytes(content_bytes: u64) -> u64 {
     content_bytes.wrapping_neg() % BLOCK_BYTES
 }
 
-/// Sum of a header's bytes, with spaces in the checksum field (POSIX ustar).
-fn checksum(block: &[u8; BLOCK]) -> u32 {
+/// Sums the bytes of a header, with spaces in the checksum field (POSIX ustar).
+fn compute_checksum(block: &[u8; BLOCK]) -> u32 {
     let field = 148..156;
-    block.iter().enumerate().map(|(at, byte)| if field.contains(&at) { 32 } else { u32::from(*byte) }).sum()
+    let byte_at = |(at, byte): (usize, &u8)| if field.contains(&at) { b' ' } else { *byte };
+    block.iter().enumerate().map(byte_at).map(u32::from).sum()
 }
 
 #[cfg(test)]
@@ -171,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    fn kinds() -> impl Strategy<Value = EntryKind> {
+    fn any_kind() -> impl Strategy<Value = EntryKind> {
         prop_oneof![
             Just(EntryKind::Version),
             Just(EntryKind::SnapshotsDir),
@@ -185,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_round_trip(kind in kinds(), size in 0..=ENTRY_BYTES_MAX) {
+        fn headers_round_trip(kind in any_kind(), size in 0..=ENTRY_BYTES_MAX) {
             let entry = Entry { kind, content_bytes: if kind.is_dir() { 0 } else { size } };
             prop_assert_eq!(Entry::parse_header(&entry.header()).expect("a header"), entry);
         }
@@ -195,9 +197,8 @@ mod tests {
             let _ = Entry::parse_header(&bytes.try_into().expect("exact length"));
         }
 
-        /// The checksum detects any flipped bit.
         #[test]
-        fn flipped_bits_are_found(kind in kinds(), bit in 0usize..512 * 8) {
+        fn the_checksum_detects_any_flipped_bit(kind in any_kind(), bit in 0usize..512 * 8) {
             let entry = Entry { kind, content_bytes: 0 };
             let mut header = entry.header();
             header[bit / 8] ^= 1 << (bit % 8);
@@ -259,28 +260,32 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_other_writers_are_refused() {
-        let refused = |path: &str, flag: u8, size: u64| {
+    fn entries_of_other_types_paths_and_sizes_are_refused() {
+        let error_of = |path: &str, type_flag: u8, size: u64| {
             let mut header = tar::Header::new_gnu();
             header.set_path(path).expect("short");
-            header.set_entry_type(tar::EntryType::new(flag));
+            header.set_entry_type(tar::EntryType::new(type_flag));
             header.set_size(size);
             header.set_cksum();
             Entry::parse_header(header.as_bytes()).err().map(|error| error.to_string()).unwrap_or_default()
         };
-        assert_eq!(refused("version", b'0', ENTRY_BYTES_MAX), "");
-        assert!(refused("version", b'0', ENTRY_BYTES_MAX + 1).contains("claims"));
-        assert!(refused("snapshots/", b'5', 1).contains("claims"));
-        assert!(refused("snapshots/", b'0', 0).contains("is of kind"));
-        for kind in [b'1', b'2', b'5', b'L', b'K', b'x', b'g', b'S', b'3', b'7'] {
-            assert!(refused("version", kind, 0).contains("is of kind"), "{:?}", char::from(kind));
+        assert_eq!(error_of("version", b'0', ENTRY_BYTES_MAX), "");
+        assert!(error_of("version", b'0', ENTRY_BYTES_MAX + 1).contains("claims"));
+        assert!(error_of("snapshots/", b'5', 1).contains("claims"));
+        assert!(error_of("snapshots/", b'0', 0).contains("is of kind"));
+        for type_flag in [b'1', b'2', b'5', b'L', b'K', b'x', b'g', b'S', b'3', b'7'] {
+            assert!(error_of("version", type_flag, 0).contains("is of kind"), "{:?}", char::from(type_flag));
         }
-        assert!(refused("a\nb", b'0', 0).contains("the entry \"ab\" has no place"));
+        assert!(error_of("a\nb", b'0', 0).contains("the entry \"ab\" has no place"));
+    }
+
+    #[test]
+    fn headers_of_other_formats_are_refused() {
         let is_parsed_with = |magic: &[u8; 8], prefix: u8| {
             let mut header = Entry { kind: EntryKind::Version, content_bytes: 5 }.header();
             header[257..265].copy_from_slice(magic);
             header[345] = prefix;
-            let sum = checksum(&header);
+            let sum = compute_checksum(&header);
             header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
             Entry::parse_header(&header).is_ok()
         };

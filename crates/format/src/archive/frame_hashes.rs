@@ -1,6 +1,6 @@
-//! Hashes of an archive's frames, which the [`Index`](crate::Index) holds, and one number for all of
-//! the archive, the [`Root`]. Checksums inside frames find damage; hashes find frames that somebody
-//! replaced.
+//! The hashes of an archive's frames, which are in its [`Index`](crate::Index), and the [`Root`], one
+//! hash for the whole archive. Checksums inside frames detect damage. Hashes also detect frames that
+//! somebody replaced.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,8 +23,8 @@ pub struct Root(blake3::Hash);
 
 #[warn(missing_docs)]
 impl Root {
-    /// Computes the root from the archive's length and its last bytes, which begin with the index and
-    /// may come in pieces.
+    /// Computes the root from the archive's length and its last bytes, from the index on. The bytes may
+    /// be in pieces.
     pub fn new<'a>(length_bytes: u64, end: impl IntoIterator<Item = &'a [u8]>) -> Self {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&length_bytes.to_le_bytes());

@@ -1,10 +1,10 @@
-//! The index, which slotpress writes between an archive's last frame and its seek table, in a
-//! skippable frame that other programs ignore: a hash of each frame, and a list of the entries.
+//! The index of an archive: a hash of each frame, and a list of the entries. slotpress writes it
+//! between the last frame and the seek table, in a skippable frame that other programs ignore.
 //!
-//! With the hashes, a client checks each frame as it arrives, and needs to trust only one number,
-//! the [`Root`](crate::Root). With the entries and the seek table, a reader takes one storage out of
-//! an archive of 110 GB, and workers unpack frames independently. The entries are a hint:
-//! everything that is decoded is checked against the tar headers.
+//! With the hashes, a client checks each frame as it arrives, and needs to trust only one hash, the
+//! [`Root`](crate::Root). With the entries and the seek table, a reader can extract one storage from
+//! an archive of 110 GB, and workers unpack frames independently. The entries are only a hint: readers
+//! check everything that they decode against the tar headers.
 //!
 //! `docs/format.md` describes the layout.
 
@@ -15,21 +15,21 @@ use slotpress_base::{Error, Result, to_usize};
 
 use crate::{
     END_OF_ARCHIVE_BYTES, ENTRIES_MAX, ENTRY_BYTES_MAX, Entry, FrameHash, FrameStart, SKIPPABLE_HEADER_BYTES,
-    parse_frame_start, skippable_frame, skippable_frame_bytes,
+    parse_frame_start, skippable_frame,
 };
 
 const INDEX_FRAME_KIND: u8 = 13;
 
 const INDEX_MAGIC: &[u8; 8] = b"slotidx2";
 
-/// Limit on the length of an index frame, and on its uncompressed content: 5,000,000 entries take
-/// about 80 MB, the hashes of 450 GB in the smallest frames 220 MB.
+/// Limit on the length of an index frame, and on its uncompressed content. 5,000,000 entries take
+/// about 80 MB, and the hashes of 450 GB in the smallest frames take 220 MB.
 pub const INDEX_FRAME_BYTES_MAX: u64 = 384 * 1024 * 1024;
 
-/// Maximum length of `writer` and `settings`, which users see.
+/// Maximum length of `writer` and of `settings`, which users see.
 const TEXT_BYTES_MAX: usize = 255;
 
-/// Compression level. A fast one, since the index is small.
+/// Compression level. It is a fast one, because the index is small.
 const LEVEL: i32 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ impl Index {
     /// Makes the skippable frame.
     ///
     /// # Errors
-    /// It would be 4 GiB or more, or zstd fails.
+    /// The frame would be 4 GiB or more, or zstd fails.
     pub fn to_frame(&self) -> Result<Vec<u8>> {
         let failed = |why: &dyn fmt::Display| Error::failed(format!("cannot write the archive's index: {why}"));
         let mut content = postcard::to_extend(self, Vec::new()).map_err(|error| failed(&error))?;
@@ -68,18 +68,21 @@ impl Index {
             .ok_or_else(|| failed(&"it takes 4 GiB or more"))
     }
 
-    /// Parses the bytes between the last frame and the seek table; `Ok(None)` if they are not one
+    /// Parses the bytes between the last frame and the seek table. Returns `None` if they are not one
     /// skippable frame with an index of this version.
     ///
     /// # Errors
     /// The index is damaged.
     pub fn parse_frame(frame: &[u8]) -> Result<Option<Self>> {
         let damaged = |why: &dyn fmt::Display| Error::damaged(format!("the archive's index is damaged: {why}"));
+        let Ok(FrameStart::Skippable { kind: INDEX_FRAME_KIND, content_bytes }) = parse_frame_start(frame) else {
+            return Ok(None);
+        };
         let content = frame.get(SKIPPABLE_HEADER_BYTES..).unwrap_or_default();
-        let is_whole = matches!(parse_frame_start(frame), Ok(FrameStart::Skippable { kind: INDEX_FRAME_KIND, content_bytes })
-            if skippable_frame_bytes(content_bytes) == frame.len() as u64);
-        let compressed = if is_whole { content.strip_prefix(INDEX_MAGIC) } else { None };
-        let Some(compressed) = compressed else { return Ok(None) };
+        let Some(compressed) = content.strip_prefix(INDEX_MAGIC) else { return Ok(None) };
+        if content.len() as u64 != u64::from(content_bytes) {
+            return Ok(None);
+        }
         let content = zstd::bulk::decompress(compressed, to_usize(INDEX_FRAME_BYTES_MAX));
         let content = content.map_err(|error| damaged(&error))?;
         let (mut index, mut rest): (Self, _) = postcard::take_from_bytes(&content).map_err(|error| damaged(&error))?;
@@ -88,7 +91,7 @@ impl Index {
                 return Err(damaged(&"a text is too long"));
             }
             // Control characters could move the cursor of a terminal.
-            text.retain(|char| !char.is_control());
+            text.retain(|character| !character.is_control());
         }
         while !rest.is_empty() {
             let (entry, after): (Entry, _) = postcard::take_from_bytes(rest).map_err(|error| damaged(&error))?;
@@ -115,17 +118,17 @@ mod tests {
     use super::*;
     use crate::EntryKind;
 
-    fn index(entries: Vec<Entry>) -> Index {
+    fn index_of(entries: Vec<Entry>) -> Index {
         let writer = "slotpress 1".to_string();
         let settings = "level=1".to_string();
         Index { writer, settings, frame_size_bytes: 1 << 20, hashes: vec![[7; 32]; 3], entries }
     }
 
-    fn parsed(index: &Index) -> Result<Index> {
+    fn write_and_parse(index: &Index) -> Result<Index> {
         Index::parse_frame(&index.to_frame()?).map(|index| index.expect("an index"))
     }
 
-    fn indexes() -> impl Strategy<Value = Index> {
+    fn any_index() -> impl Strategy<Value = Index> {
         let entry = (0..7u8, any::<u64>(), any::<u32>(), 0..=ENTRY_BYTES_MAX).prop_map(|(tag, slot, id, size)| {
             let kind = match tag {
                 0 => EntryKind::Version,
@@ -139,41 +142,42 @@ mod tests {
             Entry { kind, content_bytes: if kind.is_dir() { 0 } else { size } }
         });
         (proptest::collection::vec(entry, 0..100), any::<u64>(), any::<Vec<FrameHash>>())
-            .prop_map(|(entries, frame_size_bytes, hashes)| Index { frame_size_bytes, hashes, ..index(entries) })
+            .prop_map(|(entries, frame_size_bytes, hashes)| Index { frame_size_bytes, hashes, ..index_of(entries) })
     }
 
     /// An index made by an attacker may claim impossible entries.
     #[test]
     fn impossible_entries_are_refused() {
-        let is_possible = |kind, content_bytes| parsed(&index(vec![Entry { kind, content_bytes }])).is_ok();
+        let is_possible = |kind, content_bytes| write_and_parse(&index_of(vec![Entry { kind, content_bytes }])).is_ok();
         assert!(is_possible(EntryKind::StatusCache, ENTRY_BYTES_MAX));
         assert!(!is_possible(EntryKind::StatusCache, ENTRY_BYTES_MAX + 1));
         assert!(is_possible(EntryKind::AccountsDir, 0));
         assert!(!is_possible(EntryKind::AccountsDir, 1));
     }
 
-    /// More entries than a client unpacks take no more memory.
+    /// An index made by an attacker must not take any amount of memory.
     #[test]
     fn too_many_entries_are_refused() {
         let with_entries =
-            |count| parsed(&index(vec![Entry { kind: EntryKind::AccountsDir, content_bytes: 0 }; count]));
+            |count| write_and_parse(&index_of(vec![Entry { kind: EntryKind::AccountsDir, content_bytes: 0 }; count]));
         assert!(with_entries(ENTRIES_MAX as usize).is_ok());
         assert!(with_entries(ENTRIES_MAX as usize + 1).is_err());
     }
 
     #[test]
-    fn texts_are_short_and_plain() {
-        let with_settings = |settings: &str| parsed(&Index { settings: settings.to_string(), ..index(Vec::new()) });
+    fn texts_are_limited_and_have_no_control_characters() {
+        let with_settings =
+            |settings: &str| write_and_parse(&Index { settings: settings.to_string(), ..index_of(Vec::new()) });
         assert_eq!(with_settings("level\x1b[2J=1").expect("an index").settings, "level[2J=1");
         assert!(with_settings(&"x".repeat(TEXT_BYTES_MAX)).is_ok());
         assert!(with_settings(&"x".repeat(TEXT_BYTES_MAX + 1)).is_err());
     }
 
-    /// The bytes that docs/format.md describes.
+    /// The layout is that of docs/format.md.
     #[test]
     fn the_layout_is_the_documented_one() {
         let kind = EntryKind::Storage { slot: 300, id: 2 };
-        let frame = index(vec![Entry { kind, content_bytes: 5 }]).to_frame().expect("small");
+        let frame = index_of(vec![Entry { kind, content_bytes: 5 }]).to_frame().expect("small");
         assert_eq!((&frame[..4], &frame[8..16]), (&[0x5d, 0x2a, 0x4d, 0x18][..], b"slotidx2".as_slice()));
         let content = zstd::decode_all(&frame[16..]).expect("one zstd frame");
         let texts = [b"\x0bslotpress 1".as_slice(), b"\x07level=1"].concat();
@@ -184,13 +188,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn indexes_round_trip(index in indexes()) {
-            prop_assert_eq!(parsed(&index).expect("a frame"), index);
+        fn indexes_round_trip(index in any_index()) {
+            prop_assert_eq!(write_and_parse(&index).expect("a frame"), index);
         }
 
-        /// A damaged index is refused, or passed over.
+        /// A damaged index is an error, or counts as a frame without an index.
         #[test]
-        fn damage_is_found(index in indexes(), at in any::<prop::sample::Index>(), flip in 1u8..) {
+        fn a_damaged_index_is_not_parsed(index in any_index(), at in any::<prop::sample::Index>(), flip in 1u8..) {
             let mut frame = index.to_frame().expect("small");
             let at = at.index(frame.len());
             frame[at] ^= flip;

@@ -1,5 +1,5 @@
 //! Limits of each client, with their sources. docs/snapshot-format.md#archive says how they were
-//! found. The rules that apply them are in `slotpress-read`.
+//! found. The rules that apply these limits are in `slotpress-read`.
 
 use crate::STORAGE_BYTES_MAX;
 
@@ -7,7 +7,7 @@ use crate::STORAGE_BYTES_MAX;
 /// `agave-snapshots`).
 pub const ENTRIES_MAX: u64 = 5_000_000;
 
-/// Limit of Agave on the sum of the lengths in all headers, in bytes
+/// Limit of Agave on the sum of the lengths that all tar headers state, in bytes
 /// (`MAX_SNAPSHOT_ARCHIVE_UNPACKED_ACTUAL_SIZE`).
 pub const UNPACKED_BYTES_MAX: u64 = 4 << 40;
 
@@ -24,5 +24,5 @@ pub const AGAVE_WINDOW_BYTES_MAX: u64 = 1 << AGAVE_WINDOW_LOG_MAX;
 /// Largest window that Firedancer allows, in bytes (its snapshot decompression tile).
 pub const FIREDANCER_WINDOW_BYTES_MAX: u64 = 1 << 25;
 
-/// Firedancer aborts at this slot and above.
+/// Number of slots that Firedancer supports. It aborts at this slot and above.
 pub const FIREDANCER_SLOTS: u64 = 1 << 32;

@@ -12,10 +12,10 @@ pub const ARCHIVES_FROM_LISTING: &str = "../../";
 /// list, and holds only the newest pair.
 pub const LATEST_JSON: &str = "latest.json";
 
-/// Path that redirects to the newest full archive, whatever its compression. Validators serve
+/// Path that redirects to the newest full archive, whatever its compression. Validators redirect from
 /// it too.
 pub const NEWEST_FULL: &str = "/snapshot.tar.bz2";
-/// Path that redirects to the newest incremental archive on that full one.
+/// Path that redirects to the newest incremental archive that builds on the newest full archive.
 pub const NEWEST_INCREMENTAL: &str = "/incremental-snapshot.tar.bz2";
 
 /// Version of the list. Within a version, fields may be added, never renamed or removed.

@@ -1,8 +1,8 @@
 //! The seek table of the zstd seekable format: the last frame of an archive, which lists every
 //! frame before it.
 //!
-//! It is a skippable frame of kind 14 (zstd's `contrib/seekable_format`). Each frame has an item:
-//! u32 compressed bytes, u32 decompressed bytes, and a u32 checksum if the descriptor says so. A
+//! The seek table is a skippable frame of kind 14 (zstd's `contrib/seekable_format`). Each frame has an
+//! item: u32 compressed bytes, u32 decompressed bytes, and a u32 checksum if the descriptor says so. A
 //! footer follows: u32 number of frames, u8 descriptor, u32 magic. Skippable frames have 0
 //! decompressed bytes, so running sums of the items give the offsets.
 
@@ -16,7 +16,7 @@ pub const SEEKABLE_MAGIC: u32 = 0x8F92_EAB1;
 /// Length of the fields after the items: number of frames, descriptor, magic.
 pub const SEEK_TABLE_FOOTER_BYTES: usize = 9;
 
-/// Limit of the format on the number of frames.
+/// Maximum number of frames in the seekable format.
 pub const SEEK_TABLE_FRAMES_MAX: u32 = 0x0800_0000;
 
 const SEEK_TABLE_KIND: u8 = 14;
@@ -46,7 +46,7 @@ pub fn seek_table_frame(items: &[SeekTableItem]) -> Option<Vec<u8>> {
 }
 
 /// Returns the length in bytes of the seek table's frame, given the last bytes of the archive.
-/// Returns `None` if these are not the end of a seek table.
+/// Returns `None` if these bytes are not the end of a seek table.
 pub fn seek_table_bytes(footer: &[u8; SEEK_TABLE_FOOTER_BYTES]) -> Option<u64> {
     let count = u32_at::<0, _>(footer);
     if u32_at::<5, _>(footer) != SEEKABLE_MAGIC || count > SEEK_TABLE_FRAMES_MAX {
@@ -69,12 +69,12 @@ pub fn parse_seek_table(frame: &[u8]) -> Result<Vec<SeekTableItem>> {
     {
         return Err(inconsistent());
     }
-    let item =
+    let parse_item =
         |item: &[u8; 8]| SeekTableItem { compressed_bytes: u32_at::<0, _>(item), content_bytes: u32_at::<4, _>(item) };
-    Ok(items.chunks_exact(item_bytes).filter_map(|bytes| bytes.first_chunk()).map(item).collect())
+    Ok(items.chunks_exact(item_bytes).filter_map(|item| item.first_chunk()).map(parse_item).collect())
 }
 
-/// Length of an item; `None` for an unknown descriptor.
+/// Returns the length of an item, or `None` if the descriptor is unknown.
 fn parse_item_bytes(descriptor: u8) -> Option<u64> {
     match descriptor {
         0 => Some(8),
@@ -102,17 +102,16 @@ mod tests {
             prop_assert_eq!(parse_seek_table(&frame).expect("a table"), items);
         }
 
-        /// Numbers that must agree are compared.
+        /// The header of the skippable frame, and the number of frames, must agree with the items.
         #[test]
-        fn inconsistent_tables_are_refused(count in 0u32..20, at in 0usize..8) {
+        fn inconsistent_tables_are_refused(count in 0u32..20, header_offset in 0usize..8) {
             let items = vec![SeekTableItem { compressed_bytes: 1, content_bytes: 2 }; count as usize];
-            let mut frame = seek_table_frame(&items).expect("made");
-            frame[at] ^= 1;
-            prop_assert!(parse_seek_table(&frame).is_err());
-            frame[at] ^= 1;
-            let footer_at = frame.len() - SEEK_TABLE_FOOTER_BYTES;
-            frame[footer_at] ^= 1;
-            prop_assert!(parse_seek_table(&frame).is_err());
+            let frame = seek_table_frame(&items).expect("made");
+            for offset in [header_offset, frame.len() - SEEK_TABLE_FOOTER_BYTES] {
+                let mut altered = frame.clone();
+                altered[offset] ^= 1;
+                prop_assert!(parse_seek_table(&altered).is_err());
+            }
         }
 
         #[test]
@@ -122,15 +121,15 @@ mod tests {
     }
 
     #[test]
-    fn larger_tables_are_refused() {
-        let length_of = |count: u32, magic: u32| {
+    fn tables_of_too_many_frames_or_another_magic_are_refused() {
+        let frame_bytes = |count: u32, magic: u32| {
             let mut footer = [0; SEEK_TABLE_FOOTER_BYTES];
             footer[..4].copy_from_slice(&count.to_le_bytes());
             footer[5..].copy_from_slice(&magic.to_le_bytes());
             seek_table_bytes(&footer)
         };
-        assert_eq!(length_of(SEEK_TABLE_FRAMES_MAX, SEEKABLE_MAGIC), Some(u64::from(SEEK_TABLE_FRAMES_MAX) * 8 + 17));
-        assert_eq!(length_of(SEEK_TABLE_FRAMES_MAX + 1, SEEKABLE_MAGIC), None);
-        assert_eq!(length_of(1, SEEKABLE_MAGIC ^ 1), None);
+        assert_eq!(frame_bytes(SEEK_TABLE_FRAMES_MAX, SEEKABLE_MAGIC), Some(u64::from(SEEK_TABLE_FRAMES_MAX) * 8 + 17));
+        assert_eq!(frame_bytes(SEEK_TABLE_FRAMES_MAX + 1, SEEKABLE_MAGIC), None);
+        assert_eq!(frame_bytes(1, SEEKABLE_MAGIC ^ 1), None);
     }
 }

@@ -4,7 +4,7 @@ use slotpress_base::{Error, Result};
 
 pub const ZSTD_MAGIC: u32 = 0xFD2F_B528;
 
-/// First magic number of skippable frames. The next 15 numbers are magics of skippable frames, too.
+/// First magic number of skippable frames. The next 15 numbers are magic numbers of skippable frames, too.
 pub const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
 
 /// Length of a skippable frame's magic and length fields.
@@ -51,25 +51,25 @@ pub struct FrameHeader {
     pub block_bytes_max: u64,
 }
 
-/// Parses the start of a frame. `bytes` must hold [`FRAME_HEADER_BYTES_MAX`] bytes, or all that
-/// are left.
+/// Parses the start of a frame. `bytes` must hold [`FRAME_HEADER_BYTES_MAX`] bytes, or all bytes to the
+/// end of the archive.
 pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
-    let short = || Error::damaged("the archive is cut off inside a frame header");
-    let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(short)?;
+    let cut_off_error = || Error::damaged("the archive is cut off inside a frame header");
+    let (magic, mut rest) = bytes.split_first_chunk().ok_or_else(cut_off_error)?;
     let kind = magic[0] & 15;
     let magic = u32::from_le_bytes(*magic);
     if magic & !15 == SKIPPABLE_MAGIC {
-        let content_bytes = rest.first_chunk().copied().map(u32::from_le_bytes).ok_or_else(short)?;
+        let content_bytes = rest.first_chunk().copied().map(u32::from_le_bytes).ok_or_else(cut_off_error)?;
         return Ok(FrameStart::Skippable { kind, content_bytes });
     }
     if magic != ZSTD_MAGIC {
         return Err(Error::damaged(format!("{magic:#010x} is not the start of a zstd frame")));
     }
-    let (&descriptor, after) = rest.split_first().ok_or_else(short)?;
+    let (&descriptor, after) = rest.split_first().ok_or_else(cut_off_error)?;
     rest = after;
     // Reads the next field, which has at most 8 bytes.
-    let mut field = |length: usize| -> Result<u64> {
-        let (bytes, after) = rest.split_at_checked(length).ok_or_else(short)?;
+    let mut read_field = |length: usize| -> Result<u64> {
+        let (bytes, after) = rest.split_at_checked(length).ok_or_else(cut_off_error)?;
         rest = after;
         Ok(bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     };
@@ -79,23 +79,24 @@ pub fn parse_frame_start(bytes: &[u8]) -> Result<FrameStart> {
     let is_single_segment = descriptor & 0b10_0000 != 0;
     let mut window_bytes = 0;
     if !is_single_segment {
-        let window = field(1)?;
-        // The window is 1 KiB plus `window & 7` eighths of it, times two to the exponent.
+        let window = read_field(1)?;
+        // The mantissa, the low 3 bits, counts eighths of 1 KiB beyond the first. The other bits are the
+        // exponent.
         window_bytes = (1024 | (window & 7) << 7) << (window >> 3);
     }
     let dictionary_bytes = match descriptor & 3 {
         3 => 4,
         other => usize::from(other),
     };
-    if field(dictionary_bytes)? != 0 {
+    if read_field(dictionary_bytes)? != 0 {
         return Err(Error::damaged("a zstd frame that needs a dictionary; snapshot archives have none"));
     }
     let content_bytes = match (descriptor >> 6, is_single_segment) {
         (0, false) => None,
-        (0, true) => Some(field(1)?),
-        (1, _) => Some(field(2)?.saturating_add(256)),
-        (2, _) => Some(field(4)?),
-        (_, _) => Some(field(8)?),
+        (0, true) => Some(read_field(1)?),
+        (1, _) => Some(read_field(2)?.saturating_add(256)),
+        (2, _) => Some(read_field(4)?),
+        (_, _) => Some(read_field(8)?),
     };
     if is_single_segment {
         window_bytes = content_bytes.unwrap_or(0);
@@ -136,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn larger_blocks_are_refused() {
+    fn blocks_above_the_maximum_are_refused() {
         let header = |bytes: u64| ((bytes as u32) << 3 | 1).to_le_bytes()[..3].try_into().expect("3");
         let block = parse_block_header(header(BLOCK_CONTENT_BYTES_MAX)).expect("a block");
         assert_eq!((block.is_last, u64::from(block.stored_bytes)), (true, BLOCK_CONTENT_BYTES_MAX));
@@ -152,7 +153,6 @@ mod tests {
             let _ = parse_frame_start(&framed);
         }
 
-        /// Parses headers that the zstd library wrote.
         #[test]
         fn headers_of_the_zstd_library_are_parsed(content in proptest::collection::vec(any::<u8>(), 0..70_000), level in 1i32..4) {
             let compressed = zstd::bulk::compress(&content, level).expect("compresses");
@@ -160,15 +160,15 @@ mod tests {
                 panic!("not a skippable frame");
             };
             prop_assert_eq!(header.content_bytes, Some(content.len() as u64));
-            let mut at = header.header_bytes;
+            let mut offset = header.header_bytes;
             loop {
-                let block = parse_block_header(compressed[at..at + 3].try_into().expect("3")).expect("a block");
-                at += 3 + block.stored_bytes as usize;
+                let block = parse_block_header(compressed[offset..offset + 3].try_into().expect("3")).expect("a block");
+                offset += 3 + block.stored_bytes as usize;
                 if block.is_last {
                     break;
                 }
             }
-            prop_assert_eq!(at + if header.has_checksum { 4 } else { 0 }, compressed.len());
+            prop_assert_eq!(offset + if header.has_checksum { 4 } else { 0 }, compressed.len());
         }
     }
 

@@ -1,11 +1,11 @@
-//! The fields of a bank file that reports show. Leaves out its long lists, and the lattice
-//! hash, for which the snapshot hash stands.
+//! The fields of a bank file that reports show. They do not include its long lists, or the lattice
+//! hash, which the snapshot hash represents.
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use slotpress_base::text;
 
 use super::bank_file::BankFile;
-use crate::Hash;
+use crate::{HardFork, Hash};
 
 /// A bank, as its bank file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,24 +26,13 @@ pub struct BankFields {
     pub parent_slot: u64,
     /// Bank hash of the parent.
     pub parent_hash: Hash,
-    /// Sum of all accounts, in lamports.
+    /// Sum of the balances of all accounts, in lamports.
     #[serde(rename = "capitalization_lamports", serialize_with = "text::display")]
     pub capitalization: u64,
     /// Number of transactions since genesis.
     pub transaction_count: u64,
-    /// All hard forks up to this bank: slot, and number of restarts there. A cluster agrees on them
-    /// when it restarts.
-    #[serde(serialize_with = "hard_forks")]
-    pub hard_forks: Vec<(u64, u64)>,
-}
-
-fn hard_forks<S: Serializer>(forks: &[(u64, u64)], serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct HardFork {
-        slot: u64,
-        count: u64,
-    }
-    serializer.collect_seq(forks.iter().map(|(slot, count)| HardFork { slot: *slot, count: *count }))
+    /// All hard forks up to this bank.
+    pub hard_forks: Vec<HardFork>,
 }
 
 impl BankFields {

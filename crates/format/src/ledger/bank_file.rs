@@ -1,9 +1,9 @@
 //! Parses the bank file, `snapshots/<slot>/<slot>`, as a stream of fields, to its last
 //! byte (docs/snapshot-format.md#bank-file).
 //!
-//! On mainnet the file takes about 1 GB, so only small fields are kept, and the stakes on demand.
-//! The storage map, which is large and needed elsewhere, goes to a callback. The crate
-//! `slotpress-synth` writes bank files.
+//! On mainnet the file takes about 1 GB, so only small fields are kept. The stakes are kept on demand.
+//! A callback receives the items of the storage map, which is large. The crate `slotpress-synth` writes
+//! bank files.
 
 use std::io::BufRead;
 use std::ops::{Range, RangeInclusive};
@@ -18,23 +18,22 @@ use crate::ledger::blockhash_queue::BlockhashQueue;
 use crate::ledger::demands::firedancer;
 use crate::ledger::lattice::LATTICE_HASH_BYTES;
 use crate::ledger::leaders::leader;
-use crate::ledger::stakes::{KeepStakes, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters};
+use crate::ledger::stakes::{KeptStakes, StakesKind, VOTE_ACCOUNTS_MAX, Voters, read_stakes, skip_nodes_and_voters};
 use crate::{
-    Address, BankHashParts, Breach, Demand, FieldReader, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
-    hard_forks_between,
+    Address, BankHashParts, Breach, Demand, FieldReader, HardFork, Hash, LatticeHash, SlotTime, SlotTimeSource, Stakes,
+    count_hard_forks,
 };
 
 #[derive(Clone, Debug, Default)]
 pub struct BankFile {
-    /// Blockhashes that transactions may still use. The newest one is the hash of the last
-    /// block's entries.
+    /// Blockhashes that transactions may still use. The newest one is the blockhash of the bank's own
+    /// block.
     pub blockhashes: BlockhashQueue,
-    /// Bank hash, which covers parent, signatures, blockhash and accounts.
+    /// Bank hash. It covers parent, signatures, blockhash and accounts.
     pub hash: Hash,
     pub parent_hash: Hash,
     pub parent_slot: u64,
-    /// All hard forks: slot and count.
-    pub hard_forks: Vec<(u64, u64)>,
+    pub hard_forks: Vec<HardFork>,
     pub transaction_count: u64,
     pub tick_height: u64,
     pub signature_count: u64,
@@ -50,22 +49,22 @@ pub struct BankFile {
     /// Stakes of the bank; empty unless the caller asked to keep them.
     pub stakes: Arc<Stakes>,
     pub scheduled_leader: ScheduledLeader,
-    /// A vote account that Agave cannot parse, in the bank's stakes or an epoch's.
+    /// A vote account that Agave cannot parse, in the stakes of the bank or of an epoch.
     pub invalid_vote_account: Option<Address>,
     pub hashes_per_tick: Option<u64>,
     pub ns_per_slot: u128,
     pub slots_per_year: f64,
     pub epoch_schedule: EpochSchedule,
-    /// Number of slots before an epoch at which its leaders become known.
+    /// Number of slots before the start of an epoch at which its leaders become known.
     pub leader_schedule_slot_offset: u64,
     /// True if epochs start short and grow.
     pub warmup: bool,
     pub vote_account_count: u64,
     pub delegation_count: u64,
-    /// Epoch of the stakes cache: the bank's own epoch.
+    /// Epoch of the bank's own stakes. It is the bank's epoch.
     pub stakes_epoch: u64,
     pub storage_count: u64,
-    /// Slot of the accounts database. It equals the bank's slot; no client checks it.
+    /// Slot of the accounts database. It equals the bank's slot, but no client checks this.
     pub accounts_slot: u64,
     pub epoch_stakes_count: u64,
     /// Lattice hash over all accounts. Every version since 3.0 writes it.
@@ -75,17 +74,18 @@ pub struct BankFile {
     pub breaches: Vec<Breach>,
     /// Slots of the status cache, if the status cache was read.
     pub cached_slots: Option<Arc<[u64]>>,
-    /// Bytes of the file that hold the storage map, from its count on.
+    /// Bytes of the file that hold the storage map, with its number of slots.
     pub storage_map_range: Range<u64>,
 }
 
 /// Leader of the bank's slot, computed from the stakes of its epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScheduledLeader {
-    /// Not computed: slot 0 has no leader, and epochs with very many voters or slots are left out.
+    /// The leader was not computed: slot 0 has no leader, and epochs with too many voters or slots are
+    /// left out.
     #[default]
     Unknown,
-    /// The file has no stakes of this epoch, or none that count.
+    /// The file has no positive stakes of this epoch, or their sum overflows a `u64`.
     NoStake,
     Node(Hash),
 }
@@ -103,14 +103,14 @@ impl BankFile {
         self.slot > 0 && (self.vote_account_count, self.delegation_count, self.storage_count) == (0, 0, 0)
     }
 
-    /// Computes the bank hash anew from its parts. Returns `None` without a blockhash.
-    pub fn computed_hash(&self) -> Option<Hash> {
+    /// Computes the bank hash from its parts. Returns `None` if the file has no blockhash.
+    pub fn compute_hash(&self) -> Option<Hash> {
         let parts = BankHashParts {
             parent_hash: self.parent_hash,
             signature_count: self.signature_count,
             last_blockhash: self.blockhashes.last?,
             lattice_hash: &self.lattice_hash,
-            hard_fork_count: hard_forks_between(&self.hard_forks, self.parent_slot, self.slot),
+            hard_fork_count: count_hard_forks(&self.hard_forks, self.parent_slot, self.slot),
         };
         Some(parts.hash())
     }
@@ -120,7 +120,7 @@ impl BankFile {
     }
 
     pub fn epoch_at(&self, slot: u64) -> u64 {
-        self.epoch_schedule.epoch_and_index(slot).0
+        self.epoch_schedule.position_of(slot).epoch
     }
 
     /// Returns the newest epoch whose leaders are known.
@@ -131,18 +131,19 @@ impl BankFile {
         self.epoch_at(self.slot.saturating_add(self.leader_schedule_slot_offset))
     }
 
-    /// Returns the duration of slots; `None` if the file states one that slots cannot have.
+    /// Returns the duration of slots, or `None` if the file states an implausible duration.
     pub fn slot_time(&self) -> Option<SlotTime> {
         let per_slot = Duration::from_nanos(u64::try_from(self.ns_per_slot).ok()?);
         SlotTime::new(per_slot, SlotTimeSource::BankFile)
     }
 
-    /// Returns the time of the newest blockhash, by the clock of the node that wrote the file;
-    /// `None` if it is 0 or in the future.
+    /// Returns the time of the newest blockhash, by the clock of the node that wrote the file, or `None`
+    /// if the time is 0 or in the future.
     pub fn time(&self) -> Option<SystemTime> {
         let since_1970 = Duration::from_millis(self.blockhashes.newest_ms);
         let time = SystemTime::UNIX_EPOCH.checked_add(since_1970)?;
-        (!since_1970.is_zero() && time <= clock::now()).then_some(time)
+        let is_plausible = !since_1970.is_zero() && time <= clock::now();
+        is_plausible.then_some(time)
     }
 }
 
@@ -158,8 +159,8 @@ pub struct EpochSchedule {
 impl EpochSchedule {
     /// Returns the first and last slot of the epoch that contains `slot`.
     pub fn epoch_slots_at(&self, slot: u64) -> RangeInclusive<u64> {
-        let (epoch, index) = self.epoch_and_index(slot);
-        let first = slot.saturating_sub(index);
+        let EpochPosition { epoch, slot_index } = self.position_of(slot);
+        let first = slot.saturating_sub(slot_index);
         let slots = if slot < self.first_normal_slot {
             u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?))
         } else {
@@ -169,18 +170,25 @@ impl EpochSchedule {
         first..=first.saturating_add(slots.unwrap_or(u64::MAX).saturating_sub(1)).max(slot)
     }
 
-    fn epoch_and_index(&self, slot: u64) -> (u64, u64) {
+    fn position_of(&self, slot: u64) -> EpochPosition {
         if let Some(slots) = slot.checked_sub(self.first_normal_slot) {
-            let epoch = self.first_normal_epoch.saturating_add(slots.checked_div(self.slots_per_epoch).unwrap_or(0));
-            return (epoch, slots.checked_rem(self.slots_per_epoch).unwrap_or(0));
+            let epochs = slots.checked_div(self.slots_per_epoch).unwrap_or(0);
+            let slot_index = slots.checked_rem(self.slots_per_epoch).unwrap_or(0);
+            return EpochPosition { epoch: self.first_normal_epoch.saturating_add(epochs), slot_index };
         }
-        const FIRST_END_LOG: u32 = WARMUP_SLOTS.trailing_zeros() + 1;
-        let end = slot.saturating_add(WARMUP_SLOTS + 1).checked_next_power_of_two();
-        let end_log = end.map_or(u64::BITS, u64::trailing_zeros);
-        let start =
-            1u64.checked_shl(end_log.saturating_sub(1)).map_or(u64::MAX, |start| start.saturating_sub(WARMUP_SLOTS));
-        (u64::from(end_log.saturating_sub(FIRST_END_LOG)), slot.saturating_sub(start))
+        // Epoch N of the warm-up has `WARMUP_SLOTS << N` slots, so it begins at
+        // `(WARMUP_SLOTS << N) - WARMUP_SLOTS`.
+        let start_log = slot.saturating_add(WARMUP_SLOTS).checked_ilog2().unwrap_or_default();
+        let start = 1u64.checked_shl(start_log).unwrap_or_default().saturating_sub(WARMUP_SLOTS);
+        let epoch = start_log.saturating_sub(WARMUP_SLOTS.trailing_zeros());
+        EpochPosition { epoch: epoch.into(), slot_index: slot.saturating_sub(start) }
     }
+}
+
+/// The epoch of a slot, and the number of slots of the epoch before this slot.
+struct EpochPosition {
+    epoch: u64,
+    slot_index: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,28 +213,28 @@ pub fn parse_bank_file<R: BufRead>(r: FieldReader<R>, on_storage: &mut OnStorage
     }
 }
 
-/// Treatment of a bank's stakes, which take about 100 bytes for each delegation.
+/// Treatment of a bank's stakes. They take about 100 bytes for each delegation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BankStakes {
     Keep,
     Skip,
 }
 
-/// Like [`parse_bank_file`], but an error after the lattice hash is not fatal: it is returned with the
-/// bank, because Agave ignores such faults.
+/// Like [`parse_bank_file`], but returns an error after the lattice hash together with the bank, because
+/// Agave ignores faults there.
 pub fn parse_bank_file_lenient<R: BufRead>(
     mut r: FieldReader<R>,
     on_storage: &mut OnStorage<'_>,
     bank_stakes: BankStakes,
 ) -> Result<(BankFile, Option<Error>)> {
     let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
-    read_front(&mut r, &mut bank)?;
+    read_fields_to_slot_duration(&mut r, &mut bank)?;
     let mut stakes = Stakes::default();
-    let keep = match bank_stakes {
-        BankStakes::Keep => KeepStakes::All(&mut stakes),
-        BankStakes::Skip => KeepStakes::Nothing,
+    let kept = match bank_stakes {
+        BankStakes::Keep => KeptStakes::All(&mut stakes),
+        BankStakes::Skip => KeptStakes::Nothing,
     };
-    read_bank_fields(&mut r, &mut bank, keep)?;
+    read_bank_fields(&mut r, &mut bank, kept)?;
     read_accounts_fields(&mut r, &mut bank, on_storage)?;
     let end_error = read_extra_fields(&mut r, &mut bank)?;
     bank.stakes = Arc::new(stakes);
@@ -234,14 +242,15 @@ pub fn parse_bank_file_lenient<R: BufRead>(
     Ok((bank, end_error))
 }
 
-/// Parses the first bytes of a bank file, up to the slot duration and the number of stakes.
+/// Parses the first fields of a bank file: up to the number of vote accounts and, if this is 0, up to the
+/// number of delegations. The other fields of the result are empty.
 ///
 /// # Errors
 /// The bytes are invalid, or `r` ends too early.
 pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     let mut bank = BankFile::default();
-    read_front(&mut r, &mut bank)?;
-    read_middle(&mut r, &mut bank)?;
+    read_fields_to_slot_duration(&mut r, &mut bank)?;
+    read_fields_to_inflation(&mut r, &mut bank)?;
     bank.vote_account_count = r.u64()?;
     if bank.vote_account_count == 0 {
         bank.delegation_count = r.u64()?;
@@ -249,7 +258,7 @@ pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     Ok(bank)
 }
 
-fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+fn read_fields_to_slot_duration<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
     let ancestors = r.skip_items("the ancestors", 16)?;
     r.check_limit(firedancer::ANCESTORS, ancestors);
@@ -269,9 +278,9 @@ fn read_front<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result
     Ok(())
 }
 
-fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, keep: KeepStakes<'_>) -> Result<()> {
-    read_middle(r, bank)?;
-    let stakes = read_stakes(r, StakesKind::Bank, keep)?;
+fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kept: KeptStakes<'_>) -> Result<()> {
+    read_fields_to_inflation(r, bank)?;
+    let stakes = read_stakes(r, StakesKind::Bank, kept)?;
     r.check_limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
     r.check_limit(firedancer::DELEGATIONS, stakes.delegation_count);
     bank.invalid_vote_account = stakes.invalid_vote_account;
@@ -280,14 +289,14 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kee
     bank.stakes_epoch = stakes.epoch;
     for (name, item_bytes) in [("unused accounts", 32), ("unused credits", 32), ("unused votes", 32 + 8)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.check_limit((name, firedancer::ITEMS_MAX), count);
+        r.check_limit(firedancer::limit(name, firedancer::SKIPPED_ITEMS_MAX), count);
     }
     r.skip_items("the unused epoch stakes", 8)?;
     r.flag("is_delta")?;
     Ok(())
 }
 
-fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+fn read_fields_to_inflation<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
     bank.slots_per_year = f64::from_bits(r.u64()?);
     bank.accounts_data_bytes = r.u64()?;
@@ -310,13 +319,13 @@ fn read_middle<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Resul
 /// Limit on hard forks. Clusters have had a handful since genesis.
 const HARD_FORKS_MAX: u64 = 1024;
 
-fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>) -> Result<Vec<(u64, u64)>> {
+fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>) -> Result<Vec<HardFork>> {
     let count = r.count("the hard forks", 16)?;
     r.check_limit(firedancer::HARD_FORKS, count);
     if count > HARD_FORKS_MAX {
-        return Err(r.damaged(format!("more than {HARD_FORKS_MAX} hard forks")));
+        return Err(r.damage_error(format!("more than {HARD_FORKS_MAX} hard forks")));
     }
-    (0..count).map(|_| Ok((r.u64()?, r.u64()?))).collect()
+    (0..count).map(|_| Ok(HardFork { slot: r.u64()?, count: r.u64()? })).collect()
 }
 
 fn read_accounts_fields<R: BufRead>(
@@ -326,11 +335,11 @@ fn read_accounts_fields<R: BufRead>(
 ) -> Result<()> {
     let map_start = r.position();
     let slots = r.count("the storage map", 16)?;
-    r.check_limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
+    r.check_limit(firedancer::limit("slots in the storage map", firedancer::SKIPPED_ITEMS_MAX), slots);
     for _ in 0..slots {
         let slot = r.u64()?;
         let storages = r.count("the storages of a slot", 16)?;
-        r.check_limit(("storages of a slot", firedancer::SMALL_ITEMS_MAX), storages);
+        r.check_limit(firedancer::limit("storages of a slot", firedancer::STORAGES_OR_NODES_MAX), storages);
         for _ in 0..storages {
             let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
             bank.storage_count = bank.storage_count.saturating_add(1);
@@ -343,12 +352,12 @@ fn read_accounts_fields<R: BufRead>(
     r.skip(64 + 5 * 8)?; // unused hashes, statistics
     for (name, item_bytes) in [("historical roots", 8), ("historical roots with hashes", 8 + 32)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.check_limit((name, firedancer::ITEMS_MAX), count);
+        r.check_limit(firedancer::limit(name, firedancer::SKIPPED_ITEMS_MAX), count);
     }
     Ok(())
 }
 
-/// Parses the fields after the accounts database. Returns the first error after the lattice hash.
+/// Parses the fields after the accounts database. Returns an error after the lattice hash as `Some`.
 fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
     r.skip(8)?; // lamports per signature
     if r.flag("the incremental persistence")? {
@@ -356,7 +365,7 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
     }
     r.optional_hash("the epoch accounts hash")?;
     bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
-    let (epoch, slot_index) = bank.epoch_schedule.epoch_and_index(bank.slot);
+    let EpochPosition { epoch, slot_index } = bank.epoch_schedule.position_of(bank.slot);
     r.check_limit(firedancer::EPOCHS, bank.epoch_stakes_count);
     let wanted = epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::new();
@@ -392,8 +401,9 @@ const WARMUP_SLOTS: u64 = 32;
 /// Limit on the slots of an epoch for which leaders are computed. Clusters have 432,000.
 const SLOTS_PER_EPOCH_MAX: u64 = 16 * 1024 * 1024;
 
-/// Parses the stakes of an epoch and returns a vote account in them that Agave cannot parse. `voters`
-/// receives the voters of the first wanted epoch, the bank's.
+/// Parses the stakes of an epoch, and returns a vote account that Agave cannot parse. `wanted` begins
+/// with the epoch of the bank, whose voters are added to `voters`, and ends with the newest epoch whose
+/// leaders are known.
 fn read_epoch_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     wanted: &RangeInclusive<u64>,
@@ -402,26 +412,27 @@ fn read_epoch_stakes<R: BufRead>(
     let epoch = r.u64()?;
     let kind = r.u32()?;
     if kind != 0 {
-        return Err(r.damaged(format!("epoch stakes of unknown kind {kind}")));
+        return Err(r.damage_error(format!("epoch stakes of unknown kind {kind}")));
     }
-    let keep = if epoch == *wanted.start() {
+    let kept = if epoch == *wanted.start() {
         // If an epoch occurs twice, the later one counts.
         voters.clear();
-        KeepStakes::Voters(voters)
+        KeptStakes::Voters(voters)
     } else {
-        KeepStakes::Nothing
+        KeptStakes::Nothing
     };
-    let stakes = read_stakes(r, StakesKind::Epoch, keep)?;
+    let stakes = read_stakes(r, StakesKind::Epoch, kept)?;
     let count = stakes.vote_account_count;
     let max = firedancer::EPOCH_VOTE_ACCOUNTS_MAX;
     if count > max {
-        r.breach(None, Demand::VoteAccountLimit, format_args!("at most {max} of epoch {epoch}"), count);
+        r.record_breach(None, Demand::VoteAccountLimit, format_args!("at most {max} of epoch {epoch}"), count);
     }
     r.check_limit(firedancer::EPOCH_DELEGATIONS, stakes.delegation_count);
-    // Firedancer computes rewards from the last of the epochs that it keeps.
-    let no_stake = if epoch == *wanted.end() { stakes.no_stake } else { None };
-    if let Some(account) = no_stake {
-        r.breach(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
+    // Firedancer computes rewards from the last epoch that it keeps.
+    if let Some(account) = stakes.account_without_stake
+        && epoch == *wanted.end()
+    {
+        r.record_breach(Some(account), Demand::NoStake, format_args!("stake in epoch {epoch}"), 0);
     }
     skip_nodes_and_voters(r)?;
     Ok(stakes.invalid_vote_account)
@@ -431,7 +442,7 @@ fn read_epoch_stakes<R: BufRead>(
 mod tests {
     use super::*;
 
-    fn epoch(slot: u64, first_normal_slot: u64) -> u64 {
+    fn epoch_of(slot: u64, first_normal_slot: u64) -> u64 {
         let slots_per_epoch = 432_000;
         let first_normal_epoch = 14;
         let epoch_schedule = EpochSchedule { slots_per_epoch, first_normal_epoch, first_normal_slot };
@@ -445,19 +456,19 @@ mod tests {
             (0..count).for_each(|slot| bytes.extend([slot.to_le_bytes(), 1u64.to_le_bytes()].concat()));
             read_hard_forks(&mut FieldReader::new(bytes.as_slice(), bytes.len() as u64, "a bank file"))
         };
-        assert_eq!(read(2).expect("read"), [(0, 1), (1, 1)]);
+        assert_eq!(read(2).expect("read"), [0, 1].map(|slot| HardFork { slot, count: 1 }));
         assert!(read(HARD_FORKS_MAX).is_ok());
         assert!(read(HARD_FORKS_MAX + 1).is_err());
     }
 
     #[test]
-    fn slots_have_their_epoch() {
-        assert_eq!([31, 32, 95, 96].map(|slot| epoch(slot, 524_256)), [0, 1, 1, 2], "while warming up");
-        assert_eq!([524_256, 956_255, 956_256].map(|slot| epoch(slot, 524_256)), [14, 14, 15]);
+    fn epochs_are_computed_from_slots() {
+        assert_eq!([31, 32, 95, 96].map(|slot| epoch_of(slot, 524_256)), [0, 1, 1, 2], "while warming up");
+        assert_eq!([524_256, 956_255, 956_256].map(|slot| epoch_of(slot, 524_256)), [14, 14, 15]);
     }
 
     #[test]
-    fn epochs_have_their_slots() {
+    fn slots_of_epochs_are_computed() {
         let warming = EpochSchedule { slots_per_epoch: 432_000, first_normal_slot: 524_256, first_normal_epoch: 14 };
         assert_eq!([0, 31, 32, 95].map(|slot| warming.epoch_slots_at(slot)), [0..=31, 0..=31, 32..=95, 32..=95]);
         assert_eq!(warming.epoch_slots_at(524_255), 262_112..=524_255);
@@ -465,15 +476,15 @@ mod tests {
         let plain = EpochSchedule { slots_per_epoch: 100, ..EpochSchedule::default() };
         assert_eq!([0, 250].map(|slot| plain.epoch_slots_at(slot)), [0..=99, 200..=299]);
         assert_eq!(EpochSchedule::default().epoch_slots_at(7), 7..=7, "epochs without slots");
-        let strange = EpochSchedule { first_normal_slot: u64::MAX, ..EpochSchedule::default() };
-        assert!(strange.epoch_slots_at(u64::MAX - 1).contains(&(u64::MAX - 1)));
+        let never_normal = EpochSchedule { first_normal_slot: u64::MAX, ..EpochSchedule::default() };
+        assert!(never_normal.epoch_slots_at(u64::MAX - 1).contains(&(u64::MAX - 1)));
     }
 
     /// A bank file may claim any slot, and any first slot of full epochs.
     #[test]
     fn any_slot_has_an_epoch() {
-        assert_eq!(epoch(u64::MAX - 1, u64::MAX), 58, "beyond the last power of two");
-        assert_eq!(epoch(1 << 63, u64::MAX), 58);
+        assert_eq!(epoch_of(u64::MAX - 1, u64::MAX), 58, "beyond the last power of two");
+        assert_eq!(epoch_of(1 << 63, u64::MAX), 58);
         let epoch_schedule = EpochSchedule { first_normal_epoch: u64::MAX, ..EpochSchedule::default() };
         assert_eq!(BankFile { slot: u64::MAX, epoch_schedule, ..BankFile::default() }.epoch(), u64::MAX);
     }

@@ -3,18 +3,29 @@
 //!
 //! No hash covers the other fields of the bank file, or the status cache.
 
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::{Hash, LatticeHash};
+
+/// Restarts of a cluster at one slot. Operators agree on a hard fork when they restart the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[warn(missing_docs)]
+pub struct HardFork {
+    /// Slot at which the cluster restarted.
+    pub slot: u64,
+    /// Number of restarts at this slot.
+    pub count: u64,
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct BankHashParts<'a> {
     pub parent_hash: Hash,
     pub signature_count: u64,
-    /// Blockhash of the block itself, which is the newest in the blockhash queue.
+    /// Blockhash of the block itself. It is the newest blockhash in the blockhash queue.
     pub last_blockhash: Hash,
     pub lattice_hash: &'a LatticeHash,
-    /// Hard forks since the parent, from [`hard_forks_between`].
+    /// Hard forks since the parent, from [`count_hard_forks`].
     pub hard_fork_count: u64,
 }
 
@@ -33,11 +44,10 @@ impl BankHashParts<'_> {
     }
 }
 
-/// Counts the hard forks after the parent's slot, up to and including the bank's own. `hard_forks`
-/// holds pairs of slot and count, as in the bank file.
-pub fn hard_forks_between(hard_forks: &[(u64, u64)], parent_slot: u64, slot: u64) -> u64 {
-    let between = hard_forks.iter().filter(|(at, _)| parent_slot < *at && *at <= slot);
-    between.fold(0, |sum, (_, count)| sum.wrapping_add(*count))
+/// Counts the hard forks after the parent's slot, up to and including the bank's own.
+pub fn count_hard_forks(hard_forks: &[HardFork], parent_slot: u64, slot: u64) -> u64 {
+    let between = hard_forks.iter().filter(|fork| parent_slot < fork.slot && fork.slot <= slot);
+    between.fold(0, |sum, fork| sum.wrapping_add(fork.count))
 }
 
 #[cfg(test)]
@@ -50,7 +60,7 @@ mod tests {
     use crate::FieldReader;
     use crate::ledger::bank_file::parse_bank_file;
 
-    /// Computes the bank hashes that Agave reported for the fixtures (`expected.json`).
+    /// Agave reported the expected hashes for the fixtures (`expected.json`).
     #[test]
     fn hashes_are_those_of_agave() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/agave-4.2.2");
@@ -78,10 +88,10 @@ mod tests {
                 lattice_hash: &bank.lattice_hash,
                 hard_fork_count: 0,
             };
-            assert_eq!(bank.computed_hash(), Some(bank.hash));
+            assert_eq!(bank.compute_hash(), Some(bank.hash));
             assert_eq!(parts.hash(), bank.hash);
             assert_eq!(parts.hash().to_string(), expected[slot]["bank_hash"].as_str().expect("a hash"));
-            // Every part changes the hash.
+            // The signatures and the hard forks change the hash.
             parts.signature_count += 1;
             assert_ne!(parts.hash(), bank.hash);
             parts.signature_count -= 1;
@@ -91,11 +101,11 @@ mod tests {
     }
 
     #[test]
-    fn hard_forks_count_after_the_parent() {
-        let forks = [(5, 1), (10, 2), (11, 1), (20, 7)];
-        assert_eq!(hard_forks_between(&forks, 10, 19), 1);
-        assert_eq!(hard_forks_between(&forks, 9, 11), 3);
-        assert_eq!(hard_forks_between(&forks, 19, 20), 7);
-        assert_eq!(hard_forks_between(&forks, 11, 12), 0);
+    fn hard_forks_after_the_parent_are_counted() {
+        let forks = [(5, 1), (10, 2), (11, 1), (20, 7)].map(|(slot, count)| HardFork { slot, count });
+        assert_eq!(count_hard_forks(&forks, 10, 19), 1);
+        assert_eq!(count_hard_forks(&forks, 9, 11), 3);
+        assert_eq!(count_hard_forks(&forks, 19, 20), 7);
+        assert_eq!(count_hard_forks(&forks, 11, 12), 0);
     }
 }

@@ -12,7 +12,7 @@ pub struct BlockhashQueue {
     /// Hash of the last block's entries.
     pub last: Option<Hash>,
     /// Time of the newest blockhash in milliseconds since 1970, by the clock of the node that wrote
-    /// the file. 0 if unknown, as in Firedancer's files.
+    /// the file. 0 in files of Firedancer, which does not write the time.
     pub newest_ms: u64,
 }
 
@@ -20,15 +20,16 @@ impl BlockhashQueue {
     pub(crate) fn parse<R: BufRead>(r: &mut FieldReader<R>) -> Result<Self> {
         let _last_index = r.u64()?;
         let last = r.optional_hash("the last blockhash")?;
-        let mut newest = (0, 0);
+        let mut newest_index = 0;
+        let mut newest_ms = 0;
         for _ in 0..r.count("the blockhash queue", ITEM_BYTES)? {
             r.skip(32 + 8)?; // hash, lamports per signature
             let index = r.u64()?;
             let time_ms = r.u64()?;
-            newest = newest.max((index, time_ms));
+            (newest_index, newest_ms) = (newest_index, newest_ms).max((index, time_ms));
         }
         let _max_age = r.u64()?;
-        Ok(Self { last, newest_ms: newest.1 })
+        Ok(Self { last, newest_ms })
     }
 }
 
@@ -41,13 +42,14 @@ mod tests {
 
     use super::*;
 
+    /// Makes and parses a queue. Each item has an index, and the byte of its hash and time.
     fn queue(items: &[(u64, u8)]) -> BlockhashQueue {
         let mut bytes = [&[0; 8][..], &[1], &[9; 32], &(items.len() as u64).to_le_bytes()].concat();
-        for (index, hash) in items {
-            bytes.extend_from_slice(&[*hash; 32]);
+        for (index, byte) in items {
+            bytes.extend_from_slice(&[*byte; 32]);
             bytes.extend_from_slice(&5000u64.to_le_bytes());
             bytes.extend_from_slice(&index.to_le_bytes());
-            bytes.extend_from_slice(&[*hash; 8]);
+            bytes.extend_from_slice(&[*byte; 8]);
         }
         bytes.extend_from_slice(&300u64.to_le_bytes());
         let mut r = FieldReader::new(&bytes[..], bytes.len() as u64, "the bank file");
@@ -57,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_has_the_highest_index() {
+    fn the_newest_blockhash_has_the_highest_index() {
         let queue = queue(&[(5, 2), (7, 1), (6, 3)]);
         assert_eq!((queue.last, queue.newest_ms), (Some(Hash([9; 32])), u64::from_le_bytes([1; 8])));
     }

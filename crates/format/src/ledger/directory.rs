@@ -1,8 +1,8 @@
-//! Finds a complete bank snapshot on disk, and its storages. Does not read what the
-//! storages contain.
+//! Finds a complete bank snapshot on disk, and its storages. Does not read the contents of the
+//! storages.
 //!
-//! There are four layouts (docs/snapshot-format.md#bank-snapshot): a storages list (fastboot
-//! 3.x), a list that tells append vecs from split files (4.x and 5.x), hard links (2.x), and an
+//! There are four layouts (docs/snapshot-format.md#bank-snapshot): a storages list (fastboot 3.x), a
+//! list that distinguishes append vecs from split storages (4.x and 5.x), hard links (2.x), and an
 //! unpacked archive.
 
 use std::fs;
@@ -22,8 +22,8 @@ use crate::{
 pub const GRACEFUL_STOP: &str = "stop the validator with `agave-validator --ledger LEDGER exit` and wait until its \
      process is gone; a killed validator leaves no complete bank snapshot";
 
-/// Advice for a ledger whose files contradict each other.
-const TAKE_AGAIN: &str = "take the ledger from its source again, or restore it from an archive";
+/// Hint for a ledger whose files contradict each other.
+const TAKE_AGAIN_HINT: &str = "take the ledger from its source again, or restore it from an archive";
 
 /// Directories of a ledger. `None`, or an empty list, stands for the validator's default.
 #[derive(Clone, Debug, Default)]
@@ -60,12 +60,12 @@ impl LedgerPaths {
     }
 }
 
-/// Fastboot layout. It determines how the storages of a bank snapshot are found.
+/// Layout of a bank snapshot. It determines how the storages are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// fastboot 3.x: `storages_list` names files in `run/`.
     StoragesList,
-    /// fastboot 4.x and 5.x: `storages_list` also distinguishes append vecs from split files.
+    /// fastboot 4.x and 5.x: `storages_list` also distinguishes append vecs from split storages.
     TaggedList,
     /// fastboot 2.x: hard links under `snapshot/<slot>/`.
     HardLinks,
@@ -79,7 +79,7 @@ impl Serialize for Layout {
 }
 
 impl Layout {
-    /// Returns fastboot version and layout, in words.
+    /// Describes the fastboot version and the layout, in words.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::StoragesList => "fastboot 3, storages list",
@@ -127,7 +127,7 @@ pub const SNAPSHOT_VERSION: &str = "1.2.0";
 /// `agave-snapshots`).
 pub const VERSION_BYTES_MAX: usize = 8;
 
-/// True if a version file has the known version. Like clients, ignores white space around it.
+/// True if a version file has the known version. Clients ignore white space around it too.
 pub fn is_known_version(content: &[u8]) -> bool {
     content.len() <= VERSION_BYTES_MAX
         && std::str::from_utf8(content).is_ok_and(|version| version.trim() == SNAPSHOT_VERSION)
@@ -159,9 +159,9 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
             .with_hint("give the validator's ledger directory, or the directory into which an archive was unpacked"));
     }
     let mut snapshot = if paths.is_unpacked_archive() {
-        open_unpacked(&paths.ledger, slot, threads)?
+        open_unpacked_archive(&paths.ledger, slot, threads)?
     } else {
-        open_validators(paths, slot, threads)?
+        open_ledger(paths, slot, threads)?
     };
     let version = read_version(&snapshot.version)?;
     if !is_known_version(&version) {
@@ -174,19 +174,21 @@ pub fn find_bank_snapshot_with_gaps(paths: &LedgerPaths, slot: Option<u64>, thre
     }
     snapshot.storages.sort_unstable_by_key(|storage| (storage.slot, storage.id));
     let mut neighbours = snapshot.storages.iter().zip(snapshot.storages.iter().skip(1));
-    if let Some((one, other)) = neighbours.find(|(one, other)| one.slot == other.slot) {
+    if let Some((first, second)) = neighbours.find(|(first, second)| first.slot == second.slot) {
         return Err(Error::damaged(format!(
             "slot {} has two storages, {} and {}; a snapshot has one per slot",
-            one.slot, one.id, other.id
+            first.slot, first.id, second.id
         ))
-        .with_hint(TAKE_AGAIN));
+        .with_hint(TAKE_AGAIN_HINT));
     }
-    if let Some(storage) = snapshot.storages.last().filter(|storage| storage.slot > snapshot.slot) {
+    if let Some(newest) = snapshot.storages.last()
+        && newest.slot > snapshot.slot
+    {
         return Err(Error::damaged(format!(
             "storage {}.{} is newer than the bank snapshot of slot {}",
-            storage.slot, storage.id, snapshot.slot
+            newest.slot, newest.id, snapshot.slot
         ))
-        .with_hint(TAKE_AGAIN));
+        .with_hint(TAKE_AGAIN_HINT));
     }
     Ok(snapshot)
 }
@@ -214,7 +216,7 @@ pub fn bank_snapshot_slots(snapshots_dir: &Path) -> Result<Vec<u64>> {
 /// The directory cannot be read.
 pub fn is_complete(snapshots_dir: &Path, slot: u64) -> Result<bool> {
     let layout_file = metadata(&bank_snapshot_dir(snapshots_dir, slot).join(LAYOUT_FILE))?;
-    Ok(layout_file.is_some_and(|found| found.is_file()))
+    Ok(layout_file.is_some_and(|metadata| metadata.is_file()))
 }
 
 /// File that names the layout of a bank snapshot. A validator writes it last.
@@ -224,12 +226,12 @@ fn bank_snapshot_dir(snapshots_dir: &Path, slot: u64) -> PathBuf {
     snapshots_dir.join("snapshots").join(slot.to_string())
 }
 
-fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
-    let slot = complete_slot(paths.snapshots_dir(), slot)?;
+fn open_ledger(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+    let slot = find_complete_slot(paths.snapshots_dir(), slot)?;
     let dir = bank_snapshot_dir(paths.snapshots_dir(), slot);
     let layout = read_layout(&dir.join(LAYOUT_FILE))?;
     let (roots, storages, missing) = if layout == Layout::HardLinks {
-        let roots = hard_link_roots(paths, &dir, slot)?;
+        let roots = open_hard_link_roots(paths, &dir, slot)?;
         let storages = list_roots(&roots, threads)?;
         (roots, storages, Vec::new())
     } else {
@@ -259,15 +261,17 @@ fn open_validators(paths: &LedgerPaths, slot: Option<u64>, threads: usize) -> Re
     })
 }
 
-/// Returns the slot that was asked for, or the slot of the newest complete bank snapshot.
-fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
+/// Returns the requested slot, or else the newest slot with a complete bank snapshot.
+fn find_complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     let slots = bank_snapshot_slots(snapshots_dir)?;
-    if let Some(slot) = slot.filter(|slot| !slots.contains(slot)) {
+    if let Some(slot) = slot
+        && !slots.contains(&slot)
+    {
         return Err(Error::failed(format!(
             "there is no bank snapshot {}",
             bank_snapshot_dir(snapshots_dir, slot).escaped()
         ))
-        .with_hint(format!("bank snapshots there: {}", list_slots(&slots))));
+        .with_hint(format!("bank snapshots there: {}", format_slots(&slots))));
     }
     if slots.is_empty() {
         return Err(Error::failed(format!(
@@ -285,13 +289,13 @@ fn complete_slot(snapshots_dir: &Path, slot: Option<u64>) -> Result<u64> {
     Err(Error::failed(format!(
         "no complete bank snapshot in {}: {} has no {LAYOUT_FILE}, the file that a validator writes last",
         snapshots_dir.join("snapshots").escaped(),
-        list_slots(&candidates)
+        format_slots(&candidates)
     ))
     .with_hint(GRACEFUL_STOP))
 }
 
 fn read_layout(path: &Path) -> Result<Layout> {
-    let version = read_short(path)?;
+    let version = read_short_file(path)?;
     let version = version.trim();
     let mut numbers = version.split('.').map(parse_number);
     // Agave promises no compatibility within 4.x and 5.x: the next minor version may differ in
@@ -313,27 +317,27 @@ fn read_layout(path: &Path) -> Result<Layout> {
     }
 }
 
-fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
+fn open_unpacked_archive(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSnapshot> {
     let slots = bank_snapshot_slots(dir)?;
-    let found = match (slot, slots.as_slice()) {
+    let slot = match (slot, slots.as_slice()) {
         (Some(slot), slots) if slots.contains(&slot) => slot,
         (None, [only]) => *only,
         _ => {
             return Err(Error::failed(format!(
                 "{} looks like an unpacked archive, but its snapshots/ holds {}",
                 dir.escaped(),
-                list_slots(&slots)
+                format_slots(&slots)
             ))
             .with_hint("unpack one archive into one empty directory, or choose with --slot"));
         }
     };
-    let bank_dir = bank_snapshot_dir(dir, found);
+    let bank_dir = bank_snapshot_dir(dir, slot);
     let roots = vec![StorageRoot::open(dir.join("accounts"))?];
     let storages = list_roots(&roots, threads)?;
     Ok(BankSnapshot {
-        slot: found,
+        slot,
         layout: Layout::Unpacked,
-        bank_file: require_path(bank_dir.join(found.to_string()))?,
+        bank_file: require_path(bank_dir.join(slot.to_string()))?,
         status_cache: require_path(dir.join("snapshots/status_cache"))?,
         version: require_path(dir.join("version"))?,
         dir: bank_dir,
@@ -344,17 +348,18 @@ fn open_unpacked(dir: &Path, slot: Option<u64>, threads: usize) -> Result<BankSn
     })
 }
 
-fn open_root(dir: PathBuf, what: &str) -> Result<StorageRoot> {
+/// Opens a directory of storages. If there is no such directory, the error ends with `explanation`.
+fn open_root(dir: PathBuf, explanation: &str) -> Result<StorageRoot> {
     if is_dir(&dir)? {
         return StorageRoot::open(dir);
     }
-    Err(Error::failed(format!("{} is not a directory{what}", dir.escaped())).with_hint(hint::NAME_ACCOUNTS))
+    Err(Error::failed(format!("{} is not a directory{explanation}", dir.escaped())).with_hint(hint::NAME_ACCOUNTS))
 }
 
-/// Returns the directories to which `accounts_hardlinks/account_path_N` points. These links are
-/// absolute, and broken if the ledger was moved. Then, or if accounts paths are given, uses
-/// `<accounts>/snapshot/<slot>` instead.
-fn hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
+/// Opens the directories to which `accounts_hardlinks/account_path_N` points. These symbolic links are
+/// absolute, so they are broken if the ledger was moved. If they are broken, or if the caller gives
+/// accounts paths, opens `<accounts>/snapshot/<slot>` instead.
+fn open_hard_link_roots(paths: &LedgerPaths, dir: &Path, slot: u64) -> Result<Vec<StorageRoot>> {
     let links_dir = require_path(dir.join("accounts_hardlinks"))?;
     let mut targets = Vec::new();
     if paths.accounts.is_empty() {
@@ -379,28 +384,28 @@ fn require_path(path: PathBuf) -> Result<PathBuf> {
 }
 
 fn is_dir(path: &Path) -> Result<bool> {
-    Ok(metadata(path)?.is_some_and(|found| found.is_dir()))
+    Ok(metadata(path)?.is_some_and(|metadata| metadata.is_dir()))
 }
 
 /// Returns `None` only if the path does not exist. Any other failure, such as a missing permission,
 /// is an error.
 fn metadata(path: &Path) -> Result<Option<fs::Metadata>> {
     match fs::metadata(path) {
-        Ok(found) => Ok(Some(found)),
+        Ok(metadata) => Ok(Some(metadata)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(error) => Err(Error::io("read", path, &error)),
     }
 }
 
-/// Reads a short file, such as a version: at most 64 bytes.
-fn read_short(path: &Path) -> Result<String> {
+/// Reads at most 64 bytes of a file that should be short, such as a version.
+fn read_short_file(path: &Path) -> Result<String> {
     let mut text = String::new();
     slotpress_base::files::open_file(path)?.take(64).read_to_string(&mut text).or_path("read", path)?;
     Ok(text)
 }
 
-fn list_slots(slots: &[u64]) -> String {
-    /// More slots would not help the reader to choose.
+fn format_slots(slots: &[u64]) -> String {
+    /// Limit on the slots in a message. More slots would not help the user to choose.
     const SHOWN_MAX: usize = 8;
     if slots.is_empty() {
         return "none".to_string();

@@ -1,7 +1,7 @@
-//! Reads little-endian fields from a stream, in bounded memory. Parsers of the bank file, status
-//! cache, storages list and obsolete records use it.
+//! Reads little-endian fields from a stream, in bounded memory. The parsers of bank file, status cache,
+//! storages list and obsolete records use this reader.
 //!
-//! The reader knows the total length, so it refuses a count of items that cannot fit.
+//! The reader knows the length of the stream, so it refuses a number of items that cannot fit.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::ledger::demands::BREACHES_PER_DEMAND_MAX;
 use crate::ledger::demands::firedancer::CountLimit;
 use crate::{Address, Breach, Demand, Hash};
 
-/// Buffer size for streamed files; it makes system calls negligible.
+/// Buffer size for streamed files. With this size, the time for system calls is negligible.
 pub const READ_BUFFER_BYTES: usize = 256 * 1024;
 
 const DAMAGED_HINT: &str = "the file is damaged or of an unknown version; fetch it from its source again";
@@ -51,19 +51,20 @@ impl<R: BufRead> FieldReader<R> {
         self.length.saturating_sub(self.position)
     }
 
-    pub fn damaged(&self, why: impl Display) -> Error {
+    /// Makes an error about the field at this position.
+    pub fn damage_error(&self, why: impl Display) -> Error {
         Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position)).with_hint(DAMAGED_HINT)
     }
 
     fn check_remaining(&self, wanted: u64) -> Result<()> {
         let missing = wanted.saturating_sub(self.remaining());
         if missing > 0 {
-            return Err(self.damaged(format!("it ends {} early", count_of(missing, "byte"))));
+            return Err(self.damage_error(format!("it ends {} early", count_of(missing, "byte"))));
         }
         Ok(())
     }
 
-    pub fn bytes(&mut self, buffer: &mut [u8]) -> Result<()> {
+    pub fn read_exact(&mut self, buffer: &mut [u8]) -> Result<()> {
         let wanted = buffer.len() as u64;
         self.check_remaining(wanted)?;
         self.inner.read_exact(buffer).map_err(|error| read_error(&self.what, self.position, &error))?;
@@ -73,22 +74,22 @@ impl<R: BufRead> FieldReader<R> {
 
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
         let mut array = [0; N];
-        self.bytes(&mut array)?;
+        self.read_exact(&mut array)?;
         Ok(array)
     }
 
     pub fn skip(&mut self, count: u64) -> Result<()> {
         self.check_remaining(count)?;
-        let mut left = count;
-        while left > 0 {
+        let mut remaining = count;
+        while remaining > 0 {
             let buffered = fill_buf(&mut self.inner).map_err(|error| read_error(&self.what, self.position, &error))?;
-            let step = buffered.len().min(to_usize(left));
-            if step == 0 {
-                return Err(self.damaged("it shrank while it was read"));
+            let skipped = buffered.len().min(to_usize(remaining));
+            if skipped == 0 {
+                return Err(self.damage_error("it shrank while it was read"));
             }
-            self.inner.consume(step);
-            self.position = self.position.saturating_add(step as u64);
-            left = left.saturating_sub(step as u64);
+            self.inner.consume(skipped);
+            self.position = self.position.saturating_add(skipped as u64);
+            remaining = remaining.saturating_sub(skipped as u64);
         }
         Ok(())
     }
@@ -110,7 +111,7 @@ impl<R: BufRead> FieldReader<R> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
-            other => Err(self.damaged(format!("{name} starts with {other}, which is not 0 or 1"))),
+            other => Err(self.damage_error(format!("{name} starts with {other}, which is not 0 or 1"))),
         }
     }
 
@@ -121,13 +122,13 @@ impl<R: BufRead> FieldReader<R> {
         Ok(Some(Hash(self.array()?)))
     }
 
-    /// Reads the length of a list whose items take at least `item_bytes_min` bytes each. Refuses a
-    /// length that the remaining bytes cannot hold.
+    /// Reads the number of items of a list. Each item takes at least `item_bytes_min` bytes. Refuses a
+    /// number of items that the remaining bytes cannot hold.
     pub fn count(&mut self, name: &str, item_bytes_min: u64) -> Result<u64> {
         let count = self.u64()?;
         match count.checked_mul(item_bytes_min.max(1)) {
             Some(bytes) if bytes <= self.remaining() => Ok(count),
-            _ => Err(self.damaged(format!(
+            _ => Err(self.damage_error(format!(
                 "{name} claims {count} items, more than the remaining {} bytes can hold",
                 self.remaining()
             ))),
@@ -141,8 +142,15 @@ impl<R: BufRead> FieldReader<R> {
         Ok(count)
     }
 
-    /// Records that a client refuses the field that was just read, which may belong to an account.
-    pub fn breach(&mut self, account: Option<Address>, demand: Demand, expected: impl Display, found: impl Display) {
+    /// Records that a client refuses the field that was just read, and the account to which the field
+    /// belongs.
+    pub fn record_breach(
+        &mut self,
+        account: Option<Address>,
+        demand: Demand,
+        expected: impl Display,
+        found: impl Display,
+    ) {
         if self.breaches.iter().filter(|known| known.demand == demand).count() < BREACHES_PER_DEMAND_MAX {
             self.breaches.push(Breach {
                 demand,
@@ -154,23 +162,23 @@ impl<R: BufRead> FieldReader<R> {
         }
     }
 
-    /// Records a breach if the count exceeds Firedancer's limit.
-    pub fn check_limit(&mut self, (name, max): CountLimit<'_>, count: u64) {
+    /// Records a breach if a number exceeds Firedancer's limit.
+    pub fn check_limit(&mut self, CountLimit { name, max }: CountLimit<'_>, count: u64) {
         if count > max {
-            self.breach(None, Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
+            self.record_breach(None, Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
         }
     }
 
     pub fn expect_end(&self) -> Result<()> {
-        let left = self.remaining();
-        if left > 0 {
-            return Err(self.damaged(format!("{} left over after the last field", count_of(left, "byte"))));
+        let remaining = self.remaining();
+        if remaining > 0 {
+            return Err(self.damage_error(format!("{} left over after the last field", count_of(remaining, "byte"))));
         }
         Ok(())
     }
 }
 
-/// Distinguishes I/O errors from damage (decoder errors, early ends).
+/// Makes an I/O error, or an error about damage if a decoder failed or the stream ended early.
 fn read_error(what: &str, position: u64, error: &io::Error) -> Error {
     match error.raw_os_error() {
         Some(_) => Error::io("read", Path::new(what), error),

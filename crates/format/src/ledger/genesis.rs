@@ -55,7 +55,7 @@ impl Genesis {
         Ok(Self { creation_time, ticks_per_slot, warmup, epoch_schedule })
     }
 
-    /// True if the bank belongs to this chain. Compares the fields that every version of Agave
+    /// True if the bank may belong to this chain. Compares the fields that every version of Agave
     /// compares (`Bank::new_from_snapshot` in the `solana-runtime` crate).
     pub fn matches(&self, bank: &BankFile) -> bool {
         self.creation_time == bank.genesis_creation_time

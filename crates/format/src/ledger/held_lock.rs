@@ -1,6 +1,6 @@
-//! Finds the process that holds a ledger's lock, without touching the lock. Taking it even for a
-//! microsecond would fail a validator that starts just then. Linux lists all locks in `/proc/locks`
-//! (`proc_locks(5)`).
+//! Finds the process that holds a ledger's lock, without taking the lock. If slotpress held the lock even
+//! for a microsecond, a validator that starts at this moment would fail. Linux lists all locks in
+//! `/proc/locks` (`proc_locks(5)`).
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use slotpress_base::text::escape;
 
-/// Limit on the length of a line; the rest of a longer one is ignored.
+/// Limit on the length of a line. The rest of a longer line is parsed as another line.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,14 +24,13 @@ struct Device {
 struct LockLine {
     device: Device,
     inode: u64,
-    /// `None` if the process is in another container, or if the lock belongs to an open file.
+    /// Process id, or `None` if the process is in another container or the lock belongs to an open file.
     pid: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
-    /// Process id; `None` if the process is in another container, or the lock belongs to
-    /// no process.
+    /// Process id, or `None` if the process is in another container or the lock belongs to no process.
     pub pid: Option<u32>,
     /// Name of the process's program, at most 15 bytes, if known.
     pub program: Option<String>,
@@ -63,11 +62,11 @@ impl std::fmt::Display for LockHolder {
 pub enum LockState {
     Free,
     Held(LockHolder),
-    /// The system does not say.
+    /// The system does not provide the state.
     Unknown,
 }
 
-/// Looks at `<ledger>/ledger.lock`. Creates, changes and locks nothing.
+/// Returns the state of `<ledger>/ledger.lock`. Creates, changes and locks nothing.
 pub fn ledger_lock_state(ledger: &Path) -> LockState {
     // `O_PATH` needs no read permission, and does not block.
     match rustix::fs::open(ledger.join("ledger.lock"), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
@@ -77,7 +76,8 @@ pub fn ledger_lock_state(ledger: &Path) -> LockState {
     }
 }
 
-/// Finds the process that has locked an open file, if the system says.
+/// Finds the process that has locked an open file. Returns `None` if there is none, or if the system does
+/// not provide it.
 pub fn lock_holder(file: &impl AsFd) -> Option<LockHolder> {
     match lock_state(file) {
         Some(LockState::Held(holder)) => Some(holder),
@@ -91,8 +91,8 @@ fn lock_state(file: &impl AsFd) -> Option<LockState> {
     // whole file system, which the mount table shows. Other file systems have only one number.
     let stat_device = Device { major: rustix::fs::major(stat.st_dev), minor: rustix::fs::minor(stat.st_dev) };
     let devices = [Some(stat_device), device_of_mount(file.as_fd())];
-    let is_of_file = |lock: &LockLine| lock.inode == stat.st_ino && devices.contains(&Some(lock.device));
-    let lock = find_in_lines(Path::new("/proc/locks"), |line| parse_lock(line).filter(is_of_file)).ok()?;
+    let is_for_file = |lock: &LockLine| lock.inode == stat.st_ino && devices.contains(&Some(lock.device));
+    let lock = find_in_lines(Path::new("/proc/locks"), |line| parse_lock(line).filter(is_for_file)).ok()?;
     Some(lock.map_or(LockState::Free, |lock| LockState::Held(LockHolder::new(lock.pid))))
 }
 
@@ -103,8 +103,8 @@ fn device_of_mount(file: BorrowedFd<'_>) -> Option<Device> {
     find_in_lines(Path::new("/proc/self/mountinfo"), |line| parse_mount(line, &mount)).ok()?
 }
 
-/// Returns the first result of `parse` over the lines of a file. The kernel makes these files as they
-/// are read; they can be long.
+/// Returns the first line of a file that `parse` accepts. The kernel generates these files while they
+/// are read, and they can be long.
 fn find_in_lines<T>(path: &Path, parse: impl Fn(&str) -> Option<T>) -> io::Result<Option<T>> {
     let mut reader = BufReader::new(fs::File::open(path)?);
     let mut line = Vec::new();
@@ -159,12 +159,12 @@ mod tests {
 
     #[test]
     fn lines_of_the_lock_table_are_parsed() {
-        let found = |inode, pid| Some(LockLine { device: Device { major: 0xfe, minor: 0x1f }, inode, pid });
+        let lock = |inode, pid| Some(LockLine { device: Device { major: 0xfe, minor: 0x1f }, inode, pid });
         for (line, expected) in [
-            ("4: FLOCK  ADVISORY  WRITE 27749 fe:1f:10100749 0 EOF", found(10_100_749, Some(27749))),
-            ("1: POSIX  ADVISORY  READ  4216 fe:1f:12 128 128", found(12, Some(4216))),
-            ("12: OFDLCK ADVISORY  WRITE -1 fe:1f:18446744073709551615 0 EOF", found(u64::MAX, None)),
-            ("4: FLOCK  ADVISORY  WRITE 0 fe:1f:12 0 EOF", found(12, None)),
+            ("4: FLOCK  ADVISORY  WRITE 27749 fe:1f:10100749 0 EOF", lock(10_100_749, Some(27749))),
+            ("1: POSIX  ADVISORY  READ  4216 fe:1f:12 128 128", lock(12, Some(4216))),
+            ("12: OFDLCK ADVISORY  WRITE -1 fe:1f:18446744073709551615 0 EOF", lock(u64::MAX, None)),
+            ("4: FLOCK  ADVISORY  WRITE 0 fe:1f:12 0 EOF", lock(12, None)),
             ("4: -> FLOCK  ADVISORY  WRITE 27750 fe:1f:10100749 0 EOF", None),
             ("4:  -> POSIX  ADVISORY  WRITE 27750 fe:1f:10100749 0 EOF", None),
             ("5: LEASE  ACTIVE    READ  27751 fe:1f:12 0 EOF", None),
@@ -189,21 +189,21 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_this_process_are_found() {
+    fn the_lock_of_this_process_is_found() {
         let dir = tempfile::tempdir().expect("a directory");
-        let held_here = LockState::Held(LockHolder::new(Some(std::process::id())));
-        let found = || ledger_lock_state(dir.path());
-        assert_eq!(found(), LockState::Free, "there is none");
+        let held_by_this_process = LockState::Held(LockHolder::new(Some(std::process::id())));
+        let state = || ledger_lock_state(dir.path());
+        assert_eq!(state(), LockState::Free, "there is no lock file");
         assert!(!dir.path().join("ledger.lock").exists());
         let file = File::create(dir.path().join("ledger.lock")).expect("created");
-        assert_eq!(found(), LockState::Free);
+        assert_eq!(state(), LockState::Free);
         file.try_lock_shared().expect("free");
-        assert_eq!(found(), held_here);
+        assert_eq!(state(), held_by_this_process);
         file.unlock().expect("unlocked");
         file.try_lock().expect("free");
-        assert_eq!(found(), held_here);
+        assert_eq!(state(), held_by_this_process);
         assert!(device_of_mount(file.as_fd()).is_some());
         drop(file);
-        assert_eq!(found(), LockState::Free, "closing released it");
+        assert_eq!(state(), LockState::Free, "closing the file released the lock");
     }
 }

@@ -28,7 +28,7 @@ pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Vot
     let mut seed = [0; 32];
     seed.first_chunk_mut::<8>()?.copy_from_slice(&epoch.to_le_bytes());
     let mut rng = ChaCha20Rng::from_seed(seed);
-    // Draws whose low half is above this are repeated: they would favour some leaders.
+    // A draw whose low half is above this is repeated, because it would favour some leaders.
     let low_max = u64::MAX.wrapping_sub(u64::MAX.wrapping_sub(total).wrapping_add(1).checked_rem(total)?);
     let mut draw = || {
         loop {
@@ -58,19 +58,20 @@ pub fn leader(epoch: u64, slot_index: u64, mut voters: Vec<Voter>) -> Option<Vot
 mod tests {
     use super::*;
 
-    fn order(epoch: u64, stakes: &[u64], slots: u64) -> Vec<u8> {
-        let voters: Vec<Voter> =
-            (0..).zip(stakes).map(|(at, stake)| Voter { stake: *stake, address: [at; 32], node: [at; 32] }).collect();
+    /// Returns the leaders of the first slots of an epoch, as indexes of `stakes`.
+    fn leaders(epoch: u64, stakes: &[u64], slots: u64) -> Vec<u8> {
+        let voter = |(index, stake): (u8, &u64)| Voter { stake: *stake, address: [index; 32], node: [index; 32] };
+        let voters: Vec<Voter> = (0..).zip(stakes).map(voter).collect();
         (0..slots).map(|slot| leader(epoch, slot, voters.clone()).expect("a leader").node[0]).collect()
     }
 
     /// Schedules from the tests of Agave's own crate.
     #[test]
     fn leaders_are_those_of_agave() {
-        let every_four = |order: &[u8]| order.iter().flat_map(|at| [*at; 4]).collect::<Vec<u8>>();
-        assert_eq!(order(1, &[10, 20, 30], 48), every_four(&[1, 1, 2, 1, 1, 0, 0, 1, 2, 1, 0, 1]));
-        assert_eq!(order(1, &[30, 10, 20], 48), every_four(&[2, 2, 0, 2, 2, 1, 1, 2, 0, 2, 1, 2]));
-        assert_eq!(order(457_469, &[10, 20, 30], 48), every_four(&[1, 2, 2, 2, 2, 2, 2, 1, 0, 2, 2, 0]));
-        assert_eq!(leader(1, 0, vec![]), None);
+        let four_times_each = |leaders: &[u8]| leaders.iter().flat_map(|leader| [*leader; 4]).collect::<Vec<u8>>();
+        assert_eq!(leaders(1, &[10, 20, 30], 48), four_times_each(&[1, 1, 2, 1, 1, 0, 0, 1, 2, 1, 0, 1]));
+        assert_eq!(leaders(1, &[30, 10, 20], 48), four_times_each(&[2, 2, 0, 2, 2, 1, 1, 2, 0, 2, 1, 2]));
+        assert_eq!(leaders(457_469, &[10, 20, 30], 48), four_times_each(&[1, 2, 2, 2, 2, 2, 2, 1, 0, 2, 2, 0]));
+        assert_eq!(leader(1, 0, Vec::new()), None);
     }
 }

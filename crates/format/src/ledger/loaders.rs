@@ -1,16 +1,16 @@
-//! Parses accounts of the loaders, which own programs and their code.
+//! Parses accounts of the loaders. A loader owns programs and their code.
 
 use sha2::{Digest, Sha256};
 
 use crate::ledger::programs::{BPF_LOADER_1, BPF_LOADER_2, UPGRADEABLE_LOADER};
 
-/// Offset of the code in an account of program data: after kind, slot, and an optional authority
-/// that always has room.
+/// Offset of the code in an account with the code of a program: after kind, slot, and an optional authority,
+/// which takes 33 bytes even if it is missing.
 const CODE_AT: usize = 4 + 8 + 1 + 32;
 
-/// Derives 32 addresses, one of which is that of a program's code: the first that is not a point of the
-/// curve (`find_program_address` in the `solana-address` crate). Each is off the curve with probability
-/// 1/2. Points of the curve are not excluded, because the loader has no account at the other addresses.
+/// Derives 32 addresses for the code of a program. The code is at the first address that is not a point of
+/// the curve (`find_program_address` in the `solana-address` crate). An address is not a point of the curve
+/// with probability 1/2. Points of the curve are not excluded, because the loader has no accounts there.
 pub fn programdata_candidates(program: &[u8; 32]) -> impl Iterator<Item = [u8; 32]> {
     let seeds = |bump| [&program[..], &[bump], &UPGRADEABLE_LOADER, b"ProgramDerivedAddress"].concat();
     (0xe0..=u8::MAX).rev().map(move |bump| Sha256::digest(seeds(bump)).into())
@@ -22,17 +22,17 @@ pub enum LoaderAccount<'a> {
     Program([u8; 32]),
     /// The code of such a program, or a program of an older loader with its code.
     Code(ProgramCode<'a>),
-    /// An account that is no program: a buffer, one that is not initialized, or one of another owner.
+    /// An account that is not a program: a buffer, an uninitialized account, or an account of another owner.
     Other,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProgramCode<'a> {
-    /// Address that may replace the code.
+    /// Address that may replace the code, if any.
     pub upgrade_authority: Option<[u8; 32]>,
-    /// Slot in which the code was written; `None` for old loaders, which do not record it.
+    /// Slot in which the code was written, or `None` for old loaders, which do not record the slot.
     pub deploy_slot: Option<u64>,
-    /// ELF file, without the zeros after it, into which the program may grow.
+    /// ELF file, without the zeros after it, which are room for a longer program.
     pub code: &'a [u8],
 }
 
@@ -42,7 +42,7 @@ impl<'a> LoaderAccount<'a> {
         match *owner {
             UPGRADEABLE_LOADER => Self::parse_upgradeable(data),
             BPF_LOADER_1 | BPF_LOADER_2 if is_executable => {
-                let code = without_zeros(data);
+                let code = trim_end_zeros(data);
                 Some(Self::Code(ProgramCode { upgrade_authority: None, deploy_slot: None, code }))
             }
             _ => Some(Self::Other),
@@ -52,22 +52,20 @@ impl<'a> LoaderAccount<'a> {
     /// Parses an `UpgradeableLoaderState` (of the `solana-loader-v3-interface` crate).
     fn parse_upgradeable(data: &'a [u8]) -> Option<Self> {
         let (kind, rest) = data.split_first_chunk()?;
-        let authority = |rest: &[u8]| match rest.split_first()? {
+        let parse_authority = |rest: &[u8]| match rest.split_first()? {
             (0, _) => Some(None),
             (1, rest) => rest.first_chunk().copied().map(Some),
             _ => None,
         };
         match u32::from_le_bytes(*kind) {
-            // Not initialized.
-            0 => Some(Self::Other),
-            // A buffer.
-            1 => authority(rest).map(|_| Self::Other),
+            0 => Some(Self::Other),                          // uninitialized
+            1 => parse_authority(rest).map(|_| Self::Other), // a buffer
             2 => rest.first_chunk().copied().map(Self::Program),
             3 => {
                 let (slot, rest) = rest.split_first_chunk()?;
-                let upgrade_authority = authority(rest)?;
+                let upgrade_authority = parse_authority(rest)?;
                 let deploy_slot = Some(u64::from_le_bytes(*slot));
-                let code = without_zeros(data.get(CODE_AT..).unwrap_or_default());
+                let code = trim_end_zeros(data.get(CODE_AT..).unwrap_or_default());
                 Some(Self::Code(ProgramCode { upgrade_authority, deploy_slot, code }))
             }
             _ => None,
@@ -75,7 +73,7 @@ impl<'a> LoaderAccount<'a> {
     }
 }
 
-fn without_zeros(code: &[u8]) -> &[u8] {
+fn trim_end_zeros(code: &[u8]) -> &[u8] {
     let end = code.iter().rposition(|byte| *byte != 0).map_or(0, |last| last.saturating_add(1));
     code.get(..end).unwrap_or_default()
 }
@@ -116,17 +114,17 @@ mod tests {
         }
     }
 
-    /// Programs of mainnet, and where their code is.
+    /// Programs of mainnet, the addresses of their code, and the positions of these among the candidates.
     #[test]
     fn addresses_of_code_are_derived() {
         use crate::ledger::programs::address;
-        for (program, code, at) in [
+        for (program, code, expected) in [
             ("JUP6LkbZbjS1jKKwapdHNy74zcZ3tLUZoi5QNyVTaV4", "4Ec7ZxZS6Sbdg5UGSLHbAnM7GQHp2eFd4KYWRexAipQT", 1),
             ("whirLbMiicVdio4qvUfM5KAg6Ct8VwpYzGff3uctyCc", "CtXfPzz36dH5Ws4UYKZvrQ1Xqzn42ecDW6y8NKuiN8nD", 1),
             ("6EF8rrecthR5Dkzon8Nwu78hRvfCKubJ14M5uBEwF6P", "B5MvUwXdiW1NMM6QFFD3ssPKBujD4zMohncbM73Z2BQu", 4),
         ] {
             let found = programdata_candidates(&address(program)).position(|candidate| candidate == address(code));
-            assert_eq!(found, Some(at), "{program}");
+            assert_eq!(found, Some(expected), "{program}");
         }
     }
 

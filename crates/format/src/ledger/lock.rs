@@ -1,4 +1,4 @@
-//! The lock of a ledger. A running validator holds it.
+//! The lock of a ledger, which a running validator holds.
 
 use std::fs::{File, TryLockError};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub const LOCK_NAME: &str = "ledger.lock";
 const WHILE_RUNNING_HINT: &str =
     "While a validator runs, slotpress can verify, recompress and serve the archives that it writes";
 
-/// A directory with one of these names in it, or with bank snapshots, counts as a ledger.
+/// A directory that contains one of these names, or bank snapshots, counts as a ledger.
 const LEDGER_NAMES: [&str; 5] = [LOCK_NAME, "rocksdb", "genesis.bin", "genesis.tar.bz2", "accounts"];
 
 fn looks_like_ledger(dir: &Path) -> bool {
@@ -29,12 +29,12 @@ fn looks_like_ledger(dir: &Path) -> bool {
 }
 
 impl LedgerLock {
-    /// Takes the lock. Makes the lock file if it is missing, as a validator would; but a directory
-    /// with no part of a ledger needs no lock. A read-only file system without a lock file counts
-    /// as locked, since no validator can run there either.
+    /// Takes the lock. Makes the lock file if it is missing, as a validator does. Takes no lock if the
+    /// directory is not a ledger, or if it is on a read-only file system without a lock file, where no
+    /// validator can run.
     ///
     /// # Errors
-    /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]); the lock file cannot be
+    /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]), or the lock file cannot be
     /// opened or made.
     pub fn acquire(ledger: &Path) -> Result<Self> {
         if !looks_like_ledger(ledger) {
@@ -43,8 +43,7 @@ impl LedgerLock {
         Self::acquire_in(&KeptDir::open(ledger)?)
     }
 
-    /// Like [`acquire`](Self::acquire), for a directory that is to become a ledger: always makes
-    /// the lock file.
+    /// Like [`acquire`](Self::acquire), but takes the lock even if the directory is not a ledger yet.
     ///
     /// # Errors
     /// See [`acquire`](Self::acquire).
@@ -61,7 +60,7 @@ impl LedgerLock {
 
 /// Opens the lock file, or makes it. Returns `None` if it is missing on a read-only file system.
 fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
-    const DOING: &str = "open the ledger's lock";
+    const ACTION: &str = "open the ledger's lock";
     let open = |flags| {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         rustix::fs::openat(ledger, LOCK_NAME, flags, Mode::from_raw_mode(0o666)).map(File::from)
@@ -76,7 +75,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
         Err(Errno::EXIST) => {}
         // Another user's file can be locked without write permission.
         Err(Errno::ACCESS | Errno::PERM) if ledger.stat_entry(LOCK_NAME)?.is_some() => {}
-        Err(error) => return Err(Error::io(DOING, path, &error.into())),
+        Err(error) => return Err(Error::io(ACTION, path, &error.into())),
     }
     // The file may be a pipe, and opening a pipe for writing would wait for a reader.
     let stat = rustix::fs::statat(ledger, LOCK_NAME, AtFlags::empty());
@@ -86,8 +85,8 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
     }
     match open(OFlags::WRONLY | OFlags::NONBLOCK) {
         Err(Errno::ROFS) => Ok(None),
-        Err(Errno::ACCESS | Errno::PERM) => open(OFlags::RDONLY | OFlags::NONBLOCK).map(Some).or_path(DOING, path),
-        opened => opened.map(Some).or_path(DOING, path),
+        Err(Errno::ACCESS | Errno::PERM) => open(OFlags::RDONLY | OFlags::NONBLOCK).map(Some).or_path(ACTION, path),
+        opened => opened.map(Some).or_path(ACTION, path),
     }
 }
 
@@ -106,8 +105,8 @@ fn in_use_error(ledger: &KeptDir, path: &Path, holder: Option<LockHolder>) -> Er
 
 impl Drop for LedgerLock {
     fn drop(&mut self) {
-        // Closing is not enough: a child that another thread has just forked may hold a copy of the
-        // descriptor for a moment.
+        // Closing the file is not enough: a child process that another thread has just forked may hold a
+        // copy of the descriptor for a moment.
         if let Some(file) = &self.0 {
             let _ = file.unlock();
         }
@@ -118,8 +117,8 @@ impl Drop for LedgerLock {
 mod tests {
     use super::*;
 
-    /// Imitates another thread that starts a program. Between fork and exec, the child has a copy
-    /// of every descriptor.
+    /// The copy imitates a program that another thread starts. Between fork and exec, the child process has
+    /// a copy of every descriptor.
     #[test]
     fn a_copy_of_the_file_does_not_hold_the_lock() {
         let ledger = tempfile::tempdir().expect("a directory");

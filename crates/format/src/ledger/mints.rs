@@ -3,8 +3,8 @@
 
 use slotpress_base::{array_at, to_usize, u32_at, u64_at};
 
-use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, tagged};
-use crate::ledger::votes::{array, take};
+use crate::ledger::tokens::{Extensions, TOKEN_ACCOUNT_BYTES, TYPE_MINT, parse_option};
+use crate::ledger::votes::{take_array, take_bytes};
 
 /// Length of a mint without extensions.
 pub(super) const MINT_BYTES: usize = 82;
@@ -19,7 +19,7 @@ pub struct Mint<'a> {
     pub decimals: u8,
     pub is_initialized: bool,
     pub freeze_authority: Option<[u8; 32]>,
-    /// Extensions. Only Token-2022 has them; there may be none.
+    /// Extensions, if any. Only mints of Token-2022 have extensions.
     pub extensions: Extensions<'a>,
 }
 
@@ -39,25 +39,25 @@ impl<'a> Mint<'a> {
             _ => return None,
         };
         Some(Self {
-            mint_authority: tagged(u32_at::<0, _>(base), array_at::<4, 32, _>(base))?,
+            mint_authority: parse_option(u32_at::<0, _>(base), array_at::<4, 32, _>(base))?,
             supply: u64_at::<36, _>(base),
             decimals: base[44],
             is_initialized,
-            freeze_authority: tagged(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
+            freeze_authority: parse_option(u32_at::<46, _>(base), array_at::<50, 32, _>(base))?,
             extensions: Extensions(extensions),
         })
     }
 
-    /// Returns the metadata that is stored in the mint itself. `None` if there is none, or if
-    /// Token-2022 could not parse it either.
+    /// Returns the metadata that the mint itself contains. Returns `None` if there is none, or if Token-2022
+    /// could not parse the metadata either.
     pub fn metadata(&self) -> Option<TokenMetadata<'a>> {
-        let mut sound = self.extensions.map_while(Result::ok);
-        let (_, value) = sound.find(|(kind, _)| *kind == TOKEN_METADATA)?;
+        let mut complete = self.extensions.map_while(Result::ok);
+        let (_, value) = complete.find(|(kind, _)| *kind == TOKEN_METADATA)?;
         TokenMetadata::parse(value)
     }
 }
 
-/// Metadata of a mint. All of it fits into an extension, at most 65,535 bytes.
+/// Metadata of a mint. It takes at most 65,535 bytes, the maximum of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenMetadata<'a> {
     pub name: &'a str,
@@ -66,21 +66,22 @@ pub struct TokenMetadata<'a> {
 }
 
 impl<'a> TokenMetadata<'a> {
-    /// Borsh: update authority, mint, name, symbol, URI, string pairs.
+    /// Parses the Borsh encoding: update authority, mint, name, symbol, URI, pairs of strings.
     fn parse(value: &'a [u8]) -> Option<Self> {
         let mut rest = value.get(32 + 32..)?;
-        let parsed = Self { name: text(&mut rest)?, symbol: text(&mut rest)?, uri: text(&mut rest)? };
-        for _ in 0..u32::from_le_bytes(array(&mut rest)?) {
-            text(&mut rest)?;
-            text(&mut rest)?;
+        let parsed = Self { name: take_text(&mut rest)?, symbol: take_text(&mut rest)?, uri: take_text(&mut rest)? };
+        for _ in 0..u32::from_le_bytes(take_array(&mut rest)?) {
+            take_text(&mut rest)?;
+            take_text(&mut rest)?;
         }
         Some(parsed)
     }
 }
 
-fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let length = u32::from_le_bytes(array(rest)?);
-    std::str::from_utf8(take(rest, to_usize(length))?).ok()
+/// Takes a Borsh string: u32 length, and UTF-8.
+fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length = u32::from_le_bytes(take_array(rest)?);
+    std::str::from_utf8(take_bytes(rest, to_usize(length))?).ok()
 }
 
 #[cfg(test)]
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
     use crate::ledger::tokens::ExtensionCutOff;
 
-    /// Makes a mint, by field.
+    /// Makes a mint field by field.
     fn mint() -> Vec<u8> {
         let mut data = vec![0; MINT_BYTES];
         data[0] = 1;
@@ -109,11 +110,12 @@ mod tests {
         [&kind.to_le_bytes()[..], &(value.len() as u16).to_le_bytes(), value].concat()
     }
 
+    /// Makes metadata of name, symbol and URI, then the texts of pairs.
     fn metadata(texts: &[&[u8]], pairs: u32) -> Vec<u8> {
-        let with_length = |text: &&[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
-        let (fields, in_pairs) = texts.split_at(3);
-        let all = |texts: &[&[u8]]| texts.iter().flat_map(with_length).collect::<Vec<u8>>();
-        [vec![1; 64], all(fields), pairs.to_le_bytes().to_vec(), all(in_pairs)].concat()
+        let encode = |text: &&[u8]| [&(text.len() as u32).to_le_bytes()[..], text].concat();
+        let encode_all = |texts: &[&[u8]]| texts.iter().flat_map(encode).collect::<Vec<u8>>();
+        let (fields, texts_in_pairs) = texts.split_at(3);
+        [vec![1; 64], encode_all(fields), pairs.to_le_bytes().to_vec(), encode_all(texts_in_pairs)].concat()
     }
 
     fn has_metadata(value: &[u8]) -> bool {
@@ -121,24 +123,24 @@ mod tests {
     }
 
     #[test]
-    fn every_field_has_its_place() {
+    fn every_field_is_parsed() {
         let data = mint();
         let found = Mint::parse(&data).expect("a mint");
         assert_eq!((found.mint_authority, found.freeze_authority), (Some([3; 32]), Some([4; 32])));
         assert_eq!((found.supply, found.decimals, found.is_initialized), (u64::MAX, 9, true));
         assert_eq!((found.extensions.count(), found.metadata()), (0, None));
         assert!(!Mint::parse(&[0; MINT_BYTES]).expect("zeros").is_initialized);
-        for (at, byte) in [(0, 2), (3, 1), (45, 2), (46, 2)] {
+        for (offset, byte) in [(0, 2), (3, 1), (45, 2), (46, 2)] {
             let mut data = data.clone();
-            data[at] = byte;
-            assert_eq!(Mint::parse(&data), None, "{at}");
+            data[offset] = byte;
+            assert_eq!(Mint::parse(&data), None, "{offset}");
         }
         let data = with_extensions(&[]);
         assert!((0..data.len()).all(|cut| cut == MINT_BYTES || Mint::parse(&data[..cut]).is_none()));
-        for (at, byte) in [(82, 1), (164, 1), (165, 2), (165, 0)] {
+        for (offset, byte) in [(82, 1), (164, 1), (165, 2), (165, 0)] {
             let mut data = data.clone();
-            data[at] = byte;
-            assert_eq!(Mint::parse(&data), None, "{at}");
+            data[offset] = byte;
+            assert_eq!(Mint::parse(&data), None, "{offset}");
         }
     }
 
@@ -149,7 +151,10 @@ mod tests {
         let expected = TokenMetadata { name: "Tök\x1b", symbol: "T", uri: "" };
         let found = Mint::parse(&data).expect("a mint");
         assert_eq!(found.metadata(), Some(expected));
-        assert_eq!(found.extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>(), [Ok(18), Ok(19)]);
+        assert_eq!(
+            found.extensions.map(|extension| extension.map(|(kind, _)| kind)).collect::<Vec<_>>(),
+            [Ok(18), Ok(19)]
+        );
         assert!(has_metadata(&value));
         assert!(has_metadata(&[&value[..], &[1, 2]].concat()));
         assert!((0..value.len()).all(|cut| !has_metadata(&value[..cut])));
@@ -165,12 +170,12 @@ mod tests {
         #[test]
         fn hostile_mints_never_panic(value in proptest::collection::vec(any::<u8>(), 0..300), lengths in proptest::array::uniform3(0u32..40)) {
             let mut data = [vec![1; 64], value].concat();
-            let mut at = 64;
+            let mut offset = 64;
             for length in lengths {
-                if let Some(place) = data.get_mut(at..at + 4) {
-                    place.copy_from_slice(&length.to_le_bytes());
+                if let Some(field) = data.get_mut(offset..offset + 4) {
+                    field.copy_from_slice(&length.to_le_bytes());
                 }
-                at += 4 + length as usize;
+                offset += 4 + length as usize;
             }
             for data in [with_extensions(&data), with_extensions(&extension(19, &data))] {
                 if let Some(metadata) = Mint::parse(&data).and_then(|mint| mint.metadata()) {

@@ -70,10 +70,10 @@ pub fn decode_base58(text: &str) -> Option<Vec<u8>> {
 fn parse_base58(text: &str, what: &str) -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
     // 32 bytes take at most 44 base58 digits; longer text is not decoded.
-    match (text.len() <= 44).then(|| bs58::decode(text).onto(&mut bytes)) {
-        Some(Ok(32)) => Ok(bytes),
-        _ => Err(Error::usage(format!("{text:?} is not a base58 {what} of 32 bytes"))),
+    if text.len() <= 44 && bs58::decode(text).onto(&mut bytes) == Ok(32) {
+        return Ok(bytes);
     }
+    Err(Error::usage(format!("{text:?} is not a base58 {what} of 32 bytes")))
 }
 
 impl Serialize for ArchiveName {
@@ -82,15 +82,18 @@ impl Serialize for ArchiveName {
     }
 }
 
-/// Serializes the parts of a name, which a report flattens: `slot`, `base_slot` and `hash`.
-pub fn name_parts<S: Serializer>(name: &ArchiveName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+/// Serializes the parts of a name: `slot`, `base_slot` and `hash`. Reports flatten these fields.
+pub fn serialize_name_parts<S: Serializer>(name: &ArchiveName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     let mut fields = serializer.serialize_struct("ArchiveName", 3)?;
     serialize_parts(name, &mut fields)?;
     fields.end()
 }
 
-/// Serializes the field `name`, and the parts of the name.
-pub fn name_and_parts<S: Serializer>(name: &ArchiveName, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+/// Serializes the field `name` and the parts of the name. Reports flatten these fields.
+pub fn serialize_name_and_parts<S: Serializer>(
+    name: &ArchiveName,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
     let mut fields = serializer.serialize_struct("ArchiveName", 4)?;
     fields.serialize_field("name", name)?;
     serialize_parts(name, &mut fields)?;
@@ -103,7 +106,7 @@ fn serialize_parts<S: SerializeStruct>(name: &ArchiveName, fields: &mut S) -> st
     fields.serialize_field("hash", &name.hash)
 }
 
-/// Compression of an archive, and the extension of its file name.
+/// Compression of an archive. The extension of the file name states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ArchiveCompression {
     /// `.tar.zst`, read by Agave and Firedancer.
@@ -132,7 +135,7 @@ impl ArchiveCompression {
         }
     }
 
-    /// Returns the name, as `--json` has it.
+    /// Returns the name of the compression in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Zstd => "zstd",
@@ -162,28 +165,28 @@ impl ArchiveCompression {
 /// The parts of a snapshot archive's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveName {
-    /// Slot of the full archive that an incremental one builds on; `None` for a full archive.
+    /// Slot of the full archive on which an incremental archive builds, or `None` for a full archive.
     pub base_slot: Option<u64>,
     /// Slot of the state in the archive.
     pub slot: u64,
     /// Snapshot hash: blake3 of the lattice hash over all accounts.
     pub hash: Hash,
-    /// Compression, as the extension of the file name says.
+    /// Compression. The extension of the file name states it.
     pub compression: ArchiveCompression,
 }
 
 impl ArchiveName {
     /// Parses a file name. Returns `None` if a snapshot archive cannot have it.
     pub fn parse(file_name: &str) -> Option<Self> {
-        Self::parse_loosely(file_name).filter(|name| name.base_slot.is_none_or(|base| base < name.slot))
+        Self::parse_lenient(file_name).filter(|name| name.base_slot.is_none_or(|base| base < name.slot))
     }
 
-    /// Like [`parse`](Self::parse), but also accepts an incremental archive at the slot of its full
-    /// one. Only Firedancer loads such an archive.
-    pub fn parse_loosely(file_name: &str) -> Option<Self> {
+    /// Like [`parse`](Self::parse), but also accepts an incremental archive of the same slot as its base.
+    /// Only Firedancer loads such an archive.
+    pub fn parse_lenient(file_name: &str) -> Option<Self> {
         let (stem, compression) = ArchiveCompression::ALL
             .into_iter()
-            .find_map(|item| Some((file_name.strip_suffix(item.extension())?.strip_suffix('.')?, item)))?;
+            .find_map(|known| Some((file_name.strip_suffix(known.extension())?.strip_suffix('.')?, known)))?;
         let (base_slot, rest) = match stem.strip_prefix("incremental-snapshot-") {
             Some(rest) => {
                 let (base, rest) = rest.split_once('-')?;
@@ -230,10 +233,10 @@ impl fmt::Display for ArchiveName {
 
 /// Parses a decimal number in canonical form: digits alone, without sign or leading zeros.
 pub fn parse_number(text: &str) -> Option<u64> {
-    let canonical = !text.is_empty()
+    let is_canonical = !text.is_empty()
         && text.bytes().all(|byte| byte.is_ascii_digit())
         && (text.len() == 1 || !text.starts_with('0'));
-    if canonical { text.parse().ok() } else { None }
+    if is_canonical { text.parse().ok() } else { None }
 }
 
 /// Parses the file name of a storage, `<slot>.<id>`.

@@ -38,7 +38,7 @@ pub const COMPRESSION: [u8; 32] = address("cmtDvXumGCrqC1Age74AVPhSRVXJMd8PJS91L
 
 pub const SYSVAR: [u8; 32] = address("Sysvar1111111111111111111111111111111111111");
 
-/// Sysvar with a bit for each slot that has a block.
+/// Sysvar with a bit for each slot, which is set if the slot has a block.
 pub const SLOT_HISTORY: [u8; 32] = address("SysvarS1otHistory11111111111111111111111111");
 
 /// Sysvar with the cluster's stakes in past epochs.

@@ -1,5 +1,5 @@
-//! Layout of a record, one stored account in a storage (docs/snapshot-format.md#records). Pure
-//! functions over bytes.
+//! Layout of a record, one stored account in a storage (docs/snapshot-format.md#records). The functions
+//! here work on bytes in memory.
 
 use slotpress_base::{array_at, to_usize, u64_at};
 
@@ -26,15 +26,15 @@ pub mod field {
     pub const MEANINGLESS: Range<usize> = PADDING.start..STORED_HASH.end;
 }
 
-/// Kind of the bytes at the place where a record may start.
+/// Kind of the bytes at an offset at which a record may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordStart {
     /// A record with `data_len` bytes of data after its header, then padding to a multiple of 8.
     Record { data_len: usize },
     /// The mark after the last record: zero lamports and a zero pubkey.
     End,
-    /// More data than an account can have. So this is not a record, and where the next one starts
-    /// is unknown.
+    /// Not a record: it would have more data than an account can have. The start of the next record is
+    /// unknown.
     TooLong,
 }
 
@@ -54,7 +54,7 @@ impl RecordStart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     pub start: usize,
-    /// Offset of the next record: after the padding, or at the end of the slice if the slice ends
+    /// Offset after the padding, where the next record starts, or the end of the slice if the slice ends
     /// inside the padding.
     pub end: usize,
     pub header: &'a [u8; RECORD_HEADER_BYTES],
@@ -62,43 +62,46 @@ pub struct RawRecord<'a> {
 }
 
 impl RawRecord<'_> {
-    /// Length with padding, as far as the slice contains the padding.
+    /// Length of the record, with the padding that the slice contains.
     pub fn length(&self) -> usize {
         self.end.saturating_sub(self.start)
     }
 }
 
-/// Iterates over the complete records in a slice. A caller that has a storage in pieces walks each
-/// piece, and asks [`Records::remainder`] about the piece's end.
+/// Iterates over the complete records in a slice. If a storage arrives in pieces, the caller iterates over
+/// each piece, then calls [`Records::remainder`] for the end of the piece.
 #[derive(Clone, Debug)]
 pub struct Records<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
+/// The bytes of a slice after its complete records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remainder {
     Nothing,
-    /// Length of the next record, as far as it is known. After the iterator has returned `None`,
-    /// fewer bytes are left in the slice.
+    /// The beginning of a record, and the length of the record without padding. If the header is
+    /// incomplete, only the length of the header is known.
     NeedsAtLeast(usize),
+    /// See [`RecordStart::End`].
     End,
+    /// See [`RecordStart::TooLong`].
     TooLong,
 }
 
 impl<'a> Records<'a> {
     /// Iterates over `bytes`, which must begin with a record.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, position: 0 }
     }
 
-    /// Offset of the next record, at most the length of the slice.
+    /// Returns the offset of the next record, or the length of the slice if it is smaller.
     pub fn position(&self) -> usize {
-        self.at
+        self.position
     }
 
     pub fn remainder(&self) -> Remainder {
-        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        let rest = self.bytes.get(self.position..).unwrap_or_default();
         if rest.is_empty() {
             return Remainder::Nothing;
         }
@@ -115,13 +118,13 @@ impl<'a> Iterator for Records<'a> {
     type Item = RawRecord<'a>;
 
     fn next(&mut self) -> Option<RawRecord<'a>> {
-        let rest = self.bytes.get(self.at..)?;
+        let rest = self.bytes.get(self.position..)?;
         let (header, rest) = rest.split_first_chunk()?;
         let RecordStart::Record { data_len } = RecordStart::parse(header) else { return None };
         let data = rest.get(..data_len)?;
-        let start = self.at;
-        self.at = start.saturating_add(to_usize(record_bytes(data_len as u64))).min(self.bytes.len());
-        Some(RawRecord { start, end: self.at, header, data })
+        let start = self.position;
+        self.position = start.saturating_add(to_usize(record_bytes(data_len as u64))).min(self.bytes.len());
+        Some(RawRecord { start, end: self.position, header, data })
     }
 }
 
@@ -133,12 +136,12 @@ pub const ACCOUNT_DATA_BYTES_MAX: u64 = 10 * 1024 * 1024;
 /// Maximum length of a storage file, in bytes (16 GiB).
 pub const STORAGE_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
 
-/// Returns the length of an append vec's record with this much data, with padding.
+/// Returns the length of a record in an append vec, with padding, if the account has `data_len` bytes of data.
 pub const fn record_bytes(data_len: u64) -> u64 {
     align8(data_len.saturating_add(RECORD_HEADER_BYTES as u64))
 }
 
-/// Rounds up to a multiple of 8; saturates, so that hostile lengths stay large.
+/// Rounds up to a multiple of 8. Saturates, so that hostile lengths stay large.
 pub const fn align8(length: u64) -> u64 {
     match length.checked_add(7) {
         Some(sum) => sum & !(RECORD_ALIGNMENT - 1),
@@ -156,11 +159,11 @@ pub struct RecordHeader {
     pub lamports: u64,
     pub rent_epoch: u64,
     pub owner: [u8; 32],
-    /// 0 or 1; any other value is damage.
+    /// 0 or 1. Any other value is damage.
     pub executable: u8,
-    /// Uninitialised memory in Agave up to 4.4; has no meaning.
+    /// Uninitialized memory in files of Agave up to 4.4. It has no meaning.
     pub padding: [u8; 7],
-    /// Obsolete; has no meaning.
+    /// A hash that Agave no longer writes. It has no meaning.
     pub stored_hash: [u8; 32],
 }
 
@@ -224,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_tell_where_records_begin() {
+    fn headers_are_classified() {
         let start = |data_len| {
             let header = RecordHeader { data_len, lamports: 1, ..RecordHeader::parse(&[0; RECORD_HEADER_BYTES]) };
             RecordStart::parse(&header.to_bytes())

@@ -20,10 +20,10 @@ pub enum RecordFaultKind {
     /// The storage ends inside the data of a record, or bytes other than zeros follow the last
     /// record.
     CutOff,
-    /// The storage ends inside the header of a record. Clients ignore so few bytes.
+    /// The storage ends inside the header of a record. Clients ignore these bytes.
     Tail,
-    /// Zero bytes follow the last record, as Agave leaves them on disk. Firedancer reads them as
-    /// an account.
+    /// Zero bytes follow the last record. Agave leaves them on disk up to the end of a page. Firedancer
+    /// reads them as an account.
     Padded,
     /// A record claims more data than an account can have. The records after it cannot be found.
     DataLength,
@@ -63,14 +63,14 @@ impl RecordSink for NoSink {
 /// State of a walk over one storage. A clone continues from the same position.
 #[derive(Clone, Debug, Default)]
 pub struct RecordWalker {
-    /// Beginning of a record, or of padding, that continues in the next piece.
+    /// Beginning of a record that continues in the next piece.
     carried: Vec<u8>,
     /// Offset in the storage of `carried`, or of the next piece if nothing is carried.
     offset_bytes: u64,
     skip_bytes: u64,
-    /// True if no further record can be found.
+    /// True if the walk has ended, because no further record can be found.
     is_over: bool,
-    /// Offset of padding, which Firedancer reads as an account. Only zeros have followed so far.
+    /// Offset of the end mark, if only zeros have followed it so far.
     end_mark: Option<u64>,
     has_stored_hash: bool,
 }
@@ -87,13 +87,12 @@ impl RecordWalker {
 
     pub fn feed(&mut self, mut bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         while !self.carried.is_empty() && !bytes.is_empty() && !self.is_over {
-            // Takes only as many bytes as the record needs, so that the records after it are not
-            // copied.
+            // Appends only the bytes that the record needs, so that the records after it are not copied.
             if let Remainder::NeedsAtLeast(needed) = Records::new(&self.carried).remainder()
                 && needed > self.carried.len()
             {
-                let (of_record, rest) = split_at_most(bytes, needed.saturating_sub(self.carried.len()));
-                self.carried.extend_from_slice(of_record);
+                let (record_part, rest) = split_at_most(bytes, needed.saturating_sub(self.carried.len()));
+                self.carried.extend_from_slice(record_part);
                 bytes = rest;
                 if self.carried.len() < needed {
                     return;
@@ -132,7 +131,8 @@ impl RecordWalker {
         self.is_over = true;
     }
 
-    /// Passes on all complete records in `bytes`. Returns the number of bytes that it used.
+    /// Passes all complete records in `bytes` to the sink. Returns the number of bytes before the
+    /// incomplete record at the end.
     fn walk(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) -> usize {
         let (skipped, rest) = split_at_most(bytes, to_usize(self.skip_bytes));
         self.skip_bytes = self.skip_bytes.saturating_sub(skipped.len() as u64);
@@ -164,11 +164,11 @@ impl RecordWalker {
             sink.record(Record { offset_bytes, header: &header, data: record.data });
             self.skip_bytes = header.stored_bytes().saturating_sub(record.length() as u64);
         }
-        let at = records.position();
-        self.offset_bytes = start_bytes.saturating_add(at as u64);
-        let (_, rest) = split_at_most(rest, at);
+        let walked_bytes = records.position();
+        self.offset_bytes = start_bytes.saturating_add(walked_bytes as u64);
+        let (_, rest) = split_at_most(rest, walked_bytes);
         match records.remainder() {
-            Remainder::Nothing | Remainder::NeedsAtLeast(_) => return skipped.len().saturating_add(at),
+            Remainder::Nothing | Remainder::NeedsAtLeast(_) => return skipped.len().saturating_add(walked_bytes),
             Remainder::End => {
                 self.end_mark = Some(self.offset_bytes);
                 sink.fault(RecordFault {
@@ -195,7 +195,7 @@ impl RecordWalker {
         bytes.len()
     }
 
-    /// Reports bytes after the end mark, unless they are zeros, which are padding.
+    /// Reports bytes after the end mark, unless they are zeros.
     fn look_for_bytes_after_end(&mut self, bytes: &[u8], sink: &mut (impl RecordSink + ?Sized)) {
         if let Some(offset_bytes) = self.end_mark
             && bytes.iter().any(|byte| *byte != 0)
@@ -254,6 +254,8 @@ mod tests {
         }
     }
 
+    /// Makes a storage of records, each with the byte of its pubkey, its lamports and its data. Also returns
+    /// the records that a walk must find.
     fn storage(records: &[(u8, u64, Vec<u8>)], has_last_padding: bool) -> (Vec<u8>, Vec<FoundRecord>) {
         let mut bytes = Vec::new();
         let mut expected = Vec::new();
@@ -291,38 +293,38 @@ mod tests {
         found
     }
 
-    fn records() -> impl Strategy<Value = Vec<(u8, u64, Vec<u8>)>> {
+    fn any_records() -> impl Strategy<Value = Vec<(u8, u64, Vec<u8>)>> {
         let data = proptest::collection::vec(any::<u8>(), 0..300);
         proptest::collection::vec((any::<u8>(), 0u64..5, data), 0..8)
     }
 
     proptest! {
-        /// Finds the same records, without faults, however a storage is cut into pieces.
         #[test]
-        fn pieces_do_not_matter(records in records(), piece in 1usize..900, has_last_padding: bool) {
+        fn records_are_found_in_pieces_of_any_size(records in any_records(), piece in 1usize..900, has_last_padding: bool) {
             let (bytes, expected) = storage(&records, has_last_padding);
             let found = walk(&bytes, piece);
             prop_assert_eq!(found.records, expected);
             prop_assert_eq!(found.faults, []);
         }
 
-        /// Reports a storage that ends inside a record, at that record.
         #[test]
-        fn truncation_is_found(records in records(), cut in any::<prop::sample::Index>(), piece in 1usize..900) {
+        fn a_storage_that_ends_inside_a_record_is_reported(records in any_records(), cut in any::<prop::sample::Index>(), piece in 1usize..900) {
             let (bytes, expected) = storage(&records, false);
             let cut = cut.index(bytes.len() + 1);
             let found = walk(&bytes[..cut], piece);
             let whole_count = expected.iter().take_while(|record| record.data_end() <= cut).count();
             prop_assert_eq!(&found.records[..], &expected[..whole_count]);
-            let is_in = |record: &FoundRecord| (record.offset as usize) < cut && cut < record.data_end();
-            let in_record = expected.iter().any(is_in);
-            let is_cut = |kind: &RecordFaultKind| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::Tail);
-            prop_assert_eq!(found.faults.iter().any(|(kind, _)| is_cut(kind)), in_record);
+            let is_cut = |record: &FoundRecord| (record.offset as usize) < cut && cut < record.data_end();
+            let is_reported = found
+                .faults
+                .iter()
+                .any(|(kind, _)| matches!(kind, RecordFaultKind::CutOff | RecordFaultKind::Tail));
+            prop_assert_eq!(is_reported, expected.iter().any(is_cut));
         }
 
-        /// Names the account if its header is complete.
+        /// The report names the account if the header is complete.
         #[test]
-        fn a_record_that_is_cut_off_is_named(cut in 0usize..200) {
+        fn a_record_that_is_cut_off_is_reported_with_its_account(cut in 0usize..200) {
             #[derive(Default)]
             struct FaultyAccounts(Vec<Option<[u8; 32]>>);
             impl RecordSink for FaultyAccounts {
@@ -336,22 +338,20 @@ mod tests {
             let mut walker = RecordWalker::default();
             walker.feed(&bytes[..cut.min(199)], &mut found);
             walker.finish(&mut found);
-            let named = (cut >= RECORD_HEADER_BYTES).then_some([7; 32]);
-            prop_assert_eq!(found.0, if cut == 0 { vec![] } else { vec![named] });
+            let account = (cut >= RECORD_HEADER_BYTES).then_some([7; 32]);
+            prop_assert_eq!(found.0, if cut == 0 { vec![] } else { vec![account] });
         }
 
         #[test]
         fn hostile_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), piece in 1usize..400) {
             let in_pieces = walk(&bytes, piece);
-            let together = walk(&bytes, 5000);
-            prop_assert_eq!(in_pieces.records, together.records);
-            prop_assert_eq!(in_pieces.faults, together.faults);
+            let as_a_whole = walk(&bytes, 5000);
+            prop_assert_eq!(in_pieces.records, as_a_whole.records);
+            prop_assert_eq!(in_pieces.faults, as_a_whole.faults);
         }
 
-        /// Finds zeros after the last record. Agave leaves them on disk up to the end of a page.
-        /// Firedancer reads them as an account.
         #[test]
-        fn zero_padding_is_found(records in records(), zeros in 136usize..1000, piece in 1usize..900) {
+        fn zeros_after_the_last_record_are_reported(records in any_records(), zeros in 136usize..1000, piece in 1usize..900) {
             let (mut bytes, expected) = storage(&records, true);
             let end = bytes.len() as u64;
             bytes.resize(bytes.len() + zeros, 0);

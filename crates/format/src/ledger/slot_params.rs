@@ -7,7 +7,7 @@ use crate::ledger::programs::address;
 /// Seconds in a year (`SECONDS_PER_YEAR` in the `solana-time-utils` crate).
 const SECONDS_PER_YEAR: f64 = 365.242_199 * 24.0 * 60.0 * 60.0;
 
-/// A feature that makes slots shorter, and the fields that it asks for in a bank file.
+/// A feature that makes slots shorter, and the fields that it requires in a bank file.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotParams {
     pub feature: [u8; 32],
@@ -44,25 +44,38 @@ pub const SHORTER_SLOTS: [SlotParams; 4] = [
     },
 ];
 
+/// A field of a bank file that differs from the value that a feature requires.
+#[derive(Debug)]
+pub struct SlotParamsMismatch {
+    pub expected: String,
+    pub found: String,
+}
+
 impl SlotParams {
-    /// Returns what the feature asks for and what the bank file has instead, or `None` if they
-    /// agree. A chain whose genesis had even shorter slots keeps them. They are known by a duration
-    /// that no feature asks for, with the number of slots in a year that follows from it.
-    pub fn contradiction(&self, bank: &BankFile) -> Option<(String, String)> {
+    /// Finds a field of the bank file that differs from the value that the feature requires.
+    ///
+    /// If the slots of the genesis were even shorter, the chain keeps them. The bank file then has a
+    /// duration that no feature sets, and the number of slots in a year that follows from it.
+    pub fn find_mismatch(&self, bank: &BankFile) -> Option<SlotParamsMismatch> {
         let Self { ns_per_slot, slots_per_year, hashes_per_tick, .. } = *self;
-        let is_by_feature = SHORTER_SLOTS.iter().any(|params| params.ns_per_slot == bank.ns_per_slot);
-        if bank.ns_per_slot < ns_per_slot && !is_by_feature && has_matching_year(bank) {
+        let is_set_by_feature = SHORTER_SLOTS.iter().any(|params| params.ns_per_slot == bank.ns_per_slot);
+        if bank.ns_per_slot < ns_per_slot && !is_set_by_feature && has_matching_year(bank) {
             return None;
         }
+        let mismatch = |expected, found| Some(SlotParamsMismatch { expected, found });
         if bank.ns_per_slot != ns_per_slot {
-            return Some((format!("slots of {ns_per_slot} ns"), format!("{} ns", bank.ns_per_slot)));
+            return mismatch(format!("slots of {ns_per_slot} ns"), format!("{} ns", bank.ns_per_slot));
         }
         if bank.slots_per_year.to_bits() != slots_per_year.to_bits() {
-            return Some((format!("{slots_per_year} slots in a year"), bank.slots_per_year.to_string()));
+            return mismatch(format!("{slots_per_year} slots in a year"), bank.slots_per_year.to_string());
         }
-        // Firedancer writes 0 where Agave writes none; another check judges that.
-        let found = bank.hashes_per_tick.filter(|found| ![0, hashes_per_tick].contains(found))?;
-        Some((format!("no hashes per tick, or {hashes_per_tick}"), found.to_string()))
+        // Where Agave writes no number, Firedancer writes 0. Another check judges the 0.
+        match bank.hashes_per_tick {
+            Some(hashes) if hashes != 0 && hashes != hashes_per_tick => {
+                mismatch(format!("no hashes per tick, or {hashes_per_tick}"), hashes.to_string())
+            }
+            _ => None,
+        }
     }
 }
 
@@ -81,10 +94,10 @@ mod tests {
     }
 
     #[test]
-    fn contradictions_of_features_are_found() {
+    fn fields_that_differ_from_a_feature_are_found() {
         let [shortest, shorter, ..] = SHORTER_SLOTS;
         let year = shortest.slots_per_year;
-        let agrees = |params: &SlotParams, bank: &BankFile| params.contradiction(bank).is_none();
+        let agrees = |params: &SlotParams, bank: &BankFile| params.find_mismatch(bank).is_none();
         assert!([None, Some(31_250)].iter().all(|hashes| agrees(&shortest, &bank(200_000_000, year, *hashes))));
         assert!([1, 62_500].iter().all(|hashes| !agrees(&shortest, &bank(200_000_000, year, Some(*hashes)))));
         assert!(!agrees(&shortest, &bank(400_000_000, 78_892_314.984, None)), "not shortened");
@@ -92,7 +105,10 @@ mod tests {
             !agrees(&shortest, &bank(200_000_000, f64::from_bits(year.to_bits() + 1), None)),
             "compared bit by bit"
         );
-        assert!(!agrees(&shorter, &bank(200_000_000, year, None)), "another feature's, which is not active");
+        assert!(
+            !agrees(&shorter, &bank(200_000_000, year, None)),
+            "the values of another feature, which is not active"
+        );
         // The genesis may have had these numbers.
         assert!(agrees(&shorter, &bank(100_000_000, 2.0 * year, Some(7))));
         for ns_per_slot in [0, 1, 199_000_000] {

@@ -1,5 +1,5 @@
-//! The duration of slots, and where it is known from. It was 400 ms at genesis, but is not a
-//! constant: clusters shorten it step by step (SIMD-0525).
+//! The duration of slots, and its source. The duration was 400 ms at genesis, but clusters shorten it step
+//! by step (SIMD-0525).
 
 use std::fmt;
 use std::time::Duration;
@@ -11,14 +11,15 @@ use slotpress_base::quantity;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SlotTimeSource {
-    /// Recent duration, as measured by an RPC server.
+    /// An RPC server measured the duration of recent slots.
     Rpc,
-    /// Intended duration, from the bank file of an archive.
+    /// The bank file of an archive states the intended duration.
     BankFile,
+    /// The duration is not known.
     Assumed,
 }
 
-/// The duration of a slot, and where it is known from.
+/// The duration of a slot, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotTime {
     per_slot: Duration,
@@ -26,12 +27,12 @@ pub struct SlotTime {
 }
 
 impl SlotTime {
-    /// The default if nothing is known: `DEFAULT_MS_PER_SLOT` of the clients. Where slots are
-    /// shorter, states then seem older than they are, never newer.
+    /// The duration if there is no source: `DEFAULT_MS_PER_SLOT` of the clients. If slots are shorter, states
+    /// seem older than they are, never newer.
     pub const ASSUMED: Self = Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed };
 
-    /// Takes a measured or stated duration. Returns `None` if it is implausible (below 50 ms or
-    /// above 2 s).
+    /// Makes a measured or stated duration. Returns `None` if it is implausible (below 50 ms or above
+    /// 2 s).
     #[doc(hidden)]
     pub fn new(per_slot: Duration, source: SlotTimeSource) -> Option<Self> {
         let plausible = Duration::from_millis(50)..=Duration::from_secs(2);
@@ -59,13 +60,13 @@ impl SlotTime {
         u64::try_from(slots).unwrap_or(u64::MAX)
     }
 
-    /// Writes a number of slots with its duration: "135 slots (54 s)".
+    /// Formats a number of slots with its duration: "135 slots (54 s)".
     pub fn show(self, slots: u64) -> String {
         format!("{} ({})", quantity::count_of(slots, "slot"), quantity::age(self.duration(slots)))
     }
 }
 
-/// Serializes `slot_ms` and `slot_time_source`, which a report flattens.
+/// Serializes `slot_ms` and `slot_time_source`. Reports flatten these fields.
 impl Serialize for SlotTime {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("SlotTime", 2)?;
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_have_their_duration() {
+    fn slots_are_converted_to_time_and_back() {
         let short = SlotTime::new(Duration::from_millis(200), SlotTimeSource::Rpc).expect("plausible");
         assert_eq!(short.duration(100_000), Duration::from_secs(20_000));
         assert_eq!(
@@ -109,8 +110,8 @@ mod tests {
         );
         assert_eq!(short.show(300), "300 slots (60 s)");
         assert_eq!(SlotTime::ASSUMED.to_string(), "400 ms (assumed)");
-        for wrong in [0, 49, 2001, 400_000] {
-            assert_eq!(SlotTime::new(Duration::from_millis(wrong), SlotTimeSource::Rpc), None);
+        for implausible_ms in [0, 49, 2001, 400_000] {
+            assert_eq!(SlotTime::new(Duration::from_millis(implausible_ms), SlotTimeSource::Rpc), None);
         }
     }
 

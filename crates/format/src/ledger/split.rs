@@ -1,6 +1,6 @@
 //! Parses the `.meta` and `.data` files of Agave 4.5's split storages
-//! (docs/snapshot-format.md#split-storages). In an archive, a split storage is an append vec;
-//! [`MetaEntry::record_header`] gives the header that a record has there.
+//! (docs/snapshot-format.md#split-storages). An archive contains a split storage as an append vec;
+//! [`MetaEntry::record_header`] makes the headers of its records.
 //!
 //! ```text
 //! both      16 magic | 3 x u64 version 0.1.0 | u64 uid, equal in both | 16 reserved
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! The parsers read through a callback. `plan::split` in `slotpress-read` reads the files, and
-//! selects what goes into the archive.
+//! selects the records for the archive.
 
 use slotpress_base::{Error, Result, array_at, hint, prefix_mut, to_usize, u32_at, u64_at};
 
@@ -25,13 +25,12 @@ pub const META_ALIGNMENT: u64 = 32;
 /// Length in bytes of the fixed part of an entry in a `.meta` file.
 pub const META_HEADER_BYTES: usize = 88;
 
-/// Limit on the data that an entry of a `.meta` file holds itself, in bytes. Longer data lies in
-/// the `.data` file.
+/// Maximum length of data that is in the `.meta` file. Longer data is in the `.data` file.
 pub const INLINE_DATA_BYTES_MAX: u32 = 4008;
 
 pub const DATA_ALIGNMENT: u64 = 4096;
 
-/// Length of pubkey and data length, which stand before the data in a `.data` file.
+/// Length of pubkey and data length, which precede the data in a `.data` file.
 pub const DATA_HEADER_BYTES: usize = 36;
 
 /// Maximum length of either file, in bytes (128 GiB). Lists of obsolete records give offsets in
@@ -55,17 +54,17 @@ impl SplitFile {
         }
     }
 
-    /// Checks the header of the file. Returns its uid, which both files of a storage share.
-    pub fn uid(self, header: &[u8; FILE_HEADER_BYTES]) -> Result<u64> {
+    /// Checks the header of the file. Returns the uid, which both files of a storage share.
+    pub fn parse_uid(self, header: &[u8; FILE_HEADER_BYTES]) -> Result<u64> {
         if header[..16] != *self.magic() {
             let name = if self == Self::Meta { "meta" } else { "data" };
-            return Err(damage_at(0, format_args!("not the magic of a .{name} file")));
+            return Err(damage_error(0, format_args!("not the magic of a .{name} file")));
         }
         let version = [u64_at::<16, _>(header), u64_at::<24, _>(header), u64_at::<32, _>(header)];
         if version != VERSION {
             let [major, minor, patch] = version;
             let why = format_args!("version {major}.{minor}.{patch} of split files, where slotpress knows 0.1.0");
-            return Err(damage_at(16, why).with_hint(hint::NEWER_LAYOUT));
+            return Err(damage_error(16, why).with_hint(hint::NEWER_LAYOUT));
         }
         Ok(u64_at::<40, _>(header))
     }
@@ -74,10 +73,9 @@ impl SplitFile {
 /// Refuses a `.data` file that belongs to another `.meta` file.
 pub fn check_uids(meta: u64, data: u64) -> Result<()> {
     if meta == data {
-        Ok(())
-    } else {
-        Err(damage_at(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}")))
+        return Ok(());
     }
+    Err(damage_error(40, format_args!("uid {data:016x}, where the .meta file has {meta:016x}")))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +118,7 @@ impl MetaEntry<'_> {
     }
 }
 
-/// Checks that the entry header at `offset` of a `.data` file belongs to the given account.
+/// Checks that the entry at `offset` of a `.data` file belongs to this account, given its header.
 pub fn check_data_header(
     header: &[u8; DATA_HEADER_BYTES],
     offset: u64,
@@ -128,11 +126,11 @@ pub fn check_data_header(
     data_len: u32,
 ) -> Result<()> {
     if header[..32] != *pubkey {
-        return Err(damage_at(offset, format_args!("data of another account than in the .meta file")));
+        return Err(damage_error(offset, format_args!("data of another account than in the .meta file")));
     }
     let found = u32_at::<32, _>(header);
     if found != data_len {
-        return Err(damage_at(offset, format_args!("{found} bytes of data, where the .meta file says {data_len}")));
+        return Err(damage_error(offset, format_args!("{found} bytes of data, where the .meta file says {data_len}")));
     }
     Ok(())
 }
@@ -146,29 +144,31 @@ pub struct MetaRange {
     pub meta_bytes: u64,
     /// Length of the `.data` file, if there is one.
     pub data_bytes: Option<u64>,
+    /// Offset of the first entry.
     pub first: u64,
-    /// Entries that begin at or after this offset are not needed.
+    /// Offset at or after which entries are not needed.
     pub limit: u64,
     pub window_bytes: usize,
 }
 
-/// Walks over the entries of a `.meta` file. Holds one window of the file in memory.
+/// Walks over the entries of a `.meta` file. Keeps one window of the file in memory.
 pub struct MetaWalk<'a> {
     read: &'a mut ReadAt<'a>,
     range: MetaRange,
-    /// Buffer of the caller, which can reuse it. The current window is at its beginning.
+    /// Buffer of the caller, which can reuse it. It begins with the current window.
     window: &'a mut Vec<u8>,
-    held_bytes: usize,
+    window_bytes: usize,
     window_start: u64,
+    /// Offset of the next entry.
     next: u64,
-    /// Smallest offset that the next entry can have in the `.data` file, where offsets ascend.
+    /// Smallest possible offset of the next data in the `.data` file. Offsets ascend there.
     next_data: u64,
 }
 
 impl<'a> MetaWalk<'a> {
     pub fn new(range: MetaRange, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
         let first = range.first;
-        Self { read, range, window, held_bytes: 0, window_start: first, next: first, next_data: DATA_ALIGNMENT }
+        Self { read, range, window, window_bytes: 0, window_start: first, next: first, next_data: DATA_ALIGNMENT }
     }
 
     pub fn next_entry(&mut self) -> Result<Option<MetaEntry<'_>>> {
@@ -181,7 +181,7 @@ impl<'a> MetaWalk<'a> {
         let data_len = u32_at::<84, _>(header);
         if u64::from(data_len) > ACCOUNT_DATA_BYTES_MAX {
             let why = format_args!("an account of {data_len} bytes of data; the maximum is {ACCOUNT_DATA_BYTES_MAX}");
-            return Err(damage_at(offset, why));
+            return Err(damage_error(offset, why));
         }
         let is_inline = data_len <= INLINE_DATA_BYTES_MAX;
         let payload_bytes = if is_inline { to_usize(data_len) } else { size_of::<u64>() };
@@ -195,7 +195,7 @@ impl<'a> MetaWalk<'a> {
             Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| overrun_error(offset))?))
         };
         if let Some(data_offset) = data_offset {
-            self.pass_data(offset, data_offset, data_len)?;
+            self.check_data_offset(offset, data_offset, data_len)?;
         }
         let (header, payload) = self.split_window(offset)?;
         let payload = payload.get(..payload_bytes).ok_or_else(|| overrun_error(offset))?;
@@ -203,10 +203,13 @@ impl<'a> MetaWalk<'a> {
         Ok(Some(MetaEntry { offset, header, data_len, data }))
     }
 
-    /// Checks where an account's data lies in the `.data` file.
-    fn pass_data(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
+    /// Checks the offset of an account's data in the `.data` file, and remembers where the data ends.
+    fn check_data_offset(&mut self, offset: u64, data_offset: u64, data_len: u32) -> Result<()> {
         let Some(data_bytes) = self.range.data_bytes else {
-            return Err(damage_at(offset, format_args!("{data_len} bytes of data, but the storage has no .data file")));
+            return Err(damage_error(
+                offset,
+                format_args!("{data_len} bytes of data, but the storage has no .data file"),
+            ));
         };
         let end = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(u64::from(data_len));
         let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {
@@ -219,16 +222,16 @@ impl<'a> MetaWalk<'a> {
             self.next_data = align_up(end, DATA_ALIGNMENT);
             return Ok(());
         };
-        Err(damage_at(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
+        Err(damage_error(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
     }
 
-    /// Reads a range of the file into the window, unless the window holds it.
+    /// Reads a range of the file into the window, unless the window contains it.
     fn fill_window(&mut self, offset: u64, length: usize) -> Result<()> {
         let end = offset.saturating_add(length as u64);
         if end > self.range.meta_bytes {
             return Err(overrun_error(offset));
         }
-        if offset >= self.window_start && end <= self.window_start.saturating_add(self.held_bytes as u64) {
+        if offset >= self.window_start && end <= self.window_start.saturating_add(self.window_bytes as u64) {
             return Ok(());
         }
         let limit = self.range.limit.min(self.range.meta_bytes);
@@ -236,9 +239,9 @@ impl<'a> MetaWalk<'a> {
         if self.window.len() < bytes {
             self.window.resize(bytes, 0);
         }
-        (self.window_start, self.held_bytes) = (offset, 0);
+        (self.window_start, self.window_bytes) = (offset, 0);
         (self.read)(prefix_mut(self.window, bytes), offset)?;
-        self.held_bytes = bytes;
+        self.window_bytes = bytes;
         Ok(())
     }
 
@@ -249,16 +252,16 @@ impl<'a> MetaWalk<'a> {
     }
 }
 
-/// Returns the next multiple of an alignment, where an entry may begin.
+/// Rounds up to a multiple of an alignment, at which the next entry begins.
 fn align_up(end: u64, alignment: u64) -> u64 {
     end.checked_next_multiple_of(alignment).unwrap_or(u64::MAX)
 }
 
 fn overrun_error(offset: u64) -> Error {
-    damage_at(offset, format_args!("an entry that runs past the end of the file"))
+    damage_error(offset, format_args!("an entry that runs past the end of the file"))
 }
 
-fn damage_at(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
+fn damage_error(offset: u64, why: std::fmt::Arguments<'_>) -> Error {
     Error::damaged(format!("{why}, at offset {offset}"))
         .at_offset(offset)
         .with_hint("the storage is damaged; take the ledger from its source again, or restore it from an archive")
@@ -271,8 +274,8 @@ mod tests {
     fn file_header(file: SplitFile, version: [u64; 3], uid: u64) -> [u8; FILE_HEADER_BYTES] {
         let mut header = [0; FILE_HEADER_BYTES];
         header[..16].copy_from_slice(file.magic());
-        for (at, number) in version.into_iter().chain([uid]).enumerate() {
-            header[16 + at * 8..][..8].copy_from_slice(&number.to_le_bytes());
+        for (index, number) in version.into_iter().chain([uid]).enumerate() {
+            header[16 + index * 8..][..8].copy_from_slice(&number.to_le_bytes());
         }
         header
     }
@@ -280,10 +283,10 @@ mod tests {
     #[test]
     fn file_headers_are_checked() {
         for (file, other) in [(SplitFile::Meta, SplitFile::Data), (SplitFile::Data, SplitFile::Meta)] {
-            assert_eq!(file.uid(&file_header(file, VERSION, 77)).expect("sound"), 77);
-            assert!(file.uid(&file_header(other, VERSION, 77)).is_err());
+            assert_eq!(file.parse_uid(&file_header(file, VERSION, 77)).expect("sound"), 77);
+            assert!(file.parse_uid(&file_header(other, VERSION, 77)).is_err());
             for version in [[1, 1, 0], [0, 2, 0], [0, 1, 1]] {
-                assert!(file.uid(&file_header(file, version, 77)).is_err());
+                assert!(file.parse_uid(&file_header(file, version, 77)).is_err());
             }
         }
         assert!(check_uids(7, 7).is_ok());
@@ -299,7 +302,7 @@ mod tests {
         assert!(check_data_header(&header, 4096, &[9; 32], 5001).is_err());
     }
 
-    /// Makes an entry: the fixed part, then `payload`.
+    /// Makes an entry: the fixed part, then the payload.
     fn entry(key: u8, data_len: u32, payload: &[u8]) -> Vec<u8> {
         let mut entry =
             [&[key; 32][..], &[key + 1; 32], &7u64.to_le_bytes(), &8u64.to_le_bytes(), &[1, 0, 0, 0]].concat();
@@ -308,7 +311,7 @@ mod tests {
         entry
     }
 
-    /// Makes a file of aligned entries; the last one is not padded.
+    /// Makes a file of aligned entries. The last entry is not padded.
     fn aligned_file(entries: &[Vec<u8>]) -> Vec<u8> {
         let mut file = vec![0; FILE_HEADER_BYTES];
         for entry in entries {
@@ -326,12 +329,12 @@ mod tests {
         inline_data: Vec<u8>,
     }
 
-    /// Walks over a file. Also returns the offset up to which it was read.
+    /// Walks over a file. Also returns the offset up to which the file was read.
     fn walk(file: &[u8], data_bytes: Option<u64>, window_bytes: usize, limit: u64) -> Result<(Vec<FoundEntry>, u64)> {
-        let mut read_to = 0;
+        let mut read_end = 0;
         let mut read = |to: &mut [u8], offset: u64| {
             let bytes = file.get(offset as usize..offset as usize + to.len()).expect("inside the file");
-            read_to = read_to.max(offset + to.len() as u64);
+            read_end = read_end.max(offset + to.len() as u64);
             to.copy_from_slice(bytes);
             Ok(())
         };
@@ -348,7 +351,7 @@ mod tests {
             let record_header = RecordHeader::parse(&entry.record_header());
             found.push(FoundEntry { offset: entry.offset, record_header, data_offset, inline_data });
         }
-        Ok((found, read_to))
+        Ok((found, read_end))
     }
 
     #[test]
@@ -377,13 +380,13 @@ mod tests {
             assert_eq!((header.write_version, header.padding, header.stored_hash), (0, [0; 7], [0; 32]));
         }
         // Reading ends with the last entry that begins before the limit.
-        let (found, read_to) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
-        assert_eq!((found.len(), read_to), (1, 160 + 88 + 5));
+        let (found, read_end) = walk(&file, Some(data_bytes), 1 << 20, 160).expect("sound");
+        assert_eq!((found.len(), read_end), (1, 160 + 88 + 5));
     }
 
     #[test]
     fn impossible_entries_are_refused() {
-        let large = |at: u64| entry(4, 5000, &at.to_le_bytes());
+        let large = |data_offset: u64| entry(4, 5000, &data_offset.to_le_bytes());
         let end = 4096 + 36 + 5000;
         for (what, file, data_bytes, is_sound) in [
             ("the end of the data", aligned_file(&[large(4096)]), Some(end), true),

@@ -11,9 +11,13 @@ const META_BYTES: usize = 8 + 32 + 32 + 8 + 8 + 32;
 pub enum StakeAccount {
     Uninitialized,
     Initialized(StakeMeta),
-    /// A delegation, and the credits of its vote account up to which it has had rewards.
-    Delegated(StakeMeta, Delegation, u64),
-    /// A kind that no program writes any more.
+    Delegated {
+        meta: StakeMeta,
+        delegation: Delegation,
+        /// Credits of the vote account for which the stake has been rewarded.
+        credits_observed: u64,
+    },
+    /// A kind that the program no longer writes.
     RewardsPool,
 }
 
@@ -40,10 +44,11 @@ impl StakeAccount {
         match u32::from_le_bytes(*kind) {
             0 => Some(Self::Uninitialized),
             1 => meta().map(Self::Initialized),
-            2 => {
-                let delegation = Delegation::parse(data)?;
-                Some(Self::Delegated(meta()?, delegation, Delegation::credits_of_account(data)))
-            }
+            2 => Some(Self::Delegated {
+                meta: meta()?,
+                delegation: Delegation::parse(data)?,
+                credits_observed: Delegation::parse_credits_observed(data),
+            }),
             3 => Some(Self::RewardsPool),
             _ => None,
         }
@@ -79,11 +84,11 @@ mod tests {
     }
 
     #[test]
-    fn every_state_has_its_fields() {
+    fn every_state_is_parsed() {
         let mut data = delegated();
         assert_eq!(data.len(), 197);
-        let Some(StakeAccount::Delegated(meta, delegation, credits)) = StakeAccount::parse(&data) else {
-            panic!("delegated")
+        let Some(StakeAccount::Delegated { meta, delegation, credits_observed }) = StakeAccount::parse(&data) else {
+            panic!("the account is not delegated")
         };
         let expected = StakeMeta {
             rent_exempt_reserve: 2_282_880,
@@ -93,9 +98,9 @@ mod tests {
             lockup_epoch: 9,
             lockup_custodian: [3; 32],
         };
-        assert_eq!((meta, delegation.voter(), credits), (expected, [4; 32], 33));
-        let term = delegation.term();
-        assert_eq!((term.stake, term.activation_epoch, term.deactivation_epoch), (70, 6, u64::MAX));
+        assert_eq!((meta, delegation.voter(), credits_observed), (expected, [4; 32], 33));
+        let stake = delegation.stake();
+        assert_eq!((stake.lamports, stake.activation_epoch, stake.deactivation_epoch), (70, 6, u64::MAX));
         data[0] = 1;
         assert_eq!(StakeAccount::parse(&data), Some(StakeAccount::Initialized(expected)));
         assert_eq!(StakeAccount::parse(&[0; 200]), Some(StakeAccount::Uninitialized));
@@ -110,8 +115,8 @@ mod tests {
         let data = delegated();
         assert!((0..data.len()).all(|cut| StakeAccount::parse(&data[..cut]).is_none()));
         let initialized = [&[1, 0, 0, 0][..], &data[4..]].concat();
-        let is_read = |cut: &usize| StakeAccount::parse(&initialized[..*cut]).is_some();
-        assert_eq!((0..data.len()).find(is_read), Some(4 + META_BYTES));
+        let is_complete = |cut: &usize| StakeAccount::parse(&initialized[..*cut]).is_some();
+        assert_eq!((0..data.len()).find(is_complete), Some(4 + META_BYTES));
     }
 
     proptest! {

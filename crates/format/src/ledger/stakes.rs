@@ -1,21 +1,21 @@
-//! Parses the stakes in bank files (docs/snapshot-format.md#bank-file), and what Agave compares with
-//! them when it loads a snapshot: delegations, and vote accounts. `stake_accounts` and `votes` parse
-//! the accounts as a whole.
+//! Parses the stakes in bank files (docs/snapshot-format.md#bank-file). Also parses the parts of stake
+//! and vote accounts that Agave compares with these stakes when it loads a snapshot. `stake_accounts` and
+//! `votes` parse all fields of such accounts.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
 
 use slotpress_base::{Result, array_at, to_usize, u64_at};
 
-use crate::ledger::activation::Term;
+use crate::ledger::activation::DelegatedStake;
 use crate::ledger::demands::firedancer;
 use crate::ledger::votes::{STATE_4, VoteState};
-use crate::{ACCOUNT_DATA_BYTES_MAX, Address, Demand, FieldReader, VOTE, Voter};
+use crate::{ACCOUNT_DATA_BYTES_MAX, AccountView, Address, Demand, FieldReader, VOTE, Voter};
 
 /// Limit on the vote accounts of one epoch. Mainnet has some thousands.
 pub const VOTE_ACCOUNTS_MAX: usize = 1_000_000;
 
-/// Limit on delegations. Mainnet has 1.5 million; 4 million take 400 MB.
+/// Limit on delegations. Mainnet has 1.5 million. 4 million delegations take 400 MB of memory.
 pub const DELEGATIONS_MAX: usize = 4_000_000;
 
 /// Offset of the delegation in a stake account, after the kind (2 in a delegated account) and 120
@@ -41,20 +41,20 @@ impl Delegation {
         array_at::<0, 32, _>(&self.0)
     }
 
-    pub fn term(&self) -> Term {
-        Term {
-            stake: u64_at::<32, _>(&self.0),
+    pub fn stake(&self) -> DelegatedStake {
+        DelegatedStake {
+            lamports: u64_at::<32, _>(&self.0),
             activation_epoch: u64_at::<40, _>(&self.0),
             deactivation_epoch: u64_at::<48, _>(&self.0),
         }
     }
 
-    /// Reads the last 8 bytes as the rate that they once held.
+    /// Returns the last 8 bytes, as the rate that they once held.
     fn rate(&self) -> f64 {
         f64::from_le_bytes(array_at::<STAKE_BYTES, 8, _>(&self.0))
     }
 
-    /// True if two delegations differ only in the bytes that once held a rate, or not at all.
+    /// True if two delegations are equal except for the bytes that once held a rate.
     pub fn is_same_stake(&self, other: &Self) -> bool {
         array_at::<0, STAKE_BYTES, _>(&self.0) == array_at::<0, STAKE_BYTES, _>(&other.0)
     }
@@ -66,8 +66,8 @@ impl Delegation {
         Some(Self(array_at::<DELEGATION_AT, DELEGATION_BYTES, _>(state)))
     }
 
-    /// Parses how many credits of its vote account a delegated stake account has been paid for.
-    pub fn credits_of_account(data: &[u8]) -> u64 {
+    /// Parses the credits of the vote account for which a delegated stake account has been rewarded.
+    pub fn parse_credits_observed(data: &[u8]) -> u64 {
         let bytes = data.get(DELEGATION_AT.saturating_add(DELEGATION_BYTES)..).and_then(|rest| rest.first_chunk());
         bytes.copied().map_or(0, u64::from_le_bytes)
     }
@@ -86,26 +86,28 @@ pub struct VoteAccount {
 }
 
 impl VoteAccount {
-    pub fn new(lamports: u64, owner: &[u8; 32], is_executable: bool, rent_epoch: u64, data: &[u8]) -> Self {
+    pub fn new(account: &AccountView<'_>, rent_epoch: u64) -> Self {
+        let AccountView { owner, lamports, executable, data, .. } = *account;
         let mut hasher = blake3::Hasher::new();
-        hasher.update(&lamports.to_le_bytes()).update(owner).update(&[u8::from(is_executable)]);
-        hasher.update(data);
-        let node = if *owner == VOTE { parse_node(data) } else { None };
-        Self { digest: hasher.finalize().into(), rent_epoch, node, is_initialized: is_initialized(data) }
+        hasher.update(&lamports.to_le_bytes()).update(owner).update(&[u8::from(executable)]).update(data);
+        let state = if *owner == VOTE { VoteState::parse(data) } else { None };
+        Self {
+            digest: hasher.finalize().into(),
+            rent_epoch,
+            node: state.map(|state| state.node),
+            is_initialized: is_initialized(data),
+        }
     }
 }
 
-fn parse_node(data: &[u8]) -> Option<[u8; 32]> {
-    VoteState::parse(data).map(|state| state.node)
-}
-
-/// Decides as `VoteStateVersions::is_correct_size_and_initialized` does: by the number in version
-/// 4, by non-zero bytes up to the prior voters in older versions.
+/// True if a vote account is initialized, as `VoteStateVersions::is_correct_size_and_initialized`
+/// decides: by the version number in version 4, and by non-zero bytes up to the prior voters in older
+/// versions.
 fn is_initialized(data: &[u8]) -> bool {
-    let is_used = |until: usize| data.get(4..until).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
+    let has_non_zero = |end: usize| data.get(4..end).is_some_and(|bytes| bytes.iter().any(|byte| *byte != 0));
     match data.len() {
-        3762 => data.starts_with(&STATE_4.to_le_bytes()) || is_used(4 + 114),
-        3731 => is_used(4 + 82),
+        3762 => data.starts_with(&STATE_4.to_le_bytes()) || has_non_zero(4 + 114),
+        3731 => has_non_zero(4 + 82),
         _ => false,
     }
 }
@@ -117,11 +119,11 @@ pub struct Stakes {
     pub vote_accounts: Vec<([u8; 32], VoteAccount)>,
     /// Delegations by the stake account's address, in the file's order.
     pub delegations: Vec<([u8; 32], Delegation)>,
-    /// True if there were more delegations or vote accounts than are kept.
+    /// True if the file has more delegations or vote accounts than are kept.
     pub has_more: bool,
 }
 
-/// Adds an item, unless `items` already has `max` of them. Returns true if it was added.
+/// Adds an item, unless there are already `max` items. Returns true if the item was added.
 fn push_within<T>(items: &mut Vec<T>, item: T, max: usize) -> bool {
     let has_room = items.len() < max;
     if has_room {
@@ -133,9 +135,10 @@ fn push_within<T>(items: &mut Vec<T>, item: T, max: usize) -> bool {
 /// Voters by address. If an address occurs twice, the later one counts.
 pub type Voters = BTreeMap<[u8; 32], Voter>;
 
-pub enum KeepStakes<'a> {
+/// The part of the stakes that is kept, and the place where it is kept.
+pub enum KeptStakes<'a> {
     All(&'a mut Stakes),
-    /// Voters, up to one more than [`VOTE_ACCOUNTS_MAX`].
+    /// Only the voters, up to one more than [`VOTE_ACCOUNTS_MAX`].
     Voters(&'a mut Voters),
     Nothing,
 }
@@ -146,7 +149,7 @@ pub struct StakesSummary {
     pub delegation_count: u64,
     pub epoch: u64,
     pub invalid_vote_account: Option<Address>,
-    pub no_stake: Option<Address>,
+    pub account_without_stake: Option<Address>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -159,7 +162,7 @@ pub enum StakesKind {
 pub fn read_stakes<R: BufRead>(
     r: &mut FieldReader<R>,
     kind: StakesKind,
-    mut keep: KeepStakes<'_>,
+    mut kept: KeptStakes<'_>,
 ) -> Result<StakesSummary> {
     let (name, credits_bytes) = match kind {
         StakesKind::Bank => ("the stakes", 0),
@@ -172,27 +175,26 @@ pub fn read_stakes<R: BufRead>(
     for _ in 0..summary.vote_account_count {
         let address = r.array::<32>()?;
         let stake = r.u64()?;
-        let account = read_vote_account(r, &mut data)?;
-        let named = Address(address);
+        let account = read_vote_account(r, &address, &mut data)?;
         if account.node.is_none() {
-            summary.invalid_vote_account.get_or_insert(named);
+            summary.invalid_vote_account.get_or_insert(Address(address));
         }
         if stake == 0 {
-            summary.no_stake.get_or_insert(named);
+            summary.account_without_stake.get_or_insert(Address(address));
         }
-        match &mut keep {
-            KeepStakes::All(Stakes { vote_accounts, has_more, .. }) => {
+        match &mut kept {
+            KeptStakes::All(Stakes { vote_accounts, has_more, .. }) => {
                 *has_more |= !push_within(vote_accounts, (address, account), VOTE_ACCOUNTS_MAX);
             }
-            KeepStakes::Voters(voters) if voters.len() <= VOTE_ACCOUNTS_MAX => {
+            KeptStakes::Voters(voters) if voters.len() <= VOTE_ACCOUNTS_MAX => {
                 voters.extend(account.node.map(|node| (address, Voter { stake, address, node })));
             }
-            KeepStakes::Voters(_) | KeepStakes::Nothing => {}
+            KeptStakes::Voters(_) | KeptStakes::Nothing => {}
         }
     }
     let item_bytes = 32u64.saturating_add(DELEGATION_BYTES as u64).saturating_add(credits_bytes);
     summary.delegation_count = r.count("the delegations", item_bytes)?;
-    if let KeepStakes::All(Stakes { delegations, .. }) = &mut keep {
+    if let KeptStakes::All(Stakes { delegations, .. }) = &mut kept {
         delegations.reserve_exact(to_usize(summary.delegation_count).min(DELEGATIONS_MAX));
     }
     for _ in 0..summary.delegation_count {
@@ -201,16 +203,16 @@ pub fn read_stakes<R: BufRead>(
         r.skip(credits_bytes)?;
         let rate = delegation.rate();
         if kind == StakesKind::Bank && rate > 1.0 {
-            r.breach(Some(Address(address)), Demand::FiredancerLimit, "a rate of at most 1", rate);
+            r.record_breach(Some(Address(address)), Demand::FiredancerLimit, "a rate of at most 1", rate);
         }
-        if let KeepStakes::All(Stakes { delegations, has_more, .. }) = &mut keep {
+        if let KeptStakes::All(Stakes { delegations, has_more, .. }) = &mut kept {
             *has_more |= !push_within(delegations, (address, delegation), DELEGATIONS_MAX);
         }
     }
     r.skip(8)?; // always 0
     summary.epoch = r.u64()?;
     let history = r.skip_items("the stake history", 4 * 8)?;
-    r.check_limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
+    r.check_limit(firedancer::limit("epochs of the stake history", firedancer::SKIPPED_ITEMS_MAX), history);
     Ok(summary)
 }
 
@@ -218,29 +220,35 @@ pub fn read_stakes<R: BufRead>(
 pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     r.skip(8)?; // total stake
     let nodes = r.count("the vote accounts of nodes", 32 + 8 + 8)?;
-    r.check_limit(("nodes of an epoch", firedancer::SMALL_ITEMS_MAX), nodes);
+    r.check_limit(firedancer::limit("nodes of an epoch", firedancer::STORAGES_OR_NODES_MAX), nodes);
     for _ in 0..nodes {
         r.skip(32)?;
         let accounts = r.skip_items("the vote accounts of a node", 32)?;
-        r.check_limit(("vote accounts of a node", firedancer::ITEMS_MAX), accounts);
+        r.check_limit(firedancer::limit("vote accounts of a node", firedancer::SKIPPED_ITEMS_MAX), accounts);
         r.skip(8)?;
     }
     let voters = r.skip_items("the authorized voters", 64)?;
-    r.check_limit(("authorized voters of an epoch", firedancer::ITEMS_MAX), voters);
+    r.check_limit(firedancer::limit("authorized voters of an epoch", firedancer::SKIPPED_ITEMS_MAX), voters);
     Ok(())
 }
 
-fn read_vote_account<R: BufRead>(r: &mut FieldReader<R>, data: &mut Vec<u8>) -> Result<VoteAccount> {
+/// Parses a vote account. `data` is a buffer for the account's data.
+fn read_vote_account<R: BufRead>(
+    r: &mut FieldReader<R>,
+    address: &[u8; 32],
+    data: &mut Vec<u8>,
+) -> Result<VoteAccount> {
     let lamports = r.u64()?;
     let data_bytes = r.count("a vote account's data", 1)?;
     if data_bytes > ACCOUNT_DATA_BYTES_MAX {
-        return Err(r.damaged(format!("a vote account of {data_bytes} bytes, more than an account can hold")));
+        return Err(r.damage_error(format!("a vote account of {data_bytes} bytes, more than an account can hold")));
     }
     data.resize(to_usize(data_bytes), 0);
-    r.bytes(data)?;
+    r.read_exact(data)?;
     let owner = r.array()?;
-    let is_executable = r.flag("a vote account's executable flag")?;
-    Ok(VoteAccount::new(lamports, &owner, is_executable, r.u64()?, data))
+    let executable = r.flag("a vote account's executable flag")?;
+    let account = AccountView { pubkey: address, owner: &owner, lamports, executable, data };
+    Ok(VoteAccount::new(&account, r.u64()?))
 }
 
 #[cfg(test)]
@@ -251,7 +259,7 @@ mod tests {
     use crate::ledger::votes::{PRIOR_VOTERS_BYTES, STATE_1_14_11, STATE_3};
 
     /// Makes a vote account's state of the given version, with two votes, a root, one voter, and
-    /// credits of one epoch. Also returns where the state ends.
+    /// credits of one epoch. Also returns the length of the state without the zeros after it.
     fn state(version: u32) -> (Vec<u8>, usize) {
         let mut data = version.to_le_bytes().to_vec();
         data.extend([7; 32]);
@@ -277,27 +285,41 @@ mod tests {
         (data, end)
     }
 
+    fn vote_account(data: &[u8], owner: &[u8; 32], rent_epoch: u64) -> VoteAccount {
+        let account = AccountView { pubkey: &[3; 32], owner, lamports: 5, executable: false, data };
+        VoteAccount::new(&account, rent_epoch)
+    }
+
     #[test]
-    fn vote_accounts_are_compared_by_their_fields() {
+    fn vote_accounts_of_every_version_are_parsed() {
         for version in [STATE_1_14_11, STATE_3, STATE_4] {
-            let (data, end) = state(version);
-            let account = |data: &[u8], owner: &[u8; 32]| VoteAccount::new(5, owner, false, u64::MAX, data);
-            let expected = account(&data, &VOTE);
-            assert_eq!((expected.node, expected.is_initialized), (Some([7; 32]), true), "{version}");
-            assert_eq!(account(&data[..end], &VOTE).node, Some([7; 32]));
-            assert!((0..end).all(|cut| account(&data[..cut], &VOTE).node.is_none()), "{version}");
-            assert_eq!(account(&data, &[1; 32]).node, None, "of another program");
-            assert_ne!(account(&data, &[1; 32]).digest, expected.digest);
-            let other = VoteAccount::new(5, &VOTE, false, 0, &data);
-            assert!(other != expected, "the rent epoch counts, apart from the rest");
-            assert!(other.digest == expected.digest, "the rent epoch counts, apart from the rest");
-            assert!(!account(&data[..end], &VOTE).is_initialized);
+            let (data, state_bytes) = state(version);
+            let account = |data: &[u8]| vote_account(data, &VOTE, u64::MAX);
+            let whole = account(&data);
+            assert_eq!((whole.node, whole.is_initialized), (Some([7; 32]), true), "{version}");
+            let without_zeros = account(&data[..state_bytes]);
+            assert_eq!((without_zeros.node, without_zeros.is_initialized), (Some([7; 32]), false), "{version}");
+            assert!((0..state_bytes).all(|cut| account(&data[..cut]).node.is_none()), "{version}");
         }
         for version in [0u32, 4, u32::MAX] {
-            assert_eq!(parse_node(&[&version.to_le_bytes()[..], &[0; 3758]].concat()), None);
+            assert_eq!(vote_account(&[&version.to_le_bytes()[..], &[0; 3758]].concat(), &VOTE, 0).node, None);
         }
         assert!(!is_initialized(&[0; 3762]));
         assert!(!is_initialized(&[0; 3731]));
+    }
+
+    #[test]
+    fn vote_accounts_are_compared_by_their_fields() {
+        for version in [STATE_1_14_11, STATE_3, STATE_4] {
+            let (data, _) = state(version);
+            let account = vote_account(&data, &VOTE, u64::MAX);
+            let of_another_program = vote_account(&data, &[1; 32], u64::MAX);
+            assert_eq!(of_another_program.node, None);
+            assert_ne!(of_another_program.digest, account.digest);
+            let with_another_rent_epoch = vote_account(&data, &VOTE, 0);
+            assert_ne!(with_another_rent_epoch, account);
+            assert_eq!(with_another_rent_epoch.digest, account.digest, "the digest leaves out the rent epoch");
+        }
     }
 
     #[test]
@@ -315,7 +337,8 @@ mod tests {
         data[124 + 48] = 9;
         assert!(!Delegation::parse(&data).expect("delegated").is_same_stake(&delegation));
         data[188] = 5;
-        assert_eq!((Delegation::credits_of_account(&data), Delegation::credits_of_account(&data[..190])), (5, 0));
+        assert_eq!(Delegation::parse_credits_observed(&data), 5);
+        assert_eq!(Delegation::parse_credits_observed(&data[..190]), 0);
         assert_eq!(Delegation::parse(&data[..196]), None);
         data[0] = 1;
         assert_eq!(Delegation::parse(&data), None, "initialized only");
@@ -325,7 +348,7 @@ mod tests {
         #[test]
         fn hostile_accounts_never_panic(data in proptest::collection::vec(any::<u8>(), 0..400), version in 0u8..5) {
             let data = [&[version, 0, 0, 0][..], &data].concat();
-            let _ = (parse_node(&data), is_initialized(&data), Delegation::parse(&data));
+            let _ = (vote_account(&data, &VOTE, 0), Delegation::parse(&data));
         }
     }
 }

@@ -9,7 +9,7 @@ use slotpress_base::Result;
 use crate::ledger::demands::firedancer;
 use crate::{Breach, FieldReader};
 
-/// Maximum number of slots whose results a validator keeps.
+/// Maximum number of slots in a status cache.
 pub const STATUS_CACHE_SLOTS_MAX: u64 = 300;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct StatusCache {
 }
 
 impl StatusCache {
-    /// True if the file has an error that only Agave 4.4 and later know.
+    /// True if the file contains an error that only Agave 4.4 and later versions have.
     pub fn needs_agave_4_4(&self) -> bool {
         self.transaction_error_max > TRANSACTION_ERROR_MAX_4_3 || self.instruction_error_max > INSTRUCTION_ERROR_MAX_4_3
     }
@@ -43,28 +43,30 @@ const BORSH_IO_ERROR: u32 = 44;
 const INSTRUCTION_ERROR_MAX: u32 = 54;
 const INSTRUCTION_ERROR_MAX_4_3: u32 = 53;
 
-/// Parses a status cache to its end. Checks what Agave checks: all slots are roots, distinct, and
-/// at most `bank_slot`.
+/// Parses a status cache to its end. Like Agave, checks that all slots are roots, distinct, and at most
+/// `bank_slot`.
 pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> Result<StatusCache> {
     let mut cache = StatusCache::default();
-    let mut seen = HashSet::new();
+    let mut distinct_slots = HashSet::new();
     let count = r.count("the slots", 8 + 1 + 8)?;
     if count > STATUS_CACHE_SLOTS_MAX {
-        return Err(r.damaged(format!("{count} slots, more than the {STATUS_CACHE_SLOTS_MAX} that a validator keeps")));
+        return Err(
+            r.damage_error(format!("{count} slots, more than the {STATUS_CACHE_SLOTS_MAX} that a validator keeps"))
+        );
     }
     for _ in 0..count {
         let slot = r.u64()?;
         if !r.flag("the root flag")? {
-            return Err(r.damaged(format!("slot {slot} is not a root")));
+            return Err(r.damage_error(format!("slot {slot} is not a root")));
         }
         if slot > bank_slot {
-            return Err(r.damaged(format!("slot {slot} is above the bank's slot {bank_slot}")));
+            return Err(r.damage_error(format!("slot {slot} is above the bank's slot {bank_slot}")));
         }
-        if !seen.insert(slot) {
-            return Err(r.damaged(format!("slot {slot} occurs twice")));
+        if !distinct_slots.insert(slot) {
+            return Err(r.damage_error(format!("slot {slot} occurs twice")));
         }
         cache.slots.push(slot);
-        read_results(&mut r, &mut cache)?;
+        read_results_of_slot(&mut r, &mut cache)?;
     }
     r.check_limit(firedancer::CACHED_BLOCKHASHES, cache.blockhash_count);
     r.expect_end()?;
@@ -72,7 +74,7 @@ pub fn parse_status_cache<R: BufRead>(mut r: FieldReader<R>, bank_slot: u64) -> 
     Ok(cache)
 }
 
-fn read_results<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
+fn read_results_of_slot<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> Result<()> {
     let mut slot_transactions = 0u64;
     for _ in 0..r.count("the blockhashes of a slot", 32 + 8 + 8)? {
         r.skip(32)?; // the blockhash
@@ -95,7 +97,7 @@ fn skip_result<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> R
     match r.u32()? {
         0 => return Ok(()),
         1 => {}
-        other => return Err(r.damaged(format!("a transaction result of unknown kind {other}"))),
+        other => return Err(r.damage_error(format!("a transaction result of unknown kind {other}"))),
     }
     let error = r.u32()?;
     cache.transaction_error_max = cache.transaction_error_max.max(error);
@@ -107,7 +109,7 @@ fn skip_result<R: BufRead>(r: &mut FieldReader<R>, cache: &mut StatusCache) -> R
         return r.skip(1);
     }
     if error > TRANSACTION_ERROR_MAX {
-        return Err(r.damaged(format!("a transaction error of unknown kind {error}")));
+        return Err(r.damage_error(format!("a transaction error of unknown kind {error}")));
     }
     Ok(())
 }
@@ -119,7 +121,7 @@ fn skip_instruction_error<R: BufRead>(r: &mut FieldReader<R>, cache: &mut Status
         CUSTOM_ERROR => r.skip(4),
         BORSH_IO_ERROR => r.skip_items("an error's text", 1).map(drop),
         0..=INSTRUCTION_ERROR_MAX => Ok(()),
-        _ => Err(r.damaged(format!("an instruction error of unknown kind {error}"))),
+        _ => Err(r.damage_error(format!("an instruction error of unknown kind {error}"))),
     }
 }
 
@@ -133,17 +135,18 @@ mod tests {
         parse_status_cache(FieldReader::new(bytes, bytes.len() as u64, "the status cache"), 100)
     }
 
-    fn cache(slots: &[(u64, u8)], errors: &[&[u8]]) -> Vec<u8> {
+    /// Makes a status cache. Each slot has a root flag, and the same results of transactions.
+    fn status_cache(slots: &[(u64, u8)], results: &[&[u8]]) -> Vec<u8> {
         let mut bytes = (slots.len() as u64).to_le_bytes().to_vec();
         for (slot, is_root) in slots {
             bytes.extend_from_slice(&slot.to_le_bytes());
             bytes.push(*is_root);
             bytes.extend_from_slice(&1u64.to_le_bytes());
             bytes.extend_from_slice(&[7; 40]);
-            bytes.extend_from_slice(&(errors.len() as u64).to_le_bytes());
-            for error in errors {
+            bytes.extend_from_slice(&(results.len() as u64).to_le_bytes());
+            for result in results {
                 bytes.extend_from_slice(&[3; 20]);
-                bytes.extend_from_slice(error);
+                bytes.extend_from_slice(result);
             }
         }
         bytes
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_kind_of_result_is_parsed() {
-        let errors: [&[u8]; 6] = [
+        let results: [&[u8]; 6] = [
             &[0, 0, 0, 0],
             &[1, 0, 0, 0, 4, 0, 0, 0],
             &[1, 0, 0, 0, 31, 0, 0, 0, 9],
@@ -159,21 +162,25 @@ mod tests {
             &[1, 0, 0, 0, 8, 0, 0, 0, 2, 25, 0, 0, 0, 1, 2, 3, 4],
             &[1, 0, 0, 0, 8, 0, 0, 0, 2, 44, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, b'n', b'o'],
         ];
-        let found = parse(&cache(&[(5, 1), (6, 1)], &errors)).expect("good");
+        let found = parse(&status_cache(&[(5, 1), (6, 1)], &results)).expect("good");
         assert_eq!((found.slots, found.transaction_count), (vec![5, 6], 12));
+    }
+
+    #[test]
+    fn invalid_caches_are_refused() {
         for (slots, why) in [
             (vec![(5, 0)], "not a root"),
             (vec![(101, 1)], "above"),
             (vec![(5, 1), (5, 1)], "twice"),
             (vec![(5, 2)], "0 or 1"),
         ] {
-            let error = parse(&cache(&slots, &[])).expect_err("refused").to_string();
+            let error = parse(&status_cache(&slots, &[])).expect_err("refused").to_string();
             assert!(error.contains(why), "{error}");
         }
-        assert!(parse(&cache(&[(5, 1)], &[&[1, 0, 0, 0, 40, 0, 0, 0]])).is_err(), "an unknown error");
+        assert!(parse(&status_cache(&[(5, 1)], &[&[1, 0, 0, 0, 40, 0, 0, 0]])).is_err(), "an unknown error");
         let unknown = [1, 0, 0, 0, 8, 0, 0, 0, 2, 55, 0, 0, 0];
-        assert!(parse(&cache(&[(5, 1)], &[&unknown])).is_err(), "an unknown instruction error");
-        assert!(parse(&[cache(&[(5, 1)], &[]), vec![0]].concat()).is_err(), "a byte left over");
+        assert!(parse(&status_cache(&[(5, 1)], &[&unknown])).is_err(), "an unknown instruction error");
+        assert!(parse(&[status_cache(&[(5, 1)], &[]), vec![0]].concat()).is_err(), "a byte left over");
     }
 
     /// Agave 4.4 added `BailOut`, as a transaction and as an instruction error.
@@ -185,7 +192,7 @@ mod tests {
             (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 53, 0, 0, 0], false),
             (&[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0], true),
         ] {
-            let found = parse(&cache(&[(5, 1)], &[&[0; 4], error])).expect("good");
+            let found = parse(&status_cache(&[(5, 1)], &[&[0; 4], error])).expect("good");
             assert_eq!(found.needs_agave_4_4(), needs_4_4, "{error:?}");
         }
     }

@@ -1,5 +1,5 @@
-//! Finds storage files on disk, and the directories that hold them. Does not read what
-//! they contain.
+//! Finds storage files on disk, and the directories that contain them. Does not read the contents of the
+//! files.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use crate::{STORAGE_BYTES_MAX, parse_storage_name};
 /// Mainnet has about 430,000 storages.
 pub const STORAGES_MAX: u64 = 5_000_000;
 
-/// A directory of storages. It stays open, and files are found relative to it.
+/// A directory of storages. It stays open, and files are opened relative to it.
 #[derive(Debug)]
 pub struct StorageRoot {
     pub path: PathBuf,
@@ -46,12 +46,14 @@ pub enum StorageKind {
     AppendVec,
     /// A file of headers and small data, `<slot>.<id>.meta`, and optionally a file of large data,
     /// `<slot>.<id>.data` (Agave 4.5). [`split`](super::split) parses them.
-    Split { data: Option<SplitDataFile> },
+    Split { data: Option<StorageFileStat> },
 }
 
+/// Length and modification time of a file. They show whether the file changes while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SplitDataFile {
+pub struct StorageFileStat {
     pub file_bytes: u64,
+    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
@@ -59,7 +61,7 @@ pub struct SplitDataFile {
 pub struct ListedStorage {
     pub slot: u64,
     pub id: u32,
-    /// Endings of the storage's file names. The first is `""` or `.meta`.
+    /// Endings of the names of the storage's files. The first is `""` or `.meta`.
     pub endings: &'static [&'static str],
 }
 
@@ -68,7 +70,7 @@ pub const APPEND_VEC: &[&str] = &[""];
 pub const SPLIT: &[&str] = &[".meta"];
 pub const SPLIT_WITH_DATA: &[&str] = &[".meta", ".data"];
 
-/// A storage, as it was found. Kept small: mainnet has 430,000 of them.
+/// A storage on disk. This type is small, because mainnet has 430,000 storages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageFile {
     pub slot: u64,
@@ -79,8 +81,8 @@ pub struct StorageFile {
     pub root: u16,
     /// Length of the file in bytes. In a split storage, the length of the `.meta` file.
     pub file_bytes: u64,
-    /// Modification time of that file in nanoseconds since 1970. It shows whether the file changes
-    /// while it is read.
+    /// Modification time of this file in nanoseconds since 1970. It shows whether the file changes while
+    /// it is read.
     pub modified_ns: i64,
     pub kind: StorageKind,
 }
@@ -111,7 +113,7 @@ impl StorageFile {
     }
 }
 
-/// Lists all files of the roots; each must be an append vec. `threads` threads read the metadata.
+/// Lists all files of the roots, each of which must be an append vec. `threads` threads read the metadata.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
     let mut names = Vec::new();
     for (index, root) in number_roots(roots)? {
@@ -135,22 +137,22 @@ pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFi
     })
 }
 
-/// Gives each directory the index that [`StorageFile::root`] has.
+/// Numbers the directories. [`StorageFile::root`] is such a number.
 fn number_roots(roots: &[StorageRoot]) -> Result<impl Iterator<Item = (u16, &StorageRoot)> + Clone> {
     if roots.len() > usize::from(u16::MAX) {
-        let given = roots.len();
+        let count = roots.len();
         let max = u16::MAX;
-        return Err(Error::usage(format!("{given} accounts paths are too many: at most {max} are possible")));
+        return Err(Error::usage(format!("{count} accounts paths are too many: at most {max} are possible")));
     }
     Ok((0..u16::MAX).zip(roots))
 }
 
-/// A file that a storages list names and none of the directories contains.
+/// A file that a storages list names, but that is in none of the directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingFile {
     pub slot: u64,
     pub id: u32,
-    /// End of the file name: empty, `.meta` or `.data`.
+    /// Ending of the file name: empty, `.meta` or `.data`.
     pub ending: &'static str,
 }
 
@@ -160,8 +162,8 @@ impl fmt::Display for MissingFile {
     }
 }
 
-/// Looks for every storage of the list in the roots, on `threads` threads. Also returns the files
-/// that are missing.
+/// Looks up every storage of the list in the roots, on `threads` threads. Also returns the missing
+/// files.
 pub fn stat_listed(
     list: &[ListedStorage],
     roots: &[StorageRoot],
@@ -179,17 +181,23 @@ pub fn stat_listed(
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .with_hint("give only the accounts paths that the validator uses, each once"));
                 }
-                // The `.meta` file is here, so only the `.data` file is missing.
+                // The `.meta` file is in this directory, so only the `.data` file is missing.
                 FoundFiles::Missing(ending) if ending != first_ending => missing.ending = ending,
                 FoundFiles::All(_) | FoundFiles::Missing(_) => {}
             }
         }
         Ok(found.ok_or(missing))
     };
-    let found = start_pool(threads)?.install(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
+    let results = start_pool(threads)?.install(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
+    let mut storages = Vec::with_capacity(results.len());
     let mut missing = Vec::new();
-    let found = found.into_iter().filter_map(|storage| storage.map_err(|file| missing.push(file)).ok()).collect();
-    Ok((found, missing))
+    for result in results {
+        match result {
+            Ok(storage) => storages.push(storage),
+            Err(file) => missing.push(file),
+        }
+    }
+    Ok((storages, missing))
 }
 
 fn foreign_file_error(path: &Path) -> Error {
@@ -206,10 +214,10 @@ fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result
         .with_hint("something changes the directory: stop it, then run this again"))
 }
 
-/// The files of a storage that are in one directory.
+/// Result of looking up the files of a storage in one directory.
 enum FoundFiles {
     All(StorageFile),
-    /// A file with this ending is missing.
+    /// Ending of the first missing file.
     Missing(&'static str),
 }
 
@@ -222,13 +230,14 @@ fn stat_storage(root: &StorageRoot, index: u16, slot: u64, id: u32, endings: &[&
             return Ok(FoundFiles::Missing(ending));
         }
     }
-    let [Some((file_bytes, modified_ns)), data] = stats else { return Ok(FoundFiles::Missing("")) };
-    let data = data.map(|(file_bytes, modified_ns)| SplitDataFile { file_bytes, modified_ns });
+    let [Some(StorageFileStat { file_bytes, modified_ns }), data] = stats else {
+        return Ok(FoundFiles::Missing(""));
+    };
     let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
     Ok(FoundFiles::All(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
 }
 
-fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u64, i64)>> {
+fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<StorageFileStat>> {
     let stat = match rustix::fs::statat(&root.dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(rustix::io::Errno::NOENT) => return Ok(None),
@@ -243,7 +252,7 @@ fn stat_file(root: &StorageRoot, name: &str, is_split: bool) -> Result<Option<(u
             root.path.join(name).escaped()
         )));
     }
-    Ok(Some((file_bytes, modified_ns(stat.st_mtime, stat.st_mtime_nsec))))
+    Ok(Some(StorageFileStat { file_bytes, modified_ns: modified_ns(stat.st_mtime, stat.st_mtime_nsec) }))
 }
 
 pub fn modified_ns(seconds: impl Into<i64>, nanoseconds: impl TryInto<i64>) -> i64 {

@@ -1,9 +1,9 @@
-//! Parses sysvars and accounts of features.
+//! Parses the data of sysvars, and of accounts of features.
 
 use slotpress_base::Result;
 
 use crate::FieldReader;
-use crate::ledger::activation::{ClusterStake, StakeHistory};
+use crate::ledger::activation::{StakeActivation, StakeHistory};
 
 /// Maximum number of epochs in the stake history (`MAX_ENTRIES` in the `solana-stake-history`
 /// crate).
@@ -12,17 +12,17 @@ const STAKE_HISTORY_EPOCHS_MAX: u64 = 512;
 /// Slots in the slot history (`MAX_ENTRIES` in the `solana-slot-history` crate).
 const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
 
-/// Parses the sysvar `StakeHistory`. Bytes after its entries are spare room.
+/// Parses the sysvar `StakeHistory`. Bytes after its entries are room for more.
 pub fn parse_stake_history(data: &[u8]) -> Result<StakeHistory> {
     let mut r = FieldReader::new(data, data.len() as u64, "the sysvar StakeHistory");
     let count = r.count("the stake history", 4 * 8)?;
     if count > STAKE_HISTORY_EPOCHS_MAX {
-        return Err(r.damaged(format!("{count} epochs, more than the stake history holds")));
+        return Err(r.damage_error(format!("{count} epochs, more than the stake history holds")));
     }
     let mut history = StakeHistory::new();
     for _ in 0..count {
         let epoch = r.u64()?;
-        history.insert(epoch, ClusterStake { effective: r.u64()?, activating: r.u64()?, deactivating: r.u64()? });
+        history.insert(epoch, StakeActivation { effective: r.u64()?, activating: r.u64()?, deactivating: r.u64()? });
     }
     Ok(history)
 }
@@ -47,12 +47,12 @@ pub fn parse_newest_slots(data: &[u8], max: usize) -> Result<Vec<u64>> {
     let has_bits = r.flag("the slots")?;
     let words = if has_bits { r.count("the slots", 8)? } else { 0 };
     if words != SLOT_HISTORY_SLOTS / 64 {
-        return Err(r.damaged(format!("{words} words of slots, not {}", SLOT_HISTORY_SLOTS / 64)));
+        return Err(r.damage_error(format!("{words} words of slots, not {}", SLOT_HISTORY_SLOTS / 64)));
     }
     let words = (0..words).map(|_| r.u64()).collect::<Result<Vec<u64>>>()?;
     let bits = r.u64()?;
     if bits != SLOT_HISTORY_SLOTS {
-        return Err(r.damaged(format!("{bits} slots, not {SLOT_HISTORY_SLOTS}")));
+        return Err(r.damage_error(format!("{bits} slots, not {SLOT_HISTORY_SLOTS}")));
     }
     let next_slot = r.u64()?;
     let has_block = |slot: &u64| {
@@ -73,7 +73,7 @@ mod tests {
             [2u64, 7, 100, 20, 3, 6, 90, 30, 4].iter().flat_map(|number| number.to_le_bytes()).collect();
         data.resize(16_392, 0);
         let history = parse_stake_history(&data).expect("a history");
-        assert_eq!(history.get(&7), Some(&ClusterStake { effective: 100, activating: 20, deactivating: 3 }));
+        assert_eq!(history.get(&7), Some(&StakeActivation { effective: 100, activating: 20, deactivating: 3 }));
         assert_eq!(history.len(), 2);
         assert!(parse_stake_history(&data[..60]).is_err());
         assert!(parse_stake_history(&[]).is_err());

@@ -1,5 +1,5 @@
-//! Parses accounts of the Token and Token-2022 programs. Their layouts are fixed; in Token-2022,
-//! extensions follow. `mints` parses mints and their metadata.
+//! Parses accounts of the Token and Token-2022 programs. Their layouts are fixed. In Token-2022,
+//! extensions may follow. `mints` parses mints and their metadata.
 
 use slotpress_base::{array_at, u32_at, u64_at};
 
@@ -7,11 +7,10 @@ use crate::ledger::mints::{MINT_BYTES, Mint};
 
 /// Length of a token account without extensions.
 pub const TOKEN_ACCOUNT_BYTES: usize = 165;
-/// Length of a multisig. No other account may have this length.
+/// Length of a multisig account. No other account may have this length.
 const MULTISIG_BYTES: usize = 355;
-/// Byte after the first 165 bytes of an account with extensions, if the account is a mint.
+/// Type of an account with extensions: the byte after its first 165 bytes.
 pub(super) const TYPE_MINT: u8 = 1;
-/// The same byte, if the account is a token account.
 const TYPE_ACCOUNT: u8 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub enum TokenData<'a> {
     Account(TokenAccount<'a>),
     /// A mint, initialized or not.
     Mint(Mint<'a>),
-    /// A multisig, or a token account that is not initialized.
+    /// A multisig account, or a token account that is not initialized.
     Other,
     /// Bytes that the program cannot have written.
     Unknown,
@@ -45,24 +44,24 @@ impl<'a> TokenData<'a> {
     /// Parses the data of an account of Token, or of Token-2022.
     pub fn parse(data: &'a [u8], is_token_2022: bool) -> Self {
         match data.len() {
-            MINT_BYTES => return Self::mint(data),
+            MINT_BYTES => return Self::parse_mint(data),
             MULTISIG_BYTES => return Self::Other,
             _ => {}
         }
         let Some((base, rest)) = data.split_first_chunk() else { return Self::Unknown };
         match rest {
-            [] => Self::from_base(base, &[]),
-            [TYPE_ACCOUNT, extensions @ ..] if is_token_2022 => Self::from_base(base, extensions),
-            [TYPE_MINT, ..] if is_token_2022 => Self::mint(data),
+            [] => Self::parse_account(base, &[]),
+            [TYPE_ACCOUNT, extensions @ ..] if is_token_2022 => Self::parse_account(base, extensions),
+            [TYPE_MINT, ..] if is_token_2022 => Self::parse_mint(data),
             _ => Self::Unknown,
         }
     }
 
-    fn mint(data: &'a [u8]) -> Self {
+    fn parse_mint(data: &'a [u8]) -> Self {
         Mint::parse(data).map_or(Self::Unknown, Self::Mint)
     }
 
-    fn from_base(base: &[u8; TOKEN_ACCOUNT_BYTES], extensions: &'a [u8]) -> Self {
+    fn parse_account(base: &[u8; TOKEN_ACCOUNT_BYTES], extensions: &'a [u8]) -> Self {
         match base[108] {
             0 => Self::Other,
             1 | 2 => TokenAccount::parse(base, extensions).map_or(Self::Unknown, Self::Account),
@@ -78,18 +77,18 @@ impl<'a> TokenAccount<'a> {
             mint: array_at::<0, 32, _>(base),
             owner: array_at::<32, 32, _>(base),
             amount: u64_at::<64, _>(base),
-            delegate: tagged(u32_at::<72, _>(base), array_at::<76, 32, _>(base))?,
+            delegate: parse_option(u32_at::<72, _>(base), array_at::<76, 32, _>(base))?,
             is_frozen: base[108] == 2,
-            native_reserve: tagged(u32_at::<109, _>(base), u64_at::<113, _>(base))?,
+            native_reserve: parse_option(u32_at::<109, _>(base), u64_at::<113, _>(base))?,
             delegated_amount: u64_at::<121, _>(base),
-            close_authority: tagged(u32_at::<129, _>(base), array_at::<133, 32, _>(base))?,
+            close_authority: parse_option(u32_at::<129, _>(base), array_at::<133, 32, _>(base))?,
             extensions: Extensions(extensions),
         })
     }
 }
 
-/// Returns the value after a tag: none for 0, `value` for 1. Any other tag is damage.
-pub(super) fn tagged<T>(tag: u32, value: T) -> Option<Option<T>> {
+/// Parses an optional value, given its tag and its bytes. A tag other than 0 and 1 is invalid.
+pub(super) fn parse_option<T>(tag: u32, value: T) -> Option<Option<T>> {
     match tag {
         0 => Some(None),
         1 => Some(Some(value)),
@@ -102,8 +101,8 @@ pub(super) fn tagged<T>(tag: u32, value: T) -> Option<Option<T>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extensions<'a>(pub(super) &'a [u8]);
 
-/// Yields each extension's type and value. Yields an error and ends where an extension's length or
-/// value is cut off.
+/// Yields the type and the value of each extension. If the length or the value of an extension is cut off,
+/// yields an error and ends.
 impl<'a> Iterator for Extensions<'a> {
     type Item = Result<(u16, &'a [u8]), ExtensionCutOff>;
 
@@ -125,7 +124,7 @@ impl<'a> Iterator for Extensions<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtensionCutOff;
 
-/// RPC servers' names of extensions, in the order of type, from 1.
+/// Names of extensions in the responses of RPC servers, by type. The first type is 1.
 const EXTENSION_NAMES: &str = "
     transferFeeConfig transferFeeAmount mintCloseAuthority confidentialTransferMint
     confidentialTransferAccount defaultAccountState immutableOwner memoTransfer nonTransferable
@@ -143,7 +142,7 @@ pub fn extension_name(kind: u16) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Makes an account field by field, as the program documents its layout.
+    /// Makes an account field by field, in the layout that the program documents.
     fn account() -> Vec<u8> {
         let mut data = vec![0; TOKEN_ACCOUNT_BYTES];
         data[..32].fill(1);
@@ -168,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn every_field_has_its_place() {
+    fn every_field_is_parsed() {
         let data = account();
         let found = parsed(&data, false);
         assert_eq!((found.mint, found.owner, found.amount), ([1; 32], [2; 32], u64::MAX));
         assert_eq!((found.delegate, found.delegated_amount, found.is_frozen), (Some([3; 32]), 7, true));
         assert_eq!((found.native_reserve, found.close_authority), (Some(2_039_280), Some([4; 32])));
         assert_eq!(found, parsed(&data, true));
-        // What follows a tag of 0 has no meaning.
+        // The bytes after a tag of 0 have no meaning.
         let mut data = data;
         (data[72], data[109], data[129], data[108]) = (0, 0, 0, 1);
         let found = parsed(&data, false);
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn other_data_is_no_token_account() {
+    fn other_data_is_not_a_token_account() {
         let with_byte = |offset: usize, byte: u8| {
             let mut data = account();
             data[offset] = byte;
@@ -214,7 +213,7 @@ mod tests {
     fn extensions_end_at_type_0_or_are_cut_off() {
         let kinds = |bytes: &[u8]| {
             let data = [account(), vec![2], bytes.to_vec()].concat();
-            parsed(&data, true).extensions.map(|each| each.map(|(kind, _)| kind)).collect::<Vec<_>>()
+            parsed(&data, true).extensions.map(|extension| extension.map(|(kind, _)| kind)).collect::<Vec<_>>()
         };
         assert_eq!(kinds(&[]), []);
         assert_eq!(kinds(&[7, 0, 0, 0, 2, 0, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8]), [Ok(7), Ok(2)]);
@@ -222,6 +221,10 @@ mod tests {
         assert_eq!(kinds(&[7, 0, 0, 0, 5]), [Ok(7)], "a type is two bytes");
         assert_eq!(kinds(&[7, 0, 1, 0]), [Err(ExtensionCutOff)]);
         assert_eq!(kinds(&[7, 0, 0]), [Err(ExtensionCutOff)]);
+    }
+
+    #[test]
+    fn extensions_have_the_names_of_their_types() {
         let names = [0, 1, 7, 19, 27, 28, 29].map(extension_name);
         let known =
             ["transferFeeConfig", "immutableOwner", "tokenMetadata", "pausableAccount", "permissionedBurnConfig"];

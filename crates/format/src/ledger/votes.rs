@@ -1,6 +1,6 @@
 //! Parses the state of vote accounts, in all versions of its layout that Agave reads.
 
-use slotpress_base::to_usize;
+use slotpress_base::{array_at, to_usize, u64_at};
 
 /// Versions of the layout: `VoteState1_14_11`, `VoteStateV3`, `VoteStateV4`.
 pub(super) const STATE_1_14_11: u32 = 1;
@@ -10,7 +10,11 @@ pub(super) const STATE_4: u32 = 3;
 /// Length of the prior voters (32 of 48 bytes), their index and a flag, up to version 3.
 pub(super) const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 
+/// Length of an authorized voter: the epoch since which the voter is authorized, and an address.
 const VOTER_BYTES: usize = 8 + 32;
+
+/// Length of the credits of an epoch: its number, and the credits at its end and at its start.
+const EPOCH_CREDITS_BYTES: usize = 3 * 8;
 
 /// Limit of Agave on votes, authorized voters and epochs of credits.
 const ITEMS_MAX: u64 = 255;
@@ -27,12 +31,22 @@ pub struct VoteState<'a> {
     pub commission_bps: u16,
     pub v4: Option<VoteFieldsV4>,
     pub last_vote_slot: Option<u64>,
-    /// Newest slot that can no longer be rolled back.
+    /// Newest slot that the validator can no longer roll back.
     pub root_slot: Option<u64>,
-    /// Authorized voters with the epoch since which each is authorized, 40 bytes each.
+    /// Authorized voters, of [`VOTER_BYTES`] each.
     voters: &'a [u8],
-    /// Epochs with the credits at the end and the start of each, 24 bytes each.
-    pub(super) credits: &'a [u8],
+    /// Credits of epochs, of [`EPOCH_CREDITS_BYTES`] each.
+    credits: &'a [u8],
+}
+
+/// Credits that a vote account has earned from its creation up to an epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochCredits {
+    pub epoch: u64,
+    /// Credits at the end of the epoch.
+    pub credits: u64,
+    /// Credits at the start of the epoch.
+    pub previous_credits: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +55,7 @@ pub struct VoteFieldsV4 {
     pub inflation_rewards_collector: [u8; 32],
     /// Account that gets the validator's share of block revenue.
     pub block_revenue_collector: [u8; 32],
-    /// The share of that collector, in basis points.
+    /// Share of block revenue that this collector gets, in basis points.
     pub block_revenue_commission_bps: u16,
     /// Compressed BLS public key, with which the validator votes in Alpenglow.
     pub bls_key: Option<[u8; 48]>,
@@ -52,21 +66,21 @@ impl<'a> VoteState<'a> {
     /// Returns `None` if Agave would refuse it.
     pub fn parse(data: &'a [u8]) -> Option<Self> {
         let rest = &mut &*data;
-        let version = u32::from_le_bytes(array(rest)?);
-        let node = array(rest)?;
-        let authorized_withdrawer = array(rest)?;
+        let version = u32::from_le_bytes(take_array(rest)?);
+        let node = take_array(rest)?;
+        let authorized_withdrawer = take_array(rest)?;
         let (name, commission_bps, v4) = match version {
             STATE_1_14_11 | STATE_3 => {
                 let name = if version == STATE_3 { "3" } else { "1.14.11" };
-                (name, u16::from(u8::from_le_bytes(array(rest)?)).saturating_mul(100), None)
+                (name, u16::from(u8::from_le_bytes(take_array(rest)?)).saturating_mul(100), None)
             }
             STATE_4 => {
-                let inflation_rewards_collector = array(rest)?;
-                let block_revenue_collector = array(rest)?;
-                let commission_bps = u16::from_le_bytes(array(rest)?);
-                let block_revenue_commission_bps = u16::from_le_bytes(array(rest)?);
-                take(rest, 8)?; // pending rewards
-                let bls_key = optional(rest)?;
+                let inflation_rewards_collector = take_array(rest)?;
+                let block_revenue_collector = take_array(rest)?;
+                let commission_bps = u16::from_le_bytes(take_array(rest)?);
+                let block_revenue_commission_bps = u16::from_le_bytes(take_array(rest)?);
+                take_bytes(rest, 8)?; // pending rewards
+                let bls_key = take_optional_array(rest)?;
                 let v4 = VoteFieldsV4 {
                     inflation_rewards_collector,
                     block_revenue_collector,
@@ -77,16 +91,16 @@ impl<'a> VoteState<'a> {
             }
             _ => return None,
         };
-        // Each vote is a slot and its lockout. Since version 3, a latency comes first.
-        let votes = list(rest, if version <= STATE_1_14_11 { 12 } else { 13 })?;
+        // A vote is a slot (u64) and its lockout (u32). Since version 3, a latency (u8) comes first.
+        let votes = take_list(rest, if version <= STATE_1_14_11 { 12 } else { 13 })?;
         let last_vote_slot = votes.last_chunk::<12>().and_then(|vote| vote.first_chunk()).copied();
-        let root_slot = optional(rest)?.map(u64::from_le_bytes);
-        let voters = list(rest, VOTER_BYTES)?;
+        let root_slot = take_optional_array(rest)?.map(u64::from_le_bytes);
+        let voters = take_list(rest, VOTER_BYTES)?;
         if matches!(version, STATE_1_14_11 | STATE_3) {
-            take(rest, PRIOR_VOTERS_BYTES)?;
+            take_bytes(rest, PRIOR_VOTERS_BYTES)?;
         }
-        let credits = list(rest, 3 * 8)?;
-        take(rest, 2 * 8)?; // last timestamp
+        let credits = take_list(rest, EPOCH_CREDITS_BYTES)?;
+        take_bytes(rest, 2 * 8)?; // last timestamp
         Some(Self {
             version: name,
             node,
@@ -102,44 +116,51 @@ impl<'a> VoteState<'a> {
 
     /// Returns the address that may vote in an epoch.
     pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
-        let voters = self.voters.chunks_exact(VOTER_BYTES).rev();
-        let mut voters = voters.filter_map(|voter| voter.split_first_chunk());
-        let (_, address) = voters.find(|(from, _)| u64::from_le_bytes(**from) <= epoch)?;
-        address.try_into().ok()
+        let (voters, _) = self.voters.as_chunks::<VOTER_BYTES>();
+        let voter = voters.iter().rev().find(|voter| u64_at::<0, _>(*voter) <= epoch)?;
+        Some(array_at::<8, 32, _>(voter))
     }
 
-    /// Yields epochs with the credits at the end and at the start of each, oldest first.
-    pub fn epoch_credits(&self) -> impl Iterator<Item = [u64; 3]> + use<'a> {
-        let number = |at: &[u8]| at.first_chunk().copied().map_or(0, u64::from_le_bytes);
-        let items = self.credits.chunks_exact(3 * 8);
-        items.map(move |item| [0, 8, 16].map(|at| item.get(at..).map_or(0, number)))
+    /// Yields the credits of each epoch, oldest first.
+    pub fn epoch_credits(&self) -> impl Iterator<Item = EpochCredits> + use<'a> {
+        let (items, _) = self.credits.as_chunks::<EPOCH_CREDITS_BYTES>();
+        items.iter().map(|item| EpochCredits {
+            epoch: u64_at::<0, _>(item),
+            credits: u64_at::<8, _>(item),
+            previous_credits: u64_at::<16, _>(item),
+        })
     }
 }
 
-/// Takes the next `bytes` bytes from `rest`.
-pub(super) fn take<'a>(rest: &mut &'a [u8], bytes: usize) -> Option<&'a [u8]> {
-    let (taken, after) = rest.split_at_checked(bytes)?;
+/// Takes the next `count` bytes from `rest`.
+pub(super) fn take_bytes<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
+    let (bytes, after) = rest.split_at_checked(count)?;
     *rest = after;
-    Some(taken)
+    Some(bytes)
 }
 
-pub(super) fn array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+pub(super) fn take_array<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     let (array, after) = rest.split_first_chunk()?;
     *rest = after;
     Some(*array)
 }
 
-fn optional<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
-    match array(rest)? {
+/// Takes an optional array, after a byte that is 1 if there is an array and 0 otherwise.
+fn take_optional_array<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N]>> {
+    match take_array(rest)? {
         [0] => Some(None),
-        [1] => array(rest).map(Some),
+        [1] => take_array(rest).map(Some),
         _ => None,
     }
 }
 
-fn list<'a>(rest: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
-    let count = Some(u64::from_le_bytes(array(rest)?)).filter(|count| *count <= ITEMS_MAX)?;
-    take(rest, to_usize(count).saturating_mul(item_bytes))
+/// Takes the bytes of a list, after the number of its items.
+fn take_list<'a>(rest: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
+    let count = u64::from_le_bytes(take_array(rest)?);
+    if count > ITEMS_MAX {
+        return None;
+    }
+    take_bytes(rest, to_usize(count).saturating_mul(item_bytes))
 }
 
 #[cfg(test)]
@@ -182,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn every_version_has_its_fields() {
+    fn every_version_is_parsed() {
         for (version, name) in [(STATE_1_14_11, "1.14.11"), (STATE_3, "3"), (STATE_4, "4")] {
             let data = [state(version), vec![0; 100]].concat();
             let found = VoteState::parse(&data).expect("a state");
@@ -193,7 +214,8 @@ mod tests {
             let new = Some([8; 32]);
             assert_eq!(voters, [None, old, old, new, new], "{name}");
             assert_eq!(found.commission_bps, if version == STATE_4 { 650 } else { 600 });
-            assert_eq!(found.epoch_credits().collect::<Vec<_>>(), [[4, 30, 0], [5, 70, 30]]);
+            let credits = found.epoch_credits().map(|epoch| [epoch.epoch, epoch.credits, epoch.previous_credits]);
+            assert_eq!(credits.collect::<Vec<_>>(), [[4, 30, 0], [5, 70, 30]]);
             let v4 = VoteFieldsV4 {
                 inflation_rewards_collector: [1; 32],
                 block_revenue_collector: [2; 32],
@@ -210,7 +232,7 @@ mod tests {
         for version in [STATE_1_14_11, STATE_3, STATE_4] {
             let data = state(version);
             assert!((0..data.len()).all(|cut| VoteState::parse(&data[..cut]).is_none()), "{version}");
-            let votes_at = data.windows(8).position(|at| at == 2u64.to_le_bytes()).expect("a count");
+            let votes_at = data.windows(8).position(|window| window == 2u64.to_le_bytes()).expect("a count");
             for count in [256, u64::MAX] {
                 let mut data = data.clone();
                 data[votes_at..votes_at + 8].copy_from_slice(&count.to_le_bytes());

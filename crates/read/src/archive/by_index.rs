@@ -200,7 +200,7 @@ impl IndexReader<'_> {
                 }
                 return Ok(Documents::default());
             };
-            parser = EntryParser::inside(*entry, span.offset_bytes)
+            parser = EntryParser::resume(*entry, span.offset_bytes)
                 .ok_or_else(|| contradiction_error(&frame, "an entry is cut inside its header"))?;
             // `recv` fails if the previous frame was lost. The run continues without its state.
             events.resume(entry, previous_frame.and_then(|previous| previous.recv().ok()))?;

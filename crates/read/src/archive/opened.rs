@@ -192,8 +192,8 @@ impl NamedArchive {
     /// The archive in a file, named by the path's last component.
     pub fn from_path(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
-        // The name is parsed loosely, because the rules check it later.
-        let name = path.file_name().and_then(|name| ArchiveName::parse_loosely(name.to_str()?));
+        // The name is parsed leniently, because the rules check it later.
+        let name = path.file_name().and_then(|name| ArchiveName::parse_lenient(name.to_str()?));
         Self { path, name, source: None }
     }
 

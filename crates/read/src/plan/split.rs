@@ -11,7 +11,7 @@ use slotpress_base::quantity::count_of;
 use slotpress_base::{Error, EscapePath, IoHint, Result, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem,
-    RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitDataFile, SplitFile, StorageFile, StorageKind, StorageRoot,
+    RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitFile, StorageFile, StorageFileStat, StorageKind, StorageRoot,
     check_data_header, check_uids,
 };
 
@@ -37,7 +37,7 @@ pub(super) struct SplitStorage<'a> {
     root: &'a StorageRoot,
     storage: &'a StorageFile,
     meta: File,
-    data: Option<(File, SplitDataFile)>,
+    data: Option<(File, StorageFileStat)>,
     io_hint: IoHint,
 }
 
@@ -55,7 +55,7 @@ impl<'a> SplitStorage<'a> {
         let meta_path = || self.root.path.join(self.storage.file_name());
         let data_path = || self.root.path.join(self.storage.data_file_name());
         let meta = OpenStorage::from_storage(&self.meta, &meta_path, self.storage, self.io_hint);
-        let data = self.data.as_ref().map(|(file, SplitDataFile { file_bytes, modified_ns })| OpenStorage {
+        let data = self.data.as_ref().map(|(file, StorageFileStat { file_bytes, modified_ns })| OpenStorage {
             file,
             path: &data_path,
             file_bytes: *file_bytes,
@@ -163,7 +163,7 @@ fn read_uid(kind: SplitFile, source: &OpenStorage<'_>, read: &mut ReadAt<'_>) ->
         return Err(error.within((source.path)().escaped()));
     }
     read(&mut header, 0)?;
-    kind.uid(&header).map_err(|error| error.within((source.path)().escaped()))
+    kind.parse_uid(&header).map_err(|error| error.within((source.path)().escaped()))
 }
 
 fn scan_entries(

@@ -102,7 +102,7 @@ fn storage_of(dir: &Path, made: &SplitFixture, has_data: bool) -> StorageFile {
     let (file_bytes, meta_modified_ns) = stat("meta", &made.meta);
     let data = has_data.then(|| {
         let (file_bytes, modified_ns) = stat("data", &made.data);
-        SplitDataFile { file_bytes, modified_ns }
+        StorageFileStat { file_bytes, modified_ns }
     });
     let kind = StorageKind::Split { data };
     StorageFile { slot: 7, id: 9, root: 0, file_bytes, modified_ns: meta_modified_ns, kind }

@@ -186,7 +186,7 @@ fn judge_breaches(breaches: &[Breach], failures: &FailuresAt<'_>) -> Result<()> 
 }
 
 fn judge_hash_and_leader(bank: &BankFile, failures: &FailuresAt<'_>) -> Result<()> {
-    match bank.computed_hash() {
+    match bank.compute_hash() {
         Some(hash) if hash == bank.hash => {}
         Some(hash) => failures.add(Rule::BankHash, hash, bank.hash)?,
         None => failures.add(Rule::BankHash, "a last blockhash, which it covers", "none")?,

@@ -82,9 +82,10 @@ fn judge_slot_time(accounts: &WellKnownAccounts, bank: &BankFile, failures: &Fai
         slot.is_some_and(|slot| slot <= bank.slot && bank.epoch_at(slot) < bank.epoch())
     };
     let Some(shortest) = SHORTER_SLOTS.iter().find(|params| is_effective(&params.feature)) else { return Ok(()) };
-    match shortest.contradiction(bank) {
-        Some((expected, found)) => {
-            failures.at(FailurePlace::account(shortest.feature)).add(Rule::SlotTime, expected, found)
+    match shortest.find_mismatch(bank) {
+        Some(mismatch) => {
+            let failures = failures.at(FailurePlace::account(shortest.feature));
+            failures.add(Rule::SlotTime, mismatch.expected, mismatch.found)
         }
         None => Ok(()),
     }

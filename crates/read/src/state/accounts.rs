@@ -88,7 +88,7 @@ impl StateBuilder {
         marks.extend(superseded.records.iter().map(RecordVersion::mark));
         self.stakes.newest.drop_superseded(&marks);
         let Some(kept_records) = &self.kept_records else { return };
-        let mut lattice = LatticeAccumulator::new();
+        let mut lattice = LatticeAccumulator::default();
         let mut state = StateSum::default();
         kept_records.take_from(&mut superseded.records, &mut |header, data| {
             lattice.add(&header.account(data));

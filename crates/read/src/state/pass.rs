@@ -39,7 +39,7 @@ impl RecordVisitor for AccountsPass<'_> {
             marks: None,
             batch: LogBatch::default(),
             sums: PassSums::default(),
-            lattice: LatticeAccumulator::new(),
+            lattice: LatticeAccumulator::default(),
         })
     }
 

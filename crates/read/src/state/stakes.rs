@@ -53,8 +53,7 @@ impl StakeAccounts {
         let staked = match header.owner {
             STAKE => Delegation::parse(record.data).map(StakedAccount::Delegation),
             VOTE => {
-                let is_executable = header.executable != 0;
-                let account = VoteAccount::new(header.lamports, &VOTE, is_executable, header.rent_epoch, record.data);
+                let account = VoteAccount::new(&header.account(record.data), header.rent_epoch);
                 Some(StakedAccount::Vote(Box::new(account)))
             }
             _ => return,

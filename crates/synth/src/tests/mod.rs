@@ -139,7 +139,7 @@ fn assert_state_adds_up(state: &SynthState) -> Read {
             }
         }
     }
-    let mut lattice = LatticeHash::zero();
+    let mut lattice = LatticeHash::default();
     let mut capitalization = 0;
     let mut accounts = 0;
     let mut data_bytes = 0;
@@ -293,14 +293,17 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
         height: SynthLayout::height(last),
         capitalization: 500_000_000_000_000_000,
         data_bytes: size_bytes / 2,
-        lattice: &LatticeHash::zero(),
+        lattice: &LatticeHash::default(),
         stakes: layout.stakes(last),
     };
-    let mapped = if agave == AgaveVersion::V4_2 { layout.full_count as usize } else { 0 };
-    let storage_map = (0..mapped).map(|at| at as u64);
+    let mapped_count = if agave == AgaveVersion::V4_2 { layout.full_count as usize } else { 0 };
+    let storage_map = (0..mapped_count).map(|index| {
+        let storage = index as u64;
+        let id = u64::from(layout.id(storage));
+        StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: layout.target_bytes(storage) }
+    });
     let mut bytes = Vec::new();
-    bank.write(&mut bytes, storage_map.map(|at| (SynthLayout::slot(at), layout.id(at), layout.target_bytes(at))))
-        .expect("a bank file");
+    bank.write(&mut bytes, storage_map).expect("a bank file");
     bytes
 }
 

@@ -1,9 +1,9 @@
 //! Sums the lattice hashes of many accounts, several at a time.
 //!
-//! An account whose hashed message fits into one chunk (1,024 bytes; nearly all accounts) waits in
-//! a group of accounts with the same number of blocks, until there is one for each lane. For a
-//! longer account, the `blake3` crate hashes both halves of the tree, in lanes of its own; only the
-//! extended output of the root is computed here.
+//! If the hashed message of an account fits into one chunk (1,024 bytes; nearly all accounts), the account
+//! waits in a group of accounts with the same number of blocks, until there is an account for each lane.
+//! For a longer account, the `blake3` crate hashes both halves of the tree; only the extended output of
+//! the root is computed here.
 
 use blake3::hazmat::{ChainingValue, HasherExt, left_subtree_len};
 use blake3::{CHUNK_LEN, Hasher};
@@ -13,7 +13,7 @@ use super::lanes::{
 };
 use super::{AccountView, LatticeHash};
 
-/// Sum over accounts. Accounts are added one by one, and hashed when enough are waiting.
+/// Sums the hashes of accounts. Accounts are added one by one, and hashed when enough are waiting.
 /// [`take`](Self::take) returns the sum.
 ///
 /// Uses at most 200 KiB of memory, and 32 KiB more while it hashes a long account.
@@ -22,17 +22,15 @@ pub struct LatticeAccumulator {
     lanes: Option<LaneAccumulator>,
 }
 
+/// Uses the fastest instruction set of this machine.
 impl Default for LatticeAccumulator {
     fn default() -> Self {
-        Self::new()
+        let lanes = Kernel::new(InstructionSet::fastest()).map(LaneAccumulator::new);
+        Self { sum: LatticeHash::default(), lanes }
     }
 }
 
 impl LatticeAccumulator {
-    pub fn new() -> Self {
-        Self { sum: LatticeHash::zero(), lanes: Kernel::new(InstructionSet::best()).map(LaneAccumulator::new) }
-    }
-
     /// Makes an accumulator for an instruction set, for tests and measurements. Returns `None` if
     /// this machine does not support it.
     pub fn with_instructions(instructions: InstructionSet) -> Option<Self> {
@@ -40,7 +38,7 @@ impl LatticeAccumulator {
         if lanes.is_none() && instructions != InstructionSet::Crate {
             return None;
         }
-        Some(Self { sum: LatticeHash::zero(), lanes })
+        Some(Self { sum: LatticeHash::default(), lanes })
     }
 
     pub fn add(&mut self, account: &AccountView<'_>) {
@@ -74,7 +72,7 @@ impl LaneAccumulator {
     fn new(kernel: Kernel) -> Self {
         let group = |blocks| AccountGroup::new(blocks, kernel.width, [flags::CHUNK_START, flags::CHUNK_END]);
         Self {
-            groups: std::array::from_fn(|at| group(at + 1)),
+            groups: std::array::from_fn(|index| group(index + 1)),
             roots: AccountGroup::new(1, kernel.width, [flags::PARENT, 0]),
             kernel,
             words: LaneWords::zero(),
@@ -89,7 +87,7 @@ impl LaneAccumulator {
             group.push(length, |message| account.copy_message(message));
             group
         } else {
-            let halves = halves_of_long(account);
+            let halves = hash_halves(account);
             self.roots.push(BLOCK_BYTES, |message| message.copy_from_slice(halves.as_flattened()));
             &mut self.roots
         };
@@ -99,12 +97,12 @@ impl LaneAccumulator {
     }
 
     fn take(&mut self) -> LatticeHash {
-        let mut sum = self.kernel.sum_of_lanes(&self.sums, self.kernel.width);
+        let mut sum = self.kernel.sum_lanes(&self.sums, self.kernel.width);
         self.sums.0.fill(0);
         for group in self.groups.iter_mut().chain([&mut self.roots]).filter(|group| group.count > 0) {
             let count = group.count;
             group.flush(&self.kernel, &mut self.words, &mut self.sums);
-            sum.add(&self.kernel.sum_of_lanes(&self.sums, count));
+            sum.add(&self.kernel.sum_lanes(&self.sums, count));
             self.sums.0.fill(0);
         }
         sum
@@ -115,8 +113,8 @@ struct AccountGroup {
     blocks: usize,
     width: usize,
     flags: [u32; 2],
-    /// Adjacent messages, each padded with zeros to its last block; empty before the first account.
-    /// They move into the lanes together: one alone would touch a cache line for each word.
+    /// Adjacent messages, each padded with zeros to whole blocks. Empty before the first account. All
+    /// messages are moved into the lanes at once: a single message would touch a cache line for each word.
     messages: Vec<u8>,
     last_lengths: [u32; WIDTH_MAX],
     count: usize,
@@ -154,32 +152,32 @@ impl AccountGroup {
     }
 }
 
-/// Computes the input to the root of an account of more than one chunk: the chaining values of both
-/// halves of its tree.
-fn halves_of_long(account: &AccountView<'_>) -> [ChainingValue; 2] {
-    /// Longest message that is first copied into one buffer. The crate fills its lanes only from
-    /// pieces that start on a chunk boundary; longer messages soon reach one.
+/// Hashes an account of more than one chunk, except for the root of its tree. Returns the chaining values
+/// of both halves of the tree, which are the input of the root.
+fn hash_halves(account: &AccountView<'_>) -> [ChainingValue; 2] {
+    /// Longest message that is first copied into one buffer. The crate fills its lanes only from pieces
+    /// that start at a chunk boundary. Longer messages soon reach a chunk boundary.
     const COPIED_BYTES_MAX: usize = 32 * 1024;
     let length = account.message_bytes();
     if length > COPIED_BYTES_MAX {
-        return halves_of_pieces(&[&account.before(), account.data, &account.after()], length);
+        return hash_halves_of_pieces(&[&account.prefix(), account.data, &account.suffix()], length);
     }
     let mut message = vec![0; length];
     account.copy_message(&mut message);
-    halves_of_pieces(&[&message], length)
+    hash_halves_of_pieces(&[&message], length)
 }
 
-fn halves_of_pieces(pieces: &[&[u8]], length: usize) -> [ChainingValue; 2] {
+fn hash_halves_of_pieces(pieces: &[&[u8]], length: usize) -> [ChainingValue; 2] {
     let left_bytes = left_subtree_len(length as u64) as usize;
     let mut left = Hasher::new();
     let mut right = Hasher::new();
     right.set_input_offset(left_bytes as u64);
-    let mut left_missing = left_bytes;
+    let mut missing_left_bytes = left_bytes;
     for piece in pieces {
-        let (to_left, to_right) = piece.split_at(left_missing.min(piece.len()));
-        left.update(to_left);
-        right.update(to_right);
-        left_missing -= to_left.len();
+        let (left_part, right_part) = piece.split_at(missing_left_bytes.min(piece.len()));
+        left.update(left_part);
+        right.update(right_part);
+        missing_left_bytes -= left_part.len();
     }
     [left.finalize_non_root(), right.finalize_non_root()]
 }

@@ -1,8 +1,8 @@
 //! The accounts lattice hash: one sum over all accounts, in any order
 //! (docs/snapshot-format.md#hashes).
 //!
-//! This module has the sum, and hashes single accounts with the `blake3` crate, which is the
-//! reference. [`LatticeAccumulator`] hashes many accounts, several times as fast.
+//! This module defines the sum, and hashes single accounts with the `blake3` crate, which is the
+//! reference. [`LatticeAccumulator`] hashes many accounts, and is several times as fast.
 
 mod accumulator;
 mod lanes;
@@ -19,14 +19,15 @@ pub const LATTICE_HASH_BYTES: usize = 2048;
 
 pub const ELEMENTS: usize = LATTICE_HASH_BYTES / 2;
 
-/// A sum of account hashes, element by element; elements wrap. The order of accounts does not
-/// matter, and accounts can be subtracted.
+/// A sum of account hashes, element by element. Elements wrap. The order of accounts does not matter,
+/// and accounts can be subtracted.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LatticeHash(pub [u16; ELEMENTS]);
 
+/// The hash of no accounts: zeros.
 impl Default for LatticeHash {
     fn default() -> Self {
-        Self::zero()
+        Self([0; ELEMENTS])
     }
 }
 
@@ -34,64 +35,60 @@ impl Default for LatticeHash {
 pub struct AccountView<'a> {
     pub pubkey: &'a [u8; 32],
     pub owner: &'a [u8; 32],
-    /// Balance. An account without lamports does not exist, and contributes nothing.
+    /// Balance. An account without lamports does not exist, and adds nothing to a sum.
     pub lamports: u64,
     pub executable: bool,
     pub data: &'a [u8],
 }
 
-/// Lengths of the bytes that are hashed before the data (lamports) and after it (executable flag, owner
-/// and pubkey).
-const BEFORE_BYTES: usize = 8;
-const AFTER_BYTES: usize = 65;
+/// Lengths of the bytes that are hashed before the data (lamports) and after the data (executable flag,
+/// owner and pubkey).
+const PREFIX_BYTES: usize = 8;
+const SUFFIX_BYTES: usize = 65;
 
 impl AccountView<'_> {
     fn message_bytes(&self) -> usize {
-        BEFORE_BYTES + self.data.len() + AFTER_BYTES
+        PREFIX_BYTES + self.data.len() + SUFFIX_BYTES
     }
 
-    fn before(&self) -> [u8; BEFORE_BYTES] {
+    fn prefix(&self) -> [u8; PREFIX_BYTES] {
         self.lamports.to_le_bytes()
     }
 
-    fn after(&self) -> [u8; AFTER_BYTES] {
-        let mut after = [0; AFTER_BYTES];
-        after[0] = u8::from(self.executable);
-        after[1..33].copy_from_slice(self.owner);
-        after[33..].copy_from_slice(self.pubkey);
-        after
+    fn suffix(&self) -> [u8; SUFFIX_BYTES] {
+        let mut suffix = [0; SUFFIX_BYTES];
+        suffix[0] = u8::from(self.executable);
+        suffix[1..33].copy_from_slice(self.owner);
+        suffix[33..].copy_from_slice(self.pubkey);
+        suffix
     }
 
-    /// Copies the message to be hashed into `to`, which must have its length.
+    /// Copies the message to be hashed into `to`, which must have the length of the message.
     fn copy_message(&self, to: &mut [u8]) {
-        let data_end = BEFORE_BYTES + self.data.len();
-        to[..BEFORE_BYTES].copy_from_slice(&self.before());
-        to[BEFORE_BYTES..data_end].copy_from_slice(self.data);
-        to[data_end..].copy_from_slice(&self.after());
+        let data_end = PREFIX_BYTES + self.data.len();
+        to[..PREFIX_BYTES].copy_from_slice(&self.prefix());
+        to[PREFIX_BYTES..data_end].copy_from_slice(self.data);
+        to[data_end..].copy_from_slice(&self.suffix());
     }
 
     fn fill_extended_hash(&self, to: &mut [u8; LATTICE_HASH_BYTES]) {
-        /// Longest message that is first copied into one buffer. blake3 is faster on one piece, and
-        /// most accounts are token accounts of 165 bytes.
-        const TOGETHER_BYTES_MAX: usize = 1024;
+        /// Longest message that is first copied into one buffer. blake3 hashes one piece faster than
+        /// three, and most accounts are token accounts of 165 bytes.
+        const COPIED_BYTES_MAX: usize = 1024;
         let mut hasher = blake3::Hasher::new();
         let length = self.message_bytes();
-        if length <= TOGETHER_BYTES_MAX {
-            let mut message = [0; TOGETHER_BYTES_MAX];
+        if length <= COPIED_BYTES_MAX {
+            let mut message = [0; COPIED_BYTES_MAX];
             self.copy_message(&mut message[..length]);
             hasher.update(&message[..length]);
         } else {
-            hasher.update(&self.before()).update(self.data).update(&self.after());
+            hasher.update(&self.prefix()).update(self.data).update(&self.suffix());
         }
         hasher.finalize_xof().fill(to);
     }
 }
 
 impl LatticeHash {
-    pub fn zero() -> Self {
-        Self([0; ELEMENTS])
-    }
-
     /// Parses the 2,048 bytes of a bank file.
     pub fn from_bytes(bytes: &[u8; LATTICE_HASH_BYTES]) -> Self {
         let mut elements = [0; ELEMENTS];
@@ -110,13 +107,13 @@ impl LatticeHash {
         bytes
     }
 
-    /// Returns the hash that stands in an archive's name.
+    /// Returns the hash that an archive's name contains.
     pub fn snapshot_hash(&self) -> Hash {
         Hash(*blake3::hash(&self.to_bytes()).as_bytes())
     }
 
     pub fn from_account(account: &AccountView<'_>) -> Self {
-        let mut hash = Self::zero();
+        let mut hash = Self::default();
         hash.add_account(account);
         hash
     }

@@ -1,9 +1,9 @@
 //! The hash algorithm, for vectors of any width (BLAKE3 paper, sections 2.2 to 2.6).
 //!
-//! It is a macro, not a trait: functions with a `target_feature` are inlined into, and safe to call
-//! from, only functions with the same feature.
+//! The algorithm is a macro, not a trait, because a function with a `target_feature` is inlined into, and
+//! safe to call from, only functions with the same feature.
 
-/// Mixes quarters of a round side by side. Each quarter mixes two message words into four words of
+/// Computes quarters of a round side by side. Each quarter mixes two message words into four words of
 /// the state.
 macro_rules! mix {
     ($v:ident, $m:ident, $(($a:literal $b:literal $c:literal $d:literal, $x:literal $y:literal))*) => {
@@ -18,7 +18,7 @@ macro_rules! mix {
     };
 }
 
-/// Mixes the second half of a round: the diagonals of the state, with the message words in the
+/// Computes the second half of a round: mixes the diagonals of the state, with the message words in the
 /// given order.
 macro_rules! diagonals {
     ($v:ident, $m:ident, $a:literal $b:literal $c:literal $d:literal $e:literal $f:literal $g:literal $h:literal) => {
@@ -34,8 +34,8 @@ macro_rules! round {
     };
 }
 
-/// Does the seven rounds, without the columns of the first one. A macro, so that the caller keeps
-/// the state in registers.
+/// Computes the seven rounds, except for the columns of the first round. It is a macro, so that the
+/// caller keeps the state in registers.
 macro_rules! rounds_after_first_columns {
     ($v:ident, $m:ident) => {
         diagonals!($v, $m, 8 9 10 11 12 13 14 15);
@@ -66,7 +66,7 @@ macro_rules! kernel {
             [a, b, c, d, e, f, g, h, i, j, k, l, splat(0), splat(0), length, splat(flags)]
         }
 
-        /// Adds 16-bit elements; each wraps on its own.
+        /// Adds 16-bit elements. Each element wraps on its own.
         #[inline]
         #[target_feature(enable = $feature)]
         fn accumulate(sum: &mut [u32; $width], output: $vector) {
@@ -77,8 +77,8 @@ macro_rules! kernel {
         /// Adds the extended output of each lane: the last compression, repeated for every counter.
         #[target_feature(enable = $feature)]
         fn add_output(chaining: &[$vector; 8], block: &Block, length: $vector, flags: u32, sums: &mut [Block]) {
-            // The counter is in the first column. So the first round does the same to the other
-            // columns in all blocks.
+            // The counter is in the first column, so the first round is the same for the other columns in
+            // all blocks.
             let mut begun = state(chaining, length, flags);
             mix!(begun, block, (1 5 9 13, 2 3) (2 6 10 14, 4 5) (3 7 11 15, 6 7));
             for (counter, sums) in (0..).zip(sums) {

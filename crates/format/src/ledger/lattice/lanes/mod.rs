@@ -1,10 +1,10 @@
 //! blake3's compression function in lanes: each instruction works on the same word of 8 or 16
 //! compressions.
 //!
-//! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended
-//! output in each lane. These blocks differ only in their counter, so most of the first round is
-//! computed once. The macro `kernel!` has the algorithm; each instruction set defines ten small
-//! functions for it. All `unsafe` code of slotpress's hashing is in this directory.
+//! A [`Kernel`] hashes several accounts side by side, and sums the 32 blocks of their extended output in
+//! each lane. These blocks differ only in their counter, so most of the first round is computed once. The
+//! macro `kernel!` contains the algorithm; each instruction set defines ten small functions for it. All
+//! `unsafe` code of slotpress's hashing is in this directory.
 
 #[macro_use]
 mod kernel;
@@ -36,7 +36,7 @@ pub(super) mod flags {
     pub const CHUNK_END: u32 = 2;
     /// The block holds two chaining values instead of input.
     pub const PARENT: u32 = 4;
-    /// The last compression, which gives the output.
+    /// The last compression, which computes the output.
     pub const ROOT: u32 = 8;
 }
 
@@ -52,13 +52,14 @@ impl InstructionSet {
     /// All instruction sets, the fastest last.
     pub const ALL: [Self; 3] = [Self::Crate, Self::Avx2, Self::Avx512];
 
-    pub fn best() -> Self {
+    /// Returns the fastest instruction set of this machine.
+    pub fn fastest() -> Self {
         let has_kernel = |instructions: &Self| Kernel::new(*instructions).is_some();
         Self::ALL.into_iter().rev().find(has_kernel).unwrap_or(Self::Crate)
     }
 }
 
-/// Words in lanes, aligned so that no vector crosses a cache line.
+/// Words in lanes. They are aligned, so that no vector crosses a cache line.
 #[repr(align(64))]
 pub(super) struct AlignedWords<const WORDS: usize>(pub [u32; WORDS]);
 
@@ -76,8 +77,8 @@ pub(super) type LaneSums = AlignedWords<{ OUTPUT_WORDS * WIDTH_MAX }>;
 /// width + l`. 16 KiB.
 pub(super) type LaneWords = AlignedWords<{ CHUNK_BLOCKS * BLOCK_WORDS * WIDTH_MAX }>;
 
-/// Tree nodes with the same number of blocks, one in each lane. A node is a whole account, or the
-/// root of a long one.
+/// Tree nodes with the same number of blocks, one in each lane. A node is a whole account, or the root
+/// of a long account.
 pub(super) struct Lanes<'a> {
     /// Words laid out as [`LaneWords`] says, for as many blocks as the nodes have. Zeros follow the
     /// end of each message.
@@ -118,8 +119,8 @@ impl Kernel {
     }
 
     /// Sums the first `used` lanes.
-    pub fn sum_of_lanes(&self, sums: &LaneSums, used: usize) -> LatticeHash {
-        let mut hash = LatticeHash::zero();
+    pub fn sum_lanes(&self, sums: &LaneSums, used: usize) -> LatticeHash {
+        let mut hash = LatticeHash::default();
         for (elements, words) in hash.0.as_chunks_mut::<2>().0.iter_mut().zip(sums.0.chunks_exact(self.width)) {
             for word in &words[..used] {
                 elements[0] = elements[0].wrapping_add(*word as u16);
