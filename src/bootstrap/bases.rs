@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Serialize;
 use slotpress_base::{Error, EscapePath, Result, text};
 use slotpress_format::ArchiveName;
-use slotpress_net::find::rank::time_for;
+use slotpress_net::find::rank::time_at_rate;
 use slotpress_net::{FindReport, SourceLocation};
 use slotpress_read::catalog::REMOTE_DIR;
 
@@ -50,7 +50,7 @@ pub fn list_routes(report: &FindReport) -> Vec<Route> {
             slot: candidate.slot(),
             fetch_bytes: candidate.fetch_bytes(),
             fetch_time: candidate.fetch_time,
-            restore_time: time_for(candidate.bytes(), report.restore_bytes_per_second),
+            restore_time: time_at_rate(candidate.bytes(), report.restore_bytes_per_second),
             expected_age: candidate.expected_age,
         };
         let is_same = |known: &Route| (&known.full, &known.incremental) == (&way.full, &way.incremental);

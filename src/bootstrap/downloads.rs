@@ -103,9 +103,9 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     fn classify_failure(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
         let Some(fault) = DownloadFault::classify(&error) else { return error.into() };
         let rejected = download.rejected_servers();
-        let has_older = download.given_bytes() < download.file().done_bytes();
+        let has_older = download.given_bytes() < download.file.done_bytes();
         // Bytes from a server without ranges are sent again from the beginning.
-        let is_kept = download.file().identity().length_bytes.is_some();
+        let is_kept = download.file.identity().length_bytes.is_some();
         // If the server's file is unchanged, asking again would not help.
         let FetchContext { client, progress, .. } = self.context;
         let is_as_before = || match download.first_remote() {
@@ -292,7 +292,7 @@ impl World for Downloads<'_, '_> {
         archive.root = fetched.root;
         archive.fetched = Some(fetched);
         if self.context.is_fetch() {
-            archive.path = Some(download.file().publish(&archive.name.to_string())?);
+            archive.path = Some(download.file.publish(&archive.name.to_string())?);
         }
         Ok(())
     }

@@ -166,7 +166,7 @@ impl Selection {
     pub fn add(&mut self, offers: impl IntoIterator<Item = Offer>) {
         for offer in offers {
             let is_known = is_among(&self.ranking.offers, &offer);
-            if !is_known && self.ranking.is_possible(&offer) && !self.is_worn_out(&offer) {
+            if !is_known && self.ranking.is_plausible(&offer) && !self.is_worn_out(&offer) {
                 self.ranking.offers.push(offer);
             }
         }

@@ -112,7 +112,7 @@ impl ObtainedArchive {
             return Supplied::File(self.archive.path.clone().unwrap_or_default());
         };
         let name = Some(self.archive.name.clone());
-        Supplied::Arriving { source: download.file().clone(), name, file: download.file().clone() }
+        Supplied::Arriving { source: download.file.clone(), name, file: download.file.clone() }
     }
 }
 

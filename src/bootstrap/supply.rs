@@ -47,7 +47,7 @@ impl<'r> ArchiveSupply<'r> {
     /// A failure ends the run.
     pub fn end<R>(mut self, result: Result<R>) -> Result<Option<Finished<R>>> {
         if let Some(download) = self.obtained.last().and_then(|last| last.download.as_ref()) {
-            download.file().stop();
+            download.file.cancel();
         }
         let finished = self.finish_last();
         let error = match result {
@@ -96,10 +96,10 @@ impl<'r> ArchiveSupply<'r> {
     fn mark_failed(&self) {
         for obtained in &self.obtained {
             if let Some(download) = &obtained.download
-                && Source::path(&**download.file()).exists()
+                && Source::path(&*download.file).exists()
             {
                 // An error is ignored: at worst, the next run fails at the same bytes.
-                let _ = download.file().distrust();
+                let _ = download.file.distrust();
             }
         }
     }

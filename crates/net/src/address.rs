@@ -1,8 +1,8 @@
 //! Tells public addresses of the internet from all others. Pure.
 //!
 //! Follows the IANA registries of special-purpose addresses (RFC 6890 and its updates): every
-//! address that is not globally reachable counts as private. An IPv6 address that contains an IPv4
-//! address is judged by the latter.
+//! address that is not globally reachable counts as private. If an IPv6 address contains an IPv4
+//! address, that IPv4 address decides.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -46,10 +46,10 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         Ipv4Addr::new(a, b, c, d)
     };
     match parts {
-        // Mapped (::ffff:a.b.c.d) and translated (64:ff9b::a.b.c.d).
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => is_public_v4(v4(high, low)),
-        // 6to4: the IPv4 address of the relay follows.
-        [0x2002, high, low, ..] => is_public_v4(v4(high, low)),
+        // Mapped (::ffff:a.b.c.d), translated (64:ff9b::a.b.c.d), and 6to4 with the relay's address.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => {
+            is_public_v4(v4(high, low))
+        }
         // Protocols (Teredo, benchmarks, ORCHID), documentation.
         [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => false,
         // Only 2000::/3 is global unicast; loopback, unique local, link-local, site-local,
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    fn public(text: &str) -> bool {
+    fn is_public_text(text: &str) -> bool {
         is_public(text.parse().expect("an address"))
     }
 
@@ -112,7 +112,7 @@ mod tests {
             "100::1",
             "3fff::1",
         ] {
-            assert!(!public(text), "{text}");
+            assert!(!is_public_text(text), "{text}");
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
             "64:ff9b::808:808",
             "2002:808:808::1",
         ] {
-            assert!(public(text), "{text}");
+            assert!(is_public_text(text), "{text}");
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
         }
 
         #[test]
-        fn addresses_that_the_standard_library_calls_private_are(bits in any::<u32>()) {
+        fn addresses_that_the_standard_library_calls_private_are_private(bits in any::<u32>()) {
             let address = Ipv4Addr::from_bits(bits);
             let is_known = address.is_private() || address.is_loopback() || address.is_link_local()
                 || address.is_multicast() || address.is_broadcast() || address.is_documentation() || address.is_unspecified();

@@ -33,7 +33,7 @@ const THREADS: usize = 2;
 /// Limit on the threads that look up names. Each is blocked as long as a lookup takes.
 const LOOKUP_THREADS_MAX: usize = 32;
 
-const STOP_CHECK: Duration = Duration::from_millis(50);
+const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 const ADDRESSES_MAX: usize = 16;
 
@@ -88,7 +88,7 @@ impl Client {
     }
 
     fn with_resolver(options: &ClientOptions, resolver: &dyn Fn(Reach) -> Arc<dyn Resolve>) -> Result<Self> {
-        // Fails if the process has a provider of cryptography already, which is used then.
+        // Fails if the process already has a provider of cryptography. That provider is used then.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -97,7 +97,10 @@ impl Client {
             .enable_all()
             .build()
             .map_err(|error| spawn_error(&error))?;
-        let certificates = options.ca_file.as_deref().map(read_certificates).transpose()?.unwrap_or_default();
+        let certificates = match &options.ca_file {
+            Some(path) => read_certificates(path)?,
+            None => Vec::new(),
+        };
         let inner = Inner {
             bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate))),
             start: Instant::now(),
@@ -122,8 +125,8 @@ impl Client {
         Self { trusts_urls: false, ..self.clone() }
     }
 
-    /// Connections for requests that callers make themselves. They may lead to any address, and
-    /// follow no redirects.
+    /// Returns the connections for requests that callers make themselves. These may reach any
+    /// address, and follow no redirects.
     #[doc(hidden)]
     pub fn connections(&self) -> &reqwest::Client {
         self.inner.connections(Reach::Anywhere)
@@ -136,8 +139,9 @@ impl Client {
         }
     }
 
-    pub(super) fn scope<'a>(&self, named: &'a Url) -> Scope<'a> {
-        Scope { named: self.trusts_urls.then_some(named), allow_private: self.inner.options.allow_private }
+    /// Returns the scope of a request. `named` is its URL, if the operator named it.
+    pub(super) fn scope<'a>(&self, named: Option<&'a Url>) -> Scope<'a> {
+        Scope { named, allow_private: self.inner.options.allow_private }
     }
 
     /// Refuses to run on a thread of a tokio runtime, which waiting would block.
@@ -159,15 +163,19 @@ impl Client {
     /// # Errors
     /// `work` fails, the user asks to stop, or the thread belongs to a tokio runtime.
     #[doc(hidden)]
-    pub fn wait<T>(&self, stop: &dyn Progress, work: impl Future<Output = Result<T, NetError>>) -> Result<T, NetError> {
+    pub fn block_on<T>(
+        &self,
+        stop: &dyn Progress,
+        work: impl Future<Output = Result<T, NetError>>,
+    ) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
         self.check_thread()?;
         if stop.is_interrupted() {
             return Err(NetError::interrupted());
         }
         runtime.handle().block_on(async {
-            // A transfer waits for each of its pieces here. A piece that has arrived costs no timer.
-            let mut ticks = interval(STOP_CHECK);
+            // A transfer waits here for each of its pieces. No timer runs for a piece that has arrived.
+            let mut ticks = interval(STOP_CHECK_INTERVAL);
             ticks.reset();
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             let mut work = pin!(work);
@@ -188,10 +196,12 @@ impl Client {
 }
 
 impl Inner {
-    /// Counts bytes against the rate limit. Returns how long to wait before the next ones.
-    pub(super) fn wait_for_rate(&self, bytes: u64) -> Duration {
-        let wait = self.bucket.as_ref().map(|bucket| bucket.lock().take(self.start.elapsed(), bytes));
-        wait.unwrap_or_default()
+    /// Counts bytes against the rate limit. Returns the time to wait before the next ones.
+    pub(super) fn count_against_rate(&self, bytes: u64) -> Duration {
+        match &self.bucket {
+            Some(bucket) => bucket.lock().take(self.start.elapsed(), bytes),
+            None => Duration::ZERO,
+        }
     }
 
     pub(super) fn connections(&self, reach: Reach) -> &reqwest::Client {
@@ -230,11 +240,13 @@ fn build_connections(
         }
     };
     let certificates = || certificates.iter().cloned();
+    let mut connections = builder().tls_certs_merge(certificates()).build();
     // Building fails if the system has no certificates of authorities. Such a machine can still use
-    // servers without TLS, and those with certificates from --ca-file.
-    let made = builder().tls_certs_merge(certificates()).build();
-    made.or_else(|_| builder().tls_certs_only(certificates()).build())
-        .map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
+    // servers without TLS, and servers with certificates from --ca-file.
+    if connections.is_err() {
+        connections = builder().tls_certs_only(certificates()).build();
+    }
+    connections.map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
@@ -256,19 +268,22 @@ fn parse_proxy(text: &str) -> Result<Proxy> {
 
 /// Returns the host names of proxies. The operator chose them, so they may be private.
 fn proxy_hosts(options: &ClientOptions) -> BTreeSet<String> {
-    let variables = ["HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY"];
-    let variables = variables.into_iter().flat_map(|name| [name.to_string(), name.to_ascii_lowercase()]);
-    let named = options.proxy.clone().into_iter().chain(variables.filter_map(|name| std::env::var(name).ok()));
-    let host = |text: String| {
+    const VARIABLES: [&str; 6] = ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
+    let mut hosts = BTreeSet::new();
+    let variables = VARIABLES.into_iter().filter_map(|name| std::env::var(name).ok());
+    for text in variables.chain(options.proxy.clone()) {
+        let mut url = Url::parse(&text);
         // Variables may omit the scheme.
-        let url = Url::parse(&text).ok().filter(Url::has_host).or_else(|| Url::parse(&format!("http://{text}")).ok());
-        url?.host_str().map(str::to_ascii_lowercase)
-    };
-    named.filter_map(host).collect()
+        if !url.as_ref().is_ok_and(Url::has_host) {
+            url = Url::parse(&format!("http://{text}"));
+        }
+        hosts.extend(url.ok().and_then(|url| url.host_str().map(str::to_ascii_lowercase)));
+    }
+    hosts
 }
 
-/// Looks up names, and leaves out addresses that must not be reached. Connections use these very
-/// addresses: no second lookup could return others.
+/// Looks up names, and leaves out addresses that must not be reached. Connections use the addresses
+/// that it returns, so a second lookup cannot lead elsewhere.
 #[derive(Debug)]
 struct Resolver {
     reach: Reach,
@@ -294,14 +309,16 @@ impl Resolve for Resolver {
 /// # Errors
 /// All addresses are private, and private ones may not be reached.
 fn select_permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
-    let all: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
-    let permitted: Vec<SocketAddr> =
-        all.iter().filter(|address| reach == Reach::Anywhere || is_public(address.ip())).copied().collect();
-    if permitted.is_empty() && !all.is_empty() {
+    let mut addresses: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
+    if addresses.is_empty() || reach == Reach::Anywhere {
+        return Ok(addresses);
+    }
+    addresses.retain(|address| is_public(address.ip()));
+    if addresses.is_empty() {
         let why = "its name resolves to a private address";
         return Err(NetError::without_url(NetErrorKind::Forbidden, why).with_hint(hint::ALLOW_PRIVATE));
     }
-    Ok(permitted)
+    Ok(addresses)
 }
 
 #[cfg(test)]

@@ -29,11 +29,11 @@ pub enum NetErrorKind {
     /// The answer makes no sense, or breaks the protocol.
     BadAnswer,
     /// An address must not be reached, a redirect must not be followed, or a store refuses the
-    /// request for good.
+    /// request in a way that repeating it cannot change.
     Forbidden,
-    /// A store does not know or does not allow the credentials, or there are none.
+    /// A store does not know the credentials, or does not allow the request, or there are none.
     Denied,
-    /// A store takes no more: a quota is used up, or its disks are full.
+    /// A store takes no more bytes: a quota is used up, or its disks are full.
     Full,
     /// The TLS handshake failed, for example because the server's certificate is not trusted.
     Tls,
@@ -56,12 +56,12 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 
 impl NetError {
     pub fn new(kind: NetErrorKind, url: &Url, why: impl fmt::Display) -> Self {
-        Self::without_url(kind, &why.to_string()).at(url)
+        Self::without_url(kind, &why.to_string()).with_url(url)
     }
 
     /// Names the URL of the request in the message.
     #[must_use]
-    pub fn at(mut self, url: &Url) -> Self {
+    pub fn with_url(mut self, url: &Url) -> Self {
         self.message = format!("{}: {}", show_url(url), self.message);
         self
     }
@@ -99,48 +99,55 @@ impl NetError {
     /// Converts an error of the HTTP library that occurred before the head of the answer was
     /// complete.
     pub fn from_request(url: &Url, error: &reqwest::Error) -> Self {
-        let causes = causes_of(error);
-        let why = words_of(error);
-        let why = reword(&why);
+        let causes = collect_causes(error);
         // The resolver found only private addresses.
         if let Some(error) = causes.iter().find_map(|cause| cause.downcast_ref::<Self>()) {
-            return error.clone().at(url);
+            return error.clone().with_url(url);
         }
-        let tls = causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>());
-        if let Some(rustls::Error::InvalidMessage(_)) = tls {
-            return Self::new(NetErrorKind::Tls, url, "the server does not speak TLS: use http:// in its URL");
-        }
-        if tls.is_some() {
-            return Self::new(NetErrorKind::Tls, url, format!("no trusted connection: {why}"))
-                .with_hint(hint::GIVE_CA_FILE);
+        let why = root_cause_text(error);
+        let why = reword_tls_fault(&why);
+        match causes.iter().find_map(|cause| cause.downcast_ref::<rustls::Error>()) {
+            Some(rustls::Error::InvalidMessage(_)) => {
+                let why = "the server does not speak TLS: use http:// in its URL";
+                return Self::new(NetErrorKind::Tls, url, why);
+            }
+            Some(_) => {
+                let why = format!("no trusted connection: {why}");
+                return Self::new(NetErrorKind::Tls, url, why).with_hint(hint::GIVE_CA_FILE);
+            }
+            None => {}
         }
         let is_https = url.scheme() == "https";
         // hyper's text for an answer that does not begin with a letter, such as a TLS alert.
-        if !is_https && causes.iter().any(|cause| cause.to_string().contains("invalid HTTP version")) {
+        let is_not_http = |cause: &&Cause| cause.to_string().contains("invalid HTTP version");
+        if !is_https && causes.iter().any(is_not_http) {
             let why = "the answer is not HTTP: if the server speaks TLS, use https:// in its URL";
             return Self::bad_answer(url, why);
         }
         if error.is_timeout() {
             let hint = if is_https { "; if the server does not speak TLS, use http:// in its URL" } else { "" };
-            return Self::new(NetErrorKind::Timeout, url, format!("no connection in time{hint}"));
+            let why = format!("no connection in time{hint}");
+            return Self::new(NetErrorKind::Timeout, url, why);
         }
         if error.is_connect() {
             return Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}"));
         }
         // The server closed the connection before it answered. This is normal for a connection that
         // was kept from an earlier request.
-        if causes.iter().any(|cause| is_closed(*cause)) {
-            return Self::new(NetErrorKind::Connect, url, format!("closed without an answer: {why}"));
+        if causes.iter().any(|cause| is_closed_connection(*cause)) {
+            let why = format!("closed without an answer: {why}");
+            return Self::new(NetErrorKind::Connect, url, why);
         }
         Self::bad_answer(url, why)
     }
 
     /// Converts an error of the HTTP library that occurred after `got_bytes` bytes of the body.
     pub(super) fn from_body(url: &Url, error: &reqwest::Error, got_bytes: u64) -> Self {
-        let why = words_of(error);
-        Self::new(NetErrorKind::Truncated { got_bytes }, url, format!("ended early, after {}: {why}", bytes(got_bytes)))
+        let why = format!("ended early, after {}: {}", bytes(got_bytes), root_cause_text(error));
+        Self::new(NetErrorKind::Truncated { got_bytes }, url, why)
     }
 
+    /// Returns the network error that caused an error of the library, if one did.
     pub fn find_in(error: &Error) -> Option<&Self> {
         error.cause().and_then(|cause| cause.downcast_ref())
     }
@@ -183,16 +190,16 @@ impl From<NetError> for Error {
             _ => ErrorKind::Network,
         };
         let hint = error.hint.clone();
-        let made = Self::new(kind, error.message.clone()).caused_by(error);
+        let error = Self::new(kind, error.message.clone()).caused_by(error);
         match hint {
-            Some(hint) => made.with_hint(hint),
-            None => made,
+            Some(hint) => error.with_hint(hint),
+            None => error,
         }
     }
 }
 
 /// Rewords rustls's terms for faults of certificates.
-fn reword(why: &str) -> &str {
+fn reword_tls_fault(why: &str) -> &str {
     if why.contains("CaUsedAsEndEntity") {
         "a CA's own certificate is not a server's: make one for the server, and sign it with that CA's key"
     } else if why.contains("UnknownIssuer") {
@@ -202,8 +209,10 @@ fn reword(why: &str) -> &str {
     }
 }
 
-/// Returns the causes of an error of the HTTP library. The last one came first in time.
-fn causes_of(error: &reqwest::Error) -> Vec<&(dyn std::error::Error + 'static)> {
+type Cause = dyn std::error::Error + 'static;
+
+/// Returns the chain of causes of an error of the HTTP library. The last one is the root cause.
+fn collect_causes(error: &reqwest::Error) -> Vec<&Cause> {
     let mut causes = Vec::new();
     let mut next = error.source();
     // Chains are short. The limit ends a chain that is a loop.
@@ -218,19 +227,22 @@ fn causes_of(error: &reqwest::Error) -> Vec<&(dyn std::error::Error + 'static)> 
     causes
 }
 
-/// Returns the text of the first cause in time, without the number of the system's error.
-fn words_of(error: &reqwest::Error) -> String {
-    let words = causes_of(error).last().map_or_else(|| error.to_string(), ToString::to_string);
-    words.split(" (os error ").next().unwrap_or_default().to_string()
+/// Returns the text of the root cause, without the number of the system's error.
+fn root_cause_text(error: &reqwest::Error) -> String {
+    let text = match collect_causes(error).last() {
+        Some(cause) => cause.to_string(),
+        None => error.to_string(),
+    };
+    text.split(" (os error ").next().unwrap_or_default().to_string()
 }
 
-/// True for a connection that ended before the answer, or before the request.
-fn is_closed(cause: &(dyn std::error::Error + 'static)) -> bool {
+/// True for a connection that ended before the answer, or before the request was sent.
+fn is_closed_connection(cause: &Cause) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     if let Some(error) = cause.downcast_ref::<io::Error>() {
         return matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof);
     }
-    // hyper's texts.
-    let words = cause.to_string();
-    words.contains("connection closed before message completed") || words.contains("operation was canceled")
+    let text = cause.to_string();
+    let texts_of_hyper = ["connection closed before message completed", "operation was canceled"];
+    texts_of_hyper.iter().any(|known| text.contains(known))
 }

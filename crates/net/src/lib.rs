@@ -2,16 +2,16 @@
 //!
 //! HTTP client: reads archives and small documents from servers.
 //!
-//! A [`Client`] runs its asynchronous parts on threads of its own. Its callers are ordinary threads
-//! that block, and that can be told to stop at any time. Answers are untrusted: this crate checks
+//! A [`Client`] runs its asynchronous parts on its own threads. Its callers are ordinary threads that
+//! block, and that can be told to stop at any time. Answers are untrusted: this crate checks
 //! lengths, names, addresses and redirects. [`UrlSource`] reads an archive by ranges,
 //! [`StreamSource`] reads it once, as it is sent; [`servers`] parses SOURCE arguments; [`fetch`]
 //! downloads archives to disk; [`find`] decides which archive to download.
 //!
-//! Transfers use HTTP/1.1, so that two ranges are two connections. Bodies are requested as they are
-//! stored (`Accept-Encoding: identity`).
+//! Transfers use HTTP/1.1, so that each range has its own connection. Bodies are requested without an
+//! encoding (`Accept-Encoding: identity`).
 
-// This crate reads only what others wrote.
+// These lints apply because this crate reads what servers send.
 #![cfg_attr(
     not(test),
     warn(
@@ -77,17 +77,19 @@ pub fn show_url(url: &Url) -> String {
 
 /// True if an argument is a URL of a supported scheme, rather than a path.
 pub fn is_url(argument: &str) -> bool {
-    let scheme = |scheme: &str| argument.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
-    scheme("http://") || scheme("https://") || scheme(stores::SCHEME_PREFIX)
+    let scheme = argument.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
+    matches!(scheme.as_deref(), Some("http" | "https" | stores::SCHEME))
 }
 
-/// Guesses the URL that `HOST:PORT` stands for, with or without a path. `None` if there is no port,
-/// or the text may contain a secret.
+/// Guesses the URL that `HOST:PORT` stands for, with or without a path. Returns `None` if the text has
+/// no port, or may contain a secret.
 pub fn url_of_host(text: &str) -> Option<String> {
     let (host, port) = text.split('/').next()?.rsplit_once(':')?;
     let is_host =
         host.starts_with('[') || host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte));
-    (!host.is_empty() && is_host && port.parse::<u16>().is_ok()).then_some(())?;
+    if host.is_empty() || !is_host || port.parse::<u16>().is_err() {
+        return None;
+    }
     Url::parse(&format!("http://{text}")).ok().map(|url| show_url(&url))
 }
 
@@ -117,12 +119,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn shown_urls_and_errors_contain_no_secret() {
         let url = parse_url("https://user:secret@host.example:8443/a/b.tar.zst?X-Signature=abc#x").expect("a URL");
         assert_eq!(show_url(&url), "https://host.example:8443/a/b.tar.zst?…");
         let error = parse_url("http://user:secret@[::1").expect_err("no URL");
         assert!(!error.to_string().contains("secret"), "{error}");
-        assert!(parse_url("ftp://host/x").is_err() && parse_url("file:///etc/passwd").is_err());
+        assert!(parse_url("ftp://host/x").is_err());
+        assert!(parse_url("file:///etc/passwd").is_err());
     }
 
     #[test]
@@ -147,7 +150,11 @@ mod tests {
 
     #[test]
     fn paths_are_no_urls() {
-        assert!(is_url("http://a") && is_url("HTTPS://a"));
-        assert!(!is_url("httpx") && !is_url("snapshot.tar.zst") && !is_url("") && !is_url("http:/a"));
+        for text in ["http://a", "HTTPS://a"] {
+            assert!(is_url(text), "{text}");
+        }
+        for text in ["httpx", "snapshot.tar.zst", "", "http:/a"] {
+            assert!(!is_url(text), "{text}");
+        }
     }
 }

@@ -15,7 +15,7 @@ impl Client {
         Err(no_stores_error(url))
     }
 
-    pub(super) async fn explain(&self, _: &Url, error: NetError) -> NetError {
+    pub(super) async fn explain_refusal(&self, _: &Url, error: NetError) -> NetError {
         error
     }
 

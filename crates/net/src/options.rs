@@ -8,8 +8,8 @@ use std::time::Duration;
 use derive_setters::Setters;
 
 /// Least transfer rate. A slower connection fails like a silent one, and a server that sends less
-/// for two minutes is abandoned. At this rate an archive of 1 GiB would take 12 days: validators'
-/// lines are faster, even if 64 connections share one.
+/// for two minutes is given up. At this rate an archive of 1 GiB would take 12 days: a validator's
+/// line is faster, even if 64 connections share it.
 pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 
 /// Timeouts, certificates, proxy and limits of a client. The defaults suit servers on other

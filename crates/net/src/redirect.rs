@@ -52,14 +52,16 @@ impl Scope<'_> {
     }
 }
 
-/// Returns the URL of a redirect.
+/// Returns the URL to which a redirect leads.
 ///
 /// # Errors
 /// `Location` is invalid, or leads from `https` to `http`.
-pub fn follow(from: &Url, location: &[u8]) -> Result<Url, NetError> {
+pub fn resolve_redirect(from: &Url, location: &[u8]) -> Result<Url, NetError> {
     let bad = |why: &str| NetError::bad_answer(from, why);
-    let text = (location.len() <= LOCATION_BYTES_MAX).then(|| std::str::from_utf8(location).ok()).flatten();
-    let text = text.ok_or_else(|| bad("a redirect that is too long or no text"))?;
+    let text = match std::str::from_utf8(location) {
+        Ok(text) if text.len() <= LOCATION_BYTES_MAX => text,
+        _ => return Err(bad("a redirect that is too long or no text")),
+    };
     let mut url = from.join(text).map_err(|_| bad("a redirect to something that is not a URL"))?;
     match (from.scheme(), url.scheme()) {
         ("https", "http") => {
@@ -101,15 +103,18 @@ mod tests {
     #[test]
     fn redirects_lead_to_web_servers_only() {
         let from = url("http://user:secret@host.example:8899/snapshot.tar.bz2");
-        let next = follow(&from, b"/snapshot-5-abc.tar.zst").expect("relative");
+        let next = resolve_redirect(&from, b"/snapshot-5-abc.tar.zst").expect("relative");
         assert_eq!(next.as_str(), "http://user:secret@host.example:8899/snapshot-5-abc.tar.zst");
-        let next = follow(&from, b"https://other.example/x#part").expect("absolute");
+        let next = resolve_redirect(&from, b"https://other.example/x#part").expect("absolute");
         assert_eq!(next.as_str(), "https://other.example/x");
-        let next = follow(&from, b"//evil:pw@other.example/x").expect("without a scheme");
+        let next = resolve_redirect(&from, b"//evil:pw@other.example/x").expect("without a scheme");
         assert_eq!(next.as_str(), "http://other.example/x");
-        assert_eq!(kind(follow(&url("https://host.example/"), b"http://host.example/x")), NetErrorKind::Forbidden);
+        assert_eq!(
+            kind(resolve_redirect(&url("https://host.example/"), b"http://host.example/x")),
+            NetErrorKind::Forbidden
+        );
         for location in [&b"file:///etc/passwd"[..], b"ftp://a/b", b"http://", b"\xff", &[b'a'; 20_000], b"data:,x"] {
-            assert_eq!(kind(follow(&from, location)), NetErrorKind::BadAnswer, "{location:?}");
+            assert_eq!(kind(resolve_redirect(&from, location)), NetErrorKind::BadAnswer, "{location:?}");
         }
     }
 

@@ -13,12 +13,15 @@ use super::content_range::ContentRange;
 use super::request::{RequestParts, check_encoding, field, send, status_error};
 use super::{Client, NetError, Url, show_url, stores};
 
-/// Limit on how far in the future a time of modification may be. Later ones are ignored: one of the
-/// two clocks is wrong.
-const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(300);
+/// Limit on how far in the future a time of modification may be. Later times are ignored: the
+/// server's clock or this machine's is wrong.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
 /// Limit on the length of an ETag in bytes. Longer ones are ignored.
 const ETAG_BYTES_MAX: usize = 1024;
+
+/// Limit on the length of `Last-Modified` in bytes. The standard's form takes 29.
+const TIME_BYTES_MAX: usize = 64;
 
 /// A file on a server, and what the server tells about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +50,7 @@ pub fn origin_of(url: &Url) -> String {
 }
 
 impl Remote {
-    /// Creates a file without facts, for tests without a network.
+    /// Describes a file of which only the URL is known.
     pub fn from_url(url: &Url) -> Self {
         Self {
             url: url.clone(),
@@ -63,21 +66,20 @@ impl Remote {
     /// True if the file is certainly unchanged: the server sends an ETag or a time of modification,
     /// and all facts are equal.
     pub fn is_unchanged_since(&self, before: &Self) -> bool {
-        let is_told = before.etag.is_some() || before.last_modified.is_some();
-        is_told && self == before
+        (before.etag.is_some() || before.last_modified.is_some()) && self == before
     }
 
     pub fn origin(&self) -> String {
         origin_of(&self.url)
     }
 
-    /// Returns the time of the last modification; `None` if the server sends none, or one in the
-    /// future.
+    /// Returns the time of the last modification; `None` if the server sends none, or one that cannot
+    /// be right.
     pub fn modified(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
         let now = clock::now();
-        (modified > SystemTime::UNIX_EPOCH && modified <= now.checked_add(CLOCKS_DIFFER_BY)?)
-            .then_some(modified.min(now))
+        let is_plausible = modified > SystemTime::UNIX_EPOCH && modified <= now.checked_add(CLOCK_SKEW_MAX)?;
+        is_plausible.then_some(modified.min(now))
     }
 
     /// Parses the last segment of the path, which the server chose; `None` if it is not the name of
@@ -96,18 +98,17 @@ impl Client {
     /// The server does not answer, its status is not success, or a redirect is not followed.
     #[doc(hidden)]
     pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
-        self.wait(stop, async {
-            let (response, at) = send(self, &self.scope(url), url, &RequestParts::new(Method::HEAD)).await?;
-            let unknown = [StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
-            let (response, at) = if unknown.contains(&response.status()) {
-                let mut parts = RequestParts::new(Method::GET);
+        self.block_on(stop, async {
+            let scope = self.scope(self.trusts_urls.then_some(url));
+            let mut parts = RequestParts::new(Method::HEAD);
+            let (mut response, mut final_url) = send(self, &scope, url, &parts).await?;
+            if matches!(response.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
+                parts.method = Method::GET;
                 parts.headers.insert(RANGE, HeaderValue::from_static("bytes=0-0"));
-                send(self, &self.scope(url), url, &parts).await?
-            } else {
-                (response, at)
-            };
-            let remote = match parse_head(url, at, &response) {
-                Err(error) if url.scheme() == stores::SCHEME => return Err(self.explain(url, error).await),
+                (response, final_url) = send(self, &scope, url, &parts).await?;
+            }
+            let remote = match parse_head(url, final_url, &response) {
+                Err(error) if url.scheme() == stores::SCHEME => return Err(self.explain_refusal(url, error).await),
                 remote => remote?,
             };
             Ok(Remote { named_by_operator: self.trusts_urls, ..remote })
@@ -123,17 +124,15 @@ fn parse_head(requested_url: &Url, url: Url, response: &Response) -> Result<Remo
         _ => return Err(status_error(&url, response)),
     };
     check_encoding(&url, response)?;
-    let accepts = field(headers, ACCEPT_RANGES)
-        .is_some_and(|units| units.split(',').any(|unit| unit.trim().eq_ignore_ascii_case("bytes")));
-    let (etag, last_modified) = validators(headers);
+    let mut range_units = field(headers, ACCEPT_RANGES).unwrap_or_default().split(',');
+    let accepts_ranges = is_range || range_units.any(|unit| unit.trim().eq_ignore_ascii_case("bytes"));
     Ok(Remote {
         url,
-        requested_url: requested_url.clone(),
         length_bytes,
-        etag,
-        last_modified,
-        accepts_ranges: is_range || accepts,
-        named_by_operator: false,
+        etag: strong_etag(headers),
+        last_modified: last_modified(headers),
+        accepts_ranges,
+        ..Remote::from_url(requested_url)
     })
 }
 
@@ -149,11 +148,14 @@ pub(super) fn content_range(url: &Url, headers: &HeaderMap) -> Result<ContentRan
     range.ok_or_else(|| NetError::bad_answer(url, "a range without a position"))
 }
 
-/// Returns the strong ETag and the time of the last change.
-pub(super) fn validators(headers: &HeaderMap) -> (Option<String>, Option<String>) {
-    let etag = field(headers, ETAG).filter(|tag| tag.len() <= ETAG_BYTES_MAX && tag.starts_with('"') && tag.len() > 2);
-    let changed = field(headers, LAST_MODIFIED).filter(|time| time.len() <= 64);
-    (etag.map(str::to_string), changed.map(str::to_string))
+pub(super) fn strong_etag(headers: &HeaderMap) -> Option<String> {
+    let tag = field(headers, ETAG)?;
+    (tag.starts_with('"') && (3..=ETAG_BYTES_MAX).contains(&tag.len())).then(|| tag.to_string())
+}
+
+pub(super) fn last_modified(headers: &HeaderMap) -> Option<String> {
+    let time = field(headers, LAST_MODIFIED)?;
+    (time.len() <= TIME_BYTES_MAX).then(|| time.to_string())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use reqwest::{Method, Response, StatusCode};
 use slotpress_base::clock;
 use tokio::time::timeout;
 
-use super::redirect::{REDIRECTS_MAX, Scope, follow};
+use super::redirect::{REDIRECTS_MAX, Scope, resolve_redirect};
 use super::{Client, NetError, NetErrorKind, Url, stores};
 
 pub struct RequestParts<'a> {
@@ -43,12 +43,12 @@ pub async fn send(
     let mut url = from.clone();
     for _ in 0..=REDIRECTS_MAX {
         // Each request is signed anew, since downloads may take longer than a signature is valid.
-        let (to, connections) = match url.scheme() {
+        let (signed_url, connections) = match url.scheme() {
             stores::SCHEME => (client.sign_url(&parts.method, &url).await?, client.connections()),
             _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
         };
-        check_clock(&to)?;
-        let mut request = connections.request(parts.method.clone(), to).headers(parts.headers.clone());
+        check_clock(&signed_url)?;
+        let mut request = connections.request(parts.method.clone(), signed_url).headers(parts.headers.clone());
         if let Some(body) = parts.body {
             request = request.body(body.to_vec());
         }
@@ -61,19 +61,19 @@ pub async fn send(
                 return Err(NetError::new(NetErrorKind::Timeout, &url, why));
             }
         };
-        let status = response.status();
-        // Other redirects turn POST into GET, which is another request. So requests with a body
-        // follow only these two.
-        let keeps_method = matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
-        let is_redirect = keeps_method
-            || (parts.body.is_none()
-                && matches!(status, StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER));
+        let is_redirect = match response.status() {
+            StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
+            // These turn POST into GET, which is another request.
+            StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => parts.body.is_none(),
+            _ => false,
+        };
         if !is_redirect {
             return Ok((response, url));
         }
-        let location = response.headers().get(LOCATION);
-        let location = location.ok_or_else(|| NetError::bad_answer(&url, "a redirect without a location"))?;
-        url = follow(&url, location.as_bytes())?;
+        let Some(location) = response.headers().get(LOCATION) else {
+            return Err(NetError::bad_answer(&url, "a redirect without a location"));
+        };
+        url = resolve_redirect(&url, location.as_bytes())?;
     }
     let why = format!("more than {REDIRECTS_MAX} redirects");
     Err(NetError::forbidden(from, why))
@@ -87,7 +87,7 @@ pub fn status_error(url: &Url, response: &Response) -> NetError {
         412 | 416 => NetErrorKind::Changed,
         code => NetErrorKind::Status(code),
     };
-    NetError::from_status(kind, status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).at(url)
+    NetError::from_status(kind, status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).with_url(url)
 }
 
 /// Returns the value of a header; `None` if it is missing, or not text.
@@ -95,19 +95,18 @@ pub fn field(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Refuses an answer whose body was encoded for the transfer. Some servers call a stored `.gz` file
-/// encoded; this is accepted: the bytes are the file's.
+/// Refuses an answer whose body was encoded for the transfer. Accepts an encoding that the name of
+/// the file shows: some servers call a stored `.gz` file encoded, and send the file's own bytes.
 pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
-    let encoding = field(response.headers(), CONTENT_ENCODING).unwrap_or("identity").to_ascii_lowercase();
-    let path = url.path();
-    let is_stored = match encoding.as_str() {
-        "identity" | "" => true,
-        "gzip" | "x-gzip" => path.ends_with(".gz"),
-        "bzip2" | "x-bzip2" => path.ends_with(".bz2"),
-        "zstd" => path.ends_with(".zst"),
-        _ => false,
+    let encoding = field(response.headers(), CONTENT_ENCODING).unwrap_or_default().to_ascii_lowercase();
+    let extension = match encoding.as_str() {
+        "" | "identity" => return Ok(()),
+        "gzip" | "x-gzip" => Some(".gz"),
+        "bzip2" | "x-bzip2" => Some(".bz2"),
+        "zstd" => Some(".zst"),
+        _ => None,
     };
-    if is_stored {
+    if extension.is_some_and(|extension| url.path().ends_with(extension)) {
         return Ok(());
     }
     let why = format!("sent encoded as {encoding}, which was not requested");

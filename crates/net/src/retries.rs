@@ -1,24 +1,24 @@
 //! Decides whether a failing server is asked again, and after which pause. A server is given up if
-//! it has sent hardly anything of use for some time. Downloads and other requests share this rule.
+//! it has sent hardly any useful bytes for some time. Downloads and other requests share this rule.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use slotpress_base::progress::{self};
+use slotpress_base::progress;
 use slotpress_base::quantity::{rate, time_of_day};
 use slotpress_base::{Progress, Result, clock};
 
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// First pause, as a part of the time after which a server is given up: half a second of two
+/// The first pause is this part of the time after which a server is given up: half a second of two
 /// minutes. The pause doubles with each failure.
-const PAUSE_FIRST: u32 = 240;
+const FIRST_PAUSE_DIVISOR: u32 = 240;
 
-/// Longest pause, as a part of the same time. A server may ask for a longer one.
-const PAUSE_MAX: u32 = 4;
+/// The longest pause is this part of the same time. A server may ask for a longer one.
+const LONGEST_PAUSE_DIVISOR: u32 = 4;
 
-/// Failures of one server since it last sent something of use.
+/// Failures of one server since it last sent useful bytes.
 #[derive(Debug)]
 pub struct Retries {
     give_up_after: Duration,
@@ -39,7 +39,7 @@ impl Retries {
         Self { give_up_after, failures: Mutex::default() }
     }
 
-    /// Forgets all failures, because the server sent enough of use.
+    /// Forgets all failures, because the server sent enough useful bytes.
     pub fn reset(&self) {
         *self.failures.lock() = Failures::default();
     }
@@ -56,18 +56,20 @@ impl Retries {
         }
         let mut failures = self.failures.lock();
         let since = *failures.since.get_or_insert(now);
-        let left = self.give_up_after.saturating_sub(now.saturating_duration_since(since));
-        if left.is_zero() {
+        let remaining_time = self.give_up_after.saturating_sub(now.saturating_duration_since(since));
+        if remaining_time.is_zero() {
             return false;
         }
         if failures.pause_until.is_some_and(|until| now < until) {
             return true;
         }
         failures.count = failures.count.saturating_add(1);
-        let part = |part| self.give_up_after.checked_div(part).unwrap_or_default();
-        let pause = part(PAUSE_FIRST).saturating_mul(1 << failures.count.saturating_sub(1).min(16));
+        let part = |divisor| self.give_up_after.checked_div(divisor).unwrap_or_default();
+        let mut pause = part(FIRST_PAUSE_DIVISOR).saturating_mul(1 << failures.count.saturating_sub(1).min(16));
+        pause = pause.min(part(LONGEST_PAUSE_DIVISOR));
+        pause = pause.max(error.retry_after().unwrap_or_default());
         // The last attempt is made when the time is up.
-        let pause = pause.min(part(PAUSE_MAX)).max(error.retry_after().unwrap_or_default()).min(left);
+        pause = pause.min(remaining_time);
         failures.pause_until = now.checked_add(pause);
         if failures.count == 2 {
             let now = time_of_day(clock::now());
@@ -79,7 +81,7 @@ impl Retries {
         true
     }
 
-    /// Adds the reason why the server is given up to its last error.
+    /// Adds to a server's last error the reason why the server is given up.
     pub fn explain(&self, error: NetError) -> NetError {
         if !error.is_retryable() {
             return error;
@@ -101,14 +103,14 @@ impl Retries {
     ///
     /// # Errors
     /// The last failure, or an interrupted pause.
-    pub fn run<T>(&self, progress: &dyn Progress, mut ask: impl FnMut() -> Result<T>) -> Result<T> {
+    pub fn run<T>(&self, progress: &dyn Progress, mut request: impl FnMut() -> Result<T>) -> Result<T> {
         loop {
             let pause = self.pause();
             if !pause.is_zero() {
                 progress::wait(progress, pause);
                 progress.check()?;
             }
-            match ask() {
+            match request() {
                 Err(error) if NetError::find_in(&error).is_some_and(|cause| self.record_failure(cause, progress)) => {}
                 answer => return answer,
             }
@@ -146,20 +148,20 @@ mod tests {
         assert!((6..12).contains(&tries), "{tries}");
     }
 
-    /// The first source that answers interrupts pauses of others. A source that has not been asked
-    /// by then must still be asked once.
+    /// The first source that answers interrupts the pauses of other sources. A source that has not been
+    /// asked by then must still be asked once.
     #[test]
     fn a_source_that_does_not_pause_is_asked_once() {
         let stopped = CancelToken::default();
         stopped.cancel();
         let retries = Retries::new(Duration::from_secs(120));
         assert_eq!(retries.run(&stopped, || Ok(1)).expect("an answer"), 1);
-        let mut asked = 0;
-        let failed = retries.run(&stopped, || {
-            asked += 1;
+        let mut request_count = 0;
+        let result = retries.run(&stopped, || {
+            request_count += 1;
             Err::<(), _>(timeout().into())
         });
-        assert_eq!(failed.expect_err("no answer").kind(), slotpress_base::ErrorKind::Interrupted);
-        assert_eq!(asked, 1);
+        assert_eq!(result.expect_err("no answer").kind(), slotpress_base::ErrorKind::Interrupted);
+        assert_eq!(request_count, 1);
     }
 }

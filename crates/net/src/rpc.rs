@@ -56,30 +56,33 @@ impl Client {
         stop: &dyn Progress,
     ) -> Result<Vec<u8>, NetError> {
         let limit = self.inner.options.document_timeout;
-        let late =
-            || NetError::new(NetErrorKind::Timeout, url, format!("no whole answer within {} s", limit.as_secs_f32()));
-        self.wait(stop, async {
-            timeout(limit, self.read_document(url, parts, bytes_max)).await.unwrap_or_else(|_| Err(late()))
+        self.block_on(stop, async {
+            timeout(limit, self.read_document(url, parts, bytes_max)).await.unwrap_or_else(|_| {
+                let why = format!("no whole answer within {} s", limit.as_secs_f32());
+                Err(NetError::new(NetErrorKind::Timeout, url, why))
+            })
         })
     }
 
     async fn read_document(&self, url: &Url, parts: &RequestParts<'_>, bytes_max: usize) -> Result<Vec<u8>, NetError> {
-        let too_long = |url: &Url| {
-            NetError::new(NetErrorKind::TooLong, url, format!("the answer is longer than {bytes_max} bytes"))
+        let scope = self.scope(self.trusts_urls.then_some(url));
+        let (mut response, url) = send(self, &scope, url, parts).await?;
+        let too_long_error = || {
+            let why = format!("the answer is longer than {bytes_max} bytes");
+            NetError::new(NetErrorKind::TooLong, &url, why)
         };
-        let (mut response, url) = send(self, &self.scope(url), url, parts).await?;
         if !response.status().is_success() {
             return Err(status_error(&url, &response));
         }
         check_encoding(&url, &response)?;
         if content_length(&url, response.headers())?.is_some_and(|length| length > bytes_max as u64) {
-            return Err(too_long(&url));
+            return Err(too_long_error());
         }
         let mut document = Vec::new();
         loop {
             match response.chunk().await {
                 Ok(Some(piece)) if document.len().saturating_add(piece.len()) > bytes_max => {
-                    return Err(too_long(&url));
+                    return Err(too_long_error());
                 }
                 Ok(Some(piece)) => document.extend_from_slice(&piece),
                 Ok(None) => return Ok(document),

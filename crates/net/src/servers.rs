@@ -29,21 +29,21 @@ use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, show
 /// of archives with all fields.
 const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Limit on the archives taken from one listing. The newest are kept.
+/// Limit on the archives taken from one listing: the newest.
 const LISTED_MAX: usize = 1000;
 
 /// Number of full archives of a listing that are requested: the newest.
 const FULLS_MAX: usize = 4;
 
-/// Number of incremental archives that are requested on each of the [`FULLS_MAX`] newest bases.
-/// More than one, since the newest may vanish meanwhile.
+/// Number of incremental archives that are requested on each of the [`FULLS_MAX`] newest bases. It is
+/// more than one, since the newest may vanish meanwhile.
 const INCREMENTALS_MAX: usize = 2;
 
 /// Number of bases for which incremental archives are requested: the newest. A node may have kept
 /// any of them. Enough for a month if a mirror rebases onto one more full archive every day.
 const BASES_MAX: usize = 32;
 
-/// A source of archives. Parsed from a URL or from a path that exists; a URL whose last part contains
+/// A source of archives, parsed from a URL or from a path that exists. A URL whose last part contains
 /// `.tar` is one archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[warn(missing_docs)]
@@ -136,7 +136,7 @@ pub struct Offer {
     pub source: String,
     /// Length in bytes; `None` if the server does not tell it.
     pub length_bytes: Option<u64>,
-    /// Root of its frame hashes, if a list names it. Nothing proves it.
+    /// Root of the frame hashes according to a list, unproven.
     pub root: Option<Root>,
     /// Time of the file's last modification, if known: from a server's list, `Last-Modified`, or
     /// the local file system. It says nothing about the state's age, since a copy has a new time.
@@ -144,6 +144,7 @@ pub struct Offer {
     /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the
     /// bank file.
     pub bank_time: Option<SystemTime>,
+    /// Time per slot according to a server's list.
     #[doc(hidden)]
     pub slot_time: Option<SlotTime>,
     /// Snapshot hash of the full archive on which it builds, if `rebase` made it and a list or the
@@ -194,7 +195,8 @@ impl Offer {
         matches!(self.place, OfferPlace::Local(_))
     }
 
-    /// True if it is an incremental archive that builds on this full one, as far as is known.
+    /// True if it is an incremental archive that builds on this full one, as far as its name and its
+    /// source tell.
     #[doc(hidden)]
     pub fn builds_on(&self, full: &ArchiveName) -> bool {
         self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
@@ -222,8 +224,8 @@ impl Offer {
         }
     }
 
-    /// Creates an offer of a local file. Returns `None` if it is no archive, or damaged; warns in
-    /// the latter case.
+    /// Creates an offer of a local file. Returns `None` if the file is no archive. Also returns `None`,
+    /// and warns, if the archive is damaged.
     fn from_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
@@ -266,15 +268,15 @@ impl Client {
     ) -> Result<(Vec<Offer>, Option<NetError>)> {
         let mut failure = None;
         let mut offers = match source {
-            SourceLocation::Server(url) => self.ask_place(url, &mut failure, stop)?,
+            SourceLocation::Server(url) => self.ask_server(url, &mut failure, stop)?,
             SourceLocation::ArchiveUrl(url) => vec![self.request_offer(url, stop)?],
             SourceLocation::ArchiveFile(path) => Offer::from_file(path, stop).into_iter().collect(),
             SourceLocation::Directory(path) => {
                 let mut entries: Vec<_> = fs::read_dir(path).or_path("read", path)?.flatten().collect();
-                // Agave puts what it downloads here. A link is not followed.
-                let remote = path.join(REMOTE_DIR);
-                if remote.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-                    entries.extend(fs::read_dir(&remote).into_iter().flatten().flatten());
+                // Agave puts its downloads here. A link is not followed.
+                let downloads = path.join(REMOTE_DIR);
+                if downloads.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+                    entries.extend(fs::read_dir(&downloads).into_iter().flatten().flatten());
                 }
                 let offers = entries.iter().filter_map(|entry| Offer::from_file(&entry.path(), stop));
                 keep_newest(offers, |offer| &offer.name)
@@ -299,38 +301,40 @@ impl Client {
     /// The server cannot be reached, or the user asks to stop.
     #[doc(hidden)]
     pub fn get_list(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Catalog>, NetError> {
-        let mut list = url.clone();
-        list.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
-        match self.get_document(&list, LISTING_BYTES_MAX, stop) {
+        use NetErrorKind::{Connect, Interrupted, Timeout, Tls};
+        let mut list_url = url.clone();
+        list_url.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
+        match self.get_document(&list_url, LISTING_BYTES_MAX, stop) {
             Ok(document) => Ok(parse_list(&document, &show_url(url))),
-            Err(error) => match error.kind() {
-                NetErrorKind::Connect | NetErrorKind::Timeout | NetErrorKind::Tls | NetErrorKind::Interrupted => {
-                    Err(error)
-                }
-                // A server without a list may have archives.
-                _ => Ok(None),
-            },
+            Err(error) if matches!(error.kind(), Connect | Timeout | Tls | Interrupted) => Err(error),
+            // A server without a list may have archives.
+            Err(_) => Ok(None),
         }
     }
 
-    /// Returns the archives of a place: archives in its list, or to which it redirects, or whose names
-    /// are on the page of its directory. Peers are asked for redirects only: there are thousands of
-    /// peers, and hardly any has a list.
-    fn ask_place(
+    /// Returns the archives of a server: archives in its list, or to which it redirects, or whose names
+    /// are on the page of its directory. A peer is asked for redirects only, because there are thousands
+    /// of peers, and hardly any has a list. Sets `failure` to the error of a server that has a full
+    /// archive, but failed when it was asked for an incremental one.
+    fn ask_server(
         &self,
         url: &Url,
         failure: &mut Option<NetError>,
         stop: &dyn Progress,
     ) -> Result<Vec<Offer>, NetError> {
-        let is_store = url.scheme() == stores::SCHEME;
+        let mut names = None;
         // A store's own listing says which archives exist. A list that `publish` wrote adds facts.
-        let stored = if is_store { Some(self.list_store(url, stop)?) } else { None };
-        let listed = if self.trusts_urls { self.get_list(url, stop)? } else { None };
-        let names = |listed: &Catalog| listed.archives().iter().map(|listed| listed.name.clone()).collect();
-        if let Some(names) = stored.or(listed.as_ref().map(names)) {
+        if url.scheme() == stores::SCHEME {
+            names = Some(self.list_store(url, stop)?);
+        }
+        let list = if self.trusts_urls { self.get_list(url, stop)? } else { None };
+        if let (None, Some(list)) = (&names, &list) {
+            names = Some(list.archives().iter().map(|archive| archive.name.clone()).collect());
+        }
+        if let Some(names) = names {
             let mut offers = self.request_offers(url, names, stop)?;
-            if let Some(listed) = &listed {
-                add_facts(&mut offers, listed);
+            if let Some(list) = &list {
+                add_facts(&mut offers, list);
             }
             return Ok(offers);
         }
@@ -388,16 +392,19 @@ impl Client {
 }
 
 /// Adds facts from a server's list to its offers.
-fn add_facts(offers: &mut [Offer], listed: &Catalog) {
+fn add_facts(offers: &mut [Offer], list: &Catalog) {
+    let time = |since_1970| SystemTime::UNIX_EPOCH.checked_add(since_1970);
     for offer in offers {
-        offer.slot_time = Some(listed.slot_time).filter(|slot_time| slot_time.source() != SlotTimeSource::Assumed);
-        let Some(listed) = listed.archives().iter().find(|listed| listed.name == offer.name) else { continue };
+        if list.slot_time.source() != SlotTimeSource::Assumed {
+            offer.slot_time = Some(list.slot_time);
+        }
+        let Some(listed) = list.find(&offer.name.to_string()) else { continue };
         offer.root = listed.hashes.map(|hashes| hashes.root);
         offer.rebased_on = listed.rebased_on();
         let seconds = listed.bank_unix_seconds.filter(|seconds| *seconds > 0);
-        offer.bank_time = seconds.and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+        offer.bank_time = seconds.and_then(|seconds| time(Duration::from_secs(seconds)));
         if listed.modified_ns > 0 {
-            offer.modified = SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(listed.modified_ns));
+            offer.modified = time(Duration::from_nanos(listed.modified_ns));
         }
     }
 }
@@ -431,27 +438,30 @@ fn find_names(listing: &[u8]) -> Vec<ArchiveName> {
 }
 
 /// Selects the newest full archives, and the newest incremental ones on each of the newest bases. A
-/// node that has an older full archive needs an incremental one on that.
+/// node that has an older full archive needs an incremental archive on that one.
 fn select_names(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
-    let (fulls, incrementals): (Vec<_>, Vec<_>) =
-        keep_newest(names.into_iter(), |name| name).into_iter().partition(|name| name.base_slot.is_none());
-    let mut by_base: BTreeMap<Reverse<Option<u64>>, Vec<ArchiveName>> = BTreeMap::new();
-    for name in incrementals {
-        by_base.entry(Reverse(name.base_slot)).or_default().push(name);
+    let mut selected = Vec::new();
+    let mut by_base: BTreeMap<Reverse<u64>, Vec<ArchiveName>> = BTreeMap::new();
+    for name in keep_newest(names.into_iter(), |name| name) {
+        match name.base_slot {
+            Some(base) => by_base.entry(Reverse(base)).or_default().push(name),
+            None if selected.len() < FULLS_MAX => selected.push(name),
+            None => {}
+        }
     }
-    let incrementals = by_base.into_values().take(BASES_MAX).enumerate().flat_map(|(number, names)| {
+    for (number, names) in by_base.into_values().take(BASES_MAX).enumerate() {
         let max = if number < FULLS_MAX { INCREMENTALS_MAX } else { 1 };
-        names.into_iter().take(max)
-    });
-    fulls.into_iter().take(FULLS_MAX).chain(incrementals).collect()
+        selected.extend(names.into_iter().take(max));
+    }
+    selected
 }
 
 /// Sorts by slot, newest first, and keeps at most [`LISTED_MAX`].
-fn keep_newest<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
-    let mut all: Vec<T> = all.collect();
-    all.sort_by_key(|item| Reverse((name(item).slot, name(item).base_slot)));
-    all.truncate(LISTED_MAX);
-    all
+fn keep_newest<T>(items: impl Iterator<Item = T>, name: impl Fn(&T) -> &ArchiveName) -> Vec<T> {
+    let mut items: Vec<T> = items.collect();
+    items.sort_by_key(|item| Reverse((name(item).slot, name(item).base_slot)));
+    items.truncate(LISTED_MAX);
+    items
 }
 
 #[cfg(test)]
@@ -472,9 +482,9 @@ mod tests {
         assert!(matches!(parse("/"), SourceLocation::Directory(_)));
         assert!(matches!(parse("s3://bucket/x"), SourceLocation::Server(url) if url.as_str() == "s3://bucket/x/"));
         assert!(matches!(parse(&format!("s3://bucket/snapshot-5-{HASH}.tar.zst")), SourceLocation::ArchiveUrl(_)));
-        assert!(
-            SourceLocation::from_str("gs://bucket/x").is_err() && SourceLocation::from_str("/no/such/path").is_err()
-        );
+        for text in ["gs://bucket/x", "/no/such/path"] {
+            assert!(SourceLocation::from_str(text).is_err(), "{text}");
+        }
         let url = parse("https://user:secret@host/dir/?token=secret");
         assert!(!url.to_string().contains("secret"), "{url}");
     }

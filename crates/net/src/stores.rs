@@ -6,8 +6,6 @@ use super::Url;
 
 pub const SCHEME: &str = "s3";
 
-pub(super) const SCHEME_PREFIX: &str = "s3://";
-
 /// True for characters that need no encoding in a URL or signature. Other characters are refused,
 /// so that each key has only one spelling.
 fn is_plain(letter: char) -> bool {

@@ -12,7 +12,7 @@ use super::retries::Retries;
 use super::url_source::READ_PATIENCE;
 use super::{Body, Client, Remote, show_url};
 
-/// Number of bytes at the beginning that are kept, as the first ones are read twice to detect compression.
+/// Number of bytes that are kept from the beginning: detecting the compression reads the first bytes twice.
 const FRONT_BYTES: u64 = 4096;
 
 /// An archive that is sent over one connection. Bytes can be read only in order.
@@ -22,7 +22,7 @@ pub struct StreamSource {
     remote: Remote,
     path: PathBuf,
     stop: CancelToken,
-    reading: Mutex<Transfer>,
+    transfer: Mutex<Transfer>,
 }
 
 #[derive(Debug)]
@@ -38,8 +38,8 @@ struct Transfer {
 }
 
 impl StreamSource {
-    /// Requests a file, and repeats that until its first bytes have come. Setting `stop` ends all
-    /// reads with an error.
+    /// Requests a file, and repeats the request until the first bytes have come. Cancelling `stop`
+    /// ends all reads with an error.
     ///
     /// # Errors
     /// The server fails.
@@ -50,23 +50,23 @@ impl StreamSource {
             saturating_add_to(&mut transferred.requests, 1);
             let mut body = client.open(&remote, None, &stop)?;
             let first = body.next(client, &stop)?;
-            Ok((body, first.map(|(_, first)| first.to_vec())))
+            Ok((body, first.map(|first| first.to_vec())))
         });
         let (body, first) = begun.map_err(add_retry_hint)?;
         let mut transfer =
             Transfer { body, transferred, front: Vec::new(), piece: Vec::new(), piece_at: 0, is_over: false };
-        transfer.take(first);
+        transfer.take_piece(first);
         Ok(Self {
             client: client.clone(),
             path: PathBuf::from(show_url(&remote.url)),
             remote,
             stop,
-            reading: Mutex::new(transfer),
+            transfer: Mutex::new(transfer),
         })
     }
 }
 
-/// Adds a hint: without ranges, a transfer cannot resume.
+/// Adds a hint to a network error, because a transfer without ranges cannot resume.
 fn add_retry_hint(error: Error) -> Error {
     if error.kind() == ErrorKind::Network && error.hint().is_none() {
         error.with_hint("try again later")
@@ -77,13 +77,13 @@ fn add_retry_hint(error: Error) -> Error {
 
 impl Transfer {
     fn read(&mut self, source: &StreamSource, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        if let Some(front) = self.front.get(to_usize(offset_bytes)..).filter(|front| !front.is_empty()) {
+        let front = self.front.get(to_usize(offset_bytes)..).unwrap_or_default();
+        if !front.is_empty() {
             return Ok(copy_at_most(front, to));
         }
         while !self.is_over && offset_bytes >= self.end() {
             let next = self.body.next(&source.client, &source.stop).map_err(|error| add_retry_hint(error.into()))?;
-            let next = next.map(|(_, piece)| piece.to_vec());
-            self.take(next);
+            self.take_piece(next.map(|piece| piece.to_vec()));
         }
         let within = offset_bytes.checked_sub(self.piece_at);
         match within.and_then(|within| self.piece.get(to_usize(within)..)) {
@@ -95,7 +95,7 @@ impl Transfer {
     }
 
     /// Takes the next piece; `None` at the end.
-    fn take(&mut self, next: Option<Vec<u8>>) {
+    fn take_piece(&mut self, next: Option<Vec<u8>>) {
         self.piece_at = self.end();
         self.is_over = next.is_none();
         self.piece = next.unwrap_or_default();
@@ -107,9 +107,7 @@ impl Transfer {
     }
 
     fn end(&self) -> u64 {
-        let mut end = self.piece_at;
-        saturating_add_to(&mut end, self.piece.len() as u64);
-        end
+        self.piece_at.saturating_add(self.piece.len() as u64)
     }
 }
 
@@ -123,11 +121,11 @@ impl Source for StreamSource {
     }
 
     fn transferred(&self) -> Option<TransferTotals> {
-        Some(self.reading.lock().transferred)
+        Some(self.transfer.lock().transferred)
     }
 
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        let read = self.reading.lock().read(self, to, offset_bytes);
+        let read = self.transfer.lock().read(self, to, offset_bytes);
         // Network errors already name the server.
         read.map_err(|error| match error.kind() {
             ErrorKind::Failed => io::Error::other(error.within(self.path.escaped())),

@@ -5,29 +5,29 @@ use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderValue, IF_RANGE, RANGE};
 use reqwest::{Method, Response, StatusCode};
+use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::bytes;
 use slotpress_base::{Progress, range_bytes};
 use tokio::time::{sleep, timeout};
 
 use super::options::BYTES_PER_SECOND_MIN;
-use super::redirect::Scope;
-use super::remote::{content_length, content_range, validators};
+use super::remote::{content_length, content_range, last_modified, strong_etag};
 use super::request::{RequestParts, check_encoding, send, status_error};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
+/// The body of an answer, which is read piece by piece.
 #[derive(Debug)]
 pub struct Body {
     /// True if the server sends the whole file, whatever was requested.
     pub is_whole: bool,
     url: Url,
     response: Response,
-    start: u64,
     length_bytes: Option<u64>,
     got_bytes: u64,
-    /// Time waited and bytes received since enough bytes had last arrived. Time that passes between
-    /// two calls does not count.
-    waited: Duration,
-    lately_bytes: u64,
+    /// Time waited since the transfer was last fast enough. Time between two calls does not count.
+    recent_wait: Duration,
+    /// Number of bytes that came during that time.
+    recent_bytes: u64,
 }
 
 impl Client {
@@ -39,20 +39,20 @@ impl Client {
     /// describes, or it sends another range.
     #[doc(hidden)]
     pub fn open(&self, remote: &Remote, range: Option<Range<u64>>, stop: &dyn Progress) -> Result<Body, NetError> {
-        self.wait(stop, async {
-            let named = remote.named_by_operator.then_some(&remote.requested_url);
-            let scope = Scope { named, allow_private: self.inner.options.allow_private };
+        self.block_on(stop, async {
+            let scope = self.scope(remote.named_by_operator.then_some(&remote.requested_url));
             let mut parts = RequestParts::new(Method::GET);
+            let headers = &mut parts.headers;
             if let Some(range) = &range {
                 // HTTP cannot express an empty range.
                 if range.is_empty() {
-                    let why = "an empty range cannot be asked for";
+                    let why = "an empty range cannot be requested";
                     return Err(NetError::bad_answer(&remote.url, why));
                 }
                 let text = format!("bytes={}-{}", range.start, range.end.saturating_sub(1));
-                parts.headers.insert(RANGE, header_value(&remote.url, &text)?);
+                headers.insert(RANGE, header_value(&remote.url, &text)?);
                 if let Some(validator) = remote.etag.as_ref().or(remote.last_modified.as_ref()) {
-                    parts.headers.insert(IF_RANGE, header_value(&remote.url, validator)?);
+                    headers.insert(IF_RANGE, header_value(&remote.url, validator)?);
                 }
             }
             let (response, url) = send(self, &scope, &remote.url, &parts).await?;
@@ -62,8 +62,7 @@ impl Client {
 }
 
 impl Body {
-    /// Returns the next bytes, with their offset in the file; `None` at the end. Bytes that came
-    /// before an error are good.
+    /// Returns the next bytes; `None` at the end. Bytes that came before an error are good.
     ///
     /// # Errors
     /// The server sends fewer or more bytes than it stated, or is too slow; the user asks to stop.
@@ -72,45 +71,54 @@ impl Body {
         &mut self,
         client: &Client,
         stop: &dyn Progress,
-    ) -> Result<Option<(u64, impl Deref<Target = [u8]> + use<>)>, NetError> {
+    ) -> Result<Option<impl Deref<Target = [u8]> + use<>>, NetError> {
         let limit = client.inner.options.read_timeout;
-        let enough_bytes =
-            u64::try_from(limit.as_millis()).unwrap_or(u64::MAX).saturating_mul(BYTES_PER_SECOND_MIN) / 1000;
-        client.wait(stop, async {
-            let asked = Instant::now();
+        client.block_on(stop, async {
+            let start = Instant::now();
+            let Ok(arrival) = timeout(limit.saturating_sub(self.recent_wait), self.response.chunk()).await else {
+                return Err(self.too_slow_error(limit));
+            };
             let got_bytes = self.got_bytes;
-            let piece = match timeout(limit.saturating_sub(self.waited), self.response.chunk()).await {
-                Ok(Ok(piece)) => piece,
-                Ok(Err(error)) => return Err(NetError::from_body(&self.url, &error.without_url(), got_bytes)),
-                Err(_) => {
-                    let limit = limit.as_secs_f32();
-                    let after = bytes(got_bytes);
-                    let why = match self.lately_bytes {
-                        0 => format!("nothing came for {limit} s, after {after}"),
-                        few => format!("only {} came in {limit} s, after {after}", bytes(few)),
-                    };
-                    return Err(NetError::new(NetErrorKind::Timeout, &self.url, why));
-                }
-            };
-            let Some(piece) = piece else {
-                let Some(length) = self.length_bytes.filter(|length| got_bytes < *length) else { return Ok(None) };
-                let why = format!("ended early, after {} of {}", bytes(got_bytes), bytes(length));
-                return Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &self.url, why));
-            };
+            let piece = arrival.map_err(|error| NetError::from_body(&self.url, &error.without_url(), got_bytes))?;
+            let Some(piece) = piece else { return self.check_end().map(|()| None) };
             let piece_bytes = piece.len() as u64;
-            self.waited = self.waited.saturating_add(asked.elapsed());
-            self.lately_bytes = self.lately_bytes.saturating_add(piece_bytes);
-            if self.lately_bytes >= enough_bytes {
-                (self.waited, self.lately_bytes) = (Duration::ZERO, 0);
-            }
-            self.got_bytes = got_bytes.saturating_add(piece_bytes);
-            if let Some(length) = self.length_bytes.filter(|length| self.got_bytes > *length) {
+            saturating_add_to(&mut self.got_bytes, piece_bytes);
+            if let Some(length) = self.length_bytes
+                && self.got_bytes > length
+            {
                 let why = format!("more bytes came than the {length} that were stated");
                 return Err(NetError::new(NetErrorKind::TooLong, &self.url, why));
             }
-            sleep(client.inner.wait_for_rate(piece_bytes)).await;
-            Ok(Some((self.start.saturating_add(got_bytes), piece)))
+            self.recent_wait = self.recent_wait.saturating_add(start.elapsed());
+            saturating_add_to(&mut self.recent_bytes, piece_bytes);
+            if self.recent_bytes as f64 >= limit.as_secs_f64() * BYTES_PER_SECOND_MIN as f64 {
+                (self.recent_wait, self.recent_bytes) = (Duration::ZERO, 0);
+            }
+            sleep(client.inner.count_against_rate(piece_bytes)).await;
+            Ok(Some(piece))
         })
+    }
+
+    /// Checks that no bytes are missing at the end of the body.
+    fn check_end(&self) -> Result<(), NetError> {
+        let got_bytes = self.got_bytes;
+        match self.length_bytes {
+            Some(length) if got_bytes < length => {
+                let why = format!("ended early, after {} of {}", bytes(got_bytes), bytes(length));
+                Err(NetError::new(NetErrorKind::Truncated { got_bytes }, &self.url, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn too_slow_error(&self, limit: Duration) -> NetError {
+        let limit = limit.as_secs_f32();
+        let after = bytes(self.got_bytes);
+        let why = match self.recent_bytes {
+            0 => format!("nothing came for {limit} s, after {after}"),
+            few => format!("only {} came in {limit} s, after {after}", bytes(few)),
+        };
+        NetError::new(NetErrorKind::Timeout, &self.url, why)
     }
 }
 
@@ -118,39 +126,44 @@ impl Body {
 fn check_head(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Response) -> Result<Body, NetError> {
     let bad = |why: &str| NetError::bad_answer(&url, why);
     let headers = response.headers();
-    let stated = content_length(&url, headers)?;
-    let (is_whole, start, length_bytes, total_bytes) = match (response.status(), asked) {
-        (StatusCode::OK, _) => (true, 0, stated, stated),
+    let mut length_bytes = content_length(&url, headers)?;
+    let mut total_bytes = length_bytes;
+    let is_whole = response.status() == StatusCode::OK;
+    match (response.status(), asked) {
+        (StatusCode::OK, _) => {}
         (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
-            let range = content_range(&url, headers)?;
-            if range.range != *asked {
+            let sent = content_range(&url, headers)?;
+            if sent.range != *asked {
                 return Err(bad("sent another range than the requested one"));
             }
-            let length = range_bytes(asked);
-            if stated.is_some_and(|stated| stated != length) {
+            let range_bytes = range_bytes(asked);
+            if length_bytes.is_some_and(|length| length != range_bytes) {
                 return Err(bad("the length of the answer is not that of the range"));
             }
-            (false, asked.start, Some(length), range.total_bytes)
+            length_bytes = Some(range_bytes);
+            total_bytes = sent.total_bytes;
         }
         (StatusCode::PARTIAL_CONTENT, None) => return Err(bad("sent a range that was not requested")),
         _ => return Err(status_error(&url, &response)),
-    };
+    }
     check_encoding(&url, &response)?;
-    let (etag, last_modified) = validators(headers);
-    let differs = |before: &Option<String>, now: &Option<String>| before.is_some() && now.is_some() && before != now;
-    let is_length_other = remote.length_bytes.zip(total_bytes).is_some_and(|(before, now)| before != now);
     // If strong ETags are equal, times may differ: several machines may serve the same file.
-    let is_other = match (&remote.etag, &etag) {
+    let has_changed = match (&remote.etag, &strong_etag(headers)) {
         (Some(before), Some(now)) => before != now,
-        _ => differs(&remote.last_modified, &last_modified),
+        _ => differs(&remote.last_modified, &last_modified(headers)),
     };
-    if is_other || is_length_other {
+    if has_changed || differs(&remote.length_bytes, &total_bytes) {
         let why = "the file on the server has changed";
         return Err(NetError::new(NetErrorKind::Changed, &url, why));
     }
     // If the answer states no length, the size known before is the limit.
     let length_bytes = length_bytes.or(remote.length_bytes);
-    Ok(Body { is_whole, url, response, start, length_bytes, got_bytes: 0, waited: Duration::ZERO, lately_bytes: 0 })
+    Ok(Body { is_whole, url, response, length_bytes, got_bytes: 0, recent_wait: Duration::ZERO, recent_bytes: 0 })
+}
+
+/// True if both values are known and not equal.
+fn differs<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
+    before.is_some() && now.is_some() && before != now
 }
 
 fn header_value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {

@@ -15,10 +15,10 @@ use super::fetch::mirrors::Mirror;
 use super::{Client, NetError, NetErrorKind, Remote, Url, show_url};
 
 /// Smallest number of bytes per request, for small reads such as a frame's header.
-const PIECE_BYTES: u64 = 64 * 1024;
+const PIECE_BYTES_MIN: u64 = 64 * 1024;
 
-/// Largest number of bytes per request for small reads. Consecutive reads double the piece up to
-/// this, for fewer round trips.
+/// Largest number of bytes per request for small reads. Each consecutive read doubles the piece, up
+/// to this length, to save round trips.
 const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Limit on cached bytes.
@@ -46,8 +46,8 @@ pub struct UrlSource {
 struct Cache {
     /// Pieces in the order of their last use.
     pieces: Vec<CachedRange>,
-    /// End and length of the last piece that was requested.
-    last: Option<(u64, u64)>,
+    /// The last piece that was requested.
+    last_range: Range<u64>,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl CachedRange {
 }
 
 impl UrlSource {
-    /// Opens a file: requests its size. Setting `stop` ends all reads with an error.
+    /// Opens a file: requests its size. Cancelling `stop` ends all reads with an error.
     ///
     /// # Errors
     /// The server does not answer, does not tell a size, or does not support ranges.
@@ -98,18 +98,18 @@ impl UrlSource {
     }
 
     /// Chooses the range to request for a small read at an offset.
-    fn piece_around(&self, cache: &mut Cache, offset_bytes: u64) -> Range<u64> {
-        let tail_at = self.length_bytes.saturating_sub(TAIL_BYTES);
-        if offset_bytes >= tail_at {
-            return tail_at..self.length_bytes;
+    fn choose_range(&self, cache: &mut Cache, offset_bytes: u64) -> Range<u64> {
+        let tail_start = self.length_bytes.saturating_sub(TAIL_BYTES);
+        if offset_bytes >= tail_start {
+            return tail_start..self.length_bytes;
         }
-        let length = match cache.last {
-            Some((end, length)) if end == offset_bytes => length.saturating_mul(2).min(PIECE_BYTES_MAX),
-            _ => PIECE_BYTES,
-        };
-        let range = offset_bytes..offset_bytes.saturating_add(length).min(self.length_bytes);
-        cache.last = Some((range.end, length));
-        range
+        let mut piece_bytes = PIECE_BYTES_MIN;
+        if cache.last_range.end == offset_bytes {
+            let doubled_bytes = range_bytes(&cache.last_range).saturating_mul(2);
+            piece_bytes = doubled_bytes.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
+        }
+        cache.last_range = offset_bytes..offset_bytes.saturating_add(piece_bytes).min(self.length_bytes);
+        cache.last_range.clone()
     }
 
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {
@@ -126,24 +126,24 @@ impl UrlSource {
     }
 
     fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
-        let left = self.length_bytes.saturating_sub(offset_bytes);
-        let wanted = (to.len() as u64).min(left);
-        if wanted == 0 {
+        let remaining_bytes = self.length_bytes.saturating_sub(offset_bytes);
+        let wanted_bytes = remaining_bytes.min(to.len() as u64);
+        if wanted_bytes == 0 {
             return Ok(0);
         }
         if let Some(copied) = self.cache.lock().copy(to, offset_bytes) {
             return Ok(copied);
         }
         // Large reads are not repeated: their bytes go directly to the caller, bypassing the cache.
-        if wanted >= PIECE_BYTES && offset_bytes < self.length_bytes.saturating_sub(TAIL_BYTES) {
+        if wanted_bytes >= PIECE_BYTES_MIN && remaining_bytes > TAIL_BYTES {
             let mut filled = 0usize;
-            self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted)), &mut |bytes| {
+            self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted_bytes)), &mut |bytes| {
                 let copied = copy_at_most(bytes, to.get_mut(filled..).unwrap_or_default());
                 filled = filled.saturating_add(copied);
             })?;
             return Ok(filled);
         }
-        let range = self.piece_around(&mut self.cache.lock(), offset_bytes);
+        let range = self.choose_range(&mut self.cache.lock(), offset_bytes);
         let mut bytes = Vec::with_capacity(to_usize(range_bytes(&range)));
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
         let piece = CachedRange { start: range.start, bytes };
@@ -155,11 +155,14 @@ impl UrlSource {
 
 impl Cache {
     fn copy(&mut self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
-        let (at, copied) =
-            self.pieces.iter().enumerate().find_map(|(at, piece)| Some((at, piece.copy(to, offset_bytes)?)))?;
-        let used = self.pieces.remove(at);
-        self.pieces.push(used);
-        Some(copied)
+        for number in 0..self.pieces.len() {
+            if let Some(copied) = self.pieces.get(number)?.copy(to, offset_bytes) {
+                let used = self.pieces.remove(number);
+                self.pieces.push(used);
+                return Some(copied);
+            }
+        }
+        None
     }
 
     fn keep(&mut self, piece: CachedRange) {
@@ -184,7 +187,7 @@ impl Source for UrlSource {
     }
 
     fn transferred(&self) -> Option<TransferTotals> {
-        // The first request was that for the file's facts.
+        // Adds the request for the file's facts.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
         Some(TransferTotals { requests, bytes: self.mirror.given_bytes() })
     }

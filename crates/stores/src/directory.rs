@@ -18,12 +18,12 @@ use slotpress_read::{
     LocalFile, LockAttempt, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, modified_ns, try_lock,
 };
 
-/// Limit on waits for the lock. Writing a small file takes a moment, so a longer lock is another
-/// program's.
+/// Limit on the number of waits for the lock. Writing a small file takes a moment, so a lock that is
+/// held longer belongs to another program.
 const LOCK_WAITS_MAX: u32 = 200;
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
-/// An open directory. Symbolic links in it are not followed, nor is one that replaces the directory
+/// An open directory. Symbolic links in it are not followed, nor is a link that replaces the directory
 /// after it was opened.
 #[derive(Clone, Debug)]
 pub struct Directory(pub Arc<KeptDir>);
@@ -46,7 +46,8 @@ impl Directory {
     pub fn list(&self) -> Result<Vec<Object>> {
         let mut objects = Vec::new();
         for name in self.0.names()? {
-            if let Some(name) = name.to_str().filter(|name| !name.starts_with(TEMPORARY_PREFIX)) {
+            let Some(name) = name.to_str() else { continue };
+            if !name.starts_with(TEMPORARY_PREFIX) {
                 objects.extend(self.stat(name)?);
             }
         }
@@ -56,7 +57,9 @@ impl Directory {
 
     pub fn stat(&self, name: &str) -> Result<Option<Object>> {
         match statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => Ok(Some(object(name, &stat))),
+            Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+                Ok(Some(to_object(name, &stat)))
+            }
             Ok(_) | Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(Error::io("read", &self.0.path_of(name), &error.into())),
         }
@@ -68,7 +71,7 @@ impl Directory {
         }
         let path = self.0.path_of(name);
         let file = self.0.open_file(name)?;
-        let etag = object(name, &fstat(&file).or_path("read", &path)?).etag;
+        let etag = to_object(name, &fstat(&file).or_path("read", &path)?).etag;
         let mut bytes = Vec::new();
         file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).or_path("read", &path)?;
         if bytes.len() as u64 > bytes_max {
@@ -119,7 +122,7 @@ impl Directory {
         if !replace && self.0.stat_entry(name)?.is_some() {
             return Err(already_exists(&self.0.path_of(name)));
         }
-        // Uploads that replace a file may run at once; each gets the name in turn.
+        // Several uploads may replace the same file at the same time; each gets the name in turn.
         let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_in_for(&self.0, name) }?;
         let writer = file.file().try_clone().or_path("write", file.path())?;
         Ok(FileUpload {
@@ -138,7 +141,7 @@ impl Directory {
         let dir = openat(&self.0, ".", flags, Mode::empty()).or_path("open", self.0.path())?;
         for _ in 0..LOCK_WAITS_MAX {
             match try_lock(&dir).or_path("lock", self.0.path())? {
-                // Without support for locks, there is no protection.
+                // Without support for locks, nothing protects the file.
                 LockAttempt::Acquired | LockAttempt::Unsupported => return Ok(DirLock(dir)),
                 LockAttempt::Busy => progress::wait(progress, LOCK_WAIT),
             }
@@ -160,9 +163,9 @@ impl Drop for DirLock {
     }
 }
 
-/// Describes a file. The tag contains inode and modification time, so each file that gets the name
-/// has a tag of its own.
-fn object(name: &str, stat: &Stat) -> Object {
+/// Describes a file. Each file that gets the name has another tag, because the tag contains the inode
+/// and the modification time.
+fn to_object(name: &str, stat: &Stat) -> Object {
     let since = Duration::from_nanos(modified_ns(stat));
     Object {
         name: name.to_string(),

@@ -18,7 +18,7 @@ pub struct StoreOptions {
     /// than it takes to move a service to another machine.
     pub give_up_after: Duration,
     /// Retries even if the store has never answered, as a service should. Default: false, so that a
-    /// wrong endpoint is noticed at once.
+    /// wrong endpoint fails at once.
     pub wait_for_first: bool,
 }
 

@@ -22,7 +22,7 @@ const IN_FLIGHT_MAX: u64 = 8;
 pub struct Parts {
     /// Length of every part but the last: some stores require equal lengths.
     pub part_bytes: u64,
-    /// Parts that are sent at the same time; one more is being filled.
+    /// Number of parts that are sent at the same time, while one more is being filled.
     pub in_flight: usize,
 }
 
@@ -43,8 +43,8 @@ impl Parts {
 
     /// Uses parts of a size that an earlier process has chosen.
     pub fn with_size(part_bytes: u64, memory_bytes: u64) -> Result<Self> {
-        let fit = memory_bytes.checked_div(part_bytes).unwrap_or_default();
-        if fit < 2 || part_bytes > PART_BYTES_MAX {
+        let parts_in_memory = memory_bytes.checked_div(part_bytes).unwrap_or_default();
+        if parts_in_memory < 2 || part_bytes > PART_BYTES_MAX {
             let needed = bytes(part_bytes.saturating_mul(2));
             return Err(Error::failed(format!(
                 "an upload in parts of {} takes {needed} of memory: more than {}",
@@ -53,7 +53,7 @@ impl Parts {
             ))
             .with_hint("give more --memory: a store takes at most 10,000 parts"));
         }
-        let in_flight = fit.saturating_sub(1).min(IN_FLIGHT_MAX) as usize;
+        let in_flight = parts_in_memory.saturating_sub(1).min(IN_FLIGHT_MAX) as usize;
         Ok(Self { part_bytes, in_flight })
     }
 }
@@ -70,8 +70,8 @@ pub struct UploadState {
 }
 
 impl UploadState {
-    /// Returns the upper bound of the bytes that need not be sent again: the last part of a file
-    /// may be shorter.
+    /// Returns an upper bound of the bytes that need not be sent again. It counts the last part of the
+    /// file, which may be shorter, as a whole part.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }
@@ -96,7 +96,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_suffice_and_fit(bytes_max in 0u64..1 << 42, memory_bytes in 0u64..1 << 36) {
+        fn parts_suffice_for_the_file_and_fit_into_memory(bytes_max in 0u64..1 << 42, memory_bytes in 0u64..1 << 36) {
             match Parts::new(bytes_max, memory_bytes) {
                 Ok(parts) => {
                     prop_assert!(parts.part_bytes * PARTS_MAX >= bytes_max);

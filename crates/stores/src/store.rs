@@ -47,11 +47,12 @@ pub struct Store {
 #[derive(Clone, Debug)]
 enum Backend {
     Dir(Directory),
-    S3(Box<InBucket>),
+    S3(Box<BucketPrefix>),
 }
 
+/// A prefix in a bucket, and how its requests are made and repeated.
 #[derive(Clone, Debug)]
-pub(crate) struct InBucket {
+pub(crate) struct BucketPrefix {
     pub bucket: Arc<Bucket>,
     /// URL of the prefix, which ends in `/`.
     pub url: Url,
@@ -59,24 +60,24 @@ pub(crate) struct InBucket {
     pub options: StoreOptions,
 }
 
-impl InBucket {
-    /// Repeats a request until it succeeds, or the store is given up: at once if it was never
-    /// reached.
+impl BucketPrefix {
+    /// Repeats a request until it succeeds, or the store is given up. A store that was never reached is
+    /// given up at once, unless the options say to wait for it.
     pub fn with_retries<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
         request: impl Fn() -> F,
     ) -> Result<T> {
         Retries::new(self.options.give_up_after).run(progress, || {
-            let answer = self.client.wait(progress, request());
-            // The inner error is not asked about again.
-            if self.may_answer(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
+            let answer = self.client.block_on(progress, request());
+            // An inner error ends the attempts; an outer one is repeated if that may help.
+            if self.record_attempt(answer.as_ref().err()) { Ok(Ok(answer?)) } else { Ok(answer.map_err(Error::from)) }
         })?
     }
 
-    /// False if an attempt to connect failed, the store has never answered, and nobody waits for its
-    /// first answer.
-    pub fn may_answer(&self, error: Option<&NetError>) -> bool {
+    /// Records whether the store has answered a request. Returns false if it never has, and its first
+    /// answer is not waited for.
+    pub fn record_attempt(&self, error: Option<&NetError>) -> bool {
         let has_answered = &self.bucket.has_answered;
         if error.is_none_or(|error| error.kind() != NetErrorKind::Connect) {
             has_answered.store(true, Relaxed);
@@ -98,7 +99,7 @@ impl Store {
     pub fn open(target: &Target, options: &StoreOptions, client: &Client) -> Result<Self> {
         let backend = match target {
             Target::Dir(dir) => Backend::Dir(Directory::open(dir)?),
-            Target::S3(url) => Backend::S3(Box::new(InBucket {
+            Target::S3(url) => Backend::S3(Box::new(BucketPrefix {
                 bucket: options.s3.bucket(client, url)?,
                 url: url.clone(),
                 client: client.with_s3(&options.s3),
@@ -115,8 +116,8 @@ impl Store {
         Self { target, backend: Backend::Dir(Directory(dir)), options: StoreOptions::default() }
     }
 
-    /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer prefix.
-    /// `None` if the subdirectory does not exist; with `makes`, makes it.
+    /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer s3. Returns
+    /// `None` if the subdirectory does not exist; with `makes`, creates it.
     ///
     /// # Errors
     /// Something else has the name; the disk fails.
@@ -128,8 +129,8 @@ impl Store {
                 Some(dir) => Backend::Dir(dir),
                 None => return Ok(None),
             },
-            Backend::S3(at) => {
-                Backend::S3(Box::new(InBucket { url: join_name(&at.url_of(name), ""), ..(**at).clone() }))
+            Backend::S3(s3) => {
+                Backend::S3(Box::new(BucketPrefix { url: join_name(&s3.url_of(name), ""), ..(**s3).clone() }))
             }
         };
         Ok(Some(Self { target: self.target.join(name), backend, options: self.options.clone() }))
@@ -153,7 +154,7 @@ impl Store {
     pub fn location_of(&self, name: &str) -> String {
         match &self.backend {
             Backend::Dir(dir) => dir.location_of(name),
-            Backend::S3(at) => show_url(&at.url_of(name)),
+            Backend::S3(s3) => show_url(&s3.url_of(name)),
         }
     }
 
@@ -165,7 +166,7 @@ impl Store {
     pub fn list(&self, progress: &dyn Progress) -> Result<Vec<Object>> {
         match &self.backend {
             Backend::Dir(dir) => dir.list(),
-            Backend::S3(at) => at.with_retries(progress, || at.bucket.list(&at.url)),
+            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.list(&s3.url)),
         }
     }
 
@@ -178,11 +179,11 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(dir) => dir.stat(name),
-            Backend::S3(at) => at.with_retries(progress, || at.bucket.stat(at.url_of(name))),
+            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.stat(s3.url_of(name))),
         }
     }
 
-    /// Reads a small file; `None` if it does not exist.
+    /// Reads a small file. Returns `None` if it does not exist.
     ///
     /// # Errors
     /// The file is longer than `bytes_max` or 8 MiB; the store refuses or fails.
@@ -192,15 +193,15 @@ impl Store {
         let bytes_max = bytes_max.min(SMALL_BYTES_MAX);
         match &self.backend {
             Backend::Dir(dir) => dir.get_small_file(name, bytes_max),
-            Backend::S3(at) => at.with_retries(progress, || at.bucket.get_small_file(at.url_of(name), bytes_max)),
+            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.get_small_file(s3.url_of(name), bytes_max)),
         }
     }
 
     /// Writes a small file if the condition is met, and reads it back. Readers see the old or the
     /// new file, never a part.
     ///
-    /// An answer of a bucket may be lost, and the request repeated: with [`Condition::Absent`] or
-    /// [`Condition::Unchanged`], a file with the same contents then counts as the result.
+    /// An answer of a bucket may be lost, and the request repeated. So a file with the same content
+    /// counts as written, even if the condition is not met.
     ///
     /// # Errors
     /// The file is longer than 8 MiB; the store refuses or fails, or lacks the file although it
@@ -216,19 +217,20 @@ impl Store {
     ) -> Result<PutOutcome> {
         check_name(name)?;
         if bytes.len() as u64 > SMALL_BYTES_MAX {
-            let name = self.location_of(name);
-            let has = bytes.len();
+            let location = self.location_of(name);
+            let length_bytes = bytes.len();
             let limit = quantity::bytes(SMALL_BYTES_MAX);
-            let message =
-                format!("{name} would have {has} bytes, more than the {limit} of a file that is written at once");
+            let message = format!(
+                "{location} would have {length_bytes} bytes, more than the {limit} of a file that is written at once"
+            );
             return Err(Error::failed(message)
                 .with_hint("split what is written: fewer archives in a target, fewer files of an export"));
         }
         let put = match &self.backend {
             Backend::Dir(dir) => dir.put_small_file(name, bytes, condition, progress)?,
-            Backend::S3(at) => {
-                let url = at.url_of(name);
-                at.with_retries(progress, || at.bucket.put_small_file(&url, bytes, headers, condition))?
+            Backend::S3(s3) => {
+                let url = s3.url_of(name);
+                s3.with_retries(progress, || s3.bucket.put_small_file(&url, bytes, headers, condition))?
             }
         };
         let found = self.get_small_file(name, SMALL_BYTES_MAX, progress)?;
@@ -254,7 +256,7 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(dir) => dir.delete(name),
-            Backend::S3(at) => at.with_retries(progress, || at.bucket.delete(at.url_of(name))),
+            Backend::S3(s3) => s3.with_retries(progress, || s3.bucket.delete(s3.url_of(name))),
         }
     }
 
@@ -267,11 +269,11 @@ impl Store {
         check_name(name)?;
         Ok(match &self.backend {
             Backend::Dir(dir) => Arc::new(dir.open_source(name)?),
-            Backend::S3(at) => Arc::new(UrlSource::open(&at.client, &at.url_of(name), stop)?),
+            Backend::S3(s3) => Arc::new(UrlSource::open(&s3.client, &s3.url_of(name), stop)?),
         })
     }
 
-    /// Begins a large file of at most `bytes_max` bytes, which appears whole or not at all. With
+    /// Begins to write a large file of at most `bytes_max` bytes, which appears whole or not at all. With
     /// `replace`, it then replaces a file of that name. A bucket cannot report that another upload
     /// finished first.
     ///
@@ -290,20 +292,20 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(dir) => Ok(Upload::into_dir(dir.upload(name, replace)?)),
-            Backend::S3(at) => {
+            Backend::S3(s3) => {
                 if !replace && self.stat(name, progress)?.is_some() {
                     return Err(already_exists(Path::new(&self.location_of(name))));
                 }
-                Upload::begin(at, name, headers, bytes_max, progress)
+                Upload::begin(s3, name, headers, bytes_max, progress)
             }
         }
     }
 
-    /// Resumes an upload of a file of this length that another process began; writing continues at
-    /// [`Upload::resumed_bytes`]. `None` for a directory, which keeps no uploads, or if the state
-    /// does not fit the file. Writing later fails if the store has dropped the upload or a part of
-    /// it: the cause of that error has the kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`,
-    /// and only a new upload helps.
+    /// Resumes an upload of a file of this length that another process began. Writing continues at
+    /// [`Upload::resumed_bytes`]. Returns `None` for a directory, which keeps no uploads, or if the state
+    /// does not fit the file. Writing later fails if the store has dropped the upload or a part of it.
+    /// The cause of that error has the kind [`slotpress_net::NetErrorKind::Gone`] or `Changed`, and only
+    /// a new upload helps.
     ///
     /// # Errors
     /// The parts do not fit into memory.
@@ -312,11 +314,11 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(_) => Ok(None),
-            Backend::S3(at) => Upload::resume(at, name, state, length_bytes),
+            Backend::S3(s3) => Upload::resume(s3, name, state, length_bytes),
         }
     }
 
-    /// Aborts an upload that no run will resume: the store would keep its parts.
+    /// Aborts an upload that no run will resume. Otherwise the store would keep its parts.
     ///
     /// # Errors
     /// The store refuses or fails; an upload that is gone already is no error.
@@ -325,7 +327,9 @@ impl Store {
         check_name(name)?;
         match &self.backend {
             Backend::Dir(_) => Ok(()),
-            Backend::S3(at) => at.with_retries(progress, || at.bucket.abort(at.url_of(name), state.upload_id.clone())),
+            Backend::S3(s3) => {
+                s3.with_retries(progress, || s3.bucket.abort_upload(s3.url_of(name), state.upload_id.clone()))
+            }
         }
     }
 
@@ -335,7 +339,7 @@ impl Store {
     }
 }
 
-/// Names come from journals and lists; none may lead outside the target.
+/// Refuses a name that may lead outside the target. Names come from journals and lists.
 fn check_name(name: &str) -> Result<()> {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-=+".contains(letter);
     if !name.is_empty() && name.len() <= 255 && name.chars().all(is_plain) && name != "." && name != ".." {

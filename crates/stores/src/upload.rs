@@ -17,14 +17,14 @@ use tokio::time::timeout;
 use crate::UploadState;
 use crate::directory::FileUpload;
 use crate::parts::{PARTS_MAX, Parts};
-use crate::store::InBucket;
+use crate::store::BucketPrefix;
 
-/// Time limit for the requests that abort a failed upload; after it, the bucket's lifecycle rule
+/// Time limit for the requests that abort a failed upload. If they fail, the bucket's lifecycle rule
 /// must remove the parts.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Time for which an abort waits for parts that are on their way. A store may keep a part that it has
-/// received, but stores only after the abort.
+/// Time for which an abort waits for parts that are on their way. A store may keep a part that it
+/// received before the abort, but stores only afterwards.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A large file that is being written. It appears whole when [`Upload::finish`] returns, or not at
@@ -34,7 +34,7 @@ pub struct Upload(Backend);
 
 #[derive(Debug)]
 enum Backend {
-    /// `None` once it has its name.
+    /// `None` once the file has its name.
     File(Option<Box<FileUpload>>),
     Parts(Box<PartsUpload>),
 }
@@ -45,23 +45,28 @@ impl Upload {
     }
 
     pub(crate) fn begin(
-        at: &InBucket,
+        s3: &BucketPrefix,
         name: &str,
         headers: &Attributes,
         bytes_max: u64,
         progress: &dyn Progress,
     ) -> Result<Self> {
-        let parts = Parts::new(bytes_max, at.options.memory_bytes)?;
-        let upload_id = at.with_retries(progress, || at.bucket.begin_upload(at.url_of(name), headers))?;
-        Ok(Self(Backend::Parts(Box::new(PartsUpload::new(at, name, upload_id, parts)))))
+        let parts = Parts::new(bytes_max, s3.options.memory_bytes)?;
+        let upload_id = s3.with_retries(progress, || s3.bucket.begin_upload(s3.url_of(name), headers))?;
+        Ok(Self(Backend::Parts(Box::new(PartsUpload::new(s3, name, upload_id, parts)))))
     }
 
-    pub(crate) fn resume(at: &InBucket, name: &str, state: &UploadState, length_bytes: u64) -> Result<Option<Self>> {
+    pub(crate) fn resume(
+        s3: &BucketPrefix,
+        name: &str,
+        state: &UploadState,
+        length_bytes: u64,
+    ) -> Result<Option<Self>> {
         if !state.fits_length(length_bytes) {
             return Ok(None);
         }
-        let parts = Parts::with_size(state.part_bytes, at.options.memory_bytes)?;
-        let mut upload = PartsUpload::new(at, name, state.upload_id.clone(), parts);
+        let parts = Parts::with_size(state.part_bytes, s3.options.memory_bytes)?;
+        let mut upload = PartsUpload::new(s3, name, state.upload_id.clone(), parts);
         upload.tags = state.tags.iter().cloned().enumerate().collect();
         (upload.stored_parts, upload.started_parts) = (state.tags.len(), state.tags.len());
         // The last part may be shorter than the others.
@@ -83,8 +88,8 @@ impl Upload {
         self.parts().map_or(0, |upload| upload.resumed_bytes)
     }
 
-    /// Writes the next bytes; waits while the maximum number of parts is in flight. Without bytes,
-    /// takes notice of the parts that have arrived or failed.
+    /// Writes the next bytes, and waits while the maximum number of parts is in flight. Without bytes,
+    /// only records the parts that have arrived or failed.
     ///
     /// # Errors
     /// A part cannot be sent, or the disk fails; there are more bytes than announced; the user
@@ -123,8 +128,8 @@ impl Upload {
         }
     }
 
-    /// Ends after a failure, and keeps what was sent for another process; `None` for a directory, or
-    /// if the store has lost a part, so that only a new upload helps.
+    /// Ends the upload after a failure, and keeps its parts for another process. Returns `None` for a
+    /// directory, or if the store has lost a part, so that only a new upload helps.
     pub fn keep(self, error: &Error) -> Option<UploadState> {
         let kind = NetError::find_in(error).map(NetError::kind);
         let is_lost = matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed));
@@ -138,39 +143,46 @@ impl Upload {
     }
 }
 
-/// A part after one attempt to send it: its number, its content, and its tag.
-type SentPart = (usize, PutPayload, Result<String, NetError>);
+/// A part after one attempt to send it.
+#[derive(Debug)]
+struct SentPart {
+    number: usize,
+    payload: PutPayload,
+    /// The part's tag, or the reason why it was not stored.
+    result: Result<String, NetError>,
+}
 
 #[derive(Debug)]
 struct PartsUpload {
-    at: InBucket,
+    s3: BucketPrefix,
     url: Url,
     upload_id: String,
     parts: Parts,
-    /// With the store, which any part that arrives renews.
+    /// Failures of the store. Any part that arrives resets them.
     retries: Retries,
     resumed_bytes: u64,
     length_bytes: u64,
     filling: Vec<u8>,
-    /// Parts begun, including an earlier process's parts.
+    /// Number of parts that were begun, including an earlier process's parts.
     started_parts: usize,
     sending: JoinSet<SentPart>,
-    /// True if parts are not to be sent again.
+    /// Set to true when no part may be sent any more.
     stop: watch::Sender<bool>,
     tags: BTreeMap<usize, String>,
-    /// Stored parts from the first one up to the first gap.
+    /// Number of stored parts from the first one up to the first gap.
     stored_parts: usize,
+    /// True if dropping the upload must not abort it.
     is_closed: bool,
 }
 
 impl PartsUpload {
-    fn new(at: &InBucket, name: &str, upload_id: String, parts: Parts) -> Self {
+    fn new(s3: &BucketPrefix, name: &str, upload_id: String, parts: Parts) -> Self {
         Self {
-            at: at.clone(),
-            url: at.url_of(name),
+            s3: s3.clone(),
+            url: s3.url_of(name),
             upload_id,
             parts,
-            retries: Retries::new(at.options.give_up_after),
+            retries: Retries::new(s3.options.give_up_after),
             resumed_bytes: 0,
             length_bytes: 0,
             filling: Vec::new(),
@@ -199,47 +211,49 @@ impl PartsUpload {
             self.filling.extend_from_slice(now);
             bytes = later;
             if self.filling.len() == part_bytes {
-                self.send(progress)?;
+                self.send_filled_part(progress)?;
             }
         }
         Ok(())
     }
 
     /// Sends the filled part as soon as there is room for one more in flight.
-    fn send(&mut self, progress: &dyn Progress) -> Result<()> {
+    fn send_filled_part(&mut self, progress: &dyn Progress) -> Result<()> {
         if self.started_parts as u64 >= PARTS_MAX {
             let whole = show_bytes(self.parts.part_bytes.saturating_mul(PARTS_MAX));
             let message = format!("{}: longer than the {whole} that were announced", show_url(&self.url));
             return Err(Error::failed(message).with_hint("the source grew while it was sent: run this again"));
         }
-        self.wait_for_less_than(self.parts.in_flight, progress)?;
+        self.wait_until_fewer_than(self.parts.in_flight, progress)?;
         let payload = PutPayload::from(mem::take(&mut self.filling));
-        self.begin_part(self.started_parts, payload);
+        self.start_sending(self.started_parts, payload);
         self.started_parts = self.started_parts.saturating_add(1);
         Ok(())
     }
 
     /// Makes one attempt to send a part, after the store's pause.
-    fn begin_part(&mut self, number: usize, payload: PutPayload) {
-        let bucket = self.at.bucket.clone();
+    fn start_sending(&mut self, number: usize, payload: PutPayload) {
+        let bucket = self.s3.bucket.clone();
         let url = self.url.clone();
         let upload_id = self.upload_id.clone();
         let pause = self.retries.pause();
         let mut stop = self.stop.subscribe();
-        self.at.client.spawn(&mut self.sending, async move {
-            if timeout(pause, stop.wait_for(|is_stopped| *is_stopped)).await.is_ok() {
-                return (number, payload, Err(NetError::interrupted()));
+        self.s3.client.spawn(&mut self.sending, async move {
+            let mut result = Err(NetError::interrupted());
+            // The pause ends early if the upload stops.
+            if timeout(pause, stop.wait_for(|is_stopped| *is_stopped)).await.is_err() {
+                panic_point("part sender");
+                result = bucket.send_part(&url, &upload_id, number, payload.clone()).await;
             }
-            panic_point("part sender");
-            let tag = bucket.send_part(&url, &upload_id, number, payload.clone()).await;
-            (number, payload, tag)
+            SentPart { number, payload, result }
         });
     }
 
-    fn wait_for_less_than(&mut self, in_flight: usize, progress: &dyn Progress) -> Result<()> {
+    fn wait_until_fewer_than(&mut self, in_flight: usize, progress: &dyn Progress) -> Result<()> {
         while self.sending.len() >= in_flight {
             let sending = &mut self.sending;
-            let Some(sent) = self.at.client.wait(progress, async { Ok(sending.join_next().await) })? else { break };
+            let next = async { Ok(sending.join_next().await) };
+            let Some(sent) = self.s3.client.block_on(progress, next)? else { break };
             self.record_sent(sent, progress)?;
         }
         Ok(())
@@ -247,21 +261,21 @@ impl PartsUpload {
 
     /// Records a part that has arrived, or sends it again.
     fn record_sent(&mut self, sent: Result<SentPart, JoinError>, progress: &dyn Progress) -> Result<()> {
-        let (number, payload, tag) = sent.map_err(|error| match error.try_into_panic() {
+        let sent = sent.map_err(|error| match error.try_into_panic() {
             Ok(payload) => panic_error(payload.as_ref()),
             Err(_) => Error::interrupted(),
         })?;
-        let may_answer = self.at.may_answer(tag.as_ref().err());
-        match tag {
+        let may_retry = self.s3.record_attempt(sent.result.as_ref().err());
+        match sent.result {
             Ok(tag) => {
                 self.retries.reset();
-                self.tags.insert(number, tag);
+                self.tags.insert(sent.number, tag);
                 while self.tags.contains_key(&self.stored_parts) {
                     self.stored_parts = self.stored_parts.saturating_add(1);
                 }
             }
-            Err(error) if may_answer && self.retries.record_failure(&error, progress) => {
-                self.begin_part(number, payload);
+            Err(error) if may_retry && self.retries.record_failure(&error, progress) => {
+                self.start_sending(sent.number, sent.payload);
             }
             Err(error) => return Err(error.into()),
         }
@@ -276,9 +290,9 @@ impl PartsUpload {
     fn finish(&mut self, progress: &dyn Progress) -> Result<()> {
         // An upload has at least one part.
         if !self.filling.is_empty() || self.started_parts == 0 {
-            self.send(progress)?;
+            self.send_filled_part(progress)?;
         }
-        self.wait_for_less_than(1, progress)?;
+        self.wait_until_fewer_than(1, progress)?;
         if self.stored_parts != self.started_parts {
             let url = show_url(&self.url);
             let arrived = self.stored_parts;
@@ -293,31 +307,29 @@ impl PartsUpload {
 
     /// Completes the upload. If the answer is lost, looks for the file.
     fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<()> {
-        let at = &self.at;
+        let s3 = &self.s3;
         let url = &self.url;
-        let completed = at.with_retries(progress, || at.bucket.complete(url, &self.upload_id, tags));
-        let is_dropped =
-            |error: &Error| NetError::find_in(error).is_some_and(|error| error.kind() == NetErrorKind::Gone);
-        let found = match &completed {
-            Err(error) if !is_dropped(error) => return completed,
-            _ => at.with_retries(progress, || at.bucket.stat(url.clone()))?,
-        };
-        let has = match found {
-            Some(found) if found.length_bytes == self.length_bytes => return Ok(()),
+        let completed = s3.with_retries(progress, || s3.bucket.complete_upload(url, &self.upload_id, tags));
+        if let Err(error) = &completed
+            && NetError::find_in(error).map(NetError::kind) != Some(NetErrorKind::Gone)
+        {
+            return completed;
+        }
+        let found = match s3.with_retries(progress, || s3.bucket.stat(url.clone()))? {
+            Some(file) if file.length_bytes == self.length_bytes => return Ok(()),
             Some(_) => "a file of another length",
             None => "no such file",
         };
-        completed.and_then(|()| {
-            let message = format!("{}: the store reports that it is complete, but has {has}", show_url(url));
-            Err(Error::new(ErrorKind::Network, message)
-                .with_hint("run this again; if the error stays, look at the store's own log"))
-        })
+        completed?;
+        let message = format!("{}: the store reports that it is complete, but has {found}", show_url(url));
+        Err(Error::new(ErrorKind::Network, message)
+            .with_hint("run this again; if the error stays, look at the store's own log"))
     }
 
     fn abort(&self) -> Result<()> {
-        let abort = self.at.bucket.abort(self.url.clone(), self.upload_id.clone());
+        let abort = self.s3.bucket.abort_upload(self.url.clone(), self.upload_id.clone());
         let abort = async { timeout(ABORT_TIMEOUT, abort).await.unwrap_or(Ok(())) };
-        Ok(self.at.client.wait(&NoProgress, abort)?)
+        Ok(self.s3.client.block_on(&NoProgress, abort)?)
     }
 }
 
@@ -326,7 +338,7 @@ impl Drop for PartsUpload {
         self.stop.send_replace(true);
         let is_closed = self.is_closed;
         let sending = &mut self.sending;
-        let _ = self.at.client.wait(&NoProgress, async {
+        let _ = self.s3.client.block_on(&NoProgress, async {
             if !is_closed {
                 let arrival = async { while sending.join_next().await.is_some() {} };
                 let _ = timeout(ARRIVAL_TIMEOUT, arrival).await;

@@ -19,9 +19,9 @@ pub struct Accepted {
     pub root: Option<Root>,
 }
 
-/// Accepts an archive that was read to its end and was requested by this name and root. Skips the
-/// frames in the first `compared_bytes`, whose hashes have been compared already, and reports the
-/// bytes of the others as progress.
+/// Accepts an archive that was read to its end, if it has the requested name and root. Skips the frames
+/// in the first `compared_bytes`, whose hashes have been compared already, and reports the bytes of the
+/// other frames as progress.
 ///
 /// # Errors
 /// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or not the requested one.
@@ -29,19 +29,23 @@ pub fn accept(
     source: &dyn Source,
     shape: &ArchiveShape,
     name: &str,
-    root_wanted: Option<Root>,
+    expected_root: Option<Root>,
     compared_bytes: u64,
     progress: &dyn Progress,
 ) -> Result<Accepted> {
     let wrong = |why: String| Err(Error::damaged(why).with_hint("fetch it from another source"));
-    if let Some(length_bytes) = source.length_bytes().filter(|length| *length != shape.length_bytes) {
+    if let Some(length_bytes) = source.length_bytes()
+        && length_bytes != shape.length_bytes
+    {
         return wrong(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes));
     }
     let compression = shape.compression;
-    if let Some(name) = ArchiveName::parse(name).filter(|name| name.compression != compression) {
-        let is = compression.extension();
-        let says = name.compression.extension();
-        return wrong(format!("the archive is a .{is}, and its name says .{says}"));
+    if let Some(name) = ArchiveName::parse(name)
+        && name.compression != compression
+    {
+        let extension = compression.extension();
+        let named = name.compression.extension();
+        return wrong(format!("the archive is a .{extension}, and its name says .{named}"));
     }
     let tail = Tail::read(source)?;
     let root = tail.as_ref().and_then(|tail| Some(tail.hashes.as_ref()?.root));
@@ -49,7 +53,7 @@ pub fn accept(
     if shape.has_hashes && root.is_none() {
         return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
     }
-    if let Some(why) = root_mismatch(root_wanted, root) {
+    if let Some(why) = root_mismatch(expected_root, root) {
         return wrong(why);
     }
     if let Some(tail) = tail {
@@ -61,9 +65,11 @@ pub fn accept(
 
 /// Explains why an archive with this root is not the expected one; `None` if it is.
 pub fn root_mismatch(expected: Option<Root>, root: Option<Root>) -> Option<String> {
-    let expected = expected.filter(|expected| Some(*expected) != root)?;
-    let found = root.map_or("it has no frame hashes".to_string(), |root| format!("its root is {root}"));
-    Some(format!("not the archive of root {expected}: {found}"))
+    match (expected?, root) {
+        (expected, Some(root)) if root == expected => None,
+        (expected, Some(root)) => Some(format!("not the archive of root {expected}: its root is {root}")),
+        (expected, None) => Some(format!("not the archive of root {expected}: it has no frame hashes")),
+    }
 }
 
 /// Checks a file that already has an archive's name.

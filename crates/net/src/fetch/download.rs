@@ -15,23 +15,23 @@ use slotpress_read::{tail_read_offset, walk_shape};
 use super::accept::{Accepted, accept};
 use super::journal::{Identity, sum_bytes};
 use super::mirrors::Mirror;
-use super::partial::{PartialFile, Patient};
+use super::partial::{PartialFile, UntimedReader};
 use super::{DownloadFault, FetchLimits, Fetched, GivenBytes, in_order};
 use crate::{Client, NetError, NetErrorKind, Remote};
 
 /// Maximum time between two writes of the journal while bytes arrive. After a kill, bytes that
 /// arrived after the last write are fetched again.
-const SYNC_EVERY: Duration = Duration::from_secs(1);
+const SYNC_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The journal is also written before more than 1/32 of the archive is missing in it, so that two
-/// kills cost less than a tenth of a download of a few seconds.
-const LOST_PART: u64 = 32;
+/// The journal is also written before it lacks more than 1/32 of the archive, so that two kills cost
+/// less than a tenth of a download of a few seconds.
+const UNSYNCED_DIVISOR: u64 = 32;
 
-/// Lower bound for this part of the archive, in bytes: fewer are fetched faster than the journal is
-/// synced.
-const LOST_BYTES_MIN: u64 = 1024 * 1024;
+/// Lower bound for this part of the archive, in bytes. Fetching fewer bytes again takes less time than
+/// syncing the journal.
+const UNSYNCED_BYTES_MIN: u64 = 1024 * 1024;
 
-const REPORT_EVERY: Duration = Duration::from_millis(500);
+const REPORT_INTERVAL: Duration = Duration::from_millis(500);
 
 const RATE_WINDOW: Duration = Duration::from_secs(15);
 
@@ -39,7 +39,7 @@ const RATE_WINDOW: Duration = Duration::from_secs(15);
 #[derive(Debug)]
 pub struct Download {
     pub(super) client: Client,
-    pub(super) file: Arc<PartialFile>,
+    pub file: Arc<PartialFile>,
     pub(super) mirrors: Vec<Mirror>,
     pub(super) limits: FetchLimits,
     /// Number of bytes that an earlier run left and that are not fetched again.
@@ -66,40 +66,42 @@ impl Download {
             let message = format!("{}: no server is known that has it", file.archive_name());
             return Err(Error::new(ErrorKind::Network, message).with_hint(hint::USE_FIND));
         };
-        if first.length_bytes.is_some_and(|length| length > limits.max_bytes) {
+        if let Some(length) = first.length_bytes
+            && length > limits.max_bytes
+        {
             return Err(in_order::too_long_error(first, limits.max_bytes));
         }
         let before = file.identity();
         let now = identity_of(first);
         let is_surely_kept = before.is_same_archive(&now);
         let before_bytes = file.done_bytes();
-        let keeps = before_bytes > 0 && (is_surely_kept || before.has_comparable_frames(&now));
-        if before_bytes > 0 && !keeps {
-            let why = if ranged_bytes(first).is_some() {
-                "the server now has another archive of the same name"
-            } else {
-                "the server sends no ranges"
-            };
-            progress.warn(&format!("discarding {} of an earlier download: {why}", bytes(before_bytes)));
+        if before_bytes > 0 && (is_surely_kept || before.has_comparable_frames(&now)) {
+            // Kept bytes belong to the archive of the earlier run until they are compared.
+            file.begin(before, first.length_bytes)?;
+        } else {
+            if before_bytes > 0 {
+                let why = if ranged_bytes(first).is_some() {
+                    "the server now has another archive of the same name"
+                } else {
+                    "the server sends no ranges"
+                };
+                progress.warn(&format!("discarding {} of an earlier download: {why}", bytes(before_bytes)));
+            }
+            file.restart(now, first.length_bytes)?;
         }
-        // Kept bytes belong to the archive of the earlier run until they are compared.
-        file.begin(if keeps { before } else { now }, first.length_bytes, keeps)?;
         let mut kept_bytes = 0;
         if is_surely_kept {
             kept_bytes = sum_bytes(&file.unchecked_ranges());
         } else {
-            file.give_up_from(tail_read_offset(first.length_bytes.unwrap_or_default()));
+            file.discard_unchecked_from(tail_read_offset(first.length_bytes.unwrap_or_default()));
         }
-        let mirrors = remotes.into_iter().map(|remote| Mirror::new(remote, limits.give_up_after)).collect();
+        let to_mirror = |remote| Mirror::new(remote, limits.give_up_after);
+        let mirrors = remotes.into_iter().map(to_mirror).collect();
         Ok(Self { client, file, mirrors, limits, kept_bytes: kept_bytes.into(), is_surely_kept })
     }
 
     pub fn first_remote(&self) -> Option<&Remote> {
         self.mirrors.first().map(|mirror| &mirror.remote)
-    }
-
-    pub fn file(&self) -> &Arc<PartialFile> {
-        &self.file
     }
 
     /// Returns the number of bytes that an earlier run left and that are not fetched again.
@@ -111,8 +113,8 @@ impl Download {
         self.mirrors.first()?.remote.length_bytes
     }
 
-    /// Fetches what is missing, and accepts the archive. Whether it succeeds or fails, readers of
-    /// the file are told the result, and what has arrived is on disk and in the journal.
+    /// Fetches the missing bytes, and accepts the archive. Tells readers of the file the result. Even if
+    /// it fails, the bytes that have arrived are on disk and in the journal.
     ///
     /// # Errors
     /// [`DownloadFault::classify`] tells what an error means for the source.
@@ -128,14 +130,14 @@ impl Download {
         let started = Instant::now();
         let is_slow = AtomicBool::new(false);
         let is_damaged = AtomicBool::new(false);
-        let is_over = || self.file.is_unwanted() || is_slow.load(Relaxed) || is_damaged.load(Relaxed);
+        let is_over = || self.file.is_cancelled() || is_slow.load(Relaxed) || is_damaged.load(Relaxed);
         let stopping = Forward::until(progress, is_over);
         let (fetched, kept, walked) = std::thread::scope(|scope| {
             let journal = spawn(scope, || catch_panic(|| self.keep_journal(progress, &is_slow)));
             // Walks the archive as its bytes arrive, while they are in memory.
             let walker = spawn(scope, || {
-                let walked = catch_panic(|| walk_shape(&Patient(&self.file), &stopping));
-                let is_wrong = walked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Damaged);
+                let walked = catch_panic(|| walk_shape(&UntimedReader(&self.file), &stopping));
+                let is_wrong = matches!(&walked, Err(error) if error.kind() == ErrorKind::Damaged);
                 is_damaged.store(is_wrong, Relaxed);
                 walked
             });
@@ -160,7 +162,7 @@ impl Download {
             ErrorKind::Damaged => error,
             _ if is_slow.load(Relaxed) => self.too_slow_error(),
             // The file's reader gave up while the walker waited: the reader's error says more.
-            ErrorKind::Failed if self.file.is_unwanted() => Error::interrupted(),
+            ErrorKind::Failed if self.file.is_cancelled() => Error::interrupted(),
             _ => error,
         });
         let synced = match &result {
@@ -186,7 +188,7 @@ impl Download {
         Error::new(ErrorKind::Network, format!("{name} came slower than the least rate, {rate}/s, for {time} s"))
     }
 
-    /// Fetches what is missing. Returns the length of the part that was compared with frame hashes.
+    /// Fetches the missing bytes. Returns the length of the part that was compared with frame hashes.
     fn fetch(&self, progress: &dyn Progress) -> Result<u64> {
         let Some(first) = self.mirrors.first() else { return Ok(0) };
         let remote = &first.remote;
@@ -195,7 +197,7 @@ impl Download {
                 Err(error) if self.sends_no_ranges(&error) => {
                     progress.warn(&format!("{error}: using one connection, from the beginning"));
                     let identity = Identity { length_bytes: None, ..identity_of(remote) };
-                    self.file.begin(identity, remote.length_bytes, false)?;
+                    self.file.restart(identity, remote.length_bytes)?;
                     self.kept_bytes.store(0, Relaxed);
                 }
                 fetched => return fetched,
@@ -204,8 +206,8 @@ impl Download {
         self.fetch_in_order(first, progress).map(|()| 0)
     }
 
-    /// True if the first server announced ranges and does not send them, which shows before any byte
-    /// of them is kept.
+    /// True if the first server announced ranges and does not send them. This shows before any byte of
+    /// them is kept.
     fn sends_no_ranges(&self, error: &Error) -> bool {
         NetError::find_in(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges)
             && self.file.done_bytes() == 0
@@ -215,26 +217,31 @@ impl Download {
     /// progress and watches the rate. Returns when the download ends.
     fn keep_journal(&self, progress: &dyn Progress, is_slow: &AtomicBool) -> Result<()> {
         let mut synced = Instant::now();
-        let mut window = Instant::now();
+        let mut window_start = Instant::now();
         let mut bytes_before = self.given_bytes();
-        let part_bytes = |length: u64| (length / LOST_PART).max(LOST_BYTES_MIN);
-        let unsynced_max = self.length_bytes().map_or(u64::MAX, part_bytes);
+        let unsynced_max = match self.length_bytes() {
+            Some(length) => (length / UNSYNCED_DIVISOR).max(UNSYNCED_BYTES_MIN),
+            None => u64::MAX,
+        };
         loop {
             panic_point("journal");
-            let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, REPORT_EVERY) else { return Ok(()) };
+            let Some(unsynced_bytes) = self.file.wait_for_unsynced(unsynced_max, REPORT_INTERVAL) else {
+                return Ok(());
+            };
             self.report(progress);
-            if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_EVERY && unsynced_bytes > 0) {
+            if unsynced_bytes >= unsynced_max || (synced.elapsed() >= SYNC_INTERVAL && unsynced_bytes > 0) {
                 self.file.sync()?;
                 synced = Instant::now();
             }
             if let Some(min_rate) = self.limits.min_rate_bytes_per_second
-                && window.elapsed() >= RATE_WINDOW
+                && window_start.elapsed() >= RATE_WINDOW
             {
                 let bytes = self.given_bytes();
-                if (bytes.saturating_sub(bytes_before) as f64) < min_rate as f64 * window.elapsed().as_secs_f64() {
+                let min_bytes = min_rate as f64 * window_start.elapsed().as_secs_f64();
+                if (bytes.saturating_sub(bytes_before) as f64) < min_bytes {
                     is_slow.store(true, Relaxed);
                 }
-                (bytes_before, window) = (bytes, Instant::now());
+                (bytes_before, window_start) = (bytes, Instant::now());
             }
         }
     }
@@ -245,7 +252,7 @@ impl Download {
             arrived_bytes: self.file.done_bytes(),
             length_bytes: self.length_bytes(),
             servers: &servers,
-            waited: self.file.waited(),
+            waited: self.file.reader_wait(),
         }));
     }
 

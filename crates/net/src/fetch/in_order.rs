@@ -9,7 +9,7 @@ use super::Download;
 use super::mirrors::Mirror;
 use crate::{NetError, NetErrorKind, Remote};
 
-/// Number of bytes after which readers are woken.
+/// Number of new bytes that are marked at once. Readers see only marked bytes.
 const MARK_BYTES: u64 = 256 * 1024;
 
 impl Download {
@@ -19,24 +19,25 @@ impl Download {
         let max_bytes = self.limits.max_bytes;
         // Bytes before this are marked: readers may have seen them.
         let mut marked_bytes = 0u64;
-        let end_bytes = mirror.ask(progress, || {
+        let end_bytes = mirror.retry(progress, || {
             let mut body = client.open(&mirror.remote, None, progress)?;
             let mut end = 0u64;
             let mut new_bytes = 0;
-            while let Some((at, bytes)) = body.next(client, progress)? {
+            while let Some(bytes) = body.next(client, progress)? {
                 panic_point("whole file");
+                let start = end;
                 saturating_add_to(&mut end, bytes.len() as u64);
                 if end > max_bytes {
                     return Err(too_long_error(&mirror.remote, max_bytes));
                 }
-                let (again, new) = split_at_most(&bytes, to_usize(marked_bytes.saturating_sub(at)));
-                if !file.has(at, again) {
+                let (known, new) = split_at_most(&bytes, to_usize(marked_bytes.saturating_sub(start)));
+                if !file.has_bytes(start, known) {
                     let why = "now sends another archive under the same name";
                     return Err(NetError::new(NetErrorKind::Changed, &mirror.remote.url, why).into());
                 }
-                let new = file.write(at.saturating_add(again.len() as u64), new)?;
-                mirror.record_bytes(new, &mut new_bytes);
-                progress.advance(new, new);
+                let written_bytes = file.write(start.saturating_add(known.len() as u64), new)?;
+                mirror.record_bytes(written_bytes, &mut new_bytes);
+                progress.advance(written_bytes, written_bytes);
                 if end.saturating_sub(marked_bytes) >= MARK_BYTES {
                     file.mark(marked_bytes..end);
                     marked_bytes = end;
@@ -48,7 +49,7 @@ impl Download {
             }
             Ok(end)
         })?;
-        // An attempt that broke off may have written more.
+        // An earlier attempt, which broke off, may have written more.
         file.truncate(end_bytes)?;
         if end_bytes < marked_bytes {
             let why = "now sends a shorter archive under the same name";

@@ -92,23 +92,24 @@ impl DownloadJournal {
         // Without a length, the bytes came in order, and come again from the beginning.
         let length_bytes = journal.identity.length_bytes.unwrap_or_default();
         let is_range = |(start, end): &(u64, u64)| start < end && *end <= length_bytes;
-        let is_valid = journal.slotpress_fetch == VERSION && journal.ranges.iter().all(is_range);
-        is_valid.then(|| Self {
-            identity: journal.identity,
-            ranges: journal.ranges.into_iter().map(|(start, end)| start..end).collect(),
-        })
+        if journal.slotpress_fetch != VERSION || !journal.ranges.iter().all(is_range) {
+            return None;
+        }
+        let ranges = journal.ranges.into_iter().map(|(start, end)| start..end);
+        Some(Self { identity: journal.identity, ranges: ranges.collect() })
     }
 
     /// Replaces the journal. The ranges that it lists must be on disk.
     pub fn write(&self, dir: &KeptDir, name: &str) -> Result<()> {
         let path = &dir.path_of(name);
+        let ranges = self.ranges.iter().take(RANGES_MAX);
         let journal = JournalFile {
             slotpress_fetch: VERSION,
             identity: self.identity.clone(),
-            ranges: self.ranges.iter().take(RANGES_MAX).map(|range| (range.start, range.end)).collect(),
+            ranges: ranges.map(|range| (range.start, range.end)).collect(),
         };
-        // The partial file is locked, so no other run writes here: an existing file is left over
-        // from a killed run.
+        // The partial file is locked, so no other run writes here. An existing file is left over from a
+        // killed run.
         let new = temporary_name(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(dir, &new, flags, Mode::from_raw_mode(0o666));
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn archives_are_told_apart() {
+    fn identities_tell_archives_of_one_name_apart() {
         let known = identity(Some("\"a\""), Some("monday"));
         assert!(known.is_same_archive(&known));
         // Machines that serve the same file disagree about its time.

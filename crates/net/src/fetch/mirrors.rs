@@ -16,8 +16,8 @@ use slotpress_base::{Error, Progress, Result};
 use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
-/// A request that brought this many new bytes shows that its server works, even if it broke off
-/// then: what the least rate gives in a minute.
+/// A request that brought this many new bytes shows that its server works, even if the transfer broke
+/// off afterwards. The least rate gives as many in a minute.
 const ENOUGH_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -98,15 +98,15 @@ impl Mirror {
     ///
     /// # Errors
     /// The last failure, or a request to stop.
-    pub fn ask<T>(&self, progress: &dyn Progress, ask: impl FnMut() -> Result<T>) -> Result<T> {
-        self.retries.run(progress, ask).map_err(|error| match NetError::find_in(&error) {
+    pub fn retry<T>(&self, progress: &dyn Progress, request: impl FnMut() -> Result<T>) -> Result<T> {
+        self.retries.run(progress, request).map_err(|error| match NetError::find_in(&error) {
             Some(cause) if cause.is_retryable() => self.retries.explain(cause.clone()).into(),
             _ => error,
         })
     }
 
     /// Makes one request for a range, which `take` may end by an error. `take` returns how many of
-    /// its bytes are new. A transfer that breaks off after enough of them is no failure.
+    /// its bytes are new. A transfer that breaks off after enough new bytes is no failure.
     ///
     /// # Errors
     /// The server fails, or `take` does.
@@ -125,7 +125,7 @@ impl Mirror {
                 let why = "the server does not send ranges, although it announced them";
                 return Err(NetError::new(NetErrorKind::NoRanges, &self.remote.url, why).into());
             }
-            while let Some((_, bytes)) = body.next(client, stop)? {
+            while let Some(bytes) = body.next(client, stop)? {
                 self.record_bytes(take(&bytes)?, &mut new_bytes);
             }
             self.retries.reset();
@@ -148,7 +148,7 @@ impl Mirror {
         take: &mut dyn FnMut(u64, &[u8]) -> Result<u64>,
     ) -> Result<()> {
         while !range.is_empty() {
-            self.ask(stop, || {
+            self.retry(stop, || {
                 self.request(client, range.clone(), stop, &mut |bytes| {
                     let new_bytes = take(range.start, bytes)?;
                     saturating_add_to(&mut range.start, bytes.len() as u64);
@@ -159,8 +159,7 @@ impl Mirror {
         Ok(())
     }
 
-    /// Adds new bytes of a request to `request_bytes`. Enough of them renew the retries with the
-    /// server.
+    /// Adds new bytes of a request to `request_bytes`. Enough of them reset the server's failures.
     pub fn record_bytes(&self, bytes: u64, request_bytes: &mut u64) {
         self.given_bytes.fetch_add(bytes, Relaxed);
         saturating_add_to(request_bytes, bytes);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn enough_new_bytes_renew_the_patience_with_a_server() {
+    fn enough_new_bytes_reset_the_failures_of_a_server() {
         let start = Instant::now();
         for (bytes, expected) in [(ENOUGH_BYTES, true), (ENOUGH_BYTES - 1, false)] {
             let mirror = mirror(GIVE_UP_AFTER);

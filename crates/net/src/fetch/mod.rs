@@ -1,8 +1,8 @@
 //! Resumable downloads: fetches an archive from one or more servers into a partial file, which can
 //! be read while it arrives.
 //!
-//! [`Download`] is one attempt to fetch an archive, and [`DownloadFault`] is the meaning of its
-//! failure for the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to get
+//! [`Download`] is one attempt to fetch an archive, and [`DownloadFault`] tells what its failure means
+//! for the source. [`PartialFile`] holds the bytes. `ranged` and `in_order` are the two ways to get
 //! them, and [`accept`] decides whether they are the requested archive. Requests to servers are
 //! made elsewhere ([`net`](crate)); callers decide which archive to fetch, and what to do after a
 //! failure.
@@ -41,8 +41,8 @@ pub const STREAMS_MAX: usize = 64;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct FetchLimits {
-    /// Connections at a time, over all servers, 1 to 64; other numbers count as the nearest of
-    /// these. A server without ranges gets one. Default: 8.
+    /// Number of connections at a time, over all servers: 1 to 64. Other numbers count as the nearest of
+    /// these. A server without ranges gets one connection. Default: 8.
     pub streams: usize,
     /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
     /// unpacked archive takes on disk.
@@ -57,7 +57,7 @@ pub struct FetchLimits {
     /// Root that the archive must have; offers with another one are left out. Default: any.
     #[setters(into)]
     pub expect_root: Option<Root>,
-    /// Time after which a failing server is abandoned, if it sent less than 1 KiB/s meanwhile.
+    /// Time after which a failing server is given up, if it sent less than 1 KiB/s meanwhile.
     /// Pauses between two requests grow up to a quarter of this time. Default: 2 minutes, longer
     /// than a machine takes to restart.
     pub give_up_after: Duration,

@@ -2,8 +2,8 @@
 //! them as they arrive.
 //!
 //! The file is the channel between download and reader, so a slow reader delays no connection, and
-//! bytes can be read again. It lies in the archives directory, which is held open. Its name keeps
-//! starting validators and other runs from removing it. It is locked during the download. Its
+//! bytes can be read again. The file lies in the archives directory, which is held open. Because of its
+//! name, starting validators and other runs do not remove it. It is locked during the download. Its
 //! `DownloadJournal` lists the ranges that are on disk when a run ends.
 //!
 //! Readers see only *marked* bytes. Frames with hashes are checked before they are written and marked.
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 pub use naming::{kept_bytes, remove_left_journal, reserved_bytes};
 use parking_lot::{Condvar, Mutex};
 use rangemap::RangeSet;
-pub(in crate::fetch) use reading::Patient;
+pub(in crate::fetch) use reading::UntimedReader;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::files::not_a_file_error;
@@ -59,8 +59,8 @@ struct PartialState {
     journal: DownloadJournal,
     end: Option<Result<()>>,
     is_distrusted: bool,
-    is_unwanted: bool,
-    waiting: usize,
+    is_cancelled: bool,
+    waiting_readers: usize,
     /// When the current wait began; `None` if no reader waits.
     waiting_since: Option<Instant>,
     /// Total time during which at least one reader waited, without the current wait.
@@ -132,25 +132,19 @@ impl PartialFile {
         self.state.lock().journal.done_bytes()
     }
 
-    /// Begins to fetch an archive. Bytes of an earlier run are deleted, or with `keeps` become
-    /// *unchecked*, until [`keep_checked`](Self::keep_checked) says which of them are right. Without
-    /// a length in `identity`, the bytes come in order, and readers learn the length at the end.
-    /// `room_bytes` is reserved if the file system can, so that a full disk is reported now.
+    /// Begins to fetch an archive. Bytes of an earlier run become *unchecked*, until
+    /// [`keep_checked`](Self::keep_checked) says which of them are right. Without a length in
+    /// `identity`, the bytes come in order, and readers learn the length at the end. If the file system
+    /// can, reserves space for `length_bytes`, so that a full disk is reported now.
     ///
     /// # Errors
     /// The file cannot be written, or the disk has no room for the archive.
-    pub fn begin(&self, identity: Identity, room_bytes: Option<u64>, keeps: bool) -> Result<()> {
+    pub fn begin(&self, identity: Identity, length_bytes: Option<u64>) -> Result<()> {
         let mut state = self.state.lock();
-        if !keeps {
-            state.journal = DownloadJournal { identity: identity.clone(), ranges: RangeSet::new() };
-            // The journal must not list ranges that are about to be overwritten.
-            self.write_journal(&state.journal)?;
-            self.file.set_len(0).or_path("write", &self.path)?;
-        }
-        if let Some(length_bytes) = room_bytes {
+        if let Some(length_bytes) = length_bytes {
             state.journal.ranges.remove(length_bytes..u64::MAX);
             if self.file.metadata().or_path("read", &self.path)?.len() > length_bytes {
-                self.file.set_len(length_bytes).or_path("write", &self.path)?;
+                self.truncate(length_bytes)?;
             }
             let reserved = rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, length_bytes);
             if let Err(error @ (rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT)) = reserved {
@@ -163,12 +157,25 @@ impl PartialFile {
         Ok(())
     }
 
+    /// Deletes the bytes of an earlier run, and then begins to fetch an archive.
+    ///
+    /// # Errors
+    /// See [`begin`](Self::begin).
+    pub fn restart(&self, identity: Identity, length_bytes: Option<u64>) -> Result<()> {
+        let journal = DownloadJournal { identity: identity.clone(), ranges: RangeSet::new() };
+        self.state.lock().journal = journal.clone();
+        // The journal must not list ranges that are about to be overwritten.
+        self.write_journal(&journal)?;
+        self.truncate(0)?;
+        self.begin(identity, length_bytes)
+    }
+
     pub fn archive_name(&self) -> &str {
         self.name.strip_prefix(FETCH_PREFIX).unwrap_or_default()
     }
 
-    /// Records that the file failed a check. The next run then fetches the end again, and keeps the
-    /// frames that match their hashes, or nothing if the archive has none.
+    /// Records that the file failed a check. The next run then fetches the end again. Of the other bytes,
+    /// it keeps frames that match their hashes, or nothing if the archive has no hashes.
     pub fn distrust(&self) -> Result<()> {
         {
             let state = &mut *self.state.lock();
@@ -176,9 +183,12 @@ impl PartialFile {
                 return Ok(());
             }
             let identity = &mut state.journal.identity;
-            let kept = identity.root.take().and(identity.length_bytes).map_or(0, tail_read_offset);
-            state.journal.ranges.remove(kept..u64::MAX);
-            state.unchecked.remove(kept..u64::MAX);
+            let kept_bytes = match (identity.root.take(), identity.length_bytes) {
+                (Some(_), Some(length)) => tail_read_offset(length),
+                _ => 0,
+            };
+            state.journal.ranges.remove(kept_bytes..u64::MAX);
+            state.unchecked.remove(kept_bytes..u64::MAX);
         }
         self.sync()
     }
@@ -188,12 +198,12 @@ impl PartialFile {
         self.state.lock().unchecked.clone()
     }
 
-    /// Gives up unchecked ranges from an offset on.
-    pub fn give_up_from(&self, offset_bytes: u64) {
+    /// Discards unchecked ranges from an offset on.
+    pub fn discard_unchecked_from(&self, offset_bytes: u64) {
         self.state.lock().unchecked.remove(offset_bytes..u64::MAX);
     }
 
-    /// Marks these ranges of an earlier run as right for an archive, and gives up all others.
+    /// Marks these ranges of an earlier run as right for an archive, and discards all others.
     pub fn keep_checked(&self, identity: Identity, right: impl IntoIterator<Item = Range<u64>>) {
         let mut state = self.state.lock();
         state.journal.identity = identity;
@@ -211,33 +221,34 @@ impl PartialFile {
     }
 
     /// Writes bytes, except where the file is marked. Readers see them once they are marked.
-    /// Returns how many were written.
+    /// Returns the number of bytes written.
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
-        let missing: Vec<Range<u64>> = self.state.lock().journal.ranges.gaps(&(offset_bytes..end)).collect();
-        let mut new = 0;
-        for gap in missing {
+        let mut written_bytes = 0;
+        for gap in self.done_ranges().gaps(&(offset_bytes..end)) {
             let after = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
             let part = split_at_most(after, to_usize(range_bytes(&gap))).0;
             self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
-            saturating_add_to(&mut new, range_bytes(&gap));
+            saturating_add_to(&mut written_bytes, range_bytes(&gap));
         }
-        Ok(new)
+        Ok(written_bytes)
     }
 
-    /// Writes right bytes where none are marked, and marks them. Returns how many were written.
+    /// Writes right bytes where none are marked, and marks them. Returns the number of bytes written.
     pub(super) fn write_marked(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
         let _writing = self.writing.lock();
-        let new = self.write(offset_bytes, bytes)?;
+        let written_bytes = self.write(offset_bytes, bytes)?;
         self.mark(offset_bytes..offset_bytes.saturating_add(bytes.len() as u64));
-        Ok(new)
+        Ok(written_bytes)
     }
 
-    pub fn has(&self, offset_bytes: u64, bytes: &[u8]) -> bool {
+    /// True if the file contains these bytes at an offset, marked or not.
+    pub fn has_bytes(&self, offset_bytes: u64, bytes: &[u8]) -> bool {
         let mut found = vec![0; bytes.len()];
         self.file.read_exact_at(&mut found, offset_bytes).is_ok() && found == bytes
     }
 
+    /// Reads bytes that were written, marked or not.
     pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
         self.file.read_exact_at(to, offset_bytes).or_path("read", &self.path)
     }
@@ -257,16 +268,16 @@ impl PartialFile {
         self.file.set_len(length_bytes).or_path("write", &self.path)
     }
 
-    /// Waits until this many bytes are missing from the journal, but no longer than `time`. Returns
-    /// how many are missing, or `None` after the download has ended.
-    pub fn wait_for_unsynced(&self, bytes: u64, time: Duration) -> Option<u64> {
+    /// Waits until `bytes` marked bytes are missing from the journal, but no longer than `time_max`.
+    /// Returns the number of missing bytes, or `None` after the download has ended.
+    pub fn wait_for_unsynced(&self, bytes: u64, time_max: Duration) -> Option<u64> {
         let mut state = self.state.lock();
         let is_early = |state: &mut PartialState| state.end.is_none() && state.unsynced_bytes < bytes;
-        self.changed.wait_while_for(&mut state, is_early, time);
+        self.changed.wait_while_for(&mut state, is_early, time_max);
         state.end.is_none().then_some(state.unsynced_bytes)
     }
 
-    /// Syncs what has arrived, then writes the journal.
+    /// Syncs the bytes that have arrived, then writes the journal.
     pub fn sync(&self) -> Result<()> {
         let _writing = self.journal.lock();
         let (written, unsynced_bytes) = {
@@ -277,7 +288,7 @@ impl PartialFile {
         let journal = {
             let mut state = self.state.lock();
             state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
-            // Ranges that were given up during the sync must not come back.
+            // Ranges that were discarded during the sync must not come back.
             let ranges = written.intersection(&state.kept_ranges()).collect();
             DownloadJournal { identity: state.journal.identity.clone(), ranges }
         };
@@ -285,35 +296,37 @@ impl PartialFile {
         self.write_journal(&journal)
     }
 
-    /// Tells readers that no more bytes come: the archive is complete, or the download failed. The
-    /// first end counts.
+    /// Tells readers that no more bytes come, because the archive is complete or the download failed.
+    /// Only the first call counts.
     pub fn end(&self, result: Result<()>) {
         self.state.lock().end.get_or_insert(result);
         self.changed.notify_all();
     }
 
-    /// Ends the download, because no reader wants the file any more.
-    pub fn stop(&self) {
-        self.state.lock().is_unwanted = true;
+    /// Ends the download, because no reader needs the file any more.
+    pub fn cancel(&self) {
+        self.state.lock().is_cancelled = true;
         self.changed.notify_all();
     }
 
-    /// Returns the time that readers have waited for bytes. During that time, the network was the
-    /// slowest part.
-    pub fn waited(&self) -> Duration {
+    /// Returns the time during which readers have waited for bytes: the network was the slowest part.
+    pub fn reader_wait(&self) -> Duration {
         let state = self.state.lock();
-        state.waited.saturating_add(state.waiting_since.map_or(Duration::ZERO, |since| since.elapsed()))
+        match state.waiting_since {
+            Some(since) => state.waited.saturating_add(since.elapsed()),
+            None => state.waited,
+        }
     }
 
-    pub fn is_unwanted(&self) -> bool {
-        self.state.lock().is_unwanted
+    pub fn is_cancelled(&self) -> bool {
+        self.state.lock().is_cancelled
     }
 }
 
 impl Drop for PartialFile {
     fn drop(&mut self) {
-        // Closing is not enough: a child process that another thread starts may hold a copy of the
-        // descriptor for a moment.
+        // Closing the file is not enough: a child process that another thread starts may hold a copy of
+        // the descriptor for a moment.
         let _ = self.file.unlock();
     }
 }

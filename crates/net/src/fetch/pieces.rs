@@ -1,8 +1,8 @@
 //! Chooses which piece of an archive a connection fetches next. Pure.
 //!
 //! Pieces are fetched in the order of the file, because they are read in that order. When all are
-//! being fetched, an idle connection takes over the oldest unfinished one, so that the download
-//! does not wait for the slowest connection.
+//! being fetched, an idle connection takes over the piece that has been slow for longest, so that the
+//! download does not wait for the slowest connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -11,14 +11,16 @@ use rangemap::RangeSet;
 
 use super::FetchLimits;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Piece {
     missing: Range<u64>,
+    /// Number of connections that are fetching it.
     workers: u8,
-    begun: Duration,
+    /// Time at which the last connection began.
+    started: Duration,
     takeovers: u32,
     server: usize,
-    /// The server that was too slow, so that another one took over. It may not take the piece back.
+    /// The slow server from which another one took over. It may not take the piece back.
     overtaken_server: Option<usize>,
 }
 
@@ -43,54 +45,55 @@ pub fn takeover_after(limits: &FetchLimits) -> Duration {
 }
 
 impl Pieces {
-    /// Creates pieces, without the ranges in `done`. The missing part of a piece reaches from its
-    /// first missing byte to its last one. `widened` extends this part to a range that can be
-    /// checked, such as whole frames; what lies outside the piece is cut off.
+    /// Creates pieces from ranges, of which the parts in `done` have arrived. The missing part of a
+    /// piece reaches from its first missing byte to its last one. `widen` extends this part to a range
+    /// that can be checked, such as whole frames; bytes outside the piece are cut off.
     pub fn new(
-        pieces: impl IntoIterator<Item = Range<u64>>,
+        ranges: impl IntoIterator<Item = Range<u64>>,
         done: &RangeSet<u64>,
-        widened: impl Fn(Range<u64>) -> Range<u64>,
+        widen: impl Fn(Range<u64>) -> Range<u64>,
         takeover_after: Duration,
     ) -> Self {
-        let missing = |piece: Range<u64>| {
-            let mut gaps = done.gaps(&piece);
-            let first = gaps.next()?;
+        let mut pieces = Vec::new();
+        for range in ranges {
+            let mut gaps = done.gaps(&range);
+            let Some(first) = gaps.next() else { continue };
             let end = gaps.last().map_or(first.end, |gap| gap.end);
-            let missing = widened(first.start..end);
-            Some(missing.start.max(piece.start)..missing.end.min(piece.end))
-        };
-        let pieces = pieces.into_iter().filter_map(missing);
-        let begun = Duration::ZERO;
-        let piece = |missing| Piece { missing, workers: 0, begun, takeovers: 0, server: 0, overtaken_server: None };
-        Self { pieces: pieces.map(piece).collect(), takeover_after }
+            let missing = widen(first.start..end);
+            let missing = missing.start.max(range.start)..missing.end.min(range.end);
+            pieces.push(Piece { missing, ..Piece::default() });
+        }
+        Self { pieces, takeover_after }
     }
 
     /// Takes the next range to fetch from a server; `None` if there is no work for one more
     /// connection. `now` must never decrease.
     pub fn take(&mut self, now: Duration, server: usize) -> Option<PieceRequest> {
         let free = self.pieces.iter().position(|piece| piece.workers == 0 && !piece.missing.is_empty());
-        let at = free.or_else(|| self.oldest_slow(now, server))?;
-        let piece = self.pieces.get_mut(at)?;
-        let is_second = piece.workers > 0;
-        piece.workers = piece.workers.saturating_add(1);
-        piece.takeovers = piece.takeovers.saturating_add(u32::from(is_second));
-        if is_second && piece.server != server {
-            piece.overtaken_server = Some(piece.server);
+        let number = free.or_else(|| self.find_oldest_slow_piece(now, server))?;
+        let piece = self.pieces.get_mut(number)?;
+        if piece.workers > 0 {
+            piece.takeovers = piece.takeovers.saturating_add(1);
+            if piece.server != server {
+                piece.overtaken_server = Some(piece.server);
+            }
         }
-        (piece.begun, piece.server) = (now, server);
-        Some(PieceRequest { piece: at, range: piece.missing.clone() })
+        piece.workers = piece.workers.saturating_add(1);
+        (piece.started, piece.server) = (now, server);
+        Some(PieceRequest { piece: number, range: piece.missing.clone() })
     }
 
-    fn oldest_slow(&self, now: Duration, server: usize) -> Option<usize> {
+    /// Finds the piece that a connection to a server should take over from a slower one.
+    fn find_oldest_slow_piece(&self, now: Duration, server: usize) -> Option<usize> {
         let is_slow = |piece: &Piece| {
-            let patience = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
+            let time_max = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
             piece.workers > 0
                 && !piece.missing.is_empty()
                 && piece.overtaken_server != Some(server)
-                && now.saturating_sub(piece.begun) >= patience
+                && now.saturating_sub(piece.started) >= time_max
         };
         let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
-        slow.min_by_key(|(_, piece)| piece.begun).map(|(at, _)| at)
+        slow.min_by_key(|(_, piece)| piece.started).map(|(number, _)| number)
     }
 
     /// Records that a piece has arrived up to `end_bytes`.
@@ -157,42 +160,46 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_taken_in_order_and_the_last_by_two() {
+    fn pieces_are_taken_in_order_and_slow_ones_are_taken_over() {
         let takeover = takeover_after(&FetchLimits::default());
         let pieces = cut_pieces(2_500_000, |_| 1_000_000);
         let mut pieces = Pieces::new(pieces, &RangeSet::new(), |missing| missing, takeover);
-        let at = Duration::from_secs;
-        let requests: Vec<PieceRequest> = (0..3).map(|_| pieces.take(at(1), 0).expect("a job")).collect();
+        let seconds = Duration::from_secs;
+        let requests: Vec<PieceRequest> = (0..3).map(|_| pieces.take(seconds(1), 0).expect("a piece")).collect();
         assert_eq!(requests[2].range, 2_000_000..2_500_000);
-        assert_eq!(pieces.take(at(2), 0), None, "none is slow yet");
-        let second = pieces.take(at(3), 0).expect("the oldest");
+        assert_eq!(pieces.take(seconds(2), 0), None, "none is slow yet");
+        let second = pieces.take(seconds(3), 0).expect("the oldest");
         assert_eq!(second.piece, 0);
-        assert_eq!(pieces.take(at(4), 0).expect("the next").piece, 1);
+        assert_eq!(pieces.take(seconds(4), 0).expect("the next").piece, 1);
         pieces.record_arrival(0, 1);
         pieces.give_back(0);
         pieces.give_back(0);
-        assert_eq!(pieces.take(at(4), 7).expect("given back").range, 1..1_000_000);
+        assert_eq!(pieces.take(seconds(4), 7).expect("given back").range, 1..1_000_000);
         pieces.record_arrival(0, 1_000_000);
-        assert!(pieces.has_arrived(0) && !pieces.has_arrived(1));
+        assert_eq!([pieces.has_arrived(0), pieces.has_arrived(1)], [true, false]);
         pieces.give_back(0);
         // One byte is enough work for another connection.
         pieces.record_arrival(1, 1_999_999);
-        assert_eq!(pieces.take(at(4), 0).expect("a job").piece, 2);
-        assert_eq!(pieces.take(at(5), 0), None);
-        assert_eq!(pieces.take(at(8), 1).expect("of another server").range, 1_999_999..2_000_000);
-        assert_eq!(pieces.take(at(12), 0).expect("of another server").piece, 2);
-        assert_eq!(pieces.take(at(99), 0).expect("a job").piece, 2, "what was taken over from it is not taken back");
+        assert_eq!(pieces.take(seconds(4), 0).expect("a piece").piece, 2);
+        assert_eq!(pieces.take(seconds(5), 0), None);
+        assert_eq!(pieces.take(seconds(8), 1).expect("of another server").range, 1_999_999..2_000_000);
+        assert_eq!(pieces.take(seconds(12), 0).expect("of another server").piece, 2);
+        assert_eq!(
+            pieces.take(seconds(99), 0).expect("a piece").piece,
+            2,
+            "what was taken over from it is not taken back"
+        );
         pieces.give_back(1);
         pieces.give_back(1);
         pieces.give_back(1);
-        assert_eq!(pieces.take(at(99), 0).expect("given back").range, 1_999_999..2_000_000);
+        assert_eq!(pieces.take(seconds(99), 0).expect("given back").range, 1_999_999..2_000_000);
     }
 
     proptest! {
-        /// Whatever ranges exist, fetching all jobs completes the file, and no job is outside of
-        /// it.
+        /// The missing pieces complete any set of ranges that an earlier run left, and none reaches
+        /// beyond the end of the file.
         #[test]
-        fn everything_is_fetched(
+        fn pieces_complete_the_file(
             length in 1u64..10_000,
             piece in 1u64..3_000,
             have in proptest::collection::vec((0u64..10_000, 1u64..2_000), 0..6),
@@ -205,12 +212,13 @@ mod tests {
                     done.insert(range);
                 }
             }
-            let widened = |missing: Range<u64>| missing.start / 10 * 10..missing.end.next_multiple_of(10);
+            let widen = |missing: Range<u64>| missing.start / 10 * 10..missing.end.next_multiple_of(10);
             let pieces = cut_pieces(length, |left| (left / 4).max(piece));
-            let mut pieces = Pieces::new(pieces, &done, widened, Duration::ZERO);
+            let mut pieces = Pieces::new(pieces, &done, widen, Duration::ZERO);
             let mut failures = failures.into_iter();
             while let Some(request) = pieces.take(Duration::ZERO, 0) {
-                prop_assert!(request.range.end <= length && !request.range.is_empty());
+                prop_assert!(!request.range.is_empty());
+                prop_assert!(request.range.end <= length);
                 let end = match failures.next() {
                     Some(true) => (request.range.start + request.range.end) / 2,
                     _ => request.range.end,
@@ -227,16 +235,16 @@ mod tests {
 
         #[test]
         fn frames_stay_whole(frames in proptest::collection::vec(1u64..500, 0..50), piece in 1u64..2_000) {
-            let ends: Vec<u64> = frames.iter().scan(0, |at, bytes| { *at += bytes; Some(*at) }).collect();
+            let ends: Vec<u64> = frames.iter().scan(0, |end, bytes| { *end += bytes; Some(*end) }).collect();
             let pieces = group_frames(&ends, |_| piece);
-            let mut at = 0;
+            let mut end = 0;
             for range in &pieces {
-                prop_assert_eq!(range.start, at);
+                prop_assert_eq!(range.start, end);
                 prop_assert!(ends.contains(&range.end));
                 prop_assert!(range.end - range.start <= piece || frames.contains(&(range.end - range.start)));
-                at = range.end;
+                end = range.end;
             }
-            prop_assert_eq!(at, ends.last().copied().unwrap_or(0));
+            prop_assert_eq!(end, ends.last().copied().unwrap_or(0));
         }
     }
 }

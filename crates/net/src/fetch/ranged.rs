@@ -26,7 +26,7 @@ use crate::{NetError, NetErrorKind};
 /// server's. Servers whose ends are equal have the same archive. Mainnet's end takes 8 MiB.
 const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the
 /// end: `restore` reads in order, and must still read the rest of the last pieces after the last
@@ -38,8 +38,8 @@ fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
 }
 
 impl Download {
-    /// Fetches the missing ranges of the first mirror's archive. Other mirrors are used only if
-    /// they have the same frame hashes. Returns the length of the part that was compared with these.
+    /// Fetches the missing ranges of the first mirror's archive. Other mirrors are used only if they
+    /// have the same frame hashes. Returns the length of the part that was compared with frame hashes.
     pub(super) fn fetch_ranges(&self, first: &Mirror, length_bytes: u64, progress: &dyn Progress) -> Result<u64> {
         let file = &self.file;
         first.approve();
@@ -51,26 +51,25 @@ impl Download {
         }
         let is_known = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
-        self.check_kept(first, frames.as_ref(), is_known, progress)?;
-        // The journal may name this root: every range that is marked from now on matches its
+        self.keep_matching_bytes(first, frames.as_ref(), is_known, progress)?;
+        // The journal may name this root, because every range that is marked from now on matches its
         // hashes.
         if let (Some(root), Some(_)) = (root, &frames) {
             file.set_root(root);
         }
         mark_tail(file, frames.as_ref(), &fetched, progress)?;
-        let widened = |missing: Range<u64>| match &frames {
+        let widen = |missing: Range<u64>| match &frames {
             Some(frames) => frames.start_of(missing.start)..frames.end_of(missing.end),
             None => missing,
         };
         let ranges = ranges_to_fetch(frames.as_ref(), length_bytes, &self.limits);
-        let pieces = Pieces::new(ranges, &file.done_ranges(), widened, takeover_after(&self.limits));
-        let shared_from = hashes.map(|hashes| hashes.offset_bytes);
+        let pieces = Pieces::new(ranges, &file.done_ranges(), widen, takeover_after(&self.limits));
         let fetching = Fetching {
             download: self,
             frames,
             pieces: Mutex::new(pieces),
             progress,
-            shared_from,
+            hashes_at: hashes.map(|hashes| hashes.offset_bytes),
             length_bytes,
             changed: Condvar::new(),
             outcome: Mutex::new(None),
@@ -87,8 +86,8 @@ fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLim
     let piece_bytes = |left_bytes| piece_bytes(left_bytes, limits);
     let Some(frames) = frames else { return cut_pieces(length_bytes, piece_bytes).collect() };
     let end = frames.end();
-    // Readers first read a fixed number of bytes at the end of the archive. So the frame in which
-    // these begin is fetched first.
+    // Readers first read a fixed number of bytes at the end of the archive. So the range from the
+    // frame in which these bytes begin is fetched first.
     let first_start = frames.start_of(tail_read_offset(length_bytes).min(end));
     let count = frames.ends.partition_point(|frame_end| *frame_end <= first_start);
     let mut ranges: Vec<Range<u64>> = [first_start..end, end..length_bytes].into();
@@ -102,9 +101,9 @@ pub struct Fetching<'a> {
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
     pub progress: &'a dyn Progress,
-    /// Servers have the same archive if their files are equal from this offset (frame hashes) to
-    /// the end; `None` without hashes.
-    shared_from: Option<u64>,
+    /// Offset of the frame hashes. Servers whose files are equal from here to the end have the same
+    /// archive.
+    hashes_at: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
     /// Set once nothing is missing, or by the first error. Ends all requests.
@@ -120,7 +119,7 @@ impl Fetching<'_> {
             for number in 0..self.download.limits.streams.clamp(1, STREAMS_MAX) {
                 let stopping = &stopping;
                 let connection = move || {
-                    // Reports at once: others would wait for the piece of a connection that panicked.
+                    // Ends the download at once: others would wait for the piece of a connection that panicked.
                     if let Err(error) = catch_panic(|| self.run_connection(number, stopping)) {
                         self.end(Err(error));
                     }
@@ -163,15 +162,16 @@ impl Fetching<'_> {
                 return Ok(());
             }
             let Some((server, mirror)) = self.choose_mirror(number, stopping) else {
-                if self.download.mirrors.iter().all(|mirror| mirror.drop_reason().is_some()) {
+                let mirrors = &self.download.mirrors;
+                if mirrors.iter().all(|mirror| mirror.drop_reason().is_some()) {
                     self.end(Err(self.no_servers_error()));
                 }
-                progress::wait(stopping, LOOK_AGAIN);
+                progress::wait(stopping, POLL_INTERVAL);
                 continue;
             };
             let pause = mirror.retries.pause();
             if !pause.is_zero() {
-                progress::wait(stopping, pause.min(LOOK_AGAIN));
+                progress::wait(stopping, pause.min(POLL_INTERVAL));
                 continue;
             }
             let request = {
@@ -183,7 +183,7 @@ impl Fetching<'_> {
                         return Ok(());
                     }
                     None => {
-                        self.changed.wait_for(&mut pieces, LOOK_AGAIN);
+                        self.changed.wait_for(&mut pieces, POLL_INTERVAL);
                         continue;
                     }
                 }
@@ -198,10 +198,9 @@ impl Fetching<'_> {
     /// Chooses the server for a connection. Spreads connections over all good servers, and prefers
     /// servers that are not pausing.
     fn choose_mirror(&self, number: usize, stopping: &dyn Progress) -> Option<(usize, &Mirror)> {
-        let from = number.checked_rem(self.download.mirrors.len()).unwrap_or_default();
-        let all = self.download.mirrors.iter().enumerate();
+        let mirrors = self.download.mirrors.iter().enumerate();
         let mut pausing = None;
-        for (server, mirror) in all.clone().skip(from).chain(all.take(from)) {
+        for (server, mirror) in mirrors.clone().cycle().skip(number).take(mirrors.len()) {
             let is_ready = mirror.retries.pause().is_zero();
             if is_ready
                 && let Some(_comparing) = mirror.comparing.try_lock()
@@ -224,16 +223,17 @@ impl Fetching<'_> {
     fn compare(&self, mirror: &Mirror, stopping: &dyn Progress) {
         const DIFFERENT: &str = "not used: it has a different archive of the same name";
         let not_used = |why| NetError::bad_answer(&mirror.remote.url, why);
-        let Some(start) =
-            self.shared_from.filter(|start| self.length_bytes.saturating_sub(*start) <= COMPARED_BYTES_MAX)
-        else {
-            let why = "not used: the archive has no frame hashes, so this server's copy cannot be compared";
-            return mirror.drop_for(not_used(why));
+        let start = match self.hashes_at {
+            Some(start) if self.length_bytes.saturating_sub(start) <= COMPARED_BYTES_MAX => start,
+            _ => {
+                let why = "not used: the archive has no frame hashes, so this server's copy cannot be compared";
+                return mirror.drop_for(not_used(why));
+            }
         };
         if mirror.remote.length_bytes != Some(self.length_bytes) || !mirror.remote.accepts_ranges {
             return mirror.drop_for(not_used(DIFFERENT));
         }
-        match self.sends_same(mirror, start, stopping) {
+        match self.sends_same_bytes(mirror, start, stopping) {
             Ok(true) => mirror.approve(),
             Ok(false) => {
                 let error = not_used(DIFFERENT);
@@ -248,28 +248,31 @@ impl Fetching<'_> {
     }
 
     /// True if a server sends the bytes that are in the file, from an offset to the end.
-    fn sends_same(&self, mirror: &Mirror, start: u64, stopping: &dyn Progress) -> Result<bool, NetError> {
+    fn sends_same_bytes(&self, mirror: &Mirror, start: u64, stopping: &dyn Progress) -> Result<bool, NetError> {
         let client = &self.download.client;
         let mut body = client.open(&mirror.remote, Some(start..self.length_bytes), stopping)?;
-        let mut at = start;
-        while let Some((offset_bytes, bytes)) = body.next(client, stopping)? {
-            if offset_bytes != at || !self.download.file.has(at, &bytes) {
+        if body.is_whole {
+            return Ok(false);
+        }
+        let mut offset_bytes = start;
+        while let Some(bytes) = body.next(client, stopping)? {
+            if !self.download.file.has_bytes(offset_bytes, &bytes) {
                 return Ok(false);
             }
-            saturating_add_to(&mut at, bytes.len() as u64);
+            saturating_add_to(&mut offset_bytes, bytes.len() as u64);
         }
-        Ok(at == self.length_bytes)
+        Ok(offset_bytes == self.length_bytes)
     }
 
-    /// Fetches a piece from one server. Failures of the server are recorded in its mirror. While it
-    /// pauses, another server that is ready gets the piece.
+    /// Fetches a piece from one server, and records the server's failures in its mirror. Leaves the
+    /// piece to another server if that one is ready while this one pauses.
     ///
     /// # Errors
     /// The file cannot be written.
     fn fetch(&self, request: &PieceRequest, mirror: &Mirror, stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
         let mut receiver = Receiver::new(self, request);
-        // Another connection may have fetched this piece meanwhile.
+        // Another connection may fetch this piece meanwhile.
         let until = Until(|| self.pieces.lock().has_arrived(request.piece) || stopping.is_interrupted());
         while !receiver.missing().is_empty() {
             let missing = receiver.missing();
@@ -306,12 +309,13 @@ impl Fetching<'_> {
     /// Returns the error for a download that has no server left. Its kind is that of the most
     /// serious fault.
     fn no_servers_error(&self) -> Error {
-        let errors: Vec<Error> = self.download.mirrors.iter().filter_map(Mirror::drop_reason).collect();
+        let mirrors = self.download.mirrors.iter();
+        let errors: Vec<Error> = mirrors.filter_map(Mirror::drop_reason).collect();
         let message = list_reasons("no server is left", errors.iter().map(ToString::to_string));
-        let has = |fault| errors.iter().any(|error| DownloadFault::classify(error) == Some(fault));
-        if has(DownloadFault::Wrong) {
+        let faults: Vec<_> = errors.iter().filter_map(DownloadFault::classify).collect();
+        if faults.contains(&DownloadFault::Wrong) {
             Error::damaged(message)
-        } else if has(DownloadFault::Lost) {
+        } else if faults.contains(&DownloadFault::Lost) {
             NetError::without_url(NetErrorKind::Changed, &message).into()
         } else {
             Error::new(ErrorKind::Network, message)

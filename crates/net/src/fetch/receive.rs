@@ -1,5 +1,5 @@
 //! Receives the bytes of one piece from one server: collects a frame in memory, compares it with its
-//! hash, and only then writes it. So no wrong byte is ever in the file, and late bytes of a slow
+//! hash, and only then writes it. So the file never contains a wrong byte, and late bytes of a slow
 //! connection change nothing.
 
 use std::ops::Range;
@@ -16,20 +16,21 @@ const UNFRAMED_BYTES: u64 = 256 * 1024;
 
 /// Takes the bytes of a piece, in order.
 pub struct Receiver<'a> {
-    to: &'a Fetching<'a>,
+    fetching: &'a Fetching<'a>,
     request: &'a PieceRequest,
-    at: u64,
+    /// Offset of the buffered bytes in the file.
+    offset_bytes: u64,
     buffer: Vec<u8>,
 }
 
 impl<'a> Receiver<'a> {
-    pub fn new(to: &'a Fetching<'a>, request: &'a PieceRequest) -> Self {
-        Self { to, request, at: request.range.start, buffer: Vec::new() }
+    pub fn new(fetching: &'a Fetching<'a>, request: &'a PieceRequest) -> Self {
+        Self { fetching, request, offset_bytes: request.range.start, buffer: Vec::new() }
     }
 
     /// Returns the part of the piece that has not arrived.
     pub fn missing(&self) -> Range<u64> {
-        self.at.saturating_add(self.buffer.len() as u64)..self.request.range.end
+        self.offset_bytes.saturating_add(self.buffer.len() as u64)..self.request.range.end
     }
 
     /// Takes the next bytes. Returns their number.
@@ -40,45 +41,48 @@ impl<'a> Receiver<'a> {
         panic_point("range");
         let mut rest = bytes;
         while !rest.is_empty() {
-            let (frame, _) = self.frame();
+            let (frame, _) = self.current_frame();
             let wanted_bytes = frame.end.saturating_sub(self.missing().start);
             let (now, later) = split_at_most(rest, to_usize(wanted_bytes).max(1));
             self.buffer.extend_from_slice(now);
             rest = later;
             if self.missing().start >= frame.end {
-                self.write()?;
+                self.write_buffer()?;
             }
         }
         Ok(bytes.len() as u64)
     }
 
     /// Returns the frame that is being collected, and its hash. After the last frame, or without
-    /// frames, returns a range of fixed length: bytes after the last frame need no hash, since
-    /// servers were compared by them.
-    fn frame(&self) -> (Range<u64>, Option<FrameHash>) {
-        let frames = self.to.frames.as_ref();
-        if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.at)) {
+    /// frames, returns a range of fixed length. The bytes after the last frame need no hash, because
+    /// they are the bytes in which servers were compared.
+    fn current_frame(&self) -> (Range<u64>, Option<FrameHash>) {
+        let frames = self.fetching.frames.as_ref();
+        if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.offset_bytes)) {
             return (frame, Some(*hash));
         }
-        let end = self.at.saturating_add(UNFRAMED_BYTES);
-        (self.at..end.min(self.request.range.end), None)
+        let end = self.offset_bytes.saturating_add(UNFRAMED_BYTES);
+        (self.offset_bytes..end.min(self.request.range.end), None)
     }
 
-    fn write(&mut self) -> Result<()> {
-        let (frame, hash) = self.frame();
+    fn write_buffer(&mut self) -> Result<()> {
+        let (frame, hash) = self.current_frame();
         if hash.is_some_and(|hash| *blake3::hash(&self.buffer).as_bytes() != hash) {
             return Err(Error::damaged(format!("the frame at offset {} does not match its hash", frame.start)));
         }
-        let new = self.to.download.file.write_marked(self.at, &self.buffer)?;
-        self.to.progress.advance(new, new);
-        saturating_add_to(&mut self.at, self.buffer.len() as u64);
+        let file = &self.fetching.download.file;
+        let new_bytes = file.write_marked(self.offset_bytes, &self.buffer)?;
+        self.fetching.progress.advance(new_bytes, new_bytes);
+        saturating_add_to(&mut self.offset_bytes, self.buffer.len() as u64);
         self.buffer.clear();
-        self.to.pieces.lock().record_arrival(self.request.piece, self.at);
+        let mut pieces = self.fetching.pieces.lock();
+        pieces.record_arrival(self.request.piece, self.offset_bytes);
         Ok(())
     }
 
-    /// Ends the piece, complete or not: writes what needs no hash.
+    /// Ends the piece, complete or not: writes buffered bytes that need no hash.
     pub fn finish(&mut self) -> Result<()> {
-        if self.buffer.is_empty() || self.frame().1.is_some() { Ok(()) } else { self.write() }
+        let (_, hash) = self.current_frame();
+        if self.buffer.is_empty() || hash.is_some() { Ok(()) } else { self.write_buffer() }
     }
 }

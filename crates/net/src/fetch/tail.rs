@@ -48,10 +48,10 @@ impl Download {
         Ok((tail, arriving.fetched.into_inner()))
     }
 
-    /// Decides which bytes of an earlier run are kept: frames that match their hashes, or all bytes if
-    /// that run has compared them with the same hashes (`is_known`). Without hashes, all bytes are
-    /// kept if they surely belong to the server's archive.
-    pub(super) fn check_kept(
+    /// Keeps the right bytes of an earlier run: frames that match their hashes, or all bytes if that run
+    /// has compared them with the same hashes (`is_known`). Without hashes, keeps all bytes if they
+    /// surely belong to the server's archive, and none otherwise.
+    pub(super) fn keep_matching_bytes(
         &self,
         mirror: &Mirror,
         frames: Option<&Frames>,
@@ -65,7 +65,7 @@ impl Download {
                     right.remove(frames.end()..u64::MAX);
                 }
                 let before_bytes = sum_bytes(&right);
-                right = frames.pick_right(&self.file, &right, progress)?;
+                right = frames.select_right(&self.file, &right, progress)?;
                 let lost_bytes = before_bytes.saturating_sub(sum_bytes(&right));
                 if lost_bytes > 0 {
                     let [lost, before] = [lost_bytes, before_bytes].map(quantity::bytes);
@@ -76,7 +76,8 @@ impl Download {
             _ => {}
         }
         let kept_bytes = sum_bytes(&right);
-        progress.advance(kept_bytes.saturating_sub(self.kept_bytes.swap(kept_bytes, Relaxed)), 0);
+        let reported_bytes = self.kept_bytes.swap(kept_bytes, Relaxed);
+        progress.advance(kept_bytes.saturating_sub(reported_bytes), 0);
         self.file.keep_checked(identity_of(&mirror.remote), right);
         Ok(())
     }
@@ -105,7 +106,7 @@ impl ArrivingTail<'_> {
             if left_bytes > TAIL_BYTES_MAX {
                 return Err(Error::damaged("the end of the archive is longer than allowed"));
             }
-            // All that follows is read too.
+            // The reader also reads everything after this.
             for gap in written.gaps(&(offset_bytes..self.length_bytes)) {
                 self.fetch(gap)?;
             }
@@ -120,7 +121,7 @@ impl ArrivingTail<'_> {
         let time_max = time_max(range_bytes(&gap));
         let is_late = || download.mirrors.len() > 1 && start.elapsed() >= time_max;
         let until = Forward::until(self.progress, is_late);
-        let mut take = |at: u64, bytes: &[u8]| download.file.write(at, bytes);
+        let mut take = |offset_bytes: u64, bytes: &[u8]| download.file.write(offset_bytes, bytes);
         match self.mirror.fetch_range(&download.client, gap.clone(), &until, &mut take) {
             Err(error) if error.kind() == ErrorKind::Interrupted && !self.progress.is_interrupted() => {
                 let why = format!("the end of the archive did not come within {} s", time_max.as_secs());
@@ -154,7 +155,7 @@ impl Source for ArrivingTail<'_> {
 }
 
 /// Returns the time after which a server is too slow for the end of an archive, if there are other
-/// servers: nothing else is fetched before the end has come. A server that sends 64 KiB/s is fast
+/// servers. Nothing else is fetched before the end has come. A server that sends 64 KiB/s is fast
 /// enough.
 fn time_max(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
@@ -169,7 +170,7 @@ pub fn mark_tail(
     progress: &dyn Progress,
 ) -> Result<()> {
     let right = match frames {
-        Some(frames) => frames.pick_right(file, fetched, progress)?,
+        Some(frames) => frames.select_right(file, fetched, progress)?,
         None => fetched.clone(),
     };
     for range in right {
@@ -188,15 +189,19 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Returns `None` if the archive has no hashes, or a frame is too long to be checked.
+    /// Returns the frames of an archive; `None` if it has no hashes, or a frame is too long to be checked.
     pub fn new(tail: Option<&Tail>) -> Option<Self> {
         let tail = tail?;
         let hashes = tail.hashes.as_ref()?;
         let ends: Vec<u64> = tail.frames.iter().map(|frame| frame.end_bytes()).collect();
-        let starts = std::iter::once(&0).chain(&ends);
-        let is_bounded = starts.zip(&ends).all(|(start, end)| range_bytes(&(*start..*end)) <= FRAME_BYTES_MAX);
-        let is_sound = ends.len() == hashes.frames.len() && is_bounded;
-        is_sound.then(|| Self { ends, hashes: hashes.frames.clone() })
+        let mut start = 0;
+        for end in ends.iter().copied() {
+            if range_bytes(&(start..end)) > FRAME_BYTES_MAX {
+                return None;
+            }
+            start = end;
+        }
+        (ends.len() == hashes.frames.len()).then(|| Self { ends, hashes: hashes.frames.clone() })
     }
 
     pub fn end(&self) -> u64 {
@@ -204,23 +209,31 @@ impl Frames {
     }
 
     /// Returns the range and hash of the frame that contains a byte; `None` after the last frame.
-    pub fn frame_at(&self, at: u64) -> Option<(Range<u64>, &FrameHash)> {
-        let number = self.ends.partition_point(|end| *end <= at);
-        let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or(0);
+    pub fn frame_at(&self, offset_bytes: u64) -> Option<(Range<u64>, &FrameHash)> {
+        let number = self.ends.partition_point(|end| *end <= offset_bytes);
+        let start = match number.checked_sub(1) {
+            Some(before) => *self.ends.get(before)?,
+            None => 0,
+        };
         Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
     }
 
     /// Returns the parts of written ranges that are right: complete frames that match their hashes,
-    /// and what follows the last frame, since the index in it could be read.
-    fn pick_right(&self, file: &PartialFile, ranges: &RangeSet<u64>, progress: &dyn Progress) -> Result<RangeSet<u64>> {
+    /// and the bytes after the last frame, since the index among them could be read.
+    fn select_right(
+        &self,
+        file: &PartialFile,
+        ranges: &RangeSet<u64>,
+        progress: &dyn Progress,
+    ) -> Result<RangeSet<u64>> {
         let mut right = RangeSet::new();
         let mut buffer = Vec::new();
         for range in ranges.iter() {
-            let mut at = self.start_of(range.start);
-            while at < range.end
-                && let Some((frame, hash)) = self.frame_at(at)
+            let mut offset_bytes = self.start_of(range.start);
+            while offset_bytes < range.end
+                && let Some((frame, hash)) = self.frame_at(offset_bytes)
             {
-                at = frame.end;
+                offset_bytes = frame.end;
                 progress.check()?;
                 if frame.start < range.start || frame.end > range.end {
                     continue;
@@ -240,13 +253,14 @@ impl Frames {
 
     /// Returns the start of the frame that contains an offset; the offset itself after the last
     /// frame.
-    pub fn start_of(&self, at: u64) -> u64 {
-        self.frame_at(at).map_or(at, |(frame, _)| frame.start)
+    pub fn start_of(&self, offset_bytes: u64) -> u64 {
+        self.frame_at(offset_bytes).map_or(offset_bytes, |(frame, _)| frame.start)
     }
 
     /// Returns the end of the frame that contains the byte before `end`; `end` itself after the
     /// last frame.
     pub fn end_of(&self, end: u64) -> u64 {
-        end.checked_sub(1).and_then(|at| self.frame_at(at)).map_or(end, |(frame, _)| frame.end)
+        let frame = end.checked_sub(1).and_then(|last_byte| self.frame_at(last_byte));
+        frame.map_or(end, |(frame, _)| frame.end)
     }
 }

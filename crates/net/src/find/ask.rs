@@ -20,7 +20,8 @@ use slotpress_read::{Catalog, read_newest_bank_times};
 use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceLocation, UrlSource};
 
-const ASKED_AT_ONCE: usize = 64;
+/// Number of sources that are asked at the same time.
+const CONCURRENT_SOURCES_MAX: usize = 64;
 
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);
 
@@ -31,9 +32,9 @@ const BUSY_TIME_MAX: Duration = Duration::from_secs(45);
 /// it builds.
 const BANK_FILES_MAX: usize = 2;
 
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the time per slot, from archives in the named directories.
+/// Returns the time per slot according to archives in the first directory that tells it.
 pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceLocation::Directory(dir) = source else { return None };
@@ -93,7 +94,7 @@ fn read_bank_front(
                 if progress.is_interrupted() {
                     stop.cancel();
                 }
-                std::thread::sleep(LOOK_AGAIN);
+                std::thread::sleep(POLL_INTERVAL);
             }
         });
         // Ignores archives that cannot be read: fetching them reports why.
@@ -115,8 +116,8 @@ pub struct AskedSource {
     pub named_by_operator: bool,
 }
 
-/// Asks all sources, many at a time, within a time limit. Returns the offers of each, or why it has
-/// none.
+/// Asks all sources, many at a time, within a time limit. Returns each source's offers, or the reason
+/// why it has none, in the order of the sources.
 pub fn ask_all(
     client: &Client,
     sources: &[AskedSource],
@@ -127,29 +128,29 @@ pub fn ask_all(
     let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
     // Answers are not part of an archive: their bytes do not count as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
-    let for_peers = client.for_untrusted_urls();
-    let has_found = AtomicBool::new(false);
+    let peer_client = client.for_untrusted_urls();
+    let has_offers = AtomicBool::new(false);
     let ask = |(number, AskedSource { source, named_by_operator }): (usize, &AskedSource)| {
         panic_point("asking");
         if until.is_interrupted() {
             return Ok((number, unasked()));
         }
         let answer = if *named_by_operator {
-            let stop = Forward::until(&until, || has_found.load(Ordering::Relaxed));
-            ask_patiently(client, source, BUSY_TIME_MAX, &stop, &until)
+            let waiting = Forward::until(&until, || has_offers.load(Ordering::Relaxed));
+            ask_patiently(client, source, BUSY_TIME_MAX, &waiting, &until)
         } else {
-            for_peers.list_offers(source, &until)
+            peer_client.list_offers(source, &until)
         };
-        has_found.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
+        has_offers.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
         let answer = match answer {
             Err(error) if error.kind() == ErrorKind::Interrupted => unasked(),
-            answer => answer.map_err(|error| explain(&error)),
+            answer => answer.map_err(|error| describe_failure(&error)),
         };
         Ok((number, answer))
     };
     // The sources are taken in their order: sources that the operator named are asked first.
     let ask_each = || sources.iter().enumerate().par_bridge().map(|source| catch_panic(|| ask(source))).collect();
-    let answers: Result<BTreeMap<usize, _>> = start_pool(ASKED_AT_ONCE.min(sources.len()))?.install(ask_each);
+    let answers: Result<BTreeMap<usize, _>> = start_pool(CONCURRENT_SOURCES_MAX.min(sources.len()))?.install(ask_each);
     progress.check()?;
     Ok(answers?.into_values().collect())
 }
@@ -186,7 +187,7 @@ fn is_busy(error: &NetError) -> bool {
 
 /// Returns the reason why a source has no offers, with the hint if the server's certificate is not
 /// valid.
-fn explain(error: &Error) -> String {
+fn describe_failure(error: &Error) -> String {
     match (NetError::find_in(error).map(NetError::kind), error.hint()) {
         (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),
         _ => error.to_string(),

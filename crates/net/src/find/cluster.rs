@@ -1,6 +1,7 @@
 //! Asks RPC servers about their cluster: slot, genesis hash, peers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,7 @@ impl Cluster {
         }
     }
 
-    /// Its genesis hash, in base58.
+    /// Returns its genesis hash, in base58.
     pub fn genesis_hash(self) -> &'static str {
         match self {
             Self::MainnetBeta => "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d",
@@ -68,7 +69,7 @@ pub struct ClusterAnswers {
 }
 
 /// Number of performance samples to request. Each covers one minute.
-const SAMPLES: usize = 10;
+const SAMPLE_COUNT: usize = 10;
 
 /// An entry of `getClusterNodes`.
 #[derive(Debug, Deserialize)]
@@ -78,47 +79,55 @@ struct ClusterNode {
     shred_version: Option<u16>,
 }
 
-/// Asks all named RPC servers. One answer is enough; the failures of others become warnings
-/// in `notes`.
+/// Asks all named RPC servers. One answer is enough: the failures of others become `notes`.
 ///
 /// # Errors
 /// No server answers and there are no other sources, or a server is in another cluster.
-pub fn ask(
+pub fn ask_cluster(
     client: &Client,
     options: &FindOptions,
     notes: &mut Vec<String>,
     progress: &dyn Progress,
 ) -> Result<ClusterAnswers> {
-    let preset_url = options.cluster.and_then(|cluster| Url::parse(cluster.rpc_url()).ok());
-    let preset_genesis_hash = || options.cluster?.genesis_hash().parse().ok();
-    let mut known = ClusterAnswers::default();
-    known.facts.genesis_hash = options.expected_genesis_hash.or_else(preset_genesis_hash);
-    let mut failed = None;
-    for url in options.rpc.iter().chain(&preset_url) {
-        match known.ask(client, url, notes, progress) {
+    let mut rpc = options.rpc.clone();
+    let mut answers = ClusterAnswers::default();
+    answers.facts.genesis_hash = options.expected_genesis_hash;
+    if let Some(cluster) = options.cluster {
+        rpc.extend(Url::parse(cluster.rpc_url()).ok());
+        answers.facts.genesis_hash = options.expected_genesis_hash.or(cluster.genesis_hash().parse().ok());
+    }
+    let mut failure = None;
+    for url in &rpc {
+        match answers.ask_server(client, url, notes, progress) {
             Ok(()) => {}
             Err(error) if error.kind() == ErrorKind::Network => {
                 notes.push(format!("an RPC server was left out: {error}"));
-                failed = Some(error);
+                failure = Some(error);
             }
             Err(error) => return Err(error),
         }
     }
-    if let Some(error) = failed
-        && known.facts.slot.is_none()
+    if let Some(error) = failure
+        && answers.facts.slot.is_none()
         && options.sources.is_empty()
     {
         return Err(error);
     }
-    let versions = known.nodes.iter().filter_map(|node| node.shred_version);
-    known.facts.shred_version = most_common(versions);
-    known.facts.peer_count = known.nodes.len();
-    known.peers = peer_urls(&known.nodes, known.facts.shred_version);
-    Ok(known)
+    let versions = answers.nodes.iter().filter_map(|node| node.shred_version);
+    answers.facts.shred_version = most_common(versions);
+    answers.facts.peer_count = answers.nodes.len();
+    answers.peers = peer_urls(&answers.nodes, answers.facts.shred_version);
+    Ok(answers)
 }
 
 impl ClusterAnswers {
-    fn ask(&mut self, client: &Client, url: &Url, notes: &mut Vec<String>, progress: &dyn Progress) -> Result<()> {
+    fn ask_server(
+        &mut self,
+        client: &Client,
+        url: &Url,
+        notes: &mut Vec<String>,
+        progress: &dyn Progress,
+    ) -> Result<()> {
         let call = |method: &str, params: Value, bytes_max| client.call_rpc(url, method, params, bytes_max, progress);
         let bad = |what: &str| Error::from(NetError::new(NetErrorKind::BadAnswer, url, what));
         let facts = &mut self.facts;
@@ -138,17 +147,18 @@ impl ClusterAnswers {
         facts.slot = facts.slot.max(Some(slot));
         // Not every server answers the following requests, and none is required.
         if self.slot_time.is_none()
-            && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLES]), RPC_BYTES_MAX)
+            && let Ok(samples) = call("getRecentPerformanceSamples", json!([SAMPLE_COUNT]), RPC_BYTES_MAX)
         {
             self.slot_time = mean_slot_time(&samples);
         }
         // Agave without `--full-rpc-api` does not know this method.
         match call("getClusterNodes", json!([]), CLUSTER_NODES_BYTES_MAX) {
             Ok(Value::Array(list)) => {
-                let left = (PEERS_MAX * 4).saturating_sub(self.nodes.len());
-                // Skips nodes that cannot be parsed, and keeps the rest of the list.
-                let nodes = list.into_iter().take(left).filter_map(|node| serde_json::from_value(node).ok());
-                self.nodes.extend(nodes);
+                let added_max = (PEERS_MAX * 4).saturating_sub(self.nodes.len());
+                for node in list.into_iter().take(added_max) {
+                    // Skips nodes that cannot be parsed, and keeps the rest of the list.
+                    self.nodes.extend(serde_json::from_value::<ClusterNode>(node).ok());
+                }
             }
             Ok(_) => notes.push(format!("could not get peers from an RPC server: {}", bad("getClusterNodes: no list"))),
             Err(error) => notes.push(format!("could not get peers from an RPC server: {error}")),
@@ -160,7 +170,7 @@ impl ClusterAnswers {
 fn mean_slot_time(samples: &Value) -> Option<SlotTime> {
     let mut slots = 0u64;
     let mut seconds = 0u64;
-    for sample in samples.as_array()?.iter().take(SAMPLES) {
+    for sample in samples.as_array()?.iter().take(SAMPLE_COUNT) {
         slots = slots.checked_add(sample.get("numSlots")?.as_u64()?)?;
         seconds = seconds.checked_add(sample.get("samplePeriodSecs")?.as_u64()?)?;
     }
@@ -170,13 +180,17 @@ fn mean_slot_time(samples: &Value) -> Option<SlotTime> {
 
 /// Returns the RPC addresses of the nodes whose shred version is this one or unknown.
 fn peer_urls(nodes: &[ClusterNode], shred_version: Option<u16>) -> Vec<Url> {
-    let same_cluster = nodes.iter().filter(|node| node.shred_version.is_none() || node.shred_version == shred_version);
-    // Accepts only an address and a port: a peer that names a host or a path may be malicious.
-    let addresses = same_cluster.filter_map(|node| node.rpc.as_ref()?.parse::<std::net::SocketAddr>().ok());
-    let mut urls: Vec<Url> = addresses.filter_map(|address| Url::parse(&format!("http://{address}")).ok()).collect();
-    urls.sort();
-    urls.dedup();
-    urls
+    let mut urls = BTreeSet::new();
+    for node in nodes {
+        if node.shred_version.is_some() && node.shred_version != shred_version {
+            continue;
+        }
+        // Accepts only an address and a port: a peer that names a host or a path may be malicious.
+        if let Some(Ok(address)) = node.rpc.as_ref().map(|rpc| rpc.parse::<SocketAddr>()) {
+            urls.extend(Url::parse(&format!("http://{address}")).ok());
+        }
+    }
+    urls.into_iter().collect()
 }
 
 fn most_common(versions: impl Iterator<Item = u16>) -> Option<u16> {

@@ -19,7 +19,7 @@ const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
 /// Measures the servers of the first `measured_max` candidates, unless `rates` has them already. A
 /// rate holds for all archives of a server. Servers are measured one after the other, so that they
-/// do not share the line. One that sends nothing gets the lowest rate, and so ranks last.
+/// do not share the line. A server that sends nothing gets the lowest rate.
 ///
 /// # Errors
 /// The user asked to stop.
@@ -31,7 +31,8 @@ pub fn measure(
     progress: &dyn Progress,
 ) -> Result<()> {
     progress.stage(Stage::Measuring, None);
-    for (_, remote) in candidates.iter().take(measured_max).flat_map(Candidate::remotes) {
+    let measured = candidates.iter().take(measured_max);
+    for (_, remote) in measured.flat_map(Candidate::remotes) {
         let server = remote.origin();
         if rates.contains_key(&server) {
             continue;
@@ -48,26 +49,28 @@ pub fn measure(
 
 /// Measures one server by a transfer of this file, in bytes per second.
 fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Result<u64, NetError> {
-    let length = remote.length_bytes.filter(|length| remote.accepts_ranges && *length > 0);
-    let range = length.map(|length| 0..length.min(BYTES_MAX));
-    let asked = Instant::now();
+    let range = match remote.length_bytes {
+        Some(length) if remote.accepts_ranges && length > 0 => Some(0..length.min(BYTES_MAX)),
+        _ => None,
+    };
+    let requested = Instant::now();
     let mut body = client.open(remote, range, progress)?;
     // The first bytes do not count: they came before the clock was started.
-    let Some((_, first)) = body.next(client, progress)? else { return Ok(0) };
+    let Some(first) = body.next(client, progress)? else { return Ok(0) };
     let start = Instant::now();
     let mut got_bytes = 0;
-    let mut last = Duration::ZERO;
-    while last < TIME_MAX
+    let mut elapsed = Duration::ZERO;
+    while elapsed < TIME_MAX
         && got_bytes < BYTES_MAX
-        && let Some((_, bytes)) = body.next(client, progress)?
+        && let Some(bytes) = body.next(client, progress)?
     {
         saturating_add_to(&mut got_bytes, bytes.len() as u64);
         progress.advance(bytes.len() as u64, 0);
-        last = start.elapsed();
+        elapsed = start.elapsed();
     }
     if got_bytes == 0 {
         // All bytes came at once: the time has to include the round trip.
-        return Ok(average_rate(first.len() as u64, asked.elapsed()));
+        return Ok(average_rate(first.len() as u64, requested.elapsed()));
     }
-    Ok(average_rate(got_bytes, last))
+    Ok(average_rate(got_bytes, elapsed))
 }

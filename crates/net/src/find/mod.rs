@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use ask::{AskedSource, ask_all, read_local_slot_time};
 pub use ask::{ask_patiently, read_bank_time};
+use cluster::ask_cluster;
 pub use cluster::{Cluster, ClusterFacts};
 pub use node::{Expected, FailedArchive, Node};
 pub use options::{FindOptions, MAX_AGE_DEFAULT, MaxAge, RESTORE_BYTES_PER_SECOND_DEFAULT};
@@ -32,14 +33,14 @@ use crate::{Client, Offer, Remote, SourceLocation};
 /// them answer RPC.
 const PEERS_MAX: usize = 4096;
 
-/// Maximum number of rounds of measuring. Each round can change which candidates are best, and
-/// these are measured in the next one.
+/// Maximum number of rounds of measuring. Each round can change the best candidates, whose servers
+/// are measured in the next round.
 const MEASURE_ROUNDS_MAX: usize = 3;
 
 /// Largest number of refused sources in a report.
 pub const REFUSED_MAX: usize = 10_000;
 
-/// A state that can be fetched: a full archive, alone or with an incremental one that builds on it.
+/// A state that can be fetched: a full archive, alone or with an incremental archive that builds on it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -48,7 +49,7 @@ pub struct Candidate {
     pub full: Offer,
     /// The incremental archive on it, if there is one.
     pub incremental: Option<Offer>,
-    /// Source that has them: the URL or path that was asked, without secrets.
+    /// Source that has the full archive: the URL or path that was asked, without secrets.
     pub source: String,
     /// True if the operator named the source; false if it is a peer.
     pub named_by_operator: bool,
@@ -205,14 +206,14 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     client.check_thread()?;
     progress.stage(Stage::Asking, None);
     let mut report = FindReport { restore_bytes_per_second: options.restore_bytes_per_second, ..Default::default() };
-    let known = cluster::ask(client, options, &mut report.notes, progress)?;
-    report.cluster = known.facts;
+    let cluster = ask_cluster(client, options, &mut report.notes, progress)?;
+    report.cluster = cluster.facts;
 
     let mut asked: BTreeSet<String> = BTreeSet::new();
     let rpc = options.rpc.iter().cloned().map(SourceLocation::Server);
     let named = options.sources.iter().cloned().chain(rpc);
     let named = named.map(|source| AskedSource { source, named_by_operator: true });
-    let peers = known
+    let peers = cluster
         .peers
         .into_iter()
         .map(|url| AskedSource { source: SourceLocation::Server(url), named_by_operator: false });
@@ -239,15 +240,16 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
         ..Ranking::default()
     };
     for offer in offers {
-        if ranking.is_possible(&offer) {
+        if ranking.is_plausible(&offer) {
             ranking.offers.push(offer);
         } else {
             let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
             report.refuse(offer.source, why, false);
         }
     }
-    let by_offer = || ranking.offers.iter().find_map(|offer| offer.slot_time);
-    let mut slot_time = known.slot_time.or_else(by_offer).or_else(|| read_local_slot_time(&options.sources));
+    let mut slot_time = cluster.slot_time;
+    slot_time = slot_time.or_else(|| ranking.offers.iter().find_map(|offer| offer.slot_time));
+    slot_time = slot_time.or_else(|| read_local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
     if ranking.slot.is_none() && (options.max_age.is_some() || options.read_bank_times) {
         let named = ranking.offers.iter_mut().filter(|offer| offer.is_named_by_operator());
@@ -269,11 +271,11 @@ const UNKNOWN_AGE: &str = "is of unknown age";
 /// Number of reasons that an error lists.
 const REASONS_MAX: usize = 8;
 
-/// Returns the message of an error that lists reasons.
-pub fn list_reasons(head: &str, whys: impl IntoIterator<Item = String>) -> String {
-    let mut whys = whys.into_iter();
-    let listed: Vec<String> = whys.by_ref().take(REASONS_MAX).collect();
-    match (listed.is_empty(), whys.count()) {
+/// Returns the message of an error that lists the first reasons, and counts the rest.
+pub fn list_reasons(head: &str, reasons: impl IntoIterator<Item = String>) -> String {
+    let mut reasons = reasons.into_iter();
+    let listed: Vec<String> = reasons.by_ref().take(REASONS_MAX).collect();
+    match (listed.is_empty(), reasons.count()) {
         (true, _) => head.to_string(),
         (false, 0) => format!("{head}: {}", listed.join("; ")),
         (false, more) => format!("{head}: {}; and {more} more", listed.join("; ")),
@@ -309,7 +311,7 @@ impl FindReport {
         }
     }
 
-    /// Ranks the candidates, measures the servers of the best, and ranks again.
+    /// Ranks the candidates, measures the servers of the best ones, and ranks again.
     fn rank_and_measure(&mut self, client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<()> {
         let node = Node::default();
         // States that are too old even now are left out, so that they are not measured.
@@ -332,19 +334,23 @@ impl FindReport {
         Ok(())
     }
 
-    /// Adds notes about facts of the cluster that are unknown, and archives that nobody offers.
+    /// Adds notes about unknown facts of the cluster, and about archives that nobody offers.
     fn add_notes(&mut self, options: &FindOptions) {
         let ranking = &self.ranking;
-        let fulls = ranking.offers.iter().filter(|offer| offer.is_full());
-        let has_incremental = |full: &Offer| ranking.offers.iter().any(|offer| offer.builds_on(&full.name));
-        let has_full = fulls.clone().next().is_some();
-        let is_alone = !fulls.clone().any(has_incremental);
-        let are_dated = fulls.clone().all(|full| ranking.age(full.name.slot).is_some());
-        if options.incremental && has_full && is_alone {
+        let offers = &ranking.offers;
+        let slot_time = ranking.slot_time;
+        let mut has_full = false;
+        let mut has_pair = false;
+        let mut are_dated = true;
+        for full in offers.iter().filter(|offer| offer.is_full()) {
+            has_full = true;
+            has_pair = has_pair || offers.iter().any(|offer| offer.builds_on(&full.name));
+            are_dated &= ranking.age(full.name.slot).is_some();
+        }
+        if options.incremental && has_full && !has_pair {
             self.notes.push("no incremental archive matches a full one: using full archives only".to_string());
         }
-        if self.ranking.slot_time.source() == SlotTimeSource::Assumed {
-            let slot_time = self.ranking.slot_time;
+        if slot_time.source() == SlotTimeSource::Assumed {
             self.notes.push(format!("it is unknown how long slots take: ages are by slots of {slot_time}"));
         }
         if self.cluster.slot.is_none() && has_full {

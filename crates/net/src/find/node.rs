@@ -10,8 +10,8 @@ use slotpress_read::CheckOptions;
 use super::{Candidate, list_reasons};
 use crate::Offer;
 
-/// The slot or hash that the operator asked for. Archive names tell both, so other archives are not
-/// even downloaded.
+/// The slot or hash that the operator expects. Archive names contain both, so archives of other states
+/// are not even downloaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     slot: Option<u64>,
@@ -50,17 +50,21 @@ pub struct FailedArchive {
     pub name: ArchiveName,
     /// URL without secrets, or path. `None` if all archives of this name are bad.
     pub place: Option<String>,
-    /// True if it lies in the archives directory, so that no archive of this name can be fetched.
+    /// True if the archive lies in the archives directory, so that no archive of this name can be fetched.
     pub is_in_place: bool,
-    /// Root of its frame hashes: archives with the same root are bad wherever they lie.
+    /// Root of its frame hashes. Archives with the same root are bad at any place.
     pub root: Option<Root>,
-    /// Place of the full archive with which it failed, if either archive may be wrong. The archive is
-    /// bad only together with that full archive.
+    /// Place of the full archive with which this incremental one failed, if either may be wrong. The
+    /// archive is bad only together with that full archive.
     pub full_place: Option<String>,
     pub why: String,
 }
 
 impl FailedArchive {
+    fn server(&self) -> Option<&str> {
+        self.place.as_deref().and_then(server_of)
+    }
+
     fn covers(&self, offer: &Offer) -> bool {
         let has_same_root = self.root.is_some() && self.root == offer.root;
         let is_same_place = || self.place.as_ref().is_none_or(|place| *place == offer.location());
@@ -76,11 +80,11 @@ const PAIR_FAULTS_MAX: usize = 3;
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     pub expected: Expected,
-    /// The requested archive, if the operator named it by its URL. No other one is used then.
+    /// The requested archive, if the operator named it by its URL. Then no other archive is used.
     pub requested: Option<ArchiveName>,
     /// Slots of the full archives in the archives directory. A state on an older full archive is
-    /// refused: the validator would make its next incremental archive on the newest full archive,
-    /// and closed accounts would come back.
+    /// refused: the validator would make its next incremental archive on the newest full archive, and
+    /// accounts that were closed in between would come back.
     pub full_slots: Vec<u64>,
     /// Number of bytes of each archive, by its name, that this or an earlier run has fetched.
     pub(super) kept: BTreeMap<String, u64>,
@@ -88,22 +92,23 @@ pub struct Node {
 }
 
 impl Node {
-    /// True if an offer may be tried: it has not failed (an incremental archive: with the full one at
-    /// `full_place`), and not too many archives of its server have failed with that.
+    /// True if an offer may be tried. A full archive must not have failed. An incremental one must not
+    /// have failed with the full archive at `full_place`, nor too many archives of its server with it.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
-        let is_with = |failed: &&FailedArchive| failed.full_place.as_deref() == full_place;
-        if self.failed.iter().any(|failed| failed.covers(offer) && (failed.full_place.is_none() || is_with(&failed))) {
+        let is_paired =
+            |failed: &&FailedArchive| failed.full_place.is_some() && failed.full_place.as_deref() == full_place;
+        let is_ruled_out =
+            |failed: &FailedArchive| failed.covers(offer) && (failed.full_place.is_none() || is_paired(&failed));
+        if self.failed.iter().any(is_ruled_out) {
             return false;
         }
-        let pairs: Vec<&FailedArchive> =
-            self.failed.iter().filter(|failed| failed.full_place.is_some()).filter(is_with).collect();
+        let pairs: Vec<&FailedArchive> = self.failed.iter().filter(is_paired).collect();
         if pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }
         let place = offer.location();
-        let server = server_of(&place);
-        let same_server = pairs.iter().filter(|failed| failed.place.as_deref().and_then(server_of) == server);
-        server.is_none() || same_server.count() < PAIR_FAULTS_MAX
+        let Some(server) = server_of(&place) else { return true };
+        pairs.iter().filter(|failed| failed.server() == Some(server)).count() < PAIR_FAULTS_MAX
     }
 
     pub fn kept_bytes(&self, name: &ArchiveName) -> u64 {
@@ -114,23 +119,26 @@ impl Node {
         self.kept.insert(name.to_string(), bytes);
     }
 
-    /// Returns the number of archives from this offer's server that have failed. If either archive
-    /// of a pair may be wrong, the fault counts for the full archive's server, or one that has both.
+    /// Returns the number of failed archives that count against this offer's server. If either archive
+    /// of a pair may be wrong, the failure counts against the server of the full archive. It counts
+    /// against incremental archives only if the same server sent both.
     pub fn count_faults(&self, offer: &Offer) -> usize {
         if self.failed.is_empty() {
             return 0;
         }
         let place = offer.location();
         let Some(server) = server_of(&place) else { return 0 };
-        let is_its = |place: &Option<String>| place.as_deref().and_then(server_of) == Some(server);
-        let is_fault = |failed: &&FailedArchive| match failed.full_place {
-            Some(_) => is_its(&failed.full_place) && (offer.is_full() || is_its(&failed.place)),
-            None => is_its(&failed.place),
+        let is_fault = |failed: &&FailedArchive| match &failed.full_place {
+            Some(full_place) => {
+                server_of(full_place) == Some(server) && (offer.is_full() || failed.server() == Some(server))
+            }
+            None => failed.server() == Some(server),
         };
         self.failed.iter().filter(is_fault).count()
     }
 
-    /// Returns the error for a run that has no candidate left: `last`, and why the others failed.
+    /// Returns the error for a run that has no candidate left: its last error, and the reasons why the
+    /// other archives failed.
     pub fn no_source_error(&self, last: &Error) -> Error {
         let in_place = self.failed.iter().filter(|failed| failed.is_in_place).find_map(|failed| failed.place.as_ref());
         let hint = match (in_place, last.hint()) {
@@ -142,11 +150,11 @@ impl Node {
         if self.failed.len() < 2 {
             return last.clone().with_hint(hint);
         }
-        let whys = self.failed.iter().map(|failed| match &failed.place {
+        let reasons = self.failed.iter().map(|failed| match &failed.place {
             Some(place) if !failed.why.contains(place) => format!("{place}: {}", failed.why),
             _ => failed.why.clone(),
         });
-        Error::new(last.kind(), list_reasons("no source is left", whys)).with_hint(hint)
+        Error::new(last.kind(), list_reasons("no source is left", reasons)).with_hint(hint)
     }
 }
 

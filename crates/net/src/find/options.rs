@@ -46,7 +46,7 @@ pub struct FindOptions {
 }
 
 impl FindOptions {
-    /// Options for these sources, with defaults for the rest.
+    /// Creates options with these sources, and defaults for the rest.
     pub fn new(sources: impl IntoIterator<Item = SourceLocation>) -> Self {
         Self { sources: Vec::from_iter(sources), ..Self::default() }
     }

@@ -2,8 +2,8 @@
 //! fetch and restore it. Pure.
 //!
 //! This is the only ranking: `find`, `fetch`, `bootstrap` and its plan use it, also after each
-//! failure. Servers that were not measured are assumed to be slow, so that none of them ranks
-//! before an equally good one that was measured.
+//! failure. A server that was not measured is assumed to be slow, so that it does not rank before an
+//! equally good server that was measured.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,7 @@ pub struct Ranking {
     pub offers: Vec<Offer>,
     pub slot: Option<u64>,
     pub slot_time: SlotTime,
-    /// Slots of archives, with the ages that their bank files tell.
+    /// Ages of banks according to their bank files, with their slots.
     pub ages: Vec<(u64, Duration)>,
     pub max_age: Option<MaxAge>,
     pub wants_incremental: bool,
@@ -63,8 +63,8 @@ pub struct Ranking {
 }
 
 impl Ranking {
-    /// True if the cluster may have reached the slot of an offer.
-    pub fn is_possible(&self, offer: &Offer) -> bool {
+    /// True if the cluster may have reached the slot of an offer. Always true without an RPC server.
+    pub fn is_plausible(&self, offer: &Offer) -> bool {
         self.slot.is_none_or(|slot| offer.name.slot <= slot.saturating_add(FUTURE_SLOTS_MAX))
     }
 
@@ -118,7 +118,7 @@ impl Ranking {
             let faults = candidate.offers().map(|offer| node.count_faults(offer)).sum::<usize>();
             (
                 candidate.rank,
-                candidate.left_bytes().unwrap_or(u64::MAX),
+                candidate.remaining_bytes().unwrap_or(u64::MAX),
                 !candidate.named_by_operator,
                 Reverse(candidate.slot()),
                 faults,
@@ -126,7 +126,7 @@ impl Ranking {
                 candidate.source.clone(),
             )
         });
-        // Keeps only the best combination of each full archive with an incremental one or none.
+        // Keeps only the best pair of each full archive.
         let mut seen = BTreeSet::new();
         candidates.retain(|candidate| seen.insert((candidate.full.location(), candidate.source.clone())));
         let stale = candidates.extract_if(.., |candidate| self.is_stale(candidate)).collect();
@@ -147,9 +147,9 @@ impl Ranking {
             saturating_add_to(&mut kept_bytes, kept);
             let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(kept));
             let rate = self.rate(remote).unwrap_or(UNMEASURED_BYTES_PER_SECOND);
-            fetching = fetching.saturating_add(time_for(left, rate));
+            fetching = fetching.saturating_add(time_at_rate(left, rate));
         }
-        let restoring = time_for(total_bytes(pair.offers()), self.restore_bytes_per_second);
+        let restoring = time_at_rate(total_bytes(pair.offers()), self.restore_bytes_per_second);
         let rest = fetching.saturating_add(restoring);
         let expected_age = age.map(|age| age.saturating_add(rest));
         let age_slots = match self.slot {
@@ -193,7 +193,7 @@ impl Ranking {
             let own = newest_of(Some(&full.source));
             let any = newest_of(None);
             // An incremental archive of another source is used if the full archive's own source has
-            // none. A local full archive is also worth combining with a newer one from elsewhere.
+            // none. With a local full archive, a newer incremental one from elsewhere is used too.
             let any = any.filter(|any| own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot));
             // The full archive alone can be the youngest at boot, if fetching the incremental one
             // takes longer than the time between their slots.
@@ -245,9 +245,11 @@ fn demote_and_drop_local_bases(candidates: &mut Vec<Candidate>, node: &Node) {
         !is_base(candidate) || !node.full_slots.iter().any(|slot| between.contains(slot))
     });
     // Another full archive of the node saves as many bytes, so ages decide between these archives.
-    let fewer = candidates.iter().find(|candidate| !candidate.full.is_local()).and_then(Candidate::left_bytes);
-    candidates.sort_by_key(|candidate| {
-        is_base(candidate) && fewer.zip(candidate.left_bytes()).is_some_and(|(fewer, own)| own >= fewer)
+    let best_fetched = candidates.iter().find(|candidate| !candidate.full.is_local());
+    let fetched_bytes = best_fetched.and_then(Candidate::remaining_bytes);
+    candidates.sort_by_key(|candidate| match (fetched_bytes, candidate.remaining_bytes()) {
+        (Some(fetched_bytes), Some(bytes)) => is_base(candidate) && bytes >= fetched_bytes,
+        _ => false,
     });
 }
 
@@ -261,13 +263,13 @@ impl Candidate {
     }
 
     /// Returns the number of bytes still to be fetched; `None` if unknown.
-    pub(crate) fn left_bytes(&self) -> Option<u64> {
+    pub(crate) fn remaining_bytes(&self) -> Option<u64> {
         self.fetch_bytes().map(|bytes| bytes.saturating_sub(self.kept_bytes))
     }
 }
 
 /// Returns the time that a transfer or a restore takes at a rate.
-pub fn time_for(bytes: Option<u64>, bytes_per_second: u64) -> Duration {
+pub fn time_at_rate(bytes: Option<u64>, bytes_per_second: u64) -> Duration {
     let thousands = u128::from(bytes.unwrap_or(UNKNOWN_BYTES)).saturating_mul(1000);
     let milliseconds = thousands.checked_div(u128::from(bytes_per_second.max(1))).and_then(|time| time.try_into().ok());
     Duration::from_millis(milliseconds.unwrap_or(u64::MAX))
@@ -302,8 +304,8 @@ mod tests {
         (age_ms, fetch_bytes, bytes, rate): (u64, Option<u64>, Option<u64>, Option<u64>),
         restore: u64,
     ) -> Duration {
-        let fetching = time_for(fetch_bytes, rate.unwrap_or(UNMEASURED_BYTES_PER_SECOND));
-        let rest = fetching.saturating_add(time_for(bytes, restore));
+        let fetching = time_at_rate(fetch_bytes, rate.unwrap_or(UNMEASURED_BYTES_PER_SECOND));
+        let rest = fetching.saturating_add(time_at_rate(bytes, restore));
         Duration::from_millis(age_ms).saturating_add(rest)
     }
 
@@ -331,7 +333,7 @@ mod tests {
     /// The age of a bank follows from its own or a newer bank's time. The time of the archive
     /// file says nothing.
     #[test]
-    fn ages_by_the_times_of_banks() {
+    fn ages_follow_from_the_times_of_banks() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let dated = |slot: u64, age_seconds: Option<u64>| {
             let mut offer = offer(None, slot, 0, None);
@@ -425,13 +427,13 @@ mod tests {
     fn the_newest_incremental_archive_of_any_source_is_used() {
         let list = vec![offer(None, 10, 1, None), offer(Some(10), 12, 1, None), offer(Some(10), 15, 2, None)];
         let best = ranking(list.clone()).rank(&Node::default()).candidates.swap_remove(0);
-        assert_eq!(best.incremental.map(|one| one.name.slot), Some(15));
+        assert_eq!(best.incremental.map(|offer| offer.name.slot), Some(15));
         // If the older state is expected, the older incremental archive is used.
         let mut check = slotpress_read::CheckOptions::default();
         check.expect_slot = Some(12);
         let node = Node { expected: super::super::Expected::from_check(&check), ..Node::default() };
         let best = ranking(list).rank(&node).candidates.swap_remove(0);
-        assert_eq!(best.incremental.map(|one| one.name.slot), Some(12));
+        assert_eq!(best.incremental.map(|offer| offer.name.slot), Some(12));
     }
 
     proptest! {
@@ -456,7 +458,7 @@ mod tests {
         fn pairs_fit_and_the_order_does_not_depend_on_who_answered_first(list in offers(), seed in any::<u64>()) {
             let order = |list: Vec<Offer>| {
                 let candidates = Ranking { restore_bytes_per_second: 1_000_000, ..ranking(list) }.rank(&Node::default()).candidates;
-                candidates.into_iter().map(|one| (one.source, one.full, one.incremental)).collect::<Vec<_>>()
+                candidates.into_iter().map(|found| (found.source, found.full, found.incremental)).collect::<Vec<_>>()
             };
             let mut other = list.clone();
             if !other.is_empty() {
@@ -470,10 +472,10 @@ mod tests {
             let places: BTreeSet<_> = fulls.map(|offer| (offer.location(), &offer.source)).collect();
             prop_assert_eq!(ranked.len(), places.len());
             for (_, full, incremental) in &ranked {
-                prop_assert!(incremental.as_ref().is_none_or(|one| one.name.base_slot == Some(full.name.slot)));
+                prop_assert!(incremental.as_ref().is_none_or(|offer| offer.name.base_slot == Some(full.name.slot)));
             }
             let names = |ranked: &[(String, Offer, Option<Offer>)]| ranked.iter()
-                .map(|(source, full, incremental)| (source.clone(), full.name.slot, incremental.as_ref().map(|one| one.name.slot)))
+                .map(|(source, full, incremental)| (source.clone(), full.name.slot, incremental.as_ref().map(|offer| offer.name.slot)))
                 .collect::<Vec<_>>();
             // Offers that differ only in length cannot be told apart by name, so their order may
             // differ.

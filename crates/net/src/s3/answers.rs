@@ -20,12 +20,12 @@ use tokio::time::timeout;
 use super::failure::parse_refusal;
 use crate::{NetError, NetErrorKind, Url};
 
-/// Time limit for the answer to a small request. It also ends a request that hyper lost because its
-/// connection ended just as the request was handed over (hyperium/hyper#4122).
+/// Time limit for the answer to a small request. It also ends a request that hyper loses if the
+/// connection ends just as the request is handed over (hyperium/hyper#4122).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The time limit of a request grows by a second for this many bytes of its body: a slower line is
-/// useless. A dead line is noticed after 30 s without an acknowledgement.
+/// Least upload rate. The time limit of a request allows for it: a slower line is useless. A dead line
+/// is noticed after 30 s without an acknowledgement.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
 /// Time limit for completing an upload. For hundreds of gigabytes this takes minutes, and a gateway
@@ -63,11 +63,11 @@ impl HttpService for Requests {
         let mut url = parsed.map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         url.set_query(None);
         let limit = self.time_limit(&request);
-        let answered = timeout(limit, answer(&self.http, &url, request)).await.unwrap_or_else(|_| {
+        let answer = timeout(limit, send_and_check(&self.http, &url, request)).await.unwrap_or_else(|_| {
             let why = format!("no answer within {} s", limit.as_secs());
             Err(wrap_error(NetError::new(NetErrorKind::Timeout, &url, why)))
         });
-        answered.map_err(|error| if self.is_metadata { wrap_error(no_credentials_error(&url)) } else { error })
+        answer.map_err(|error| if self.is_metadata { wrap_error(no_credentials_error(&url)) } else { error })
     }
 }
 
@@ -90,19 +90,19 @@ impl Requests {
     }
 }
 
-async fn answer(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+async fn send_and_check(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, HttpError> {
     let is_post = request.method() == Method::POST;
     let is_list = request.uri().query().is_some_and(|query| query.contains("list-type="));
     let response = HttpService::call(http, request).await;
     let (head, body) = response.map_err(|error| wrap_error(from_transport_error(url, &error)))?.into_parts();
     let body = read_body(url, body).await.map_err(wrap_error)?;
-    // The status of a completed upload is sent before the store knows whether it succeeds.
-    let is_late = is_post && find(&body, b"<Error>").is_some();
-    if !head.status.is_success() || is_late {
+    // When an upload is completed, the store sends the status before it knows the result.
+    let is_late_refusal = is_post && contains(&body, b"<Error>");
+    if !head.status.is_success() || is_late_refusal {
         return Err(wrap_error(parse_refusal(head.status, &head.headers, &body)));
     }
     // `object_store` would read any other document as an empty list.
-    if is_list && find(&body, b"<ListBucketResult").is_none() {
+    if is_list && !contains(&body, b"<ListBucketResult") {
         let why = "the answer is not the list of a bucket: the endpoint does not speak S3";
         return Err(wrap_error(NetError::new(NetErrorKind::BadAnswer, url, why).with_hint("check the endpoint")));
     }
@@ -120,8 +120,7 @@ async fn read_body(url: &Url, body: HttpResponseBody) -> Result<Vec<u8>, NetErro
 
 fn from_transport_error(url: &Url, error: &HttpError) -> NetError {
     match error.source().and_then(|cause| cause.downcast_ref::<reqwest::Error>()) {
-        // It does not matter whether the request was sent: every request of a store can be
-        // repeated.
+        // It does not matter whether the request was sent: every request to a store can be repeated.
         Some(error) if error.is_body() || error.is_decode() => {
             NetError::new(NetErrorKind::Truncated { got_bytes: 0 }, url, "the connection ended early")
         }
@@ -136,6 +135,6 @@ fn no_credentials_error(url: &Url) -> NetError {
     NetError::new(NetErrorKind::Denied, url, why).with_hint(hint::GIVE_CREDENTIALS)
 }
 
-fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    bytes.windows(wanted.len()).position(|window| window == wanted)
+fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
 }

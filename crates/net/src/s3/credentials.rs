@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use std::{env, fmt, fs};
 
 use async_trait::async_trait;
@@ -33,8 +33,8 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// token, some thousands.
 const PRINTED_BYTES_MAX: u64 = 64 * 1024;
 
-/// Credentials are renewed this long before they expire: the store checks every request within that
-/// time.
+/// Time before their expiry at which credentials are renewed. The store checks a request sooner than
+/// that.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -79,22 +79,18 @@ impl Profile {
         }
         let sections: Vec<Section> = credentials.into_iter().chain(config).collect();
         let value = |key: &str| sections.iter().find_map(|section| section.get(key)).cloned();
-        let keys = || -> Option<AwsCredentialProvider> {
-            let credential = AwsCredential {
-                key_id: value("aws_access_key_id")?,
-                secret_key: value("aws_secret_access_key")?,
-                token: value("aws_session_token"),
-            };
-            Some(Arc::new(StaticCredentialProvider::new(credential)))
-        };
-        let program = || -> Option<AwsCredentialProvider> {
-            let command = value("credential_process")?;
-            Some(Arc::new(Program { command, cached: Mutex::new(None) }))
-        };
+        let mut profile = Self { region: value("region"), credentials: None };
         let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_given = is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE");
-        let credentials = if is_given { None } else { keys().or_else(program) };
-        Ok(Self { region: value("region"), credentials })
+        if is_set("AWS_ACCESS_KEY_ID") || is_set("AWS_WEB_IDENTITY_TOKEN_FILE") {
+            return Ok(profile);
+        }
+        if let (Some(key_id), Some(secret_key)) = (value("aws_access_key_id"), value("aws_secret_access_key")) {
+            let credential = AwsCredential { key_id, secret_key, token: value("aws_session_token") };
+            profile.credentials = Some(Arc::new(StaticCredentialProvider::new(credential)));
+        } else if let Some(command) = value("credential_process") {
+            profile.credentials = Some(Arc::new(CredentialProgram { command, cached: Mutex::new(None) }));
+        }
+        Ok(profile)
     }
 }
 
@@ -110,38 +106,49 @@ fn read_file(path: Option<PathBuf>) -> Result<String> {
     }
 }
 
-struct Program {
+struct CredentialProgram {
     command: String,
-    /// Printed credentials, and the time at which the program is run again. It is an [`Instant`],
-    /// because the time of day may jump.
-    cached: Mutex<Option<(Arc<AwsCredential>, Option<Instant>)>>,
+    cached: Mutex<Option<CachedCredential>>,
+}
+
+struct CachedCredential {
+    credential: Arc<AwsCredential>,
+    /// Time at which the program is run again, if the credential expires. It is an [`Instant`], because
+    /// the time of day may jump.
+    renew_at: Option<Instant>,
 }
 
 /// Omits the command, which may contain keys.
-impl fmt::Debug for Program {
+impl fmt::Debug for CredentialProgram {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("credential_process")
     }
 }
 
 #[async_trait]
-impl CredentialProvider for Program {
+impl CredentialProvider for CredentialProgram {
     type Credential = AwsCredential;
 
     async fn get_credential(&self) -> object_store::Result<Arc<AwsCredential>> {
         let mut cached = self.cached.lock().await;
-        if let Some((credential, renewed_at)) = &*cached
-            && renewed_at.is_none_or(|at| Instant::now() < at)
+        if let Some(cached) = &*cached
+            && cached.renew_at.is_none_or(|time| Instant::now() < time)
         {
-            return Ok(credential.clone());
+            return Ok(cached.credential.clone());
         }
-        let printed = run(&self.command, PROGRAM_TIMEOUT).await.and_then(|printed| parse(&printed));
-        let (credential, expires) = printed
+        let printed = run_program(&self.command, PROGRAM_TIMEOUT).await.and_then(|printed| parse_output(&printed));
+        let output = printed
             .map_err(|why| object_store::Error::Generic { store: "S3", source: Box::new(program_error(why)) })?;
-        let credential = Arc::new(credential);
-        let left =
-            expires.map(|expires| since_1970(expires).saturating_sub(since_1970(now())).saturating_sub(RENEW_BEFORE));
-        *cached = Some((credential.clone(), left.and_then(|left| Instant::now().checked_add(left))));
+        let renew_at = output.expiration.and_then(|expiration| {
+            let valid_for = since_1970(expiration.into()).saturating_sub(since_1970(now()));
+            Instant::now().checked_add(valid_for.saturating_sub(RENEW_BEFORE))
+        });
+        let credential = Arc::new(AwsCredential {
+            key_id: output.access_key_id,
+            secret_key: output.secret_access_key,
+            token: output.session_token,
+        });
+        *cached = Some(CachedCredential { credential: credential.clone(), renew_at });
         Ok(credential)
     }
 }
@@ -152,9 +159,9 @@ fn program_error(why: &str) -> NetError {
         .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")
 }
 
-/// Runs the command for at most `limit`, and returns its output; drops standard error, which may
-/// contain secrets. A command may close its output and go on running: the limit covers both.
-async fn run(command: &str, limit: Duration) -> Result<Vec<u8>, &'static str> {
+/// Runs the command for at most `limit`, and returns its output. Drops standard error, which may
+/// contain secrets. The limit also covers a command that closes its output and goes on running.
+async fn run_program(command: &str, limit: Duration) -> Result<Vec<u8>, &'static str> {
     let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
@@ -167,14 +174,14 @@ async fn run(command: &str, limit: Duration) -> Result<Vec<u8>, &'static str> {
     let running = spawn_blocking(move || {
         let mut printed = Vec::new();
         let read = child.stdout.take().map(|stdout| stdout.take(PRINTED_BYTES_MAX).read_to_end(&mut printed));
-        let is_done = child.wait().is_ok_and(|status| status.success());
-        (is_done && read.is_some_and(|read| read.is_ok())).then_some(printed)
+        let has_succeeded = child.wait().is_ok_and(|status| status.success());
+        (has_succeeded && read.is_some_and(|read| read.is_ok())).then_some(printed)
     });
     match timeout(limit, running).await {
         Ok(Ok(Some(printed))) => Ok(printed),
         Ok(_) => Err("failed"),
         Err(_) => {
-            // The program has not been waited for, so the number is still its own.
+            // The process has not been waited for, so its number has no other owner yet.
             if let Some(group) = group {
                 let _ = kill_process_group(group, Signal::KILL);
             }
@@ -185,7 +192,7 @@ async fn run(command: &str, limit: Duration) -> Result<Vec<u8>, &'static str> {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Printed {
+struct ProgramOutput {
     version: u32,
     access_key_id: String,
     secret_access_key: String,
@@ -193,17 +200,12 @@ struct Printed {
     expiration: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-fn parse(printed: &[u8]) -> Result<(AwsCredential, Option<SystemTime>), &'static str> {
-    let printed: Printed = serde_json::from_slice(printed).map_err(|_| "prints no credentials")?;
-    if printed.version != 1 {
+fn parse_output(printed: &[u8]) -> Result<ProgramOutput, &'static str> {
+    let output: ProgramOutput = serde_json::from_slice(printed).map_err(|_| "prints no credentials")?;
+    if output.version != 1 {
         return Err("prints a version that is not known");
     }
-    let credential = AwsCredential {
-        key_id: printed.access_key_id,
-        secret_key: printed.secret_access_key,
-        token: printed.session_token,
-    };
-    Ok((credential, printed.expiration.map(SystemTime::from)))
+    Ok(output)
 }
 
 #[cfg(test)]
@@ -211,11 +213,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_program_that_runs_on_after_its_output_is_killed() {
+    async fn a_program_that_outlives_its_time_limit_is_killed() {
         let limit = Duration::from_millis(200);
-        assert_eq!(run("echo keys; exec >&-; sleep 9999", limit).await, Err("took longer than a minute"));
-        assert_eq!(run("sleep 9999", limit).await, Err("took longer than a minute"));
-        assert_eq!(run("echo keys", PROGRAM_TIMEOUT).await, Ok(b"keys\n".to_vec()));
-        assert_eq!(run("echo keys; exit 1", PROGRAM_TIMEOUT).await, Err("failed"));
+        assert_eq!(run_program("echo keys; exec >&-; sleep 9999", limit).await, Err("took longer than a minute"));
+        assert_eq!(run_program("sleep 9999", limit).await, Err("took longer than a minute"));
+        assert_eq!(run_program("echo keys", PROGRAM_TIMEOUT).await, Ok(b"keys\n".to_vec()));
+        assert_eq!(run_program("echo keys; exit 1", PROGRAM_TIMEOUT).await, Err("failed"));
     }
 }

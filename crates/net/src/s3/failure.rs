@@ -10,9 +10,9 @@ use slotpress_base::{Error, ErrorKind, clock, hint, one_line};
 
 use crate::{NetError, NetErrorKind, Url};
 
-/// Stores refuse signatures if clocks differ by more than 15 minutes; a difference of half of that
-/// is reported as a possible reason.
-const CLOCKS_DIFFER_BY: Duration = Duration::from_secs(450);
+/// Stores refuse signatures if clocks differ by more than 15 minutes. A refusal is explained by the
+/// clocks if they differ by more than half of that.
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(450);
 
 /// A store's refusal, without the URL of the file.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
     // Chains of causes are short; the limit guards against a loop.
     for _ in 0..16 {
         if let Some(Refusal(error)) = cause.downcast_ref() {
-            return error.clone().at(url);
+            return error.clone().with_url(url);
         }
         if let Some(error) = cause.downcast_ref::<NetError>() {
             return error.clone();
@@ -43,7 +43,7 @@ pub fn from_store_error(url: &Url, error: &object_store::Error) -> NetError {
     NetError::new(NetErrorKind::BadAnswer, url, cause)
 }
 
-/// Converts an error of preparing a store to a network error.
+/// Converts an error that occurred before any request to a store.
 pub fn to_net_error(url: &Url, error: &Error) -> NetError {
     let kind = match error.kind() {
         ErrorKind::PermissionDenied => NetErrorKind::Denied,
@@ -93,10 +93,10 @@ pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Re
     let region = field("x-amz-bucket-region").or_else(|| element("Region"));
     let date = field(DATE.as_str()).and_then(|text| httpdate::parse_http_date(&text).ok());
     let difference = date.map(|date| date.duration_since(clock::now()).unwrap_or_else(|before| before.duration()));
-    let clocks_differ_by = difference.unwrap_or_default();
+    let clock_skew = difference.unwrap_or_default();
     let status = status.as_u16();
     let is_clock_off = ["RequestTimeTooSkewed", "RequestExpired"].contains(&code.as_str())
-        || (status == 403 && clocks_differ_by > CLOCKS_DIFFER_BY);
+        || (status == 403 && clock_skew > CLOCK_SKEW_MAX);
     let kind = kind_of_code(&code).unwrap_or(match status {
         _ if is_clock_off => NetErrorKind::Forbidden,
         301 | 307 | 308 | 405 | 501 => NetErrorKind::Forbidden,
@@ -115,7 +115,7 @@ pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Re
         _ if is_clock_off => error.with_hint(format!(
             "set the clock (chronyc makestep, timedatectl set-ntp true): it is {} minutes off the store's, and \
              signatures are good for 15 minutes",
-            clocks_differ_by.as_secs().div_ceil(60)
+            clock_skew.as_secs().div_ceil(60)
         )),
         NetErrorKind::Denied => error.with_hint(hint::GIVE_CREDENTIALS),
         NetErrorKind::Full => error.with_hint("raise the quota, or delete what is not needed"),

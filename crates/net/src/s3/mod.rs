@@ -82,14 +82,14 @@ pub struct S3Options {
 type Buckets = Arc<Mutex<BTreeMap<String, Arc<Bucket>>>>;
 
 impl S3Options {
-    /// Lets a client read URLs `s3://BUCKET/KEY` with these options.
+    /// Adds these options to a client's, so that it can read URLs `s3://BUCKET/KEY`.
     #[must_use]
     pub fn for_client(&self, mut client: ClientOptions) -> ClientOptions {
         client.s3 = Some(self.clone());
         client
     }
 
-    /// Returns the bucket of a URL, which is not contacted yet.
+    /// Returns the bucket of a URL. Sends no request.
     ///
     /// # Errors
     /// The endpoint or the credentials in the environment are invalid.
@@ -115,11 +115,11 @@ impl Client {
     }
 
     fn bucket(&self, url: &Url) -> Result<Arc<Bucket>, NetError> {
-        let s3 = self.s3.as_ref().ok_or_else(|| NetError::forbidden(url, "this client reads no stores"))?;
+        let Some(s3) = &self.s3 else { return Err(NetError::forbidden(url, "this client reads no stores")) };
         s3.bucket(self, url).map_err(|error| failure::to_net_error(url, &error))
     }
 
-    /// Signs the URL of a request that is sent at once. Its query may be a key.
+    /// Signs the URL of a request that is sent at once. The query of the signed URL is a key.
     pub(super) async fn sign_url(&self, method: &Method, url: &Url) -> Result<Url, NetError> {
         // Only URLs that the operator named are signed, never one that a server named.
         if !self.trusts_urls {
@@ -133,7 +133,7 @@ impl Client {
     }
 
     /// Replaces an error by the store's explanation, unless a later attempt may succeed.
-    pub(super) async fn explain(&self, url: &Url, error: NetError) -> NetError {
+    pub(super) async fn explain_refusal(&self, url: &Url, error: NetError) -> NetError {
         match self.bucket(url) {
             Ok(bucket) if !error.is_retryable() => bucket.check_readable(url).await.err().unwrap_or(error),
             _ => error,
@@ -142,7 +142,8 @@ impl Client {
 
     /// Returns the archives right below a prefix.
     pub(super) fn list_store(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
-        let objects = self.wait(stop, async { self.bucket(url)?.list(url).await })?;
-        Ok(objects.iter().filter_map(|object| ArchiveName::parse(&object.name)).collect())
+        let objects = self.block_on(stop, async { self.bucket(url)?.list(url).await })?;
+        let names = objects.iter().filter_map(|object| ArchiveName::parse(&object.name));
+        Ok(names.collect())
     }
 }

@@ -12,8 +12,8 @@ use slotpress_read::{Publishable, already_exists};
 use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{DownloadJournal, temporary_name};
 
-/// Returns the number of bytes of an archive that an earlier run left. Taken from the journal: the
-/// end of the file is written first, so its length says nothing.
+/// Returns the number of bytes of an archive that an earlier run left, according to the journal. The
+/// length of the file says nothing, because the end is written first.
 pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     let name = journal_name(&partial_name(archive_name));
     // A journal that cannot be read keeps nothing.
@@ -21,14 +21,14 @@ pub fn kept_bytes(dir: &Path, archive_name: &str) -> u64 {
     journal.map_or(0, |journal| journal.done_bytes())
 }
 
-/// Returns the number of bytes on disk that an earlier run reserved for an archive: the whole file.
+/// Returns the number of bytes on disk that an earlier run reserved for an archive.
 pub fn reserved_bytes(dir: &Path, archive_name: &str) -> u64 {
-    let found = dir.join(partial_name(archive_name)).symlink_metadata();
-    found.map_or(0, |found| found.blocks().saturating_mul(512))
+    let metadata = dir.join(partial_name(archive_name)).symlink_metadata();
+    metadata.map_or(0, |metadata| metadata.blocks().saturating_mul(512))
 }
 
-/// Removes the journal of an archive that has its final name. A run that is killed between renaming
-/// the file and removing its journal leaves it.
+/// Removes a journal that a killed run left beside an archive with its final name. Such a run ended
+/// between renaming the file and removing the journal.
 pub fn remove_left_journal(dir: &Path, archive_name: &str) -> Result<()> {
     let dir = KeptDir::open(dir)?;
     let name = partial_name(archive_name);
@@ -63,12 +63,14 @@ impl Publishable for PartialFile {
             return Err(Error::failed(format!("{} was not accepted as {name}", self.path.escaped())));
         }
         self.file.sync_all().or_path("write", &self.path)?;
-        self.dir.rename_no_replace(&self.name, name).map_err(|error| match error {
+        let renamed = self.dir.rename_no_replace(&self.name, name);
+        renamed.map_err(|error| match error {
             Errno::EXIST => already_exists(&to).with_hint("move it away, or fetch into another directory"),
             _ => Error::io("publish", &to, &error.into()),
         })?;
         let file = FileStat::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);
-        if !self.dir.stat_entry(name)?.is_some_and(|found| found.is_same(&file)) {
+        let found = self.dir.stat_entry(name)?;
+        if !found.is_some_and(|found| found.is_same(&file)) {
             return Err(changed_error(&to));
         }
         self.dir.sync()?;

@@ -27,35 +27,37 @@ impl Source for PartialFile {
 }
 
 impl PartialFile {
-    /// Reads what has arrived, and waits if nothing has. `readers` is the number of readers that
-    /// the wait delays; if it is 0, [`PartialFile::waited`] does not count the wait.
+    /// Reads bytes that have arrived, and waits if there are none. `readers` is the number of readers
+    /// that the wait delays; if it is 0, [`PartialFile::reader_wait`] does not count the wait.
     fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
-            if let Some(end) = state.journal.ranges.get(&offset_bytes).map(|range| range.end) {
+            let arrived = state.journal.ranges.get(&offset_bytes).cloned();
+            if let Some(range) = arrived {
                 drop(state);
-                let arrived = to_usize(end.saturating_sub(offset_bytes));
-                return self.file.read_at(prefix_mut(to, arrived), offset_bytes);
+                let arrived_bytes = to_usize(range.end.saturating_sub(offset_bytes));
+                return self.file.read_at(prefix_mut(to, arrived_bytes), offset_bytes);
             }
+            let length_bytes = state.journal.identity.length_bytes;
             let is_end = matches!(state.end, Some(Ok(())))
                 || to.is_empty()
-                || state.journal.identity.length_bytes.is_some_and(|end| offset_bytes >= end);
+                || length_bytes.is_some_and(|length| offset_bytes >= length);
             if is_end {
                 return Ok(0);
             }
             if let Some(Err(error)) = &state.end {
                 return Err(io::Error::other(error.to_string()));
             }
-            if state.is_unwanted {
+            if state.is_cancelled {
                 return Err(io::Error::other("the download was ended"));
             }
-            state.waiting = state.waiting.saturating_add(readers);
-            if state.waiting > 0 {
+            state.waiting_readers = state.waiting_readers.saturating_add(readers);
+            if state.waiting_readers > 0 {
                 state.waiting_since.get_or_insert_with(Instant::now);
             }
             self.changed.wait(&mut state);
-            state.waiting = state.waiting.saturating_sub(readers);
-            if state.waiting == 0
+            state.waiting_readers = state.waiting_readers.saturating_sub(readers);
+            if state.waiting_readers == 0
                 && let Some(since) = state.waiting_since.take()
             {
                 state.waited = state.waited.saturating_add(since.elapsed());
@@ -64,11 +66,11 @@ impl PartialFile {
     }
 }
 
-/// The file, for a reader whose waits do not count in [`PartialFile::waited`].
+/// Reads the file. Its waits do not count in [`PartialFile::reader_wait`].
 #[derive(Debug)]
-pub(in crate::fetch) struct Patient<'a>(pub &'a PartialFile);
+pub(in crate::fetch) struct UntimedReader<'a>(pub &'a PartialFile);
 
-impl Source for Patient<'_> {
+impl Source for UntimedReader<'_> {
     fn path(&self) -> &Path {
         &self.0.path
     }
