@@ -355,7 +355,7 @@ impl<'a> Bench<'a> {
             }
             let wall = start.elapsed();
             let cpu = stopwatch.elapsed().cpu;
-            Ok(Elapsed { wall, cpu })
+            Ok(Elapsed::new(wall, cpu))
         };
         let stopwatch = Stopwatch::start();
         let run = |index: usize| catch_panic(|| run(&mut team.workers[index].lock()));

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(text(run_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");
         assert_eq!(text(run_warning("compress", &[0.001; 9])), "one run takes only 1.0 ms");
         assert_eq!(text(shape_warning(7, 2)), "too few frames (7) for 2 workers");
-        let busy = Elapsed { wall: Duration::from_secs(10), cpu: Duration::from_secs(8) };
+        let busy = Elapsed::new(Duration::from_secs(10), Duration::from_secs(8));
         assert_eq!(
             text(load_warning(&busy, &[1.0])),
             "workers waited 20 % of their time for a core: another load runs"

@@ -1,6 +1,6 @@
-//! Reads items that are not in the page cache before the workers need them. So the number of
-//! concurrent disk requests does not depend on the number of workers, and no worker waits for the
-//! disk while another item is ready.
+//! Reads items that are not in the page cache before the workers need them. The number of concurrent
+//! disk requests then does not depend on the number of workers, and no worker waits for the disk
+//! while another item is ready.
 //!
 //! Workers read items in the page cache themselves. The first item that is not in the page cache
 //! starts the reading threads. A thread takes a free buffer before it takes an item, so the number of
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::threads::catch_panic;
 use crate::{Result, panic_point, spawn_error};
 
-/// Number of reading threads, and so of concurrent disk requests: enough for the full rate of
+/// Number of reading threads, each with one disk request at a time: enough for the full rate of
 /// most disks.
 pub const READERS: usize = 4;
 
@@ -35,16 +35,16 @@ pub struct ItemReader<'a, T> {
     /// Reads an item into a buffer, whose content it replaces.
     pub read: &'a (dyn Fn(&T, &mut Vec<u8>) -> Result<()> + Sync),
     pub item_bytes_max: u64,
-    /// Bytes that may be read ahead; [`AHEAD_BYTES`] limits them, too. If they do not suffice for
-    /// an item, nothing is read ahead.
+    /// Limit on the bytes that are read ahead, besides [`AHEAD_BYTES`]. If it is too small for one
+    /// item, nothing is read ahead.
     pub ahead_bytes_max: u64,
 }
 
 /// An item that was read ahead, or is still to be read.
 pub struct AheadItem<'a, T> {
     item: T,
-    read: Option<LentBuffer>,
-    reading: &'a ItemReader<'a, T>,
+    lent: Option<LentBuffer>,
+    reader: &'a ItemReader<'a, T>,
 }
 
 impl<T> AheadItem<'_, T> {
@@ -55,10 +55,9 @@ impl<T> AheadItem<'_, T> {
     /// Moves the bytes that were read ahead into `to`. Returns false if the item was not
     /// read ahead.
     pub fn take_bytes(&mut self, to: &mut Vec<u8>) -> bool {
-        self.read.take().is_some_and(|mut lent| {
-            std::mem::swap(&mut lent.buffer, to);
-            lent.is_read
-        })
+        let Some(mut lent) = self.lent.take() else { return false };
+        std::mem::swap(&mut lent.buffer, to);
+        lent.is_read
     }
 
     /// Moves the bytes that were read ahead into `to`, or reads the item now.
@@ -67,114 +66,116 @@ impl<T> AheadItem<'_, T> {
     /// The item cannot be read.
     pub fn read(mut self, to: &mut Vec<u8>) -> Result<T> {
         if !self.take_bytes(to) {
-            (self.reading.read)(&self.item, to)?;
+            (self.reader.read)(&self.item, to)?;
         }
         Ok(self.item)
     }
 }
 
-/// A lent buffer. Dropping this value returns the buffer in it, even if that was swapped for another.
+/// A buffer that is lent to a worker. Dropping this value returns the buffer, or the one for which
+/// the worker has swapped it.
 struct LentBuffer {
     buffer: Vec<u8>,
-    /// False if the item was left to the worker.
+    /// False if the item is left to the worker.
     is_read: bool,
-    free: Sender<Vec<u8>>,
+    free_tx: Sender<Vec<u8>>,
 }
 
 impl Drop for LentBuffer {
     fn drop(&mut self) {
-        // Fails when all is read.
-        let _ = self.free.send(std::mem::take(&mut self.buffer));
+        // Fails if the reading threads have ended.
+        let _ = self.free_tx.send(std::mem::take(&mut self.buffer));
     }
 }
 
 /// An item that a reading thread has taken. `is_read` is true if it was read into the buffer.
 struct TakenItem<T> {
+    number: usize,
     item: T,
     buffer: Vec<u8>,
     is_read: bool,
 }
 
-type ItemSender<T> = Sender<Result<(usize, TakenItem<T>)>>;
-
-/// Calls `work` with an iterator over the items in order. `work` gets the bytes of each by
-/// [`AheadItem::read`]. An item is an error only if a thread panicked, or cannot be started.
+/// Calls `work` with an iterator over the items in order. `work` reads each item by
+/// [`AheadItem::read`]. The iterator returns an error only if a thread panics, or cannot be started.
 ///
 /// # Errors
 /// The errors of `work`.
 pub fn read_ahead<T: Send, R>(
     items: impl Iterator<Item = T> + Send,
-    reading: &ItemReader<'_, T>,
+    reader: &ItemReader<'_, T>,
     work: impl FnOnce(&mut (dyn Iterator<Item = Result<AheadItem<'_, T>>> + Send)) -> Result<R>,
 ) -> Result<R> {
-    let count = (reading.ahead_bytes_max.min(AHEAD_BYTES) / reading.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
-    let (free, free_rx) = bounded(count);
-    let (taken_tx, taken) = unbounded();
-    let readers = Readers { items: Mutex::new(items.enumerate()), reading, free_rx };
+    let buffers = (reader.ahead_bytes_max.min(AHEAD_BYTES) / reader.item_bytes_max.max(1)).min(ITEMS_MAX) as usize;
+    let (free_tx, free_rx) = bounded(buffers);
+    let (taken_tx, taken_rx) = unbounded();
+    let queue = ItemQueue { items: Mutex::new(items.enumerate()), reader, free_rx };
     std::thread::scope(|scope| {
-        let waiting = (0..count).map(|_| None).collect();
+        let early = (0..buffers).map(|_| None).collect();
         let mut in_order =
-            ItemsInOrder { readers: &readers, scope, free, taken_tx: Some(taken_tx), taken, waiting, next: 0 };
+            ItemsInOrder { queue: &queue, scope, free_tx, taken_tx: Some(taken_tx), taken_rx, early, next: 0 };
         // Dropping the iterator closes the channels, which ends the threads.
         work(&mut in_order)
     })
 }
 
-struct Readers<'a, I, T> {
+/// The items and free buffers, which the reading threads share.
+struct ItemQueue<'a, I, T> {
     items: Mutex<Enumerate<I>>,
-    reading: &'a ItemReader<'a, T>,
+    reader: &'a ItemReader<'a, T>,
     free_rx: Receiver<Vec<u8>>,
 }
 
-impl<I: Iterator<Item = T>, T> Readers<'_, I, T> {
-    fn read_all(&self, taken_tx: &ItemSender<T>) {
+impl<I: Iterator<Item = T>, T> ItemQueue<'_, I, T> {
+    fn read_all(&self, taken_tx: &Sender<Result<TakenItem<T>>>) {
         for buffer in &self.free_rx {
-            let taken = catch_panic(|| Ok(self.take(buffer)));
+            let Some(taken) = catch_panic(|| Ok(self.read_next(buffer))).transpose() else { return };
             // Fails when `work` has ended.
-            if taken.transpose().is_none_or(|taken| taken_tx.send(taken).is_err()) {
+            if taken_tx.send(taken).is_err() {
                 return;
             }
         }
     }
 
-    fn take(&self, mut buffer: Vec<u8>) -> Option<(usize, TakenItem<T>)> {
+    fn read_next(&self, mut buffer: Vec<u8>) -> Option<TakenItem<T>> {
         panic_point("reading ahead");
-        let reading = self.reading;
+        let reader = self.reader;
         let (number, item) = self.items.lock().next()?;
         // A vector that grows by itself may take twice as much memory.
-        buffer.reserve_exact((reading.item_bytes_max as usize).saturating_sub(buffer.len()));
+        buffer.reserve_exact((reader.item_bytes_max as usize).saturating_sub(buffer.len()));
         // If reading fails, the worker reads the item again, and handles the error.
-        let is_read = (reading.is_cold)(&item) && (reading.read)(&item, &mut buffer).is_ok();
-        Some((number, TakenItem { item, buffer, is_read }))
+        let is_read = (reader.is_cold)(&item) && (reader.read)(&item, &mut buffer).is_ok();
+        Some(TakenItem { number, item, buffer, is_read })
     }
 }
 
 struct ItemsInOrder<'s, 'e, I, T> {
-    readers: &'s Readers<'e, I, T>,
+    queue: &'s ItemQueue<'e, I, T>,
     scope: &'s Scope<'s, 'e>,
-    free: Sender<Vec<u8>>,
+    free_tx: Sender<Vec<u8>>,
     /// Sender for the reading threads; `None` once they are started.
-    taken_tx: Option<ItemSender<T>>,
-    taken: Receiver<Result<(usize, TakenItem<T>)>>,
-    /// Items that came before others. Their numbers differ by less than the length.
-    waiting: Vec<Option<TakenItem<T>>>,
+    taken_tx: Option<Sender<Result<TakenItem<T>>>>,
+    taken_rx: Receiver<Result<TakenItem<T>>>,
+    /// Items that arrived before their turn, each at its number modulo the length. Their numbers
+    /// differ by less than the length.
+    early: Vec<Option<TakenItem<T>>>,
     next: usize,
 }
 
 impl<I: Iterator<Item = T> + Send, T: Send> ItemsInOrder<'_, '_, I, T> {
-    fn start(&mut self) -> Result<()> {
+    fn start_threads(&mut self) -> Result<()> {
         let Some(taken_tx) = &self.taken_tx else { return Ok(()) };
-        for _ in 0..READERS.min(self.waiting.len()) {
-            let readers = self.readers;
+        for _ in 0..READERS.min(self.early.len()) {
+            let queue = self.queue;
             let taken_tx = taken_tx.clone();
             let thread = Builder::new().name(READER_NAME.into());
-            let started = thread.spawn_scoped(self.scope, move || readers.read_all(&taken_tx));
+            let started = thread.spawn_scoped(self.scope, move || queue.read_all(&taken_tx));
             started.map_err(|error| spawn_error(&error))?;
         }
         self.taken_tx = None;
-        for _ in 0..self.waiting.len() {
+        for _ in 0..self.early.len() {
             // Cannot fail: the channel has room for all buffers.
-            let _ = self.free.send(Vec::new());
+            let _ = self.free_tx.send(Vec::new());
         }
         Ok(())
     }
@@ -184,28 +185,31 @@ impl<'s, I: Iterator<Item = T> + Send, T: Send> Iterator for ItemsInOrder<'s, '_
     type Item = Result<AheadItem<'s, T>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let reading = self.readers.reading;
-        let count = self.waiting.len();
+        let reader = self.queue.reader;
+        let buffers = self.early.len();
         if self.taken_tx.is_some() {
-            let (number, item) = self.readers.items.lock().next()?;
+            let (number, item) = self.queue.items.lock().next()?;
             self.next = number + 1;
             // The first cold item starts the reading threads.
-            if count > 0
-                && (reading.is_cold)(&item)
-                && let Err(error) = self.start()
+            if buffers > 0
+                && (reader.is_cold)(&item)
+                && let Err(error) = self.start_threads()
             {
                 return Some(Err(error));
             }
-            return Some(Ok(AheadItem { item, read: None, reading }));
+            return Some(Ok(AheadItem { item, lent: None, reader }));
         }
         loop {
-            if let Some(TakenItem { item, buffer, is_read }) = self.waiting[self.next % count].take() {
+            if let Some(TakenItem { item, buffer, is_read, .. }) = self.early[self.next % buffers].take() {
                 self.next += 1;
-                let read = Some(LentBuffer { buffer, is_read, free: self.free.clone() });
-                return Some(Ok(AheadItem { item, read, reading }));
+                let lent = Some(LentBuffer { buffer, is_read, free_tx: self.free_tx.clone() });
+                return Some(Ok(AheadItem { item, lent, reader }));
             }
-            match self.taken.recv().ok()? {
-                Ok((number, taken)) => self.waiting[number % count] = Some(taken),
+            match self.taken_rx.recv().ok()? {
+                Ok(taken) => {
+                    let index = taken.number % buffers;
+                    self.early[index] = Some(taken);
+                }
                 Err(died) => return Some(Err(died)),
             }
         }
@@ -223,7 +227,7 @@ mod tests {
     use super::*;
     use crate::{Error, NoProgress, run_in_order};
 
-    fn reading<'a>(
+    fn new_reader<'a>(
         is_cold: &'a (dyn Fn(&u64) -> bool + Sync),
         read: &'a (dyn Fn(&u64, &mut Vec<u8>) -> Result<()> + Sync),
         count: u64,
@@ -231,7 +235,7 @@ mod tests {
         ItemReader { is_cold, read, item_bytes_max: 1000, ahead_bytes_max: count * 1000 }
     }
 
-    fn write(item: &u64, to: &mut Vec<u8>) -> Result<()> {
+    fn write_item(item: &u64, to: &mut Vec<u8>) -> Result<()> {
         to.clear();
         to.extend_from_slice(&item.to_le_bytes());
         Ok(())
@@ -250,21 +254,21 @@ mod tests {
         /// All items arrive in order with their bytes, whichever of them are cold, and whichever
         /// cannot be read ahead.
         #[test]
-        fn all_is_read_in_order(
+        fn all_items_are_read_in_order(
             cold in proptest::collection::vec(any::<bool>(), 0..80),
             failing in proptest::collection::btree_set(0u64..80, 0..5),
-            count in 0u64..7,
+            buffers in 0u64..7,
             workers in 1usize..4,
         ) {
             let read = |item: &u64, to: &mut Vec<u8>| {
                 let is_ahead = std::thread::current().name() == Some(READER_NAME);
                 if is_ahead && failing.contains(item) { return Err(Error::failed("not now")) }
-                write(item, to)
+                write_item(item, to)
             };
             let is_cold = |item: &u64| cold[*item as usize];
             let new_worker = || Ok(|item: AheadItem<'_, u64>, to: &mut Vec<u8>| item.read(to));
             let mut arrived = Vec::new();
-            read_ahead(0..cold.len() as u64, &reading(&is_cold, &read, count), |items| {
+            read_ahead(0..cold.len() as u64, &new_reader(&is_cold, &read, buffers), |items| {
                 run_in_order(items, workers, &new_worker, &NoProgress, &mut |bytes, item| {
                     assert_eq!(bytes, item.to_le_bytes());
                     arrived.push(item);
@@ -276,9 +280,9 @@ mod tests {
 
         /// The reading threads end if `work` fails, or ends before it has taken all items.
         #[test]
-        fn reading_threads_end_with_the_work(at in 0usize..40, count in 1u64..7, is_error in any::<bool>()) {
-            let result = read_ahead(0..100, &reading(&|_| true, &write, count), |items| {
-                assert_eq!(items.take(at).count(), at);
+        fn reading_threads_end_with_the_work(taken in 0usize..40, buffers in 1u64..7, is_error in any::<bool>()) {
+            let result = read_ahead(0..100, &new_reader(&|_| true, &write_item, buffers), |items| {
+                assert_eq!(items.take(taken).count(), taken);
                 if is_error { Err(Error::failed("enough")) } else { Ok(()) }
             });
             prop_assert_eq!(result.is_err(), is_error);
@@ -289,20 +293,20 @@ mod tests {
     /// worker reads the other items.
     #[test]
     fn a_disk_gets_several_requests() {
-        let together = Barrier::new(READERS);
+        let all_reading = Barrier::new(READERS);
         let ahead = AtomicUsize::new(0);
         let read = |item: &u64, to: &mut Vec<u8>| {
             if std::thread::current().name() == Some(READER_NAME) {
                 // Passes only when all reading threads read.
-                together.wait();
+                all_reading.wait();
                 ahead.fetch_add(1, SeqCst);
             }
-            write(item, to)
+            write_item(item, to)
         };
         for is_cold in [false, true] {
             // The first cold item is not read ahead: it starts the threads.
             let count = 3 * READERS as u64 + 1;
-            read_ahead(0..count, &reading(&|_| is_cold, &read, count), |items| read_each(items)).expect("read");
+            read_ahead(0..count, &new_reader(&|_| is_cold, &read, count), |items| read_each(items)).expect("read");
             assert_eq!(ahead.swap(0, SeqCst), if is_cold { 3 * READERS } else { 0 });
         }
     }
@@ -311,33 +315,33 @@ mod tests {
     /// work.
     #[test]
     fn the_items_read_ahead_are_bounded() {
-        const COUNT: usize = 5;
+        const BUFFERS: usize = 5;
         for all_are_cold in [false, true] {
             let made = AtomicUsize::new(0);
             let taken = AtomicUsize::new(0);
             let items = (0..200u64).inspect(|_| {
-                assert!(made.fetch_add(1, SeqCst) < taken.load(SeqCst) + COUNT + 1);
+                assert!(made.fetch_add(1, SeqCst) < taken.load(SeqCst) + BUFFERS + 1);
             });
             let is_cold = |item: &u64| all_are_cold || *item == 0;
             let count_taken = |items: &mut (dyn Iterator<Item = Result<AheadItem<'_, u64>>> + Send)| {
                 read_each(&mut items.inspect(|_| assert!(taken.fetch_add(1, SeqCst) < 200)))
             };
-            read_ahead(items, &reading(&is_cold, &write, COUNT as u64), count_taken).expect("read");
+            read_ahead(items, &new_reader(&is_cold, &write_item, BUFFERS as u64), count_taken).expect("read");
         }
     }
 
     /// A panic in the items, or while one is read, ends the work with an error.
     #[test]
     fn panics_end_the_work() {
-        for place in 0..2 {
-            let items = (0..50u64).inspect(|item| assert!(place != 0 || *item != 20, "it breaks"));
+        for breaks_while_read in [false, true] {
+            let items = (0..50u64).inspect(|item| assert!(breaks_while_read || *item != 20, "it breaks"));
             let read = |item: &u64, to: &mut Vec<u8>| {
-                assert!(place != 1 || *item != 20, "it breaks");
-                write(item, to)
+                assert!(!breaks_while_read || *item != 20, "it breaks");
+                write_item(item, to)
             };
             let error =
-                read_ahead(items, &reading(&|_| true, &read, 4), |items| read_each(items)).expect_err("an error");
-            assert!(error.to_string().contains("it breaks"), "{place}: {error}");
+                read_ahead(items, &new_reader(&|_| true, &read, 4), |items| read_each(items)).expect_err("an error");
+            assert!(error.to_string().contains("it breaks"), "while read: {breaks_while_read}: {error}");
         }
     }
 }

@@ -22,17 +22,17 @@ pub fn to_usize(number: impl Into<u64>) -> usize {
     usize::try_from(number.into()).unwrap_or(usize::MAX)
 }
 
-pub fn saturating_add_to(counter: &mut u64, more: u64) {
-    *counter = counter.saturating_add(more);
+pub fn saturating_add_to(counter: &mut u64, added: u64) {
+    *counter = counter.saturating_add(added);
 }
 
-/// Returns bytes per second. A time below a millisecond counts as a millisecond.
+/// Returns the average rate in bytes per second. A time below a millisecond counts as a millisecond.
 pub fn average_rate(bytes: u64, time: Duration) -> u64 {
     let billions = u128::from(bytes).saturating_mul(1_000_000_000);
     billions.checked_div(time.as_nanos().max(1_000_000)).and_then(|rate| rate.try_into().ok()).unwrap_or(u64::MAX)
 }
 
-/// Returns the length of a range, or 0 if it ends before it begins.
+/// Returns the length of a range; 0 if it ends before it begins.
 pub fn range_bytes(range: &Range<u64>) -> u64 {
     range.end.saturating_sub(range.start)
 }
@@ -42,6 +42,7 @@ pub fn split_at_most(bytes: &[u8], count: usize) -> (&[u8], &[u8]) {
     bytes.split_at_checked(count).unwrap_or((bytes, &[]))
 }
 
+/// Returns the first `count` bytes, or as many as there are.
 pub fn prefix_mut(bytes: &mut [u8], count: usize) -> &mut [u8] {
     let count = count.min(bytes.len());
     bytes.split_at_mut(count).0
@@ -56,7 +57,7 @@ pub fn copy_at_most(from: &[u8], to: &mut [u8]) -> usize {
 
 /// Returns `N` bytes of an array from `AT` on. Does not compile if the array is too short.
 pub fn array_at<const AT: usize, const N: usize, const LENGTH: usize>(bytes: &[u8; LENGTH]) -> [u8; N] {
-    const { assert!(matches!(LENGTH.checked_sub(AT), Some(left) if N <= left)) };
+    const { assert!(matches!(LENGTH.checked_sub(AT), Some(rest_bytes) if N <= rest_bytes)) };
     bytes.get(AT..).and_then(|rest| rest.first_chunk()).copied().unwrap_or([0; N])
 }
 
@@ -76,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    /// Fails once with each of its errors, the last one first.
+    /// Fails once with each of these errors, the last one first.
     struct Failing(Vec<ErrorKind>);
 
     impl Read for Failing {

@@ -13,7 +13,7 @@ const SECONDS_MAX: u64 = 253_402_300_799;
 /// Returns the current time, limited to the years from 1970 to 9999. All code gets the time
 /// from here.
 pub fn now() -> SystemTime {
-    limit_to_dates(SystemTime::now())
+    limit_to_range(SystemTime::now())
 }
 
 /// Returns the time from 1970 to `time`, or zero if `time` is earlier.
@@ -21,16 +21,16 @@ pub fn since_1970(time: SystemTime) -> Duration {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// True if the clock is between the years 1970 and 9999. At other times, the libraries for TLS,
+/// True if the clock is between the years 1970 and 9999. Otherwise, the libraries for TLS,
 /// signatures and HTTP answers panic.
 pub fn is_in_range() -> bool {
     let time = SystemTime::now();
-    limit_to_dates(time) == time
+    limit_to_range(time) == time
 }
 
-fn limit_to_dates(time: SystemTime) -> SystemTime {
-    let since = since_1970(time).min(Duration::from_secs(SECONDS_MAX));
-    SystemTime::UNIX_EPOCH.checked_add(since).unwrap_or(SystemTime::UNIX_EPOCH)
+fn limit_to_range(time: SystemTime) -> SystemTime {
+    let limited = since_1970(time).min(Duration::from_secs(SECONDS_MAX));
+    SystemTime::UNIX_EPOCH.checked_add(limited).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 #[cfg(test)]
@@ -38,12 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_time_is_a_date() {
+    fn times_are_limited_to_the_range() {
         let day = Duration::from_secs(86_400);
-        let at = |time: SystemTime| since_1970(limit_to_dates(time));
-        assert_eq!(at(SystemTime::UNIX_EPOCH - 20_000 * day), Duration::ZERO);
-        assert_eq!(at(SystemTime::UNIX_EPOCH + 20_000 * day), 20_000 * day);
+        let limited = |time: SystemTime| since_1970(limit_to_range(time));
+        assert_eq!(limited(SystemTime::UNIX_EPOCH - 20_000 * day), Duration::ZERO);
+        assert_eq!(limited(SystemTime::UNIX_EPOCH + 20_000 * day), 20_000 * day);
         let end = Duration::from_secs(SECONDS_MAX);
-        assert_eq!(at(SystemTime::UNIX_EPOCH + end + day), end);
+        assert_eq!(limited(SystemTime::UNIX_EPOCH + end + day), end);
     }
 }

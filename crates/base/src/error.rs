@@ -20,8 +20,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Any other failure (exit code 1): a disk fails, a ledger is not complete, memory is short, a
-    /// server refuses for good. Message and hint are for an operator.
+    /// Any other failure (exit code 1): a disk fails, a ledger is not complete, memory runs out, a
+    /// server refuses permanently. Message and hint are for an operator.
     Failed,
     /// There is no room (exit code 1): the file system is full or nearly full, a quota is used up,
     /// or the output would not fit, which is often known before a byte is written. Free some space,
@@ -148,10 +148,10 @@ impl Error {
     /// Makes an error for a failed file operation. Its [kind](ErrorKind::from_io) follows from the
     /// operating system's error. `doing` completes the sentence "cannot …".
     pub fn io(doing: &str, path: &Path, error: &io::Error) -> Self {
-        // A reader other than a file returns an error of this library, which names its own place
-        // and hint.
-        if let Some(inner) = inner(error) {
-            return inner;
+        // A reader other than a file may wrap an error of this library, which has its own place and
+        // hint.
+        if let Some(error) = find_own_error(error) {
+            return error;
         }
         let hint = match error.kind() {
             io::ErrorKind::StorageFull => Some("free some space, or choose a directory on another disk"),
@@ -209,7 +209,8 @@ impl Error {
         self.offset_bytes
     }
 
-    /// Returns the path of what exists, for [`ErrorKind::Exists`]; `None` if another run makes it.
+    /// Returns the path of the existing file, for [`ErrorKind::Exists`]; `None` if another run is
+    /// making it.
     pub fn existing_path(&self) -> Option<&Path> {
         self.existing_path.as_deref().map(PathBuf::as_path)
     }
@@ -248,11 +249,11 @@ fn copy_error(error: &io::Error) -> io::Error {
     }
 }
 
-fn inner(error: &io::Error) -> Option<Error> {
+fn find_own_error(error: &io::Error) -> Option<Error> {
     error.get_ref()?.downcast_ref::<Error>().cloned()
 }
 
-/// Returns the text of an I/O error without "(os error 2)", which means nothing to an operator.
+/// Returns the text of an I/O error. Leaves out "(os error 2)", which means nothing to an operator.
 fn text_without_code(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {

@@ -36,7 +36,7 @@ impl AsFd for KeptDir {
     }
 }
 
-/// Identity and kind of a file. A symbolic link stands for itself.
+/// Identity, kind and length of a file. For a symbolic link, they are its own, not its target's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStat {
     pub device: u64,
@@ -66,34 +66,38 @@ impl KeptDir {
     /// It is missing, not a directory, or cannot be read.
     pub fn open(path: &Path) -> Result<Self> {
         let dir = rustix::fs::open(path, DIR_FLAGS, Mode::empty()).or_path("open", path)?;
-        Ok(Self { path: path.to_path_buf(), dir })
+        Ok(Self::new(path, dir))
     }
 
-    /// Opens a directory that the user names. Makes it if it is missing, but no directory above it:
-    /// that may be the place of a disk that is not mounted. Calls `on_made` if it made it, with the
-    /// directory that contains it and its name. A directory that root makes gets the owner of the
-    /// one above.
+    fn new(path: &Path, dir: OwnedFd) -> Self {
+        let path = path.to_path_buf();
+        Self { path, dir }
+    }
+
+    /// Opens a directory that the user names, or creates it. Does not create its parent, which may be
+    /// the mount point of a disk that is not mounted. If it creates the directory, calls `on_created`
+    /// with the parent and the name. A directory that root creates gets the owner of its parent.
     ///
     /// # Errors
-    /// It cannot be opened or made; the directory above it is missing.
-    pub fn open_or_create(path: &Path, on_made: &mut dyn FnMut(&Arc<Self>, &OsStr)) -> Result<Arc<Self>> {
+    /// It cannot be opened or created; its parent is missing.
+    pub fn open_or_create(path: &Path, on_created: &mut dyn FnMut(&Arc<Self>, &OsStr)) -> Result<Arc<Self>> {
         match rustix::fs::open(path, DIR_FLAGS, Mode::empty()) {
-            Ok(dir) => return Ok(Arc::new(Self { path: path.to_path_buf(), dir })),
+            Ok(dir) => return Ok(Arc::new(Self::new(path, dir))),
             Err(Errno::NOENT) => {}
             Err(error) => return Err(Error::io("open", path, &error.into())),
         }
-        // A path that has no last component cannot be made.
+        // A path without a last component cannot be created.
         let Some(name) = path.file_name() else { return Ok(Arc::new(Self::open(path)?)) };
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        if !above.exists() {
-            let shown = above.escaped();
-            return Err(Error::failed(format!("{shown} does not exist, in which {} would be made", path.escaped()))
-                .with_hint(format!("mount its disk, or make the directory: mkdir -p {shown}")));
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        if !parent.exists() {
+            let parent = parent.escaped();
+            return Err(Error::failed(format!("{parent} does not exist, in which {} would be made", path.escaped()))
+                .with_hint(format!("mount its disk, or make the directory: mkdir -p {parent}")));
         }
-        let above = Arc::new(Self::open(above)?);
-        let mut made = above.open_or_create_dir(name, &mut || on_made(&above, name))?;
-        made.path = path.to_path_buf();
-        Ok(Arc::new(made))
+        let parent = Arc::new(Self::open(parent)?);
+        let mut dir = parent.open_or_create_dir(name, &mut || on_created(&parent, name))?;
+        dir.path = path.to_path_buf();
+        Ok(Arc::new(dir))
     }
 
     /// Returns the path by which the directory was opened, for messages and for later runs.
@@ -111,28 +115,29 @@ impl KeptDir {
     /// # Errors
     /// The disk fails.
     pub fn stat(&self) -> Result<FileStat> {
-        Ok(rustix::fs::fstat(&self.dir).or_path("read", &self.path)?.into())
+        let stat = rustix::fs::fstat(&self.dir).or_path("read", &self.path)?;
+        Ok(stat.into())
     }
 
-    /// True if this is the directory `above`, or is anywhere below it.
+    /// True if this is the directory `ancestor`, or is anywhere below it.
     ///
     /// # Errors
     /// A parent directory cannot be read.
-    pub fn is_within(&self, above: &FileStat) -> Result<bool> {
-        let mut found = self.stat()?;
+    pub fn is_within(&self, ancestor: &FileStat) -> Result<bool> {
+        let mut stat = self.stat()?;
         let mut dir: Option<OwnedFd> = None;
         for _ in 0..DEPTH_MAX {
-            if found.is_same(above) {
+            if stat.is_same(ancestor) {
                 return Ok(true);
             }
-            let below = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
+            let child = dir.as_ref().map_or(self.dir.as_fd(), AsFd::as_fd);
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let parent = rustix::fs::openat(below, "..", flags, Mode::empty()).or_path("look above", &self.path)?;
-            let found_parent = FileStat::from(rustix::fs::fstat(&parent).or_path("look above", &self.path)?);
-            if found_parent.is_same(&found) {
+            let parent = rustix::fs::openat(child, "..", flags, Mode::empty()).or_path("look above", &self.path)?;
+            let parent_stat = FileStat::from(rustix::fs::fstat(&parent).or_path("look above", &self.path)?);
+            if parent_stat.is_same(&stat) {
                 return Ok(false);
             }
-            found = found_parent;
+            stat = parent_stat;
             dir = Some(parent);
         }
         Err(Error::failed(format!("{} is below more than {DEPTH_MAX} directories", self.path.escaped()))
@@ -150,14 +155,15 @@ impl KeptDir {
         }
     }
 
-    /// Returns the identity of the file of this name, or `None` if there is none.
+    /// Returns the identity, kind and length of a file; `None` if there is none of this name.
     ///
     /// # Errors
     /// The disk fails; the name is invalid.
     pub fn stat_entry(&self, name: impl AsRef<OsStr>) -> Result<Option<FileStat>> {
         let name = name.as_ref();
-        match check_name(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW)) {
-            Ok(found) => Ok(Some(found.into())),
+        let stat = check_name(name).and_then(|name| rustix::fs::statat(&self.dir, name, AtFlags::SYMLINK_NOFOLLOW));
+        match stat {
+            Ok(stat) => Ok(Some(stat.into())),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(Error::io("read", &self.path_of(name), &error.into())),
         }
@@ -169,13 +175,11 @@ impl KeptDir {
     /// It is not a directory, or cannot be read.
     pub fn open_dir(&self, name: impl AsRef<OsStr>) -> Result<Option<Self>> {
         let name = name.as_ref();
-        let flags = DIR_FLAGS | OFlags::NOFOLLOW;
-        match check_name(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty())) {
-            Ok(dir) => Ok(Some(Self { path: self.path_of(name), dir })),
+        let is_link = |stat: FileStat| stat.kind == FileType::Symlink;
+        match self.open_at(name, DIR_FLAGS | OFlags::NOFOLLOW, 0) {
+            Ok(dir) => Ok(Some(Self::new(&self.path_of(name), dir))),
             Err(Errno::NOENT) => Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP)
-                if self.stat_entry(name)?.is_some_and(|found| found.kind == FileType::Symlink) =>
-            {
+            Err(Errno::NOTDIR | Errno::LOOP) if self.stat_entry(name)?.is_some_and(is_link) => {
                 let path = self.path_of(name).escaped();
                 Err(Error::failed(format!("{path} is a symbolic link, which is not followed here"))
                     .with_hint("put a directory in its place; one of another disk can be mounted there"))
@@ -184,20 +188,25 @@ impl KeptDir {
         }
     }
 
-    /// Opens a subdirectory, or makes it and calls `on_made`. A directory that root makes gets the
-    /// owner of this one.
+    fn open_at(&self, name: &OsStr, flags: OFlags, mode: u32) -> rustix::io::Result<OwnedFd> {
+        let name = check_name(name)?;
+        rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode))
+    }
+
+    /// Opens a subdirectory, or creates it and calls `on_created`. A directory that root creates gets
+    /// the owner of this one.
     ///
     /// # Errors
     /// The name is taken by something else, such as a link; the disk fails.
-    pub fn open_or_create_dir(&self, name: impl AsRef<OsStr>, on_made: &mut dyn FnMut()) -> Result<Self> {
+    pub fn open_or_create_dir(&self, name: impl AsRef<OsStr>, on_created: &mut dyn FnMut()) -> Result<Self> {
         let name = name.as_ref();
         match self.create_dir(name) {
-            Ok(made) => {
-                on_made();
-                Owner::from_dir(self)?.apply_to(&made).or_path("change the owner of", made.path())?;
-                Ok(made)
+            Ok(created) => {
+                on_created();
+                Owner::from_dir(self)?.apply_to(&created).or_path("change the owner of", created.path())?;
+                Ok(created)
             }
-            // It existed, or another process made it meanwhile. `open_dir` reports anything else.
+            // It existed, or another process has just created it. `open_dir` reports anything else.
             Err(error) => match self.stat_entry(name)? {
                 Some(_) => self.open_dir(name)?.ok_or_else(|| changed_error(&self.path_of(name))),
                 None => Err(error),
@@ -205,7 +214,7 @@ impl KeptDir {
         }
     }
 
-    /// Makes and opens a subdirectory.
+    /// Creates and opens a subdirectory.
     ///
     /// # Errors
     /// The name is taken; the disk fails; another process moved the new directory.
@@ -216,39 +225,38 @@ impl KeptDir {
         check_name(name)
             .and_then(|name| rustix::fs::mkdirat(&self.dir, name, mode))
             .or_path("create", &self.path_of(name))?;
-        let made = self.open_dir(name)?.ok_or_else(|| changed_error(&self.path_of(name)))?;
-        // A directory that another process put in its place could hold files. The owner proves
-        // nothing: on some mounts, new files belong to another user than the one who makes them.
-        if made.names()?.is_empty() { Ok(made) } else { Err(changed_error(&made.path)) }
+        let created = self.open_dir(name)?.ok_or_else(|| changed_error(&self.path_of(name)))?;
+        // Another process could have put a directory with files in its place. The owner proves
+        // nothing: on some mounts, a new file does not belong to the user who creates it.
+        if created.names()?.is_empty() { Ok(created) } else { Err(changed_error(&created.path)) }
     }
 
-    /// Makes a subdirectory with a random name that begins with `prefix`.
+    /// Creates a subdirectory with a random name that begins with `prefix`.
     ///
     /// # Errors
     /// As [`create_dir`](Self::create_dir).
     pub fn create_random_dir(&self, prefix: &str) -> Result<(OsString, Self)> {
         let name = random_name(prefix);
         match self.create_dir(&name) {
-            Ok(made) => Ok((name, made)),
+            Ok(created) => Ok((name, created)),
             Err(error) => {
-                // The directory was made but not opened. Nobody else has this name, and only an
-                // empty directory is removed.
+                // The directory may have been created but not opened. Nobody else uses this name,
+                // and only an empty directory is removed.
                 let _ = self.remove_dir(&name);
                 Err(error)
             }
         }
     }
 
-    /// Makes a new file for reading and writing. The umask reduces `mode`.
+    /// Creates a file for reading and writing. The umask reduces `mode`.
     ///
     /// # Errors
     /// The name is taken; the disk fails.
     pub fn create_file(&self, name: impl AsRef<OsStr>, mode: u32) -> Result<File> {
         let name = name.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file =
-            check_name(name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::from_raw_mode(mode)));
-        file.map(File::from).or_path("create", &self.path_of(name))
+        let file = self.open_at(name, flags, mode);
+        Ok(file.or_path("create", &self.path_of(name))?.into())
     }
 
     /// Opens a regular file for reading.
@@ -258,8 +266,8 @@ impl KeptDir {
     pub fn open_file(&self, name: impl AsRef<OsStr>) -> Result<File> {
         let path = self.path_of(&name);
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = check_name(&name).and_then(|name| rustix::fs::openat(&self.dir, name, flags, Mode::empty()));
-        require_regular(file.or_path("open", &path)?.into(), &path)
+        let file = self.open_at(name.as_ref(), flags, 0).or_path("open", &path)?;
+        require_regular(file.into(), &path)
     }
 
     /// Renames `from` in this directory to `to` in `to_dir`. Replaces a file of that name.
@@ -288,22 +296,22 @@ impl KeptDir {
         }
     }
 
-    /// Moves the file `found` from a name in this directory to a name in another one. Checks that
-    /// it was this file.
+    /// Moves a file to a name in another directory, and checks that it is the file `expected`.
     ///
     /// # Errors
     /// The system refuses; or another file had the name, and was moved back.
     pub fn move_checked(
         &self,
         from: impl AsRef<OsStr>,
-        found: &FileStat,
+        expected: &FileStat,
         to_dir: &Self,
         to: impl AsRef<OsStr>,
     ) -> Result<()> {
         let from = from.as_ref();
         let to = to.as_ref();
-        self.rename(from, to_dir, to).or_path("move the restored files to", &to_dir.path_of(to))?;
-        if to_dir.stat_entry(to)?.is_some_and(|moved| moved.is_same(found)) {
+        self.rename(from, to_dir, to).or_path("move a file to", &to_dir.path_of(to))?;
+        let moved = to_dir.stat_entry(to)?;
+        if moved.is_some_and(|moved| moved.is_same(expected)) {
             return Ok(());
         }
         let _ = to_dir.rename(to, self, from);
@@ -355,7 +363,7 @@ pub fn random_name(prefix: &str) -> OsString {
     format!("{prefix}{:016x}", crate::random::from_system()).into()
 }
 
-/// Makes the error for a path under which another file appeared meanwhile.
+/// Makes the error for a path at which another process has put another file.
 pub fn changed_error(path: &Path) -> Error {
     Error::failed(format!("{} is not what it was a moment ago: another process changes this directory", path.escaped()))
         .with_hint("make sure that only you can write to it, and to the directories above it")
@@ -403,7 +411,7 @@ mod tests {
         assert_eq!(fs::read_dir(outside.path()).expect("read").count(), 0);
     }
 
-    /// On a mount that maps owners, a new file belongs to another user than the one who made it.
+    /// On a mount that maps owners, a new file does not belong to the user who creates it.
     #[test]
     fn a_new_directory_may_have_any_owner() {
         use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -415,7 +423,7 @@ mod tests {
         fs::set_permissions(top.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
         std::thread::scope(|scope| {
             let make = || {
-                // SAFETY: it changes only the owner of files that this thread makes.
+                // SAFETY: it changes only the owner of files that this thread creates.
                 unsafe { libc::setfsuid(12_345) };
                 KeptDir::open(top.path()).expect("opened").create_dir("made").map(drop)
             };
@@ -425,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_below_are_within() {
+    fn directories_are_within_their_ancestors() {
         let top = tempfile::tempdir().expect("a directory");
         fs::create_dir_all(top.path().join("a/b")).expect("made");
         symlink(top.path().join("a/b"), top.path().join("link")).expect("linked");
@@ -437,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_last_directory_is_made() {
+    fn only_the_last_directory_is_created() {
         let top = tempfile::tempdir().expect("a directory");
         let mut made = Vec::new();
         let path = top.path().join("a/b/../c");

@@ -1,4 +1,4 @@
-//! Owner of files that root makes for another user.
+//! Owner of files that root creates for another user.
 
 use std::os::fd::AsFd;
 
@@ -6,14 +6,14 @@ use rustix::fs::{Gid, Uid};
 
 use crate::{IoContext, KeptDir, Result};
 
-/// Owner that root gives to new files in a directory: the directory's owner. A validator that runs
-/// as another user could not use root's files in its ledger.
+/// Owner of new files in a directory: if root creates them, they get the directory's owner. A
+/// validator that runs as another user could not use root's files in its ledger.
 #[derive(Clone, Copy, Debug)]
 pub struct Owner(Option<(Uid, Gid)>);
 
 impl Owner {
-    /// Returns the owner of a directory. If this user is that owner, or is not root, the owner of
-    /// files is not changed.
+    /// Returns the owner of a directory. If this process is not root, or is that owner,
+    /// [`apply_to`](Self::apply_to) changes nothing.
     ///
     /// # Errors
     /// The system refuses.
@@ -24,7 +24,7 @@ impl Owner {
         Ok(Self((ours.0.is_root() && owner != ours).then_some(owner)))
     }
 
-    /// Gives an open file or directory to the owner.
+    /// Changes the owner of an open file or directory.
     ///
     /// # Errors
     /// The system refuses.

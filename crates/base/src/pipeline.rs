@@ -23,12 +23,12 @@ pub const OUTPUT_BUFFERS_PER_WORKER: usize = 2;
 ///
 /// Calls `new_worker` once on each of `workers` threads. A worker turns an item into a value, and
 /// into bytes in the given buffer, which it must clear first. Workers take items under a lock, so
-/// an iterator that does work itself (reading, or decoding that cannot be divided) runs on one
-/// worker at a time.
+/// an iterator that does work itself (reading, or decoding that cannot be split) runs on one worker
+/// at a time.
 ///
 /// The first error in the order of the items ends the run, and is returned after the results of the
-/// items before it. So errors do not depend on timing. A panic in the items, a worker or
-/// `on_result` ends the run with an error, too; so does a thread that cannot be started.
+/// items before it, so errors do not depend on timing. A panic in the items, a worker or
+/// `on_result` also ends the run with an error, and so does a thread that cannot be started.
 pub fn run_in_order<T, U, W>(
     items: impl Iterator<Item = Result<T>> + Send,
     workers: usize,
@@ -58,7 +58,7 @@ where
             move || thread.run()
         });
         drop((free_rx, done_tx));
-        let result = started.and_then(|()| catch_panic(|| put_in_order(&done_rx, &free_tx, buffers, on_result)));
+        let result = started.and_then(|()| catch_panic(|| order_results(&done_rx, &free_tx, buffers, on_result)));
         // After an error, this wakes waiting workers. Otherwise they have ended already.
         drop((done_rx, free_tx));
         result
@@ -79,19 +79,19 @@ where
     W: FnMut(T, &mut Vec<u8>) -> Result<U>,
 {
     fn run(self) {
-        if let Err(died) = catch_panic(|| self.work()) {
-            // Later results would wait for this item for ever, so the run must end.
+        if let Err(died) = catch_panic(|| self.process_all()) {
+            // Later results would wait for this item forever, so the run must end.
             let _ = self.done_tx.send(Err(died));
         }
     }
 
-    fn work(&self) -> Result<()> {
+    fn process_all(&self) -> Result<()> {
         let mut worker = None;
         for mut bytes in &self.free_rx {
             // If the items panicked, the poisoned lock ends the other workers, too.
             let next = self.items.lock().map(|mut items| items.next()).unwrap_or_default();
             let Some((number, item)) = next else { break };
-            let result = self.work_on(item, &mut worker, &mut bytes);
+            let result = self.process(item, &mut worker, &mut bytes);
             let is_error = result.is_err();
             if self.done_tx.send(Ok(FinishedItem { number, bytes, result })).is_err() || is_error {
                 break;
@@ -100,7 +100,7 @@ where
         Ok(())
     }
 
-    fn work_on(&self, item: Result<T>, worker: &mut Option<W>, bytes: &mut Vec<u8>) -> Result<U> {
+    fn process(&self, item: Result<T>, worker: &mut Option<W>, bytes: &mut Vec<u8>) -> Result<U> {
         self.progress.check()?;
         let worker = match worker {
             Some(worker) => worker,
@@ -116,7 +116,7 @@ struct FinishedItem<U> {
     result: Result<U>,
 }
 
-fn put_in_order<U>(
+fn order_results<U>(
     done_rx: &Receiver<Result<FinishedItem<U>>>,
     free_tx: &Sender<Vec<u8>>,
     buffers: usize,
@@ -124,16 +124,16 @@ fn put_in_order<U>(
 ) -> Result<()> {
     // The numbers of unfinished items differ by less than `buffers`, since each item holds
     // a buffer.
-    let mut waiting: Vec<Option<FinishedItem<U>>> = (0..buffers).map(|_| None).collect();
+    let mut early: Vec<Option<FinishedItem<U>>> = (0..buffers).map(|_| None).collect();
     let mut next = 0;
     for done in done_rx {
         let done = done?;
-        let at = done.number % buffers;
-        waiting[at] = Some(done);
-        while let Some(done) = waiting[next % buffers].take() {
+        let index = done.number % buffers;
+        early[index] = Some(done);
+        while let Some(done) = early[next % buffers].take() {
             on_result(&done.bytes, done.result?)?;
             next += 1;
-            // Fails only if all workers have ended, and need no buffer.
+            // Fails only if all workers have ended.
             let _ = free_tx.send(done.bytes);
         }
     }
@@ -149,7 +149,7 @@ mod tests {
 
     type Worker = fn(u64, &mut Vec<u8>) -> Result<u64>;
 
-    fn double() -> Result<Worker> {
+    fn new_doubling_worker() -> Result<Worker> {
         Ok(|item, buffer| {
             buffer.clear();
             buffer.extend_from_slice(&item.to_le_bytes());
@@ -189,7 +189,7 @@ mod tests {
         #[test]
         fn results_come_in_order(count in 0u64..100, workers in 1usize..9) {
             let mut results = Vec::new();
-            run_in_order((0..count).map(Ok), workers, &double, &NoProgress, &mut |bytes, value| {
+            run_in_order((0..count).map(Ok), workers, &new_doubling_worker, &NoProgress, &mut |bytes, value| {
                 assert_eq!(bytes, (value / 2).to_le_bytes());
                 results.push(value);
                 Ok(())
@@ -205,7 +205,7 @@ mod tests {
                 1 if item == at => Ok(1_000),
                 _ => Ok(item),
             });
-            let result = run_in_order(items, workers, &double, &NoProgress, &mut |_, value| {
+            let result = run_in_order(items, workers, &new_doubling_worker, &NoProgress, &mut |_, value| {
                 if place == 2 && value == at * 2 { Err(Error::failed("bad result")) } else { Ok(()) }
             });
             let expected = ["bad item", "item 1000", "bad result"][usize::from(place)];

@@ -22,12 +22,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_threads_than_asked_for() {
-        for (asked, expected) in [(0, 1), (1, 1), (3, 3)] {
-            let pool = start_pool(asked).expect("starts");
+    fn a_pool_has_the_requested_number_of_threads() {
+        for (requested, expected) in [(0, 1), (1, 1), (3, 3)] {
+            let pool = start_pool(requested).expect("starts");
             let seen: Vec<usize> =
                 pool.install(|| (0..100).into_par_iter().map(|_| rayon::current_num_threads()).collect());
-            assert!(seen.iter().all(|threads| *threads == expected), "{asked}: {seen:?}");
+            assert!(seen.iter().all(|threads| *threads == expected), "{requested}: {seen:?}");
         }
     }
 }

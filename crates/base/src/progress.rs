@@ -1,4 +1,4 @@
-//! Reports of long operations, and requests to stop them. This module knows nothing of terminals.
+//! Progress of long operations, and requests to stop them. This module does not depend on terminals.
 
 #![warn(missing_docs)]
 
@@ -93,7 +93,7 @@ impl fmt::Display for Stage {
 pub struct Step {
     /// The stage that is running.
     pub stage: Stage,
-    /// Total input bytes of the stage. `Some(0)` if it reports none, `None` if the number is
+    /// Total input bytes of the stage: `Some(0)` if it reports no bytes, `None` if the number is
     /// unknown.
     pub input_bytes: Option<u64>,
 }
@@ -111,11 +111,11 @@ pub fn wait(progress: &dyn Progress, time: Duration) {
     const SLICE: Duration = Duration::from_millis(50);
     let start = Instant::now();
     loop {
-        let left = time.saturating_sub(start.elapsed());
-        if left.is_zero() || progress.is_interrupted() {
+        let remaining = time.saturating_sub(start.elapsed());
+        if remaining.is_zero() || progress.is_interrupted() {
             return;
         }
-        std::thread::sleep(left.min(SLICE));
+        std::thread::sleep(remaining.min(SLICE));
     }
 }
 
@@ -177,7 +177,7 @@ pub trait Progress: Sync {
         false
     }
 
-    // Operations report through these.
+    // Operations report through these methods.
 
     #[doc(hidden)]
     fn steps(&self, steps: &[Step]) {
@@ -240,8 +240,8 @@ impl<'a, F: Fn(ProgressEvent<'_>) -> Option<ProgressEvent<'_>> + Sync> Forward<'
     }
 }
 
-/// Forwards what a part of an operation reports, except its steps: the operation has announced
-/// its own.
+/// Forwards all events except [`ProgressEvent::Steps`], for a part of an operation that has announced
+/// its steps.
 pub fn without_steps(progress: &dyn Progress) -> impl Progress + '_ {
     Forward::new(progress, |event| match event {
         ProgressEvent::Steps(_) => None,

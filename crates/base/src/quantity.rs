@@ -1,6 +1,6 @@
-//! Formats quantities for all commands: sizes and rates in binary units, times, ratios,
-//! percentages, counts. Shows three or four significant digits, since more digits of a
-//! measurement are noise. JSON and CSV have exact numbers.
+//! Text of quantities for all commands: sizes and rates in binary units, times, ratios, percentages,
+//! counts. Has three or four significant digits, because more digits of a measurement are noise.
+//! JSON and CSV have exact numbers.
 
 use std::time::{Duration, SystemTime};
 
@@ -65,8 +65,8 @@ impl TimeUnit {
         shorter.into_iter().find(|unit| seconds / unit.0 < 999.5).unwrap_or(SECOND)
     }
 
-    /// Returns the unit for a column of times, given one of them. Times up to ten times shorter
-    /// still have two digits.
+    /// Returns the unit for a column with this time, small enough to leave two or three digits to a
+    /// time that is ten times shorter.
     pub fn for_column(seconds: f64) -> Self {
         Self::for_seconds(seconds * 10.0)
     }
@@ -99,14 +99,15 @@ pub fn percent(percent: f64) -> String {
     format!("{percent:.1} %")
 }
 
-/// Formats a compression ratio, `3.470`: the larger number divided by the smaller one, whichever
-/// comes first; `-` if one is 0.
-pub fn ratio(one_bytes: u64, other_bytes: u64) -> String {
-    let larger = one_bytes.max(other_bytes);
-    let smaller = one_bytes.min(other_bytes);
+/// Formats a compression ratio, `3.470`: the larger number divided by the smaller one, in any order;
+/// `-` if one is 0.
+pub fn ratio(bytes: u64, other_bytes: u64) -> String {
+    let larger = bytes.max(other_bytes);
+    let smaller = bytes.min(other_bytes);
     if smaller == 0 { "-".to_string() } else { format!("{:.3}", larger as f64 / smaller as f64) }
 }
 
+/// Formats a count with separators: `1,234,567`.
 pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
@@ -114,15 +115,15 @@ pub fn count(count: u64) -> String {
 }
 
 /// Formats a count with its noun: `1 frame`, `430,104 frames`.
-pub fn count_of(number: u64, one: &str) -> String {
-    format!("{} {one}{}", count(number), if number == 1 { "" } else { "s" })
+pub fn count_of(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
 /// Formats three significant digits, or the whole integer part: `1.00`, `12.3`, `1234`.
 pub fn significant(value: f64) -> String {
     match value.abs() {
-        size if size < 9.995 => format!("{value:.2}"),
-        size if size < 99.95 => format!("{value:.1}"),
+        magnitude if magnitude < 9.995 => format!("{value:.2}"),
+        magnitude if magnitude < 99.95 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }
 }

@@ -19,6 +19,7 @@ pub struct Stopwatch {
 
 /// The time that a run took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[non_exhaustive]
 pub struct Elapsed {
     /// Time by the wall clock.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
@@ -29,6 +30,11 @@ pub struct Elapsed {
 }
 
 impl Elapsed {
+    #[doc(hidden)]
+    pub fn new(wall: Duration, cpu: Duration) -> Self {
+        Self { wall, cpu }
+    }
+
     /// Returns the CPU load in percent. 200 means that two cores were busy all the time.
     pub fn cpu_percent(&self) -> f64 {
         100.0 * self.cpu.as_secs_f64() / self.wall.as_secs_f64().max(1e-9)
@@ -47,8 +53,8 @@ impl Stopwatch {
         Self::with_clock(ClockId::ProcessCPUTime)
     }
 
-    /// Starts measuring this thread. The result must be read on the same thread. If a thread only
-    /// computes, less CPU time than wall-clock time means that it waited for a core.
+    /// Starts measuring this thread, on which the result must be read, too. If a thread only computes,
+    /// less CPU time than wall-clock time means that it waited for a core.
     pub fn start_on_thread() -> Self {
         Self::with_clock(ClockId::ThreadCPUTime)
     }
@@ -59,7 +65,7 @@ impl Stopwatch {
 
     /// Returns the time since the start.
     pub fn elapsed(&self) -> Elapsed {
-        Elapsed { wall: self.start.elapsed(), cpu: cpu_time(self.clock).saturating_sub(self.cpu_start) }
+        Elapsed::new(self.start.elapsed(), cpu_time(self.clock).saturating_sub(self.cpu_start))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Text for messages: shows foreign text on one line of bounded length. Serializers for paths,
-//! times and amounts are here, too.
+//! Text for messages, on one line of bounded length, without control characters. Also has serializers
+//! for paths, times and counts.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -14,14 +14,14 @@ pub const QUOTED_CHARS_MAX: usize = 200;
 
 /// True for characters that a terminal would interpret: control characters, and changes of
 /// text direction.
-fn is_control(char: char) -> bool {
-    char.is_control() || matches!(char, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+fn is_control(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns the beginning of a text on one line. Control characters become `\u{FFFD}`, and `…` ends
 /// a text that was cut.
 pub fn one_line(text: &str) -> String {
-    let mut chars = text.chars().map(|char| if is_control(char) { char::REPLACEMENT_CHARACTER } else { char });
+    let mut chars = text.chars().map(|c| if is_control(c) { char::REPLACEMENT_CHARACTER } else { c });
     let mut line: String = chars.by_ref().take(QUOTED_CHARS_MAX).collect();
     if chars.next().is_some() {
         line.push('…');
@@ -35,13 +35,13 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.contains(is_control) {
         return Cow::Borrowed(text);
     }
-    let escape = |char: char| if is_control(char) { char.escape_default().to_string() } else { char.to_string() };
-    Cow::Owned(text.chars().map(escape).collect())
+    let escape_char = |c: char| if is_control(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(escape_char).collect())
 }
 
 /// Like [`escape`], but keeps line ends.
 pub fn escape_lines(text: &str) -> Cow<'_, str> {
-    if !text.contains(|char| char != '\n' && is_control(char)) {
+    if !text.contains(|c| c != '\n' && is_control(c)) {
         return Cow::Borrowed(text);
     }
     Cow::Owned(text.split('\n').map(escape).collect::<Vec<_>>().join("\n"))
@@ -51,7 +51,7 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
 /// (`\u009b`), so the line can be printed.
 pub fn json(value: &impl Serialize) -> String {
     let mut line = Vec::new();
-    // Only plain structures with string keys are printed, so this cannot fail.
+    // Cannot fail: all values are plain structures with string keys.
     let written = value.serialize(&mut serde_json::Serializer::with_formatter(&mut line, Escaping));
     written.ok().and_then(|()| String::from_utf8(line).ok()).unwrap_or_default()
 }
@@ -61,7 +61,7 @@ struct Escaping;
 impl Formatter for Escaping {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, fragment: &str) -> io::Result<()> {
         let mut rest = fragment;
-        while let Some((at, control)) = rest.char_indices().find(|(_, char)| is_control(*char)) {
+        while let Some((at, control)) = rest.char_indices().find(|(_, c)| is_control(*c)) {
             let (plain, from_control) = rest.split_at(at);
             // None of these characters is beyond U+FFFF.
             write!(writer, "{plain}\\u{:04x}", u32::from(control))?;

@@ -1,7 +1,7 @@
-//! Starts threads. A thread that cannot be started, or that panics, leads to an [`Error`], never to
-//! an endless wait.
+//! Starts threads. If a thread cannot be started or panics, the caller gets an [`Error`], and never
+//! waits forever.
 //!
-//! Threads for which others wait are started here, and run their work through [`catch_panic`].
+//! Threads for which others wait are started here, and do their work in [`catch_panic`].
 //! [`start_pool`](crate::start_pool) starts the threads of parallel iterators.
 
 use std::any::Any;
@@ -35,27 +35,26 @@ pub fn panic_error(payload: &(dyn Any + Send)) -> Error {
     let text = payload.downcast_ref::<&str>().map(ToString::to_string);
     let text = text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_default();
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MESSAGE_CHARS_MAX).collect();
-    let place = PLACE.with(|place| place.borrow_mut().take()).map(|place| format!(" at {place}")).unwrap_or_default();
+    let place = PANIC_PLACE.take().map(|place| format!(" at {place}")).unwrap_or_default();
     Error::failed(format!("slotpress has a bug: it panicked{place}: {line}"))
         .with_hint("report it, with the command and the output with RUST_BACKTRACE=1")
 }
 
 thread_local! {
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static PANIC_PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes panics print nothing: the error of a caught panic has its place and message. With
-/// `RUST_BACKTRACE` set, panics print as usual. Only programs may call this; a library must leave
-/// it to its caller.
+/// Makes panics print nothing, unless `RUST_BACKTRACE` is set: the error of a caught panic has its
+/// place and message. Only programs may call this; a library must leave it to its caller.
 pub fn keep_panics_quiet() {
     let wants_backtrace = std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0" && !value.is_empty());
-    let usual = std::panic::take_hook();
+    let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         let place = info.location().map(|location| format!("{}:{}", location.file(), location.line()));
         // Fails only while the thread ends.
-        let _ = PLACE.try_with(|kept| kept.try_borrow_mut().map(|mut kept| *kept = place));
+        let _ = PANIC_PLACE.try_with(|panic_place| panic_place.replace(place));
         if wants_backtrace {
-            usual(info);
+            print(info);
         }
     }));
 }
@@ -113,10 +112,10 @@ mod panic_points {
     });
 
     pub fn panic_if_chosen(place: &str) {
-        if let Some((chosen, left)) = &*CHOSEN
+        if let Some((chosen, remaining)) = &*CHOSEN
             && chosen == place
         {
-            assert!(left.fetch_sub(1, Relaxed) != 1, "an injected panic at {place}");
+            assert!(remaining.fetch_sub(1, Relaxed) != 1, "an injected panic at {place}");
         }
     }
 }

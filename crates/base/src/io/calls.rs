@@ -1,8 +1,8 @@
 //! System calls for page cache and I/O priority as safe functions. All `unsafe` code of the module
 //! `io` is here.
 //!
-//! Calls about the page cache never fail: if a kernel or file system does not support one, the
-//! answer is `None`, or nothing happens. Writing back and setting a priority return their errors.
+//! Queries of the page cache never fail: they return `None` if the kernel or the file system does not
+//! support them. Writing back and setting a priority return their errors.
 
 use std::fs::File;
 use std::ops::Range;
@@ -44,7 +44,7 @@ pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
     if LACKS_CACHESTAT.load(Relaxed) {
         return None;
     }
-    let asked_range = CachestatRange { offset: range.start, length: range.end - range.start };
+    let queried_range = CachestatRange { offset: range.start, length: range.end - range.start };
     let mut counts = Cachestat::default();
     // SAFETY: both structures have the kernel's layout and live until the call returns; the
     // descriptor is open.
@@ -52,7 +52,7 @@ pub fn cached_pages(file: &File, range: &Range<u64>) -> Option<u64> {
         libc::syscall(
             SYS_CACHESTAT,
             file.as_raw_fd(),
-            ptr::from_ref(&asked_range),
+            ptr::from_ref(&queried_range),
             ptr::from_mut(&mut counts),
             0 as libc::c_uint,
         )
@@ -93,19 +93,28 @@ pub fn resident_pages(file: &File, range: &Range<u64>) -> Option<Vec<bool>> {
     (result == 0).then(|| pages.iter().map(|page| page & 1 != 0).collect())
 }
 
-/// Starts writing a range to disk; with `is_awaited`, waits until it is written.
+/// Starts writing a range to disk.
+///
+/// # Errors
+/// See [`write_back`].
+pub fn start_write_back(file: &File, range: &Range<u64>) -> io::Result<()> {
+    sync_file_range(file, range, libc::SYNC_FILE_RANGE_WRITE)
+}
+
+/// Writes a range to disk, and waits until it is written.
 ///
 /// # Errors
 /// The disk failed. The error must be returned: the kernel reports it once, and a later `fsync`
 /// would not.
-pub fn write_back(file: &File, range: &Range<u64>, is_awaited: bool) -> io::Result<()> {
-    let mut flags = libc::SYNC_FILE_RANGE_WRITE;
-    if is_awaited {
-        flags |= libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-    }
-    let too_far = |_| io::Error::from(io::ErrorKind::InvalidInput);
-    let offset = range.start.try_into().map_err(too_far)?;
-    let length = (range.end - range.start).try_into().map_err(too_far)?;
+pub fn write_back(file: &File, range: &Range<u64>) -> io::Result<()> {
+    const WAIT: u32 = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    sync_file_range(file, range, libc::SYNC_FILE_RANGE_WRITE | WAIT)
+}
+
+fn sync_file_range(file: &File, range: &Range<u64>, flags: u32) -> io::Result<()> {
+    let out_of_range = |_| io::Error::from(io::ErrorKind::InvalidInput);
+    let offset = range.start.try_into().map_err(out_of_range)?;
+    let length = (range.end - range.start).try_into().map_err(out_of_range)?;
     // SAFETY: no memory is passed; the descriptor is open.
     if unsafe { libc::sync_file_range(file.as_raw_fd(), offset, length, flags) } == 0 {
         return Ok(());

@@ -1,11 +1,12 @@
 //! Reads and writes files without the page cache (`O_DIRECT`): directly between the disk and a
 //! buffer of this process. The kernel then need not fill, copy and drop pages.
 //!
-//! If a file system does not support this, callers use the page cache as usual. It may refuse the
-//! flag or the first request, or accept both and fill the page cache nevertheless. Each case is
-//! noticed at the first piece.
+//! If a file system does not support this, callers use the page cache as usual. A file system may
+//! refuse the flag or the first request, or accept both and fill the page cache nevertheless. Each
+//! case is noticed at the first piece.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -34,17 +35,17 @@ const PIECE_BYTES_MIN: u64 = 64 * 1024;
 /// Limit on the number of remembered file systems: more than a ledger and its archives use.
 const FILE_SYSTEMS_MAX: usize = 64;
 
-/// Devices of file systems that have been tried, and whether they support direct requests.
-static FILE_SYSTEMS: Mutex<Vec<(u64, bool)>> = Mutex::new(Vec::new());
+/// File systems that have been tried, by device: true if they support direct requests.
+static FILE_SYSTEMS: Mutex<BTreeMap<u64, bool>> = Mutex::new(BTreeMap::new());
 
-fn is_direct(device: u64) -> Option<bool> {
-    FILE_SYSTEMS.lock().iter().find(|known| known.0 == device).map(|known| known.1)
+fn known_support(device: u64) -> Option<bool> {
+    FILE_SYSTEMS.lock().get(&device).copied()
 }
 
-fn remember(device: u64, is_direct: bool) {
+fn remember_support(device: u64, is_supported: bool) {
     let mut known = FILE_SYSTEMS.lock();
-    if known.len() < FILE_SYSTEMS_MAX && known.iter().all(|other| other.0 != device) {
-        known.push((device, is_direct));
+    if known.len() < FILE_SYSTEMS_MAX {
+        known.entry(device).or_insert(is_supported);
     }
 }
 
@@ -68,7 +69,7 @@ impl DirectFile {
 
     fn open(file: &File, access: OFlags) -> Option<Self> {
         let device = file.metadata().ok()?.dev();
-        if is_direct(device) == Some(false) {
+        if known_support(device) == Some(false) {
             return None;
         }
         // This path leads to the open file, even if another file now has its name.
@@ -76,17 +77,17 @@ impl DirectFile {
         match rustix::fs::openat(CWD, path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()) {
             Ok(descriptor) => Some(Self { file: File::from(descriptor), device }),
             Err(Errno::INVAL) => {
-                remember(device, false);
+                remember_support(device, false);
                 None
             }
-            // Too many open files, or no /proc: it may work for the next file.
+            // Too many files are open, or /proc is missing: it may work for the next file.
             Err(_) => None,
         }
     }
 
-    /// Fills `to` from `offset` on. Returns false if that is not supported, or if the file ends
-    /// first. The caller must then read through the page cache, which reports an early end; the
-    /// content of `to` is undefined.
+    /// Fills `to` with the bytes at `offset`. Returns false, and leaves anything in `to`, if that is not
+    /// supported or the file ends first. The caller must then read through the page cache, which
+    /// reports the early end.
     ///
     /// # Errors
     /// The disk fails.
@@ -94,7 +95,7 @@ impl DirectFile {
         self.note_refusal(BUFFER.with_borrow_mut(|buffer| self.fill(buffer.bytes(), to, offset)))
     }
 
-    /// Writes whole blocks, which must be in a [`Buffer`]. Returns false if that is not supported;
+    /// Writes whole blocks, which must be in an [`AlignedBuffer`]. Returns false if that is not supported;
     /// the caller must then write them through the page cache.
     ///
     /// # Errors
@@ -103,46 +104,46 @@ impl DirectFile {
         self.note_refusal(self.file.write_all_at(blocks, offset).map(|()| true))
     }
 
-    fn note_refusal(&self, done: io::Result<bool>) -> io::Result<bool> {
-        match done {
+    fn note_refusal(&self, result: io::Result<bool>) -> io::Result<bool> {
+        match result {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::INVAL | Errno::OPNOTSUPP)) => {
-                remember(self.device, false);
+                remember_support(self.device, false);
                 Ok(false)
             }
-            done => done,
+            result => result,
         }
     }
 
-    /// False if the file system filled the page cache nevertheless. Checks this only after the
-    /// first request to a file system.
-    pub fn is_direct(&self, done: &Range<u64>) -> bool {
-        let known = is_direct(self.device);
-        known.unwrap_or_else(|| {
-            let page = page_bytes();
-            let pages = done.start.next_multiple_of(page)..done.end / page * page;
-            let is_direct =
-                pages.is_empty() || cached_pages(&self.file, &pages) != Some((pages.end - pages.start) / page);
-            remember(self.device, is_direct);
-            is_direct
-        })
+    /// False if the file system filled the page cache nevertheless when a range was read or written.
+    /// Checks this only after the first request to a file system.
+    pub fn bypassed_cache(&self, range: &Range<u64>) -> bool {
+        if let Some(is_supported) = known_support(self.device) {
+            return is_supported;
+        }
+        let page_bytes = page_bytes();
+        let pages = range.start.next_multiple_of(page_bytes)..range.end / page_bytes * page_bytes;
+        let count = pages.end.saturating_sub(pages.start) / page_bytes;
+        let is_supported = count == 0 || cached_pages(&self.file, &pages) != Some(count);
+        remember_support(self.device, is_supported);
+        is_supported
     }
 
     fn fill(&self, buffer: &mut [u8], to: &mut [u8], offset: u64) -> io::Result<bool> {
         let mut filled = 0;
         while filled < to.len() {
-            let at = offset + filled as u64;
-            let skipped = at as usize % ALIGNMENT_BYTES;
-            let left = &mut to[filled..];
-            let request_bytes = (skipped + left.len()).next_multiple_of(ALIGNMENT_BYTES).min(REQUEST_BYTES);
-            let read = match self.file.read_at(&mut buffer[..request_bytes], at - skipped as u64) {
+            let position = offset + filled as u64;
+            let skipped = position as usize % ALIGNMENT_BYTES;
+            let rest = &mut to[filled..];
+            let request_bytes = (skipped + rest.len()).next_multiple_of(ALIGNMENT_BYTES).min(REQUEST_BYTES);
+            let read = match self.file.read_at(&mut buffer[..request_bytes], position - skipped as u64) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 read => read?,
             };
             let Some(wanted) = buffer[..read].get(skipped..).filter(|wanted| !wanted.is_empty()) else {
                 return Ok(false);
             };
-            let length = wanted.len().min(left.len());
-            left[..length].copy_from_slice(&wanted[..length]);
+            let length = wanted.len().min(rest.len());
+            rest[..length].copy_from_slice(&wanted[..length]);
             filled += length;
         }
         Ok(true)
@@ -150,17 +151,17 @@ impl DirectFile {
 }
 
 thread_local! {
-    static BUFFER: RefCell<Buffer> = const { RefCell::new(Buffer::new(REQUEST_BYTES)) };
+    static BUFFER: RefCell<AlignedBuffer> = const { RefCell::new(AlignedBuffer::new(REQUEST_BYTES)) };
 }
 
 /// Aligned memory inside a vector, which is allocated at first use.
 #[derive(Debug)]
-pub struct Buffer {
+pub struct AlignedBuffer {
     memory: Vec<u8>,
     length: usize,
 }
 
-impl Buffer {
+impl AlignedBuffer {
     /// Makes a buffer of this length, which must be a multiple of [`ALIGNMENT_BYTES`].
     pub const fn new(length: usize) -> Self {
         Self { memory: Vec::new(), length }
@@ -198,7 +199,7 @@ mod tests {
     fn file_in(dir: &Path) -> File {
         let mut file = tempfile::tempfile_in(dir).expect("a temporary file");
         file.write_all(&BYTES).expect("written");
-        super::super::writer::write_out(&file, &(0..BYTES.len() as u64)).expect("on disk");
+        crate::io::writer::write_out(&file, &(0..BYTES.len() as u64)).expect("on disk");
         file
     }
 
@@ -267,7 +268,7 @@ mod tests {
         if let Some(direct) = DirectFile::for_reading(&file, to.len() as u64) {
             let is_read = direct.read_exact_at(&mut to, 0).expect("the disk works");
             assert!(!is_read || to == *BYTES);
-            assert!(!is_read || !direct.is_direct(&(0..BYTES.len() as u64)));
+            assert!(!is_read || !direct.bypassed_cache(&(0..BYTES.len() as u64)));
         }
         assert!(DirectFile::for_reading(&file, to.len() as u64).is_none());
     }

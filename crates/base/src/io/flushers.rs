@@ -1,5 +1,5 @@
-//! Writes back the new files of many workers, on threads of its own: submitting pages to a disk takes
-//! as long as writing them to the page cache, and a worker that waits for a disk decodes nothing.
+//! Writes back the new files of many workers, on separate threads: submitting pages to a disk takes as
+//! long as writing them to the page cache, and a worker that waits for a disk decodes nothing.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex};
 
 use super::IoHint;
-use super::calls::write_back;
+use super::calls::start_write_back;
 use super::writer::write_out;
 use crate::threads::{catch_panic, panic_point};
 use crate::{Error, IoContext, Result, ThreadPool, start_pool};
@@ -21,8 +21,8 @@ const THREADS: usize = 4;
 /// Largest result of [`flusher_memory_bytes`]: enough for a fast disk.
 const FLUSHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A shorter range counts as this many bytes. So at most 256 files are open, a quarter of the usual
-/// limit of a process.
+/// Number of bytes that a shorter range counts as. At most 256 files are then open, a quarter of the
+/// usual limit of a process.
 const RANGE_BYTES_MIN: u64 = FLUSHED_BYTES_MAX / 256;
 
 /// Returns the share of a command's memory for [`Flushers`], in bytes.
@@ -41,8 +41,8 @@ pub struct Flushers {
 
 #[derive(Debug)]
 struct Shared {
-    /// Limit on the bytes that were handed over and are not yet dropped from the page cache. Workers
-    /// wait at the limit. Half of them are in the disk's queue, the others wait for a thread.
+    /// Limit on the bytes that were handed over and are not yet dropped from the page cache, at which
+    /// workers wait. Half of these bytes are in the disk's queue, and the others wait for a thread.
     bytes_max: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -52,18 +52,18 @@ struct Shared {
 struct State {
     /// Bytes of all ranges that were handed over and not dropped.
     bytes: u64,
-    submitted: VecDeque<Written>,
+    submitted: VecDeque<WrittenRange>,
     error: Option<Error>,
 }
 
 #[derive(Debug)]
-struct Written {
+struct WrittenRange {
     file: File,
     path: PathBuf,
     range: Range<u64>,
 }
 
-impl Written {
+impl WrittenRange {
     fn bytes(&self) -> u64 {
         (self.range.end - self.range.start).max(RANGE_BYTES_MIN)
     }
@@ -71,31 +71,31 @@ impl Written {
 
 impl State {
     fn submitted_bytes(&self) -> u64 {
-        self.submitted.iter().map(Written::bytes).sum()
+        self.submitted.iter().map(WrittenRange::bytes).sum()
     }
 
-    fn note(&mut self, done: Result<()>) {
-        self.error = self.error.take().or(done.err());
+    fn keep_first_error(&mut self, result: Result<()>) {
+        self.error = self.error.take().or(result.err());
     }
 }
 
 impl Shared {
-    /// Submits a range. Waits for older ones if the disk has enough.
-    fn submit(&self, new: Written) {
+    /// Submits a range to the disk. Waits for older ranges if the disk's queue is long enough.
+    fn submit(&self, written: WrittenRange) {
         let submitted = catch_panic(|| {
             panic_point("flusher");
-            write_back(&new.file, &new.range, false).or_path("write", &new.path)
+            start_write_back(&written.file, &written.range).or_path("write", &written.path)
         });
         let mut state = self.state.lock();
-        state.note(submitted);
-        state.submitted.push_back(new);
+        state.keep_first_error(submitted);
+        state.submitted.push_back(written);
         drop(state);
         self.changed.notify_all();
         self.drop_oldest(self.bytes_max / 2);
     }
 
-    /// While more than `bytes_max` bytes are submitted, waits until the oldest range is on disk, drops its
-    /// pages, and closes the file.
+    /// While more than `bytes_max` bytes are submitted, waits until the oldest range is on disk, drops
+    /// its pages, and closes the file.
     fn drop_oldest(&self, bytes_max: u64) {
         loop {
             let mut state = self.state.lock();
@@ -108,14 +108,14 @@ impl Shared {
             let bytes = oldest.bytes();
             drop(oldest);
             let mut state = self.state.lock();
-            state.note(written);
+            state.keep_first_error(written);
             state.bytes -= bytes;
             drop(state);
             self.changed.notify_all();
         }
     }
 
-    fn settle(&self) {
+    fn wait_until_all_submitted(&self) {
         self.changed.wait_while(&mut self.state.lock(), |state| state.bytes > state.submitted_bytes());
     }
 }
@@ -130,23 +130,23 @@ impl Flushers {
         Ok(Self { pool, shared: Arc::new(Shared { bytes_max, state: Mutex::default(), changed: Condvar::new() }) })
     }
 
-    /// Takes over a range that was written. Waits if too much was handed over.
+    /// Takes over a range that was written. Waits if there are too many bytes already.
     ///
     /// # Errors
     /// The disk failed to write this or an older range.
     pub fn add(&self, file: File, path: PathBuf, range: Range<u64>) -> Result<()> {
         let pool = if range.is_empty() { None } else { self.pool.as_ref() };
         let Some(pool) = pool else { return Ok(()) };
-        let new = Written { file, path, range };
+        let written = WrittenRange { file, path, range };
         let shared = self.shared.clone();
         let mut state = shared.state.lock();
         shared.changed.wait_while(&mut state, |state| state.error.is_none() && state.bytes > shared.bytes_max);
         if let Some(error) = &state.error {
             return Err(error.clone());
         }
-        state.bytes += new.bytes();
+        state.bytes += written.bytes();
         drop(state);
-        pool.spawn_fifo(move || shared.submit(new));
+        pool.spawn_fifo(move || shared.submit(written));
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Flushers {
     /// # Errors
     /// The disk failed to write a range.
     pub fn finish(&self) -> Result<()> {
-        self.shared.settle();
+        self.shared.wait_until_all_submitted();
         self.shared.drop_oldest(0);
         self.shared.state.lock().error.clone().map_or(Ok(()), Err)
     }
@@ -164,7 +164,7 @@ impl Flushers {
 impl Drop for Flushers {
     /// Waits for the threads, so that none holds a file of a directory that is removed.
     fn drop(&mut self) {
-        self.shared.settle();
+        self.shared.wait_until_all_submitted();
     }
 }
 
@@ -174,8 +174,7 @@ mod tests {
 
     use super::*;
 
-    /// Each worker waits while more than the limit is under way, so the limit is exceeded by at most
-    /// one range of each.
+    /// Workers wait at the limit, so it is exceeded by at most one range of each worker.
     #[test]
     fn workers_wait_at_the_limit() {
         const RANGE_BYTES: u64 = 2 * RANGE_BYTES_MIN;

@@ -1,9 +1,9 @@
 //! Reduces the impact on a machine that runs a validator: its pages stay in the page cache, its
 //! disk is not flooded, and its cores are left alone.
 //!
-//! Features take an [`IoPolicy`]. [`residency`] decides which pages to drop, [`pace`] limits the
-//! rate of reading. [`direct`] bypasses the page cache; [`writer`] writes a new file, [`flushers`]
-//! many. `calls` has the system calls. Nothing here changes any byte of a result.
+//! Commands pass an [`IoPolicy`]. [`residency`] decides which pages to drop, and [`pace`] limits the
+//! rate of reading. [`direct`] bypasses the page cache. [`writer`] writes one new file, [`flushers`]
+//! many. `calls` has the system calls. This module never changes the bytes that are read or written.
 
 mod calls;
 pub mod direct;
@@ -93,7 +93,7 @@ impl<R: Read> Read for PacedReader<'_, R> {
 
 #[warn(missing_docs)]
 impl IoHint {
-    /// Value of the command-line flag.
+    /// Returns the value of the command-line flag.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Gentle => "gentle",
@@ -101,20 +101,21 @@ impl IoHint {
         }
     }
 
-    /// Prepares to read a range of a file of the given length by other means. Dropping the result
-    /// drops the pages that were not in the page cache before.
+    /// Asks the kernel to read a range of a file of the given length, which the caller reads by other
+    /// means. Dropping the result drops the pages that were not in the page cache before.
     #[doc(hidden)]
     pub fn prefetch_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
-        let cold = self.look(file, range, file_bytes);
+        let cold = self.find_cold(file, range, file_bytes);
         cold.prefetch(file);
-        RangeReader { file, cold, direct: None }
+        let direct = None;
+        RangeReader { file, cold, direct }
     }
 
     /// Prepares to read a range of a file of the given length by [`RangeReader::read_exact_at`]. If
     /// hardly any page of the range is in the page cache, the range is read without it.
     #[doc(hidden)]
     pub fn open_range<'a>(self, file: &'a File, range: &Range<u64>, file_bytes: u64) -> RangeReader<'a> {
-        let cold = self.look(file, range, file_bytes);
+        let cold = self.find_cold(file, range, file_bytes);
         let direct = if cold.is_nearly_all { DirectFile::for_reading(file, range.end - range.start) } else { None };
         if direct.is_none() {
             cold.prefetch(file);
@@ -126,15 +127,18 @@ impl IoHint {
     /// false with [`None`](Self::None).
     #[doc(hidden)]
     pub fn is_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> bool {
-        self.look(file, range, file_bytes).is_nearly_all
+        self.find_cold(file, range, file_bytes).is_nearly_all
     }
 
-    fn look(self, file: &File, range: &Range<u64>, file_bytes: u64) -> ColdPages {
-        if self == Self::None { ColdPages::default() } else { ColdPages::find(file, range, file_bytes) }
+    fn find_cold(self, file: &File, range: &Range<u64>, file_bytes: u64) -> ColdPages {
+        match self {
+            Self::Gentle => ColdPages::find(file, range, file_bytes),
+            Self::None => ColdPages::default(),
+        }
     }
 
-    /// Reads a range of a file of the given length into `buffer`, which the caller should reuse; on
-    /// any thread, in any order.
+    /// Reads a range of a file of the given length into `buffer`, which the caller should reuse. Any
+    /// thread may read any range.
     pub fn read_range<'b>(
         self,
         file: &File,
@@ -147,21 +151,27 @@ impl IoHint {
         Ok(buffer)
     }
 
-    /// Handles a range of a new file that was written completely: except with [`None`](Self::None),
-    /// waits until it is on disk, and drops its pages.
+    /// Waits until a range of a new file is on disk, and drops its pages. Does nothing with
+    /// [`None`](Self::None).
     ///
     /// # Errors
     /// The disk failed to write earlier data.
     pub fn flush_range(self, file: &File, range: &Range<u64>) -> std::io::Result<()> {
-        if self == Self::None { Ok(()) } else { writer::write_out(file, range) }
+        match self {
+            Self::Gentle => writer::write_out(file, range),
+            Self::None => Ok(()),
+        }
     }
 
-    /// Records which pages of some files are in the page cache; dropping the result drops the
-    /// other pages. For files that are read repeatedly, or by code without this policy. Skips missing
+    /// Records which pages of files are in the page cache; dropping the result drops all other pages of
+    /// the files. For files that are read repeatedly, or by code without this policy. Skips missing
     /// files, and files of more than 16 GiB.
     #[doc(hidden)]
     pub fn watch<P: AsRef<Path>>(self, paths: impl IntoIterator<Item = P>) -> PageCacheWatch {
-        let look = |path: P| {
+        if self == Self::None {
+            return PageCacheWatch::default();
+        }
+        let find_cold = |path: P| {
             let file = open_file(path.as_ref()).ok()?;
             let length = file.metadata().ok()?.len();
             if length > WATCH_BYTES_MAX {
@@ -170,18 +180,18 @@ impl IoHint {
             let cold = ColdPages::find(&file, &(0..length), length);
             Some((file, cold))
         };
-        PageCacheWatch(if self == Self::None { Vec::new() } else { paths.into_iter().filter_map(look).collect() })
+        PageCacheWatch(paths.into_iter().filter_map(find_cold).collect())
     }
 
     /// Watches all files in the subdirectories of a directory, see [`watch`](Self::watch).
     #[doc(hidden)]
     pub fn watch_subdirs(self, dir: PathBuf) -> PageCacheWatch {
-        let inside = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
-        if self == Self::None { PageCacheWatch::default() } else { self.watch(inside(dir).flat_map(inside)) }
+        let list = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+        self.watch([dir].into_iter().flat_map(list).flat_map(list))
     }
 
-    /// Writes the files of a new directory to disk and drops their pages. Best effort: the code
-    /// that made the files syncs them.
+    /// Writes the files of a new directory to disk and drops their pages. Ignores errors, because the
+    /// code that made the files syncs them.
     #[doc(hidden)]
     pub fn write_out_dir(self, dir: &Path) {
         if self == Self::None {
@@ -205,14 +215,14 @@ pub struct RangeReader<'a> {
 }
 
 impl RangeReader<'_> {
-    /// Fills `to` from `offset` on, which is in the range.
+    /// Fills `to` with the bytes at `offset` of the file, which are in the range.
     ///
     /// # Errors
     /// The disk fails, or the file ends before `to` is full.
     pub fn read_exact_at(&mut self, to: &mut [u8], offset: u64) -> std::io::Result<()> {
         if let Some(direct) = &self.direct {
             let is_read = direct.read_exact_at(to, offset)?;
-            if !is_read || !direct.is_direct(&(offset..offset + to.len() as u64)) {
+            if !is_read || !direct.bypassed_cache(&(offset..offset + to.len() as u64)) {
                 self.direct = None;
             }
             if is_read {

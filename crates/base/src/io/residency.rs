@@ -1,5 +1,5 @@
-//! Records which parts of a file were in the page cache before reading, so that only other parts
-//! are dropped.
+//! Records which parts of a file are in the page cache before it is read, so that only the other
+//! parts are dropped afterwards.
 
 use std::fs::File;
 use std::num::NonZeroU64;
@@ -12,42 +12,43 @@ use super::calls::{cached_pages, page_bytes, resident_pages};
 /// Limit on the bytes of a file that are mapped at a time to examine pages. It bounds the table.
 const MAP_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// A range counts as not cached if at most one in this many of its pages is in the page cache.
+/// A range counts as not cached if at most one of this many pages is in the page cache.
 const CACHED_SHARE_MIN: u64 = 16;
 
-/// Parts of a range that were not in the page cache, in whole pages.
+/// Pages of a range that were not in the page cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ColdPages {
     runs: Vec<Range<u64>>,
-    /// True if hardly any page of the range was in the page cache. A few pages may be there because
-    /// a header was read. These are ignored: reading on through the page cache would make the
-    /// kernel read ahead, and later ranges would seem to be cached.
+    /// True if hardly any page of the range was in the page cache. A few may be there because a header
+    /// was read. They do not count: if the rest were read through the page cache, too, the kernel
+    /// would read ahead, and later ranges would seem to be cached.
     pub is_nearly_all: bool,
 }
 
 impl ColdPages {
-    /// Examines a range of a file of the given length before it is read. One system call, unless
-    /// the range is partly resident.
+    /// Examines a range of a file of the given length before it is read. Makes one system call, or
+    /// more if the range is partly resident.
     pub fn find(file: &File, range: &Range<u64>, file_bytes: u64) -> Self {
-        let page = page_bytes();
-        let inner = inner_pages(range, file_bytes, page);
+        let page_bytes = page_bytes();
+        let inner = inner_pages(range, file_bytes, page_bytes);
         if inner.is_empty() {
             return Self::default();
         }
-        let outer = outer_pages(range, page);
-        let pages = (inner.end - inner.start) / page;
+        let outer = outer_pages(range, page_bytes);
+        let pages = (inner.end - inner.start) / page_bytes;
         let runs = match cached_pages(file, &inner) {
             Some(0) => return Self { runs: vec![outer], is_nearly_all: true },
             Some(cached) if cached >= pages => return Self::default(),
-            _ => cold_runs(file, &inner, page),
+            _ => cold_runs(file, &inner, page_bytes),
         };
         let cold_bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
-        let is_nearly_all = cold_bytes > 0 && (pages * page - cold_bytes) * CACHED_SHARE_MIN <= pages * page;
+        let is_nearly_all =
+            cold_bytes > 0 && (pages * page_bytes - cold_bytes) * CACHED_SHARE_MIN <= pages * page_bytes;
         Self { runs: widen(runs, &inner, &outer), is_nearly_all }
     }
 
-    /// Asks the kernel to read the range now, without read-ahead, which would leave pages beyond
-    /// the range.
+    /// Asks the kernel to read the range now. Turns read-ahead off, which would leave pages beyond the
+    /// range in the page cache.
     pub fn prefetch(&self, file: &File) {
         if self.runs.is_empty() {
             return;
@@ -67,21 +68,21 @@ impl ColdPages {
     }
 }
 
-/// Pages by which a range is judged. Pages at its ends are shared with neighbouring ranges and may
-/// be resident only because another worker reads these ranges, so they are treated like the inner
-/// pages. If a resident part ends exactly at an end of the range, one page is treated wrongly.
-fn inner_pages(range: &Range<u64>, file_bytes: u64, page: u64) -> Range<u64> {
-    let outer = outer_pages(range, page);
-    let start = range.start.next_multiple_of(page);
-    let end = if range.end >= file_bytes { outer.end } else { range.end / page * page };
+/// Returns the pages that are examined, which are those inside the range. The first and last page may
+/// be shared with neighbouring ranges, and resident only because another worker reads these. They are
+/// treated like the inner page next to them, which may be wrong for one page.
+fn inner_pages(range: &Range<u64>, file_bytes: u64, page_bytes: u64) -> Range<u64> {
+    let outer = outer_pages(range, page_bytes);
+    let start = range.start.next_multiple_of(page_bytes);
+    let end = if range.end >= file_bytes { outer.end } else { range.end / page_bytes * page_bytes };
     if start < end || range.is_empty() { start..end.max(start) } else { outer }
 }
 
-fn outer_pages(range: &Range<u64>, page: u64) -> Range<u64> {
-    range.start / page * page..range.end.next_multiple_of(page)
+fn outer_pages(range: &Range<u64>, page_bytes: u64) -> Range<u64> {
+    range.start / page_bytes * page_bytes..range.end.next_multiple_of(page_bytes)
 }
 
-fn cold_runs(file: &File, range: &Range<u64>, page: u64) -> Vec<Range<u64>> {
+fn cold_runs(file: &File, range: &Range<u64>, page_bytes: u64) -> Vec<Range<u64>> {
     let mut runs = Vec::new();
     let mut start = range.start;
     while start < range.end {
@@ -89,7 +90,7 @@ fn cold_runs(file: &File, range: &Range<u64>, page: u64) -> Vec<Range<u64>> {
         // A file that cannot be examined counts as resident: it is better to leave too many pages
         // than to drop a validator's.
         if let Some(map) = resident_pages(file, &(start..end)) {
-            add_runs(&mut runs, &map, start, page);
+            add_runs(&mut runs, &map, start, page_bytes);
         }
         start = end;
     }
@@ -97,22 +98,24 @@ fn cold_runs(file: &File, range: &Range<u64>, page: u64) -> Vec<Range<u64>> {
 }
 
 /// Appends runs of non-resident pages, joining a run that continues the last one.
-fn add_runs(runs: &mut Vec<Range<u64>>, map: &[bool], start: u64, page: u64) {
+fn add_runs(runs: &mut Vec<Range<u64>>, map: &[bool], start: u64, page_bytes: u64) {
     for (number, _) in map.iter().enumerate().filter(|(_, is_resident)| !**is_resident) {
-        let at = start + number as u64 * page;
+        let run_start = start + number as u64 * page_bytes;
         match runs.last_mut() {
-            Some(last) if last.end == at => last.end = at + page,
-            _ => runs.push(at..at + page),
+            Some(last) if last.end == run_start => last.end += page_bytes,
+            _ => runs.push(run_start..run_start + page_bytes),
         }
     }
 }
 
 fn widen(mut runs: Vec<Range<u64>>, inner: &Range<u64>, outer: &Range<u64>) -> Vec<Range<u64>> {
-    if let Some(first) = runs.first_mut().filter(|first| first.start == inner.start) {
-        first.start = outer.start;
-    }
-    if let Some(last) = runs.last_mut().filter(|last| last.end == inner.end) {
-        last.end = outer.end;
+    for run in &mut runs {
+        if run.start == inner.start {
+            run.start = outer.start;
+        }
+        if run.end == inner.end {
+            run.end = outer.end;
+        }
     }
     runs
 }
@@ -152,8 +155,7 @@ mod tests {
             prop_assert!(runs.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
 
-        /// Wherever a file is cut into pieces, their pages cover the file, so all pages are dropped
-        /// if all are cold.
+        /// The pages of all pieces cover the file, wherever it is cut. If all are cold, all are dropped.
         #[test]
         fn pieces_cover_the_file(cuts in proptest::collection::btree_set(1u64..100_000, 0..8)) {
             let ends = cuts.iter().copied().chain([100_000]);

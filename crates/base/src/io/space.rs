@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use rustix::fs::{StatVfs, fstatvfs};
 use serde::Serialize;
 
 use crate::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Result, quantity, text};
@@ -39,8 +40,8 @@ impl Space {
     #[doc(hidden)]
     pub fn in_dir(dir: &KeptDir, needed_bytes: u64) -> Result<Self> {
         let path = dir.path();
-        let (free_bytes, _) = free_and_left_bytes(dir).or_path("read the free space of", path)?;
-        Ok(Self { dir: path.to_path_buf(), needed_bytes, free_bytes })
+        let stat = fstatvfs(dir).or_path("read the free space of", path)?;
+        Ok(Self { dir: path.to_path_buf(), needed_bytes, free_bytes: free_bytes_of(&stat) })
     }
 
     /// Checks that the free space suffices.
@@ -60,11 +61,11 @@ impl Space {
 /// Space to leave free on every file system, or a hundredth of the file system if that is less: a
 /// validator needs space for its logs and database, and a full file system harms all programs that
 /// use it.
-const LEFT_FREE_BYTES: u64 = 1024 * 1024 * 1024;
+const RESERVED_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Bytes written between two checks. So checks are rare enough to cost nothing, and frequent enough
-/// to keep the space free.
-const LOOK_BYTES: u64 = 64 * 1024 * 1024;
+/// Bytes written between two checks: many enough to make checks cheap, and few enough to keep the
+/// space free.
+const CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Checks the free space while files are written, since the length of an archive, or the unpacked
 /// size of one without an index, is not known before. Shared by all writers.
@@ -74,18 +75,20 @@ pub struct SpaceWatch {
 }
 
 impl SpaceWatch {
-    /// Counts bytes before they are written to a file, and checks the space regularly; errors name
+    /// Counts bytes before they are written to a file, and checks the space regularly. Errors name
     /// `dir`.
     ///
     /// # Errors
     /// The file system is nearly full: [`ErrorKind::NoSpace`].
     pub fn check_before_writing(&self, bytes: u64, file: &impl AsFd, dir: &Path) -> Result<()> {
         let before = self.written_bytes.fetch_add(bytes, Relaxed);
-        if before / LOOK_BYTES == before.saturating_add(bytes) / LOOK_BYTES {
+        if before / CHECK_BYTES == before.saturating_add(bytes) / CHECK_BYTES {
             return Ok(());
         }
-        let (free_bytes, left_bytes) = free_and_left_bytes(file).or_path("read the free space of", dir)?;
-        if free_bytes >= left_bytes {
+        let stat = fstatvfs(file).or_path("read the free space of", dir)?;
+        let free_bytes = free_bytes_of(&stat);
+        let reserved_bytes = reserved_bytes_of(&stat);
+        if free_bytes >= reserved_bytes {
             return Ok(());
         }
         Err(no_space_error(format!(
@@ -93,36 +96,38 @@ impl SpaceWatch {
              must stay free",
             quantity::bytes(free_bytes),
             dir.escaped(),
-            quantity::bytes(left_bytes)
+            quantity::bytes(reserved_bytes)
         )))
     }
 }
 
-/// Error for a lack of space. The message must name the disk.
+/// Makes an error for a lack of space. The message must name the disk.
 fn no_space_error(message: String) -> Error {
     Error::new(ErrorKind::NoSpace, message).with_hint("free some space, or choose a directory on another disk")
 }
 
 /// Returns the free bytes on a file system, or `None` if it does not report them.
 pub fn free_bytes(dir: &impl AsFd) -> Option<u64> {
-    Some(free_and_left_bytes(dir).ok()?.0)
+    fstatvfs(dir).ok().map(|stat| free_bytes_of(&stat))
 }
 
-/// True if a file system has room for this many bytes besides the space that must stay free, or
-/// does not report its space.
+/// True if a file system has room for this many bytes and for the space that must stay free, or does
+/// not report its space.
 pub fn has_room(dir: &impl AsFd, bytes: u64) -> bool {
-    free_and_left_bytes(dir).map_or(true, |(free_bytes, left_bytes)| free_bytes >= bytes.saturating_add(left_bytes))
+    let Ok(stat) = fstatvfs(dir) else { return true };
+    free_bytes_of(&stat) >= bytes.saturating_add(reserved_bytes_of(&stat))
 }
 
-/// Returns the free bytes on a file system, and how many of them must stay free.
-fn free_and_left_bytes(dir: &impl AsFd) -> rustix::io::Result<(u64, u64)> {
-    let stat = rustix::fs::fstatvfs(dir)?;
-    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
-    Ok((bytes(stat.f_bavail), left_free_bytes(bytes(stat.f_blocks))))
+fn free_bytes_of(stat: &StatVfs) -> u64 {
+    stat.f_bavail.saturating_mul(stat.f_frsize)
 }
 
-fn left_free_bytes(all_bytes: u64) -> u64 {
-    LEFT_FREE_BYTES.min(all_bytes / 100)
+fn reserved_bytes_of(stat: &StatVfs) -> u64 {
+    reserved_share(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
+fn reserved_share(total_bytes: u64) -> u64 {
+    RESERVED_BYTES_MAX.min(total_bytes / 100)
 }
 
 #[cfg(test)]
@@ -131,7 +136,7 @@ mod tests {
 
     #[test]
     fn some_space_stays_free() {
-        assert_eq!(left_free_bytes(1 << 30), (1 << 30) / 100);
-        assert_eq!(left_free_bytes(1 << 50), LEFT_FREE_BYTES);
+        assert_eq!(reserved_share(1 << 30), (1 << 30) / 100);
+        assert_eq!(reserved_share(1 << 50), RESERVED_BYTES_MAX);
     }
 }

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::{Advice, fadvise};
 
 use super::IoHint;
-use super::calls::write_back;
-use super::direct::{Buffer, DirectFile};
+use super::calls::{start_write_back, write_back};
+use super::direct::{AlignedBuffer, DirectFile};
 
 const WINDOW_BYTES: u64 = 8 * 1024 * 1024;
 
@@ -37,13 +37,17 @@ pub struct StreamWriter<F> {
 enum Mode {
     Plain,
     Direct(Box<Direct>),
-    Gentle { started: u64, on_disk: u64 },
+    /// Bytes before `on_disk` are on disk, and bytes from there to `started` are being written back.
+    Gentle {
+        started: u64,
+        on_disk: u64,
+    },
 }
 
 #[derive(Debug)]
 struct Direct {
     file: DirectFile,
-    buffer: Buffer,
+    buffer: AlignedBuffer,
     filled: usize,
 }
 
@@ -63,7 +67,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
         if hint == IoHint::Gentle
             && let Some(file) = DirectFile::for_writing(writer.file.borrow())
         {
-            writer.mode = Mode::Direct(Box::new(Direct { file, buffer: Buffer::new(DIRECT_BYTES), filled: 0 }));
+            writer.mode = Mode::Direct(Box::new(Direct { file, buffer: AlignedBuffer::new(DIRECT_BYTES), filled: 0 }));
         }
         writer
     }
@@ -84,7 +88,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
                 *filled = 0;
                 self.written = range.end;
             }
-            if !is_written || !file.is_direct(&range) {
+            if !is_written || !file.bypassed_cache(&range) {
                 self.end_direct()?;
             }
         }
@@ -101,7 +105,8 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Ok(())
     }
 
-    /// Writes what was collected and everything else back, and drops it from the page cache.
+    /// Writes the collected bytes, waits until all bytes are on disk, and drops them from the page
+    /// cache.
     ///
     /// # Errors
     /// The disk fails, or is full.
@@ -110,7 +115,7 @@ impl<F: Borrow<File>> StreamWriter<F> {
             self.end_direct()?;
         }
         if let Mode::Gentle { started, on_disk } = &mut self.mode {
-            write_back(self.file.borrow(), &(*on_disk..self.written), true)?;
+            write_back(self.file.borrow(), &(*on_disk..self.written))?;
             *started = self.written;
             *on_disk = self.written;
             drop_written(self.file.borrow(), self.written);
@@ -118,13 +123,13 @@ impl<F: Borrow<File>> StreamWriter<F> {
         Ok(())
     }
 
-    fn write_behind(&mut self) -> io::Result<()> {
+    fn write_back_windows(&mut self) -> io::Result<()> {
         let Mode::Gentle { started, on_disk } = &mut self.mode else { return Ok(()) };
         while self.written - *started >= WINDOW_BYTES {
-            write_back(self.file.borrow(), &(*started..*started + WINDOW_BYTES), false)?;
+            start_write_back(self.file.borrow(), &(*started..*started + WINDOW_BYTES))?;
             *started += WINDOW_BYTES;
             if *started - *on_disk >= WINDOWS_IN_FLIGHT * WINDOW_BYTES {
-                write_back(self.file.borrow(), &(*on_disk..*on_disk + WINDOW_BYTES), true)?;
+                write_back(self.file.borrow(), &(*on_disk..*on_disk + WINDOW_BYTES))?;
                 *on_disk += WINDOW_BYTES;
                 drop_written(self.file.borrow(), *on_disk);
             }
@@ -141,18 +146,18 @@ impl<F: Borrow<File>> Write for StreamWriter<F> {
         }
         let written = self.file.borrow().write_at(bytes, self.written)?;
         self.written += written as u64;
-        self.write_behind()?;
+        self.write_back_windows()?;
         Ok(written)
     }
 
-    /// Does nothing: collected bytes are written in whole blocks, and the last ones by `finish`.
+    /// Does nothing: only whole blocks are written, and [`StreamWriter::finish`] writes the rest.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
 
-/// Drops pages up to `end`, always from the start: a large page that extended beyond an earlier end
-/// is dropped only now.
+/// Drops pages up to `end`. Always begins at the start of the file, because a large page that extended
+/// beyond an earlier end was not dropped then.
 fn drop_written(file: &File, end: u64) {
     if let Some(length) = NonZeroU64::new(end) {
         // A hint: if the kernel ignores it, pages stay until memory is needed.
@@ -160,9 +165,9 @@ fn drop_written(file: &File, end: u64) {
     }
 }
 
-/// Writes a range of a new file to disk, waits for that, and drops its pages.
+/// Writes a range of a new file to disk, waits until it is written, and drops its pages.
 pub(super) fn write_out(file: &File, range: &Range<u64>) -> io::Result<()> {
-    write_back(file, range, true)?;
+    write_back(file, range)?;
     drop_written(file, range.end);
     Ok(())
 }
