@@ -1,6 +1,5 @@
-//! Reads a bank snapshot's status cache in bounded memory, and judges it and the bank file before
-//! an archive is written. The plan reads the bank file, and `find_bank_snapshot` reads the
-//! version file.
+//! Reads a bank snapshot's status cache in bounded memory, and judges it and the bank file before an
+//! archive is written. The plan reads the bank file, and `find_bank_snapshot` the version file.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -14,7 +13,7 @@ use slotpress_read::{Documents, Failures, ParsedBank, Rule, judge_documents};
 
 const WRITE_ANOTHER: &str = "the bank snapshot is damaged: let the validator write another one";
 
-pub fn run_while_reading<R>(
+pub fn read_status_cache_during<R>(
     path: &Path,
     progress: &dyn Progress,
     work: impl FnOnce() -> Result<R>,
@@ -38,8 +37,8 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
         return Err(Error::damaged(message).with_hint(WRITE_ANOTHER));
     }
     let input = BufReader::with_capacity(READ_BUFFER_BYTES, InterruptibleReader::new(file, progress));
-    // The bank's slot is not known yet, so any slot is accepted here (`u64::MAX`). `judge` compares
-    // the slots.
+    // The bank's slot is not known yet, so any slot is accepted here (`u64::MAX`).
+    // `judge_bank_snapshot` compares the slots.
     let cache = parse_status_cache(FieldReader::new(input, length, what), u64::MAX);
     progress.check()?;
     cache.map_err(|error| error.with_hint(WRITE_ANOTHER))
@@ -48,10 +47,10 @@ fn read_status_cache(path: &Path, progress: &dyn Progress) -> Result<StatusCache
 /// Refuses a bank file or status cache that Agave or Firedancer would refuse when it boots from the
 /// archive, and a status cache of another bank. Content that is normal for one version of Agave is
 /// accepted, even if another version or Firedancer refuses it.
-pub fn judge(cache: StatusCache, bank: &BankFile) -> Result<()> {
+pub fn judge_bank_snapshot(cache: StatusCache, bank: &BankFile) -> Result<()> {
     let bank = ParsedBank { bank: bank.clone(), end_error: None };
     let slot = bank.bank.slot;
     let documents = Documents { bank: Some(Ok(bank)), status_cache: Some(Ok(cache)), version: None };
-    let judged = judge_documents(documents, Some(slot), &Failures::with_refused(Rule::is_refused)).map(drop);
-    judged.map_err(|error| error.with_hint(WRITE_ANOTHER))
+    let judged = judge_documents(documents, Some(slot), &Failures::with_refused(Rule::is_refused));
+    judged.map(drop).map_err(|error| error.with_hint(WRITE_ANOTHER))
 }

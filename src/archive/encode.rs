@@ -41,7 +41,7 @@ pub enum ArchiveFormat {
 impl Serialize for Codec {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
         let (format, level) = match self.format {
-            ArchiveFormat::Zstd { level, .. } => ("zstd", Some(level)),
+            ArchiveFormat::Zstd { level } => ("zstd", Some(level)),
             ArchiveFormat::Lz4 => ("lz4", None),
             ArchiveFormat::None => ("none", None),
         };
@@ -114,7 +114,7 @@ impl FrameCompressor {
     /// Creates a compressor for this codec.
     ///
     /// # Errors
-    /// If there is not enough memory for zstd's context, or zstd refuses the level.
+    /// There is not enough memory for zstd's context, or zstd refuses the level.
     pub fn new(codec: &Codec) -> Result<Self> {
         let level = match codec.format {
             ArchiveFormat::Zstd { level } => level,
@@ -133,7 +133,7 @@ impl FrameCompressor {
     /// Compresses `content` to one frame. The frame replaces the bytes in `to`.
     ///
     /// # Errors
-    /// If zstd fails, which happens only if memory is exhausted.
+    /// Memory runs out.
     pub fn compress(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
         slotpress_base::threads::panic_point("encoder");
         to.clear();
@@ -163,43 +163,43 @@ fn zstd_error(doing: &str, code: usize) -> Error {
     Error::failed(format!("zstd cannot {doing}: {}", zstd_safe::get_error_name(code)))
 }
 
-pub struct EncodedFrame<'a> {
-    pub bytes: &'a [u8],
+/// An encoded frame, without its bytes.
+pub struct FrameSummary {
     pub content_bytes: u64,
     /// Number of storages in the frame whose records kept their order although the layout
     /// is clustered.
-    pub left_as_is: u64,
+    pub unclustered_pieces: u64,
     pub hash: Option<FrameHash>,
 }
 
 /// A frame that is to be encoded.
 pub trait FrameContent: Send {
-    /// Writes the content into a buffer, which the worker reuses. Returns the length of the content in
-    /// bytes, and the frame's link.
+    /// Writes the content into a buffer, which the worker reuses. Returns its length and the frame's
+    /// link.
     ///
     /// # Errors
     /// The content cannot be read.
     fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)>;
 }
 
-/// Encodes all frames on `threads` workers. `on_frame` receives them in order, on the calling thread.
+/// Encodes all frames on `threads` workers. Passes them to `on_frame` in order, on the calling thread.
 ///
 /// # Errors
-/// Those of the frames and of `on_frame`; zstd has not enough memory; the user interrupts.
+/// A frame cannot be read; `on_frame` fails; there is not enough memory; the user interrupts.
 pub fn encode_frames<F: FrameContent>(
     frames: impl Iterator<Item = Result<F>> + Send,
     codec: &Codec,
     threads: usize,
     progress: &dyn Progress,
-    on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
+    on_frame: &mut dyn FnMut(&[u8], &FrameSummary) -> Result<()>,
 ) -> Result<()> {
     let new_worker = || {
         let mut worker = FrameWorker::new(codec)?;
         Ok(move |frame: F, to: &mut Vec<u8>| worker.encode(frame, to))
     };
-    let mut pass_on = |bytes: &[u8], (content_bytes, left_as_is, hash)| {
-        on_frame(EncodedFrame { bytes, content_bytes, left_as_is, hash })?;
-        progress.advance(content_bytes, bytes.len() as u64);
+    let mut pass_on = |bytes: &[u8], frame: FrameSummary| {
+        on_frame(bytes, &frame)?;
+        progress.advance(frame.content_bytes, bytes.len() as u64);
         Ok(())
     };
     run_in_order(frames, threads, &new_worker, progress, &mut pass_on)
@@ -219,17 +219,16 @@ impl<'a> FrameWorker<'a> {
         Ok(Self { codec, compressor, clusterer: FrameClusterer::default(), buffer: Vec::new() })
     }
 
-    /// Encodes a frame into `to`. Returns the fields of an [`EncodedFrame`].
-    fn encode(&mut self, frame: impl FrameContent, to: &mut Vec<u8>) -> Result<(u64, u64, Option<FrameHash>)> {
+    fn encode(&mut self, frame: impl FrameContent, to: &mut Vec<u8>) -> Result<FrameSummary> {
         let (content_bytes, link) = frame.fill(&mut self.buffer)?;
         let mut content = &self.buffer[..content_bytes];
-        let mut left_as_is = 0;
+        let mut unclustered_pieces = 0;
         if self.codec.layout == RecordLayout::Clustered {
-            (content, left_as_is) = self.clusterer.cluster(content, link)?;
+            (content, unclustered_pieces) = self.clusterer.cluster(content, link)?;
         }
         self.compressor.compress(content, to)?;
-        // Hash here, where all cores work, not on the thread that writes.
+        // Hashed here, where all cores work, and not on the thread that writes.
         let hash = matches!(self.codec.format, ArchiveFormat::Zstd { .. }).then(|| frame_hash(to));
-        Ok((content_bytes as u64, left_as_is, hash))
+        Ok(FrameSummary { content_bytes: content_bytes as u64, unclustered_pieces, hash })
     }
 }

@@ -2,14 +2,13 @@
 //! number of workers that fit into memory.
 
 use derive_setters::Setters;
-use slotpress_base::quantity::bytes;
-use slotpress_base::{AHEAD_BYTES, Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Result, available_threads};
+use slotpress_base::{AHEAD_BYTES, Error, IoPolicy, OUTPUT_BUFFERS_PER_WORKER, Result, available_threads, quantity};
 use slotpress_format::{FRAME_SIZE_BYTES_DEFAULT, FRAME_SIZE_BYTES_MAX, FRAME_SIZE_BYTES_MIN};
 
 use crate::archive::encode::{Codec, FrameCompressor, ZSTD_LEVEL_DEFAULT};
 use crate::archive::layout::clustering_bytes;
 
-/// Encoding of an archive, and the threads, memory and disk rate that it may use.
+/// Encoding of an archive, and limits on threads, memory and disk rate.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct EncodingOptions {
@@ -18,11 +17,12 @@ pub struct EncodingOptions {
     pub codec: Codec,
     /// Bytes of tar in a frame, from 64 KiB to 32 MiB. Default: 8 MiB.
     pub frame_size_bytes: u64,
-    /// Compressing threads, 1 to 1024. Fewer start if `memory_bytes` is too small. When an archive
-    /// is made from other archives, about half as many threads decode. Default: one per core.
+    /// Number of compressing threads, 1 to 1024. Fewer start if `memory_bytes` is too small. If an
+    /// archive is made from other archives, about half as many more threads decode. Default: one per
+    /// core.
     pub threads: usize,
-    /// Limit in bytes on the memory of all workers and of what is read ahead. Fewer workers start
-    /// if it is too small. Default: none.
+    /// Limit in bytes on the memory of all workers and of content that is read ahead. Fewer workers
+    /// start if it is too small. Default: none.
     #[setters(into)]
     pub memory_bytes: Option<u64>,
     /// Page cache use and rate limit. Default: gentle on the page cache, without a rate limit.
@@ -54,7 +54,7 @@ impl EncodingOptions {
         let worker_bytes = worker_memory_bytes(&self.codec, self.frame_size_bytes)?;
         match (memory_bytes.saturating_sub(other_bytes) / worker_bytes) as usize {
             0 => {
-                let [limit, needed] = [memory_bytes, worker_bytes + other_bytes].map(bytes);
+                let [limit, needed] = [memory_bytes, worker_bytes + other_bytes].map(quantity::bytes);
                 let message =
                     format!("a memory limit of {limit} does not suffice for one worker, which takes {needed}");
                 Err(Error::usage(message).with_hint("give more memory, smaller frames or a lower level"))
@@ -79,7 +79,7 @@ impl EncodingOptions {
     pub(crate) fn describe(&self, workers: usize) -> String {
         format!(
             "workers: {workers}, frames of {}, page cache: {}",
-            bytes(self.frame_size_bytes),
+            quantity::bytes(self.frame_size_bytes),
             self.io_policy.io_hint.as_str()
         )
     }
@@ -88,12 +88,12 @@ impl EncodingOptions {
 /// Checks that a frame size is in the supported range.
 ///
 /// # Errors
-/// If it is less than 64 KiB or more than 32 MiB.
+/// It is less than 64 KiB or more than 32 MiB.
 pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
     if (FRAME_SIZE_BYTES_MIN..=FRAME_SIZE_BYTES_MAX).contains(&frame_size_bytes) {
         return Ok(());
     }
-    Err(Error::usage(format!("a frame size of {} is out of range", bytes(frame_size_bytes)))
+    Err(Error::usage(format!("a frame size of {} is out of range", quantity::bytes(frame_size_bytes)))
         .with_hint("a frame has 64KiB to 32MiB"))
 }
 
@@ -102,7 +102,7 @@ pub fn check_frame_size(frame_size_bytes: u64) -> Result<()> {
 /// context's size depends only on level and frame size.
 ///
 /// # Errors
-/// If there is not enough memory for one context.
+/// There is not enough memory for one context.
 pub fn worker_memory_bytes(codec: &Codec, frame_size_bytes: u64) -> Result<u64> {
     let mut compressor = FrameCompressor::new(codec)?;
     compressor.compress(&vec![0; frame_size_bytes as usize], &mut Vec::new())?;

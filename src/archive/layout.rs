@@ -4,8 +4,8 @@
 //! A frame is clustered as a whole after it is filled; its tar headers tell where storages begin.
 //! Workers make frames independently, unless a frame starts inside an entry: then its worker must
 //! know where the next record begins. The worker of the previous frame sends this position over a
-//! [`FrameLink`] once it has walked over the record headers, long before it compresses. Workers
-//! take frames in order, so a worker waits only for another one that is running.
+//! [`FrameLink`] once it has walked over the record headers, long before it compresses. Workers take
+//! frames in order, so a worker waits only for a worker that has begun.
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use slotpress_base::quantity::count_of;
@@ -24,7 +24,7 @@ pub enum RecordLayout {
     Clustered,
 }
 
-/// Position of the walk in an entry that continues in the next frame.
+/// Position in an entry that continues in the next frame.
 #[derive(Clone, Debug)]
 pub struct CarriedPosition {
     entry: Entry,
@@ -34,70 +34,62 @@ pub struct CarriedPosition {
 }
 
 impl CarriedPosition {
-    #[cfg(feature = "levels")]
     /// Finds the position without the previous frame: searches the frame's bytes for records.
+    #[cfg(feature = "levels")]
     pub fn find(entry: Entry, offset_bytes: u64, tar: &[u8]) -> Self {
         let offset = offset_bytes.saturating_sub(BLOCK_BYTES);
         let content_bytes = usize::try_from(entry.content_bytes.saturating_sub(offset)).unwrap_or(tar.len());
         let content = &tar[..content_bytes.min(tar.len())];
         let position = match entry.kind {
             EntryKind::Storage { .. } => super::cluster::find_position(content, offset, entry.content_bytes),
-            _ => RecordPosition::Over,
+            _ => RecordPosition::Ended,
         };
         Self { entry, offset_bytes, position }
     }
 }
 
-/// Connects a frame to its neighbours where entries cross its ends. If an error or interruption
-/// dropped the previous frame, this frame stays unclustered; the archive is then never published.
+/// Connects a frame to its neighbours where entries cross its ends. If an error or interrupt has
+/// dropped the previous frame, this frame stays unclustered, and the archive is never published.
 #[derive(Debug, Default)]
 pub struct FrameLink {
-    before: Option<Receiver<CarriedPosition>>,
-    after: Option<Sender<CarriedPosition>>,
+    previous_rx: Option<Receiver<CarriedPosition>>,
+    next_tx: Option<Sender<CarriedPosition>>,
 }
 
 impl FrameLink {
-    #[cfg(feature = "levels")]
     /// Makes a link for a frame that is clustered without its neighbours.
-    pub fn without_neighbours(carry: Option<CarriedPosition>) -> Self {
-        let Some(carry) = carry else { return Self::default() };
-        let (after, before) = bounded(1);
+    #[cfg(feature = "levels")]
+    pub fn without_neighbours(position: Option<CarriedPosition>) -> Self {
+        let Some(position) = position else { return Self::default() };
+        let (tx, rx) = bounded(1);
         // The channel has room for one, so this cannot block.
-        let _ = after.send(carry);
-        Self { before: Some(before), after: None }
+        let _ = tx.send(position);
+        Self { previous_rx: Some(rx), next_tx: None }
     }
 }
 
 #[derive(Debug)]
 pub struct FrameLinker {
     layout: RecordLayout,
-    before: Option<Receiver<CarriedPosition>>,
+    previous_rx: Option<Receiver<CarriedPosition>>,
 }
 
 impl FrameLinker {
     pub fn new(layout: RecordLayout) -> Self {
-        Self { layout, before: None }
+        Self { layout, previous_rx: None }
     }
 
-    /// Makes the link of the next frame. `ends_inside` is true if an entry continues beyond the
+    /// Makes the link of the next frame. `ends_inside_entry` is true if an entry continues beyond the
     /// frame's end.
-    pub fn link(&mut self, ends_inside: bool) -> FrameLink {
-        let before = self.before.take();
-        let mut link = FrameLink { before, after: None };
-        if ends_inside && self.layout == RecordLayout::Clustered {
-            let (after, before) = bounded(1);
-            (link.after, self.before) = (Some(after), Some(before));
+    pub fn link(&mut self, ends_inside_entry: bool) -> FrameLink {
+        let mut link = FrameLink { previous_rx: self.previous_rx.take(), next_tx: None };
+        if ends_inside_entry && self.layout == RecordLayout::Clustered {
+            let (tx, rx) = bounded(1);
+            link.next_tx = Some(tx);
+            self.previous_rx = Some(rx);
         }
         link
     }
-}
-
-/// Returns the state with which the walk over a frame begins; `None` if the frame before it was
-/// dropped.
-fn start_of(before: Option<Receiver<CarriedPosition>>) -> Option<(EntryParser, Option<Entry>, RecordPosition)> {
-    let Some(before) = before else { return Some((EntryParser::default(), None, START)) };
-    let CarriedPosition { entry, offset_bytes, position } = before.recv().ok()?;
-    Some((EntryParser::resume(entry, offset_bytes)?, Some(entry), position))
 }
 
 #[derive(Debug, Default)]
@@ -111,16 +103,25 @@ impl FrameClusterer {
     /// unchanged, wholly or in part, because of invalid records or an address that occurs twice. If
     /// there is nothing to sort, returns the bytes unchanged.
     pub fn cluster<'a>(&'a mut self, tar: &'a [u8], link: FrameLink) -> Result<(&'a [u8], u64)> {
-        let Some((mut parser, mut entry, mut position)) = start_of(link.before) else {
-            return Ok((tar, 0));
-        };
+        let mut parser = EntryParser::default();
+        let mut entry = None;
+        let mut position = START;
+        if let Some(previous_rx) = link.previous_rx {
+            // Fails if the previous frame was dropped.
+            let Ok(carried) = previous_rx.recv() else { return Ok((tar, 0)) };
+            let Some(inside) = EntryParser::resume(carried.entry, carried.offset_bytes) else { return Ok((tar, 0)) };
+            parser = inside;
+            entry = Some(carried.entry);
+            position = carried.position;
+        }
         let Self { clusterer, clustered } = self;
-        let mut done = 0;
-        let mut left_as_is = 0;
+        let mut copied = 0;
+        let mut unclustered_pieces = 0;
         parser.feed(tar, &mut |event| {
             let (offset, piece) = match event {
                 TarEvent::Begin(begun) => {
-                    (entry, position) = (Some(begun), START);
+                    entry = Some(begun);
+                    position = START;
                     return Ok(());
                 }
                 TarEvent::End(_) => return Ok(()),
@@ -130,38 +131,37 @@ impl FrameClusterer {
             // Contents are slices of `tar`, so the offset follows from the addresses.
             let start = piece.as_ptr().addr() - tar.as_ptr().addr();
             let is_storage = matches!(entry.kind, EntryKind::Storage { .. });
-            let mut is_ordered = true;
             if is_storage {
-                (position, is_ordered) = clusterer.walk(piece, offset, entry.content_bytes, &position);
+                position = clusterer.walk(piece, offset, entry.content_bytes, &position);
             }
             // Sends the position before copying, since the worker of the next frame may be waiting
             // for it.
             let offset_bytes = BLOCK_BYTES + offset + (tar.len() - start) as u64;
-            if let Some(after) = &link.after
+            if let Some(next_tx) = &link.next_tx
                 && offset_bytes < entry.tar_bytes()
             {
                 // Fails only if the next frame was dropped.
-                let _ = after.send(CarriedPosition { entry, offset_bytes, position: position.clone() });
+                let _ = next_tx.send(CarriedPosition { entry, offset_bytes, position: position.clone() });
             }
             if is_storage {
                 // A frame without storages is never copied.
                 let clustered = content_buffer(clustered, tar.len());
-                clustered[done..start].copy_from_slice(&tar[done..start]);
-                done = start + piece.len();
-                is_ordered &= clusterer.copy(piece, &mut clustered[start..done]);
-                left_as_is += u64::from(!is_ordered);
+                clustered[copied..start].copy_from_slice(&tar[copied..start]);
+                copied = start + piece.len();
+                let is_sorted = clusterer.copy_sorted(piece, &mut clustered[start..copied]);
+                unclustered_pieces += u64::from(!is_sorted || position == RecordPosition::GivenUp);
             }
             Ok(())
         })?;
-        if done == 0 {
-            return Ok((tar, left_as_is));
+        if copied == 0 {
+            return Ok((tar, unclustered_pieces));
         }
-        clustered[done..tar.len()].copy_from_slice(&tar[done..]);
-        Ok((&clustered[..tar.len()], left_as_is))
+        clustered[copied..tar.len()].copy_from_slice(&tar[copied..]);
+        Ok((&clustered[..tar.len()], unclustered_pieces))
     }
 }
 
-/// Returns about how much memory in bytes clustering takes per worker: a copy of the frame, and 60
+/// Returns about how many bytes of memory clustering takes per worker: a copy of the frame, and 60
 /// bytes per record. A record has at least 136 bytes.
 pub fn clustering_bytes(layout: RecordLayout, frame_size_bytes: u64) -> u64 {
     match layout {
@@ -219,8 +219,8 @@ mod tests {
                 let work = frames.iter().zip(links).map(|(frame, link)| {
                     scope.spawn(move || {
                         let mut clusterer = FrameClusterer::default();
-                        let (bytes, left_as_is) = clusterer.cluster(frame, link).expect("a frame");
-                        assert_eq!(left_as_is, 0);
+                        let (bytes, unclustered_pieces) = clusterer.cluster(frame, link).expect("a frame");
+                        assert_eq!(unclustered_pieces, 0);
                         bytes.to_vec()
                     })
                 });
@@ -230,11 +230,11 @@ mod tests {
             // look like one more record, so one frame may differ.
             let mut different_frames = 0;
             for (number, (frame, linked)) in frames.iter().zip(&results).enumerate().filter(|_| size >= 4096) {
-                let carry = (number > 0).then(|| CarriedPosition::find(entry, (number * size) as u64, frame));
+                let position = (number > 0).then(|| CarriedPosition::find(entry, (number * size) as u64, frame));
                 let mut clusterer = FrameClusterer::default();
-                let (bytes, left_as_is) =
-                    clusterer.cluster(frame, FrameLink::without_neighbours(carry)).expect("a frame");
-                assert_eq!((bytes.len(), left_as_is), (linked.len(), 0), "frame {number} of {size} bytes");
+                let (bytes, unclustered_pieces) =
+                    clusterer.cluster(frame, FrameLink::without_neighbours(position)).expect("a frame");
+                assert_eq!((bytes.len(), unclustered_pieces), (linked.len(), 0), "frame {number} of {size} bytes");
                 different_frames += usize::from(bytes != linked);
             }
             assert!(different_frames <= 1, "{different_frames} of {} frames of {size} bytes", frames.len());
@@ -242,11 +242,11 @@ mod tests {
             assert_eq!(whole[..512], tar[..512]);
             let records = |bytes: &[u8]| {
                 let mut records = Vec::new();
-                let mut at = 0;
-                while at < bytes.len() {
-                    let length = 136 + usize::from(bytes[at + 8]) + usize::from(bytes[at + 9]) * 256;
-                    records.push(bytes[at..at + length].to_vec());
-                    at += length.next_multiple_of(8);
+                let mut start = 0;
+                while start < bytes.len() {
+                    let length = 136 + usize::from(bytes[start + 8]) + usize::from(bytes[start + 9]) * 256;
+                    records.push(bytes[start..start + length].to_vec());
+                    start += length.next_multiple_of(8);
                 }
                 records.sort();
                 records

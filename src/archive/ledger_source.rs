@@ -16,7 +16,7 @@ use super::{ArchiveOptions, HeldLedger, open_snapshot, plan_snapshot};
 /// frames and base slot. Holds the ledger's lock as long as the archive exists.
 ///
 /// # Errors
-/// If the ledger is in use, or its bank snapshot is not complete or not sound.
+/// The ledger is in use, or its bank snapshot is not complete or not sound.
 pub fn ledger_as_archive(options: &ArchiveOptions, progress: &dyn Progress) -> Result<NamedArchive> {
     let (snapshot, held) = open_snapshot(options, progress)?;
     let plan = plan_snapshot(snapshot, None, options, progress)?;
@@ -52,8 +52,8 @@ impl Source for LedgerSource {
     fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let number = self.ends.partition_point(|end| *end <= offset_bytes);
         let start = number.checked_sub(1).and_then(|before| self.ends.get(before)).copied().unwrap_or_default();
-        let left_bytes = self.length_bytes().unwrap_or_default().saturating_sub(offset_bytes);
-        let length_bytes = left_bytes.min(to.len() as u64);
+        let rest_bytes = self.length_bytes().unwrap_or_default().saturating_sub(offset_bytes);
+        let length_bytes = rest_bytes.min(to.len() as u64);
         let span =
             FrameSpan { first_entry: number as u64, offset_bytes: offset_bytes.saturating_sub(start), length_bytes };
         let to = to.split_at_mut(length_bytes as usize).0;

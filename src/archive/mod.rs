@@ -8,21 +8,21 @@
 
 pub(crate) mod cluster;
 mod documents;
-pub(crate) mod dry_run;
 pub(crate) mod encode;
 pub(crate) mod encoding;
 pub(crate) mod layout;
 pub(crate) mod ledger_source;
 pub(crate) mod lz4;
+pub(crate) mod preview;
 pub(crate) mod reframe;
 pub(crate) mod sink;
 pub(crate) mod writer;
 
-pub use self::dry_run::{ArchivePreview, preview_archive};
 pub use self::encode::{ArchiveFormat, Codec, ZSTD_LEVEL_DEFAULT, ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 pub use self::encoding::EncodingOptions;
 pub use self::layout::RecordLayout;
 pub use self::ledger_source::ledger_as_archive;
+pub use self::preview::{ArchivePreview, preview_archive};
 #[cfg(feature = "stores")]
 pub use self::sink::StoreSink;
 pub use self::sink::{DirSink, Sink, StreamSink};
@@ -30,10 +30,9 @@ use std::path::{Path, PathBuf};
 
 use derive_setters::Setters;
 use serde::Serialize;
-use slotpress_base::quantity::{bytes, count};
 use slotpress_base::{
     AheadItem, Elapsed, Error, EscapePath, ItemReader, PageCacheWatch, Progress, Result, Stage, Step, Stopwatch,
-    read_ahead, text,
+    quantity, read_ahead, text,
 };
 use slotpress_format::{
     ArchiveName, BankSnapshot, FrameCutter, FrameSpan, Layout, LedgerLock, LedgerPaths, Root, find_bank_snapshot,
@@ -43,8 +42,8 @@ use slotpress_read::archive::source::open_written;
 use slotpress_read::catalog::scan::scan;
 use slotpress_read::{Catalog, CheckOptions, NamedArchive, Plan, PlanOptions, ReadBackReport, read_back_archive};
 
-use crate::archive::documents::{judge, run_while_reading};
-use crate::archive::encode::{EncodedFrame, FrameContent, encode_frames};
+use crate::archive::documents::{judge_bank_snapshot, read_status_cache_during};
+use crate::archive::encode::{FrameContent, FrameSummary, encode_frames};
 use crate::archive::layout::{FrameLink, FrameLinker, content_buffer, warn_of_unclustered};
 use crate::archive::writer::{ArchiveWriter, WrittenArchive};
 
@@ -66,8 +65,8 @@ pub struct ArchiveOptions {
     /// Accepts a base slot whose full archive is missing, or is not the newest one. Default: false,
     /// because closed accounts may reappear on another base.
     pub force_base: bool,
-    /// Checks to make when the archive is read back before it gets its name; only for an archive in
-    /// a directory. Default: none, and it is not read back.
+    /// Checks to make when the archive is read back, before it gets its name. Possible only for an
+    /// archive in a directory. Default: the archive is not read back.
     #[setters(into)]
     pub read_back: Option<CheckOptions>,
 }
@@ -95,7 +94,7 @@ pub struct ArchiveReport {
     pub archive: NewArchive,
     /// Length of the tar stream, in bytes.
     pub input_bytes: u64,
-    /// Checks that were made when the archive was read back; `None` if it was not.
+    /// Checks that were made when the archive was read back; `None` if it was not read back.
     pub read_back: Option<ReadBackReport>,
     /// Path of the incremental archive's full archive, if it is in the output directory or the
     /// snapshots directory.
@@ -176,17 +175,19 @@ impl NewArchive {
 pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Progress) -> Result<ArchiveReport> {
     let stopwatch = Stopwatch::start();
     if options.read_back.is_some() && sink.dir_path().is_none() {
-        return Err(Error::usage("only an archive in a directory can be read back")
-            .with_hint("write into a directory, or verify it where it arrives"));
+        let error = Error::usage("only an archive in a directory can be read back");
+        return Err(error.with_hint("write into a directory, or verify it where it arrives"));
     }
     let planned = PlannedArchive::new(options, sink, progress)?;
     let plan = &planned.plan;
-    let name = &planned.name;
+    let name = planned.name.clone();
     warn_of_whole_storages(plan.whole_storages, progress);
     progress.check()?;
     planned.check_room(sink, progress)?;
 
     let encoding = &options.encoding;
+    let codec = &encoding.codec;
+    let threads = encoding.threads;
     let input_bytes = plan.tar_bytes();
     let mut steps = vec![Step::new(Stage::Archiving, Some(input_bytes))];
     if options.read_back.is_some() {
@@ -196,49 +197,49 @@ pub fn archive(options: &ArchiveOptions, sink: &mut dyn Sink, progress: &dyn Pro
     progress.steps(&steps);
     progress.detail(&planned.describe());
     progress.stage(Stage::Archiving, Some(input_bytes));
-    sink.begin(Some(name), input_bytes, encoding.io_policy.io_hint)?;
-    let mut writer = ArchiveWriter::new(sink, &encoding.codec);
-    planned.encode(planned.frames(), progress, &mut |frame| writer.write_frame(&frame))?;
-    let written_archive = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
-    warn_of_unclustered(written_archive.unclustered_pieces, progress);
+    sink.begin(Some(&name), input_bytes, encoding.io_policy.io_hint)?;
+    let mut writer = ArchiveWriter::new(sink, codec);
+    planned.encode(planned.frames(), progress, &mut |bytes, frame| writer.write_frame(bytes, frame))?;
+    let written = writer.finish(plan.entries(), None, encoding.frame_size_bytes)?;
+    warn_of_unclustered(written.unclustered_pieces, progress);
 
     let base = planned.find_base(sink);
     let read_back = match (&options.read_back, sink.file()) {
         (Some(check), Some(file)) => {
             let base = base.as_ref().map_err(Error::clone)?.as_ref();
             if let Some(base) = base {
-                progress.status(&format!("reading it back on the full archive {}", base.path.escaped()));
+                let path = base.path.escaped();
+                progress.status(&format!("reading it back on the full archive {path}"));
             }
             let archive = NamedArchive::from_source(open_written(file)?, Some(name.clone()));
-            Some(read_back_archive(check, &archive, base, encoding.threads, progress)?)
+            Some(read_back_archive(check, &archive, base, threads, progress)?)
         }
         _ => None,
     };
-    let archive = NewArchive::publish(
-        sink,
-        name.clone(),
-        plan.storages.len() as u64,
-        written_archive,
-        &encoding.codec,
-        &stopwatch,
-        progress,
-    )?;
+    let storages = plan.storages.len() as u64;
+    let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     // Only the report needs the base, so an unreadable directory is no error here.
     let base = base.ok().flatten().map(|base| base.path);
     Ok(ArchiveReport { archive, input_bytes, read_back, base, threads: planned.workers })
 }
 
-/// The lock of a ledger, and the watch that drops pages of its bank snapshots from the page cache at
-/// the end if they were not there before. The lists and the bank file are read several times.
-type HeldLedger = (Option<LedgerLock>, PageCacheWatch);
+/// The lock of a ledger, and a watch over its bank snapshots, whose lists and bank file are read
+/// several times.
+#[derive(Debug)]
+struct HeldLedger {
+    _lock: Option<LedgerLock>,
+    _watch: PageCacheWatch,
+}
 
 fn open_snapshot(options: &ArchiveOptions, progress: &dyn Progress) -> Result<(BankSnapshot, HeldLedger)> {
-    let watch = options.encoding.io_policy.io_hint.watch_subdirs(options.paths.snapshots_dir().join("snapshots"));
+    let io_hint = options.encoding.io_policy.io_hint;
+    let watch = io_hint.watch_subdirs(options.paths.snapshots_dir().join("snapshots"));
     progress.stage(Stage::Planning, None);
     let is_ledger = options.paths.ledger.is_dir() && !options.paths.is_unpacked_archive();
     let lock = is_ledger.then(|| LedgerLock::acquire(&options.paths.ledger)).transpose()?;
     let snapshot = find_bank_snapshot(&options.paths, options.slot, options.encoding.threads)?;
-    Ok((snapshot, (lock, watch)))
+    let held = HeldLedger { _lock: lock, _watch: watch };
+    Ok((snapshot, held))
 }
 
 fn plan_snapshot(
@@ -247,13 +248,14 @@ fn plan_snapshot(
     options: &ArchiveOptions,
     progress: &dyn Progress,
 ) -> Result<Plan> {
-    let EncodingOptions { threads, io_policy, .. } = &options.encoding;
-    let plan_options = PlanOptions { base_slot, threads: *threads, io_policy: io_policy.clone() };
+    let threads = options.encoding.threads;
+    let io_policy = options.encoding.io_policy.clone();
+    let plan_options = PlanOptions { base_slot, threads, io_policy };
     let status_cache = snapshot.status_cache.clone();
-    let (plan, status_cache) = run_while_reading(&status_cache, progress, || {
+    let (plan, status_cache) = read_status_cache_during(&status_cache, progress, || {
         Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
     })?;
-    judge(status_cache, &plan.bank)?;
+    judge_bank_snapshot(status_cache, &plan.bank)?;
     Ok(plan)
 }
 
@@ -265,10 +267,15 @@ struct PlannedArchive<'a> {
     _held: HeldLedger,
 }
 
-impl FrameContent for AheadItem<'_, (FrameSpan, FrameLink)> {
+struct PlannedFrame {
+    span: FrameSpan,
+    link: FrameLink,
+}
+
+impl FrameContent for AheadItem<'_, PlannedFrame> {
     fn fill(self, buffer: &mut Vec<u8>) -> Result<(usize, FrameLink)> {
-        let (span, link) = self.read(buffer)?;
-        Ok((span.length_bytes as usize, link))
+        let frame = self.read(buffer)?;
+        Ok((frame.span.length_bytes as usize, frame.link))
     }
 }
 
@@ -301,38 +308,38 @@ impl<'a> PlannedArchive<'a> {
         let plan = &self.plan;
         format!(
             "plan: {} of tar, storages: {}; obsolete records left out: {} ({}); {}",
-            bytes(plan.tar_bytes()),
-            count(plan.storages.len() as u64),
-            count(plan.obsolete_records),
-            bytes(plan.obsolete_bytes),
+            quantity::bytes(plan.tar_bytes()),
+            quantity::count(plan.storages.len() as u64),
+            quantity::count(plan.obsolete_records),
+            quantity::bytes(plan.obsolete_bytes),
             self.options.encoding.describe(self.workers)
         )
     }
 
-    fn frames(&self) -> impl Iterator<Item = (FrameSpan, FrameLink)> + Send {
+    fn frames(&self) -> impl Iterator<Item = PlannedFrame> + Send {
         let encoding = &self.options.encoding;
         let mut spans = FrameCutter::new(self.plan.entry_lengths(), encoding.frame_size_bytes).peekable();
         let mut linker = FrameLinker::new(encoding.codec.layout);
         std::iter::from_fn(move || {
             let span = spans.next()?;
             let link = linker.link(spans.peek().is_some_and(|next| next.offset_bytes > 0));
-            Some((span, link))
+            Some(PlannedFrame { span, link })
         })
     }
 
     fn encode(
         &self,
-        frames: impl Iterator<Item = (FrameSpan, FrameLink)> + Send,
+        frames: impl Iterator<Item = PlannedFrame> + Send,
         progress: &dyn Progress,
-        on_frame: &mut dyn FnMut(EncodedFrame<'_>) -> Result<()>,
+        on_frame: &mut dyn FnMut(&[u8], &FrameSummary) -> Result<()>,
     ) -> Result<()> {
         let encoding = &self.options.encoding;
-        let read = |(span, _): &(FrameSpan, FrameLink), content: &mut Vec<u8>| {
+        let read = |PlannedFrame { span, .. }: &PlannedFrame, content: &mut Vec<u8>| {
             encoding.io_policy.wait(span.length_bytes, progress);
             self.plan.fill(span, content_buffer(content, span.length_bytes as usize))
         };
         let reading = ItemReader {
-            is_cold: &|(span, _)| self.plan.is_cold(span),
+            is_cold: &|frame: &PlannedFrame| self.plan.is_cold(&frame.span),
             read: &read,
             item_bytes_max: encoding.frame_size_bytes,
             ahead_bytes_max: encoding.ahead_bytes(self.workers, 0)?,
@@ -340,27 +347,29 @@ impl<'a> PlannedArchive<'a> {
         read_ahead(frames, &reading, |frames| encode_frames(frames, &encoding.codec, self.workers, progress, on_frame))
     }
 
-    /// Finds the full archive of an incremental one in the directories of [`archives_beside`].
+    /// Finds the full archive of an incremental one in the output and the snapshots directory.
     fn find_base(&self, sink: &dyn Sink) -> Result<Option<NamedArchive>> {
         let Some(base_slot) = self.name.base_slot else { return Ok(None) };
-        let beside = archives_beside(self.options, sink.dir_path())?;
-        let mut full_archives = beside.archives().iter().filter(|archive| archive.is_full());
-        let base = full_archives.find(|archive| archive.name.slot == base_slot);
+        let catalog = scan_for_bases(self.options, sink.dir_path())?;
+        let mut archives = catalog.archives().iter();
+        let base = archives.find(|archive| archive.is_full() && archive.name.slot == base_slot);
         Ok(base.map(|base| NamedArchive::from_path(base.path())))
     }
 }
 
-/// Warns of storages that are longer than the bank file says, although no list names obsolete
-/// records in them: the ledger was restored, and no validator has run on it since. These storages
-/// are archived whole, so the archive is somewhat larger. A dry run does not show this warning.
+/// Warns of storages that are longer than the bank file says, although no list names obsolete records
+/// in them: the ledger was restored, and no validator has run on it since. They are archived whole, so
+/// the archive is somewhat larger. A preview does not give this warning.
 fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
-    let (storages, are) = if count == 1 { ("storage", "is") } else { ("storages", "are") };
-    if count > 0 {
-        progress.warn(&format!(
-            "{count} {storages} {are} longer than the bank file says, without obsolete records: this ledger was restored \
-             and has not run since; the archive holds these in full, and is somewhat larger"
-        ));
-    }
+    let (storages, are) = match count {
+        0 => return,
+        1 => ("storage", "is"),
+        _ => ("storages", "are"),
+    };
+    progress.warn(&format!(
+        "{count} {storages} {are} longer than the bank file says, without obsolete records: this ledger was restored \
+         and has not run since; the archive holds these in full, and is somewhat larger"
+    ));
 }
 
 /// Refuses an incremental archive unless its base is the newest full archive. Agave keeps
@@ -369,12 +378,14 @@ fn warn_of_whole_storages(count: u64, progress: &dyn Progress) {
 fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()> {
     let Some(base_slot) = options.base_slot.filter(|base| *base < slot) else { return Ok(()) };
     let in_store = sink.archives()?;
-    let beside = archives_beside(options, sink.dir_path())?;
-    let names = beside.archives().iter().map(|archive| &archive.name).chain(&in_store);
-    let newest = names.filter(|name| name.base_slot.is_none() && name.slot < slot).map(|name| name.slot).max();
-    let places = sink.location().into_iter().chain([options.paths.snapshots_dir().escaped()]);
+    let catalog = scan_for_bases(options, sink.dir_path())?;
+    let in_dirs = catalog.archives().iter().map(|archive| &archive.name);
+    let is_base = |name: &&ArchiveName| name.base_slot.is_none() && name.slot < slot;
+    let slots = in_dirs.chain(&in_store).filter(is_base).map(|name| name.slot);
+    let snapshots_dir = options.paths.snapshots_dir().escaped();
+    let places = sink.location().into_iter().chain([snapshots_dir]);
     let places = places.collect::<Vec<_>>().join(" or ");
-    let (message, hint) = match newest {
+    let (message, hint) = match slots.max() {
         Some(newest) if newest == base_slot => return Ok(()),
         Some(newest) => {
             let found = format!("the newest full archive below slot {slot} in {places} is of slot {newest}");
@@ -393,7 +404,7 @@ fn check_base(slot: u64, options: &ArchiveOptions, sink: &dyn Sink) -> Result<()
     Err(Error::failed(message).with_hint(hint))
 }
 
-fn archives_beside(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
+fn scan_for_bases(options: &ArchiveOptions, out_dir: Option<&Path>) -> Result<Catalog> {
     let dirs = out_dir.into_iter().chain([options.paths.snapshots_dir()]);
     let dirs = dirs.filter(|dir| dir.is_dir()).map(Path::to_path_buf);
     scan(&dirs.collect::<Vec<_>>())

@@ -1,5 +1,5 @@
-//! Makes an archive from other archives: the reading side puts entries into frames, while workers
-//! compress the frames.
+//! Makes an archive from other archives: the reading side puts entries into frames, and workers
+//! compress the frames at the same time.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use slotpress_base::{Error, Forward, Progress, ProgressEvent, Result};
 use slotpress_format::{Entry, FrameAssembler};
 use slotpress_read::BufferPool;
 
-use crate::archive::encode::{FrameContent, encode_frames};
+use crate::archive::encode::{FrameContent, FrameSummary, encode_frames};
 use crate::archive::encoding::EncodingOptions;
 use crate::archive::layout::{FrameLink, FrameLinker};
 use crate::archive::writer::ArchiveWriter;
@@ -23,28 +23,29 @@ const FRAMES_IN_FLIGHT: usize = 2;
 /// frames and two compressed ones of 16 MiB.
 const DECODING_BYTES: u64 = 3 * 32 * 1024 * 1024 + 2 * 16 * 1024 * 1024;
 
-/// Returns a limit in bytes on the memory that is needed in addition to the compressing workers.
+/// Returns the most memory in bytes that is needed in addition to the compressing workers'.
 pub fn decoding_side_bytes(frame_size_bytes: u64) -> u64 {
     DECODING_BYTES.saturating_add(frame_size_bytes.saturating_mul(FRAMES_IN_FLIGHT as u64 + 2))
 }
 
 /// Puts entries into frames, and sends the frames to the encoding side.
-pub struct FramesOut<'a> {
+pub struct FrameFiller<'a> {
     assembler: FrameAssembler,
-    link: FrameOutlet<'a>,
+    sender: FrameSender<'a>,
 }
 
-struct FrameOutlet<'a> {
+struct FrameSender<'a> {
     frames_tx: Sender<Result<ReadFrame<'a>>>,
     pool: &'a BufferPool,
     linker: FrameLinker,
-    is_inside: bool,
+    is_inside_entry: bool,
     is_unwanted: &'a AtomicBool,
 }
 
-impl FrameOutlet<'_> {
+impl FrameSender<'_> {
+    /// Sends a frame. Returns a buffer for the next one.
     fn send(&mut self, content: Vec<u8>) -> Result<Vec<u8>> {
-        let link = self.linker.link(self.is_inside);
+        let link = self.linker.link(self.is_inside_entry);
         let frame = ReadFrame { content, link, pool: self.pool };
         if self.frames_tx.send(Ok(frame)).is_err() {
             self.is_unwanted.store(true, Relaxed);
@@ -68,35 +69,34 @@ impl FrameContent for ReadFrame<'_> {
     }
 }
 
-impl FramesOut<'_> {
+impl FrameFiller<'_> {
     pub fn begin(&mut self, entry: &Entry) -> Result<()> {
-        self.assembler.begin(entry, &mut |frame| self.link.send(frame))?;
-        self.link.is_inside = true;
+        self.assembler.begin(entry, &mut |frame| self.sender.send(frame))?;
+        self.sender.is_inside_entry = true;
         Ok(())
     }
 
-    pub fn content(&mut self, bytes: &[u8]) -> Result<()> {
+    pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         slotpress_base::threads::panic_point("assembling");
-        self.assembler.append(bytes, &mut |frame| self.link.send(frame))
+        self.assembler.append(bytes, &mut |frame| self.sender.send(frame))
     }
 
     pub fn end(&mut self, entry: &Entry) -> Result<()> {
-        self.assembler.end(entry, &mut |frame| self.link.send(frame))?;
-        self.link.is_inside = false;
+        self.assembler.end(entry, &mut |frame| self.sender.send(frame))?;
+        self.sender.is_inside_entry = false;
         Ok(())
     }
 }
 
 /// Runs `read`, which puts entries into frames, while `workers` threads compress the frames into
-/// `writer`. `is_unwanted` becomes true once no more frames are taken; after that, an error of
-/// `read` is ignored.
+/// `writer`. Sets `is_unwanted` once no more frames are taken. Ignores errors of `read` after that.
 pub fn reframe<T: Send>(
     writer: &mut ArchiveWriter<'_>,
     encoding: &EncodingOptions,
     workers: usize,
     is_unwanted: &AtomicBool,
     progress: &dyn Progress,
-    read: impl FnOnce(&mut FramesOut<'_>, &dyn Progress) -> Result<T> + Send,
+    read: impl FnOnce(&mut FrameFiller<'_>, &dyn Progress) -> Result<T> + Send,
 ) -> Result<T> {
     let pool = BufferPool::default();
     let (frames_tx, frames_rx) = bounded(FRAMES_IN_FLIGHT);
@@ -112,18 +112,19 @@ pub fn reframe<T: Send>(
     let (read, encoded) = std::thread::scope(|scope| -> Result<_> {
         let pool = &pool;
         let reads = &reads;
-        let read = move || -> Result<Option<T>> {
-            let link = FrameOutlet {
+        // Returns `None` if no more frames are taken.
+        let fill_frames = move || -> Result<Option<T>> {
+            let sender = FrameSender {
                 frames_tx: frames_tx.clone(),
                 pool,
                 linker: FrameLinker::new(encoding.codec.layout),
-                is_inside: false,
+                is_inside_entry: false,
                 is_unwanted,
             };
             let assembler = FrameAssembler::new(encoding.frame_size_bytes, pool.take());
-            let mut frames = FramesOut { assembler, link };
-            let result = read(&mut frames, reads).and_then(|value| {
-                frames.assembler.finish(&mut |frame| frames.link.send(frame))?;
+            let mut filler = FrameFiller { assembler, sender };
+            let result = read(&mut filler, reads).and_then(|value| {
+                filler.assembler.finish(&mut |frame| filler.sender.send(frame))?;
                 Ok(value)
             });
             match result {
@@ -135,12 +136,10 @@ pub fn reframe<T: Send>(
                 Ok(value) => Ok(Some(value)),
             }
         };
-        let reading = spawn(scope, move || catch_panic(read))?;
-        let encoded = catch_panic(|| {
-            encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut |frame| {
-                writer.write_frame(&frame)
-            })
-        });
+        let reading = spawn(scope, move || catch_panic(fill_frames))?;
+        let mut write = |bytes: &[u8], frame: &FrameSummary| writer.write_frame(bytes, frame);
+        let encoded =
+            catch_panic(|| encode_frames(frames_rx.into_iter(), &encoding.codec, workers, &writes, &mut write));
         // After an error, stops the reading side, which may be waiting for a pipe into which
         // nobody writes.
         is_unwanted.store(encoded.is_err(), Relaxed);

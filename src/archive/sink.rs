@@ -1,5 +1,5 @@
-//! Destinations of an archive: a directory or a store, where the archive gets its name at the end,
-//! or a stream.
+//! Destinations of an archive: a stream, or a directory or store, where the archive gets its name at
+//! the end.
 
 use std::fs::File;
 use std::io::Write;
@@ -14,63 +14,59 @@ use slotpress_read::{StagedFile, already_exists, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Store, Upload, headers_of};
 
-/// Destination of an archive: [`DirSink`], [`StreamSink`] or, with the feature `stores`,
-/// `StoreSink`; not to be implemented elsewhere. In a directory or store, the archive gets its name
-/// only when it is complete.
-pub trait Sink {
+/// Destination of an archive: a [`DirSink`], a [`StreamSink`] or, with the feature `stores`, a
+/// `StoreSink`. In a directory or store, the archive gets its name only when it is complete.
+///
+/// This trait is sealed: no other type can implement it.
+pub trait Sink: Destination {}
+
+impl<D: Destination> Sink for D {}
+
+/// The operations of a [`Sink`]. The library does not export this trait.
+pub trait Destination {
     /// Returns the output directory; `None` for a store or a stream.
-    #[doc(hidden)]
     fn dir(&self) -> Option<&KeptDir> {
         None
     }
 
-    #[doc(hidden)]
     fn dir_path(&self) -> Option<&Path> {
         self.dir().map(KeptDir::path)
     }
 
     /// Returns the name of the destination for messages; `None` for a stream.
-    #[doc(hidden)]
     fn location(&self) -> Option<String> {
         self.dir_path().map(EscapePath::escaped)
     }
 
     /// Lists the archives in a store, one of which may be the base of an incremental archive.
-    #[doc(hidden)]
     fn archives(&self) -> Result<Vec<ArchiveName>> {
         Ok(Vec::new())
     }
 
     /// Fails if an archive of this name exists in the directory and may not be replaced.
-    #[doc(hidden)]
     fn check_name(&self, _name: &str) -> Result<()> {
         Ok(())
     }
 
     /// Begins an archive of at most about `bytes_max` bytes. A store needs its name in advance.
-    #[doc(hidden)]
     fn begin(&mut self, _name: Option<&ArchiveName>, _bytes_max: u64, _hint: IoHint) -> Result<()> {
         Ok(())
     }
 
     /// Returns the file before it gets its name; `None` for a store or a stream.
-    #[doc(hidden)]
     fn file(&self) -> Option<&StagedFile> {
         None
     }
 
-    #[doc(hidden)]
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
-    /// Ends the writing. A file can be read after it.
-    #[doc(hidden)]
+    /// Writes all bytes out. A file can be read afterwards.
     fn flush(&mut self) -> Result<()> {
         Ok(())
     }
 
     /// Brings the complete archive to disk and gives it its name. Returns its path; `None` for a
     /// stream.
-    #[doc(hidden)]
     fn publish(&mut self, _name: &str) -> Result<Option<PathBuf>> {
         Ok(None)
     }
@@ -89,7 +85,7 @@ pub struct DirSink {
 }
 
 impl DirSink {
-    /// Writes into a directory, which is opened now: the archive goes into it even if it is renamed
+    /// Opens a directory, into which the archive is written even if the directory is renamed
     /// meanwhile.
     ///
     /// # Errors
@@ -112,7 +108,7 @@ impl DirSink {
     }
 }
 
-impl Sink for DirSink {
+impl Destination for DirSink {
     fn dir(&self) -> Option<&KeptDir> {
         Some(&self.dir)
     }
@@ -136,8 +132,8 @@ impl Sink for DirSink {
             }
             _ => StagedFile::create_in(&self.dir)?,
         };
-        let to = StreamWriter::direct(file.file().try_clone().or_path("write", file.path())?, hint);
-        self.begun = Some((file, to));
+        let writer = StreamWriter::direct(file.file().try_clone().or_path("write", file.path())?, hint);
+        self.begun = Some((file, writer));
         Ok(())
     }
 
@@ -146,14 +142,14 @@ impl Sink for DirSink {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let (file, to) = self.begun.as_mut().ok_or_else(not_begun_error)?;
+        let (file, writer) = self.begun.as_mut().ok_or_else(not_begun_error)?;
         self.watch.check_before_writing(bytes.len() as u64, file.file(), self.dir.path())?;
-        to.write_all(bytes).or_path("write", file.path())
+        writer.write_all(bytes).or_path("write", file.path())
     }
 
     fn flush(&mut self) -> Result<()> {
-        let (file, to) = self.begun.as_mut().ok_or_else(not_begun_error)?;
-        to.finish().or_path("write", file.path())
+        let (file, writer) = self.begun.as_mut().ok_or_else(not_begun_error)?;
+        writer.finish().or_path("write", file.path())
     }
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
@@ -175,7 +171,7 @@ impl<'a> StreamSink<'a> {
     }
 }
 
-impl Sink for StreamSink<'_> {
+impl Destination for StreamSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).or_path("write", Path::new(self.name))
     }
@@ -214,7 +210,7 @@ impl<'a> StoreSink<'a> {
 }
 
 #[cfg(feature = "stores")]
-impl Sink for StoreSink<'_> {
+impl Destination for StoreSink<'_> {
     fn location(&self) -> Option<String> {
         Some(self.store.location_of(""))
     }

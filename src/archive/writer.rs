@@ -5,14 +5,14 @@ use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, EntryKind, FrameHash, Index, Root, SeekTableItem, seek_table_frame,
 };
 
-use crate::archive::encode::{ArchiveFormat, Codec, EncodedFrame};
+use crate::archive::encode::{ArchiveFormat, Codec, FrameSummary};
 use crate::archive::lz4;
 use crate::archive::sink::Sink;
 
 /// Writes the frames of an archive in order. Keeps 40 bytes per frame, for the seek table and the
 /// frame hashes.
 pub struct ArchiveWriter<'a> {
-    to: &'a mut dyn Sink,
+    sink: &'a mut dyn Sink,
     codec: &'a Codec,
     frames: Vec<SeekTableItem>,
     hashes: Vec<FrameHash>,
@@ -29,30 +29,33 @@ pub struct WrittenArchive {
     pub root: Option<Root>,
 }
 
-/// Returns the number of storages among entries, and the length in bytes of the entries' tar.
-pub fn storages_and_tar_bytes(entries: &[Entry]) -> (u64, u64) {
-    let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64;
-    (storages, entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES)
+pub fn count_storages(entries: &[Entry]) -> u64 {
+    entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64
+}
+
+/// Returns the length of the tar stream with these entries, in bytes.
+pub fn tar_stream_bytes(entries: &[Entry]) -> u64 {
+    entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES
 }
 
 impl<'a> ArchiveWriter<'a> {
-    pub fn new(to: &'a mut dyn Sink, codec: &'a Codec) -> Self {
-        Self { to, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
+    pub fn new(sink: &'a mut dyn Sink, codec: &'a Codec) -> Self {
+        Self { sink, codec, frames: Vec::new(), hashes: Vec::new(), written: WrittenArchive::default() }
     }
 
-    pub fn write_frame(&mut self, frame: &EncodedFrame<'_>) -> Result<()> {
+    pub fn write_frame(&mut self, bytes: &[u8], frame: &FrameSummary) -> Result<()> {
         slotpress_base::threads::panic_point("frame writer");
         if self.codec.format == ArchiveFormat::Lz4 && self.written.frames == 0 {
-            self.put(&lz4::frame_header())?;
+            self.write_bytes(&lz4::frame_header())?;
         }
         self.written.frames += 1;
-        self.written.unclustered_pieces += frame.left_as_is;
+        self.written.unclustered_pieces += frame.unclustered_pieces;
         self.hashes.extend(frame.hash);
-        self.record_frame(frame.bytes, frame.content_bytes)?;
-        self.put(frame.bytes)
+        self.record_frame(bytes, frame.content_bytes)?;
+        self.write_bytes(bytes)
     }
 
-    /// Writes everything that follows the last frame: nothing after a plain tar. `note` is appended
+    /// Writes everything that follows the last frame, which is nothing in a plain tar. `note` is appended
     /// to the settings in the index.
     pub fn finish(
         mut self,
@@ -76,13 +79,13 @@ impl<'a> ArchiveWriter<'a> {
                     .ok_or_else(|| Error::failed("there are too many frames for a seek table"))?;
                 let length_bytes = self.written.length_bytes + (index.len() + table.len()) as u64;
                 self.written.root = Some(Root::new(length_bytes, [index.as_slice(), &table]));
-                self.put(&index)?;
-                self.put(&table)?;
+                self.write_bytes(&index)?;
+                self.write_bytes(&table)?;
             }
-            ArchiveFormat::Lz4 => self.put(&lz4::END_MARK)?,
+            ArchiveFormat::Lz4 => self.write_bytes(&lz4::END_MARK)?,
             ArchiveFormat::None => {}
         }
-        self.to.flush()?;
+        self.sink.flush()?;
         Ok(self.written)
     }
 
@@ -94,8 +97,8 @@ impl<'a> ArchiveWriter<'a> {
         Ok(())
     }
 
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.to.write(bytes)?;
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<()> {
+        self.sink.write(bytes)?;
         self.written.length_bytes += bytes.len() as u64;
         Ok(())
     }

@@ -20,7 +20,7 @@ use slotpress_read::state::sums::StateSum;
 use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
 
 use super::changes::Changes;
-use crate::archive::reframe::FramesOut;
+use crate::archive::reframe::FrameFiller;
 
 /// Limit on the length of a storage. A storage is collected in memory, because its length is
 /// written before it.
@@ -53,7 +53,7 @@ pub struct OutputWriter<'a> {
 }
 
 impl OutputWriter<'_> {
-    pub fn run(self, frames: &mut FramesOut<'_>) -> Result<RebasedTotals> {
+    pub fn run(self, frames: &mut FrameFiller<'_>) -> Result<RebasedTotals> {
         let changes = self.changes;
         let mut output = NewStorages {
             frames,
@@ -102,7 +102,7 @@ impl OutputWriter<'_> {
 /// Collects records into storages. The first storage has the new state's slot, and each following
 /// one has the slot below.
 struct NewStorages<'a, 'f> {
-    frames: &'a mut FramesOut<'f>,
+    frames: &'a mut FrameFiller<'f>,
     old_slot: u64,
     new_slot: u64,
     buffer: Vec<u8>,
@@ -153,7 +153,7 @@ impl NewStorages<'_, '_> {
         self.totals.written.add(&sum_records(&self.pool, &self.buffer));
         let entry = Entry { kind: EntryKind::Storage { slot, id }, content_bytes: self.buffer.len() as u64 };
         self.frames.begin(&entry)?;
-        self.frames.content(&self.buffer)?;
+        self.frames.append(&self.buffer)?;
         self.frames.end(&entry)?;
         self.totals.entries.push(entry);
         self.buffer.clear();
@@ -336,14 +336,14 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
         }
         let map = self.output.totals.entries.last().and_then(|entry| self.map_of(entry.kind));
         let frames = &mut self.output.frames;
-        let Some(map) = map else { return frames.content(bytes) };
+        let Some(map) = map else { return frames.append(bytes) };
         let end = offset_bytes + bytes.len() as u64;
         let at = |place: u64| to_usize(place.clamp(offset_bytes, end) - offset_bytes);
-        frames.content(&bytes[..at(map.start)])?;
+        frames.append(&bytes[..at(map.start)])?;
         if (offset_bytes..end).contains(&map.start) {
-            frames.content(&EMPTY_MAP)?;
+            frames.append(&EMPTY_MAP)?;
         }
-        frames.content(&bytes[at(map.end)..])
+        frames.append(&bytes[at(map.end)..])
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {

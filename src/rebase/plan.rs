@@ -24,7 +24,7 @@ use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::NewArchive;
 use crate::archive::reframe::{decoding_side_bytes, reframe};
 use crate::archive::sink::Sink;
-use crate::archive::writer::{self, ArchiveWriter, storages_and_tar_bytes};
+use crate::archive::writer::{self, ArchiveWriter, count_storages, tar_stream_bytes};
 
 struct RebaseJob<'a> {
     options: &'a RebaseOptions,
@@ -88,7 +88,8 @@ pub fn rebase(
     sink.begin(Some(&name), unpacked_bytes, options.encoding.io_policy.io_hint)?;
     let (entries, written) = job.write(&compared, sink)?;
     read_back(sink, &name, options, progress)?;
-    let (storages, tar_bytes) = storages_and_tar_bytes(&entries);
+    let tar_bytes = tar_stream_bytes(&entries);
+    let storages = count_storages(&entries);
     let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     Ok(RebaseReport {
         archive,

@@ -11,7 +11,7 @@ use slotpress_read::{
 
 use super::input::RecompressInput;
 use super::run::RecompressJob;
-use crate::archive::reframe::{FramesOut, decoding_side_bytes};
+use crate::archive::reframe::{FrameFiller, decoding_side_bytes};
 
 pub struct DecodedSource {
     pub entries: Vec<Entry>,
@@ -25,7 +25,7 @@ pub struct DecodedSource {
 pub fn run(
     job: RecompressJob<'_>,
     input: &mut RecompressInput<'_>,
-    frames: &mut FramesOut<'_>,
+    frames: &mut FrameFiller<'_>,
     threads: usize,
     state: Option<&StateBuilder>,
     reads: &dyn Progress,
@@ -71,7 +71,7 @@ fn is_empty_storage(entry: &Entry) -> bool {
 }
 
 struct Reframing<'a, 'f> {
-    frames: &'a mut FramesOut<'f>,
+    frames: &'a mut FrameFiller<'f>,
     is_left_out: bool,
 }
 
@@ -82,7 +82,7 @@ impl EntrySink for Reframing<'_, '_> {
     }
 
     fn write(&mut self, _: u64, bytes: &[u8]) -> Result<()> {
-        self.frames.content(bytes)
+        self.frames.append(bytes)
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {

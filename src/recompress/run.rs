@@ -15,9 +15,9 @@ use super::state::pipe_to_pipe_error;
 use super::{RecompressOptions, RecompressReport, RecompressSource};
 use crate::archive::NewArchive;
 use crate::archive::layout::warn_of_unclustered;
-use crate::archive::reframe::{FramesOut, decoding_side_bytes, reframe};
+use crate::archive::reframe::{FrameFiller, decoding_side_bytes, reframe};
 use crate::archive::sink::Sink;
-use crate::archive::writer::{ArchiveWriter, WrittenArchive, storages_and_tar_bytes};
+use crate::archive::writer::{ArchiveWriter, WrittenArchive, count_storages, tar_stream_bytes};
 
 /// Limit on the size of the result, as a multiple of the source: archives compress to an eighth of
 /// their tar at best.
@@ -74,7 +74,8 @@ pub fn run(
     judge_expected(&options.check, slot, hash, &Failures::strict())
         .map_err(|error| error.within_damaged(input.path().escaped()))?;
     warn_of_kind(&decoded, progress);
-    let (storages, tar_bytes) = storages_and_tar_bytes(&decoded.entries);
+    let tar_bytes = tar_stream_bytes(&decoded.entries);
+    let storages = count_storages(&decoded.entries);
     let name = ArchiveName { base_slot, slot, hash, compression };
     let archive = NewArchive::publish(sink, name, storages, written, &encoding.codec, &stopwatch, progress)?;
     let input_bytes = decoded.input_bytes;
@@ -104,7 +105,7 @@ impl RecompressJob<'_> {
     ) -> Result<(DecodedSource, WrittenArchive)> {
         let encoding = &self.options.encoding;
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
-        let read = |frames: &mut FramesOut<'_>, reads: &dyn Progress| {
+        let read = |frames: &mut FrameFiller<'_>, reads: &dyn Progress| {
             reading::run(self, input, frames, workers, state, reads)
                 .map_err(|error| error.within_damaged(input.path().escaped()))
         };

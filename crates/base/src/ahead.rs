@@ -119,7 +119,6 @@ pub fn read_ahead<T: Send, R>(
     })
 }
 
-/// The items and free buffers, which the reading threads share.
 struct ItemQueue<'a, I, T> {
     items: Mutex<Enumerate<I>>,
     reader: &'a ItemReader<'a, T>,
@@ -330,7 +329,6 @@ mod tests {
         }
     }
 
-    /// A panic in the items, or while one is read, ends the work with an error.
     #[test]
     fn panics_end_the_work() {
         for breaks_while_read in [false, true] {

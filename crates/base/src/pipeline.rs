@@ -159,7 +159,6 @@ mod tests {
         })
     }
 
-    /// A panic anywhere ends the run with an error.
     #[test]
     fn panics_end_the_run() {
         for place in 0..4 {

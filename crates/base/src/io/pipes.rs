@@ -152,7 +152,6 @@ mod tests {
         }
     }
 
-    /// All bytes arrive, whatever the capacity of the pipe.
     #[test]
     fn all_bytes_arrive() {
         let (mut read_end, write_end) = std::io::pipe().expect("a pipe");

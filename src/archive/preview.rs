@@ -10,8 +10,8 @@ use slotpress_format::{ArchiveName, serialize_name_parts};
 use super::sink::Sink;
 use super::{ArchiveOptions, PlannedArchive};
 
-/// Number of frames in the sample, spread evenly over the archive. They are 128 MiB at the default
-/// frame size, a second or two on one core at level 1.
+/// Number of frames in the sample, spread evenly over the archive: 128 MiB at the default frame size,
+/// which level 1 compresses in a second or two on one core.
 const SAMPLE_FRAMES: usize = 16;
 
 /// The planned archive, with its estimated size.
@@ -52,8 +52,8 @@ impl ArchivePreview {
 /// the ledger's lock, and writes nothing.
 ///
 /// # Errors
-/// Those of [`archive()`](crate::archive::archive()), except for errors of writing; the sink is not a
-/// directory; the sample cannot be read. Lack of space is not an error here: see
+/// The same as [`archive()`](crate::archive::archive()), except for errors of writing; also if the sink
+/// is not a directory, or the sample cannot be read. A lack of space is no error here: see
 /// [`ArchivePreview::check_room`].
 pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn Progress) -> Result<ArchivePreview> {
     let Some(dir) = sink.dir() else {
@@ -61,16 +61,22 @@ pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn
             .with_hint("give a directory, or leave out --dry-run"));
     };
     let planned = PlannedArchive::new(options, sink, progress)?;
-    let (sample_bytes, estimated_bytes) = planned.estimate(progress)?;
+    let Estimate { sample_bytes, archive_bytes } = planned.estimate(progress)?;
     Ok(ArchivePreview {
         path: planned.name.path_in(dir.path()),
         storages: planned.plan.storages.len() as u64,
         input_bytes: planned.plan.tar_bytes(),
-        estimated_bytes,
+        estimated_bytes: archive_bytes,
         sample_bytes,
-        free_bytes: Space::in_dir(dir, estimated_bytes)?.free_bytes,
+        free_bytes: Space::in_dir(dir, archive_bytes)?.free_bytes,
         name: planned.name,
     })
+}
+
+struct Estimate {
+    /// Length of the sample before compression.
+    sample_bytes: u64,
+    archive_bytes: u64,
 }
 
 impl PlannedArchive<'_> {
@@ -78,26 +84,26 @@ impl PlannedArchive<'_> {
     /// Compresses a sample only if the uncompressed tar would not fit.
     pub(super) fn check_room(&self, sink: &dyn Sink, progress: &dyn Progress) -> Result<()> {
         let Some(dir) = sink.dir() else { return Ok(()) };
-        let space = Space::in_dir(dir, self.plan.tar_bytes())?;
-        match space.check() {
-            Ok(()) => Ok(()),
-            Err(_) => Space { needed_bytes: self.estimate(progress)?.1, ..space }.check(),
+        let mut space = Space::in_dir(dir, self.plan.tar_bytes())?;
+        if space.check().is_err() {
+            space.needed_bytes = self.estimate(progress)?.archive_bytes;
         }
+        space.check()
     }
 
-    /// Compresses a sample. Returns its length before compression, and the estimated length of
-    /// the archive.
-    fn estimate(&self, progress: &dyn Progress) -> Result<(u64, u64)> {
+    /// Compresses a sample to estimate the length of the archive.
+    fn estimate(&self, progress: &dyn Progress) -> Result<Estimate> {
         let step = self.frames().count().div_ceil(SAMPLE_FRAMES).max(1);
         let sample: Vec<_> = self.frames().step_by(step).collect();
-        let sample_bytes = sample.iter().map(|(span, _)| span.length_bytes).sum();
+        let sample_bytes = sample.iter().map(|frame| frame.span.length_bytes).sum();
         progress.stage(Stage::Sampling, Some(sample_bytes));
         let mut output_bytes = 0u64;
-        self.encode(sample.into_iter(), progress, &mut |frame| {
-            output_bytes += frame.bytes.len() as u64;
+        self.encode(sample.into_iter(), progress, &mut |bytes, _| {
+            output_bytes += bytes.len() as u64;
             Ok(())
         })?;
         let ratio = output_bytes as f64 / (sample_bytes as f64).max(1.0);
-        Ok((sample_bytes, (self.plan.tar_bytes() as f64 * ratio) as u64))
+        let archive_bytes = (self.plan.tar_bytes() as f64 * ratio) as u64;
+        Ok(Estimate { sample_bytes, archive_bytes })
     }
 }
