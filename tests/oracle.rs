@@ -1,8 +1,8 @@
 //! Checks that Agave loads archives and ledgers of slotpress. The tests run if `AGAVE_ORACLE` names
 //! programs built on Agave's own crates (`common/oracle.rs`).
 //!
-//! This command prints the table of docs/interop.md:
-//! `AGAVE_ORACLE=… cargo test --test suite oracle -- --ignored interop_table --nocapture`.
+//! This command prints the answers of docs/interop.md:
+//! `AGAVE_ORACLE=… cargo test --test suite oracle -- --ignored verify_agrees --nocapture`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ fn assert_restored_ledgers_load(oracle: &Oracle, chain: &Chain) {
     let ours = archive(&chain.at_full, out.path(), &small);
     let ours_incremental =
         archive(&chain.at_newest, out.path(), &[&small[..], &["--base-slot", &chain.full_slot]].concat());
-    let (equal_full, equal_incremental) = with_equal_ids(&chain.full, &chain.incremental, out.path());
+    let (equal_full, equal_incremental) = copy_with_equal_ids(&chain.full, &chain.incremental, out.path());
     for (full, incremental) in [
         (&chain.full, &chain.incremental),
         (&ours, &ours_incremental),
@@ -111,7 +111,7 @@ fn assert_restored_ledgers_load(oracle: &Oracle, chain: &Chain) {
 }
 
 /// Copies the archives with new storage ids, which start at 0 in both, as in archives of two nodes.
-fn with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> (PathBuf, PathBuf) {
+fn copy_with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> (PathBuf, PathBuf) {
     let renumber = |archive: &Path| {
         let mut entries = entries(archive);
         let storages = entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/"));
@@ -285,9 +285,9 @@ fn verdicts_on_archives(full: &Path, incremental: Option<&Path>) -> Vec<ClientVe
     verify(archives, &verify_options(), &NoProgress).expect("verified").clients
 }
 
-/// Returns the answer of an oracle as a cell of the table. `verify` must have the same verdict on that
-/// version.
-fn cell(
+/// Checks that `verify` has the same verdict on this version of Agave, and that the state is right.
+/// Returns the answer as a cell of the table.
+fn check_answer(
     oracle: &Oracle,
     answer: Result<State, String>,
     expected: &State,
@@ -310,7 +310,7 @@ fn cell(
 /// the same verdict on each version.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
-fn interop_table() {
+fn verify_agrees_with_agave_on_all_ledger_layouts() {
     let oracles = Oracle::required();
     let names: Vec<String> = oracles.iter().map(|oracle| oracle.client.to_string()).collect();
     println!("| Ledger | What is read | {} |", names.join(" | "));
@@ -340,7 +340,7 @@ fn interop_table() {
         let mut print_row = |what: &str, verdicts: &[ClientVerdict], ask: &dyn Fn(&Oracle) -> Result<State, String>| {
             let what = format!("{layout} | {what}");
             let cells: Vec<String> =
-                oracles.iter().map(|oracle| cell(oracle, ask(oracle), &expected, verdicts, &what)).collect();
+                oracles.iter().map(|oracle| check_answer(oracle, ask(oracle), &expected, verdicts, &what)).collect();
             println!("| {what} | {} |", cells.join(" | "));
             refused.extend(cells.into_iter().filter(|cell| cell != "accepted").map(|cell| format!("{what}: {cell}")));
         };
@@ -373,7 +373,7 @@ fn interop_table() {
 /// version.
 #[test]
 #[ignore = "prints the answers of docs/interop.md"]
-fn interop_firedancer() {
+fn verify_agrees_with_agave_on_archives_of_firedancer() {
     let oracles = Oracle::required();
     for (chain, agave) in [("firedancer-2026-08/chain", "agave-4.2.2"), ("firedancer-2026-09/full-bank", AGAVE_4_4)] {
         let [full, incremental] = ["snapshot-", "incremental-"].map(|prefix| fixture_of(chain, prefix));
@@ -392,7 +392,7 @@ fn interop_firedancer() {
                 .map(|oracle| {
                     let of_agave = incremental.map(|_| agave_incremental.as_path());
                     let expected = oracle.load(&agave_full, of_agave, genesis);
-                    cell(oracle, oracle.accepts(full, incremental, genesis), &expected, &verdicts, what)
+                    check_answer(oracle, oracle.accepts(full, incremental, genesis), &expected, &verdicts, what)
                 })
                 .collect();
             println!("| {chain} | {what} | {} |", cells.join(" | "));

@@ -16,19 +16,25 @@ use slotpress::{ErrorKind, LedgerPaths, NamedArchive, NoProgress, Result, Snapsh
 
 use crate::common::{Disk, FULL_26, fixture, ledger, names, temp_dir};
 
-fn kind<T>(result: Result<T>) -> ErrorKind {
+/// Returns the kind of an error, which must have a hint.
+fn refused_kind<T>(result: Result<T>) -> ErrorKind {
     let error = result.err().expect("refused");
     assert!(error.hint().is_some(), "no advice: {error}");
     error.kind()
 }
 
-fn refuse_recompress(source: &Path, dir: &Path) -> ErrorKind {
+fn recompress_error_kind(source: &Path, dir: &Path) -> ErrorKind {
     let source = RecompressSource::File(source.to_path_buf());
-    kind(recompress(source, &mut DirSink::open(dir).expect("opened"), &RecompressOptions::default(), &NoProgress))
+    refused_kind(recompress(
+        source,
+        &mut DirSink::open(dir).expect("opened"),
+        &RecompressOptions::default(),
+        &NoProgress,
+    ))
 }
 
-fn refuse_restore(ledger: &Path) -> ErrorKind {
-    kind(restore(&RestoreOptions::new(fixture(FULL_26), TargetOptions::new(ledger)), &NoProgress))
+fn restore_error_kind(ledger: &Path) -> ErrorKind {
+    refused_kind(restore(&RestoreOptions::new(fixture(FULL_26), TargetOptions::new(ledger)), &NoProgress))
 }
 
 /// The disk is too small for the plan, or the file system has room but no more files.
@@ -39,26 +45,27 @@ fn a_full_disk_has_its_own_kind() {
     for options in ["size=64k", "size=64m,nr_inodes=8"] {
         let disk = Disk::mount(options);
         let new = disk.path().join("ledger");
-        assert_eq!(refuse_restore(&new), ErrorKind::NoSpace, "{options}");
+        assert_eq!(restore_error_kind(&new), ErrorKind::NoSpace, "{options}");
         assert_eq!(names(disk.path()), Vec::<String>::new(), "{options}");
     }
     let disk = Disk::mount("size=64k");
     let archived =
         archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(disk.path()).expect("opened"), &NoProgress);
-    assert_eq!(kind(archived), ErrorKind::NoSpace);
-    assert_eq!(refuse_recompress(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
+    assert_eq!(refused_kind(archived), ErrorKind::NoSpace);
+    assert_eq!(recompress_error_kind(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
     assert_eq!(names(disk.path()), Vec::<String>::new());
 }
 
 #[test]
 fn a_ledger_of_a_validator_is_in_use() {
-    let (ledger, out) = (ledger("ledger-at-26"), temp_dir());
+    let ledger = ledger("ledger-at-26");
+    let out = temp_dir();
     let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
     lock.lock().expect("locked");
     let archived =
         || archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
-    assert_eq!(kind(archived()), ErrorKind::InUse);
-    assert_eq!(refuse_restore(ledger.path()), ErrorKind::InUse);
+    assert_eq!(refused_kind(archived()), ErrorKind::InUse);
+    assert_eq!(restore_error_kind(ledger.path()), ErrorKind::InUse);
     lock.unlock().expect("unlocked");
     archived().expect("archived");
 }
@@ -74,7 +81,7 @@ fn accounts_of_another_restore_are_in_use() {
     paths.accounts = vec![accounts];
     let target = TargetOptions::new(paths.ledger.clone()).paths(paths);
     let options = RestoreOptions::new(fixture(FULL_26), target);
-    assert_eq!(kind(restore(&options, &NoProgress)), ErrorKind::InUse);
+    assert_eq!(refused_kind(restore(&options, &NoProgress)), ErrorKind::InUse);
     rustix::fs::flock(held.as_fd(), FlockOperation::Unlock).expect("unlocked");
     restore(&options, &NoProgress).expect("restored");
 }
@@ -85,7 +92,8 @@ fn a_partial_file_of_another_download_is_in_use() {
     use slotpress::net::{Client, ClientOptions, FetchOptions, fetch};
 
     use crate::common::site::{Way, files_in, serve};
-    let (from, dir) = (temp_dir(), temp_dir());
+    let from = temp_dir();
+    let dir = temp_dir();
     fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
     let server = serve(&files_in(from.path()), Way::Ranges);
     let client = Client::new(&ClientOptions::default()).expect("a client");
@@ -93,7 +101,7 @@ fn a_partial_file_of_another_download_is_in_use() {
     let options = FetchOptions::new([source], dir.path());
     let partial = fs::File::create(dir.path().join(format!("slotpress-fetch-{FULL_26}"))).expect("made");
     partial.lock().expect("locked");
-    assert_eq!(kind(fetch(&client, &options, &NoProgress)), ErrorKind::InUse);
+    assert_eq!(refused_kind(fetch(&client, &options, &NoProgress)), ErrorKind::InUse);
     partial.unlock().expect("unlocked");
     fetch(&client, &options, &NoProgress).expect("fetched");
 }
@@ -105,25 +113,27 @@ fn a_port_of_another_server_is_in_use() {
     let dir = temp_dir();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let options = ServeOptions::new([dir.path().to_path_buf()], taken.local_addr().expect("an address"));
-    assert_eq!(kind(serve(&options, &mut |_| (), &NoProgress)), ErrorKind::InUse);
+    assert_eq!(refused_kind(serve(&options, &mut |_| (), &NoProgress)), ErrorKind::InUse);
 }
 
 /// The modes of files apply even if the tests run as root.
 #[test]
 fn files_of_another_user_are_denied() {
-    let (dir, out) = (temp_dir(), temp_dir());
+    let dir = temp_dir();
+    let out = temp_dir();
     let path = dir.path().join(FULL_26);
     fs::copy(fixture(FULL_26), &path).expect("copied");
-    let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
-    mode(out.path(), 0o555);
+    let set_mode =
+        |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
+    set_mode(out.path(), 0o555);
     without_rights_of_root(|| {
-        assert_eq!(refuse_recompress(&path, out.path()), ErrorKind::PermissionDenied);
-        mode(&path, 0);
+        assert_eq!(recompress_error_kind(&path, out.path()), ErrorKind::PermissionDenied);
+        set_mode(&path, 0);
         let verified =
             verify(Snapshot::Archive(&NamedArchive::from_path(&path)), &VerifyOptions::default(), &NoProgress);
-        assert_eq!(kind(verified), ErrorKind::PermissionDenied);
+        assert_eq!(refused_kind(verified), ErrorKind::PermissionDenied);
     });
-    mode(out.path(), 0o755);
+    set_mode(out.path(), 0o755);
 }
 
 #[test]
@@ -131,20 +141,20 @@ fn a_read_only_file_system_is_denied() {
     needs!("sys_admin", "mount", "umount");
     let disk = Disk::mount("size=64m");
     disk.remount("ro");
-    assert_eq!(refuse_recompress(&fixture(FULL_26), disk.path()), ErrorKind::PermissionDenied);
-    assert_eq!(refuse_restore(&disk.path().join("ledger")), ErrorKind::PermissionDenied);
+    assert_eq!(recompress_error_kind(&fixture(FULL_26), disk.path()), ErrorKind::PermissionDenied);
+    assert_eq!(restore_error_kind(&disk.path().join("ledger")), ErrorKind::PermissionDenied);
 }
 
 /// Runs on a thread without root's rights, so that the modes of files apply to it and to its
 /// threads.
 fn without_rights_of_root(work: impl FnOnce() + Send) {
     std::thread::scope(|scope| {
-        let dropped = move || {
+        let run_without_rights = move || {
             let mut sets = capabilities(None).expect("known");
             sets.effective -= CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
             set_capabilities(None, sets).expect("dropped");
             work();
         };
-        scope.spawn(dropped).join().expect("no panic");
+        scope.spawn(run_without_rights).join().expect("no panic");
     });
 }

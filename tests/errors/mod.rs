@@ -2,4 +2,4 @@
 
 mod kinds;
 #[cfg(all(feature = "net", feature = "stores"))]
-mod words;
+mod texts;

@@ -17,18 +17,20 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::slotpress;
+use crate::common::listed::objects;
+use crate::common::{json_lines, slotpress};
 
+/// Runs `inspect`, which must succeed without a warning; returns its lines of JSON.
 pub fn inspect(input: &Path, flags: &[&str]) -> Vec<Value> {
     let output = slotpress().arg("inspect").arg(input).args(flags).arg("--json").output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{}: {flags:?}: {stderr}", input.display());
     assert!(!stderr.contains("\"warning\""), "{stderr}");
-    let text = String::from_utf8(output.stdout).expect("text");
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    objects(&output.stdout)
 }
 
-pub fn assert_fails(input: &Path, flags: &[&str], code: i32, message: &str) {
+/// Checks that `inspect` fails with this message, and prints no result.
+pub fn assert_inspect_fails(input: &Path, flags: &[&str], code: i32, message: &str) {
     let output = slotpress().arg("inspect").arg(input).args(flags).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
@@ -38,8 +40,5 @@ pub fn assert_fails(input: &Path, flags: &[&str], code: i32, message: &str) {
 
 /// Runs a command that must succeed; returns its lines of JSON.
 pub fn json_output(arguments: &[&str]) -> Vec<Value> {
-    let output = slotpress().args(arguments).arg("--json").output().expect("runs");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    json_lines(slotpress().args(arguments).arg("--json"))
 }

@@ -33,7 +33,7 @@ const FIRST_GOSSIP: u16 = 8001;
 pub const FIRST_RPC: u16 = 8899;
 
 /// Waits until `find` returns a value, for work that takes a validator minutes.
-pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
+pub fn wait_within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = find() {
@@ -45,7 +45,7 @@ pub fn within<T>(limit: Duration, what: &str, mut find: impl FnMut() -> Option<T
 }
 
 /// Limit on starting, catching up and stopping, far above their times.
-pub const MINUTES: Duration = Duration::from_secs(600);
+pub const STEP_LIMIT: Duration = Duration::from_secs(600);
 
 /// Moves this thread and its children into a new network namespace with only a loopback device. The
 /// namespace has no name, so it ends with its last process.
@@ -69,13 +69,14 @@ pub fn run_program(command: &mut Command) -> Vec<u8> {
 
 pub struct Cluster {
     /// Directories of the first validator's archives and of the published ones.
-    pub stage: Setup,
+    pub setup: Setup,
     program: PathBuf,
     identity: Key,
     vote: Key,
-    /// Accounts with lamports that the test moves.
+    /// Account whose lamports the test moves.
     pub faucet: Key,
-    pub visitor: Key,
+    /// Account that is opened and closed repeatedly.
+    pub recipient: Key,
 }
 
 impl Cluster {
@@ -83,10 +84,10 @@ impl Cluster {
         let program = std::env::var_os("AGAVE_VALIDATOR").map(PathBuf::from).expect("AGAVE_VALIDATOR names a program");
         enter_new_network_namespace();
         // The directory is on disk, because blocks take gigabytes.
-        let stage = Setup::new_in(tempfile::tempdir().expect("a directory"), &[]);
-        let dir = stage.dir.path();
-        let [identity, vote, stake, faucet, visitor] =
-            ["identity", "vote", "stake", "faucet", "visitor"].map(|name| Key::new(dir, name));
+        let setup = Setup::new_in(tempfile::tempdir().expect("a directory"), &[]);
+        let dir = setup.dir.path();
+        let [identity, vote, stake, faucet, recipient] =
+            ["identity", "vote", "stake", "faucet", "recipient"].map(|name| Key::new(dir, name));
         let idle: String = (0..IDLE_ACCOUNTS)
             .map(|number| {
                 let hash = blake3::hash(&number.to_le_bytes());
@@ -115,11 +116,11 @@ impl Cluster {
                 .arg("--ledger")
                 .arg(dir.join("first")),
         );
-        Self { stage, program, identity, vote, faucet, visitor }
+        Self { setup, program, identity, vote, faucet, recipient }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.stage.dir.path().join(name)
+        self.setup.dir.path().join(name)
     }
 
     /// Copies the files that a new ledger of this cluster needs.
@@ -138,7 +139,7 @@ impl Cluster {
 
     /// Starts a validator that follows the first one, with its own key and the minimal RPC service.
     pub fn start_follower(&self, ledger: &Path, flags: &[String]) -> Node {
-        let identity = Key::new(self.stage.dir.path(), &format!("{}-identity", name(ledger)));
+        let identity = Key::new(self.setup.dir.path(), &format!("{}-identity", name(ledger)));
         let mut command = self.command(ledger, &identity, FIRST_GOSSIP + 100, FIRST_RPC + 100);
         command.args(["--no-voting", "--no-genesis-fetch", "--known-validator", &self.identity.address]);
         command.args(["--entrypoint", &format!("127.0.0.1:{FIRST_GOSSIP}")]);
@@ -209,6 +210,7 @@ impl Node {
         Some(if answer["error"].is_null() { Ok(answer["result"].take()) } else { Err(answer["error"].take()) })
     }
 
+    /// Calls the node's RPC service. Returns `None` without a result.
     pub fn ask(&self, method: &str, parameters: Value) -> Option<Value> {
         self.call(method, parameters)?.ok()
     }
@@ -218,8 +220,8 @@ impl Node {
     }
 
     /// Waits until `find` returns a value. The validator must keep running.
-    pub fn within<T>(&mut self, what: &str, mut find: impl FnMut(&Self) -> Option<T>) -> T {
-        within(MINUTES, what, || {
+    pub fn wait_for<T>(&mut self, what: &str, mut find: impl FnMut(&Self) -> Option<T>) -> T {
+        wait_within(STEP_LIMIT, what, || {
             if let Some(status) = self.running.0.try_wait().expect("a child") {
                 panic!("the validator ended while the test waited for {what}, {status}: {}", self.last_lines());
             }
@@ -246,7 +248,7 @@ impl Node {
         bank_hashes(&self.ledger)
     }
 
-    pub fn age(&self) -> Duration {
+    pub fn time_since_start(&self) -> Duration {
         self.started.elapsed()
     }
 
@@ -255,7 +257,7 @@ impl Node {
     pub fn exit(mut self) -> PathBuf {
         let exit = ["exit", "--force", "--no-wait-for-exit"];
         run_program(Command::new(&self.program).arg("--ledger").arg(&self.ledger).args(exit));
-        let status = within(MINUTES, "the validator's end", || self.running.0.try_wait().expect("a child"));
+        let status = wait_within(STEP_LIMIT, "the validator's end", || self.running.0.try_wait().expect("a child"));
         assert!(status.success(), "{status}: {}", self.last_lines());
         self.ledger.clone()
     }

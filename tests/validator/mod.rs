@@ -53,29 +53,29 @@ fn publishing_time() -> Duration {
 fn validators_start_from_archives_of_a_running_one() {
     let cluster = Cluster::new();
     let ledger = cluster.path("first");
-    let flags = ["--ledger", text(&ledger), "--snapshots", text(&cluster.stage.snapshots())].map(str::to_string);
+    let flags = ["--ledger", text(&ledger), "--snapshots", text(&cluster.setup.snapshots())].map(str::to_string);
     let mut first = cluster.start_first(&ledger, &flags);
-    first.within("the first slot", |node| node.slot("confirmed").filter(|slot| *slot > 0));
+    first.wait_for("the first slot", |node| node.slot("confirmed").filter(|slot| *slot > 0));
     answers::assert_there_are_no_archives(&first);
     let output = run(&["find", "--rpc", &first.url(), "--allow-private"]);
     println!("find, before the first archive: {output:?}");
     assert_eq!(output.code, Some(4), "{output:?}");
 
-    fs::copy(ledger.join("genesis.tar.bz2"), cluster.stage.mirror().join("genesis.tar.bz2")).expect("copied");
+    fs::copy(ledger.join("genesis.tar.bz2"), cluster.setup.mirror().join("genesis.tar.bz2")).expect("copied");
     let flags = ["--every", "0s", "--grace", "5min"];
-    let publishing = running::PublishProcess::start(&cluster.stage, &flags);
+    let publishing = running::PublishProcess::start(&cluster.setup, &flags);
     let published_since = Instant::now();
     let traffic = Traffic::start(&cluster, first.url());
-    first.within("a pair on the mirror", |_| (latest(&cluster.stage.mirror()).len() == 2).then_some(()));
+    first.wait_for("a pair on the mirror", |_| (latest(&cluster.setup.mirror()).len() == 2).then_some(()));
     answers::assert_files_are_sent_whole(&first);
     answers::assert_calls_answer(&first, RpcApi::Full);
-    let _mirror = serve(&cluster.stage.mirror());
+    let _mirror = serve(&cluster.setup.mirror());
     let mirror = format!("http://127.0.0.1:{MIRROR_PORT}");
     assert_archives_are_found_and_fetched(&cluster, &first, &mirror);
     for (name, source) in [("from-rpc", &first.url()), ("from-mirror", &mirror)] {
         assert_follower_catches_up(&cluster, &mut first, name, source, &publishing);
     }
-    first.within("the end of publishing", |_| (published_since.elapsed() > publishing_time()).then_some(()));
+    first.wait_for("the end of publishing", |_| (published_since.elapsed() > publishing_time()).then_some(()));
     println!("{} rounds of transfers", traffic.rounds());
     drop(traffic);
     assert_all_archives_are_published(&cluster, &publishing.stop());
@@ -128,21 +128,21 @@ fn assert_follower_catches_up(
     println!("bootstrap {source}: {}", bootstrapped.line("bootstrap"));
     let slot = bootstrapped.line("restore")["slot"].as_u64().expect("a slot");
     let mut follower = cluster.start_follower(&ledger, &validator_flags(&bootstrapped));
-    follower.within("the follower's first slot", |node| node.slot("processed"));
-    let time_to_rpc = follower.age();
-    first.within("the follower to catch up", |first| {
+    follower.wait_for("the follower's first slot", |node| node.slot("processed"));
+    let time_to_rpc = follower.time_since_start();
+    first.wait_for("the follower to catch up", |first| {
         let follower_slot = follower.slot("finalized")?;
         let first_slot = first.slot("finalized")?;
         let is_healthy = follower.ask("getHealth", json!([])).is_some_and(|health| health == "ok");
         (is_healthy && follower_slot + 5 >= first_slot).then_some(())
     });
-    let time_to_catch_up = follower.age();
+    let time_to_catch_up = follower.time_since_start();
     answers::assert_calls_answer(&follower, RpcApi::Minimal);
-    let banks = first.within("common banks", |first| {
+    let banks = first.wait_for("common banks", |first| {
         let banks = count_equal_banks(&first.bank_hashes(), &follower.bank_hashes());
         (banks >= COMMON_BANKS).then_some(banks)
     });
-    let archives = first.within("an archive of both", |_| {
+    let archives = first.wait_for("an archive of both", |_| {
         let fetched = bootstrapped.line("bootstrap")["archives"].as_array().expect("archives");
         let mut written = archives_in(&ledger);
         written.retain(|name| !fetched.iter().any(|archive| archive["name"] == *name));
@@ -201,7 +201,7 @@ fn assert_all_archives_are_published(cluster: &Cluster, lines: &[serde_json::Val
     println!("{} full archives of slots {full_slots:?}, {incremental_count} incremental ones", full_slots.len());
     let are_complete = full_slots.windows(2).all(|pair| pair[1] - pair[0] == FULL_SLOTS);
     assert!(are_complete, "a full archive is missing: {full_slots:?}");
-    verify(&cluster.stage.mirror());
+    verify(&cluster.setup.mirror());
 }
 
 /// Stops the validator, archives and restores its state, and checks that it continues from each of the
@@ -210,7 +210,7 @@ fn assert_validator_continues_from_archives(cluster: &Cluster, first: Node) {
     let stopped_at = first.slot("finalized").expect("a slot");
     let ledger = first.exit();
     let hashes = bank_hashes(&ledger);
-    let snapshots = cluster.stage.snapshots();
+    let snapshots = cluster.setup.snapshots();
     let out = cluster.path("archived");
     fs::create_dir(&out).expect("made");
     let base = archives_in(&snapshots).into_iter().rfind(|name| name.starts_with("snapshot-")).expect("a full archive");
@@ -228,9 +228,9 @@ fn assert_validator_continues_from_archives(cluster: &Cluster, first: Node) {
         assert!(slot >= stopped_at, "{slot} {stopped_at}");
         cluster.put_genesis_into(&ledger);
         let mut restarted = cluster.start_first(&ledger, &validator_flags(&restored));
-        restarted.within("roots", |node| node.slot("finalized").filter(|rooted| *rooted > slot + INCREMENTAL_SLOTS));
-        let time_to_roots = restarted.age();
-        let newer = restarted.within("a new archive", |node| {
+        restarted.wait_for("roots", |node| node.slot("finalized").filter(|rooted| *rooted > slot + INCREMENTAL_SLOTS));
+        let time_to_roots = restarted.time_since_start();
+        let newer = restarted.wait_for("a new archive", |node| {
             archives_in(&node.ledger).into_iter().find(|name| !paths.iter().any(|path| path.ends_with(name)))
         });
         assert!(restarted.log_text().contains(FAST_BOOT), "the validator did not start from the directory");

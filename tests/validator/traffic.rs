@@ -27,16 +27,16 @@ impl Traffic {
         let rounds = Arc::new(AtomicU64::new(0));
         let rpc = RpcClient { url, is_over: is_over.clone() };
         let faucet = cluster.faucet.clone();
-        let visitor = cluster.visitor.clone();
+        let recipient = cluster.recipient.clone();
         let count = rounds.clone();
         let thread = std::thread::spawn(move || {
             while !rpc.is_over.load(Relaxed) {
                 let new_account = *blake3::hash(&count.load(Relaxed).to_be_bytes()).as_bytes();
                 rpc.send(&faucet, &new_account, GIFT_LAMPORTS);
-                rpc.send(&faucet, &visitor.public, GIFT_LAMPORTS);
-                rpc.wait_for(&visitor.address, |lamports| lamports > 0);
-                rpc.send(&visitor, &faucet.public, GIFT_LAMPORTS - FEE_LAMPORTS);
-                rpc.wait_for(&visitor.address, |lamports| lamports == 0);
+                rpc.send(&faucet, &recipient.public, GIFT_LAMPORTS);
+                rpc.wait_for(&recipient.address, |lamports| lamports > 0);
+                rpc.send(&recipient, &faucet.public, GIFT_LAMPORTS - FEE_LAMPORTS);
+                rpc.wait_for(&recipient.address, |lamports| lamports == 0);
                 count.fetch_add(1, Relaxed);
             }
         });

@@ -1,8 +1,10 @@
 //! Takes archives of the fixtures apart, and assembles them again.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
+use slotpress_format::LedgerPaths;
 use slotpress_read::{
     CheckOptions, Failure, NamedArchive, Rule, Snapshot, SnapshotClient, VerifyOptions, VerifyReport,
 };
@@ -10,7 +12,7 @@ use slotpress_read::{
 pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 pub const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
 
-pub fn dir() -> PathBuf {
+pub fn agave_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-4.2.2")
 }
 
@@ -18,8 +20,8 @@ pub fn validator_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agave-validator-4.2.2")
 }
 
-pub fn tar_of(name: &str) -> Vec<u8> {
-    let bytes = std::fs::read(dir().join(name)).expect("the fixture");
+pub fn read_tar(name: &str) -> Vec<u8> {
+    let bytes = std::fs::read(agave_dir().join(name)).expect("the fixture");
     zstd::stream::decode_all(bytes.as_slice()).expect("zstd")
 }
 
@@ -72,20 +74,20 @@ pub struct Tar {
 
 impl Tar {
     pub fn read(name: &str) -> Self {
-        Self::read_from(&dir().join(name))
+        Self::read_from(&agave_dir().join(name))
     }
 
     pub fn read_from(path: &Path) -> Self {
         let bytes = std::fs::read(path).expect("the fixture");
         let bytes = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
         let mut members = Vec::new();
-        let mut at = 0;
-        while bytes[at..at + 512].iter().any(|byte| *byte != 0) {
+        let mut offset = 0;
+        while bytes[offset..offset + 512].iter().any(|byte| *byte != 0) {
             let mut header = tar::Header::new_old();
-            header.as_mut_bytes().copy_from_slice(&bytes[at..at + 512]);
+            header.as_mut_bytes().copy_from_slice(&bytes[offset..offset + 512]);
             let size = header.entry_size().expect("a size") as usize;
-            members.push(Member { header, content: bytes[at + 512..at + 512 + size].to_vec() });
-            at += 512 + size.next_multiple_of(512);
+            members.push(Member { header, content: bytes[offset + 512..offset + 512 + size].to_vec() });
+            offset += 512 + size.next_multiple_of(512);
         }
         Self { members, end: vec![0; 1024] }
     }
@@ -120,18 +122,18 @@ impl Tar {
         (0..self.members.len()).filter(is_storage).collect()
     }
 
-    /// Returns a storage with at least three records, the first of which has data.
+    /// Returns a storage with at least three records. The first two have lamports, and the first has data.
     pub fn rich_storage(&mut self) -> &mut Member {
         let index = self
             .storages()
             .into_iter()
             .find(|index| {
                 let content = &self.members[*index].content;
-                let records = records(content);
-                records.len() >= 3
-                    && records[0].1 > 136
+                let ranges = record_ranges(content);
+                ranges.len() >= 3
+                    && ranges[0].len() > 136
                     && u64_at(content, 48) > 0
-                    && u64_at(content, records[1].0 + 48) > 0
+                    && u64_at(content, ranges[1].start + 48) > 0
             })
             .expect("a storage");
         &mut self.members[index]
@@ -146,27 +148,27 @@ pub fn is_status_cache(path: &str) -> bool {
     path == "snapshots/status_cache"
 }
 
-pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8"))
+pub fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    u64::from_le_bytes(bytes[offset..offset + 8].try_into().expect("8"))
 }
 
-/// Returns the offset of every record, and its length without padding.
-pub fn records(storage: &[u8]) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
-    let mut at = 0;
-    while at + 136 <= storage.len() {
-        let length = 136 + u64_at(storage, at + 8) as usize;
-        found.push((at, length));
-        at += length.next_multiple_of(8);
+/// Returns the range of every record, without padding.
+pub fn record_ranges(storage: &[u8]) -> Vec<Range<usize>> {
+    let mut ranges = Vec::new();
+    let mut start = 0;
+    while start + 136 <= storage.len() {
+        let end = start + 136 + u64_at(storage, start + 8) as usize;
+        ranges.push(start..end);
+        start = end.next_multiple_of(8);
     }
-    found
+    ranges
 }
 
-pub fn zstd(bytes: &[u8]) -> Vec<u8> {
+pub fn compress(bytes: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(bytes, 1).expect("compresses")
 }
 
-pub fn options(clients: &[SnapshotClient]) -> VerifyOptions {
+pub fn verify_options(clients: &[SnapshotClient]) -> VerifyOptions {
     VerifyOptions::default().clients(clients.to_vec()).threads(2).check(CheckOptions::default().memory_bytes(64 << 20))
 }
 
@@ -174,21 +176,27 @@ pub fn verify(full: &Path, incremental: Option<&Path>, clients: &[SnapshotClient
     let incremental = incremental.map(NamedArchive::from_path);
     slotpress_read::verify(
         Snapshot::archives(&NamedArchive::from_path(full), incremental.as_ref()),
-        &options(clients),
+        &verify_options(clients),
         &NoProgress,
     )
     .expect("verifying does not fail")
 }
 
+pub fn verify_ledger(ledger: &Path) -> VerifyReport {
+    let paths = LedgerPaths::new(ledger);
+    slotpress_read::verify(Snapshot::ledger(&paths), &verify_options(&[]), &NoProgress)
+        .expect("verifying does not fail")
+}
+
 /// Writes a file, and returns its path.
-pub fn put(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+pub fn write_file(dir: &Path, name: &str, bytes: &[u8]) -> PathBuf {
     let path = dir.join(name);
     std::fs::write(&path, bytes).expect("written");
     path
 }
 
 /// Returns the rules of all failures.
-pub fn rules_of(report: &VerifyReport) -> Vec<Rule> {
+pub fn broken_rules(report: &VerifyReport) -> Vec<Rule> {
     report.failures.iter().map(|failure| failure.rule).collect()
 }
 

@@ -65,7 +65,7 @@ fn find_name(dir: &Path, prefix: &str) -> String {
     name.into_string().expect("UTF-8")
 }
 
-fn record(address: &[u8; 32], account: &Account) -> Vec<u8> {
+fn record_bytes(address: &[u8; 32], account: &Account) -> Vec<u8> {
     let mut bytes = vec![0; RECORD_HEADER_BYTES];
     bytes[8..16].copy_from_slice(&(account.data.len() as u64).to_le_bytes());
     bytes[16..48].copy_from_slice(address);
@@ -83,7 +83,7 @@ fn slot_of(path: &str) -> u64 {
 impl State {
     /// Reads the full archive of a chain, or its pair.
     pub fn read(chain: &str, kind: StateKind) -> Self {
-        let chain = dir().with_file_name(chain);
+        let chain = agave_dir().with_file_name(chain);
         let full_name = find_name(&chain, "snapshot-");
         let incremental = (kind == StateKind::Pair).then(|| {
             let name = find_name(&chain, "incremental-snapshot-");
@@ -110,13 +110,12 @@ impl State {
             for index in tar.storages() {
                 let slot = slot_of(&tar.members[index].path());
                 let content = &tar.members[index].content;
-                for (at, length) in records(content) {
-                    let header: [u8; RECORD_HEADER_BYTES] =
-                        content[at..at + RECORD_HEADER_BYTES].try_into().expect("136");
-                    let data = content[at + RECORD_HEADER_BYTES..at + length].to_vec();
+                for range in record_ranges(content) {
+                    let (header, data) = content[range].split_at(RECORD_HEADER_BYTES);
+                    let header: [u8; RECORD_HEADER_BYTES] = header.try_into().expect("136");
                     let address = header[16..48].try_into().expect("32");
                     if versions.get(&address).is_none_or(|known| known.slot <= slot) {
-                        versions.insert(address, Version { slot, header, data });
+                        versions.insert(address, Version { slot, header, data: data.to_vec() });
                     }
                 }
             }
@@ -144,7 +143,7 @@ impl State {
             tar.storages().into_iter().max_by_key(|index| slot_of(&tar.members[*index].path())).expect("a storage");
         let mut content = tar.members[newest].content.clone();
         content.resize(content.len().next_multiple_of(8), 0);
-        content.extend(record(address, account));
+        content.extend(record_bytes(address, account));
         tar.members[newest].set_content(content);
     }
 
@@ -158,7 +157,7 @@ impl State {
     pub fn change_bank(&mut self, name: &str, change: impl FnOnce(&mut Vec<u8>, &FieldPlace)) {
         let member = self.newest_tar().member(is_bank_file);
         let mut content = member.content.clone();
-        let place = place(&content, name);
+        let place = find_place(&content, name);
         change(&mut content, &place);
         member.set_content(content);
     }
@@ -173,7 +172,7 @@ impl State {
     }
 
     /// Recomputes everything that depends on the changes, and makes the archives.
-    pub fn finish(mut self, what: impl ToString) -> Altered {
+    pub fn into_altered(mut self, label: impl ToString) -> Altered {
         let mut lattice = LatticeAccumulator::default();
         let mut lamports = 0u64;
         for Version { header, data, .. } in self.versions().values() {
@@ -184,40 +183,40 @@ impl State {
             }
         }
         let lattice = lattice.take();
-        let lengths = self.lengths();
+        let lengths = self.storage_lengths();
         let member = self.newest_tar().member(is_bank_file);
         let mut content = member.content.clone();
         let mut set = |name: &str, bytes: &[u8]| {
-            let range = place(&content, name).range;
+            let range = find_place(&content, name).range;
             content[range].copy_from_slice(bytes);
         };
         set("capitalization", &lamports.to_le_bytes());
         set("lattice hash / hash", &lattice.to_bytes());
         let slot = bank_of(&content).slot;
         if let Some(hash) = bank_of(&content).compute_hash() {
-            let range = place(&content, "hash").range;
+            let range = find_place(&content, "hash").range;
             content[range].copy_from_slice(&hash.0);
         }
         set_storage_map(&mut content, &lengths);
         member.set_content(content);
         let hash = lattice.snapshot_hash();
-        let file = |name: String, tar: &Tar| ArchiveFile { name, bytes: zstd(&tar.write()) };
-        let what = what.to_string();
+        let file = |name: String, tar: &Tar| ArchiveFile { name, bytes: compress(&tar.write()) };
+        let label = label.to_string();
         match &self.incremental {
             None => {
                 let full = file(format!("snapshot-{slot}-{hash}.tar.zst"), &self.full);
-                Altered { what, full, incremental: None }
+                Altered { label, full, incremental: None }
             }
             Some(IncrementalTar { base_slot, tar }) => {
                 let full = file(self.full_name.clone(), &self.full);
                 let incremental = file(format!("incremental-snapshot-{base_slot}-{slot}-{hash}.tar.zst"), tar);
-                Altered { what, full, incremental: Some(incremental) }
+                Altered { label, full, incremental: Some(incremental) }
             }
         }
     }
 
     /// Returns the lengths of all storages, by slot.
-    fn lengths(&self) -> BTreeMap<u64, u64> {
+    fn storage_lengths(&self) -> BTreeMap<u64, u64> {
         let members = self.tars().flat_map(|tar| tar.storages().into_iter().map(|index| &tar.members[index]));
         members.map(|member| (slot_of(&member.path()), member.content.len() as u64)).collect()
     }
@@ -228,7 +227,7 @@ pub fn bank_of(content: &[u8]) -> BankFile {
     parse_bank_file_lenient(fields, &mut |_| Ok(()), BankStakes::Keep).expect("a bank file").0
 }
 
-fn place(content: &[u8], name: &str) -> FieldPlace {
+fn find_place(content: &[u8], name: &str) -> FieldPlace {
     places(content, BANK_FILE, ListItems::First)
         .into_iter()
         .find(|place| place.name == name)
@@ -239,14 +238,19 @@ fn place(content: &[u8], name: &str) -> FieldPlace {
 fn remove_records(tar: &mut Tar, address: &[u8; 32]) {
     for index in tar.storages().into_iter().rev() {
         let old = &tar.members[index].content;
-        let all = records(old);
-        if !all.iter().any(|(at, _)| old[at + 16..at + 48] == *address) {
-            continue;
-        }
+        let is_of_account = |record: &[u8]| record[16..48] == *address;
         let mut content = Vec::new();
-        for (at, length) in all.into_iter().filter(|(at, _)| old[at + 16..at + 48] != *address) {
+        let mut has_account = false;
+        for range in record_ranges(old) {
+            if is_of_account(&old[range.clone()]) {
+                has_account = true;
+                continue;
+            }
             content.resize(content.len().next_multiple_of(8), 0);
-            content.extend_from_slice(&old[at..at + length]);
+            content.extend_from_slice(&old[range]);
+        }
+        if !has_account {
+            continue;
         }
         if content.is_empty() { drop(tar.members.remove(index)) } else { tar.members[index].set_content(content) }
     }

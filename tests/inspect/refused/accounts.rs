@@ -14,17 +14,17 @@ const REQUESTS: [&[&str]; 3] = [&["--account", MISSING_ACCOUNT], &["--by-owner"]
 #[test]
 fn invalid_addresses_are_usage_errors() {
     let full = fixture(FULL_26);
-    assert_fails(&full, &["--account", "nonsense0"], 2, "32 bytes in base58");
-    assert_fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
+    assert_inspect_fails(&full, &["--account", "nonsense0"], 2, "32 bytes in base58");
+    assert_inspect_fails(&full, &["--by-owner", "--owner", "1111"], 2, "32 bytes in base58");
 }
 
 #[test]
 fn a_missing_account_is_an_error() {
     let flags = ["--account", MISSING_ACCOUNT];
-    assert_fails(&fixture(FULL_26), &flags, 1, "no storage holds the account");
-    assert_fails(&fixture(INCREMENTAL_26_40), &flags, 1, "full archive of slot 26");
+    assert_inspect_fails(&fixture(FULL_26), &flags, 1, "no storage holds the account");
+    assert_inspect_fails(&fixture(INCREMENTAL_26_40), &flags, 1, "full archive of slot 26");
     let ledger = ledger("ledger-at-40");
-    assert_fails(ledger.path(), &flags, 1, "no storage holds the account");
+    assert_inspect_fails(ledger.path(), &flags, 1, "no storage holds the account");
 }
 
 /// The names of a pair determine its order.
@@ -42,7 +42,7 @@ fn archives_whose_names_are_not_a_pair_are_usage_errors() {
             (FULL_3500, INCREMENTAL_26_40, "builds on slot 26, but the full archive is of slot 3500"),
             (FULL_26, FULL_3500, "both archives are full ones"),
         ] {
-            assert_fails(&fixture(first), &[&[text(&fixture(second))], flags].concat(), 2, message);
+            assert_inspect_fails(&fixture(first), &[&[text(&fixture(second))], flags].concat(), 2, message);
         }
     }
 }
@@ -51,7 +51,12 @@ fn archives_whose_names_are_not_a_pair_are_usage_errors() {
 fn archives_whose_bank_files_are_of_different_chains_are_refused() {
     let other = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
     for flags in REQUESTS {
-        assert_fails(&fixture(FULL_26), &[&[text(&other)], flags].concat(), 3, "does not build on this full one");
+        assert_inspect_fails(
+            &fixture(FULL_26),
+            &[&[text(&other)], flags].concat(),
+            3,
+            "does not build on this full one",
+        );
     }
 }
 
@@ -62,7 +67,7 @@ fn swapped_archives_without_names_are_usage_errors() {
     fs::copy(fixture(INCREMENTAL_26_40), &first).expect("copied");
     fs::copy(fixture(FULL_26), &second).expect("copied");
     for flags in REQUESTS {
-        assert_fails(&first, &[&[text(&second)], flags].concat(), 2, "the two archives are swapped");
+        assert_inspect_fails(&first, &[&[text(&second)], flags].concat(), 2, "the two archives are swapped");
     }
 }
 
@@ -79,7 +84,7 @@ fn damage_is_an_error_of_every_search() {
         bytes[middle..middle + 64].fill(0x55);
         let damaged = out.path().join(format!("damaged-{}", name(&source)));
         fs::write(&damaged, bytes).expect("written");
-        assert_fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
-        assert_fails(&damaged, &["--account", MISSING_ACCOUNT], 3, "not all of its records can be read");
+        assert_inspect_fails(&damaged, &["--by-owner"], 3, "not all of its records can be read");
+        assert_inspect_fails(&damaged, &["--account", MISSING_ACCOUNT], 3, "not all of its records can be read");
     }
 }

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::common::http::{Server, Then, answer, file, redirect};
 use crate::common::{screen, *};
 
-fn assert_fails(arguments: &[&str], code: i32, texts: &[&str]) {
+/// Checks that a command fails with these texts, and does not show the secrets of its URL.
+fn assert_fails_without_secret(arguments: &[&str], code: i32, texts: &[&str]) {
     let stderr = screen::assert_fails(arguments, code, texts);
     assert!(!stderr.contains("secret"), "{stderr}");
 }
@@ -42,13 +43,21 @@ fn errors_of_servers_say_why() {
     let server = failing_server();
     let url = |path: &str| secret_url(&server, path);
     for command in ["inspect", "verify"] {
-        assert_fails(&[command, &url("/whole.tar.zst")], 4, &["does not send ranges", "hint:", "slotpress fetch"]);
-        assert_fails(&[command, &url("/gone.tar.zst")], 4, &["404 Not Found"]);
-        assert_fails(&[command, &url("/page.tar.zst")], 3, &["not a snapshot archive"]);
-        assert_fails(&[command, &url("/https.tar.zst")], 1, &["private address", "--allow-private"]);
-        assert_fails(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
+        assert_fails_without_secret(
+            &[command, &url("/whole.tar.zst")],
+            4,
+            &["does not send ranges", "hint:", "slotpress fetch"],
+        );
+        assert_fails_without_secret(&[command, &url("/gone.tar.zst")], 4, &["404 Not Found"]);
+        assert_fails_without_secret(&[command, &url("/page.tar.zst")], 3, &["not a snapshot archive"]);
+        assert_fails_without_secret(&[command, &url("/https.tar.zst")], 1, &["private address", "--allow-private"]);
+        assert_fails_without_secret(&[command, "http://[::1/u:secret@"], 2, &["not a URL"]);
     }
-    assert_fails(&["verify", &url("/changes.tar.zst")], 4, &["the file on the server has changed", "start again"]);
+    assert_fails_without_secret(
+        &["verify", &url("/changes.tar.zst")],
+        4,
+        &["the file on the server has changed", "start again"],
+    );
 }
 
 /// A server without ranges sends the file only once.
@@ -57,11 +66,15 @@ fn a_second_reading_needs_ranges() {
     let server = failing_server();
     let url = |path: &str| secret_url(&server, path);
     let again = ["does not send ranges", "parts of it are read twice", "hint:", "slotpress fetch"];
-    assert_fails(&["verify", &url("/old.tar.zst")], 4, &again);
-    assert_fails(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["parts of it are read twice"]);
+    assert_fails_without_secret(&["verify", &url("/old.tar.zst")], 4, &again);
+    assert_fails_without_secret(&["inspect", &url("/old.tar.zst"), "--by-owner"], 4, &["parts of it are read twice"]);
     let onto = ["--onto", text(&fixture(FULL_26)), "-o", "."].map(String::from);
     let assert_rebase_fails = |new: &str, code, texts: &[&str]| {
-        assert_fails(&[&["rebase", new], &onto.each_ref().map(String::as_str)[..]].concat(), code, texts);
+        assert_fails_without_secret(
+            &[&["rebase", new], &onto.each_ref().map(String::as_str)[..]].concat(),
+            code,
+            texts,
+        );
     };
     assert_rebase_fails(&url("/old.tar.zst"), 4, &["parts of it are read twice"]);
     assert_rebase_fails(&server.url("/"), 1, &["has no snapshot archive"]);
@@ -69,7 +82,15 @@ fn a_second_reading_needs_ranges() {
 
 #[test]
 fn invalid_connection_flags_are_errors() {
-    assert_fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/no/such/file"], 1, &["/no/such/file"]);
-    assert_fails(&["inspect", "http://127.0.0.1:9/x", "--ca-file", "/etc/hostname"], 2, &["no certificates", "PEM"]);
-    assert_fails(&["inspect", "http://127.0.0.1:9/x", "--proxy", "u:secret@h"], 2, &["the proxy"]);
+    assert_fails_without_secret(
+        &["inspect", "http://127.0.0.1:9/x", "--ca-file", "/no/such/file"],
+        1,
+        &["/no/such/file"],
+    );
+    assert_fails_without_secret(
+        &["inspect", "http://127.0.0.1:9/x", "--ca-file", "/etc/hostname"],
+        2,
+        &["no certificates", "PEM"],
+    );
+    assert_fails_without_secret(&["inspect", "http://127.0.0.1:9/x", "--proxy", "u:secret@h"], 2, &["the proxy"]);
 }

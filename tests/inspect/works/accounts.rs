@@ -16,15 +16,22 @@ fn of_type<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == kind).collect()
 }
 
+#[derive(Default)]
+struct OwnerCounts {
+    accounts: u64,
+    stored_bytes: u64,
+    tombstones: u64,
+}
+
 /// Compares the counts with those of a plain walk over the records that `is_wanted` selects.
 fn assert_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dyn Fn(&Plain) -> bool) {
     let lines = inspect(input, &[&["--by-owner"], flags].concat());
     let newest = newest(records);
-    let (left, superseded): (Vec<&Plain>, Vec<&Plain>) = records
+    let (kept, superseded): (Vec<&Plain>, Vec<&Plain>) = records
         .iter()
         .filter(|record| is_wanted(record))
         .partition(|record| newest[&record.pubkey].slot == record.slot);
-    let (open, closed): (Vec<&Plain>, Vec<&Plain>) = left.into_iter().partition(|record| record.lamports > 0);
+    let (open, closed): (Vec<&Plain>, Vec<&Plain>) = kept.into_iter().partition(|record| record.lamports > 0);
     let totals = &lines[0];
     assert_eq!(totals["type"], "accounts");
     assert_eq!(totals["accounts"], open.len());
@@ -37,23 +44,27 @@ fn assert_counts(input: &Path, records: &[Plain], flags: &[&str], is_wanted: &dy
     assert_eq!(totals["superseded_records"], superseded.len());
     assert_eq!(totals["superseded_bytes"], superseded.iter().map(|record| record.stored_bytes()).sum::<u64>());
 
-    let mut by_owner: HashMap<&str, (u64, u64, u64)> = HashMap::new();
+    let mut by_owner: HashMap<&str, OwnerCounts> = HashMap::new();
     for record in open.iter().chain(&closed) {
-        let totals = by_owner.entry(&record.owner).or_default();
-        match record.lamports {
-            0 => totals.2 += 1,
-            _ => (totals.0, totals.1) = (totals.0 + 1, totals.1 + record.stored_bytes()),
+        let counts = by_owner.entry(&record.owner).or_default();
+        if record.lamports == 0 {
+            counts.tombstones += 1;
+        } else {
+            counts.accounts += 1;
+            counts.stored_bytes += record.stored_bytes();
         }
     }
     let owners = of_type(&lines, "owner");
-    assert_eq!((owners.len(), &totals["owners"]), (by_owner.len(), &by_owner.len().into()));
+    assert_eq!(owners.len(), by_owner.len());
+    assert_eq!(totals["owners"], by_owner.len());
     for line in &owners {
-        let (accounts, bytes, tombstones) = by_owner[line["owner"].as_str().expect("an owner")];
-        assert_eq!((&line["accounts"], &line["stored_bytes"]), (&accounts.into(), &bytes.into()));
-        assert_eq!(line["tombstones"], tombstones);
+        let counts = &by_owner[line["owner"].as_str().expect("an owner")];
+        assert_eq!(line["accounts"], counts.accounts);
+        assert_eq!(line["stored_bytes"], counts.stored_bytes);
+        assert_eq!(line["tombstones"], counts.tombstones);
     }
     let bytes: Vec<u64> = owners.iter().map(|line| line["stored_bytes"].as_u64().expect("bytes")).collect();
-    assert!(bytes.is_sorted_by(|one, next| one >= next), "{bytes:?}");
+    assert!(bytes.is_sorted_by(|larger, smaller| larger >= smaller), "{bytes:?}");
 }
 
 /// Counts are the same for an archive without an index, one with an index, a plain tar, and a
@@ -112,11 +123,14 @@ fn assert_account(input: &Path, sample: &Plain) {
     let lines = inspect(input, &["--account", &sample.pubkey]);
     assert_eq!(lines.len(), 1);
     let line = &lines[0];
-    assert_eq!((&line["type"], &line["account"]), (&"account".into(), &sample.pubkey.as_str().into()));
-    assert_eq!((&line["slot"], &line["owner"]), (&sample.slot.into(), &sample.owner.as_str().into()), "{line}");
+    assert_eq!(line["type"], "account");
+    assert_eq!(line["account"], sample.pubkey.as_str());
+    assert_eq!(line["slot"], sample.slot, "{line}");
+    assert_eq!(line["owner"], sample.owner.as_str(), "{line}");
     assert_eq!(line["storage"], format!("{}.{}", sample.slot, sample.id));
     assert_eq!(line["offset_bytes"], sample.offset);
-    assert_eq!((&line["lamports"], &line["closed"]), (&sample.lamports.into(), &(sample.lamports == 0).into()));
+    assert_eq!(line["lamports"], sample.lamports);
+    assert_eq!(line["closed"], sample.lamports == 0);
     assert_eq!(line["executable"], sample.executable);
     assert_eq!(line["data_bytes"], sample.data.len());
     assert!(decode_base64(line["data_base64"].as_str().expect("text")) == sample.data);
@@ -142,8 +156,8 @@ fn accounts_are_found_in_their_newest_version() {
     }
 }
 
-/// An archive with several versions of some accounts, storages in any order, with and without an
-/// index.
+/// The archive has several versions of two accounts and unordered storages, and is read with and without
+/// an index.
 #[test]
 fn the_newest_version_is_found_in_any_order_of_storages() {
     let source = fixture(FULL_26);
@@ -153,7 +167,9 @@ fn the_newest_version_is_found_in_any_order_of_storages() {
     let mut storages: Vec<TarEntry> = Vec::new();
     entries.retain(|entry| {
         let is_storage = entry.path.starts_with("accounts/") && entry.kind == b'0';
-        is_storage.then(|| storages.push(entry.clone()));
+        if is_storage {
+            storages.push(entry.clone());
+        }
         !is_storage
     });
     let slot_of = |path: &str| path[9..].split('.').next().and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
@@ -171,14 +187,8 @@ fn the_newest_version_is_found_in_any_order_of_storages() {
     fs::write(&tar, make_tar(&entries)).expect("written");
     let indexed = temp_dir();
     let mut recompress = slotpress();
-    recompress.arg("recompress").arg(&tar).arg("-o").arg(indexed.path()).args([
-        "--frame-size",
-        "64KiB",
-        "--check",
-        "frames",
-    ]);
-    let made = recompress.output().expect("runs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    recompress.arg("recompress").arg(&tar).arg("-o").arg(indexed.path());
+    recompress.args(["--frame-size", "64KiB", "--check", "frames"]).assert().success();
     let indexed = indexed.path().join(FULL_26);
 
     let records = records(&tar);
@@ -232,7 +242,7 @@ fn a_search_stops_at_the_newest_storage_that_has_the_account() {
     let flags = ["--threads", "1", "--account"];
     let found = inspect(&ours, &[&flags[..], &[&first.pubkey]].concat());
     assert_eq!(found[0]["slot"], first.slot);
-    assert_fails(&ours, &[&flags[..], &[&last.pubkey]].concat(), 3, "not all of its records can be read");
+    assert_inspect_fails(&ours, &[&flags[..], &[&last.pubkey]].concat(), 3, "not all of its records can be read");
 }
 
 #[test]

@@ -12,20 +12,47 @@ use crate::common::site::{self, Way};
 use crate::common::*;
 use crate::inspect::*;
 
-/// Makes an archive of some MiB with an index; returns it and its bytes.
-fn indexed_archive() -> (TempDir, PathBuf, Vec<u8>) {
-    let dir = temp_dir();
-    let ledger = dir.path().join("ledger");
-    let out = dir.path().join("out");
-    let made = slotpress().args(["synth", "--size", "48MiB", "-q"]).arg(&ledger).output().expect("runs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    fs::create_dir(&out).expect("made");
-    let path = archive(&ledger, &out, &["--frame-size", "1MiB"]);
-    let bytes = fs::read(&path).expect("read");
-    (dir, path, bytes)
+/// An archive of some MiB with an index, and a server that has it.
+struct ServedArchive {
+    _dir: TempDir,
+    path: PathBuf,
+    length_bytes: u64,
+    server: Server,
+    /// URL of a redirect to the archive, with a user and a password.
+    url: String,
 }
 
-/// Returns the output of a command without the archive's path.
+impl ServedArchive {
+    fn start() -> Self {
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let out = dir.path().join("out");
+        slotpress().args(["synth", "--size", "48MiB", "-q"]).arg(&ledger).assert().success();
+        fs::create_dir(&out).expect("made");
+        let path = archive(&ledger, &out, &["--frame-size", "1MiB"]);
+        let bytes = fs::read(&path).expect("read");
+        let length_bytes = bytes.len() as u64;
+        assert!(length_bytes > 12 << 20, "{length_bytes}: more than the tail");
+        let name = name(&path);
+        let server = Server::start(move |request, stream| match request.path.as_str() {
+            "/snapshot.tar.bz2" => redirect(stream, &format!("/{name}")),
+            _ => file(request, stream, &bytes, "\"a\""),
+        });
+        let url = server.url("/snapshot.tar.bz2").replace("http://", "http://user:secret@");
+        Self { _dir: dir, path, length_bytes, server, url }
+    }
+
+    /// Runs a command on the file and on the URL. Checks that both have the same result, and returns the
+    /// lines of the second run.
+    fn assert_same_output(&self, command: &str, flags: &[&str]) -> Vec<Value> {
+        let on_file = json_output(&[&[command, text(&self.path)], flags].concat());
+        let on_url = json_output(&[&[command, &self.url], flags].concat());
+        assert_eq!(without_path(on_url[0].clone()), without_path(on_file[0].clone()));
+        on_url
+    }
+}
+
+/// Returns a line of output without the archive's path, and without times.
 fn without_path(mut line: Value) -> Value {
     for key in ["path", "paths", "elapsed_seconds", "cpu_seconds"] {
         line.as_object_mut().expect("an object").remove(key);
@@ -34,47 +61,42 @@ fn without_path(mut line: Value) -> Value {
 }
 
 #[test]
-fn a_url_gives_the_output_of_a_file_with_few_requests() {
-    let (_dir, path, bytes) = indexed_archive();
-    let total = bytes.len() as u64;
-    assert!(total > 12 << 20, "{total}: more than the tail");
-    let name = name(&path);
-    let server = Server::start(move |request, stream| match request.path.as_str() {
-        "/snapshot.tar.bz2" => redirect(stream, &format!("/{name}")),
-        _ => file(request, stream, &bytes, "\"a\""),
-    });
-    let url = server.url("/snapshot.tar.bz2").replace("http://", "http://user:secret@");
-    let expected = without_path(json_output(&["inspect", text(&path)]).remove(0));
-    let mut output = json_output(&["inspect", &url]);
-    assert_eq!(without_path(output.remove(0)), expected);
-    let transfer = output.remove(0);
+fn inspect_reads_a_url_like_a_file_with_few_requests() {
+    let served = ServedArchive::start();
+    let output = served.assert_same_output("inspect", &[]);
+    let transfer = &output[1];
     assert_eq!(transfer["type"], "transfer");
     let requests = transfer["requests"].as_u64().expect("a count");
-    let transferred = transfer["transferred_bytes"].as_u64().expect("a count");
-    let received = server.requests();
+    let transferred_bytes = transfer["transferred_bytes"].as_u64().expect("a count");
+    let received = served.server.requests();
     let is_authorized =
         |request: &Request| request.headers.get("authorization").is_some_and(|text| text.starts_with("Basic "));
     assert!(received.iter().all(is_authorized), "user and password stay with their server");
     assert!(requests <= 5, "{requests}");
     // The redirect takes two requests, and counts as one.
     assert_eq!(received.len() as u64, requests + 1);
-    assert!(transferred < total * 3 / 4, "{transferred} of {total}");
+    assert!(transferred_bytes < served.length_bytes * 3 / 4, "{transferred_bytes} of {}", served.length_bytes);
     assert!(!transfer["url"].as_str().expect("text").contains("secret"), "{transfer}");
+}
 
-    // Frames that are not needed would take requests, and are not read.
-    let before = server.requests().len();
-    let expected = without_path(json_output(&["verify", text(&path), "--quick"]).remove(0));
-    let output = json_output(&["verify", &url, "--quick"]);
-    assert!(expected["frames"].as_u64().is_some_and(|frames| frames > 30), "{expected}");
-    assert_eq!(without_path(output[0].clone()), expected);
+/// Unneeded frames are not read, because they would take requests.
+#[test]
+fn a_quick_check_of_a_url_takes_few_requests() {
+    let served = ServedArchive::start();
+    let output = served.assert_same_output("verify", &["--quick"]);
+    assert!(output[0]["frames"].as_u64().is_some_and(|frames| frames > 30), "{}", output[0]);
     assert_eq!(output[0]["ok"], true);
-    assert!(server.requests().len() - before <= 6, "{}", server.requests().len() - before);
+    let requests = served.server.requests().len();
+    assert!(requests <= 6, "{requests}");
+}
 
-    let expected = without_path(json_output(&["verify", text(&path)]).remove(0));
-    let output = json_output(&["verify", &url]);
-    assert_eq!(without_path(output[0].clone()), expected);
-    // Every byte is transferred about once, and the end again.
-    assert!(output[1]["transferred_bytes"].as_u64().expect("a count") < total + (20 << 20), "{}", output[1]);
+#[test]
+fn verify_transfers_each_byte_of_a_url_about_once() {
+    let served = ServedArchive::start();
+    let output = served.assert_same_output("verify", &[]);
+    // The end is transferred again.
+    let transferred_bytes = output[1]["transferred_bytes"].as_u64().expect("a count");
+    assert!(transferred_bytes < served.length_bytes + (20 << 20), "{transferred_bytes}");
 }
 
 #[test]

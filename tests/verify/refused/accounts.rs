@@ -32,7 +32,7 @@ const STATES: [(&str, StateKind); 6] = [
     ("agave-validator-4.2.2", StateKind::Full),
 ];
 
-fn state(number: usize) -> State {
+fn read_state(number: usize) -> State {
     let (chain, kind) = STATES[number];
     State::read(chain, kind)
 }
@@ -43,7 +43,7 @@ const STATE_WITH_VOTES: usize = 5;
 
 /// Returns the state with votes, without rewards for any stake account.
 fn state_without_rewards() -> State {
-    let mut state = state(STATE_WITH_VOTES);
+    let mut state = read_state(STATE_WITH_VOTES);
     for (address, mut account) in state.accounts().into_iter().filter(|(_, account)| account.owner == STAKE) {
         // After kind, authorities, lockup and delegation.
         account.data[188..196].fill(0);
@@ -55,28 +55,28 @@ fn state_without_rewards() -> State {
 /// Makes the EpochRewards sysvar of a time at which rewards are paid out in one block.
 fn epoch_rewards(lamports: u64, points: u128) -> Account {
     let points = points.to_le_bytes();
-    let data = [&numbers(&[1, 1, 0, 0, 0, 0])[..], &points, &numbers(&[lamports, 0]), &[1]].concat();
+    let data = [&to_le_bytes(&[1, 1, 0, 0, 0, 0])[..], &points, &to_le_bytes(&[lamports, 0]), &[1]].concat();
     Account { lamports: 1_454_640, owner: [5; 32], data }
 }
 
 /// A change of a state.
 type Alter = fn(&mut State);
 
-fn numbers(numbers: &[u64]) -> Vec<u8> {
+fn to_le_bytes(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
 /// A change that breaks a rule.
 struct Breach {
-    what: &'static str,
+    label: &'static str,
     /// Number of the changed state.
     state: usize,
     rule: Rule,
     alter: Alter,
 }
 
-const fn breach(what: &'static str, state: usize, rule: Rule, alter: Alter) -> Breach {
-    Breach { what, state, rule, alter }
+const fn breach(label: &'static str, state: usize, rule: Rule, alter: Alter) -> Breach {
+    Breach { label, state, rule, alter }
 }
 
 const BREACHES: &[Breach] = &[
@@ -120,36 +120,36 @@ fn verify_for_agave(paths: &AlteredPaths) -> VerifyReport {
 fn unchanged_states_are_valid() {
     for (number, origin) in STATES.iter().enumerate() {
         let dir = temp_dir();
-        let report = verify_for_agave(&state(number).finish("nothing").write_to(dir.path()));
+        let report = verify_for_agave(&read_state(number).into_altered("nothing").write_to(dir.path()));
         assert!(report.ok, "{origin:?}: {}", describe(&report));
     }
 }
 
 #[test]
 fn each_breach_is_reported_by_its_rule_alone() {
-    for Breach { what, state: number, rule, alter } in BREACHES {
-        let mut state = state(*number);
+    for Breach { label, state: number, rule, alter } in BREACHES {
+        let mut state = read_state(*number);
         alter(&mut state);
         let dir = temp_dir();
-        let report = verify_for_agave(&state.finish(what).write_to(dir.path()));
-        assert_eq!(rules_of(&report), [*rule], "{what}: {}", describe(&report));
+        let report = verify_for_agave(&state.into_altered(label).write_to(dir.path()));
+        assert_eq!(broken_rules(&report), [*rule], "{label}: {}", describe(&report));
     }
 }
 
 /// Every command that makes or names a state refuses one with a breach, and makes no files.
 #[test]
 fn commands_refuse_states_with_a_breach() {
-    for Breach { what, state: number, rule, alter } in BREACHES {
-        let mut state = state(*number);
+    for Breach { label, state: number, rule, alter } in BREACHES {
+        let mut state = read_state(*number);
         alter(&mut state);
         let dir = temp_dir();
-        let AlteredPaths { full, incremental } = state.finish(what).write_to(dir.path());
+        let AlteredPaths { full, incremental } = state.into_altered(label).write_to(dir.path());
         let ledger = dir.path().join("ledger");
         let mut restore = slotpress();
         restore.arg("restore").arg(&full).args(&incremental).arg("--ledger").arg(&ledger);
         let firedancer_loads_it = *rule == Rule::NoHashesPerTick;
         restore.assert().code(if firedancer_loads_it { 1 } else { 3 });
-        assert!(!ledger.join("snapshots").exists(), "{what}: restored");
+        assert!(!ledger.join("snapshots").exists(), "{label}: restored");
         let out = dir.path().join("out");
         std::fs::create_dir(&out).expect("made");
         let mut recompress = slotpress();
@@ -169,7 +169,7 @@ fn commands_refuse_states_with_a_breach() {
             rebase.arg("rebase").arg(&full).arg(incremental).arg("--onto").arg(&full).arg("-o").arg(&out);
             rebase.assert().failure();
         }
-        assert_eq!(std::fs::read_dir(&out).expect("a directory").count(), 0, "{what}: recompressed");
+        assert_eq!(std::fs::read_dir(&out).expect("a directory").count(), 0, "{label}: recompressed");
     }
 }
 
@@ -177,14 +177,14 @@ fn commands_refuse_states_with_a_breach() {
 /// (SIMD-0599). If `AGAVE_ORACLE` is set, Agave must accept that too.
 #[test]
 fn inactive_stakes_may_be_missing() {
-    let mut state = state(2);
+    let mut state = read_state(2);
     let (_, mut account) = state.accounts().into_iter().find(|(_, account)| account.owner == STAKE).expect("a stake");
     // Activation and deactivation follow voter and stake. With both in epoch 0, it was never active.
     account.data[124 + 40..124 + 56].fill(0);
     state.put(&[0x55; 32], &account);
     let chain = state.chain.clone();
     let dir = temp_dir();
-    let AlteredPaths { full, incremental } = state.finish("an inactive stake").write_to(dir.path());
+    let AlteredPaths { full, incremental } = state.into_altered("an inactive stake").write_to(dir.path());
     let incremental = incremental.expect("an incremental archive");
     let report = verify(&full, Some(&incremental), &SnapshotClient::ALL);
     assert!(report.ok, "{}", describe(&report));
@@ -208,7 +208,7 @@ fn inactive_stakes_may_be_missing() {
 /// Alters accounts, one at a time: deletes, closes, empties, halves or extends one, or changes its
 /// owner. Numbers that Agave reads are set to the ends of their ranges.
 fn altered_accounts(number: usize) -> Vec<Altered> {
-    let state = state(number);
+    let state = read_state(number);
     let mut all = Vec::new();
     let accounts = state.accounts();
     // Some accounts of each owner stand for all programs that no client reads.
@@ -228,7 +228,7 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
                 Some(account) => state.put(address, &account),
                 None => state.delete(address),
             }
-            all.push(state.finish(format!("{:?}: {text} {change}", STATES[number].0)));
+            all.push(state.into_altered(format!("{:?}: {text} {change}", STATES[number].0)));
         };
         let data = &account.data;
         let with = |data: Vec<u8>| Some(Account { data, ..account.clone() });
@@ -247,19 +247,19 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
             }
         }
     }
-    all.extend(fields_of_accounts(number));
+    all.extend(altered_account_fields(number));
     all
 }
 
 /// Sets numbers that Agave reads to the ends of their ranges, and adds accounts that the chain
 /// lacks.
-fn fields_of_accounts(number: usize) -> Vec<Altered> {
-    let state = if number == STATE_WITH_VOTES { state_without_rewards() } else { state(number) };
+fn altered_account_fields(number: usize) -> Vec<Altered> {
+    let state = if number == STATE_WITH_VOTES { state_without_rewards() } else { read_state(number) };
     let mut all = Vec::new();
-    let mut alter = |what: &str, address: &[u8; 32], account: Account| {
+    let mut alter = |label: &str, address: &[u8; 32], account: Account| {
         let mut state = state.clone();
         state.put(address, &account);
-        all.push(state.finish(format!("{:?}: {what}", STATES[number].0)));
+        all.push(state.into_altered(format!("{:?}: {label}", STATES[number].0)));
     };
     let accounts = state.accounts();
     for (name, address, fields) in [
@@ -304,7 +304,7 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
         }
         if name == "Rent" {
             for (lamports, years) in [(879_598_564_933, 2.0), (879_598_564_934, 2.0), (1_759_197_129_868, 1.0f64)] {
-                let data = [&numbers(&[lamports])[..], &years.to_le_bytes(), &[50]].concat();
+                let data = [&to_le_bytes(&[lamports])[..], &years.to_le_bytes(), &[50]].concat();
                 alter(&format!("Rent: {lamports} for {years} years"), &RENT, Account { data, ..account.clone() });
             }
         }
@@ -322,11 +322,11 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
     if number == STATE_WITH_VOTES {
         return all;
     }
-    let certificate = |slot: u64, signers: u64| [numbers(&[slot]), vec![0; 224], numbers(&[signers])].concat();
+    let certificate = |slot: u64, signers: u64| [to_le_bytes(&[slot]), vec![0; 224], to_le_bytes(&[signers])].concat();
     for (version, certificate_address, stakes_address) in
         [("4.2", OLD_CERTIFICATE, OLD_REWARD_STAKES), ("4.3", CERTIFICATE, REWARD_STAKES)]
     {
-        for (what, data) in [
+        for (label, data) in [
             ("nothing", Vec::new()),
             ("a byte", vec![1]),
             ("zeros", vec![0; 100]),
@@ -336,33 +336,33 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
             ("a certificate of a slot to come", certificate(1 << 50, 0)),
         ] {
             alter(
-                &format!("{what} where {version} keeps the certificate"),
+                &format!("{label} where {version} keeps the certificate"),
                 &certificate_address,
                 Account::owned_by_system(data),
             );
         }
-        for (what, data) in [
+        for (label, data) in [
             ("nothing", Vec::new()),
             ("a byte", vec![1]),
-            ("no stakes", numbers(&[0, 0])),
-            ("a stake too few", numbers(&[0, 1])),
-            ("2001 stakes", [numbers(&[0, 2001]), vec![0; 2001 * 40]].concat()),
+            ("no stakes", to_le_bytes(&[0, 0])),
+            ("a stake too few", to_le_bytes(&[0, 1])),
+            ("2001 stakes", [to_le_bytes(&[0, 2001]), vec![0; 2001 * 40]].concat()),
         ] {
-            let what = format!("{what} where {version} keeps the stakes of rewards");
-            alter(&what, &stakes_address, Account::owned_by_system(data));
+            let label = format!("{label} where {version} keeps the stakes of rewards");
+            alter(&label, &stakes_address, Account::owned_by_system(data));
         }
     }
     for params in &SHORTER_SLOTS {
         for slot in [None, Some(0), Some(1), Some(40), Some(u64::MAX)] {
             let data = slot.map_or(vec![0; 9], |slot: u64| [&[1][..], &slot.to_le_bytes()].concat());
             let ms = params.ns_per_slot / 1_000_000;
-            for (what, owner, data) in [
+            for (label, owner, data) in [
                 ("", FEATURE, data.clone()),
                 (", of another owner", [9; 32], data.clone()),
                 (", cut", FEATURE, data[..8].to_vec()),
             ] {
                 let account = Account { lamports: 1_000_000, owner, data };
-                alter(&format!("a feature for {ms} ms since {slot:?}{what}"), &params.feature, account);
+                alter(&format!("a feature for {ms} ms since {slot:?}{label}"), &params.feature, account);
             }
         }
     }
@@ -371,8 +371,8 @@ fn fields_of_accounts(number: usize) -> Vec<Altered> {
 
 /// Alters fields of the newest bank file, one at a time, and recomputes what depends on them. Leaves
 /// out those fields of a full archive that are compared with the genesis.
-fn altered_fields(number: usize) -> Vec<Altered> {
-    let mut state = state(number);
+fn altered_bank_fields(number: usize) -> Vec<Altered> {
+    let mut state = read_state(number);
     let content = state.bank_content();
     let front_end = content.len() / 4; // within the stakes
     let is_front =
@@ -385,17 +385,17 @@ fn altered_fields(number: usize) -> Vec<Altered> {
             continue;
         }
         if place.holds == Holds::Number && is_front(&place.name, place.range.start) && !is_recomputed {
-            for change in Change::all_of(&place).into_iter().chain([Change::Set(1), Change::Set(1 << 20)]) {
+            for change in Change::all_for(&place).into_iter().chain([Change::Set(1), Change::Set(1 << 20)]) {
                 let mut state = state.clone();
                 state.change_bank(&place.name, |content, place| change.apply(content, place, 0));
-                all.push(state.finish(format!("{:?}: {} {change:?}", STATES[number], place.name)));
+                all.push(state.into_altered(format!("{:?}: {} {change:?}", STATES[number], place.name)));
             }
         }
     }
     for number_of_hashes in [0, 1, 2, 31_250, 39_062, 62_500, u64::MAX] {
         let mut state = state.clone();
         set_hashes(&mut state, number_of_hashes);
-        all.push(state.finish(format!("{:?}: {number_of_hashes} hashes per tick", STATES[number])));
+        all.push(state.into_altered(format!("{:?}: {number_of_hashes} hashes per tick", STATES[number])));
     }
     for params in &SHORTER_SLOTS {
         for hashes in [None, Some(params.hashes_per_tick), Some(7)] {
@@ -404,7 +404,10 @@ fn altered_fields(number: usize) -> Vec<Altered> {
             state.set_bank("slots per year", &params.slots_per_year.to_le_bytes());
             hashes.into_iter().for_each(|hashes| set_hashes(&mut state, hashes));
             all.push(
-                state.finish(format!("{:?}: slots of {} ns, {hashes:?} hashes", STATES[number], params.ns_per_slot)),
+                state.into_altered(format!(
+                    "{:?}: slots of {} ns, {hashes:?} hashes",
+                    STATES[number], params.ns_per_slot
+                )),
             );
         }
     }
@@ -419,16 +422,16 @@ const STRICTER: &[(&str, Rule)] =
 /// Alterations that `verify` does not find although Agave refuses some of them: a part of their
 /// names, and the reason.
 const LOOSER: &[(&str, &str)] = &[
-    ("SysvarRent1111", UNDER_THE_HASH),
-    ("Rent: ", UNDER_THE_HASH),
-    ("SysvarS1otHashes", UNDER_THE_HASH),
-    ("SysvarEpochRewards", UNDER_THE_HASH),
-    ("EpochRewards: ", UNDER_THE_HASH),
-    ("keeps the certificate", UNDER_THE_HASH),
-    ("keeps the stakes of rewards", UNDER_THE_HASH),
+    ("SysvarRent1111", COVERED_BY_THE_HASH),
+    ("Rent: ", COVERED_BY_THE_HASH),
+    ("SysvarS1otHashes", COVERED_BY_THE_HASH),
+    ("SysvarEpochRewards", COVERED_BY_THE_HASH),
+    ("EpochRewards: ", COVERED_BY_THE_HASH),
+    ("keeps the certificate", COVERED_BY_THE_HASH),
+    ("keeps the stakes of rewards", COVERED_BY_THE_HASH),
 ];
 
-const UNDER_THE_HASH: &str =
+const COVERED_BY_THE_HASH: &str =
     "no writer breaks it, and the state's hash covers it: a hash that is the cluster's is right";
 
 /// Each version of Agave gives the same verdict as `verify`. `ACCOUNTS_STATES` selects some of
@@ -449,12 +452,12 @@ fn verdicts_on_accounts_agree_with_agave() {
     let mut dangerous = Vec::new();
     for number in (0..STATES.len()).filter(is_selected) {
         let all = match number {
-            STATE_WITH_VOTES => fields_of_accounts(number),
+            STATE_WITH_VOTES => altered_account_fields(number),
             // The accounts of these states are the same as in earlier ones.
-            2 | 4 => altered_fields(number),
-            _ => altered_accounts(number).into_iter().chain(altered_fields(number)).collect(),
+            2 | 4 => altered_bank_fields(number),
+            _ => altered_accounts(number).into_iter().chain(altered_bank_fields(number)).collect(),
         };
-        let chain = state(number).chain;
+        let chain = read_state(number).chain;
         for altered in all {
             let dir = temp_dir();
             let paths = altered.write_to(dir.path());
@@ -469,7 +472,7 @@ fn verdicts_on_accounts_agree_with_agave() {
                 let rules = report.failures.iter().map(|failure| failure.rule);
                 let mut refusing = rules.filter(|rule| !rule.is_tolerated_by(oracle.client));
                 let is_stricter = |rule: Rule| STRICTER.iter().any(|(_, stricter)| *stricter == rule);
-                let text = || format!("{}, {}: {}\n  {answer:?}", altered.what, oracle.client, describe(&report));
+                let text = || format!("{}, {}: {}\n  {answer:?}", altered.label, oracle.client, describe(&report));
                 match (ours.loads, answer.is_ok()) {
                     (true, true) | (false, false) => equal += 1,
                     (false, true) if refusing.all(is_stricter) => stricter += 1,
@@ -477,7 +480,7 @@ fn verdicts_on_accounts_agree_with_agave() {
                         eprintln!("cautious: {}", text());
                         cautious.push(text());
                     }
-                    (true, false) if LOOSER.iter().any(|(name, _)| altered.what.contains(name)) => looser += 1,
+                    (true, false) if LOOSER.iter().any(|(name, _)| altered.label.contains(name)) => looser += 1,
                     (true, false) => {
                         eprintln!("dangerous: {}", text());
                         dangerous.push(text());

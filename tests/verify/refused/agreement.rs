@@ -9,7 +9,8 @@ use slotpress_read::{Check, ClientVerdict, NamedArchive, Rule, Snapshot, Snapsho
 
 use super::fields::{BANK_FILE, ListItems, OF_GENESIS, RandomFields, UNCHECKED, altered_fields, places};
 use crate::common::oracle::Oracle;
-use crate::verify::altered::{Altered, AlteredPaths, bank_field_places, corpus};
+use crate::common::temp_dir;
+use crate::verify::altered::{Altered, AlteredPaths, corpus, find_bank_field_ranges};
 use crate::verify::fixtures::*;
 
 /// Happened with 4.2, on a busy machine.
@@ -101,7 +102,7 @@ fn verify_for_agave(paths: &AlteredPaths) -> slotpress::Result<VerifyReport> {
     let incremental = paths.incremental.as_ref().map(NamedArchive::from_path);
     slotpress_read::verify(
         Snapshot::archives(&full, incremental.as_ref()),
-        &options(&SnapshotClient::AGAVE),
+        &verify_options(&SnapshotClient::AGAVE),
         &NoProgress,
     )
 }
@@ -116,27 +117,27 @@ fn failures_have_a_place_an_expected_and_a_found_value_and_a_hint() {
     assert!(corpus.len() >= 100, "{} altered archives", corpus.len());
     let mut failed = 0;
     for altered in &corpus {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = temp_dir();
         let result = verify_for_agave(&altered.write_to(dir.path()));
         failed += usize::from(!result.as_ref().is_ok_and(|report| report.ok));
         for failure in result.iter().flat_map(|report| report.failures.iter().chain(&report.warnings)) {
-            let what = format!("{}: {failure:?}", altered.what);
-            assert!(failure.expected.is_some(), "{what}");
-            assert!(failure.found.is_some(), "{what}");
-            assert!(!failure.hint.is_empty(), "{what}");
+            let label = format!("{}: {failure:?}", altered.label);
+            assert!(failure.expected.is_some(), "{label}");
+            assert!(failure.found.is_some(), "{label}");
+            assert!(!failure.hint.is_empty(), "{label}");
             let has_place = failure.place.offset_bytes.is_some() || failure.place.entry.is_some();
             let is_of_whole_archive =
                 matches!(failure.check, Check::Name | Check::State) || failure.rule == Rule::Index;
-            assert!(has_place || is_of_whole_archive, "{what}");
+            assert!(has_place || is_of_whole_archive, "{label}");
         }
     }
     assert!(failed > 50, "{failed} of {}", corpus.len());
 }
 
 /// Verifies the altered archive of this name. Returns the verdict for Firedancer, and all failures.
-fn verdict_for_firedancer(corpus: &[Altered], what: &str) -> (ClientVerdict, String) {
-    let altered = corpus.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
-    let dir = tempfile::tempdir().expect("a directory");
+fn verdict_for_firedancer(corpus: &[Altered], label: &str) -> (ClientVerdict, String) {
+    let altered = corpus.iter().find(|altered| altered.label == label).unwrap_or_else(|| panic!("no {label}"));
+    let dir = temp_dir();
     let report = verify_for_agave(&altered.write_to(dir.path())).expect("verified");
     let verdict = report.clients.iter().find(|verdict| verdict.client == SnapshotClient::Firedancer);
     (verdict.expect("a verdict").clone(), describe(&report))
@@ -145,31 +146,31 @@ fn verdict_for_firedancer(corpus: &[Altered], what: &str) -> (ClientVerdict, Str
 #[test]
 fn verdicts_agree_with_firedancer() {
     let corpus = corpus();
-    for (what, loads) in FIREDANCER_VERDICTS {
-        let (verdict, failures) = verdict_for_firedancer(&corpus, what);
-        assert_eq!(verdict.loads, *loads, "{what}: {failures}");
+    for (label, loads) in FIREDANCER_VERDICTS {
+        let (verdict, failures) = verdict_for_firedancer(&corpus, label);
+        assert_eq!(verdict.loads, *loads, "{label}: {failures}");
         // The verdict on an archive that Agave refuses has a note.
-        let is_refused_by_agave = ["storage: ", "pair: ", "records: "].iter().any(|prefix| what.starts_with(prefix));
-        assert_eq!(verdict.note.is_some(), is_refused_by_agave, "{what}: {:?}", verdict.note);
+        let is_refused_by_agave = ["storage: ", "pair: ", "records: "].iter().any(|prefix| label.starts_with(prefix));
+        assert_eq!(verdict.note.is_some(), is_refused_by_agave, "{label}: {:?}", verdict.note);
     }
 }
 
 #[test]
 fn verify_is_stricter_than_firedancer_where_others_must_not_rely_on_it() {
     let corpus = corpus();
-    for (what, reason) in STRICTER_THAN_FIREDANCER {
-        let (verdict, _) = verdict_for_firedancer(&corpus, what);
-        assert!(!verdict.loads, "{what}");
-        assert!(verdict.because.is_some_and(|because| because.contains(reason)), "{what}: {:?}", verdict.because);
+    for (label, reason) in STRICTER_THAN_FIREDANCER {
+        let (verdict, _) = verdict_for_firedancer(&corpus, label);
+        assert!(!verdict.loads, "{label}");
+        assert!(verdict.because.is_some_and(|because| because.contains(reason)), "{label}: {:?}", verdict.because);
     }
 }
 
 #[test]
 fn verify_is_looser_than_firedancer_where_no_writer_breaks_a_demand() {
     let corpus: Vec<Altered> = corpus().into_iter().chain(altered_fields()).collect();
-    for (what, reason) in LOOSER_THAN_FIREDANCER {
-        let (verdict, failures) = verdict_for_firedancer(&corpus, what);
-        assert!(verdict.loads, "{what}, {reason}: {:?}, {failures}", verdict.because);
+    for (label, reason) in LOOSER_THAN_FIREDANCER {
+        let (verdict, failures) = verdict_for_firedancer(&corpus, label);
+        assert!(verdict.loads, "{label}, {reason}: {:?}, {failures}", verdict.because);
     }
 }
 
@@ -200,7 +201,7 @@ fn verdicts_agree_with_agave() {
     let mut disagreements = Vec::new();
     let mut counts = AnswerCounts::default();
     for altered in &corpus {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = temp_dir();
         let paths = altered.write_to(dir.path());
         let result = verify_for_agave(&paths);
         for oracle in &oracles {
@@ -208,11 +209,11 @@ fn verdicts_agree_with_agave() {
                 Ok(report) => (loads(report, oracle.client), describe(report)),
                 Err(error) => (false, error.to_string()),
             };
-            let answer = oracle.accepts(&paths.full, paths.incremental.as_deref(), &crate::verify::fixtures::dir());
+            let answer = oracle.accepts(&paths.full, paths.incremental.as_deref(), &agave_dir());
             counts.add(answer.is_ok());
-            let is_stricter = !ok && answer.is_ok() && STRICTER.iter().any(|(what, _)| altered.what == *what);
+            let is_stricter = !ok && answer.is_ok() && STRICTER.iter().any(|(label, _)| altered.label == *label);
             if ok != answer.is_ok() && !is_stricter {
-                disagreements.push(format!("{}: loads: {ok} ({why}); {}: {answer:?}", altered.what, oracle.client));
+                disagreements.push(format!("{}: loads: {ok} ({why}); {}: {answer:?}", altered.label, oracle.client));
             }
         }
     }
@@ -230,8 +231,8 @@ fn verdicts_on_fields_agree_with_agave() {
     let mut disagreements = Vec::new();
     let mut counts = AnswerCounts::default();
     for altered in &all {
-        let dir = tempfile::tempdir().expect("a directory");
-        let chain = crate::verify::fixtures::dir();
+        let dir = temp_dir();
+        let chain = agave_dir();
         disagreements.extend(find_disagreements(altered, &chain, dir.path(), &oracles, &mut counts));
     }
     eprintln!("{} altered fields: {counts}", all.len());
@@ -253,7 +254,7 @@ fn verdicts_on_random_fields_agree_with_agave() {
     let mut disagreements = Vec::new();
     for run in 0..runs {
         let (altered, chain) = random.next_archive();
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = temp_dir();
         let found = find_disagreements(&altered, &chain, dir.path(), &oracles, &mut counts);
         found.iter().for_each(|text| eprintln!("run {run}: {text}"));
         disagreements.extend(found);
@@ -279,10 +280,10 @@ fn find_disagreements(
         let ok = loads(&report, oracle.client);
         let answer = oracle.accepts(&paths.full, paths.incremental.as_deref(), chain);
         counts.add(answer.is_ok());
-        let is_looser = OF_GENESIS.iter().chain(&UNCHECKED).any(|name| altered.what.contains(name));
+        let is_looser = OF_GENESIS.iter().chain(&UNCHECKED).any(|name| altered.label.contains(name));
         if ok != answer.is_ok() && !(is_looser && ok) {
             let why = describe(&report);
-            found.push(format!("{}: loads: {ok} ({why}); {}: {answer:?}", altered.what, oracle.client));
+            found.push(format!("{}: loads: {ok} ({why}); {}: {answer:?}", altered.label, oracle.client));
         }
     }
     found
@@ -303,7 +304,7 @@ fn flipped_bits_of_documents_agree_with_agave() {
         let mut fields = 0..0;
         let mut left_out = Vec::new();
         if document == "bank file" {
-            let bank = bank_field_places(&content);
+            let bank = find_bank_field_ranges(&content);
             fields = bank.fields;
             left_out.extend(bank.of_genesis);
             let all = places(&content, BANK_FILE, ListItems::All).into_iter();
@@ -316,11 +317,11 @@ fn flipped_bits_of_documents_agree_with_agave() {
             content[at] ^= 1 << (at % 7);
             let mut tar = tar.clone();
             tar.member(is_entry).set_content(content);
-            let dir = tempfile::tempdir().expect("a directory");
-            let path = put(dir.path(), FULL, &zstd(&tar.write()));
+            let dir = temp_dir();
+            let path = write_file(dir.path(), FULL, &compress(&tar.write()));
             let report = verify(&path, None, &SnapshotClient::AGAVE);
             for oracle in &oracles {
-                let answer = oracle.accepts(&path, None, &crate::verify::fixtures::dir());
+                let answer = oracle.accepts(&path, None, &agave_dir());
                 refused += usize::from(answer.is_err());
                 if loads(&report, oracle.client) && answer.is_err() {
                     disagreements.push(format!("byte {at} of the {document}: {}: {answer:?}", oracle.client));

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use slotpress_base::SplitMix64;
 use slotpress_read::{Rule, SnapshotClient, VerifyReport, client_names};
 
+use crate::common::temp_dir;
 use crate::verify::altered::{Altered, ArchiveFile};
 use crate::verify::fixtures::*;
 
@@ -216,12 +217,12 @@ pub enum ListItems {
 /// Returns the places of all fields, in the order of the file.
 pub fn places(content: &[u8], fields: &[Field], items: ListItems) -> Vec<FieldPlace> {
     let mut found = Vec::new();
-    let end = walk(content, fields, "", 0, items, &mut Some(&mut found));
+    let end = add_places(content, fields, "", 0, items, &mut Some(&mut found));
     assert_eq!(end, content.len(), "the table has all fields of the file");
     found
 }
 
-fn walk(
+fn add_places(
     content: &[u8],
     fields: &[Field],
     prefix: &str,
@@ -238,7 +239,7 @@ fn walk(
             Field::Option(name, _) => (name, Holds::Option, 1),
             List(name, _) => (name, Holds::List(u64_at(content, at)), 8),
             Group(name, fields) => {
-                at = walk(content, fields, &format!("{prefix}{name} / "), at, list_items, found);
+                at = add_places(content, fields, &format!("{prefix}{name} / "), at, list_items, found);
                 continue;
             }
         };
@@ -255,7 +256,7 @@ fn walk(
         let mut first_end = at;
         match field {
             Field::Option(_, fields) if content[start] == 1 => {
-                at = walk(content, fields, &inner_prefix, at, list_items, found);
+                at = add_places(content, fields, &inner_prefix, at, list_items, found);
             }
             // Plain bytes have no fields.
             List(_, [Number(_, 1)]) => at += u64_at(content, start) as usize,
@@ -263,7 +264,7 @@ fn walk(
                 for item in 0..u64_at(content, start) {
                     let is_wanted = item == 0 || list_items == ListItems::All;
                     let found = if is_wanted { &mut *found } else { &mut None };
-                    at = walk(content, fields, &inner_prefix, at, list_items, found);
+                    at = add_places(content, fields, &inner_prefix, at, list_items, found);
                     first_end = if item == 0 { at } else { first_end };
                 }
             }
@@ -296,7 +297,7 @@ pub enum Change {
 
 impl Change {
     /// Returns the changes for the kind of a field.
-    pub fn all_of(place: &FieldPlace) -> Vec<Self> {
+    pub fn all_for(place: &FieldPlace) -> Vec<Self> {
         match place.holds {
             Holds::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
             Holds::Flag | Holds::Kind => vec![Self::Flipped, Self::Set(2)],
@@ -375,21 +376,31 @@ pub fn change_field(content: &[u8], fields: &'static [Field], name: &str, change
     content
 }
 
-/// Changes of the bank file that a client does not accept: field, change, and broken rule.
-const BANK_FILE_DEMANDS: &[(&str, Change, Rule)] = &[
-    ("ancestors", Change::Length(8193), Rule::FiredancerLimit),
-    ("hard forks", Change::Length(65), Rule::FiredancerLimit),
-    ("blockhash queue: last hash", Change::LeftOut, Rule::BankHash),
-    ("stakes / delegations / rate", Change::Set(0x4000_0000_0000_0000), Rule::FiredancerLimit),
-    ("unused votes", Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
-    ("historical roots", Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
-    ("epoch stakes", Change::Length(7), Rule::FiredancerLimit),
-    ("epoch stakes / vote accounts", Change::Length(2001), Rule::VoteAccountLimit),
+/// A change of a field that a client does not accept.
+struct BrokenDemand {
+    field: &'static str,
+    change: Change,
+    rule: Rule,
+}
+
+const fn broken_demand(field: &'static str, change: Change, rule: Rule) -> BrokenDemand {
+    BrokenDemand { field, change, rule }
+}
+
+const BANK_FILE_DEMANDS: &[BrokenDemand] = &[
+    broken_demand("ancestors", Change::Length(8193), Rule::FiredancerLimit),
+    broken_demand("hard forks", Change::Length(65), Rule::FiredancerLimit),
+    broken_demand("blockhash queue: last hash", Change::LeftOut, Rule::BankHash),
+    broken_demand("stakes / delegations / rate", Change::Set(0x4000_0000_0000_0000), Rule::FiredancerLimit),
+    broken_demand("unused votes", Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
+    broken_demand("historical roots", Change::Length((1 << 20) + 1), Rule::FiredancerLimit),
+    broken_demand("epoch stakes", Change::Length(7), Rule::FiredancerLimit),
+    broken_demand("epoch stakes / vote accounts", Change::Length(2001), Rule::VoteAccountLimit),
 ];
 
-const STATUS_CACHE_DEMANDS: &[(&str, Change, Rule)] = &[
-    ("slots / blockhashes / offset", Change::Set(12), Rule::FiredancerLimit),
-    ("slots", Change::LeftOut, Rule::CachedSlots),
+const STATUS_CACHE_DEMANDS: &[BrokenDemand] = &[
+    broken_demand("slots / blockhashes / offset", Change::Set(12), Rule::FiredancerLimit),
+    broken_demand("slots", Change::LeftOut, Rule::CachedSlots),
 ];
 
 /// Archives with random fields altered.
@@ -408,7 +419,7 @@ impl RandomFields {
         Self(SplitMix64::new(seed))
     }
 
-    fn below(&mut self, count: usize) -> usize {
+    fn random_below(&mut self, count: usize) -> usize {
         (self.0.next() % count as u64) as usize
     }
 
@@ -416,43 +427,43 @@ impl RandomFields {
     pub fn next_archive(&mut self) -> (Altered, PathBuf) {
         const CHAINS: [&str; 4] = ["agave-4.2.2", "agave-4.4.0", "agave-4.5.0-alpha.4", "agave-validator-4.2.2"];
         // A loader takes ten times as long for the last chain, with its thousands of storages.
-        let chain = match self.below(16) {
+        let chain = match self.random_below(16) {
             0 => CHAINS[3],
             number => CHAINS[number % 3],
         };
-        let chain = dir().with_file_name(chain);
+        let chain = agave_dir().with_file_name(chain);
         let mut files = std::fs::read_dir(&chain).expect("a chain").map(|entry| entry.expect("an entry").file_name());
         let name = files.find(|name| name.to_string_lossy().starts_with("snapshot-")).expect("a full archive");
         let name = name.into_string().expect("UTF-8");
         let mut tar = Tar::read_from(&chain.join(&name));
-        let mut what = name.clone();
-        for _ in 0..=self.below(3) {
+        let mut label = name.clone();
+        for _ in 0..=self.random_below(3) {
             // Four of five changes are in the bank file, which has more fields.
-            let Document { name: document, is_entry, fields, .. } = DOCUMENTS[usize::from(self.below(5) == 0)];
+            let Document { name: document, is_entry, fields, .. } = DOCUMENTS[usize::from(self.random_below(5) == 0)];
             let member = tar.member(is_entry);
             let mut content = member.content.clone();
             let mut all = places(&content, fields, ListItems::All);
             all.retain(|place| !OF_GENESIS.iter().any(|name| place.name.starts_with(name)));
             // Each name is equally likely, for any number of items.
             let names: BTreeSet<&str> = all.iter().map(|place| place.name.as_str()).collect();
-            let name = names.iter().nth(self.below(names.len())).expect("a name").to_string();
+            let name = names.iter().nth(self.random_below(names.len())).expect("a name").to_string();
             all.retain(|place| place.name == name);
-            let place = all.swap_remove(self.below(all.len()));
-            let mut changes = Change::all_of(&place);
+            let place = all.swap_remove(self.random_below(all.len()));
+            let mut changes = Change::all_for(&place);
             if place.holds == Holds::Number {
-                changes.push(Change::Set(self.0.next() >> self.below(64)));
+                changes.push(Change::Set(self.0.next() >> self.random_below(64)));
             }
-            let change = changes.swap_remove(self.below(changes.len()));
+            let change = changes.swap_remove(self.random_below(changes.len()));
             change.apply(&mut content, &place, list_item_bytes(&name, fields));
-            what += &format!(", {document}: {name} at {}: {change:?}", place.range.start);
+            label += &format!(", {document}: {name} at {}: {change:?}", place.range.start);
             member.set_content(content);
             // The table may not fit the changed file.
             if place.holds != Holds::Number {
                 break;
             }
         }
-        let full = ArchiveFile { name, bytes: zstd(&tar.write()) };
-        (Altered { what, full, incremental: None }, chain)
+        let full = ArchiveFile { name, bytes: compress(&tar.write()) };
+        (Altered { label, full, incremental: None }, chain)
     }
 }
 
@@ -462,7 +473,7 @@ fn with_document(is_entry: fn(&str) -> bool, change: impl FnOnce(&[u8]) -> Vec<u
     let member = tar.member(is_entry);
     let content = change(&member.content);
     member.set_content(content);
-    zstd(&tar.write())
+    compress(&tar.write())
 }
 
 #[derive(Clone, Copy)]
@@ -471,7 +482,7 @@ struct Document {
     /// True for the path of its entry.
     is_entry: fn(&str) -> bool,
     fields: &'static [Field],
-    demands: &'static [(&'static str, Change, Rule)],
+    demands: &'static [BrokenDemand],
 }
 
 const DOCUMENTS: [Document; 2] = [
@@ -479,9 +490,11 @@ const DOCUMENTS: [Document; 2] = [
     Document { name: "status cache", is_entry: is_status_cache, fields: STATUS_CACHE, demands: STATUS_CACHE_DEMANDS },
 ];
 
-/// Names the archive in which a demand is broken.
-fn name_of_demand(document: &str, name: &str, change: &Change, rule: Rule) -> String {
-    format!("{document}: {name} 0: {change:?}: {rule:?}")
+impl Document {
+    /// Names the archive in which a demand is broken.
+    fn label_of(&self, BrokenDemand { field, change, rule }: &BrokenDemand) -> String {
+        format!("{}: {field} 0: {change:?}: {rule:?}", self.name)
+    }
 }
 
 /// Returns every field of both documents, altered in every way of its kind.
@@ -491,29 +504,35 @@ pub fn altered_fields() -> Vec<Altered> {
         let mut tar = Tar::read(FULL);
         let content = tar.member(is_entry).content.clone();
         for place in places(&content, fields, ListItems::First) {
-            for change in Change::all_of(&place) {
+            for change in Change::all_for(&place) {
                 let mut changed = content.clone();
                 change.apply(&mut changed, &place, list_item_bytes(&place.name, fields));
                 let mut tar = tar.clone();
                 tar.member(is_entry).set_content(changed);
-                all.push(Altered::full(format!("{document}: {}: {change:?}", place.name), zstd(&tar.write())));
+                all.push(Altered::full(format!("{document}: {}: {change:?}", place.name), compress(&tar.write())));
             }
         }
     }
-    for Document { name: document, is_entry, fields, demands } in DOCUMENTS {
-        for (name, change, rule) in demands {
-            let bytes = with_document(is_entry, |content| change_field(content, fields, name, change));
-            all.push(Altered::full(name_of_demand(document, name, change, *rule), bytes));
+    for document in DOCUMENTS {
+        for demand in document.demands {
+            let change = |content: &[u8]| change_field(content, document.fields, demand.field, &demand.change);
+            all.push(Altered::full(document.label_of(demand), with_document(document.is_entry, change)));
         }
     }
-    all.extend(altered_epoch_stakes().into_iter().map(|(what, _, bytes)| Altered::full(what, bytes)));
+    all.extend(altered_epoch_stakes().into_iter().map(|stakes| Altered::full(stakes.label, stakes.archive)));
     all
 }
 
-/// Alters vote accounts in the stakes of the next epoch. Returns the change, the broken rule, and the
-/// archive.
-fn altered_epoch_stakes() -> Vec<(&'static str, Rule, Vec<u8>)> {
-    let next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FieldPlace)| {
+/// An archive with altered epoch stakes, which break a rule.
+struct AlteredEpochStakes {
+    label: &'static str,
+    rule: Rule,
+    archive: Vec<u8>,
+}
+
+/// Alters vote accounts in the stakes of the next epoch.
+fn altered_epoch_stakes() -> [AlteredEpochStakes; 3] {
+    let change_next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FieldPlace)| {
         with_document(is_bank_file, |content| {
             let places = places(content, BANK_FILE, ListItems::All);
             let epochs: Vec<&FieldPlace> = places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
@@ -526,24 +545,32 @@ fn altered_epoch_stakes() -> Vec<(&'static str, Rule, Vec<u8>)> {
         })
     };
     const DATA: &str = "epoch stakes / vote accounts / data";
-    vec![
-        ("epoch stakes: no stake", Rule::NoStake, {
-            next("epoch stakes / vote accounts / stake", &|content, place| content[place.range.clone()].fill(0))
-        }),
-        ("epoch stakes: a vote state of an unknown version", Rule::InvalidVoteAccount, {
-            next(DATA, &|content, place| content[place.items.start] = 9)
-        }),
-        ("epoch stakes: a vote state that ends early", Rule::InvalidVoteAccount, {
-            next(DATA, &|content, place| {
+    [
+        AlteredEpochStakes {
+            label: "epoch stakes: no stake",
+            rule: Rule::NoStake,
+            archive: change_next("epoch stakes / vote accounts / stake", &|content, place| {
+                content[place.range.clone()].fill(0);
+            }),
+        },
+        AlteredEpochStakes {
+            label: "epoch stakes: a vote state of an unknown version",
+            rule: Rule::InvalidVoteAccount,
+            archive: change_next(DATA, &|content, place| content[place.items.start] = 9),
+        },
+        AlteredEpochStakes {
+            label: "epoch stakes: a vote state that ends early",
+            rule: Rule::InvalidVoteAccount,
+            archive: change_next(DATA, &|content, place| {
                 content.drain(place.items.start + 40..place.items.end);
                 content[place.range.clone()].copy_from_slice(&40u64.to_le_bytes());
-            })
-        }),
+            }),
+        },
     ]
 }
 
 fn verify_full(altered: &Altered, clients: &[SnapshotClient]) -> VerifyReport {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = temp_dir();
     verify(&altered.write_to(dir.path()).full, None, clients)
 }
 
@@ -561,7 +588,7 @@ fn each_altered_field_has_its_report() {
         } else {
             format!("refused by {}", client_names(&refusing).join(", "))
         };
-        text += &format!("{}: {verdict}; {}\n", altered.what, rules.join(", "));
+        text += &format!("{}: {verdict}; {}\n", altered.label, rules.join(", "));
     }
     insta::assert_snapshot!(text);
 }
@@ -569,14 +596,18 @@ fn each_altered_field_has_its_report() {
 #[test]
 fn each_broken_demand_is_reported_by_its_rule() {
     let all = altered_fields();
-    let find = |what: &str| all.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
-    let of_documents = DOCUMENTS.iter().flat_map(|document| {
-        document.demands.iter().map(|(name, change, rule)| (name_of_demand(document.name, name, change, *rule), *rule))
-    });
-    let of_epoch_stakes = altered_epoch_stakes().into_iter().map(|(what, rule, _)| (what.to_string(), rule));
-    for (what, rule) in of_documents.chain(of_epoch_stakes) {
-        let report = verify_full(find(&what), &SnapshotClient::ALL);
-        assert!(!failures_of(&report, rule).is_empty(), "{what}: {}", describe(&report));
+    let find = |label: &str| all.iter().find(|altered| altered.label == label).unwrap_or_else(|| panic!("no {label}"));
+    let assert_breaks = |label: &str, rule: Rule| {
+        let report = verify_full(find(label), &SnapshotClient::ALL);
+        assert!(!failures_of(&report, rule).is_empty(), "{label}: {}", describe(&report));
+    };
+    for document in DOCUMENTS {
+        for demand in document.demands {
+            assert_breaks(&document.label_of(demand), demand.rule);
+        }
+    }
+    for AlteredEpochStakes { label, rule, .. } in altered_epoch_stakes() {
+        assert_breaks(label, rule);
     }
 }
 

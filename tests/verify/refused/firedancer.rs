@@ -17,7 +17,7 @@ fn current_clients_refuse_archives_of_older_firedancers() {
         for flags in [&[][..], &["--check", "frames"], &["--quick"], &["--for", "firedancer"]] {
             let (code, report, stderr) = verify(&archives, flags);
             assert_eq!(code, 3, "{flags:?}: {report} {stderr}");
-            assert_eq!(rules(&report), ["few-cached-slots"], "{flags:?}: {report} {stderr}");
+            assert_eq!(broken_rules(&report), ["few-cached-slots"], "{flags:?}: {report} {stderr}");
             for client in ["firedancer", "agave-4.5", "agave-4.2"] {
                 assert!(!loads(&report, client), "{client}");
             }
@@ -30,7 +30,7 @@ fn current_clients_refuse_archives_of_older_firedancers() {
 }
 
 /// Returns the broken rules of a report.
-fn rules(report: &Value) -> Vec<&str> {
+fn broken_rules(report: &Value) -> Vec<&str> {
     let failures = report["failures"].as_array().expect("failures");
     failures.iter().map(|failure| failure["rule"].as_str().expect("a rule")).collect()
 }
@@ -50,7 +50,7 @@ fn damage_is_reported_by_its_rule() {
     let assert_breaks = |entries: &[TarEntry], rule: &str| {
         let (code, report, _) = verify(&[&write_archive(dir.path(), &source, entries)], &[]);
         assert_eq!(code, 3, "{rule}: {report}");
-        assert!(rules(&report).contains(&rule), "{rule}: {report}");
+        assert!(broken_rules(&report).contains(&rule), "{rule}: {report}");
     };
     let sound = entries(&source);
     let index = sound.iter().position(is_storage).expect("a storage");
@@ -83,6 +83,6 @@ fn the_last_record_of_an_account_counts() {
     older[48] ^= 1;
     changed.insert(index, TarEntry { path: "accounts/26.7777".to_string(), kind: b'0', content: older });
     let (_, report, stderr) = verify(&[&write_archive(dir.path(), &source, &changed)], &[]);
-    assert_eq!(rules(&report), ["few-cached-slots"], "{report} {stderr}");
+    assert_eq!(broken_rules(&report), ["few-cached-slots"], "{report} {stderr}");
     assert_eq!(report["superseded"], 1, "{report}");
 }

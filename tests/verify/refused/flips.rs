@@ -10,13 +10,14 @@ use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archiv
 use slotpress_base::NoProgress;
 use slotpress_read::{LocalFile, NamedArchive, Snapshot, Tail};
 
+use crate::common::temp_dir;
 use crate::verify::fixtures::*;
 
 /// Makes a small archive with an index. Its frames are so small that storages span several of them.
 fn small_archive(dir: &Path) -> PathBuf {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
-    tar::Archive::new(tar_of("ledger-at-26.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
+    tar::Archive::new(read_tar("ledger-at-26.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
     let options = ArchiveOptions::new(ledger)
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2));
     archive(&options, &mut DirSink::open(dir).expect("opened"), &NoProgress)
@@ -26,14 +27,14 @@ fn small_archive(dir: &Path) -> PathBuf {
         .expect("a file")
 }
 
-/// Returns the place of the index's version. An index of another version is ignored.
-fn index_version(path: &Path) -> std::ops::Range<usize> {
+/// Returns the range of the index's version. An index of another version is ignored.
+fn index_version_range(path: &Path) -> std::ops::Range<usize> {
     let tail = Tail::read(&LocalFile::open(path).expect("opened")).expect("sound").expect("an index");
-    let index_at = tail.frames.last().expect("a frame").end_bytes() as usize;
-    index_at + 8..index_at + 16
+    let index_offset = tail.frames.last().expect("a frame").end_bytes() as usize;
+    index_offset + 8..index_offset + 16
 }
 
-/// Returns true if both files decode to the same tar stream, with the same frames and entries. Some
+/// True if both files decode to the same tar stream, with the same frames and entries. Some
 /// bits of a compressed block are padding, or choose between two encodings of the same content.
 fn is_same_archive(first: &Path, second: &Path) -> bool {
     let read = |path: &Path| {
@@ -44,14 +45,22 @@ fn is_same_archive(first: &Path, second: &Path) -> bool {
     read(first).is_some_and(|content| Some(content) == read(second))
 }
 
+fn is_damage_found(path: &Path) -> bool {
+    let options = verify_options(&[]).threads(1);
+    match slotpress_read::verify(Snapshot::Archive(&NamedArchive::from_path(path)), &options, &NoProgress) {
+        Ok(report) => !report.ok,
+        Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
+    }
+}
+
 #[test]
 fn every_flipped_bit_is_found_or_has_no_meaning() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = temp_dir();
     let path = small_archive(dir.path());
     let bytes = std::fs::read(&path).expect("read");
-    let index_version = index_version(&path);
-    // Every third bit in headers, index and seek table, and every 4001st bit inside the frames, which
-    // checksums cover. That takes seconds. With `SLOTPRESS_EVERY_BIT`, all bits.
+    let index_version = index_version_range(&path);
+    // To take only seconds, the test flips every third bit of headers, index and seek table, and every
+    // 4001st bit inside the frames, which checksums cover. With `SLOTPRESS_EVERY_BIT`, it flips all bits.
     let tail = Tail::read(&LocalFile::open(&path).expect("opened")).expect("sound").expect("an index");
     let is_inside_a_frame = |byte: usize| {
         tail.frames.iter().any(|frame| {
@@ -65,45 +74,31 @@ fn every_flipped_bit_is_found_or_has_no_meaning() {
     let frame_starts: Vec<usize> = tail.frames.iter().map(|frame| frame.offset_bytes as usize).collect();
     let next = AtomicUsize::new(0);
     let missed = Mutex::new(Vec::new());
+    // Flips one bit of the copy at a time.
+    let try_bits = |copy: &Path| {
+        let file = File::options().write(true).open(copy).expect("opened");
+        let write = |offset: usize, byte: u8| {
+            std::os::unix::fs::FileExt::write_all_at(&file, &[byte], offset as u64).expect("written");
+        };
+        while let Some(bit) = bits.get(next.fetch_add(1, Relaxed)) {
+            let offset = bit / 8;
+            write(offset, bytes[offset] ^ (1 << (bit % 8)));
+            let is_found_or_has_no_meaning = is_damage_found(copy) || is_same_archive(copy, &path);
+            write(offset, bytes[offset]);
+            // Decoders ignore bit 4 of a frame header's descriptor, the "unused bit" of RFC 8878.
+            let is_unused = bit % 8 == 4 && frame_starts.contains(&offset.wrapping_sub(4));
+            if !is_found_or_has_no_meaning && !is_unused && !index_version.contains(&offset) {
+                missed.lock().expect("not poisoned").push(*bit);
+            }
+        }
+    };
     std::thread::scope(|scope| {
         for worker in 0..std::thread::available_parallelism().map_or(2, usize::from) {
-            let bytes = &bytes;
-            let bits = &bits;
-            let next = &next;
-            let missed = &missed;
-            let path = &path;
-            let index_version = &index_version;
-            let frame_starts = &frame_starts;
             let worker_dir = dir.path().join(format!("worker-{worker}"));
             std::fs::create_dir(&worker_dir).expect("a directory");
-            let copy = put(&worker_dir, path.file_name().expect("a name").to_str().expect("text"), bytes);
-            scope.spawn(move || {
-                let mut options = options(&[]);
-                options.threads = 1;
-                let file = File::options().write(true).open(&copy).expect("opened");
-                let write = |at: usize, byte: u8| {
-                    std::os::unix::fs::FileExt::write_all_at(&file, &[byte], at as u64).expect("written");
-                };
-                while let Some(bit) = bits.get(next.fetch_add(1, Relaxed)) {
-                    let at = bit / 8;
-                    write(at, bytes[at] ^ (1 << (bit % 8)));
-                    let found = match slotpress_read::verify(
-                        Snapshot::Archive(&NamedArchive::from_path(&copy)),
-                        &options,
-                        &NoProgress,
-                    ) {
-                        Ok(report) => !report.ok,
-                        Err(error) => error.kind() == slotpress::ErrorKind::Damaged,
-                    };
-                    let has_no_meaning = !found && is_same_archive(&copy, path);
-                    write(at, bytes[at]);
-                    // Decoders ignore bit 4 of a frame header's descriptor, the "unused bit" of RFC 8878.
-                    let is_unused = bit % 8 == 4 && frame_starts.contains(&at.wrapping_sub(4));
-                    if !found && !has_no_meaning && !is_unused && !index_version.contains(&at) {
-                        missed.lock().expect("not poisoned").push(*bit);
-                    }
-                }
-            });
+            let copy = write_file(&worker_dir, path.file_name().expect("a name").to_str().expect("text"), &bytes);
+            let try_bits = &try_bits;
+            scope.spawn(move || try_bits(&copy));
         }
     });
     let missed = missed.into_inner().expect("not poisoned");

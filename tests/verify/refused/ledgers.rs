@@ -3,21 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use slotpress_base::NoProgress;
-use slotpress_format::LedgerPaths;
-use slotpress_read::{Check, Rule, Snapshot, VerifyReport};
+use slotpress_read::{Check, Rule};
+use tempfile::TempDir;
 
+use crate::common::temp_dir;
 use crate::verify::fixtures::*;
 
-fn unpack(name: &str) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("a directory");
-    tar::Archive::new(tar_of(name).as_slice()).unpack(dir.path()).expect("unpacked");
+fn unpack(name: &str) -> TempDir {
+    let dir = temp_dir();
+    tar::Archive::new(read_tar(name).as_slice()).unpack(dir.path()).expect("unpacked");
     dir
-}
-
-fn verify_dir(dir: &Path) -> VerifyReport {
-    let paths = LedgerPaths { ledger: dir.to_path_buf(), ..LedgerPaths::default() };
-    slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verifying does not fail")
 }
 
 /// Two storages are missing, one is shortened, and another one has a wrong record. The report has four
@@ -30,7 +25,7 @@ fn each_fault_of_an_incomplete_ledger_is_a_failure() {
         (FULL, "accounts"),
     ] {
         let ledger = unpack(name);
-        assert!(verify_dir(ledger.path()).ok);
+        assert!(verify_ledger(ledger.path()).ok);
         let path = |slot: u64| {
             let dir = ledger.path().join(storages);
             let has_slot = |name: &str| name.split('.').next() == Some(&slot.to_string());
@@ -46,7 +41,7 @@ fn each_fault_of_an_incomplete_ledger_is_a_failure() {
         let mut bytes = fs::read(&wrong).expect("read");
         bytes[96] = 5;
         fs::write(&wrong, bytes).expect("written");
-        let report = verify_dir(ledger.path());
+        let report = verify_ledger(ledger.path());
         let entry = |path: &Path| format!("accounts/{}", path.file_name().expect("a name").to_string_lossy());
         let found: Vec<_> = report.failures.iter().map(|failure| (failure.rule, failure.place.entry.clone())).collect();
         let mut expected = vec![

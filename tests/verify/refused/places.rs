@@ -8,11 +8,12 @@ use slotpress_base::NoProgress;
 use slotpress_format::{Address, parse_seek_table, seek_table_bytes, seek_table_frame};
 use slotpress_read::{Check, LocalFile, Rule, SnapshotClient, Tail, VerifyReport};
 
+use crate::common::temp_dir;
 use crate::verify::fixtures::*;
 
 fn verify_tar(tar: &Tar) -> VerifyReport {
-    let dir = tempfile::tempdir().expect("a directory");
-    verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[])
+    let dir = temp_dir();
+    verify(&write_file(dir.path(), FULL, &compress(&tar.write())), None, &[])
 }
 
 /// Two storages have three independent faults. Each is reported at its record, and so is the state.
@@ -20,14 +21,14 @@ fn verify_tar(tar: &Tar) -> VerifyReport {
 fn faults_of_records_are_reported_at_their_offsets() {
     let mut tar = Tar::read(FULL);
     let member = tar.rich_storage();
-    let offsets = [1, 2].map(|index| records(&member.content)[index].0);
+    let offsets = [1, 2].map(|index| record_ranges(&member.content)[index].start);
     member.content[offsets[0] + 96] = 2;
     member.content[offsets[1] + 96] = 77;
     let accounts = offsets.map(|offset| address_at(&member.content, offset));
     let entry = member.path();
     let last = tar.members.last_mut().expect("a storage");
     let cut_entry = last.path();
-    let cut_offset = records(&last.content).last().expect("a record").0;
+    let cut_offset = record_ranges(&last.content).pop().expect("a record").start;
     let content = last.content[..cut_offset + 99].to_vec();
     last.set_content(content);
     let report = verify_tar(&tar);
@@ -54,18 +55,18 @@ fn address_at(storage: &[u8], offset: usize) -> Address {
 fn an_account_that_its_storage_has_twice_is_reported_at_both_places() {
     let mut tar = Tar::read(FULL);
     let member = tar.rich_storage();
-    let (first, length) = records(&member.content)[1];
+    let first = record_ranges(&member.content)[1].clone();
     let mut content = member.content.clone();
     content.resize(content.len().next_multiple_of(8), 0);
     let second = content.len();
-    content.extend_from_within(first..first + length);
-    let account = address_at(&content, first);
+    content.extend_from_within(first.clone());
+    let account = address_at(&content, first.start);
     member.set_content(content);
     let entry = member.path();
     let report = verify_tar(&tar);
     let found = failures_of(&report, Rule::DuplicateAccount);
     let places: Vec<_> = found.iter().map(|failure| failure.place.offset_bytes).collect();
-    assert_eq!(places, [Some(first as u64), Some(second as u64)], "{}", describe(&report));
+    assert_eq!(places, [Some(first.start as u64), Some(second as u64)], "{}", describe(&report));
     for failure in &found {
         assert_eq!(failure.place.account, Some(account));
         assert_eq!(failure.place.entry.as_deref(), Some(entry.as_str()));
@@ -84,7 +85,7 @@ struct FramedArchive {
 fn make_framed_archive(dir: &Path) -> FramedArchive {
     let ledger = dir.join("ledger");
     std::fs::create_dir(&ledger).expect("a directory");
-    tar::Archive::new(tar_of("ledger-at-40.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
+    tar::Archive::new(read_tar("ledger-at-40.tar.zst").as_slice()).unpack(&ledger).expect("unpacked");
     let options = ArchiveOptions::new(ledger)
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(2))
         .read_back(slotpress_read::CheckOptions::default().memory_bytes(64 << 20).temporary_dir(std::env::temp_dir()));
@@ -102,7 +103,7 @@ fn make_framed_archive(dir: &Path) -> FramedArchive {
 /// read. Several neighbouring frames may be damaged, and a frame may be damaged at its start.
 #[test]
 fn all_damaged_frames_are_reported() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = temp_dir();
     let FramedArchive { path, bytes: sound, tail } = make_framed_archive(dir.path());
     let start = |number: usize| tail.frames[number].offset_bytes as usize;
     let middle = |number: usize| start(number) + tail.frames[number].compressed_bytes as usize / 2;
@@ -133,7 +134,7 @@ fn all_damaged_frames_are_reported() {
 /// damaged.
 #[test]
 fn frames_that_a_seek_table_misplaces_are_reported() {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = temp_dir();
     let FramedArchive { path, bytes: sound, .. } = make_framed_archive(dir.path());
     let footer = sound.last_chunk().expect("a footer");
     let table_at = sound.len() - seek_table_bytes(footer).expect("a seek table") as usize;
@@ -158,8 +159,8 @@ fn frames_that_a_seek_table_misplaces_are_reported() {
 fn a_fault_that_a_client_accepts_is_a_warning_for_it() {
     let mut tar = Tar::read(FULL);
     tar.end = vec![0; 10_240];
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = put(dir.path(), FULL, &zstd(&tar.write()));
+    let dir = temp_dir();
+    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
     let agave = verify(&path, None, &SnapshotClient::AGAVE);
     assert!(agave.ok, "{}", describe(&agave));
     assert_eq!(agave.warnings.len(), 1);

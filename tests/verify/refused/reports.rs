@@ -11,15 +11,15 @@ use slotpress::{ErrorKind, Snapshot};
 use slotpress_base::NoProgress;
 use slotpress_read::{Check, Failure, FailurePlace, NamedArchive, Rule, SnapshotClient, VerifyReport};
 
-use crate::common::{run_json, text};
+use crate::common::{run_json, temp_dir, text};
 use crate::verify::altered::{Altered, corpus};
 use crate::verify::fixtures::*;
 
 /// Returns the altered archives whose reports do not depend on the compressor, which determines places
 /// and causes of damaged frames.
 fn archives_with_stable_reports() -> impl Iterator<Item = Altered> {
-    let is_unstable = |what: &str| what.starts_with("a flipped bit") || what.starts_with("cut off after");
-    corpus().into_iter().filter(move |altered| !is_unstable(&altered.what))
+    let is_unstable = |label: &str| label.starts_with("a flipped bit") || label.starts_with("cut off after");
+    corpus().into_iter().filter(move |altered| !is_unstable(&altered.label))
 }
 
 /// Replaces the names of directories and archives.
@@ -77,17 +77,17 @@ fn report_text(report: &VerifyReport) -> String {
 fn altered_archives_have_these_reports() {
     let mut text = String::new();
     for altered in archives_with_stable_reports() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = temp_dir();
         let paths = altered.write_to(dir.path());
         let incremental = paths.incremental.as_ref().map(NamedArchive::from_path);
         let full = NamedArchive::from_path(&paths.full);
         let result =
-            slotpress_read::verify(Snapshot::archives(&full, incremental.as_ref()), &options(&[]), &NoProgress);
+            slotpress_read::verify(Snapshot::archives(&full, incremental.as_ref()), &verify_options(&[]), &NoProgress);
         let report = match result {
             Ok(report) => report_text(&report),
             Err(error) => format!("  {:?}: {error}\n", error.kind()),
         };
-        text += &with_short_names(&format!("{}\n{report}", altered.what), dir.path());
+        text += &with_short_names(&format!("{}\n{report}", altered.label), dir.path());
     }
     insta::assert_snapshot!(text);
 }
@@ -96,7 +96,7 @@ fn altered_archives_have_these_reports() {
 fn restores_of_altered_archives_have_these_results() {
     let mut text = String::new();
     for altered in archives_with_stable_reports() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = temp_dir();
         let paths = altered.write_to(dir.path());
         let target = TargetOptions::new(dir.path().join("ledger")).threads(2);
         let mut options = RestoreOptions::new(&paths.full, target);
@@ -105,7 +105,7 @@ fn restores_of_altered_archives_have_these_results() {
             Ok(report) => format!("restored: {:?}", report.assurance),
             Err(error) => format!("{:?}: {error}", error.kind()),
         };
-        text += &with_short_names(&format!("{}\n  {result}\n", altered.what), dir.path());
+        text += &with_short_names(&format!("{}\n  {result}\n", altered.label), dir.path());
     }
     insta::assert_snapshot!(text);
 }
@@ -126,11 +126,11 @@ impl AccountVisitor for AccountCounter {
 #[test]
 fn a_visit_of_a_wrong_state_fails_at_its_end() {
     let corpus = corpus();
-    for what in
+    for label in
         ["nothing", "bank file: another capitalization", "records: a bit of lamports", "stakes: a delegation's voter"]
     {
-        let altered = corpus.iter().find(|altered| altered.what == what).unwrap_or_else(|| panic!("no {what}"));
-        let dir = tempfile::tempdir().expect("a directory");
+        let altered = corpus.iter().find(|altered| altered.label == label).unwrap_or_else(|| panic!("no {label}"));
+        let dir = temp_dir();
         let archive = NamedArchive::from_path(altered.write_to(dir.path()).full);
         let visit = |mode| {
             let options = VerifyOptions::default().check(CheckOptions::default().mode(mode)).threads(2);
@@ -139,12 +139,12 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
         let (counters, report) = visit(CheckMode::Frames).expect("all records can be read");
         assert_eq!(counters.iter().map(|counter| counter.0).sum::<u64>(), report.counts.accounts);
         match visit(CheckMode::State) {
-            Ok(_) => assert_eq!(what, "nothing"),
+            Ok(_) => assert_eq!(label, "nothing"),
             Err(error) => {
-                assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Damaged, "{label}: {error}");
                 let failure = Failure::from_error(&error).expect("the broken rule as data");
-                assert_eq!(failure.check, Check::State, "{what}");
-                assert_eq!(failure.to_string(), error.to_string(), "{what}");
+                assert_eq!(failure.check, Check::State, "{label}");
+                assert_eq!(failure.to_string(), error.to_string(), "{label}");
             }
         }
     }
@@ -152,8 +152,8 @@ fn a_visit_of_a_wrong_state_fails_at_its_end() {
 
 #[test]
 fn inspect_reports_why_a_client_does_not_read_an_archive() {
-    let altered = corpus().into_iter().find(|altered| altered.what == "a window of 2^26").expect("an archive");
-    let dir = tempfile::tempdir().expect("a directory");
+    let altered = corpus().into_iter().find(|altered| altered.label == "a window of 2^26").expect("an archive");
+    let dir = temp_dir();
     let (code, report, _) = run_json(&["inspect", text(&altered.write_to(dir.path()).full)], None);
     assert_eq!(code, 0, "{report}");
     let clients = report["clients"].as_array().expect("clients");

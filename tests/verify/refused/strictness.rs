@@ -10,7 +10,6 @@ use slotpress::archive::{DirSink, EncodingOptions};
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
 use slotpress::restore::{RestoreOptions, RestoreSource, TargetOptions, restore};
 use slotpress_base::{ErrorKind, NoProgress};
-use slotpress_format::LedgerPaths;
 use slotpress_read::{NamedArchive, Snapshot, VerifyReport};
 #[cfg(feature = "net")]
 use {
@@ -26,6 +25,7 @@ use {
 };
 
 use super::fields::altered_fields;
+use crate::common::temp_dir;
 use crate::verify::altered::{Altered, AlteredPaths, corpus};
 use crate::verify::fixtures::*;
 
@@ -35,18 +35,13 @@ fn verify_archives(full: &Path, incremental: Option<&Path>) -> VerifyReport {
     let incremental = incremental.map(NamedArchive::from_path);
     let report = slotpress_read::verify(
         Snapshot::archives(&NamedArchive::from_path(full), incremental.as_ref()),
-        &options(&[]),
+        &verify_options(&[]),
         &NoProgress,
     );
     report.unwrap_or_else(|error| {
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
         VerifyReport::default()
     })
-}
-
-fn verify_ledger(ledger: PathBuf) -> VerifyReport {
-    let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-    slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified")
 }
 
 /// A command, and the report on its result.
@@ -62,7 +57,7 @@ fn make_and_verify(altered: &Altered, dir: &Path) -> [CommandResult; 3] {
     let ledger = dir.join("ledger");
     let mut restore_options = RestoreOptions::new(&full, TargetOptions::new(&ledger).threads(2));
     restore_options.incremental = incremental.clone().map(RestoreSource::from);
-    let restored = restore(&restore_options, &NoProgress).ok().map(|_| verify_ledger(ledger));
+    let restored = restore(&restore_options, &NoProgress).ok().map(|_| verify_ledger(&ledger));
     let recompress = |source: &Path, base: Option<&Path>, out: &str| {
         let out = dir.join(out);
         std::fs::create_dir_all(&out).expect("made");
@@ -88,7 +83,7 @@ fn nothing_is_made_that_verify_refuses() {
     let mut wrong = Vec::new();
     let all: Vec<Altered> = corpus().into_iter().chain(altered_fields()).collect();
     for altered in &all {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = temp_dir();
         for (index, result) in make_and_verify(altered, dir.path()).into_iter().enumerate() {
             let CommandResult { command, report: Some(report) } = result else { continue };
             counts[index] += 1;
@@ -96,7 +91,7 @@ fn nothing_is_made_that_verify_refuses() {
             let is_base = |path: &Path| command == "recompress --base" && path.ends_with(&altered.full.name);
             let mut failures = report.failures.iter();
             if let Some(failure) = failures.find(|failure| !failure.place.path.as_deref().is_some_and(is_base)) {
-                wrong.push(format!("{command} of {}: {:?}", altered.what, failure.rule));
+                wrong.push(format!("{command} of {}: {:?}", altered.label, failure.rule));
             }
         }
     }
@@ -105,8 +100,8 @@ fn nothing_is_made_that_verify_refuses() {
     assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Checks the whole corpus and every eighth altered field. `check` returns what is wrong. It takes a
-/// tenth of a second, mostly waiting for the disk, so four run at a time.
+/// Checks the whole corpus and every eighth altered field. `check` returns what is wrong. Four checks
+/// run at a time, because a check mostly waits.
 fn assert_each_of_a_sample(check: impl Fn(&Altered) -> Vec<String> + Sync) {
     let sample: Vec<Altered> = corpus().into_iter().chain(altered_fields().into_iter().step_by(8)).collect();
     let check = &check;
@@ -128,18 +123,18 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
     assert_each_of_a_sample(|altered| {
         let files: Files = altered.files().map(|file| (file.name.clone(), file.bytes.clone())).collect();
         let server = serve(&files, Way::Ranges);
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let mut options = BootstrapOptions::new([server.url("").parse().expect("a URL")], &ledger);
         options.restore = options.restore.threads(2);
         let client = Client::new(&ClientOptions::default()).expect("a client");
         let Ok(report) = bootstrap(&client, &options, &NoProgress) else { return Vec::new() };
         count.fetch_add(1, Relaxed);
-        let mut failures = verify_ledger(ledger).failures;
+        let mut failures = verify_ledger(&ledger).failures;
         let archives = &report.restore.archives;
         let of_archives = verify_archives(&archives[0], archives.get(1).map(PathBuf::as_path)).failures;
         failures.extend(of_archives.into_iter().filter(|failure| !failure.rule.is_only_packing()));
-        failures.iter().map(|failure| format!("{}: {:?} in {:?}", altered.what, failure.rule, failure.place)).collect()
+        failures.iter().map(|failure| format!("{}: {:?} in {:?}", altered.label, failure.rule, failure.place)).collect()
     });
     let count = count.into_inner();
     eprintln!("{count} ledgers");
@@ -155,13 +150,13 @@ fn nothing_is_published_that_verify_refuses() {
     assert_each_of_a_sample(|altered| {
         let mut wrong = Vec::new();
         for flags in [&[][..], &["--as-is"]] {
-            let stage = Setup::new(&[]);
+            let setup = Setup::new(&[]);
             let archives: Vec<PathBuf> =
-                altered.files().map(|file| put(&stage.snapshots(), &file.name, &file.bytes)).collect();
-            let output = stage.once(flags);
+                altered.files().map(|file| write_file(&setup.snapshots(), &file.name, &file.bytes)).collect();
+            let output = setup.once(flags);
             let mut is_base_published = true;
             for (index, archive) in archives.iter().enumerate() {
-                let same_name = stage.mirror().join(archive.file_name().expect("a name"));
+                let same_name = setup.mirror().join(archive.file_name().expect("a name"));
                 let recompressed = same_name.with_extension("zst");
                 let published = if recompressed.exists() { recompressed } else { same_name };
                 // The state of an incremental archive alone is not checked.
@@ -169,7 +164,7 @@ fn nothing_is_published_that_verify_refuses() {
                     0 => verify_archives(archive, None),
                     _ => slotpress_read::verify(
                         Snapshot::Archive(&NamedArchive::from_path(archive)),
-                        &options(&[]).check(CheckOptions::default().mode(CheckMode::Frames)),
+                        &verify_options(&[]).check(CheckOptions::default().mode(CheckMode::Frames)),
                         &NoProgress,
                     )
                     .expect("verified"),
@@ -179,7 +174,7 @@ fn nothing_is_published_that_verify_refuses() {
                     && let report = report(&published)
                     && !report.ok
                 {
-                    wrong.push(format!("{flags:?} publishes {}: {}", altered.what, describe(&report)));
+                    wrong.push(format!("{flags:?} publishes {}: {}", altered.label, describe(&report)));
                 }
                 is_base_published &= is_published || index > 0;
                 let base_slot = ArchiveName::from_path(archive).and_then(|name| name.base_slot);
@@ -188,7 +183,7 @@ fn nothing_is_published_that_verify_refuses() {
                 let is_accepted = is_base_published && is_on_base && report(archive).ok;
                 if flags.contains(&"--as-is") && is_published != is_accepted {
                     let stderr = String::from_utf8_lossy(&output.stderr);
-                    wrong.push(format!("{flags:?} of {}: accepted: {is_accepted}; {stderr}", altered.what));
+                    wrong.push(format!("{flags:?} of {}: accepted: {is_accepted}; {stderr}", altered.label));
                 }
                 count.fetch_add(usize::from(is_published), Relaxed);
             }

@@ -9,91 +9,91 @@ use slotpress_read::{Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
 use crate::common::screen::{assert_fails, run};
-use crate::common::text;
+use crate::common::{temp_dir, text};
 use crate::verify::fixtures::*;
 
 /// Offsets in a bank file.
-pub struct BankPlaces {
-    /// The queue's blockhashes: hash, 8 bytes, index, 8 bytes.
+pub struct BankOffsets {
+    /// Items of the blockhash queue: hash, 8 bytes, index, 8 bytes.
     pub items: Vec<usize>,
     /// The bank hash.
     pub hash: usize,
 }
 
-impl BankPlaces {
-    fn of(bank: &[u8]) -> Self {
+impl BankOffsets {
+    fn find(bank: &[u8]) -> Self {
         let count = u64_at(bank, 41) as usize;
-        let after = 49 + 56 * count + 8;
-        let ancestors = u64_at(bank, after) as usize;
-        Self { items: (0..count).map(|at| 49 + 56 * at).collect(), hash: after + 8 + 16 * ancestors }
+        let ancestors_offset = 49 + 56 * count + 8;
+        let ancestors = u64_at(bank, ancestors_offset) as usize;
+        Self { items: (0..count).map(|index| 49 + 56 * index).collect(), hash: ancestors_offset + 8 + 16 * ancestors }
     }
 
     /// Returns the item with the highest index, the newest.
     pub fn newest(&self, bank: &[u8]) -> usize {
-        *self.items.iter().max_by_key(|at| u64_at(bank, **at + 40)).expect("blockhashes")
+        *self.items.iter().max_by_key(|offset| u64_at(bank, **offset + 40)).expect("blockhashes")
     }
 }
 
 /// Offsets in a status cache.
-struct CachePlaces {
+struct CacheOffsets {
     /// The blockhashes that have transactions.
     blockhashes: Vec<usize>,
     /// The results of the transactions.
     results: Vec<usize>,
 }
 
-impl CachePlaces {
-    fn of(cache: &[u8]) -> Self {
-        let u32_at = |at: usize| u32::from_le_bytes(cache[at..at + 4].try_into().expect("4"));
+impl CacheOffsets {
+    fn find(cache: &[u8]) -> Self {
+        let u32_at = |offset: usize| u32::from_le_bytes(cache[offset..offset + 4].try_into().expect("4"));
         let mut blockhashes = Vec::new();
         let mut results = Vec::new();
-        let mut at = 8;
+        let mut offset = 8;
         for _ in 0..u64_at(cache, 0) {
-            let count = u64_at(cache, at + 9);
-            at += 17;
+            let count = u64_at(cache, offset + 9);
+            offset += 17;
             for _ in 0..count {
-                let transactions = u64_at(cache, at + 40);
+                let transactions = u64_at(cache, offset + 40);
                 if transactions > 0 {
-                    blockhashes.push(at);
+                    blockhashes.push(offset);
                 }
-                at += 48;
+                offset += 48;
                 for _ in 0..transactions {
-                    assert_eq!(u32_at(at + 20), 0, "all transactions of the fixture succeeded");
-                    results.push(at + 20);
-                    at += 24;
+                    assert_eq!(u32_at(offset + 20), 0, "all transactions of the fixture succeeded");
+                    results.push(offset + 20);
+                    offset += 24;
                 }
             }
         }
-        assert_eq!(at, cache.len());
+        assert_eq!(offset, cache.len());
         Self { blockhashes, results }
     }
 }
 
-pub fn with_bank(change: impl Fn(&mut Vec<u8>, &BankPlaces)) -> Tar {
+pub fn with_bank(change: impl Fn(&mut Vec<u8>, &BankOffsets)) -> Tar {
     let mut tar = Tar::read(FULL);
     let member = tar.member(is_bank_file);
     let mut bank = member.content.clone();
-    let places = BankPlaces::of(&bank);
-    change(&mut bank, &places);
+    let offsets = BankOffsets::find(&bank);
+    change(&mut bank, &offsets);
     member.set_content(bank);
     tar
 }
 
-fn with_cache(change: impl Fn(&mut Vec<u8>, &CachePlaces)) -> Tar {
+fn with_cache(change: impl Fn(&mut Vec<u8>, &CacheOffsets)) -> Tar {
     let mut tar = Tar::read(FULL);
     let member = tar.member(is_status_cache);
     let mut cache = member.content.clone();
-    let places = CachePlaces::of(&cache);
-    change(&mut cache, &places);
+    let offsets = CacheOffsets::find(&cache);
+    change(&mut cache, &offsets);
     member.set_content(cache);
     tar
 }
 
 /// Sets the result of a transaction, or of one of its instructions, to an error.
 pub fn with_error(error: &'static [u8]) -> Tar {
-    with_cache(move |cache, places| {
-        let at = places.results[0];
-        cache.splice(at..at + 4, error.iter().copied());
+    with_cache(move |cache, offsets| {
+        let offset = offsets.results[0];
+        cache.splice(offset..offset + 4, error.iter().copied());
     })
 }
 
@@ -112,7 +112,7 @@ fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
 #[test]
 fn archives_without_a_storage_map_are_valid() {
     for chain in ["agave-4.4.0", "agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4-split"] {
-        let dir = dir().with_file_name(chain);
+        let dir = agave_dir().with_file_name(chain);
         let mut files = std::fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
         let is_full = |path: &std::path::PathBuf| {
             path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshot-"))
@@ -132,13 +132,13 @@ fn archives_without_a_storage_map_are_valid() {
 #[test]
 fn older_versions_refuse_results_that_they_do_not_know() {
     for error in NEWER_ERRORS {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = put(dir.path(), FULL, &zstd(&with_error(error).write()));
+        let dir = temp_dir();
+        let path = write_file(dir.path(), FULL, &compress(&with_error(error).write()));
         let report = verify(&path, None, &[]);
         assert!(report.ok, "{}", describe(&report));
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
         assert_eq!(refusing_clients(&report), [SnapshotClient::Agave42, SnapshotClient::Agave43]);
-        assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
+        assert_agave_agrees(&path, &report, &agave_dir());
         let newer = [SnapshotClient::Agave44, SnapshotClient::Agave45, SnapshotClient::Firedancer];
         assert!(verify(&path, None, &newer).ok);
         let report = verify(&path, None, &SnapshotClient::AGAVE);
@@ -154,14 +154,14 @@ fn older_versions_refuse_results_that_they_do_not_know() {
 /// only together they make the archive useless.
 #[test]
 fn an_archive_that_no_client_loads_is_refused() {
-    let mut tar = with_bank(|bank, places| {
-        let at = places.hash + 80 + 16 * u64_at(bank, places.hash + 72) as usize + 40;
-        let length = if bank[at] == 0 { 1 } else { 9 };
-        bank.splice(at..at + length, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let mut tar = with_bank(|bank, offsets| {
+        let offset = offsets.hash + 80 + 16 * u64_at(bank, offsets.hash + 72) as usize + 40;
+        let length = if bank[offset] == 0 { 1 } else { 9 };
+        bank.splice(offset..offset + length, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
     });
-    let dir = tempfile::tempdir().expect("a directory");
-    let out = tempfile::tempdir().expect("a directory");
-    let report = verify(&put(dir.path(), FULL, &zstd(&tar.write())), None, &[]);
+    let dir = temp_dir();
+    let out = temp_dir();
+    let report = verify(&write_file(dir.path(), FULL, &compress(&tar.write())), None, &[]);
     assert!(report.ok, "{}", describe(&report));
     assert_eq!(refusing_clients(&report), SnapshotClient::AGAVE);
     let member = tar.member(is_status_cache);
@@ -172,9 +172,9 @@ fn an_archive_that_no_client_loads_is_refused() {
     let slots = cache.expect("a status cache").slots;
     let empty_slots = slots.iter().flat_map(|slot| [&slot.to_le_bytes()[..], &[1], &[0; 8]].concat());
     member.set_content((slots.len() as u64).to_le_bytes().into_iter().chain(empty_slots).collect());
-    let path = put(dir.path(), FULL, &zstd(&tar.write()));
+    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
     let report = verify(&path, None, &[]);
-    assert_eq!(rules_of(&report), [Rule::NoClient], "{}", describe(&report));
+    assert_eq!(broken_rules(&report), [Rule::NoClient], "{}", describe(&report));
     let (code, stdout, _) = run(&["verify", text(&path)]);
     let stdout = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(code, 3, "{stdout}");
@@ -190,9 +190,9 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
     [
         (
             "a gap",
-            with_bank(|bank, places| {
-                let mut items = places.items.clone();
-                items.sort_unstable_by_key(|at| u64_at(bank, *at + 40));
+            with_bank(|bank, offsets| {
+                let mut items = offsets.items.clone();
+                items.sort_unstable_by_key(|offset| u64_at(bank, *offset + 40));
                 let middle = items[items.len() / 2];
                 bank.drain(middle..middle + 56);
                 bank[41..49].copy_from_slice(&(items.len() as u64 - 1).to_le_bytes());
@@ -200,15 +200,15 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
         ),
         (
             "an index twice",
-            with_bank(|bank, places| {
-                bank.copy_within(places.items[0] + 40..places.items[0] + 48, places.items[1] + 40)
+            with_bank(|bank, offsets| {
+                bank.copy_within(offsets.items[0] + 40..offsets.items[0] + 48, offsets.items[1] + 40)
             }),
         ),
         (
             "a blockhash twice",
-            with_bank(|bank, places| {
-                let newest = places.newest(bank);
-                let other = *places.items.iter().find(|at| **at != newest).expect("another");
+            with_bank(|bank, offsets| {
+                let newest = offsets.newest(bank);
+                let other = *offsets.items.iter().find(|offset| **offset != newest).expect("another");
                 bank.copy_within(newest..newest + 32, other);
             }),
         ),
@@ -217,15 +217,15 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
             let newest = tar.member(is_bank_file).content[9..41].to_vec();
             let member = tar.member(is_status_cache);
             let mut cache = member.content.clone();
-            let at = CachePlaces::of(&cache).blockhashes[0];
-            cache[at..at + 32].copy_from_slice(&newest);
+            let offset = CacheOffsets::find(&cache).blockhashes[0];
+            cache[offset..offset + 32].copy_from_slice(&newest);
             member.set_content(cache);
             tar
         }),
         (
             "two offsets",
-            with_cache(|cache, places| {
-                let [first, second, ..] = places.blockhashes[..] else { panic!("two blockhashes") };
+            with_cache(|cache, offsets| {
+                let [first, second, ..] = offsets.blockhashes[..] else { panic!("two blockhashes") };
                 cache.copy_within(first..first + 32, second);
                 let offset = (u64_at(cache, first + 32) + 1) % 12;
                 cache[second + 32..second + 40].copy_from_slice(&offset.to_le_bytes());
@@ -238,13 +238,13 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
 #[test]
 fn all_clients_refuse_a_wrong_bank_hash() {
     for part in [0, 32] {
-        let tar = with_bank(|bank, places| bank[places.hash + part] ^= 1);
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = put(dir.path(), FULL, &zstd(&tar.write()));
+        let tar = with_bank(|bank, offsets| bank[offsets.hash + part] ^= 1);
+        let dir = temp_dir();
+        let path = write_file(dir.path(), FULL, &compress(&tar.write()));
         let report = verify(&path, None, &[]);
-        assert_eq!(rules_of(&report), [Rule::BankHash], "{}", describe(&report));
+        assert_eq!(broken_rules(&report), [Rule::BankHash], "{}", describe(&report));
         assert_eq!(refusing_clients(&report), SnapshotClient::ALL);
-        assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
+        assert_agave_agrees(&path, &report, &agave_dir());
     }
 }
 
@@ -253,19 +253,19 @@ fn firedancer_refuses_an_archive_without_slot_history() {
     let mut tar = Tar::read(FULL);
     let address = bs58::decode("SysvarS1otHistory11111111111111111111111111").into_vec().expect("base58");
     let mut changed = 0;
-    for at in tar.storages() {
-        let mut content = tar.members[at].content.clone();
-        for (record, _) in records(&content) {
-            if content[record + 16..record + 48] == address[..] {
-                content[record + 16] ^= 1;
+    for index in tar.storages() {
+        let mut content = tar.members[index].content.clone();
+        for record in record_ranges(&content) {
+            if content[record.start + 16..record.start + 48] == address[..] {
+                content[record.start + 16] ^= 1;
                 changed += 1;
             }
         }
-        tar.members[at].set_content(content);
+        tar.members[index].set_content(content);
     }
     assert!(changed > 0);
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = put(dir.path(), FULL, &zstd(&tar.write()));
+    let dir = temp_dir();
+    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
     let report = verify(&path, None, &[SnapshotClient::Firedancer]);
     assert_eq!(failures_of(&report, Rule::SlotHistory).len(), 1, "{}", describe(&report));
 }
@@ -274,18 +274,18 @@ fn firedancer_refuses_an_archive_without_slot_history() {
 #[test]
 fn a_padded_storage_has_a_note_for_agave_4_4() {
     let mut tar = Tar::read(FULL);
-    let at = tar.storages()[3];
-    let mut content = tar.members[at].content.clone();
+    let index = tar.storages()[3];
+    let mut content = tar.members[index].content.clone();
     content.resize(content.len().next_multiple_of(4096), 0);
-    tar.members[at].set_content(content);
-    let dir = tempfile::tempdir().expect("a directory");
-    let path = put(dir.path(), FULL, &zstd(&tar.write()));
+    tar.members[index].set_content(content);
+    let dir = temp_dir();
+    let path = write_file(dir.path(), FULL, &compress(&tar.write()));
     let report = verify(&path, None, &SnapshotClient::AGAVE);
     assert!(report.ok, "{}", describe(&report));
     let with_note = report.clients.iter().filter(|verdict| verdict.note.is_some()).map(|verdict| verdict.client);
     assert_eq!(with_note.collect::<Vec<_>>(), [SnapshotClient::Agave44]);
     assert!(refusing_clients(&report).contains(&SnapshotClient::Firedancer));
-    assert_agave_agrees(&path, &report, &crate::verify::fixtures::dir());
+    assert_agave_agrees(&path, &report, &agave_dir());
 }
 
 #[test]
@@ -297,14 +297,15 @@ fn versions_refuse_the_ledger_layouts_of_other_versions() {
         ("agave-4.4.0", "ledger-at-40", &[]),
         ("agave-4.5.0-alpha.4", "ledger-at-40", &[Agave42, Agave43, Agave44]),
     ] {
-        let to = tempfile::tempdir().expect("a directory");
-        let bytes = std::fs::read(dir().with_file_name(chain).join(format!("{ledger}.tar.zst"))).expect("the fixture");
+        let to = temp_dir();
+        let bytes =
+            std::fs::read(agave_dir().with_file_name(chain).join(format!("{ledger}.tar.zst"))).expect("the fixture");
         let tar = zstd::stream::decode_all(bytes.as_slice()).expect("zstd");
         tar::Archive::new(tar.as_slice()).unpack(to.path()).expect("unpacked");
         let paths = LedgerPaths { ledger: to.path().to_path_buf(), ..LedgerPaths::default() };
         for clients in [&[][..], &[Agave44], &[Agave45], &SnapshotClient::AGAVE] {
-            let report =
-                slotpress_read::verify(Snapshot::ledger(&paths), &options(clients), &NoProgress).expect("verified");
+            let report = slotpress_read::verify(Snapshot::ledger(&paths), &verify_options(clients), &NoProgress)
+                .expect("verified");
             assert_eq!(refusing_clients(&report), refused, "{chain}");
             assert!(report.warnings.is_empty(), "{}", describe(&report));
             let is_refused = clients.iter().any(|client| refused.contains(client));

@@ -2,6 +2,7 @@
 
 use slotpress_read::{Check, Rule, VerifyReport};
 
+use crate::common::temp_dir;
 use crate::verify::fixtures::*;
 
 /// Form of a frame's header.
@@ -45,8 +46,8 @@ fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], content_size
         }
         bytes.extend(frame);
     }
-    let dir = tempfile::tempdir().expect("a directory");
-    VerifiedFrames { report: verify(&put(dir.path(), FULL, &bytes), None, &[]), starts }
+    let dir = temp_dir();
+    VerifiedFrames { report: verify(&write_file(dir.path(), FULL, &bytes), None, &[]), starts }
 }
 
 fn skip_reason(report: &VerifyReport, check: Check) -> Option<String> {

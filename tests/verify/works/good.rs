@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use slotpress_base::NoProgress;
-use slotpress_format::LedgerPaths;
 use slotpress_read::{Check, CheckMode, CheckOptions, NamedArchive, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
+use crate::common::temp_dir;
 use crate::verify::fixtures::*;
 
 /// A state, with the values that Agave reports.
@@ -41,15 +41,10 @@ fn assert_is_good(report: &VerifyReport, state: &ExpectedState) {
     assert_eq!(report.counts.accounts, state.accounts);
 }
 
-fn verify_ledger(ledger: PathBuf) -> VerifyReport {
-    let paths = LedgerPaths { ledger, ..LedgerPaths::default() };
-    slotpress_read::verify(Snapshot::ledger(&paths), &options(&[]), &NoProgress).expect("verified")
-}
-
 #[test]
 fn archives_of_agave_are_good() {
-    assert_is_good(&verify(&dir().join(FULL), None, &[]), &STATE_26);
-    let pair = verify(&dir().join(FULL), Some(&dir().join(INCREMENTAL)), &[]);
+    assert_is_good(&verify(&agave_dir().join(FULL), None, &[]), &STATE_26);
+    let pair = verify(&agave_dir().join(FULL), Some(&agave_dir().join(INCREMENTAL)), &[]);
     assert_is_good(&pair, &STATE_40);
     assert_eq!(pair.clients.len(), SnapshotClient::ALL.len());
     assert!(pair.clients.iter().all(|verdict| verdict.loads));
@@ -57,16 +52,16 @@ fn archives_of_agave_are_good() {
 
 #[test]
 fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
-    let archive = NamedArchive::from_path(dir().join(INCREMENTAL));
-    let error = slotpress_read::verify(Snapshot::Archive(&archive), &options(&SnapshotClient::ALL), &NoProgress)
+    let archive = NamedArchive::from_path(agave_dir().join(INCREMENTAL));
+    let error = slotpress_read::verify(Snapshot::Archive(&archive), &verify_options(&SnapshotClient::ALL), &NoProgress)
         .expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
 }
 
 #[test]
 fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
-    let archive = NamedArchive::from_path(dir().join(INCREMENTAL));
-    let options = options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
+    let archive = NamedArchive::from_path(agave_dir().join(INCREMENTAL));
+    let options = verify_options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
     let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
     assert!(report.ok, "{}", describe(&report));
     let skipped = report.checks.iter().filter(|result| result.skipped.is_some()).map(|result| result.check);
@@ -98,16 +93,16 @@ fn ledgers_are_good() {
         ("ledger-at-40-hard-links.tar.zst", &STATE_40),
         (FULL, &STATE_26),
     ] {
-        let ledger = tempfile::tempdir().expect("a directory");
-        tar::Archive::new(tar_of(archive).as_slice()).unpack(ledger.path()).expect("unpacked");
-        assert_is_good(&verify_ledger(ledger.path().to_path_buf()), state);
+        let ledger = temp_dir();
+        tar::Archive::new(read_tar(archive).as_slice()).unpack(ledger.path()).expect("unpacked");
+        assert_is_good(&verify_ledger(ledger.path()), state);
     }
 }
 
 #[test]
 fn an_archive_of_the_expected_slot_and_hash_is_good() {
-    let archive = NamedArchive::from_path(dir().join(FULL));
-    let mut options = options(&SnapshotClient::AGAVE);
+    let archive = NamedArchive::from_path(agave_dir().join(FULL));
+    let mut options = verify_options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(STATE_26.slot);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
     let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
@@ -116,8 +111,8 @@ fn an_archive_of_the_expected_slot_and_hash_is_good() {
 
 #[test]
 fn a_good_archive_of_an_unexpected_slot_is_refused() {
-    let archive = NamedArchive::from_path(dir().join(FULL));
-    let mut options = options(&SnapshotClient::AGAVE);
+    let archive = NamedArchive::from_path(agave_dir().join(FULL));
+    let mut options = verify_options(&SnapshotClient::AGAVE);
     options.check.expect_slot = Some(27);
     options.check.expect_hash = Some(STATE_26.hash.parse().expect("a hash"));
     let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
@@ -139,7 +134,7 @@ fn generated_chains_are_good() {
 
 fn assert_generated_chains_are_good(oracle: &Oracle) {
     for (seed, update_percent, close_permille) in [(1, 30, 5), (2, 80, 50), (3, 5, 200)] {
-        let out = tempfile::tempdir().expect("a directory");
+        let out = temp_dir();
         let chain = out.path().join("chain");
         let status = std::process::Command::new(&oracle.path)
             .arg("gen")
@@ -165,7 +160,7 @@ fn assert_generated_chains_are_good(oracle: &Oracle) {
             assert!(report.checks.iter().all(|check| check.skipped.is_none()));
         }
         for ledger in [chain.clone(), chain.join("at-full")] {
-            let report = verify_ledger(ledger);
+            let report = verify_ledger(&ledger);
             assert!(report.ok, "seed {seed}: {}", describe(&report));
         }
     }

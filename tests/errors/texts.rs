@@ -1,4 +1,4 @@
-//! Words of rare errors: name, value, limit and advice.
+//! Texts of rare errors: name, value, limit and hint.
 
 use std::fs;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ fn client() -> Client {
     Client::new(&ClientOptions::default()).expect("a client")
 }
 
-fn refused_download(remotes: Vec<Remote>, max_bytes: u64) -> Error {
+fn download_error(remotes: Vec<Remote>, max_bytes: u64) -> Error {
     let dir = temp_dir();
     let file =
         Arc::new(PartialFile::open(&Arc::new(KeptDir::open(dir.path()).expect("opened")), FULL_26).expect("opened"));
@@ -27,9 +27,9 @@ fn refused_download(remotes: Vec<Remote>, max_bytes: u64) -> Error {
 
 #[test]
 fn a_download_without_servers_is_a_network_error() {
-    let error = refused_download(Vec::new(), u64::MAX);
+    let error = download_error(Vec::new(), u64::MAX);
     assert_eq!(error.to_string(), format!("{FULL_26}: no server is known that has it"));
-    // An error of the network: another source is asked.
+    // The kind tells the caller to try another source.
     assert_eq!((error.kind(), error.hint()), (ErrorKind::Network, Some(hint::USE_FIND)));
 }
 
@@ -41,7 +41,7 @@ fn an_archive_beyond_the_limit_is_refused() {
     let server = serve(&files_in(from.path()), Way::Ranges);
     let url = server.url(&format!("/{FULL_26}"));
     let remote = client().head(&url.parse().expect("a URL"), &NoProgress).expect("asked");
-    let error = refused_download(vec![remote], 1024);
+    let error = download_error(vec![remote], 1024);
     let length = slotpress_base::quantity::bytes(length);
     assert_eq!(error.to_string(), format!("{url}: the archive has {length}, more than the limit of 1 KiB"));
     assert_eq!(error.hint(), Some(hint::RAISE_MAX_BYTES));
