@@ -337,14 +337,12 @@ pub mod program {
         input::{Input, InputKind, SAMPLE_BYTES_DEFAULT},
         link::break_even::{BreakEven, SoonerAt},
         link::network::{Link, WINDOW_BYTES},
-        link::{
-            LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, STAGES, TransferMode,
-        },
+        link::{LinkOptions, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, TransferMode},
         measure::measure_levels,
         pieces::{PieceRow, SizeUnit, measure_frames, measure_sizes},
         recommend::{is_plain, pareto_curve},
         reference_row, sort_rows,
-        statistics::{Latency, Warning, timer_seconds},
+        statistics::{Latency, Warning, measure_timer_seconds},
     };
     #[cfg(feature = "net")]
     pub use crate::restore::target::check_is_new;

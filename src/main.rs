@@ -14,7 +14,7 @@ use mimalloc::MiMalloc as Inner;
 
 fn main() -> ExitCode {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
-    share_addresses();
+    limit_allocation_areas();
     cli::main(std::env::args_os())
 }
 
@@ -22,9 +22,9 @@ fn main() -> ExitCode {
 /// reserves 64 MiB of it for each thread, and twice that for a moment. Then an allocation of glibc itself
 /// can fail, and glibc aborts the process.
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-fn share_addresses() {
+fn limit_allocation_areas() {
     if rustix::process::getrlimit(rustix::process::Resource::As).current.is_some() {
-        // SAFETY: it changes a setting of the allocator, before there are other threads.
+        // SAFETY: the call changes a setting of the allocator, before other threads start.
         unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) };
     }
 }

@@ -9,12 +9,11 @@ use slotpress::verify::CheckOptions;
 use slotpress_base::EscapePath;
 
 use super::arguments::{DirectoryArgs, say_read_back};
+use super::memory::choose_half_of_memory;
 use super::network::ConnectionArgs;
-use super::output::{NewArchiveArgs, Output, path_of};
-use super::planned::memory_or_half;
-use super::restore::shell_word;
+use super::output::{NewArchiveArgs, Output, path_or_name};
 use super::ui::Ui;
-use super::values;
+use super::values::{self, quote_for_shell};
 
 /// Make a full or incremental archive of a stopped validator's ledger
 ///
@@ -48,45 +47,49 @@ pub struct ArchiveArgs {
     #[arg(long)]
     force_base: bool,
     #[command(flatten)]
-    new: NewArchiveArgs,
+    new_archive: NewArchiveArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-const PREVIEW: &[&str] = &[
+const PREVIEW_ROWS: &[&str] = &[
     "slot: {slot}[ on {base_slot}], {storages}",
     "size: about {estimated_bytes} from {input_bytes}, estimated from a sample of {sample_bytes}",
     "space: about {estimated_bytes} needed, {free_bytes} free",
 ];
 
-const REPORT: &[&str] = &[
-    NEW_ARCHIVE,
+const REPORT_ROWS: &[&str] = &[
+    NEW_ARCHIVE_ROW,
     "size: {output_bytes} from {input_bytes} (ratio {input_bytes/output_bytes})",
     "root: {root}",
     "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}, {threads}",
 ];
 
 /// Row that describes a new archive, in every command that makes one.
-pub const NEW_ARCHIVE: &str = "slot: {slot}[ on {base_slot}], {storages}, {format}[ level {zstd_level}], {frames}";
+pub const NEW_ARCHIVE_ROW: &str = "slot: {slot}[ on {base_slot}], {storages}, {format}[ level {zstd_level}], {frames}";
 
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
-    let mut output = Output::open(&args.output, args.new.work.memory, &args.connection, ui)?;
-    let options = ArchiveOptions::new(&args.ledger)
+    let new_archive = &args.new_archive;
+    let mut output = Output::open(&args.output, new_archive.work.memory, &args.connection, ui)?;
+    let mut options = ArchiveOptions::new(&args.ledger)
         .paths(args.directories.paths(&args.ledger))
         .slot(args.slot)
         .base_slot(args.base_slot)
         .force_base(args.force_base)
-        .encoding(args.new.options(&output, 0, ui)?)
-        .read_back(args.verify.then(|| CheckOptions::default().memory_bytes(memory_or_half(args.new.work.memory))));
+        .encoding(new_archive.options(&output, 0, ui)?);
+    if args.verify {
+        let memory_bytes = choose_half_of_memory(new_archive.work.memory);
+        options = options.read_back(CheckOptions::default().memory_bytes(memory_bytes));
+    }
     if args.dry_run {
-        let preview = args.new.write(&mut output, ui, |sink| preview_archive(&options, sink, ui))?;
+        let preview = new_archive.write(&mut output, ui, |sink| preview_archive(&options, sink, ui))?;
         let Some(preview) = preview else { return Ok(()) };
-        ui.print_report("archive_preview", &preview.path.escaped(), &preview, PREVIEW);
+        ui.print_report("archive_preview", &preview.path.escaped(), &preview, PREVIEW_ROWS);
         ui.say("Nothing was written.");
         return preview.check_room();
     }
-    let report = args.new.write(&mut output, ui, |sink| archive(&options, sink, ui))?;
+    let report = new_archive.write(&mut output, ui, |sink| archive(&options, sink, ui))?;
     if let Some(report) = report {
         print_report(&report, ui);
     }
@@ -94,15 +97,15 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &ArchiveReport, ui: &Ui) {
-    let new = &report.archive;
-    let path = path_of(new);
-    ui.print_report("archive", &path.escaped(), report, REPORT);
+    let path = path_or_name(&report.archive);
+    ui.print_report("archive", &path.escaped(), report, REPORT_ROWS);
     if let Some(read_back) = &report.read_back {
         say_read_back(read_back, ui);
     }
-    if new.name.base_slot.is_some() && report.read_back.as_ref().is_none_or(|report| report.accounts.is_none()) {
-        let full = report.base.as_ref().map_or("FULL".to_string(), |base| shell_word(base));
+    let is_state_checked = report.read_back.as_ref().is_some_and(|report| report.accounts.is_some());
+    if report.archive.name.base_slot.is_some() && !is_state_checked {
+        let full = report.base.as_ref().map_or("FULL".to_string(), |base| quote_for_shell(base));
         ui.say("To check that it fits its full archive:");
-        ui.say(&format!("  slotpress verify {full} {}", shell_word(&path)));
+        ui.say(&format!("  slotpress verify {full} {}", quote_for_shell(&path)));
     }
 }

@@ -14,32 +14,22 @@ use slotpress_base::{NICENESS_MAX, RATE_MIN, available_threads, lower_priority};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::environment::ACCOUNTS;
-use super::planned::DECODING_WORKER_BYTES;
+use super::memory::DECODING_WORKER_BYTES;
 use super::ui::Ui;
-use super::{planned, values};
+use super::values::Choice;
+use super::{memory, values};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
 pub struct WorkerArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::parse_threads)]
-    threads: Option<usize>,
+    pub threads: Option<usize>,
 }
 
 impl WorkerArgs {
     pub fn threads(&self) -> usize {
         self.threads.unwrap_or_else(available_threads)
-    }
-
-    /// Like [`WorkerArgs::threads`], reduced to the number that fits into memory: see
-    /// [`planned::threads_that_fit`].
-    pub fn threads_that_fit(
-        &self,
-        worker_bytes: impl FnOnce() -> Result<u64>,
-        other_bytes: u64,
-        ui: &Ui,
-    ) -> Result<usize> {
-        planned::threads_that_fit(self.threads, worker_bytes, other_bytes, ui)
     }
 }
 
@@ -55,9 +45,9 @@ pub struct WorkArgs {
 }
 
 impl WorkArgs {
-    /// Returns the number of threads that fit into memory: see [`planned::threads_that_fit`].
+    /// Returns the number of threads that fit into memory: see [`memory::threads_that_fit`].
     pub fn threads(&self, worker_bytes: u64, other_bytes: u64, ui: &Ui) -> Result<usize> {
-        self.workers.threads_that_fit(|| Ok(worker_bytes), other_bytes, ui)
+        memory::threads_that_fit(self.workers.threads, || Ok(worker_bytes), other_bytes, ui)
     }
 }
 
@@ -113,14 +103,14 @@ impl NewLedgerArgs {
         self.directories.paths(&self.ledger)
     }
 
-    /// Returns the target of a restore, with as many threads as fit into memory beside
+    /// Returns options for a restore into this ledger, with as many threads as fit into memory beside
     /// `other_bytes`.
-    pub fn target(&self, how: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<TargetOptions> {
-        let io_policy = how.io_policy.apply(ui);
-        let check = how.check.options(how.work.memory);
+    pub fn target_options(&self, restoring: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<TargetOptions> {
+        let io_policy = restoring.io_policy.apply(ui);
+        let check = restoring.check.options(restoring.work.memory);
         let other_bytes = check.memory_bytes.saturating_add(other_bytes);
         let mut target = TargetOptions::new(&self.ledger).paths(self.paths()).check(check).io_policy(io_policy);
-        target.threads = how.work.threads(DECODING_WORKER_BYTES, other_bytes, ui)?;
+        target.threads = restoring.work.threads(DECODING_WORKER_BYTES, other_bytes, ui)?;
         if self.replace_state {
             target.existing_state = ExistingState::MoveAside;
         }
@@ -163,9 +153,9 @@ pub struct IoPolicyArgs {
     pub max_rate: Option<u64>,
 }
 
-const IO_HINTS: &[(&str, IoHint, &str)] = &[
-    ("gentle", IoHint::Gentle, "Keep what was cached before; drop what slotpress itself reads and writes"),
-    ("none", IoHint::None, "Use the cache as any program does"),
+const IO_HINTS: &[Choice<IoHint>] = &[
+    Choice("gentle", IoHint::Gentle, "Keep what was cached before; drop what slotpress itself reads and writes"),
+    Choice("none", IoHint::None, "Use the cache as any program does"),
 ];
 
 impl IoPolicyArgs {
@@ -209,13 +199,13 @@ pub struct ExpectedArgs {
     pub expect_slot: Option<u64>,
 }
 
-const CHECK_MODES: &[(&str, CheckMode, &str)] = &[
-    (
+const CHECK_MODES: &[Choice<CheckMode>] = &[
+    Choice(
         "state",
         CheckMode::State,
         "The state too: whether all accounts are those of the bank file (capitalization and lattice hash)",
     ),
-    ("frames", CheckMode::Frames, "Frames, entries, bank file and status cache only"),
+    Choice("frames", CheckMode::Frames, "Frames, entries, bank file and status cache only"),
 ];
 
 impl CheckArgs {
@@ -227,15 +217,15 @@ impl CheckArgs {
 impl ExpectedArgs {
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
         CheckOptions::default()
-            .memory_bytes(planned::memory_or(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
+            .memory_bytes(memory::choose_memory(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
             .expect_hash(self.expect_hash)
             .expect_slot(self.expect_slot)
     }
 }
 
-pub const STATE: &str = "state: {state}[ ({state_reason})][, {accounts_checked} accounts]";
-
-pub const COMPLETE: &str = "complete: {complete}";
+/// Rows about the check of a state, in every report that has one.
+pub const STATE_ROW: &str = "state: {state}[ ({state_reason})][, {accounts_checked} accounts]";
+pub const COMPLETE_ROW: &str = "complete: {complete}";
 
 pub fn say_read_back(report: &ReadBackReport, ui: &Ui) {
     let text = if report.unknown.is_empty() {
@@ -271,20 +261,20 @@ pub struct RetentionArgs {
 
 impl RetentionArgs {
     /// True if the times of archives decide which are kept: a count of 0 keeps none.
-    pub fn needs_dates(&self) -> bool {
+    pub fn needs_bank_times(&self) -> bool {
         let counts = [self.keep_daily, self.keep_weekly, self.keep_epoch_ends];
         counts.into_iter().flatten().any(|count| count > 0)
     }
 
     pub fn is_by_time_alone(&self) -> bool {
-        (self.keep_within.is_some() || self.needs_dates()) && self.keep_rebased.is_none()
+        (self.keep_within.is_some() || self.needs_bank_times()) && self.keep_rebased.is_none()
     }
 
-    /// Adds these to the newest archives that are kept; `rebased` is what `--keep-rebased` is without
-    /// the flag.
-    pub fn apply(&self, keep: Keep, rebased: usize) -> Keep {
+    /// Adds these flags to a rule. Without `--keep-rebased`, the rule keeps `rebased_default` results
+    /// of `rebase`.
+    pub fn apply(&self, keep: Keep, rebased_default: usize) -> Keep {
         let count = |flag: Option<u64>| flag.unwrap_or_default() as usize;
-        keep.rebased(self.keep_rebased.map_or(rebased, |count| count as usize))
+        keep.rebased(self.keep_rebased.map_or(rebased_default, |count| count as usize))
             .within(self.keep_within.unwrap_or_default())
             .daily(count(self.keep_daily))
             .weekly(count(self.keep_weekly))

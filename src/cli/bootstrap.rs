@@ -14,10 +14,10 @@ use slotpress::{Progress, Result};
 use slotpress_base::EscapePath;
 
 use super::arguments::{NewLedgerArgs, RestoringArgs};
+use super::memory::STREAM_BYTES;
 use super::network::{PeersArgs, TransferArgs};
 use super::output::skip_existing;
-use super::planned::STREAM_BYTES;
-use super::tables::{TableOf, Unit};
+use super::tables::{TableBuilder, Unit};
 use super::ui::Ui;
 use super::{restore, values};
 
@@ -29,7 +29,7 @@ use super::{restore, values};
 #[derive(Debug, Args)]
 pub struct BootstrapArgs {
     #[command(flatten)]
-    target: NewLedgerArgs,
+    new_ledger: NewLedgerArgs,
     /// Leave a ledger that is there as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "replace_state")]
     skip_existing: bool,
@@ -58,22 +58,21 @@ pub struct BootstrapArgs {
     #[command(flatten)]
     transfer: TransferArgs,
     #[command(flatten)]
-    how: RestoringArgs,
+    restoring: RestoringArgs,
 }
 
 pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     if args.skip_existing
-        && let Err(error) = check_is_new(&args.target.paths())
+        && let Err(error) = check_is_new(&args.new_ledger.paths())
     {
         return skip_existing(error, ui);
     }
     let streams_bytes = u64::from(args.transfer.streams) * STREAM_BYTES;
-    let mut target = args.target.target(&args.how, streams_bytes, ui)?;
+    let mut target = args.new_ledger.target_options(&args.restoring, streams_bytes, ui)?;
     // Here, --max-rate limits the network instead of the disk.
     target.io_policy.pace = None;
-    let (trusted, quorum) = args.transfer.trusted()?;
-    let find = args.peers.find_options()?;
-    let find = find.incremental(!args.no_incremental);
+    let (trusted, quorum) = args.transfer.trusted_and_quorum()?;
+    let find = args.peers.find_options()?.incremental(!args.no_incremental);
     let find = find.expected_genesis_hash(args.expect_genesis_hash);
     let options = BootstrapOptions::new(Vec::new(), &target.paths.ledger)
         .find(find)
@@ -83,7 +82,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
         .trusted(trusted)
         .quorum(quorum)
         .expect_roots(args.expect_root.clone());
-    let client = args.transfer.client(args.how.io_policy.max_rate)?;
+    let client = args.transfer.client(args.restoring.io_policy.max_rate)?;
     if args.dry_run {
         let plan = plan_bootstrap(&client, &options, ui)?;
         print_plan(&plan, &options, ui);
@@ -96,19 +95,19 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints at most ten lines; how to start a validator is the last.
+/// Prints at most ten lines; the last ones say how to start a validator.
 fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     let target = &options.restore;
     restore::print_report(&report.restore, target, ui);
     ui.print_object("bootstrap", report);
     let elapsed = values::show_duration(report.elapsed.wall);
-    let mut text = format!("{}; {elapsed} in all", describe_fetched(report));
+    let mut text = format!("{}; {elapsed} in all", describe_downloads(report));
     if let Some(time) = report.after_last_byte {
         text += &format!(", {} after the last byte", values::show_duration(time));
     }
     ui.print_row("fetched", &text);
     ui.print_row("vouched", &report.confirmations.to_string());
-    restore::say_start(&report.restore, target, ui);
+    restore::say_how_to_start(&report.restore, target, ui);
     let is_expected = report.confirmations.is_expected == Some(true) || !options.expect_roots.is_empty();
     if report.confirmations.confirmed_by.is_empty() && !is_expected {
         ui.warn(
@@ -118,12 +117,11 @@ fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     }
 }
 
-fn describe_fetched(report: &BootstrapReport) -> String {
+fn describe_downloads(report: &BootstrapReport) -> String {
     let mut servers = BTreeSet::new();
     let mut bytes = 0;
     let mut time = Duration::ZERO;
-    let downloads = report.archives.iter().filter_map(|archive| archive.fetched.as_ref());
-    for download in downloads {
+    for download in report.archives.iter().filter_map(|archive| archive.fetched.as_ref()) {
         servers.extend(download.servers.iter().map(|share| share.server.as_str()));
         bytes += download.fetched_bytes();
         time += download.elapsed;
@@ -166,19 +164,19 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     }
     if plan.ways.len() > 1 {
         let incremental = plan.incremental.as_ref().map(|choice| &choice.name);
-        let full = |way: &Route| {
-            let place = if way.is_full_local { "here" } else { "fetched" };
-            let is_chosen = way.full == plan.full.name && way.incremental.as_ref() == incremental;
+        let describe_full = |route: &Route| {
+            let place = if route.is_full_local { "here" } else { "fetched" };
+            let is_chosen = route.full == plan.full.name && route.incremental.as_ref() == incremental;
             let chosen = if is_chosen { ", chosen" } else { "" };
-            format!("{} {place}{chosen}", way.full.slot)
+            format!("{} {place}{chosen}", route.full.slot)
         };
-        let table = TableOf::new("", "", &plan.ways)
-            .add_shown("at boot", Unit::Age, |way| way.expected_age.map(|age| age.as_secs_f64()))
-            .add_shown("fetch", Unit::Bytes, |way| way.fetch_bytes)
-            .add_shown("time", Unit::Age, |way| way.fetch_time.as_secs_f64())
-            .add_shown("restore", Unit::Age, |way| way.restore_time.as_secs_f64())
-            .add_shown("slot", Unit::Count, |way| way.slot)
-            .add_shown("full archive", Unit::Text, full)
+        let table = TableBuilder::new("", "", &plan.ways)
+            .add_visible("at boot", Unit::Age, |route| route.expected_age.map(|age| age.as_secs_f64()))
+            .add_visible("fetch", Unit::Bytes, |route| route.fetch_bytes)
+            .add_visible("time", Unit::Age, |route| route.fetch_time.as_secs_f64())
+            .add_visible("restore", Unit::Age, |route| route.restore_time.as_secs_f64())
+            .add_visible("slot", Unit::Count, |route| route.slot)
+            .add_visible("full archive", Unit::Text, describe_full)
             .finish();
         ui.say("Ways, the best first:");
         ui.print_table(&table);

@@ -7,8 +7,9 @@ use slotpress::{Error, Progress, Result};
 use slotpress_read::describe_readers;
 
 use super::arguments::{IoPolicyArgs, WorkerArgs};
+use super::memory::threads_that_fit;
 use super::ui::Ui;
-use super::values;
+use super::values::{self, Choice};
 
 #[derive(Clone, Debug, Args)]
 pub struct ZstdArgs {
@@ -35,20 +36,20 @@ pub struct EncodingArgs {
     frame_size: u64,
 }
 
-const LAYOUTS: &[(&str, RecordLayout, &str)] = &[
-    ("verbatim", RecordLayout::Verbatim, "Byte for byte"),
-    ("clustered", RecordLayout::Clustered, "Sorted, with unused bytes zeroed"),
+const LAYOUTS: &[Choice<RecordLayout>] = &[
+    Choice("verbatim", RecordLayout::Verbatim, "Byte for byte"),
+    Choice("clustered", RecordLayout::Clustered, "Sorted, with unused bytes zeroed"),
 ];
 
-const FORMATS: &[(&str, ArchiveFormat, &str)] = &[
-    ("zstd", ArchiveFormat::Zstd { level: ZSTD_LEVEL_DEFAULT }, ".tar.zst"),
-    ("lz4", ArchiveFormat::Lz4, ".tar.lz4, not read by Firedancer"),
-    ("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
+const FORMATS: &[Choice<ArchiveFormat>] = &[
+    Choice("zstd", ArchiveFormat::Zstd { level: ZSTD_LEVEL_DEFAULT }, ".tar.zst"),
+    Choice("lz4", ArchiveFormat::Lz4, ".tar.lz4, not read by Firedancer"),
+    Choice("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
 ];
 
-/// Sets the number of workers: as many as fit, together with `other_bytes`, into the memory limit of the
-/// process. Lowers the process's priority: see [`IoPolicyArgs::apply`].
-pub fn set_workers(
+/// Sets the number of workers to what fits into the memory limit of the process beside `other_bytes`,
+/// and the I/O policy. Lowers the process's priority: see [`IoPolicyArgs::apply`].
+pub fn apply_resource_flags(
     options: EncodingOptions,
     other_bytes: u64,
     workers: &WorkerArgs,
@@ -56,7 +57,7 @@ pub fn set_workers(
     ui: &Ui,
 ) -> Result<EncodingOptions> {
     let worker_bytes = || worker_memory_bytes(&options.codec, options.frame_size_bytes);
-    let threads = workers.threads_that_fit(worker_bytes, other_bytes, ui)?;
+    let threads = threads_that_fit(workers.threads, worker_bytes, other_bytes, ui)?;
     Ok(options.threads(threads).io_policy(io_policy.apply(ui)))
 }
 
@@ -67,12 +68,12 @@ impl ZstdArgs {
 }
 
 impl EncodingArgs {
-    /// Returns the codec. Warns if not every client reads the format.
+    /// Returns options with this codec and frame size. Warns if not every client reads the format.
     pub fn options(&self, ui: &Ui) -> Result<EncodingOptions> {
         Ok(EncodingOptions::default().codec(self.codec(ui)?).frame_size_bytes(self.frame_size))
     }
 
-    /// Returns the maximum memory for decoding archives from which a new one is made, in bytes.
+    /// Returns the most memory, in bytes, that decoding the sources of a new archive takes.
     pub fn decoding_bytes(&self) -> u64 {
         decoding_side_bytes(self.frame_size)
     }

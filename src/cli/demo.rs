@@ -12,12 +12,12 @@ use slotpress_base::{EscapePath, IoContext, KeptDir};
 use slotpress_read::{WorkDir, remove_stale_dirs};
 use slotpress_synth::INCREMENTAL_BYTES_MIN;
 
-use super::list::newest_of;
+use super::list::require_choice;
 use super::ui::Ui;
 use super::values;
 
-/// Name prefix of temporary directories. A directory in use is locked, so the next run can remove
-/// those that killed runs have left.
+/// Name prefix of temporary directories. A running demo locks its directory, so the next run can tell
+/// which directories killed runs have left, and removes them.
 const WORK_PREFIX: &str = "slotpress-demo-";
 
 /// Show how it works on a synthetic ledger: archive, inspect, restore, verify
@@ -49,7 +49,7 @@ pub fn run(args: &DemoArgs, ui: &Ui) -> Result<()> {
             temporary.path()
         }
     };
-    // Short paths in what is shown.
+    // Keeps the printed paths short.
     env::set_current_dir(dir).or_path("enter", dir)?;
     run_script(&args.size, ui)?;
     ui.say("\nA large ledger may take another rate: `slotpress doctor LEDGER` measures its disk and the cores.");
@@ -68,21 +68,21 @@ fn run_script(size: &str, ui: &Ui) -> Result<()> {
         let cli = super::parse(&words).map_err(|error| Error::usage(error.to_string()))?;
         super::run(cli.command, ui)
     };
-    let archives = || scan(&[PathBuf::from("archives")]);
+    let scan_archives = || scan(&[PathBuf::from("archives")]);
     // A tenth of the state changes between two archives.
-    let newer = (values::parse_size(size).map_err(Error::usage)? / 10).max(INCREMENTAL_BYTES_MIN);
+    let newer_bytes = (values::parse_size(size).map_err(Error::usage)? / 10).max(INCREMENTAL_BYTES_MIN);
 
     let title = "A ledger, as a validator leaves it when it is stopped gracefully, and its older state";
-    run_step(title, &format!("synth ledger --size {} --incremental {}KiB", size.replace(' ', ""), newer >> 10))?;
+    run_step(title, &format!("synth ledger --size {} --incremental {}KiB", size.replace(' ', ""), newer_bytes >> 10))?;
     fs::create_dir("archives").or_path("create", Path::new("archives"))?;
     run_step("A full archive of the older state", "archive ledger/at-full -o archives")?;
-    let catalog = archives()?;
-    let full = newest_of(&catalog, Path::new("archives"))?.full;
+    let catalog = scan_archives()?;
+    let full = require_choice(&catalog, Path::new("archives"))?.full;
     let archive = format!("archive ledger -o archives --base-slot {}", full.name.slot);
     run_step("An archive of what is newer", &archive)?;
     let inspect = format!("inspect {}", full.path().to_string_lossy());
     run_step("What is inside, without unpacking it", &inspect)?;
-    let hash = archives()?.choice().and_then(|choice| Some(choice.incremental?.name.hash.to_string()));
+    let hash = scan_archives()?.choice().and_then(|choice| Some(choice.incremental?.name.hash.to_string()));
     let hash = hash.unwrap_or_default();
     let title = "Both archives back into a ledger, in the layout from which a validator boots";
     run_step(title, &format!("restore archives --ledger restored --expect-hash {hash}"))?;

@@ -25,7 +25,7 @@ const FLAGS: &str = "alert-after ca-file endpoint every grace head-timeout io-hi
 /// Gives flags their variables. Hides the values of variables in the help, since they may be secret,
 /// and treats an empty variable as unset.
 pub fn add_variables(command: Command) -> Command {
-    let describe_arg = |mut arg: Arg| {
+    let add_variable = |mut arg: Arg| {
         let flag = FLAGS.split_whitespace().find(|flag| arg.get_long() == Some(*flag) && arg.get_env().is_none());
         if let Some(flag) = flag {
             arg = arg.env(format!("{PREFIX}{}", flag.replace('-', "_").to_uppercase()));
@@ -34,45 +34,47 @@ pub fn add_variables(command: Command) -> Command {
         let arg = arg.hide_env_values(true);
         if is_empty { arg.env(Resettable::Reset) } else { arg }
     };
-    command.mut_args(describe_arg).mut_subcommands(add_variables)
+    command.mut_args(add_variable).mut_subcommands(add_variables)
 }
 
 /// Lists variables that begin with `SLOTPRESS_` but belong to no flag, for example misspelt ones.
-pub fn find_unknown(command: &Command, set: impl IntoIterator<Item = OsString>) -> Vec<String> {
+pub fn find_unknown_variables(command: &Command, names: impl IntoIterator<Item = OsString>) -> Vec<String> {
     let mut known = BTreeSet::from([COMMIT, ACCOUNTS].map(OsStr::new));
-    add_known(command, &mut known);
-    let ours = set.into_iter().filter(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
-    ours.filter(|name| !known.contains(name.as_os_str())).map(|name| name.to_string_lossy().into_owned()).collect()
+    add_known_variables(command, &mut known);
+    let is_unknown =
+        |name: &OsString| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()) && !known.contains(name.as_os_str());
+    names.into_iter().filter(is_unknown).map(|name| name.to_string_lossy().into_owned()).collect()
 }
 
-fn add_known<'a>(command: &'a Command, known: &mut BTreeSet<&'a OsStr>) {
+fn add_known_variables<'a>(command: &'a Command, known: &mut BTreeSet<&'a OsStr>) {
     known.extend(command.get_arguments().filter_map(Arg::get_env));
-    command.get_subcommands().for_each(|subcommand| add_known(subcommand, known));
+    command.get_subcommands().for_each(|subcommand| add_known_variables(subcommand, known));
 }
 
-/// Names the environment variable that holds a value refused by clap; `None` if the value came from
-/// the command line.
+/// Returns the environment variable whose value clap refused; `None` if the value is from the command
+/// line.
 pub fn variable_of(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
     let flag = usage.split(' ').next()?.strip_prefix("--")?;
-    let is_given = arguments.iter().any(|argument| {
+    let is_on_command_line = arguments.iter().any(|argument| {
         argument.to_string_lossy().strip_prefix("--").is_some_and(|rest| rest.split('=').next() == Some(flag))
     });
     // Commands have different variables for flags of the same name.
     let subcommand = arguments.iter().skip(1).find_map(|argument| command.find_subcommand(argument));
     let flags = subcommand.into_iter().chain([command]).flat_map(Command::get_arguments);
     let variable = flags.filter(|arg| arg.get_long() == Some(flag)).find_map(Arg::get_env)?;
-    (!is_given).then(|| variable.to_string_lossy().into_owned())
+    (!is_on_command_line).then(|| variable.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::command;
+    use crate::cli::build_command;
 
     #[test]
     fn unknown_variables_are_found() {
-        let set = ["SLOTPRESS_THREADS", "SLOTPRESS_LEVEL", "SLOTPRESS_COMMIT", "SLOTPRESS", "PATH"].map(OsString::from);
-        assert_eq!(find_unknown(&command(), set), ["SLOTPRESS_LEVEL"]);
+        let variables =
+            ["SLOTPRESS_THREADS", "SLOTPRESS_LEVEL", "SLOTPRESS_COMMIT", "SLOTPRESS", "PATH"].map(OsString::from);
+        assert_eq!(find_unknown_variables(&build_command(), variables), ["SLOTPRESS_LEVEL"]);
     }
 }

@@ -8,8 +8,8 @@ use clap::Command;
 const EXAMPLES: &str = include_str!("examples.txt");
 
 fn examples_of(name: &str) -> Option<&'static str> {
-    let block_of = |block: &'static str| block.trim().split_once(":\n").filter(|(command, _)| *command == name);
-    EXAMPLES.split("\n\n").find_map(block_of).map(|(_, examples)| examples)
+    let mut blocks = EXAMPLES.split("\n\n").filter_map(|block| block.trim().split_once(":\n"));
+    blocks.find(|(command, _)| *command == name).map(|(_, examples)| examples)
 }
 
 /// Appends the examples to the `--help` of every command.
@@ -25,8 +25,8 @@ pub fn add_examples(command: Command) -> Command {
 mod tests {
     use super::*;
 
-    fn names(command: &Command) -> Vec<String> {
-        [command.get_name().to_string()].into_iter().chain(command.get_subcommands().flat_map(names)).collect()
+    fn command_names(command: &Command) -> Vec<String> {
+        [command.get_name().to_string()].into_iter().chain(command.get_subcommands().flat_map(command_names)).collect()
     }
 
     const HASH: &str = "--expect-hash 5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
@@ -34,8 +34,8 @@ mod tests {
     /// Fails if an example uses a flag that no longer exists.
     #[test]
     fn every_command_has_examples_that_parse() {
-        let command = crate::cli::command();
-        let names = names(&command);
+        let command = crate::cli::build_command();
+        let names = command_names(&command);
         assert!(names.len() > 15, "{names:?}");
         for name in names {
             let examples = examples_of(&name).unwrap_or_else(|| panic!("{name} has no examples"));

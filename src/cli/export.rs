@@ -12,10 +12,11 @@ use slotpress::{Error, Progress, Result};
 use slotpress_read::spill_dir;
 
 use super::arguments::{CheckArgs, WorkArgs};
+use super::memory::{DECODING_WORKER_BYTES, divide_memory};
 use super::network::{READ_TWICE, StateArgs, StateInput};
-use super::planned::{DECODING_WORKER_BYTES, divide};
-use super::stores::store_of;
+use super::stores::open_store;
 use super::ui::Ui;
+use super::values::Choice;
 use super::{stdout, values};
 
 /// Write the accounts of a state as tables: Parquet files that any engine reads, or CSV
@@ -78,42 +79,42 @@ pub struct ExportArgs {
     state: StateArgs,
 }
 
-const TABLES: &[(&str, Table, &str)] = &[
-    ("accounts", Table::Accounts, "All accounts: owner, lamports, length of data"),
-    ("token-accounts", Table::TokenAccounts, "Accounts of Token and Token-2022: mint, owner, amount"),
-    ("mints", Table::Mints, "Supply, authorities, metadata"),
-    ("stakes", Table::Stakes, "Stake accounts, stake in the epoch"),
-    ("votes", Table::Votes, "Vote accounts: authorities, credits"),
-    ("programs", Table::Programs, "Upgrade authority, hash of code"),
+const TABLES: &[Choice<Table>] = &[
+    Choice("accounts", Table::Accounts, "All accounts: owner, lamports, length of data"),
+    Choice("token-accounts", Table::TokenAccounts, "Accounts of Token and Token-2022: mint, owner, amount"),
+    Choice("mints", Table::Mints, "Supply, authorities, metadata"),
+    Choice("stakes", Table::Stakes, "Stake accounts, stake in the epoch"),
+    Choice("votes", Table::Votes, "Vote accounts: authorities, credits"),
+    Choice("programs", Table::Programs, "Upgrade authority, hash of code"),
 ];
 
-const FORMATS: &[(&str, TableFormat, &str)] = &[
-    ("parquet", TableFormat::Parquet, "Compressed by zstd"),
-    ("csv", TableFormat::Csv, "Text, on standard output only; data as hexadecimal digits"),
-    ("test-validator", TableFormat::TestValidator, "An account's JSON each, for --account-dir"),
-    ("surfpool", TableFormat::Surfpool, "One JSON object of these accounts, for surfpool's --snapshot"),
+const FORMATS: &[Choice<TableFormat>] = &[
+    Choice("parquet", TableFormat::Parquet, "Compressed by zstd"),
+    Choice("csv", TableFormat::Csv, "Text, on standard output only; data as hexadecimal digits"),
+    Choice("test-validator", TableFormat::TestValidator, "An account's JSON each, for --account-dir"),
+    Choice("surfpool", TableFormat::Surfpool, "One JSON object of these accounts, for surfpool's --snapshot"),
 ];
 
-const ORDERS: &[(&str, RowOrder, &str)] = &[
-    ("clustered", RowOrder::Clustered, "By owner, mint or voter, then address: queries for these read little"),
-    ("none", RowOrder::Unordered, "As they are read, which takes less time"),
+const ORDERS: &[Choice<RowOrder>] = &[
+    Choice("clustered", RowOrder::Clustered, "By owner, mint or voter, then address: queries for these read little"),
+    Choice("none", RowOrder::Unordered, "As they are read, which takes less time"),
 ];
 
 fn parse_data_part(text: &str) -> Result<DataPart, String> {
-    let wrong = || "it is none, full, or OFFSET:LENGTH, as in 0:32".to_string();
+    let error = || "data is none, full, or OFFSET:LENGTH, such as 0:32".to_string();
     match text {
         "none" => Ok(DataPart::None),
         "full" => Ok(DataPart::Full),
         slice => {
-            let (offset, length) = slice.split_once(':').ok_or_else(wrong)?;
-            let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+            let (offset, length) = slice.split_once(':').ok_or_else(error)?;
+            let number = |text: &str| text.parse::<u32>().map_err(|_| error());
             Ok(DataPart::Slice { offset: number(offset)?, length: number(length)? })
         }
     }
 }
 
 /// Parses an address, or reads those in a file (`@FILE`).
-fn addresses_of(text: &str) -> Result<Vec<Address>> {
+fn read_addresses(text: &str) -> Result<Vec<Address>> {
     let parse = |text: &str| values::parse_pubkey(text).map_err(Error::usage);
     match text.strip_prefix('@') {
         // An empty filter would select every account, so an empty list is an error.
@@ -129,7 +130,7 @@ impl ExportArgs {
     fn filter(&self) -> Result<Filter> {
         let mut addresses = Vec::new();
         for text in &self.address {
-            addresses.extend(addresses_of(text)?);
+            addresses.extend(read_addresses(text)?);
         }
         Ok(Filter {
             owners: self.owner.iter().copied().collect(),
@@ -156,9 +157,9 @@ impl ExportArgs {
             }
         }
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
-        // A share for the files being written, and one for finding superseded records.
+        // One share is for the files being written, the other for finding superseded records.
         let (threads, share_bytes) =
-            divide(self.work.memory, self.work.workers.threads(), worker_bytes, options.memory_bytes_min())?;
+            divide_memory(self.work.memory, self.work.workers.threads(), worker_bytes, options.memory_bytes_min())?;
         options.memory_bytes = share_bytes;
         let other_bytes = (2 * share_bytes).saturating_add(store_bytes);
         let threads = threads.min(self.work.threads(worker_bytes, other_bytes, ui)?);
@@ -168,9 +169,9 @@ impl ExportArgs {
 }
 
 pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
-    let is_stdout = stdout::takes_data(&args.output, ui)?;
+    let is_stdout = stdout::reserve_for_data(&args.output, ui)?;
     let connection = &args.state.network.connection;
-    let store = store_of(&args.output, args.work.memory, connection)?;
+    let store = open_store(&args.output, args.work.memory, connection)?;
     let store_bytes = store.as_ref().map_or(0, |store| store.options().memory_bytes);
     let options = args.options(is_stdout, store_bytes, ui)?;
     let mut stream = is_stdout.then(|| stdout::open_rows(ui)).transpose()?;
@@ -182,13 +183,13 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let input = args.state.open(READ_TWICE, ui)?;
     let mut since = None;
     if !args.since.is_empty() {
-        since = Some(args.state.open_other(&args.since, READ_TWICE, ui)?);
+        since = Some(args.state.open_paths(&args.since, READ_TWICE, ui)?);
     }
     let states = ExportInput { snapshot: input.snapshot(), since: since.as_ref().map(StateInput::snapshot) };
     let exported = export(states, to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
-        // A reader such as `head` closes it when it has read enough: no failure, as for other
-        // results.
+        // A reader such as `head` closes the pipe when it has read enough. That is no failure, as for
+        // other results.
         ui.status("standard output was closed before the end: the state was not checked");
         return Ok(());
     }

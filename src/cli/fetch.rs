@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use slotpress::Result;
 use slotpress::net::{FetchOptions, FetchReport, fetch};
 use slotpress::types::Root;
+use slotpress::{Error, Result};
 use slotpress_base::EscapePath;
 
 use super::arguments::parse_max_rate;
+use super::memory::{self, STREAM_BYTES};
 use super::network::{PeersArgs, TransferArgs};
-use super::planned::{self, STREAM_BYTES};
 use super::ui::Ui;
 
 /// Fetch archives from servers over several connections, resuming after failures
@@ -41,16 +41,16 @@ pub struct FetchArgs {
 
 pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     if args.expect_root.len() > 1 {
-        return Err(slotpress::Error::usage("--expect-root is for one archive: fetch gets them in no fixed order")
+        return Err(Error::usage("--expect-root is for one archive: fetch gets them in no fixed order")
             .with_hint("fetch them one by one, each with its root"));
     }
     let mut limits = args.transfer.limits(args.expect_root.first().copied());
-    limits.streams = planned::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
-    let (trusted, quorum) = args.transfer.trusted()?;
+    limits.streams = memory::threads_that_fit(Some(limits.streams), || Ok(STREAM_BYTES), 0, ui)?;
+    let (trusted, quorum) = args.transfer.trusted_and_quorum()?;
     let incremental = !args.no_incremental && args.expect_root.is_empty();
     let find = args.peers.find_options()?.incremental(incremental);
     if !find.asks_cluster() && find.sources.iter().all(|source| source.url().is_none()) {
-        return Err(slotpress::Error::usage("fetch gets archives from servers, and every source is on this machine")
+        return Err(Error::usage("fetch gets archives from servers, and every source is on this machine")
             .with_hint("copy the archives with `cp`, then run `slotpress verify` on the copies"));
     }
     let options = FetchOptions::new(Vec::new(), &args.output).find(find).limits(limits).trusted(trusted).quorum(quorum);
@@ -66,12 +66,12 @@ fn print_report(report: &FetchReport, ui: &Ui) {
     ui.print_object("fetch", report);
     for archive in &report.archives {
         let fetched = match archive.fetched {
-            Some(_) => FETCHED,
+            Some(_) => FETCHED_ROW,
             None => "fetched: nothing: the file exists already",
         };
         let checked = match archive.root {
             Some(_) => "checked: every frame compared with its hash; root {root}",
-            None => UNCHECKED,
+            None => UNCHECKED_ROW,
         };
         let path = archive.path.as_ref().map_or(String::new(), |path| path.escaped());
         ui.print_part(&path, archive, &[fetched, "from: {servers}", checked]);
@@ -79,8 +79,8 @@ fn print_report(report: &FetchReport, ui: &Ui) {
     ui.print_row("vouched", &report.confirmations.to_string());
 }
 
-const FETCHED: &str =
+const FETCHED_ROW: &str =
     "fetched: {fetched_bytes} in {fetch_seconds}, {fetched_bytes/fetch_seconds}[, {kept_bytes} existed already]";
 
-const UNCHECKED: &str = "checked: its frames are complete, but not their contents, because it has no frame hashes; \
+const UNCHECKED_ROW: &str = "checked: its frames are complete, but not their contents, because it has no frame hashes; \
     `slotpress verify` checks the rest";

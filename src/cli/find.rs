@@ -12,7 +12,7 @@ use slotpress_net::OfferPlace;
 
 use super::json::merge;
 use super::network::{NetworkArgs, PeersArgs};
-use super::tables::{Table, TableOf, Unit};
+use super::tables::{Table, TableBuilder, Unit};
 use super::ui::Ui;
 use super::values;
 
@@ -29,9 +29,10 @@ pub struct FindArgs {
     network: NetworkArgs,
 }
 
-/// Maximum number of rows in each table; `--json` lists all.
+/// Maximum number of candidates in the table; `--json` lists all.
 const ROWS_MAX: usize = 20;
 
+/// Maximum number of reasons why servers cannot be used.
 const REASONS_MAX: usize = 8;
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
@@ -52,7 +53,7 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
     if let Some(best) = report.candidates.first() {
         let offers = [Some(&best.full), best.incremental.as_ref()];
         for offer in offers.into_iter().flatten() {
-            ui.print_short(&offer.location());
+            ui.print_quiet(&offer.location());
         }
     }
     print_report(&report, ui);
@@ -60,18 +61,17 @@ pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
 }
 
 fn print_report(report: &FindReport, ui: &Ui) {
-    let shown = report.candidates.len().min(ROWS_MAX);
-    if shown > 0 {
-        ui.print_table(&table(&report.candidates[..shown]));
+    let row_count = report.candidates.len().min(ROWS_MAX);
+    if row_count > 0 {
+        ui.print_table(&make_table(&report.candidates[..row_count]));
     }
-    let more = report.candidates.len() - shown;
-    if more > 0 {
-        ui.say(&format!("  … and {more} more (--json lists all)"));
+    let omitted_count = report.candidates.len() - row_count;
+    if omitted_count > 0 {
+        ui.say(&format!("  … and {omitted_count} more (--json lists all)"));
     }
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
-        // A network failure names the server first: leave it out, so that equal causes are counted
-        // together.
+        // A network error begins with the server: remove it, so that equal causes are counted together.
         let why = match refused.why.split_once(": ") {
             Some((server, why)) if server.contains("://") => why,
             _ => &refused.why,
@@ -93,7 +93,7 @@ fn print_report(report: &FindReport, ui: &Ui) {
     for note in &report.notes {
         ui.say(&format!("note: {note}"));
     }
-    if shown > 0 {
+    if row_count > 0 {
         let rate = values::show_bytes(report.restore_bytes_per_second);
         ui.say(&format!("at boot: age now + fetch (one connection) + restore at {rate}/s (assumed)"));
         ui.say(&format!("a slot takes {}", report.ranking.slot_time));
@@ -107,21 +107,21 @@ fn show_source(source: &str) -> String {
     place.trim_end_matches('/').to_string()
 }
 
-fn table(candidates: &[Candidate]) -> Table {
-    let rate = |candidate: &Candidate| match (&candidate.full.place, candidate.rate_bytes_per_second) {
+fn make_table(candidates: &[Candidate]) -> Table {
+    let show_rate = |candidate: &Candidate| match (&candidate.full.place, candidate.rate_bytes_per_second) {
         (OfferPlace::Local(_), _) => Some("local".to_string()),
         (_, rate) => Some(format!("{}/s", values::show_bytes(rate?))),
     };
-    let slot = |candidate: &Candidate| match candidate.incremental {
+    let show_slot = |candidate: &Candidate| match candidate.incremental {
         Some(_) => candidate.slot().to_string(),
         None => format!("{} full", candidate.slot()),
     };
-    TableOf::new("", "", candidates)
-        .add_shown("at boot", Unit::Age, |row| row.expected_age.map(|age| age.as_secs_f64()))
-        .add_shown("age", Unit::Age, |row| row.age.map(|age| age.as_secs_f64()))
-        .add_shown("slot", Unit::Text, slot)
-        .add_shown("size", Unit::Bytes, Candidate::bytes)
-        .add_shown("rate", Unit::Text, rate)
-        .add_shown("source", Unit::Text, |row| show_source(&row.source))
+    TableBuilder::new("", "", candidates)
+        .add_visible("at boot", Unit::Age, |row| row.expected_age.map(|age| age.as_secs_f64()))
+        .add_visible("age", Unit::Age, |row| row.age.map(|age| age.as_secs_f64()))
+        .add_visible("slot", Unit::Text, show_slot)
+        .add_visible("size", Unit::Bytes, Candidate::bytes)
+        .add_visible("rate", Unit::Text, show_rate)
+        .add_visible("source", Unit::Text, |row| show_source(&row.source))
         .finish()
 }

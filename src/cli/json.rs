@@ -13,13 +13,13 @@ pub fn add_type(kind: &str, report: &impl Serialize) -> impl Serialize {
 /// Returns the fields of two objects as one.
 pub fn merge(first: impl Serialize, second: impl Serialize) -> impl Serialize {
     #[derive(Serialize)]
-    struct Both<A, B> {
+    struct Merged<A, B> {
         #[serde(flatten)]
         first: A,
         #[serde(flatten)]
         second: B,
     }
-    Both { first, second }
+    Merged { first, second }
 }
 
 pub fn error_line(message: &str, hint: Option<&str>, exit_code: u8) -> String {

@@ -16,7 +16,7 @@ use slotpress_read::{ArchiveFields, read_keep_reasons, read_newest_bank_times, s
 
 use super::json::merge;
 use super::network::{NetworkArgs, refuse_url};
-use super::stores::Dates;
+use super::stores::{self, BankTimes};
 use super::ui::Ui;
 use super::{render, values};
 
@@ -44,7 +44,7 @@ pub struct ListArgs {
 
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     let (catalog, partials) = match url_of(&args.place) {
-        Some(url) => (ask(url, &args.network, ui)?, Vec::new()),
+        Some(url) => (request_catalog(url, &args.network, ui)?, Vec::new()),
         None => {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
             let dirs = std::slice::from_ref(&args.place);
@@ -57,7 +57,7 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     print_report(&catalog, &partials, args, ui);
     match args.max_age {
         Some(max_age) => check_age(&catalog, max_age, &args.place),
-        None if args.newest => newest_of(&catalog, &args.place).map(drop),
+        None if args.newest => require_choice(&catalog, &args.place).map(drop),
         None => Ok(()),
     }
 }
@@ -69,8 +69,8 @@ pub fn url_of(place: &Path) -> Option<&str> {
 /// Returns the archives of a place that a node would choose.
 ///
 /// # Errors
-/// If there is none.
-pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a>> {
+/// If a node would choose none.
+pub fn require_choice<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a>> {
     catalog.choice().ok_or_else(|| {
         Error::failed(format!("{} has no archive that a node would choose", place.escaped()))
             .with_hint("`slotpress list` shows what is there, and why it is not usable")
@@ -80,7 +80,7 @@ pub fn newest_of<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a
 /// Fails if the newest archive that a node would choose is older than `max_age`, or if there is
 /// none.
 fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
-    let choice = newest_of(catalog, place)?;
+    let choice = require_choice(catalog, place)?;
     let place = place.escaped();
     let newest = choice.incremental.unwrap_or(choice.full);
     let age = catalog.age_of(newest, clock::now());
@@ -104,11 +104,10 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
         }
         let path = archive.path();
         let fields = ArchiveFields::new(archive, catalog, now);
-        let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
-        let both = merge(&fields, more);
         let mark = if is_chosen { "*" } else { " " };
-        let line = format!("{mark} {}", line(archive, catalog, &fields, now));
-        ui.print_item("archive_listed", &both, &path.escaped(), &line);
+        let line = format!("{mark} {}", archive_line(archive, catalog, &fields, now));
+        let fields = merge(&fields, json!({ "file": path.to_string_lossy(), "chosen": is_chosen }));
+        ui.print_item("archive_listed", &fields, &path.escaped(), &line);
     }
     for unusable in catalog.unusable() {
         let line = unusable_line(&unusable.archive, &unusable.fault, now);
@@ -152,24 +151,24 @@ pub fn partial_line(partial: &Partial) -> String {
 /// Warns of unfinished downloads that no process is using, in a directory.
 pub fn warn_of_partials(dir: &Path, ui: &Ui) {
     // The run has succeeded: an unreadable directory is no reason to fail it now.
-    let found = find_partials(dir).unwrap_or_default();
-    let left: Vec<&Partial> = found.iter().filter(|partial| !partial.is_in_use).collect();
-    for partial in &left {
+    let mut unused = find_partials(dir).unwrap_or_default();
+    unused.retain(|partial| !partial.is_in_use);
+    for partial in &unused {
         ui.warn(&partial_line(partial).replace("\n    ", ": "));
     }
-    if !left.is_empty() {
-        let word = super::restore::shell_word(dir);
+    if !unused.is_empty() {
+        let word = values::quote_for_shell(dir);
         ui.status(&format!("`slotpress prune --unusable {word}` removes downloads that you will not continue"));
     }
 }
 
-/// Names in a directory: a ledger or an unpacked archive has at least one of them.
+/// Names of files and directories; a ledger or an unpacked archive has at least one of them.
 const LEDGER_NAMES: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
 
 /// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
 /// archive, for a ledger, and for a directory without archives: the caller then reads the directory as
 /// a ledger, and says what is missing.
-pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
+pub fn catalog_of_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     let is_empty = |catalog: &Catalog| catalog.archives().is_empty() && catalog.unusable().is_empty();
     let Some((text, network)) = url_of(place).zip(network) else {
         if !place.is_dir() || LEDGER_NAMES.iter().any(|name| place.join(name).exists()) {
@@ -181,7 +180,7 @@ pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
     if let SourceLocation::ArchiveUrl(_) = text.parse()? {
         return Ok(None);
     }
-    let catalog = ask(text, network, ui)?;
+    let catalog = request_catalog(text, network, ui)?;
     if is_empty(&catalog) {
         return Err(Error::failed(format!("no archives in {}", place.escaped())).with_hint(
             "archives are named snapshot-SLOT-HASH.tar.zst or incremental-snapshot-BASE-SLOT-HASH.tar.zst",
@@ -190,16 +189,16 @@ pub fn catalog_at(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Resul
     Ok(Some(catalog))
 }
 
-/// Asks a server or store for its archives. Treats a server without a list for programs as a
+/// Asks a server or store for its archives. Without a list for programs, treats a server as a
 /// validator's RPC port or a mirror.
-pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
+pub fn request_catalog(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     if !text.starts_with("http")
-        && let Some(store) = super::stores::store_of(Path::new(text), None, &network.connection)?
+        && let Some(store) = stores::open_store(Path::new(text), None, &network.connection)?
     {
-        let index = super::stores::index_of(&store, ui).ok().flatten();
-        let index = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
-        let mut catalog = super::stores::catalog(&store, Dates::LeaveOut, &network.connection, ui)?;
-        catalog.set_keep_reasons(index.archives());
+        let index = stores::read_index(&store, ui).ok().flatten();
+        let listed = index.and_then(|index| parse_list(&index.bytes, "")).unwrap_or_default();
+        let mut catalog = stores::read_catalog(&store, BankTimes::LeaveOut, &network.connection, ui)?;
+        catalog.set_keep_reasons(listed.archives());
         return Ok(catalog);
     }
     let client = Client::new(&network.options())?;
@@ -212,8 +211,8 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     let mut offers = client.list_offers(&source, ui)?;
     read_bank_time(&client, offers.iter_mut(), ui)?;
     Ok(Catalog::new(offers.into_iter().map(|offer| {
-        let shown = offer.location();
-        let dir = shown.rsplit_once('/').map_or("", |(dir, _)| dir);
+        let location = offer.location();
+        let dir = location.rsplit_once('/').map_or("", |(dir, _)| dir);
         Archive {
             modified_ns: offer.modified.map_or(0, unix_ns),
             bank_unix_seconds: offer.bank_time.map(|time| unix_ns(time) / 1_000_000_000),
@@ -222,7 +221,7 @@ pub fn ask(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Catalog> {
     })))
 }
 
-fn line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
+fn archive_line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
     let mut text = String::from("{name}\n    ");
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };

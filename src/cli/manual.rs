@@ -23,14 +23,14 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
-pub fn completions(args: &CompletionsArgs, mut command: Command, ui: &Ui) -> Result<()> {
+pub fn print_completions(args: &CompletionsArgs, mut command: Command, ui: &Ui) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, "slotpress", &mut script);
     ui.print(String::from_utf8_lossy(&script).trim_end());
     Ok(())
 }
 
-pub fn man(args: &ManArgs, command: Command) -> Result<()> {
+pub fn write_man_pages(args: &ManArgs, command: Command) -> Result<()> {
     clap_mangen::generate_to(command, &args.dir).or_path("write man pages into", &args.dir)
 }
 
@@ -42,24 +42,26 @@ pub fn long_version() -> String {
         env!("CARGO_PKG_VERSION"),
         COMMIT.unwrap_or("unknown (set SLOTPRESS_COMMIT when building)"),
         zstd_safe::version_string(),
-        target(),
+        target_triple(),
     )
 }
 
 /// Returns the text of `-V` after the name: version, commit if known, target.
 pub fn short_version() -> String {
     let commit = COMMIT.map(|commit| format!("{}, ", commit.get(..12).unwrap_or(commit)));
-    format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), target())
+    format!("{} ({}{})", env!("CARGO_PKG_VERSION"), commit.unwrap_or_default(), target_triple())
 }
 
 /// The commit, set by the release build. It is unknown when the sources come from a registry.
 const COMMIT: Option<&str> = option_env!("SLOTPRESS_COMMIT");
 
-fn target() -> String {
-    let environment = match () {
-        () if cfg!(target_env = "gnu") => "-gnu",
-        () if cfg!(target_env = "musl") => "-musl",
-        () => "",
+fn target_triple() -> String {
+    let environment = if cfg!(target_env = "gnu") {
+        "-gnu"
+    } else if cfg!(target_env = "musl") {
+        "-musl"
+    } else {
+        ""
     };
     format!("{}-{}{environment}", std::env::consts::ARCH, std::env::consts::OS)
 }
@@ -73,7 +75,7 @@ mod tests {
     #[test]
     fn every_command_has_a_man_page() {
         let dir = tempfile::tempdir().expect("a directory");
-        man(&ManArgs { dir: dir.path().to_path_buf() }, crate::cli::command()).expect("written");
+        write_man_pages(&ManArgs { dir: dir.path().to_path_buf() }, crate::cli::build_command()).expect("written");
         for name in ["slotpress.1", "slotpress-archive.1", "slotpress-levels-link.1"] {
             let page = fs::read_to_string(dir.path().join(name)).expect(name);
             for text in [".SH NAME", ".SH SYNOPSIS", "Examples:"] {

@@ -15,21 +15,21 @@ use super::values;
 const BAR_CELLS: usize = 20;
 
 /// Terminals with fewer columns get no bar.
-const COLUMNS_OF_BAR: usize = 60;
+const BAR_COLUMNS_MIN: usize = 60;
 
 /// Minimum time over which the rate of a download is measured.
 const ARRIVAL_WINDOW_MIN: Duration = Duration::from_millis(400);
 
 /// Time that must have passed, and part of the work that must be done, before the time left is
 /// shown.
-const TIME_LEFT_AFTER: Duration = Duration::from_secs(1);
-const TIME_LEFT_PART: f64 = 0.005;
+const TIME_LEFT_ELAPSED_MIN: Duration = Duration::from_secs(1);
+const TIME_LEFT_PART_MIN: f64 = 0.005;
 
 /// Columns left free at the end of the line, so that a `^C` echoed by the terminal does not start a
 /// new line.
 const COLUMNS_FREE: usize = 4;
 
-/// Collects reports of progress from all threads. Never holds its lock while something is drawn.
+/// Collects reports of progress from all threads. Never holds its lock while the progress is drawn.
 #[derive(Default)]
 pub struct Meter {
     input_bytes: AtomicU64,
@@ -79,8 +79,8 @@ impl Meter {
         state.next_step = 0;
     }
 
-    /// Begins a stage. It counts as a step if it is one still to come; other
-    /// stages run without a number.
+    /// Begins a stage. If a step with this stage is still to come, that step becomes the running one;
+    /// other stages run without a number.
     pub fn begin_stage(&self, stage: &Stage, total_bytes: Option<u64>) {
         self.input_bytes.store(0, Relaxed);
         self.output_bytes.store(0, Relaxed);
@@ -112,16 +112,16 @@ impl Meter {
     }
 
     /// Shows how a download proceeds, in place of the rate.
-    pub fn set_arriving(&self, now: &Arriving<'_>) {
+    pub fn set_arriving(&self, arriving: &Arriving<'_>) {
         let mut state = self.state.lock();
         if let Some(before) = &state.arrival {
-            let elapsed = before.at.elapsed();
+            let elapsed = before.time.elapsed();
             if elapsed < ARRIVAL_WINDOW_MIN {
                 return;
             }
-            state.note = before.note(now, elapsed);
+            state.note = before.describe_change(arriving, elapsed);
         }
-        state.arrival = Some(Arrival::new(now));
+        state.arrival = Some(Arrival::new(arriving));
     }
 
     pub fn read(&self) -> MeterReading {
@@ -130,19 +130,20 @@ impl Meter {
         let output_bytes = self.output_bytes.load(Relaxed);
         let elapsed = state.stage_start.map_or(Duration::ZERO, |start| start.elapsed());
         let overall = state.step.and_then(|step| {
-            let steps: Vec<u64> = state.steps.iter().map(|step| step.input_bytes).collect::<Option<_>>()?;
-            let done = steps[..step].iter().sum::<u64>() + input_bytes.min(steps[step]);
-            Some((done, steps.iter().sum::<u64>(), state.steps_start?.elapsed()))
+            let sizes: Vec<u64> = state.steps.iter().map(|step| step.input_bytes).collect::<Option<_>>()?;
+            let done_bytes = sizes[..step].iter().sum::<u64>() + input_bytes.min(sizes[step]);
+            Some((done_bytes, sizes.iter().sum::<u64>(), state.steps_start?.elapsed()))
         });
-        let (done_bytes, all_bytes, elapsed_for_them) = match (overall, state.total_bytes) {
+        let (done_bytes, all_bytes, elapsed_for_bytes) = match (overall, state.total_bytes) {
             // A step without a size, such as syncing, tells nothing about the time left.
             (_, None) => (0, 0, elapsed),
             (Some(overall), _) => overall,
             (None, Some(total)) => (input_bytes.min(total), total, elapsed),
         };
-        let done = (all_bytes > 0).then(|| done_bytes as f64 / all_bytes as f64);
-        let is_known = |done: &f64| *done >= TIME_LEFT_PART && *done < 1.0 && elapsed_for_them >= TIME_LEFT_AFTER;
-        let remaining = done.filter(is_known).map(|done| elapsed_for_them.mul_f64((1.0 - done) / done));
+        let done_part = (all_bytes > 0).then(|| done_bytes as f64 / all_bytes as f64);
+        let is_estimable =
+            |part: &f64| *part >= TIME_LEFT_PART_MIN && *part < 1.0 && elapsed_for_bytes >= TIME_LEFT_ELAPSED_MIN;
+        let time_left = done_part.filter(is_estimable).map(|part| elapsed_for_bytes.mul_f64((1.0 - part) / part));
         MeterReading {
             stage: state.name.clone(),
             step: state.step.map(|step| step + 1),
@@ -151,46 +152,48 @@ impl Meter {
             output_bytes,
             // If more was read than announced, show that as the total.
             total_bytes: state.total_bytes.map(|total| total.max(input_bytes)),
-            done_percent: done.map(|done| (done * 1000.0).floor() / 10.0),
+            done_percent: done_part.map(|part| (part * 1000.0).floor() / 10.0),
             elapsed_seconds: elapsed.as_secs_f64(),
-            left_seconds: remaining.map(|time| time.as_secs_f64().round()),
+            left_seconds: time_left.map(|time| time.as_secs_f64().round()),
             note: Some(state.note.clone()).filter(|note| !note.is_empty()),
             is_overall: overall.is_some() && state.steps.len() > 1,
         }
     }
 }
 
-/// A download that is read while it arrives, at one moment.
+/// Bytes of a download that is restored while it arrives, at one moment.
 struct Arrival {
-    at: Instant,
-    given_bytes: u64,
+    time: Instant,
+    received_bytes: u64,
     waited: Duration,
 }
 
 impl Arrival {
-    fn new(now: &Arriving<'_>) -> Self {
-        Self { at: Instant::now(), given_bytes: given_bytes(now), waited: now.waited }
+    fn new(arriving: &Arriving<'_>) -> Self {
+        Self { time: Instant::now(), received_bytes: sum_received_bytes(arriving), waited: arriving.waited }
     }
 
-    /// Says how much has arrived, at which rate since then, and whether network or restore is slower.
-    fn note(&self, now: &Arriving<'_>, elapsed: Duration) -> String {
-        let rate = values::show_rate(given_bytes(now).saturating_sub(self.given_bytes), elapsed);
-        let fetched = match now.length_bytes.filter(|length| *length > 0) {
-            Some(length) if now.arrived_bytes >= length => "fetched".to_string(),
+    /// Says how much has arrived, at which rate since this moment, and whether network or restore is
+    /// slower.
+    fn describe_change(&self, arriving: &Arriving<'_>, elapsed: Duration) -> String {
+        let bytes = sum_received_bytes(arriving).saturating_sub(self.received_bytes);
+        let rate = values::show_rate(bytes, elapsed);
+        let fetched = match arriving.length_bytes.filter(|length| *length > 0) {
+            Some(length) if arriving.arrived_bytes >= length => "fetched".to_string(),
             Some(length) => {
-                let percent = 100.0 * now.arrived_bytes as f64 / length as f64;
+                let percent = 100.0 * arriving.arrived_bytes as f64 / length as f64;
                 format!("{percent:.0} % fetched, {rate}")
             }
             None => rate,
         };
-        let is_network = now.waited.saturating_sub(self.waited) * 2 > elapsed;
-        let slower = if is_network { "network" } else { "restore" };
+        let is_network_slower = arriving.waited.saturating_sub(self.waited) * 2 > elapsed;
+        let slower = if is_network_slower { "network" } else { "restore" };
         format!("{fetched}, the {slower} is slower")
     }
 }
 
-fn given_bytes(now: &Arriving<'_>) -> u64 {
-    now.servers.iter().map(|(_, bytes)| bytes).sum()
+fn sum_received_bytes(arriving: &Arriving<'_>) -> u64 {
+    arriving.servers.iter().map(|(_, bytes)| bytes).sum()
 }
 
 impl MeterReading {
@@ -203,9 +206,9 @@ impl MeterReading {
         }
     }
 
-    /// Returns the percentage, time left, rate or what arrives, bytes, ratio: the most important
-    /// first.
-    fn parts(&self) -> String {
+    /// Returns percentage, time left, rate or the note about a download, bytes, ratio: the most
+    /// important first.
+    fn details(&self) -> String {
         let of_all = if self.is_overall { " of all" } else { "" };
         let done = self.done_percent.map(|percent| format!("{} %{of_all}", percent as u64));
         let mut parts = vec![done.unwrap_or_else(|| show_whole_seconds(self.elapsed_seconds))];
@@ -230,19 +233,19 @@ impl MeterReading {
     }
 
     pub fn plain_line(&self) -> String {
-        format!("{}: {}", self.label(), self.parts())
+        format!("{}: {}", self.label(), self.details())
     }
 
     /// Returns the same text with a bar, cut at the edge of a terminal.
     pub fn bar_line(&self, columns: usize) -> String {
         let mut line = self.label() + " ";
         if let Some(percent) = self.done_percent
-            && columns >= COLUMNS_OF_BAR
+            && columns >= BAR_COLUMNS_MIN
         {
             let cells = ((percent / 100.0 * BAR_CELLS as f64) as usize).min(BAR_CELLS);
             line += &format!("[{}{}] ", "#".repeat(cells), "-".repeat(BAR_CELLS - cells));
         }
-        line += &self.parts();
+        line += &self.details();
         cut(&line, columns.saturating_sub(COLUMNS_FREE).max(1))
     }
 }
@@ -260,7 +263,7 @@ fn show_whole_seconds(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    fn restoring() -> MeterReading {
+    fn reading_of_restore() -> MeterReading {
         MeterReading {
             stage: "Restoring".to_string(),
             step: Some(2),
@@ -280,9 +283,9 @@ mod tests {
     fn lines_fit_every_terminal() {
         let notes = [None, Some("45 % fetched, 1118.2 MiB/s, the network is slower".to_string())];
         let readings = notes.iter().flat_map(|note| {
-            let known = MeterReading { note: note.clone(), ..restoring() };
+            let known = MeterReading { note: note.clone(), ..reading_of_restore() };
             let unknown = MeterReading { done_percent: None, left_seconds: None, total_bytes: None, ..known.clone() };
-            [known, unknown, MeterReading { stage: "Checking on held-out frames".into(), ..restoring() }]
+            [known, unknown, MeterReading { stage: "Checking on held-out frames".into(), ..reading_of_restore() }]
         });
         for reading in readings {
             for columns in 1..200 {
@@ -296,7 +299,7 @@ mod tests {
 
     #[test]
     fn each_width_shows_the_most_important_parts() {
-        let reading = restoring();
+        let reading = reading_of_restore();
         assert_eq!(
             reading.bar_line(120),
             "2 of 4 Restoring [#########-----------] 45 % of all, 2 min 02 s left, 461 MiB/s, 45 GiB of 87 GiB"
@@ -317,9 +320,9 @@ mod tests {
 
     #[test]
     fn ratio_and_time_left_are_shown_only_where_they_are_meaningful() {
-        let archiving = MeterReading { output_bytes: 15 << 30, ..restoring() };
+        let archiving = MeterReading { output_bytes: 15 << 30, ..reading_of_restore() };
         assert!(archiving.plain_line().contains("ratio 3.000"));
-        assert!(!restoring().plain_line().contains("ratio"));
+        assert!(!reading_of_restore().plain_line().contains("ratio"));
         let meter = Meter::default();
         meter.begin_stage(&Stage::Restoring, Some(100));
         assert!(!meter.read().bar_line(80).contains("left"));
@@ -335,7 +338,7 @@ mod tests {
         let arriving =
             |arrived_bytes, servers, waited| Arriving { arrived_bytes, length_bytes: Some(100), servers, waited };
         let before = Arrival::new(&arriving(0, &before, second));
-        let note = |arrived_bytes, waited| before.note(&arriving(arrived_bytes, &later, waited), second);
+        let note = |arrived_bytes, waited| before.describe_change(&arriving(arrived_bytes, &later, waited), second);
         assert_eq!(note(45, second.mul_f32(1.6)), "45 % fetched, 4 MiB/s, the network is slower");
         assert_eq!(note(45, second), "45 % fetched, 4 MiB/s, the restore is slower");
         assert_eq!(note(100, second), "fetched, the restore is slower");

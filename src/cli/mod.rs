@@ -22,10 +22,10 @@ mod json;
 mod levels;
 mod list;
 mod manual;
+mod memory;
 mod meter;
 mod network;
 mod output;
-mod planned;
 mod prune;
 mod publish;
 mod rebase;
@@ -67,7 +67,7 @@ struct Cli {
     #[command(flatten)]
     screen: ScreenArgs,
     #[command(subcommand)]
-    command: Verb,
+    command: CommandArgs,
 }
 
 #[derive(Clone, Debug, Default, Args)]
@@ -89,7 +89,7 @@ struct ScreenArgs {
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum CommandArgs {
     Archive(archive::ArchiveArgs),
     Restore(restore::RestoreArgs),
     Verify(verify::VerifyArgs),
@@ -117,33 +117,18 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     keep_panics_quiet();
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let cli = match parse(&arguments) {
-        Ok(parsed) => parsed,
-        Err(error) => {
-            // clap repeats arguments that it does not understand: escape control characters, which
-            // the terminal would obey.
-            let error = parse(&usage::escape_arguments(&arguments)).err().unwrap_or(error);
-            let variable = environment::variable_of(&error, &command(), &arguments);
-            let is_error = error.use_stderr();
-            let printed = usage::print(&error, &arguments, variable);
-            return match printed {
-                _ if is_error => ExitCode::from(usage::EXIT_CODE),
-                // A pipe closed by the reader is no failure of printing the help.
-                Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
-                    eprint(&stdout::write_error(&cause));
-                    ExitCode::FAILURE
-                }
-                _ => ExitCode::SUCCESS,
-            };
-        }
+        Ok(cli) => cli,
+        Err(error) => return print_help_or_error(error, &arguments),
     };
     let ui = match Ui::new(cli.screen, interrupt_message(&cli.command)) {
         Ok(ui) => ui,
         Err(error) => {
-            eprint(&error);
+            print_early_error(&error);
             return ExitCode::from(error.kind().exit_code());
         }
     };
-    for name in environment::find_unknown(&command(), std::env::vars_os().map(|(name, _)| name)) {
+    let variables = std::env::vars_os().map(|(name, _)| name);
+    for name in environment::find_unknown_variables(&build_command(), variables) {
         let name = escape(&name);
         ui.warn(&format!("{name} is set, but no flag of slotpress has that variable: it is ignored"));
     }
@@ -156,79 +141,107 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Returns the message on interruption; `None` for commands that log it themselves.
-fn interrupt_message(verb: &Verb) -> Option<&'static str> {
-    match verb {
-        Verb::Archive(_) | Verb::Restore(_) | Verb::Recompress(_) | Verb::Rebase(_) | Verb::Synth(_) => {
-            Some("stopping: removing what was written")
+/// Prints what clap returns instead of parsed arguments: help, the version, or an error.
+fn print_help_or_error(error: clap::Error, arguments: &[OsString]) -> ExitCode {
+    // clap repeats arguments that it does not understand: escape control characters, which the
+    // terminal would obey.
+    let error = parse(&usage::escape_arguments(arguments)).err().unwrap_or(error);
+    let variable = environment::variable_of(&error, &build_command(), arguments);
+    let printed = usage::print(&error, arguments, variable);
+    if error.use_stderr() {
+        return ExitCode::from(usage::EXIT_CODE);
+    }
+    match printed {
+        // A reader may close the pipe before it has read all of the help.
+        Err(cause) if cause.kind() != std::io::ErrorKind::BrokenPipe => {
+            print_early_error(&stdout::write_error(&cause));
+            ExitCode::FAILURE
         }
-        Verb::Fetch(_) => Some("stopping: downloaded bytes are kept, and the next run continues from there"),
-        Verb::Bootstrap(_) => Some("stopping: downloaded bytes are kept for the next run, everything else is removed"),
-        Verb::Serve(_) | Verb::Publish(_) => None,
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Returns the message that an interruption prints; `None` for commands that log it themselves.
+fn interrupt_message(command: &CommandArgs) -> Option<&'static str> {
+    match command {
+        CommandArgs::Archive(_)
+        | CommandArgs::Restore(_)
+        | CommandArgs::Recompress(_)
+        | CommandArgs::Rebase(_)
+        | CommandArgs::Synth(_) => Some("stopping: removing what was written"),
+        CommandArgs::Fetch(_) => Some("stopping: downloaded bytes are kept, and the next run continues from there"),
+        CommandArgs::Bootstrap(_) => {
+            Some("stopping: downloaded bytes are kept for the next run, everything else is removed")
+        }
+        CommandArgs::Serve(_) | CommandArgs::Publish(_) => None,
         _ => Some("stopping"),
     }
 }
 
 /// Prints an error before the `Ui` exists. If printing fails, there is nowhere left to report it.
-fn eprint(error: &Error) {
+fn print_early_error(error: &Error) {
     let _ = writeln!(std::io::stderr(), "error: {error}");
 }
 
-fn run(verb: Verb, ui: &Ui) -> Result<(), Error> {
-    match verb {
-        Verb::Archive(args) => archive::run(&args, ui),
-        Verb::Restore(args) => restore::run(&args, ui),
-        Verb::Verify(args) => verify::run(&args, ui),
-        Verb::Recompress(args) => recompress::run(&args, ui),
-        Verb::Rebase(args) => rebase::run(&args, ui),
-        Verb::Bootstrap(args) => bootstrap::run(&args, ui),
-        Verb::Fetch(args) => fetch::run(&args, ui),
-        Verb::Find(args) => find::run(&args, ui),
-        Verb::Inspect(args) => inspect::run(&args, ui),
+fn run(command: CommandArgs, ui: &Ui) -> Result<(), Error> {
+    match command {
+        CommandArgs::Archive(args) => archive::run(&args, ui),
+        CommandArgs::Restore(args) => restore::run(&args, ui),
+        CommandArgs::Verify(args) => verify::run(&args, ui),
+        CommandArgs::Recompress(args) => recompress::run(&args, ui),
+        CommandArgs::Rebase(args) => rebase::run(&args, ui),
+        CommandArgs::Bootstrap(args) => bootstrap::run(&args, ui),
+        CommandArgs::Fetch(args) => fetch::run(&args, ui),
+        CommandArgs::Find(args) => find::run(&args, ui),
+        CommandArgs::Inspect(args) => inspect::run(&args, ui),
         #[cfg(feature = "export")]
-        Verb::Export(args) => export::run(&args, ui),
-        Verb::Serve(args) => serve::run(&args, ui),
-        Verb::List(args) => list::run(&args, ui),
-        Verb::Prune(args) => prune::run(&args, ui),
-        Verb::Publish(args) => publish::run(&args, ui),
-        Verb::Synth(args) => synth::run(&args, ui),
-        Verb::Demo(args) => demo::run(&args, ui),
-        Verb::Doctor(args) => doctor::run(&args, ui),
-        Verb::Levels(args) => levels::run(&args, ui),
-        Verb::Completions(args) => manual::completions(&args, command(), ui),
-        Verb::Man(args) => manual::man(&args, command()),
+        CommandArgs::Export(args) => export::run(&args, ui),
+        CommandArgs::Serve(args) => serve::run(&args, ui),
+        CommandArgs::List(args) => list::run(&args, ui),
+        CommandArgs::Prune(args) => prune::run(&args, ui),
+        CommandArgs::Publish(args) => publish::run(&args, ui),
+        CommandArgs::Synth(args) => synth::run(&args, ui),
+        CommandArgs::Demo(args) => demo::run(&args, ui),
+        CommandArgs::Doctor(args) => doctor::run(&args, ui),
+        CommandArgs::Levels(args) => levels::run(&args, ui),
+        CommandArgs::Completions(args) => manual::print_completions(&args, build_command(), ui),
+        CommandArgs::Man(args) => manual::write_man_pages(&args, build_command()),
     }
 }
 
-/// Headings of flags that are alike in many commands, or that few people type: only `--help` shows
-/// them, not `-h`.
+/// Headings whose flags are shown by `--help` but not by `-h`, because many commands share them or few
+/// people type them.
 const RARE_HEADINGS: [&str; 8] =
     ["Hooks", "Monitoring", "Network", "Output", "Resource use", "Retention by time", "Stores", "Targets"];
 
+/// Further flags that `-h` does not show.
 const RARE_FLAGS: &str = "any-format check data-size expect-genesis-hash expect-root expect-slot force-base \
     frame-size head-timeout incremental-snapshot-archive-path layout max-connections max-connections-per-client memcmp \
     order pins place-rate read-rate repeat seed sources-from stall-timeout trusted-proxy window with-mints";
 
 /// Builds clap's command with the examples and the handling of environment variables.
-fn command() -> Command {
-    fn shorten(command: Command) -> Command {
-        let is_export = command.get_name() == "export";
-        let is_rare = |arg: &Arg| {
-            let mut flags = RARE_FLAGS.split_whitespace();
-            let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
-            let heading = arg.get_help_heading().unwrap_or_default();
-            // The filters of `export` alone fill half a screen.
-            is_listed || RARE_HEADINGS.contains(&heading) || is_export && ["Check", "Ledger"].contains(&heading)
-        };
-        command.mut_args(|arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg }).mut_subcommands(shorten)
-    }
-    shorten(examples::add_examples(environment::add_variables(Cli::command())))
+fn build_command() -> Command {
+    hide_rare_flags(examples::add_examples(environment::add_variables(Cli::command())))
+}
+
+/// Removes rare flags from the help that `-h` prints.
+fn hide_rare_flags(command: Command) -> Command {
+    let is_export = command.get_name() == "export";
+    let is_rare = |arg: &Arg| {
+        let mut flags = RARE_FLAGS.split_whitespace();
+        let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
+        let heading = arg.get_help_heading().unwrap_or_default();
+        // The filters of `export` alone fill half a screen.
+        is_listed || RARE_HEADINGS.contains(&heading) || is_export && ["Check", "Ledger"].contains(&heading)
+    };
+    let hide_if_rare = |arg: Arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg };
+    command.mut_args(hide_if_rare).mut_subcommands(hide_rare_flags)
 }
 
 fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
-    let program = command();
+    let program = build_command();
     let matches = program.clone().try_get_matches_from(arguments)?;
-    hints::set_command(&program, &matches);
+    hints::set_running_command(&program, &matches);
     Cli::from_arg_matches(&matches)
 }
 
@@ -236,6 +249,6 @@ fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
 mod tests {
     #[test]
     fn the_command_line_is_sound() {
-        super::command().debug_assert();
+        super::build_command().debug_assert();
     }
 }

@@ -16,6 +16,7 @@ use slotpress_read::SharedSource;
 use super::arguments::DirectoryArgs;
 use super::json::merge;
 use super::ui::Ui;
+use super::values::Choice;
 use super::{list, values};
 
 /// Connection settings for servers and stores that the user named.
@@ -52,10 +53,10 @@ pub struct NetworkArgs {
     allow_private: bool,
 }
 
-const CLUSTERS: &[(&str, Cluster, &str)] = &[
-    ("mainnet-beta", Cluster::MainnetBeta, "The production cluster"),
-    ("testnet", Cluster::Testnet, "For validators that try new versions"),
-    ("devnet", Cluster::Devnet, "For developers"),
+const CLUSTERS: &[Choice<Cluster>] = &[
+    Choice("mainnet-beta", Cluster::MainnetBeta, "The production cluster"),
+    Choice("testnet", Cluster::Testnet, "For validators that try new versions"),
+    Choice("devnet", Cluster::Devnet, "For developers"),
 ];
 
 #[derive(Clone, Debug, Args)]
@@ -96,14 +97,14 @@ impl PeersArgs {
         if let Some(path) = &self.sources_from {
             sources.extend(values::read_list(path, "source", str::parse::<SourceLocation>)?);
         }
-        let mut options = FindOptions::new(sources).rpc(urls(&self.rpc)?);
+        let mut options = FindOptions::new(sources).rpc(parse_urls(&self.rpc)?);
         options.max_age = self.max_age;
         options.cluster = self.cluster;
         Ok(options)
     }
 }
 
-fn urls(texts: &[String]) -> Result<Vec<Url>> {
+fn parse_urls(texts: &[String]) -> Result<Vec<Url>> {
     texts.iter().map(|text| parse_url(text)).collect()
 }
 
@@ -143,8 +144,8 @@ impl TransferArgs {
     }
 
     /// Returns the trusted servers, and how many of them must confirm the state.
-    pub fn trusted(&self) -> Result<(Vec<Url>, usize)> {
-        Ok((urls(&self.trust)?, usize::from(self.quorum)))
+    pub fn trusted_and_quorum(&self) -> Result<(Vec<Url>, usize)> {
+        Ok((parse_urls(&self.trust)?, usize::from(self.quorum)))
     }
 
     pub fn client(&self, max_rate: Option<u64>) -> Result<Client> {
@@ -160,29 +161,29 @@ impl NetworkArgs {
     }
 }
 
-/// Refuses a URL, or a host name meant as one, where only files can be read. `what_to_type` makes
-/// the hint from the URL.
+/// Refuses a URL, or a host name meant as one, where only files can be read. `make_hint` makes the hint
+/// from the URL.
 ///
 /// # Errors
 /// If no such file exists and the text reads like a URL or a host.
-pub fn refuse_url(path: &Path, what_to_type: &dyn Fn(&str) -> String) -> Result<()> {
+pub fn refuse_url(path: &Path, make_hint: &dyn Fn(&str) -> String) -> Result<()> {
     let Some(text) = path.to_str() else { return Ok(()) };
     if path.exists() {
         return Ok(());
     }
     let url = if is_url(text) { parse_url(text).ok().map(|url| show_url(&url)) } else { url_of_host(text) };
     match url {
-        Some(url) => Err(Error::usage(format!("{url} is not a file")).with_hint(what_to_type(&url))),
+        Some(url) => Err(Error::usage(format!("{url} is not a file")).with_hint(make_hint(&url))),
         None => Ok(()),
     }
 }
 
-/// Argument of commands that read parts of an archive twice.
+/// Value of `reads_twice` for commands that read parts of an archive twice.
 pub const READ_TWICE: bool = true;
 
-/// Opens an archive named on the command line by its path or its URL. One from a server without ranges
-/// can be read only once.
-pub fn open_archive(path: &Path, read_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<NamedArchive> {
+/// Opens an archive named on the command line by its path or its URL. Archives on a server without
+/// ranges can be read only once.
+pub fn open_archive(path: &Path, reads_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<NamedArchive> {
     let Some(text) = list::url_of(path) else {
         refuse_url(path, &|url| format!("for a server, write {url}"))?;
         return Ok(NamedArchive::from_path(path));
@@ -200,7 +201,7 @@ pub fn open_archive(path: &Path, read_twice: bool, args: &NetworkArgs, ui: &Ui) 
     let name = remote.archive_name();
     let source: SharedSource = if remote.accepts_ranges && remote.length_bytes.is_some() {
         Arc::new(UrlSource::from_remote(&client, remote, stop)?)
-    } else if read_twice {
+    } else if reads_twice {
         let place = show_url(&remote.url);
         let message = format!("{place}: the server does not send ranges of the file, and parts of it are read twice");
         let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", show_url(&url));
@@ -221,32 +222,32 @@ pub fn print_transfer(archive: &NamedArchive, ui: &Ui) {
     ui.print_report("transfer", "", &fields, &[row]);
 }
 
-/// Returns the path of an archive that was found at a place, or its URL with the user and password
-/// of the place's.
-pub fn path_at(archive: &Archive, place: &Path) -> PathBuf {
+/// Returns the path of an archive, or its URL with the user and password of the place where it was
+/// found.
+pub fn path_with_credentials(archive: &Archive, place: &Path) -> PathBuf {
     let path = archive.path();
     let url = |path: &Path| list::url_of(path).and_then(|text| parse_url(text).ok());
-    let (Some(place), Some(mut found)) = (url(place), url(&path)) else { return path };
-    if place.origin() == found.origin() {
+    let (Some(place), Some(mut archive)) = (url(place), url(&path)) else { return path };
+    if place.origin() == archive.origin() {
         // Both fail only for URLs that can have no user.
-        let _ = found.set_username(place.username());
-        let _ = found.set_password(place.password());
+        let _ = archive.set_username(place.username());
+        let _ = archive.set_password(place.password());
     }
-    PathBuf::from(found.as_str())
+    PathBuf::from(archive.as_str())
 }
 
 /// Returns the catalog of a place, or of more than two archives; `None` for an archive, a pair, and a
-/// place that [`list::catalog_at`] does not list.
+/// place that [`list::catalog_of_place`] does not list.
 ///
 /// # Errors
 /// If one of more than two files does not have an archive's name.
-pub fn catalog_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
+pub fn catalog_of_inputs(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     match paths {
-        [place] => list::catalog_at(place, network, ui),
+        [place] => list::catalog_of_place(place, network, ui),
         [_, _] => Ok(None),
-        many => {
+        paths => {
             let mut archives = Vec::new();
-            for path in many {
+            for path in paths {
                 let Some(name) = ArchiveName::from_path(path) else {
                     return Err(Error::usage(format!("{} does not have the name of an archive", path.escaped())));
                 };
@@ -257,10 +258,11 @@ pub fn catalog_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> 
     }
 }
 
-/// Chooses the archives of a state: the full one, and the incremental one if there is one. Two
-/// archives may be in any order. From more than two archives, and from a place that is listed, chooses
-/// what a node would. Returns any other path as it is. Without `network`, all paths are files.
-pub fn archives_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Vec<PathBuf>> {
+/// Chooses the archives of a state: the full one, then the incremental one if there is one. Two
+/// archives may be in any order. From more than two archives, and from a place with a catalog, chooses
+/// the archives that a node would choose. Returns any other path unchanged. Without `network`, all
+/// paths are files.
+pub fn choose_archives(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Vec<PathBuf>> {
     let is_incremental = |path: &Path| ArchiveName::from_path(path).map(|name| name.base_slot.is_some());
     if let [first, second] = paths
         && is_incremental(first) == Some(true)
@@ -268,11 +270,11 @@ pub fn archives_of(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) ->
     {
         return Ok(vec![second.clone(), first.clone()]);
     }
-    let Some(catalog) = catalog_of(paths, network, ui)? else { return Ok(paths.to_vec()) };
+    let Some(catalog) = catalog_of_inputs(paths, network, ui)? else { return Ok(paths.to_vec()) };
     let place = if let [place] = paths { place } else { Path::new("the list of archives") };
-    let choice = list::newest_of(&catalog, place)?;
-    let mut chosen = vec![path_at(choice.full, place)];
-    chosen.extend(choice.incremental.map(|archive| path_at(archive, place)));
+    let choice = list::require_choice(&catalog, place)?;
+    let mut chosen = vec![path_with_credentials(choice.full, place)];
+    chosen.extend(choice.incremental.map(|archive| path_with_credentials(archive, place)));
     Ok(chosen)
 }
 
@@ -295,13 +297,15 @@ pub struct StateArgs {
 }
 
 pub enum StateInput {
+    /// A ledger, and the slot of its bank snapshot.
     Ledger(LedgerPaths, Option<u64>),
+    /// A full archive, and an incremental one.
     Archives(NamedArchive, Option<NamedArchive>),
 }
 
 impl StateArgs {
-    pub fn open(&self, read_twice: bool, ui: &Ui) -> Result<StateInput> {
-        match self.open_other(&self.inputs, read_twice, ui)? {
+    pub fn open(&self, reads_twice: bool, ui: &Ui) -> Result<StateInput> {
+        match self.open_paths(&self.inputs, reads_twice, ui)? {
             StateInput::Ledger(paths, _) => Ok(StateInput::Ledger(self.directories.paths(&paths.ledger), self.slot)),
             _ if self.slot.is_some() => Err(Error::usage("--slot is for a ledger directory, not for an archive")
                 .with_hint("--expect-slot compares an archive's slot")),
@@ -309,10 +313,10 @@ impl StateArgs {
         }
     }
 
-    /// Opens the archives that [`archives_of`] chooses, by the same network, or another ledger.
-    pub fn open_other(&self, paths: &[PathBuf], read_twice: bool, ui: &Ui) -> Result<StateInput> {
-        let open = |path: &PathBuf| open_archive(path, read_twice, &self.network, ui);
-        match archives_of(paths, Some(&self.network), ui)?.as_slice() {
+    /// Opens the archives that [`choose_archives`] chooses from these paths, or a ledger.
+    pub fn open_paths(&self, paths: &[PathBuf], reads_twice: bool, ui: &Ui) -> Result<StateInput> {
+        let open = |path: &PathBuf| open_archive(path, reads_twice, &self.network, ui);
+        match choose_archives(paths, Some(&self.network), ui)?.as_slice() {
             [ledger] if ledger.is_dir() => {
                 values::check_ledger(ledger)?;
                 Ok(StateInput::Ledger(LedgerPaths::new(ledger), None))
@@ -321,7 +325,8 @@ impl StateArgs {
                 Err(Error::usage("a ledger takes no incremental archive: it holds the whole state"))
             }
             [] => Err(Error::usage("no archive is given")),
-            [full, more @ ..] => Ok(StateInput::Archives(open(full)?, more.first().map(open).transpose()?)),
+            [full] => Ok(StateInput::Archives(open(full)?, None)),
+            [full, incremental, ..] => Ok(StateInput::Archives(open(full)?, Some(open(incremental)?))),
         }
     }
 }

@@ -12,7 +12,7 @@ use slotpress_base::{EscapePath, InterruptibleWriter};
 use slotpress_read::check_output_dir;
 
 use super::arguments::{IoPolicyArgs, WorkArgs};
-use super::codec::{EncodingArgs, set_workers};
+use super::codec::{EncodingArgs, apply_resource_flags};
 use super::network::ConnectionArgs;
 use super::stdout;
 use super::ui::Ui;
@@ -41,10 +41,10 @@ impl NewArchiveArgs {
         let mut options = self.encoding.options(ui)?;
         options.memory_bytes = self.work.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
         let other_bytes = other_bytes + upload_bytes;
-        set_workers(options, other_bytes, &self.work.workers, &self.io_policy, ui)
+        apply_resource_flags(options, other_bytes, &self.work.workers, &self.io_policy, ui)
     }
 
-    /// Makes an archive; `None` if one of its name exists and is to be left.
+    /// Makes an archive. Returns `None` if an archive of its name exists and is left as it is.
     pub fn write<R>(
         &self,
         output: &mut Output<'_>,
@@ -53,7 +53,7 @@ impl NewArchiveArgs {
     ) -> Result<Option<R>> {
         let mut sink = output.sink(self.force, ui)?;
         let error = match make(&mut *sink) {
-            Ok(made) => return Ok(Some(made)),
+            Ok(report) => return Ok(Some(report)),
             // An interrupted run may fail with a broken pipe: report the interruption instead.
             Err(error) if error.kind() == ErrorKind::Failed => ui.check().err().unwrap_or(error),
             Err(error) => error,
@@ -62,12 +62,12 @@ impl NewArchiveArgs {
     }
 }
 
-/// Returns the path of a new archive; its name if it went elsewhere than into a directory.
-pub fn path_of(new: &NewArchive) -> PathBuf {
-    new.path.clone().unwrap_or_else(|| PathBuf::from(new.name.to_string()))
+/// Returns the path of a new archive, or its name if it was not written into a directory.
+pub fn path_or_name(archive: &NewArchive) -> PathBuf {
+    archive.path.clone().unwrap_or_else(|| PathBuf::from(archive.name.to_string()))
 }
 
-/// Turns the error about what exists already into a notice; passes on every other error.
+/// Prints a notice instead of the error that an output exists already. Returns every other error.
 pub fn skip_existing(error: Error, ui: &Ui) -> Result<()> {
     let Some(path) = error.existing_path() else { return Err(error) };
     let skipped = json!({ "path": path.to_string_lossy(), "reason": "exists already" });
@@ -80,18 +80,18 @@ pub enum Output<'a> {
     Dir(PathBuf),
     Store(Store),
     Stdout(InterruptibleWriter<'a>),
-    /// For a dry run.
-    Nothing(io::Sink),
+    /// Discards the output of a dry run.
+    Discard(io::Sink),
 }
 
 impl<'a> Output<'a> {
     /// Checks a directory, prepares a store without a request to it, or reserves standard output
     /// (`-`). An upload may use at most half of `memory_bytes`.
     pub fn open(output: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs, ui: &'a Ui) -> Result<Self> {
-        if stdout::takes_data(output, ui)? {
+        if stdout::reserve_for_data(output, ui)? {
             return Ok(Self::Stdout(stdout::open_data(ui)?));
         }
-        if let Some(store) = super::stores::store_of(output, memory_bytes, args)? {
+        if let Some(store) = super::stores::open_store(output, memory_bytes, args)? {
             return Ok(Self::Store(store));
         }
         check_output_dir(output)?;
@@ -107,7 +107,7 @@ impl<'a> Output<'a> {
             Self::Dir(dir) => Box::new(DirSink::open(dir)?.replace(replace)),
             Self::Store(store) => Box::new(StoreSink::new(store, ui).replace(replace)),
             Self::Stdout(stdout) => Box::new(StreamSink::new(stdout, "standard output")),
-            Self::Nothing(nothing) => Box::new(StreamSink::new(nothing, "the output of a dry run")),
+            Self::Discard(sink) => Box::new(StreamSink::new(sink, "the output of a dry run")),
         })
     }
 }

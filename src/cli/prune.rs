@@ -23,13 +23,12 @@ use super::arguments::RetentionArgs;
 use super::json::merge;
 use super::list::{print_partial, unusable_line};
 use super::network::ConnectionArgs;
-use super::stores::{Dates, store_of};
+use super::stores::{BankTimes, open_store};
 use super::ui::Ui;
 use super::{stores, values};
 
-/// Flags that may be given instead of `--keep-full` and `--keep-incremental`; one of them is
-/// enough.
-const ENOUGH: [&str; 7] =
+/// Flags of which one is enough instead of `--keep-full` and `--keep-incremental`.
+const SUFFICIENT_FLAGS: [&str; 7] =
     ["keep_within", "keep_daily", "keep_weekly", "keep_epoch_ends", "keep_bytes", "keep_free", "unusable"];
 
 /// Remove old archives from directories or stores
@@ -45,11 +44,11 @@ pub struct PruneArgs {
     #[arg(value_name = "TARGET", required = true)]
     dirs: Vec<PathBuf>,
     /// Number of newest full archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH, help_heading = "Retention",
+    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_full: Option<u64>,
     /// Number of newest incremental archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = ENOUGH, help_heading = "Retention",
+    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
     /// Remove the oldest of the kept archives until those of the directory take at most this much
@@ -74,12 +73,13 @@ pub struct PruneArgs {
     connection: ConnectionArgs,
 }
 
+/// An archive or an unusable file, and what to do with it.
 struct Decision<'a> {
     archive: &'a Archive,
-    removable: bool,
+    remove: bool,
     kept_because: Option<&'static str>,
     fault: Option<&'a FileFault>,
-    /// Line that is printed if it stays.
+    /// Line that is printed if the archive stays.
     kept_line: String,
 }
 
@@ -91,19 +91,19 @@ impl<'a> Decision<'a> {
             (true, false) => "it changed a moment ago, and stays",
             (true, true) => "it stays",
         };
-        let removable = args.unusable && *fault != FileFault::Unreadable && is_settled;
+        let remove = args.unusable && *fault != FileFault::Unreadable && is_settled;
         let kept_line = format!("! {}; {hint}", unusable_line(archive, fault, now));
-        Self { archive, removable, kept_because: None, fault: Some(fault), kept_line }
+        Self { archive, remove, kept_because: None, fault: Some(fault), kept_line }
     }
 
-    fn for_planned((archive, reason): (&'a Archive, &Option<KeepReason>)) -> Self {
-        let kept_because = reason.map(KeepReason::as_str);
+    fn for_archive(archive: &'a Archive, keep_reason: Option<KeepReason>) -> Self {
+        let kept_because = keep_reason.map(KeepReason::as_str);
         let mut kept_line = String::new();
         if let Some(why) = kept_because {
             let archive = show_with_size(archive);
             kept_line = format!("kept {archive}: {}", why.replace('_', " "));
         }
-        Self { archive, removable: reason.is_none(), kept_because, fault: None, kept_line }
+        Self { archive, remove: keep_reason.is_none(), kept_because, fault: None, kept_line }
     }
 }
 
@@ -131,27 +131,27 @@ pub fn run(args: &PruneArgs, ui: &Ui) -> Result<()> {
 }
 
 fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
-    let dates = if args.retention.needs_dates() { Dates::Read } else { Dates::LeaveOut };
-    if let Some(store) = store_of(target, None, &args.connection)? {
+    let times = if args.retention.needs_bank_times() { BankTimes::Read } else { BankTimes::LeaveOut };
+    if let Some(store) = open_store(target, None, &args.connection)? {
         if args.keep_free.is_some() {
             return Err(Error::usage("--keep-free is for directories: what a store has left is not known"));
         }
         refuse_published(&store, ui)?;
-        let catalog = stores::catalog(&store, dates, &args.connection, ui)?;
+        let catalog = stores::read_catalog(&store, times, &args.connection, ui)?;
         let remove = |archive: &Archive| store.delete(&archive.name.to_string(), ui);
         return prune(target, &catalog, &remove, args, ui);
     }
     refuse_published(&Store::from_dir(Arc::new(KeptDir::open(target)?)), ui)?;
     let mut catalog = scan_with_copies(&[target.to_path_buf()])?;
-    if dates == Dates::Read {
+    if times == BankTimes::Read {
         read_bank_times(&mut catalog);
     }
     prune_partials(target, args, ui)?;
     prune(target, &catalog, &remove, args, ui)
 }
 
-/// Refuses a target of `publish`: its index would still name archives that are removed. So is a
-/// directory with an index that cannot be read.
+/// Refuses a target of `publish`, whose index would still name archives that are removed. Also refuses
+/// a target if its index cannot be read.
 fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
     let target = store.target();
     let unreadable = |error: Error| match target {
@@ -160,7 +160,7 @@ fn refuse_published(store: &Store, ui: &Ui) -> Result<()> {
             .within(format!("{} may be a target of `slotpress publish`", dir.escaped()))
             .with_hint("if nothing publishes there, remove that file; else let `slotpress publish` prune it"),
     };
-    let index = stores::index_of(store, ui).map_err(unreadable)?;
+    let index = stores::read_index(store, ui).map_err(unreadable)?;
     let latest = store.get_small_file(LATEST_JSON, INDEX_BYTES_MAX, ui).map_err(unreadable)?;
     let mut documents = [index, latest].into_iter().flatten();
     if documents.any(|document| parse_list(&document.bytes, "").is_some()) {
@@ -183,40 +183,40 @@ fn prune(
     // Unusable files go first: their space counts as free.
     let unusable = catalog.unusable().iter();
     let mut decisions = Vec::from_iter(unusable.map(|file| Decision::for_unusable(file, args, now)));
-    let removable = decisions.iter().filter(|decision| decision.removable);
-    let freed_bytes = removable.map(|decision| decision.archive.size_bytes).sum();
+    let removed = decisions.iter().filter(|decision| decision.remove);
+    let freed_bytes = removed.map(|decision| decision.archive.size_bytes).sum();
     let keep = make_keep_rule(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
         let dir = dir.escaped();
         ui.warn(&format!("{dir}: the bank file of the newest full archive cannot be read, so the epochs are not known: all archives stay"));
     }
-    let plan = plan_prune(catalog, &keep, now);
-    let planned = catalog.archives().iter().zip(&plan);
-    let mut planned = Vec::from_iter(planned.map(Decision::for_planned));
-    // Remove incremental archives before full ones: if the run is interrupted, none is left without its
-    // full archive.
+    let keep_reasons = plan_prune(catalog, &keep, now);
+    let archives = catalog.archives().iter().zip(keep_reasons);
+    let mut planned = Vec::from_iter(archives.map(|(archive, reason)| Decision::for_archive(archive, reason)));
+    // Remove incremental archives before full ones: if the run is interrupted, no incremental archive
+    // is left without its full archive.
     planned.sort_by_key(|decision| decision.archive.is_full());
     decisions.extend(planned);
 
     let path = dir.to_string_lossy().into_owned();
     let mut summary = Summary { path, dry_run: args.dry_run, ..Summary::default() };
-    let words = if args.dry_run { "would remove" } else { "removed" };
-    let mut failed = None;
+    let verb = if args.dry_run { "would remove" } else { "removed" };
+    let mut last_error = None;
     for decision in decisions {
         ui.check()?;
         let archive = decision.archive;
-        let mut goes = decision.removable;
-        if goes
+        let mut is_removed = decision.remove;
+        if is_removed
             && !args.dry_run
             && let Err(error) = remove(archive)
         {
-            goes = false;
-            // The last failure ends the run; those before it are warnings.
-            if let Some(earlier) = failed.replace(error) {
+            is_removed = false;
+            // The last error is returned; the errors before it are printed as warnings.
+            if let Some(earlier) = last_error.replace(error) {
                 ui.warn(&earlier.to_string());
             }
         }
-        let (count, bytes) = match (goes, decision.fault) {
+        let (count, bytes) = match (is_removed, decision.fault) {
             (true, _) => (&mut summary.removed, &mut summary.removed_bytes),
             (false, None) => (&mut summary.kept, &mut summary.kept_bytes),
             (false, Some(_)) => (&mut summary.unusable, &mut summary.unusable_bytes),
@@ -226,11 +226,11 @@ fn prune(
         let path = archive.path();
         let fields = json!({
             "name": archive.name.to_string(), "path": path.to_string_lossy(), "size_bytes": archive.size_bytes,
-            "removed": goes && !args.dry_run, "kept_because": decision.kept_because,
+            "removed": is_removed && !args.dry_run, "kept_because": decision.kept_because,
             "unusable": decision.fault.map(FileFault::to_string),
         });
-        if goes {
-            let line = format!("{words} {}", show_with_size(archive));
+        if is_removed {
+            let line = format!("{verb} {}", show_with_size(archive));
             ui.print_item("prune_archive", &fields, &path.escaped(), &line);
         } else {
             ui.print_item("prune_archive", &fields, "", &decision.kept_line);
@@ -238,17 +238,17 @@ fn prune(
     }
     let archives = values::count_of(summary.removed, "archive");
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
-    let line = format!("{words} {archives} ({removed}), kept {} ({kept})", summary.kept);
+    let line = format!("{verb} {archives} ({removed}), kept {} ({kept})", summary.kept);
     ui.print_item("prune", &summary, "", &line);
     let excess_bytes = summary.kept_bytes.saturating_sub(keep.bytes_max.unwrap_or(u64::MAX));
     if excess_bytes > 0 {
-        let more = values::show_bytes(excess_bytes);
+        let excess = values::show_bytes(excess_bytes);
         ui.warn(&format!(
-            "{}: {more} more are kept than the flags ask for: a node needs them, or their time is unknown",
+            "{}: {excess} more are kept than the flags ask for: a node needs them, or their time is unknown",
             dir.escaped()
         ));
     }
-    failed.map_or(Ok(()), Err)
+    last_error.map_or(Ok(()), Err)
 }
 
 fn show_with_size(archive: &Archive) -> String {
@@ -267,29 +267,29 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
             print_partial(&partial, ui);
             continue;
         }
-        let words = if args.dry_run { "would remove" } else { "removed" };
+        let verb = if args.dry_run { "would remove" } else { "removed" };
         let size = values::show_bytes(partial.size_bytes);
         ui.print_object("partial_download", &merge(&partial, json!({ "removed": !args.dry_run })));
-        ui.print_short(&partial.path().escaped());
-        ui.say(&format!("{words} {partial} ({size})"));
+        ui.print_quiet(&partial.path().escaped());
+        ui.say(&format!("{verb} {partial} ({size})"));
     }
     Ok(())
 }
 
-/// Makes the rule for keeping archives from the flags. Unusable files of `freed_bytes` are about to
-/// be removed.
+/// Makes the rule for keeping archives from the flags. `freed_bytes` is the size of the unusable files
+/// that are about to be removed.
 fn make_keep_rule(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneArgs) -> Result<Keep> {
     let mut bytes_max = args.keep_bytes;
     if let Some(keep_free) = args.keep_free {
         let sizes = catalog.archives().iter().map(|archive| archive.size_bytes);
         let free_bytes = Space::new(dir, 0)?.free_bytes.saturating_add(freed_bytes);
-        let left_bytes = sizes.sum::<u64>().saturating_sub(keep_free.saturating_sub(free_bytes));
-        bytes_max = Some(left_bytes.min(bytes_max.unwrap_or(u64::MAX)));
+        let room_bytes = sizes.sum::<u64>().saturating_sub(keep_free.saturating_sub(free_bytes));
+        bytes_max = Some(room_bytes.min(bytes_max.unwrap_or(u64::MAX)));
     }
     let counts = [args.keep_full, args.keep_incremental, args.keep_bytes, args.keep_free];
     let is_by_time = args.retention.is_by_time_alone() && counts.iter().all(Option::is_none);
-    let by_default = if is_by_time { 0 } else { usize::MAX };
-    let count_of = |count: Option<u64>| count.map_or(by_default, |count| count as usize);
+    let default_count = if is_by_time { 0 } else { usize::MAX };
+    let count_of = |count: Option<u64>| count.map_or(default_count, |count| count as usize);
     let newest = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental));
-    Ok(args.retention.apply(newest, by_default).bytes_max(bytes_max))
+    Ok(args.retention.apply(newest, default_count).bytes_max(bytes_max))
 }

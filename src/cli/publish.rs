@@ -17,11 +17,12 @@ use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::arguments::{IoPolicyArgs, RetentionArgs, WorkArgs};
-use super::codec::{ZstdArgs, set_workers};
+use super::codec::{ZstdArgs, apply_resource_flags};
 use super::json::merge;
 use super::network::ConnectionArgs;
-use super::ui::{Level, Ui};
-use super::{hints, planned, values};
+use super::ui::{LogLevel, Ui};
+use super::values::Choice;
+use super::{hints, memory, values};
 
 /// Publish what a running validator writes: watch, pin, check, recompress, publish, prune
 ///
@@ -103,18 +104,18 @@ pub struct PublishArgs {
     io_policy: IoPolicyArgs,
 }
 
-const WRITERS: &[(&str, Writer, &str)] = &[
-    ("agave", Writer::Agave, "By hard links, or else by reflinks"),
-    ("firedancer", Writer::Firedancer, "By reflinks"),
+const WRITERS: &[Choice<Writer>] = &[
+    Choice("agave", Writer::Agave, "By hard links, or else by reflinks"),
+    Choice("firedancer", Writer::Firedancer, "By reflinks"),
 ];
 
-/// Variables of flags that were removed, and what replaces them.
+/// Variables of removed flags, and the flags to use instead.
 const REMOVED_VARIABLES: [(&str, &str); 2] = [
     ("SLOTPRESS_KEEP_SLOT", "--keep-daily, --keep-weekly, --keep-epoch-ends; what is in kept/ stays there"),
     ("SLOTPRESS_KEEP_BYTES", "nothing: it bounded kept/, to which nothing is added any more"),
 ];
 
-/// Refuses to run where one of them is still set, because it asks for archives that would be deleted.
+/// Refuses to run if such a variable is still set, because it asks for archives that would be deleted.
 fn refuse_removed_variables() -> Result<()> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     match REMOVED_VARIABLES.iter().find(|(name, _)| is_set(name)) {
@@ -128,7 +129,7 @@ fn refuse_removed_variables() -> Result<()> {
 
 pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     refuse_removed_variables()?;
-    let options = options(args, ui)?;
+    let options = make_options(args, ui)?;
     let mut is_current = args.once;
     let mut on_event = |event: &PublishEvent| {
         is_current &= matches!(event, PublishEvent::Watching { .. } | PublishEvent::Pruned { .. });
@@ -141,9 +142,9 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
+fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let targets: Vec<Target> = args.to.iter().map(|target| target.parse()).collect::<Result<_>>()?;
-    let memory_bytes = planned::memory_or(args.work.memory, STATE_MEMORY_BYTES_DEFAULT);
+    let memory_bytes = memory::choose_memory(args.work.memory, STATE_MEMORY_BYTES_DEFAULT);
     let other_bytes = decoding_side_bytes(FRAME_SIZE_BYTES_DEFAULT).saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
@@ -153,7 +154,7 @@ fn options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
     let encoding = args.encoding.options().memory_bytes(args.work.memory);
-    let encoding = set_workers(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?;
+    let encoding = apply_resource_flags(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?;
     let check = CheckOptions::default().memory_bytes(memory_bytes);
     options.recompress = RecompressOptions::default().encoding(encoding).check(check);
     if let Some(pins) = &args.pins {
@@ -182,18 +183,18 @@ fn print_event(event: &PublishEvent, ui: &Ui) {
         _ => json!({}),
     };
     if let PublishEvent::Published(published) = event {
-        ui.print_short(&published.name.to_string());
+        ui.print_quiet(&published.name.to_string());
     }
     let level = match event {
-        PublishEvent::Refused { .. } | PublishEvent::Failed { .. } => Level::Error,
-        PublishEvent::Skipped { .. } => Level::Warning,
-        _ => Level::Info,
+        PublishEvent::Refused { .. } | PublishEvent::Failed { .. } => LogLevel::Error,
+        PublishEvent::Skipped { .. } => LogLevel::Warning,
+        _ => LogLevel::Info,
     };
     let kind = event.kind().unwrap_or_default();
-    ui.log_event(kind, level, &merge(hint, event), words(event));
+    ui.log_event(kind, level, &merge(hint, event), event_text(event));
 }
 
-fn words(event: &PublishEvent) -> &'static str {
+fn event_text(event: &PublishEvent) -> &'static str {
     match event {
         PublishEvent::Watching { .. } => "publishing {snapshots} to {targets}[; metrics on http://{metrics}/metrics]",
         PublishEvent::Pinned { .. } => "pinned {name}",

@@ -9,10 +9,10 @@ use slotpress::rebase::{RebaseInput, RebaseOptions, rebase};
 use slotpress::{Error, Result};
 use slotpress_base::EscapePath;
 
-use super::archive::NEW_ARCHIVE;
+use super::archive::NEW_ARCHIVE_ROW;
 use super::arguments::ExpectedArgs;
 use super::network::{READ_TWICE, StateArgs, StateInput, open_archive, print_transfer};
-use super::output::{NewArchiveArgs, Output, path_of};
+use super::output::{NewArchiveArgs, Output, path_or_name};
 use super::ui::Ui;
 
 /// Make an incremental archive of a new state on any older full archive
@@ -35,14 +35,14 @@ pub struct RebaseArgs {
     #[command(flatten)]
     expected: ExpectedArgs,
     #[command(flatten)]
-    new: NewArchiveArgs,
+    new_archive: NewArchiveArgs,
     #[command(flatten)]
     state: StateArgs,
 }
 
-const REPORT: &[&str] = &[
+const REPORT_ROWS: &[&str] = &[
     "onto: snapshot-{base_slot}-{base_hash}",
-    NEW_ARCHIVE,
+    NEW_ARCHIVE_ROW,
     "accounts: {accounts_changed} changed, {accounts_new} new, {accounts_closed} closed; {accounts_unchanged} left out",
     "size: {output_bytes} ({tar_bytes} of tar), {output_bytes%new_bytes} of the new state's {new_bytes}",
     "elapsed: {elapsed_seconds} at {input_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
@@ -51,9 +51,9 @@ const REPORT: &[&str] = &[
 ];
 
 pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
-    let new = &args.new;
+    let new_archive = &args.new_archive;
     let network = &args.state.network;
-    let check = args.expected.options(new.work.memory);
+    let check = args.expected.options(new_archive.work.memory);
     let mut output = match &args.output {
         Some(output) if output.as_os_str() == "-" => {
             return Err(Error::usage(
@@ -61,11 +61,11 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
             )
             .with_hint("write it into a directory"));
         }
-        Some(output) if !args.dry_run => Output::open(output, new.work.memory, &network.connection, ui)?,
-        _ => Output::Nothing(io::sink()),
+        Some(output) if !args.dry_run => Output::open(output, new_archive.work.memory, &network.connection, ui)?,
+        _ => Output::Discard(io::sink()),
     };
-    let other_bytes = new.encoding.decoding_bytes() + check.memory_bytes;
-    let encoding = new.options(&output, other_bytes, ui)?;
+    let other_bytes = new_archive.encoding.decoding_bytes() + check.memory_bytes;
+    let encoding = new_archive.options(&output, other_bytes, ui)?;
     let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
     let onto = open_archive(&args.onto, READ_TWICE, network, ui)?;
     let state = args.state.open(READ_TWICE, ui)?;
@@ -79,8 +79,10 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
         }
     };
     let input = RebaseInput { new: full, incremental, onto: &onto };
-    let Some(report) = new.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else { return Ok(()) };
-    ui.print_report("rebase", &path_of(&report.archive).escaped(), &report, REPORT);
+    let Some(report) = new_archive.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else {
+        return Ok(());
+    };
+    ui.print_report("rebase", &path_or_name(&report.archive).escaped(), &report, REPORT_ROWS);
     state.print_transfers(ui);
     print_transfer(&onto, ui);
     Ok(())

@@ -9,10 +9,10 @@ use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
 use slotpress::{Error, Result};
 use slotpress_base::{EscapePath, IoContext};
 
-use super::archive::NEW_ARCHIVE;
-use super::arguments::{COMPLETE, CheckArgs, STATE};
-use super::network::{ConnectionArgs, archives_of, refuse_url};
-use super::output::{NewArchiveArgs, Output, path_of};
+use super::archive::NEW_ARCHIVE_ROW;
+use super::arguments::{COMPLETE_ROW, CheckArgs, STATE_ROW};
+use super::network::{ConnectionArgs, choose_archives, refuse_url};
+use super::output::{NewArchiveArgs, Output, path_or_name};
 use super::ui::Ui;
 use super::values;
 
@@ -40,7 +40,7 @@ pub struct RecompressArgs {
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
-    new: NewArchiveArgs,
+    new_archive: NewArchiveArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -51,7 +51,7 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
             format!("`slotpress fetch {url} -o DIR` fetches it; then recompress the file in DIR")
         })?;
     }
-    let archives = archives_of(&args.archives, None, ui)?;
+    let archives = choose_archives(&args.archives, None, ui)?;
     let is_stream = |archive: &Path| archive.as_os_str() == "-";
     if args.base_slot.is_some() && !is_stream(&archives[0]) {
         return Err(Error::usage("--base-slot is for standard input only: a file has the base slot in its name"));
@@ -59,11 +59,11 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     if archives.len() > 1 && (args.output.as_os_str() == "-" || args.base.is_some()) {
         return Err(Error::usage("a full and an incremental archive: two new archives, so neither --base nor a pipe"));
     }
-    let memory_bytes = args.new.work.memory;
+    let memory_bytes = args.new_archive.work.memory;
     let mut output = Output::open(&args.output, memory_bytes, &args.connection, ui)?;
     let check = args.check.options(memory_bytes);
-    let other_bytes = args.new.encoding.decoding_bytes() + check.memory_bytes;
-    let encoding = args.new.options(&output, other_bytes, ui)?;
+    let other_bytes = args.new_archive.encoding.decoding_bytes() + check.memory_bytes;
+    let encoding = args.new_archive.options(&output, other_bytes, ui)?;
     for (number, archive) in archives.iter().enumerate() {
         let source = if is_stream(archive) {
             // Do not read through the standard library's buffer: waiting until the file descriptor is
@@ -78,24 +78,24 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         options.base_slot = args.base_slot;
         options.base = if number > 0 { Some(archives[0].clone()) } else { args.base.clone() };
         if number + 1 < archives.len() {
-            // What is expected is about the state of both together.
+            // The expected hash and slot are those of both archives together.
             options.check.expect_hash = None;
             options.check.expect_slot = None;
         }
-        let report = args.new.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
+        let report = args.new_archive.write(&mut output, ui, |sink| recompress(source, sink, &options, ui))?;
         if let Some(report) = &report {
-            let path = path_of(&report.archive).escaped();
-            ui.print_report("recompress", &path, report, REPORT);
+            let path = path_or_name(&report.archive).escaped();
+            ui.print_report("recompress", &path, report, REPORT_ROWS);
         }
     }
     Ok(())
 }
 
-const REPORT: &[&str] = &[
-    NEW_ARCHIVE,
+const REPORT_ROWS: &[&str] = &[
+    NEW_ARCHIVE_ROW,
     "size: {output_bytes}, {output_bytes%input_bytes} of {input_bytes} (ratio {tar_bytes/output_bytes} to the tar)",
     "elapsed: {elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     "root: {root}",
-    STATE,
-    COMPLETE,
+    STATE_ROW,
+    COMPLETE_ROW,
 ];

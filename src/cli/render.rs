@@ -1,4 +1,5 @@
-//! Shows a report on the screen: the fields of its JSON, each by the unit in which its name ends.
+//! Formats a report for the screen: fills templates with the fields of its JSON, each in the unit with
+//! which its name ends.
 
 use std::time::Duration;
 
@@ -6,79 +7,79 @@ use serde_json::{Value, json};
 
 use super::values::{count_of, show_age, show_bytes, show_count, show_duration, show_rate, show_ratio};
 
-/// Makes the rows of a report. A row is a label, a colon, and a text in which `{name}` stands for a
-/// field, `{a/b}` for the ratio or the rate of two, and `{a%b}` for one in percent of the other. A
-/// part in brackets is left out where one of its fields is null, 0, false or empty; so is a row
-/// where one is null, or where nothing remains. A count whose name is the row's label is shown
-/// without what is counted.
-pub fn lines(report: &Value, rows: &[&str]) -> Vec<String> {
+/// Formats the rows of a report. A row is a label, a colon and a template. In the template, `{name}`
+/// stands for a field, `{a/b}` for a ratio or a rate, and `{a%b}` for a percentage. A part in brackets
+/// is left out if one of its fields is null, 0, false or empty. A row is left out if one of its other
+/// fields is null, or if its text is empty. A count with the name of the row's label has no unit.
+pub fn fill_rows(report: &Value, rows: &[&str]) -> Vec<String> {
     let rows: Vec<(&str, &str)> = rows.iter().filter_map(|row| row.split_once(": ")).collect();
     let width = rows.iter().map(|(label, _)| label.len()).max().unwrap_or_default().max(LABEL_COLUMNS);
     let mut lines = Vec::new();
-    for (label, text) in rows {
-        if let Some(text) = fill_row(text, report, label) {
+    for (label, template) in rows {
+        if let Some(text) = fill_row(template, report, label) {
             lines.push(format!("  {label:width$}  {text}"));
         }
     }
     lines
 }
 
-/// Least width of labels, so that parts of a report stand below each other.
+/// Minimum width of labels, so that the parts of a report are aligned.
 pub const LABEL_COLUMNS: usize = 8;
 
-/// Returns the text of a row without a label; `None` if it is left out.
-pub fn fill(text: &str, report: &Value) -> Option<String> {
-    fill_row(text, report, "")
+/// Returns the text of a template without a label; `None` if it is left out.
+pub fn fill(template: &str, report: &Value) -> Option<String> {
+    fill_row(template, report, "")
 }
 
-fn fill_row(text: &str, report: &Value, label: &str) -> Option<String> {
-    let mut filled = String::new();
-    for (at, part) in text.split(['[', ']']).enumerate() {
-        match fill_fields(part, report, label, at % 2 == 1) {
-            Some(part) => filled += &part,
-            None if at % 2 == 0 => return None,
-            None => {}
+fn fill_row(template: &str, report: &Value, label: &str) -> Option<String> {
+    let mut text = String::new();
+    for (number, part) in template.split(['[', ']']).enumerate() {
+        let is_in_brackets = number % 2 == 1;
+        match fill_fields(part, report, label, is_in_brackets) {
+            Some(part) => text += &part,
+            None if is_in_brackets => {}
+            None => return None,
         }
     }
-    Some(filled).filter(|text| !text.is_empty())
+    (!text.is_empty()).then_some(text)
 }
 
-fn fill_fields(text: &str, report: &Value, label: &str, is_optional: bool) -> Option<String> {
-    let mut filled = String::new();
-    for (at, part) in text.split(['{', '}']).enumerate() {
-        if at % 2 == 0 {
-            filled += part;
-        } else if let Some((one, other)) = part.split_once(['/', '%']) {
-            filled += &show_quotient(one, other, part.contains('%'), report)?;
+fn fill_fields(template: &str, report: &Value, label: &str, is_in_brackets: bool) -> Option<String> {
+    let mut text = String::new();
+    for (number, part) in template.split(['{', '}']).enumerate() {
+        if number % 2 == 0 {
+            text += part;
+        } else if let Some((name, base)) = part.split_once(['/', '%']) {
+            text += &show_quotient(name, base, part.contains('%'), report)?;
         } else {
             let value = report.get(part)?;
-            if is_optional && [json!(0), json!(false), json!("")].contains(value) {
+            if is_in_brackets && [json!(0), json!(false), json!("")].contains(value) {
                 return None;
             }
-            filled += &match value.as_u64() {
+            text += &match value.as_u64() {
                 Some(count) if part == label && part.ends_with('s') => show_count(count),
                 _ => show_value(part, value)?,
             };
         }
     }
-    Some(filled)
+    Some(text)
 }
 
-/// Returns a value by the unit in which its name ends: that of a count is what is counted.
+/// Formats a value in the unit with which its name ends. The unit of a count is what it counts.
 fn show_value(name: &str, value: &Value) -> Option<String> {
     let is_age = name.contains("age_") || name.ends_with("_behind");
     let name = name.trim_end_matches("_max").trim_end_matches("_behind");
     let unit = name.rsplit('_').next().unwrap_or(name);
     match value {
-        Value::Bool(is_so) => Some(if *is_so { "yes" } else { "no" }.to_string()),
-        // Lamports are text in JSON, because they may exceed what its readers take.
+        Value::Bool(value) => Some(if *value { "yes" } else { "no" }.to_string()),
+        // Lamports are text in JSON, because they may exceed the numbers that its readers can represent.
         Value::String(text) => Some(match (unit, text.parse()) {
             ("lamports", Ok(lamports)) => count_of(lamports, "lamport"),
             ("capitalization", Ok(lamports)) => show_count(lamports),
             _ => text.clone(),
         }),
         Value::Array(items) => join(items.iter().filter_map(|item| show_value(name, item)), ", "),
-        // What has a name, such as a server, and how much came from it.
+        // For example a server, and the bytes that came from it.
         Value::Object(fields) => {
             let (names, amounts): (Vec<_>, Vec<_>) = fields.iter().partition(|(_, value)| value.is_string());
             let parts = names.into_iter().chain(amounts).filter_map(|(name, value)| show_value(name, value));
@@ -93,22 +94,22 @@ fn show_value(name: &str, value: &Value) -> Option<String> {
                 "seconds" if is_age => show_age(Duration::from_secs_f64(number.max(0.0))),
                 "seconds" => show_duration(Duration::from_secs_f64(number)),
                 "slot" | "epoch" | "height" | "level" | "status" => value.to_string(),
-                _ => unit.strip_suffix('s').map_or(show_count(whole), |one| count_of(whole, one)),
+                _ => unit.strip_suffix('s').map_or(show_count(whole), |singular| count_of(whole, singular)),
             })
         }
     }
 }
 
 fn join(items: impl Iterator<Item = String>, separator: &str) -> Option<String> {
-    Some(items.collect::<Vec<_>>().join(separator)).filter(|text| !text.is_empty())
+    let text = items.collect::<Vec<_>>().join(separator);
+    (!text.is_empty()).then_some(text)
 }
 
-fn show_quotient(one: &str, other: &str, is_percent: bool, report: &Value) -> Option<String> {
-    let [number, base] = [one, other].map(|name| report.get(name).and_then(Value::as_f64));
-    let number = number?;
-    let base = base?;
+fn show_quotient(name: &str, base_name: &str, is_percent: bool, report: &Value) -> Option<String> {
+    let number = report.get(name)?.as_f64()?;
+    let base = report.get(base_name)?.as_f64()?;
     let percent = 100.0 * number / base.max(1e-9);
-    Some(match (is_percent, other.ends_with("_bytes")) {
+    Some(match (is_percent, base_name.ends_with("_bytes")) {
         (true, true) => format!("{percent:.1} %"),
         (true, false) => format!("{percent:.0} %"),
         (false, true) => show_ratio(number as u64, base as u64),
@@ -148,6 +149,6 @@ mod tests {
             "  frames    1,234, 1 storage, 404",
             "  supply    18,446,744,073,709,551,615 lamports, 1,234",
         ];
-        assert_eq!(lines(&report, &rows), expected);
+        assert_eq!(fill_rows(&report, &rows), expected);
     }
 }

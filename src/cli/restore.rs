@@ -9,10 +9,11 @@ use slotpress::types::Root;
 use slotpress::{Error, Progress, Result};
 use slotpress_base::text::{self, EscapePath};
 
-use super::arguments::{COMPLETE, NewLedgerArgs, RestoringArgs, STATE};
+use super::arguments::{COMPLETE_ROW, NewLedgerArgs, RestoringArgs, STATE_ROW};
 use super::json::merge;
-use super::network::{archives_of, refuse_url};
+use super::network::{choose_archives, refuse_url};
 use super::ui::Ui;
+use super::values::quote_for_shell;
 
 /// Restore archives into a ledger from which a validator starts
 ///
@@ -26,7 +27,7 @@ pub struct RestoreArgs {
     #[arg(value_name = "ARCHIVE|DIR|-", required = true)]
     archives: Vec<PathBuf>,
     #[command(flatten)]
-    target: NewLedgerArgs,
+    new_ledger: NewLedgerArgs,
     /// Rename archives into the snapshots directory instead of copying them; both must be on the same
     /// file system
     #[arg(long = "move")]
@@ -36,25 +37,25 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "ROOT", value_delimiter = ',', help_heading = "Check")]
     expect_root: Vec<Root>,
     #[command(flatten)]
-    how: RestoringArgs,
+    restoring: RestoringArgs,
 }
 
 pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
-    let ledger = args.target.paths().ledger.escaped();
+    let ledger = args.new_ledger.paths().ledger.escaped();
     for archive in &args.archives {
         refuse_url(archive, &|url| format!("`slotpress bootstrap {url} --ledger {ledger}` fetches and restores it"))?;
     }
-    let archives = archives_of(&args.archives, None, ui)?;
+    let archives = choose_archives(&args.archives, None, ui)?;
     if let Some(dir) = archives.iter().find(|path| path.is_dir()) {
         return Err(directory_error(dir));
     }
-    let target = args.target.target(&args.how, 0, ui)?;
-    let source = |path: &PathBuf| {
+    let target = args.new_ledger.target_options(&args.restoring, 0, ui)?;
+    let source_of = |path: &PathBuf| {
         if path.as_os_str() == "-" { RestoreSource::StandardInput } else { RestoreSource::from(path) }
     };
-    let mut options = RestoreOptions::new(source(&archives[0]), target).expect_roots(args.expect_root.clone());
+    let mut options = RestoreOptions::new(source_of(&archives[0]), target).expect_roots(args.expect_root.clone());
     options.move_archives = args.move_archives;
-    options.incremental = archives.get(1).map(source);
+    options.incremental = archives.get(1).map(source_of);
     let report = restore(&options, ui)?;
     print_report(&report, &options.target, ui);
     let elapsed =
@@ -63,7 +64,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
     if !options.target.paths.ledger.join("genesis.bin").exists() {
         ui.say("  genesis.bin is not there yet: copy it, or let the validator fetch it");
     }
-    say_start(&report, &options.target, ui);
+    say_how_to_start(&report, &options.target, ui);
     if options.target.check.expect_hash.is_none() && options.expect_roots.is_empty() {
         ui.warn(
             "nobody confirmed this state: slot and hash are what the archive says; --expect-hash compares them with what \
@@ -76,7 +77,7 @@ pub fn run(args: &RestoreArgs, ui: &Ui) -> Result<()> {
 /// Makes the error for a directory that was given instead of an archive, with a hint on what to do
 /// with it.
 fn directory_error(dir: &Path) -> Error {
-    let word = shell_word(dir);
+    let word = quote_for_shell(dir);
     let hint = if dir.join("snapshots").is_dir() {
         format!("`slotpress archive {word} -o DIR` makes an archive of a ledger")
     } else {
@@ -88,20 +89,20 @@ fn directory_error(dir: &Path) -> Error {
 
 pub fn print_report(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     let flags = json!({ "validator_flags": validator_flags(target, report) });
-    ui.print_report("restore", &report.path.escaped(), &merge(report, flags), REPORT);
+    ui.print_report("restore", &report.path.escaped(), &merge(report, flags), REPORT_ROWS);
 }
 
-const REPORT: &[&str] = &[
+const REPORT_ROWS: &[&str] = &[
     "slot: {slot}[ on the full archive of slot {base_slot}], {storages}",
     "size: {output_bytes} from {input_bytes}",
-    STATE,
-    COMPLETE,
+    STATE_ROW,
+    COMPLETE_ROW,
 ];
 
 /// Prints what to delete, and how to start a validator on the ledger, as lines to paste.
-pub fn say_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
+pub fn say_how_to_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     if !report.replaced.is_empty() {
-        let dirs: Vec<String> = report.replaced.iter().map(|dir| shell_word(dir)).collect();
+        let dirs: Vec<String> = report.replaced.iter().map(|dir| quote_for_shell(dir)).collect();
         let dirs = dirs.join(" ");
         ui.print_row("aside", &format!("when the validator runs, delete: rm -r {dirs}"));
     }
@@ -110,9 +111,9 @@ pub fn say_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     let genesis = make_absolute(&target.paths.ledger.join("genesis.bin"));
     ui.say("Start Firedancer, which reads the archives, with this in its TOML:\n  [paths]");
     let snapshots = make_absolute(target.paths.snapshots_dir());
-    ui.say(&format!("  snapshots = {}", toml_string(&snapshots)));
+    ui.say(&format!("  snapshots = {}", quote_for_toml(&snapshots)));
     if genesis.exists() {
-        ui.say(&format!("  genesis = {}", toml_string(&genesis)));
+        ui.say(&format!("  genesis = {}", quote_for_toml(&genesis)));
     }
     ui.say("Or start Agave with its usual flags and:");
     let flags = validator_flags(target, report).join(" ");
@@ -124,36 +125,21 @@ fn make_absolute(path: &Path) -> PathBuf {
 }
 
 /// Quotes a path as a TOML basic string, whose escapes are the same as in JSON.
-fn toml_string(path: &Path) -> String {
+fn quote_for_toml(path: &Path) -> String {
     text::json(&path.to_string_lossy())
 }
 
 fn validator_flags(target: &TargetOptions, report: &RestoreReport) -> Vec<String> {
-    let mut flags = vec!["--ledger".to_string(), shell_word(&make_absolute(&target.paths.ledger))];
+    let mut flags = vec!["--ledger".to_string(), quote_for_shell(&make_absolute(&target.paths.ledger))];
     if let Some(snapshots) = &target.paths.snapshots {
-        flags.extend(["--snapshots".to_string(), shell_word(&make_absolute(snapshots))]);
+        flags.extend(["--snapshots".to_string(), quote_for_shell(&make_absolute(snapshots))]);
     }
     for accounts in &report.accounts {
-        flags.extend(["--accounts".to_string(), shell_word(&make_absolute(accounts))]);
+        flags.extend(["--accounts".to_string(), quote_for_shell(&make_absolute(accounts))]);
     }
     // Without this flag, the validator downloads a newer archive if it knows of one.
     flags.push("--no-snapshot-fetch".to_string());
     flags
-}
-
-/// Quotes a path for pasting into a shell. Control characters are escaped in bash's `$'…'` syntax.
-pub fn shell_word(path: &Path) -> String {
-    let text = path.to_string_lossy();
-    if text.contains(char::is_control) {
-        let escape = |char: char| match char {
-            '\'' | '\\' => format!("\\{char}"),
-            char if char.is_control() => format!("\\u{:04x}", u32::from(char)),
-            char => char.to_string(),
-        };
-        return format!("$'{}'", text.chars().map(escape).collect::<String>());
-    }
-    let is_plain = text.chars().all(|char| char.is_ascii_alphanumeric() || "/._-+@:,=".contains(char));
-    if is_plain && !text.is_empty() { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 #[cfg(test)]
@@ -161,15 +147,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_quoted_for_the_shell() {
-        assert_eq!(shell_word(Path::new("/mnt/ledger-1")), "/mnt/ledger-1");
-        assert_eq!(shell_word(Path::new("/mnt/my ledger's")), r"'/mnt/my ledger'\''s'");
-        assert_eq!(shell_word(Path::new("/a'b\n\x1b")), r"$'/a\'b\u000a\u001b'");
-    }
-
-    #[test]
     fn paths_are_quoted_for_toml() {
-        assert_eq!(toml_string(Path::new("/mnt/ledger-1")), r#""/mnt/ledger-1""#);
-        assert_eq!(toml_string(Path::new("/a\"b\\c\n")), r#""/a\"b\\c\n""#);
+        assert_eq!(quote_for_toml(Path::new("/mnt/ledger-1")), r#""/mnt/ledger-1""#);
+        assert_eq!(quote_for_toml(Path::new("/a\"b\\c\n")), r#""/a\"b\\c\n""#);
     }
 }

@@ -12,7 +12,7 @@ use slotpress_base::available_threads;
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
 
 use super::arguments::{PriorityArgs, parse_max_rate};
-use super::ui::{Level, Ui};
+use super::ui::{LogLevel, Ui};
 use super::values;
 
 /// Serve archives to nodes, browsers and other programs
@@ -126,16 +126,16 @@ fn print_event(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
             let mut lines = vec![format!("serving {archives} on {url}")];
             lines.extend(metrics.map(|metrics| format!("metrics on http://{metrics}/metrics")));
             for line in lines {
-                ui.print_short(&line);
+                ui.print_quiet(&line);
                 ui.say(&line);
             }
         }
-        Event::Finished(finished) => ui.log_event("served", Level::Info, &finished, &words(&finished)),
+        Event::Finished(finished) => ui.log_event("served", LogLevel::Info, &finished, &transfer_text(&finished)),
         Event::Answered(answered) if !logs_all && answered.status < 400 => {}
         Event::Answered(answered) => {
             let refused = if answered.request.is_empty() { "connection refused: " } else { "" };
             let text = format!("{{client}} {refused}{{request}} {{status}}, {{sent_bytes}}");
-            ui.log_event("answered", Level::Info, &answered, &text);
+            ui.log_event("answered", LogLevel::Info, &answered, &text);
         }
         Event::Reloaded => ui.status("new certificate in use"),
         Event::Stopping { connections: 0 } => ui.status("stopping"),
@@ -147,9 +147,9 @@ fn print_event(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
     }
 }
 
-/// Returns a finished transfer for the log. The text contains nothing that a client chose: names
-/// are those of archives, addresses are numbers.
-fn words(finished: &Finished) -> String {
+/// Returns the log text of a finished transfer. It contains nothing that a client chose: names are
+/// those of archives, addresses are numbers.
+fn transfer_text(finished: &Finished) -> String {
     let part = match (finished.is_whole, finished.requests) {
         (true, _) => "",
         (false, 1) => " from byte {offset_bytes}",

@@ -18,14 +18,14 @@ static IS_CLOSED: AtomicBool = AtomicBool::new(false);
 /// of a closed standard output, and writing to `/dev/null` would seem to succeed.
 #[cfg(target_os = "linux")]
 #[used]
-// SAFETY: the loader calls every pointer in this section; `look` uses none of the arguments passed,
-// and calls only `fcntl`.
+// SAFETY: the loader calls every pointer in this section; the function uses none of the arguments
+// passed, and calls only `fcntl`.
 #[unsafe(link_section = ".init_array")]
-static LOOK: extern "C" fn() = {
-    extern "C" fn look() {
+static RECORD_IF_CLOSED: extern "C" fn() = {
+    extern "C" fn record_if_closed() {
         IS_CLOSED.store(rustix::io::fcntl_getfd(rustix::stdio::stdout()).is_err(), Relaxed);
     }
-    look
+    record_if_closed
 };
 
 fn check_open() -> io::Result<()> {
@@ -48,28 +48,28 @@ pub fn write_error(error: &io::Error) -> Error {
     Error::io("write", Path::new("standard output"), error)
 }
 
-/// Standard output for rows. A reader may close it when it has enough of them.
+/// Standard output for rows. A reader may close it when it has read enough rows.
 #[cfg(feature = "export")]
-pub struct Rows<'a> {
-    to: InterruptibleWriter<'a>,
+pub struct RowOutput<'a> {
+    writer: InterruptibleWriter<'a>,
     pub is_closed: bool,
 }
 
 #[cfg(feature = "export")]
-pub fn open_rows(progress: &dyn Progress) -> Result<Rows<'_>> {
-    Ok(Rows { to: open_data(progress)?, is_closed: false })
+pub fn open_rows(progress: &dyn Progress) -> Result<RowOutput<'_>> {
+    Ok(RowOutput { writer: open_data(progress)?, is_closed: false })
 }
 
 #[cfg(feature = "export")]
-impl Write for Rows<'_> {
+impl Write for RowOutput<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.to.write(bytes);
+        let written = self.writer.write(bytes);
         self.is_closed |= written.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe);
         written
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        self.writer.flush()
     }
 }
 
@@ -79,9 +79,9 @@ pub fn open_data(progress: &dyn Progress) -> Result<InterruptibleWriter<'_>> {
     check_open().and_then(|()| InterruptibleWriter::new(&io::stdout(), progress)).map_err(|cause| write_error(&cause))
 }
 
-/// True if an output is `-`: standard output, which then is for data, and what else is printed goes to
-/// stderr. Fails if it is a terminal.
-pub fn takes_data(output: &Path, ui: &Ui) -> Result<bool> {
+/// Reserves standard output for data if the output is `-`: everything else is then printed to stderr.
+/// Returns true if the output is `-`. Fails if standard output is a terminal.
+pub fn reserve_for_data(output: &Path, ui: &Ui) -> Result<bool> {
     if output.as_os_str() != "-" {
         return Ok(false);
     }

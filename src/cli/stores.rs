@@ -51,7 +51,7 @@ impl StoreArgs {
 /// # Errors
 /// If the URL is not that of a store, or the endpoint or the credentials in the environment are
 /// invalid.
-pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
+pub fn open_store(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
     let Some(text) = super::list::url_of(target) else { return Ok(None) };
     let mut options = StoreOptions::default().s3(args.stores.s3());
     options.memory_bytes = memory_bytes.map_or(options.memory_bytes, |bytes| options.memory_bytes.min(bytes / 2));
@@ -60,7 +60,7 @@ pub fn store_of(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs)
 }
 
 /// Reads the index that `publish` keeps in a target; `None` if there is none.
-pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
+pub fn read_index(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     let path = LISTING_PATH.trim_start_matches('/');
     if let Target::Dir(dir) = store.target()
         && std::fs::symlink_metadata(dir.join(path)).is_err_and(|error| error.kind() == ErrorKind::NotADirectory)
@@ -69,22 +69,25 @@ pub fn index_of(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
         return Ok(None);
     }
     let (dirs, name) = path.rsplit_once('/').unwrap_or_default();
-    let below = |store: Option<Store>, name| store.map_or(Ok(None), |store| store.open_dir(name, false));
-    let index = dirs.split('/').try_fold(Some(store.clone()), below)?;
-    index.map_or(Ok(None), |index| index.get_small_file(name, INDEX_BYTES_MAX, ui))
+    let mut dir = store.clone();
+    for name in dirs.split('/') {
+        let Some(inner) = dir.open_dir(name, false)? else { return Ok(None) };
+        dir = inner;
+    }
+    dir.get_small_file(name, INDEX_BYTES_MAX, ui)
 }
 
-/// The times in bank files, which take requests of their own.
+/// Treatment of the times in bank files: reading them takes further requests.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Dates {
+pub enum BankTimes {
     Read,
     LeaveOut,
 }
 
 /// Lists the archives of a store. A few small requests for each incremental archive tell whether
-/// `rebase` made it; if they are to be dated, a few more for each archive read its bank file's
-/// front.
-pub fn catalog(store: &Store, dates: Dates, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
+/// `rebase` made it. With [`BankTimes::Read`], a few more for each archive read the front of its bank
+/// file.
+pub fn read_catalog(store: &Store, times: BankTimes, args: &ConnectionArgs, ui: &Ui) -> Result<Catalog> {
     let dir = store.target().to_string();
     let client = Client::new(&args.options())?;
     let mut archives = Vec::new();
@@ -95,13 +98,13 @@ pub fn catalog(store: &Store, dates: Dates, args: &ConnectionArgs, ui: &Ui) -> R
         ui.check()?;
         let mut archive = Archive::new(name, &dir, object.length_bytes);
         archive.modified_ns = unix_ns(object.modified);
-        if dates == Dates::Read || !archive.is_full() {
+        if times == BankTimes::Read || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag())).ok();
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
             archive.hashes = source.as_ref().and_then(|source| judge(source).ok()?);
-            if dates == Dates::Read
-                && let Some(bank) = source.and_then(|source| bank_of(source, &archive.name))
+            if times == BankTimes::Read
+                && let Some(bank) = source.and_then(|source| read_bank(source, &archive.name))
             {
                 archive.bank_unix_seconds = bank.time().map(|time| unix_ns(time) / 1_000_000_000);
                 if archive.is_full() && newest.as_ref().is_none_or(|(slot, _)| *slot < archive.name.slot) {
@@ -119,7 +122,7 @@ pub fn catalog(store: &Store, dates: Dates, args: &ConnectionArgs, ui: &Ui) -> R
     Ok(catalog)
 }
 
-fn bank_of(source: UrlSource, name: &ArchiveName) -> Option<BankFile> {
+fn read_bank(source: UrlSource, name: &ArchiveName) -> Option<BankFile> {
     let name = Some(name.clone());
     let opened = archive::OpenArchive::from_source(Arc::new(source), name, &IoPolicy::default());
     front::read_bank_by_index(&opened.ok()?)

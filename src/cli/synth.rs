@@ -9,8 +9,9 @@ use slotpress_synth::{AgaveVersion, Mix, SynthOptions, memory_of, synth};
 
 use super::arguments::WorkerArgs;
 use super::json::merge;
+use super::memory::threads_that_fit;
 use super::ui::Ui;
-use super::values;
+use super::values::{self, Choice};
 
 /// Make a synthetic ledger for practice and measurements
 ///
@@ -41,19 +42,19 @@ pub struct SynthArgs {
     workers: WorkerArgs,
 }
 
-const MIXES: &[(&str, Mix, &str)] = &[
-    ("mainnet", Mix::Mainnet, "As on mainnet"),
-    ("tokens", Mix::Tokens, "Token accounts and their mints"),
-    ("nfts", Mix::Nfts, "Mints, metadata, editions and token accounts"),
-    ("programs", Mix::Programs, "Programs of up to 270 KiB"),
-    ("empty", Mix::Empty, "Wallets without data"),
-    ("random", Mix::Random, "Up to 4 KiB of random bytes each"),
+const MIXES: &[Choice<Mix>] = &[
+    Choice("mainnet", Mix::Mainnet, "As on mainnet"),
+    Choice("tokens", Mix::Tokens, "Token accounts and their mints"),
+    Choice("nfts", Mix::Nfts, "Mints, metadata, editions and token accounts"),
+    Choice("programs", Mix::Programs, "Programs of up to 270 KiB"),
+    Choice("empty", Mix::Empty, "Wallets without data"),
+    Choice("random", Mix::Random, "Up to 4 KiB of random bytes each"),
 ];
 
-const VERSIONS: &[(&str, AgaveVersion, &str)] = &[
-    ("4.2", AgaveVersion::V4_2, "Fastboot 3.0.0; 4.3 too"),
-    ("4.4", AgaveVersion::V4_4, "Fastboot 3.1.0: startup hints, no storage map"),
-    ("4.5", AgaveVersion::V4_5, "Fastboot 5.0.0: tagged lists, no accounts/snapshot"),
+const VERSIONS: &[Choice<AgaveVersion>] = &[
+    Choice("4.2", AgaveVersion::V4_2, "Fastboot 3.0.0; 4.3 too"),
+    Choice("4.4", AgaveVersion::V4_4, "Fastboot 3.1.0: startup hints, no storage map"),
+    Choice("4.5", AgaveVersion::V4_5, "Fastboot 5.0.0: tagged lists, no accounts/snapshot"),
 ];
 
 pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
@@ -64,7 +65,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         .agave(args.agave)
         .mix(args.mix);
     let memory = memory_of(&options)?;
-    options.threads = args.workers.threads_that_fit(|| Ok(memory.worker_bytes), memory.other_bytes, ui)?;
+    options.threads = threads_that_fit(args.workers.threads, || Ok(memory.worker_bytes), memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     for state in &report.states {
         let fields = merge(state, &report);

@@ -14,23 +14,24 @@ use textwrap::{Options, WordSplitter};
 
 const COLUMNS_DEFAULT: usize = 80;
 
-pub fn columns() -> usize {
-    columns_of(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
+/// Returns the width of the terminal on stderr.
+pub fn progress_columns() -> usize {
+    terminal_columns(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
 }
 
-/// Returns the columns for results: those of the terminal on stdout, at most 80, because longer lines are
-/// hard to read.
-pub fn columns_of_results() -> usize {
-    columns_of(std::io::stdout()).unwrap_or(COLUMNS_DEFAULT).min(COLUMNS_DEFAULT)
+/// Returns the width of the terminal on stdout, but at most 80 columns, because longer lines are hard to
+/// read.
+pub fn result_columns() -> usize {
+    terminal_columns(std::io::stdout()).unwrap_or(COLUMNS_DEFAULT).min(COLUMNS_DEFAULT)
 }
 
-fn columns_of(terminal: impl AsFd) -> Option<usize> {
+fn terminal_columns(terminal: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
 pub fn wrap(sentence: &str, columns: usize) -> Vec<String> {
-    // A flag in two lines could not be pasted.
+    // A flag that is broken into two lines could not be pasted.
     let options = Options::new(columns).break_words(false).word_splitter(WordSplitter::NoHyphenation);
     textwrap::wrap(sentence, options).into_iter().map(Cow::into_owned).collect()
 }
@@ -42,7 +43,7 @@ pub enum Unit {
     Bytes,
     /// A percentage without its sign, which the heading has.
     Percent,
-    Whole,
+    Integer,
     /// Three decimals below 10, three significant digits above.
     Ratio,
     /// Bytes per second, shown in MiB/s; the heading names the unit.
@@ -65,11 +66,11 @@ impl Unit {
             Self::Count => quantity::count(number.round().max(0.0) as u64),
             Self::Bytes => quantity::bytes(number.round() as u64),
             Self::Percent => format!("{number:.1}"),
-            Self::Whole => format!("{number:.0}"),
+            Self::Integer => format!("{number:.0}"),
             Self::Ratio if number >= 10.0 => quantity::significant(number),
             Self::Ratio => format!("{number:.3}"),
             Self::Rate => quantity::significant(number / f64::from(1 << 20)),
-            // A stage that takes no time is not part of the run.
+            // A stage that takes no time is not made in this run.
             Self::TimeIn(_) if number == 0.0 => "-".to_string(),
             Self::TimeIn(unit) => unit.show(number),
             Self::Time => quantity::time(number),
@@ -79,11 +80,11 @@ impl Unit {
     }
 }
 
-pub fn json(value: &impl Serialize) -> Value {
+pub fn to_json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// A column. An empty heading hides it from people, an empty name from programs.
+/// A column. An empty heading hides it from people, an empty name hides it from programs.
 #[derive(Debug)]
 pub struct Column {
     heading: String,
@@ -99,25 +100,27 @@ pub struct Table {
     pub title: String,
     pub notes: Vec<String>,
     pub best: Option<usize>,
-    /// Indices of visible columns that a narrow terminal leaves out, in this order.
-    pub spare: &'static [usize],
+    /// Indices of visible columns that a narrow terminal leaves out, the first one first.
+    pub optional_columns: &'static [usize],
     pub columns: Vec<Column>,
     pub rows: Vec<Vec<Value>>,
 }
 
-pub struct TableOf<'a, R> {
+/// Makes a table with a row for each item.
+pub struct TableBuilder<'a, R> {
     items: Vec<&'a R>,
     table: Table,
 }
 
-impl<'a, R> TableOf<'a, R> {
+impl<'a, R> TableBuilder<'a, R> {
     pub fn new(id: &'static str, kind: &'static str, items: impl IntoIterator<Item = &'a R>) -> Self {
         let items: Vec<&R> = items.into_iter().collect();
         let rows = items.iter().map(|_| Vec::new()).collect();
         Self { items, table: Table { id, kind, rows, ..Table::default() } }
     }
 
-    pub fn add_both<V: Into<Value>>(
+    /// Adds a column for people and programs.
+    pub fn add_column<V: Into<Value>>(
         mut self,
         heading: impl Into<String>,
         unit: Unit,
@@ -131,12 +134,14 @@ impl<'a, R> TableOf<'a, R> {
         self
     }
 
-    pub fn add_shown<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
-        self.add_both(heading, unit, "", value)
+    /// Adds a column for people only.
+    pub fn add_visible<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
+        self.add_column(heading, unit, "", value)
     }
 
+    /// Adds a column for programs only.
     pub fn add_data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
-        self.add_both("", Unit::Text, name, value)
+        self.add_column("", Unit::Text, name, value)
     }
 
     pub fn finish(self) -> Table {
@@ -166,7 +171,9 @@ impl Table {
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let fits = |line: &String| line.chars().count() <= columns;
         let mut left_out = 0;
-        while left_out < self.spare.len() && !trim_lines(&self.grid(&self.spare[..left_out])).iter().all(fits) {
+        while left_out < self.optional_columns.len()
+            && !trim_lines(&self.grid(&self.optional_columns[..left_out])).iter().all(fits)
+        {
             left_out += 1;
         }
         let mut lines = Vec::new();
@@ -176,7 +183,7 @@ impl Table {
         if left_out > 0 {
             lines.push("(a wider terminal shows more columns)".to_string());
         }
-        let mut grid = self.grid(&self.spare[..left_out]);
+        let mut grid = self.grid(&self.optional_columns[..left_out]);
         // If it still does not fit, cells are broken into several lines. The padding of the last
         // column is cut off.
         grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap());
@@ -187,46 +194,51 @@ impl Table {
         lines
     }
 
-    /// Returns the blanks between columns. A table with columns to spare is a wide one.
+    /// Returns the number of blanks between columns: one in wide tables, which have optional columns.
     fn gap(&self) -> u16 {
-        if self.spare.is_empty() { 2 } else { 1 }
+        if self.optional_columns.is_empty() { 2 } else { 1 }
     }
 
     fn grid(&self, left_out: &[usize]) -> comfy_table::Table {
-        let shown = self.shown_columns().enumerate().filter(|(place, _)| !left_out.contains(place));
-        let shown: Vec<(usize, &Column)> = shown.map(|(_, column)| column).collect();
-        let mut grid = comfy_table::Table::new();
-        grid.load_style(NOTHING).set_header(shown.iter().map(|(_, column)| &column.heading));
-        for row in &self.rows {
-            grid.add_row(shown.iter().map(|(index, column)| column.unit.show(&row[*index])));
+        let mut columns: Vec<(usize, &Column)> = Vec::new();
+        for (number, column) in self.visible_columns().enumerate() {
+            if !left_out.contains(&number) {
+                columns.push(column);
+            }
         }
-        for (column, (_, shown_column)) in grid.column_iter_mut().zip(&shown) {
-            let side = match shown_column.unit {
+        let mut grid = comfy_table::Table::new();
+        grid.load_style(NOTHING).set_header(columns.iter().map(|(_, column)| &column.heading));
+        for row in &self.rows {
+            grid.add_row(columns.iter().map(|(index, column)| column.unit.show(&row[*index])));
+        }
+        for (grid_column, (_, column)) in grid.column_iter_mut().zip(&columns) {
+            let side = match column.unit {
                 Unit::Text => CellAlignment::Left,
                 _ => CellAlignment::Right,
             };
-            column.set_padding((0, self.gap())).set_cell_alignment(side);
+            grid_column.set_padding((0, self.gap())).set_cell_alignment(side);
         }
         grid
     }
 
-    fn shown_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
+    /// Returns the columns that people see, with their indices in a row.
+    fn visible_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
         self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
     }
 
     /// Returns the values for the page's template: headings, and rows of cells with their sort
     /// keys.
     pub fn to_page_json(&self) -> Value {
-        let keys: Vec<Vec<Value>> = self.shown_columns().map(|(index, _)| self.sort_keys(index)).collect();
-        let row = |(number, row): (usize, &Vec<Value>)| {
-            let cell = |((index, column), keys): ((usize, &Column), &Vec<Value>)| {
-                json!([column.unit.show(&row[index]), keys[number]])
-            };
-            let cells: Vec<Value> = self.shown_columns().zip(&keys).map(cell).collect();
-            json!({ "is_best": self.best == Some(number), "cells": cells })
-        };
-        let rows: Vec<Value> = self.rows.iter().enumerate().map(row).collect();
-        let headings: Vec<&str> = self.shown_columns().map(|(_, column)| column.heading.as_str()).collect();
+        let keys: Vec<Vec<Value>> = self.visible_columns().map(|(index, _)| self.sort_keys(index)).collect();
+        let mut rows = Vec::new();
+        for (number, row) in self.rows.iter().enumerate() {
+            let mut cells = Vec::new();
+            for ((index, column), keys) in self.visible_columns().zip(&keys) {
+                cells.push(json!([column.unit.show(&row[index]), keys[number]]));
+            }
+            rows.push(json!({ "is_best": self.best == Some(number), "cells": cells }));
+        }
+        let headings: Vec<&str> = self.visible_columns().map(|(_, column)| column.heading.as_str()).collect();
         json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })
     }
 
@@ -257,15 +269,18 @@ impl Serialize for JsonLine {
 }
 
 impl JsonLine {
-    /// Flattens nested objects: the name of a field is prefixed with that of its object.
+    /// Flattens nested objects: the name of a field is prefixed with the name of its object.
     pub fn flatten(self) -> Vec<(String, String)> {
-        let flat = |(name, value): (&str, Value)| match value {
-            Value::Object(fields) => {
-                fields.iter().map(|(field, value)| (format!("{name}_{field}"), flatten_value(value))).collect()
+        let mut flat = Vec::new();
+        for (name, value) in self.0 {
+            match value {
+                Value::Object(fields) => {
+                    flat.extend(fields.iter().map(|(field, value)| (format!("{name}_{field}"), flatten_value(value))));
+                }
+                value => flat.push((name.to_string(), flatten_value(&value))),
             }
-            value => vec![(name.to_string(), flatten_value(&value))],
-        };
-        self.0.into_iter().flat_map(flat).collect()
+        }
+        flat
     }
 }
 

@@ -21,7 +21,7 @@ use slotpress_base::text::{escape_lines, json};
 use super::json::{add_type, error_line, merge};
 use super::meter::Meter;
 use super::render::{self, LABEL_COLUMNS};
-use super::tables::{Table, columns, columns_of_results};
+use super::tables::{Table, progress_columns, result_columns};
 use super::values::time_now;
 use super::{ScreenArgs, hints, stdout};
 
@@ -34,7 +34,7 @@ const SHOWN_WARNINGS_MAX: usize = 1000;
 
 /// Severity of a log line, as syslog and journald number it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum LogLevel {
     Error = 3,
     Warning = 4,
     Info = 6,
@@ -51,7 +51,7 @@ pub struct Ui {
     /// `<4>`.
     is_journal: bool,
     is_stdout_data: AtomicBool,
-    is_pipe_broken: AtomicBool,
+    has_print_failed: AtomicBool,
     /// First failure to print results. A pipe closed by the reader is not one.
     print_error: Mutex<Option<Error>>,
     interrupted: Arc<AtomicBool>,
@@ -85,28 +85,30 @@ impl Ui {
         })
     }
 
-    /// Prints a report: as an object, and as a part.
+    /// Prints a report: as an object with `--json`, otherwise its head and rows.
     pub fn print_report(&self, kind: &str, head: &str, report: &impl Serialize, rows: &[&str]) {
         self.print_object(kind, report);
         self.print_part(head, report, rows);
     }
 
-    /// Prints the head of a report (the path of what was made), which is all with `-q`, and its rows.
+    /// Prints the head of a report, such as the path of a new archive, and its rows. With `-q`, prints
+    /// only the head.
     pub fn print_part(&self, head: &str, part: &impl Serialize, rows: &[&str]) {
-        self.print_short(head);
+        self.print_quiet(head);
         self.say(head);
         if self.is_text() {
             let part = serde_json::to_value(part).unwrap_or_default();
-            for line in render::lines(&part, rows) {
+            for line in render::fill_rows(&part, rows) {
                 self.print(&line);
             }
         }
     }
 
-    /// Prints one of many: as an object, a short line or a line.
-    pub fn print_item(&self, kind: &str, item: &impl Serialize, short: &str, line: &str) {
+    /// Prints one of many items: as an object with `--json`, as `quiet_line` with `-q`, otherwise as
+    /// `line`.
+    pub fn print_item(&self, kind: &str, item: &impl Serialize, quiet_line: &str, line: &str) {
         self.print_object(kind, item);
-        self.print_short(short);
+        self.print_quiet(quiet_line);
         self.say(line);
     }
 
@@ -116,7 +118,7 @@ impl Ui {
     }
 
     /// Prints a line with `-q` only, unless it is empty.
-    pub fn print_short(&self, line: &str) {
+    pub fn print_quiet(&self, line: &str) {
         if self.args.quiet && !self.args.json && !line.is_empty() {
             self.print(line);
         }
@@ -130,7 +132,7 @@ impl Ui {
     }
 
     pub fn print_table(&self, table: &Table) {
-        self.say(&table.lines(columns_of_results()).join("\n"));
+        self.say(&table.lines(result_columns()).join("\n"));
     }
 
     /// Prints a row with a literal text, for people.
@@ -139,9 +141,9 @@ impl Ui {
     }
 
     /// Prints a sentence for people, with fields of a report.
-    pub fn say_filled(&self, report: &impl Serialize, text: &str) {
+    pub fn say_filled(&self, report: &impl Serialize, template: &str) {
         let report = serde_json::to_value(report).unwrap_or_default();
-        self.say(&render::fill(text, &report).unwrap_or_default());
+        self.say(&render::fill(template, &report).unwrap_or_default());
     }
 
     fn is_text(&self) -> bool {
@@ -153,11 +155,11 @@ impl Ui {
         self.end_stage();
         let line = escape_lines(line);
         if self.is_stdout_data.load(Relaxed) {
-            self.write_to_stderr(Level::Info, &line);
-        } else if !self.is_pipe_broken.load(Relaxed)
+            self.write_to_stderr(LogLevel::Info, &line);
+        } else if !self.has_print_failed.load(Relaxed)
             && let Err(error) = stdout::print(&line)
         {
-            self.is_pipe_broken.store(true, Relaxed);
+            self.has_print_failed.store(true, Relaxed);
             if error.kind() != ErrorKind::BrokenPipe {
                 self.print_error.lock().get_or_insert(stdout::write_error(&error));
             }
@@ -169,7 +171,7 @@ impl Ui {
         self.print_error.lock().take().map_or(Ok(()), Err)
     }
 
-    /// Reserves stdout for an archive: results go to stderr from now on.
+    /// Reserves stdout for data: results go to stderr from now on.
     pub fn keep_stdout_for_data(&self) {
         self.is_stdout_data.store(true, Relaxed);
     }
@@ -181,34 +183,34 @@ impl Ui {
         }
     }
 
-    /// Returns the flag that is set when the user interrupts the run, for owners that outlive the
-    /// `Ui`.
+    /// Returns the flag that is set when the user interrupts the run. The flag may outlive the `Ui`.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.interrupted.clone()
     }
 
-    /// Logs an event of a service with its time: with `--json` as an object, unless it has no kind,
-    /// else as a line.
-    pub fn log_event(&self, kind: &str, level: Level, event: &impl Serialize, text: &str) {
+    /// Logs an event of a service with its time: as an object with `--json`, unless `kind` is empty,
+    /// otherwise as a line.
+    pub fn log_event(&self, kind: &str, level: LogLevel, event: &impl Serialize, template: &str) {
         let time = time_now();
         if !self.args.json {
             let fields = serde_json::to_value(event).unwrap_or_default();
-            let text = render::fill(text, &fields).unwrap_or_default();
-            self.log_at(level, &format!("{time} {text}"));
+            let text = render::fill(template, &fields).unwrap_or_default();
+            self.log_line(level, &format!("{time} {text}"));
         } else if !kind.is_empty() {
             self.print_object(kind, &merge(json!({ "time": time }), event));
         }
     }
 
     /// Prints a log line. With `-q`, only errors are printed.
-    fn log_at(&self, level: Level, line: &str) {
-        if self.args.quiet && level != Level::Error {
+    fn log_line(&self, level: LogLevel, line: &str) {
+        if self.args.quiet && level != LogLevel::Error {
             return;
         }
-        let text = match (self.args.json, level) {
-            (false, _) => escape_lines(line).into_owned(),
-            (true, Level::Info) => json(&add_type("status", &json!({ "message": line }))),
-            (true, _) => json(&add_type("warning", &json!({ "message": line }))),
+        let kind = if level == LogLevel::Info { "status" } else { "warning" };
+        let text = if self.args.json {
+            json(&add_type(kind, &json!({ "message": line })))
+        } else {
+            escape_lines(line).into_owned()
         };
         self.write_to_stderr(level, &text);
     }
@@ -219,15 +221,15 @@ impl Ui {
         let hint = error.hint().and_then(hints::keep_if_flags_exist);
         if self.args.json {
             let line = error_line(&message, hint, error.kind().exit_code());
-            return self.write_to_stderr(Level::Error, &line);
+            return self.write_to_stderr(LogLevel::Error, &line);
         }
-        self.print_labelled(Level::Error, "error:", "1;31", &message);
+        self.print_labelled(LogLevel::Error, "error:", "1;31", &message);
         if let Some(hint) = hint {
-            self.print_labelled(Level::Warning, "hint:", "1;36", hint);
+            self.print_labelled(LogLevel::Warning, "hint:", "1;36", hint);
         }
     }
 
-    fn print_labelled(&self, level: Level, label: &str, color: &str, message: &str) {
+    fn print_labelled(&self, level: LogLevel, label: &str, color: &str, message: &str) {
         let message = escape_lines(message);
         if self.has_color {
             self.write_to_stderr(level, &format!("\x1b[{color}m{label}\x1b[0m {message}"));
@@ -237,10 +239,13 @@ impl Ui {
     }
 
     /// Writes to stderr, above the progress bar if there is one.
-    fn write_to_stderr(&self, level: Level, text: &str) {
-        let levelled = || text.lines().map(|line| format!("<{}>{line}", level as u8)).collect::<Vec<_>>().join("\n");
-        let line = if self.is_journal { levelled() } else { text.to_string() };
-        let write = || drop(writeln!(std::io::stderr().lock(), "{line}"));
+    fn write_to_stderr(&self, level: LogLevel, text: &str) {
+        let mut text = text.to_string();
+        if self.is_journal {
+            let lines = text.lines().map(|line| format!("<{}>{line}", level as u8));
+            text = lines.collect::<Vec<_>>().join("\n");
+        }
+        let write = || drop(writeln!(std::io::stderr().lock(), "{text}"));
         let bar = self.bar.lock().clone();
         match bar {
             Some(bar) => bar.suspend(write),
@@ -260,7 +265,8 @@ impl Ui {
         let interrupted = self.interrupted.clone();
         let line = move |_: &ProgressState, to: &mut dyn std::fmt::Write| {
             // After an interruption, a message is in place of the bar.
-            let line = if interrupted.load(Relaxed) { String::new() } else { meter.read().bar_line(columns()) };
+            let line =
+                if interrupted.load(Relaxed) { String::new() } else { meter.read().bar_line(progress_columns()) };
             // Writing to a string cannot fail.
             let _ = to.write_str(&line);
         };
@@ -310,7 +316,7 @@ impl Progress for Ui {
             ProgressEvent::Bytes { input, output } => self.count_bytes(input, output),
             ProgressEvent::Arriving(arriving) => self.meter.set_arriving(&arriving),
             ProgressEvent::Detail(_) if !self.args.verbose => {}
-            ProgressEvent::Status(text) | ProgressEvent::Detail(text) => self.log_at(Level::Info, text),
+            ProgressEvent::Status(text) | ProgressEvent::Detail(text) => self.log_line(LogLevel::Info, text),
             ProgressEvent::Warning(message) => self.print_warning(message),
             _ => {}
         }
@@ -320,7 +326,7 @@ impl Progress for Ui {
         let is_interrupted = self.interrupted.load(Relaxed);
         if is_interrupted && let Some(message) = self.interrupt_message.lock().take() {
             self.end_stage();
-            self.log_at(Level::Info, message);
+            self.log_line(LogLevel::Info, message);
         }
         is_interrupted
     }
@@ -353,9 +359,9 @@ impl Ui {
             drop(bar);
             let reading = self.meter.read();
             if self.args.json {
-                self.write_to_stderr(Level::Info, &json(&add_type("progress", &reading)));
+                self.write_to_stderr(LogLevel::Info, &json(&add_type("progress", &reading)));
             } else {
-                self.write_to_stderr(Level::Info, &reading.plain_line());
+                self.write_to_stderr(LogLevel::Info, &reading.plain_line());
             }
         }
     }
@@ -367,9 +373,9 @@ impl Ui {
         }
         drop(shown);
         if self.args.json {
-            self.log_at(Level::Warning, message);
+            self.log_line(LogLevel::Warning, message);
         } else if !self.args.quiet {
-            self.print_labelled(Level::Warning, "warning:", "1;33", message);
+            self.print_labelled(LogLevel::Warning, "warning:", "1;33", message);
         }
     }
 }

@@ -33,11 +33,13 @@ pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<Strin
 
 fn explain_missing_command(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else { return None };
-    (name == "export" && !cfg!(feature = "export")).then(|| {
-        "this build lacks `export`, which released programs have: `cargo install --locked slotpress --features export`; \
-         in a checkout, `cargo run --release --features export -- export …`"
-            .to_string()
-    })
+    if name != "export" || cfg!(feature = "export") {
+        return None;
+    }
+    let hint = "this build lacks `export`, which released programs have: \
+                `cargo install --locked slotpress --features export`; \
+                in a checkout, `cargo run --release --features export -- export …`";
+    Some(hint.to_string())
 }
 
 /// Returns the first paragraph of clap's error as one line.
@@ -46,6 +48,7 @@ fn message_of(error: &clap::Error) -> String {
         return "a command or an argument is missing".to_string();
     }
     let text = error.to_string();
-    let first = text.split("\n\n").next().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
-    first.strip_prefix("error: ").unwrap_or(&first).to_string()
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_string()
 }

@@ -20,14 +20,17 @@ use slotpress_base::{EscapePath, IoContext, THREADS_MAX, clock};
 use slotpress_format::parse_number;
 use slotpress_read::owner_by_name;
 
-/// Makes a parser for a flag with named values, each with its help text.
+/// A value of a flag: its name, the value, its help text.
+pub struct Choice<T>(pub &'static str, pub T, pub &'static str);
+
+/// Makes a parser for a flag with these values.
 pub fn choice_parser<T: Clone + Send + Sync + 'static>(
-    choices: &'static [(&'static str, T, &'static str)],
+    choices: &'static [Choice<T>],
 ) -> impl TypedValueParser<Value = T> {
-    let names = choices.iter().map(|(name, _, help)| PossibleValue::new(name).help(help));
+    let names = choices.iter().map(|Choice(name, _, help)| PossibleValue::new(name).help(help));
     PossibleValuesParser::new(names).try_map(|name| {
-        let found = choices.iter().find(|(known, ..)| *known == name);
-        found.map(|(_, value, _)| value.clone()).ok_or("no such value")
+        let found = choices.iter().find(|choice| choice.0 == name);
+        found.map(|Choice(_, value, _)| value.clone()).ok_or("no such value")
     })
 }
 
@@ -46,8 +49,8 @@ pub fn read_list<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, E
         return Err(Error::usage(format!("{} is longer than {max}", path.escaped())));
     }
     let mut items = Vec::new();
-    for (at, line) in text.lines().map(str::trim).enumerate() {
-        let place = || format!("{}, line {}", path.escaped(), at + 1);
+    for (index, line) in text.lines().map(str::trim).enumerate() {
+        let place = || format!("{}, line {}", path.escaped(), index + 1);
         if !line.is_empty() && !line.starts_with('#') {
             items.push(parse(line).map_err(|error| error.within(place()))?);
         }
@@ -101,9 +104,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// Parses a number within a range; `wanted` is the error for any other text.
-pub fn parse_within<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, wanted: &str) -> Result<T, String> {
-    text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| wanted.to_string())
+/// Parses a number within a range. Any other text gives the error `message`.
+pub fn parse_within<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, message: &str) -> Result<T, String> {
+    text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| message.to_string())
 }
 
 pub fn parse_zstd_level(text: &str) -> Result<i32, String> {
@@ -140,10 +143,10 @@ pub fn parse_pubkey(text: &str) -> Result<Address, String> {
 
 /// Parses a program that owns accounts: its address, or a name shown by `--by-owner`.
 pub fn parse_owner(text: &str) -> Result<Address, String> {
-    let is_no_name = |error| format!("{error}, and no program that --by-owner names is called {text}");
     match owner_by_name(text) {
         Some(owner) => Ok(owner),
-        None => parse_pubkey(text).map_err(is_no_name),
+        None => parse_pubkey(text)
+            .map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),
     }
 }
 
@@ -166,9 +169,31 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
         .with_hint(format!("give the ledger directory: {}{choice}", ledger.escaped())))
 }
 
+/// Quotes a path for pasting into a shell. Control characters are escaped in bash's `$'…'` syntax.
+pub fn quote_for_shell(path: &Path) -> String {
+    let text = path.to_string_lossy();
+    if text.contains(char::is_control) {
+        let escape = |char: char| match char {
+            '\'' | '\\' => format!("\\{char}"),
+            char if char.is_control() => format!("\\u{:04x}", u32::from(char)),
+            char => char.to_string(),
+        };
+        return format!("$'{}'", text.chars().map(escape).collect::<String>());
+    }
+    let is_plain = text.chars().all(|char| char.is_ascii_alphanumeric() || "/._-+@:,=".contains(char));
+    if is_plain && !text.is_empty() { text.into_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn paths_are_quoted_for_the_shell() {
+        assert_eq!(quote_for_shell(Path::new("/mnt/ledger-1")), "/mnt/ledger-1");
+        assert_eq!(quote_for_shell(Path::new("/mnt/my ledger's")), r"'/mnt/my ledger'\''s'");
+        assert_eq!(quote_for_shell(Path::new("/a'b\n\x1b")), r"$'/a\'b\u000a\u001b'");
+    }
 
     #[test]
     fn sizes_are_parsed() {

@@ -17,9 +17,10 @@ use slotpress_base::EscapePath;
 use slotpress_read::{client_names, merge_versions};
 
 use super::arguments::{CheckArgs, WorkArgs};
-use super::network::{StateArgs, catalog_of, open_archive, path_at};
-use super::planned::{self, DECODING_WORKER_BYTES};
+use super::memory::{self, DECODING_WORKER_BYTES};
+use super::network::{StateArgs, catalog_of_inputs, open_archive, path_with_credentials};
 use super::ui::Ui;
+use super::values::Choice;
 use super::{render, values};
 
 /// Verify an archive, a pair of archives, a ledger, a directory or a server
@@ -66,18 +67,18 @@ impl VerifyArgs {
     }
 }
 
-const CLIENTS: &[(&str, &[SnapshotClient], &str)] = &[
-    ("agave", &SnapshotClient::AGAVE, "Agave 4.2 to 4.5"),
-    ("agave-4.2", &[SnapshotClient::Agave42], "Agave 4.2"),
-    ("agave-4.3", &[SnapshotClient::Agave43], "Agave 4.3"),
-    ("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
-    ("agave-4.5", &[SnapshotClient::Agave45], "Agave 4.5"),
-    ("firedancer", &[SnapshotClient::Firedancer], "The newest Firedancer"),
-    ("sig", &SnapshotClient::ON_REQUEST, "Syndica's sig, as of July 2026"),
+const CLIENTS: &[Choice<&[SnapshotClient]>] = &[
+    Choice("agave", &SnapshotClient::AGAVE, "Agave 4.2 to 4.5"),
+    Choice("agave-4.2", &[SnapshotClient::Agave42], "Agave 4.2"),
+    Choice("agave-4.3", &[SnapshotClient::Agave43], "Agave 4.3"),
+    Choice("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
+    Choice("agave-4.5", &[SnapshotClient::Agave45], "Agave 4.5"),
+    Choice("firedancer", &[SnapshotClient::Firedancer], "The newest Firedancer"),
+    Choice("sig", &SnapshotClient::ON_REQUEST, "Syndica's sig, as of July 2026"),
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
-    let memory_bytes = planned::memory_or_half(args.work.memory);
+    let memory_bytes = memory::choose_half_of_memory(args.work.memory);
     // A set, because `--for` may name a client twice.
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
@@ -89,7 +90,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let paths = &args.state.inputs;
     if !args.newest
         && args.state.slot.is_none()
-        && let Some(catalog) = catalog_of(paths, Some(&args.state.network), ui)?
+        && let Some(catalog) = catalog_of_inputs(paths, Some(&args.state.network), ui)?
     {
         let place = if let [path] = paths.as_slice() { Some(path.as_path()) } else { None };
         return verify_all(&catalog, place, &options, args, ui);
@@ -104,10 +105,10 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let report = verify(snapshot, &options, ui)?;
     print_report(&report, ui);
     input.print_transfers(ui);
-    result_of(&report)
+    require_valid(&report)
 }
 
-fn result_of(report: &VerifyReport) -> Result<()> {
+fn require_valid(report: &VerifyReport) -> Result<()> {
     if report.ok {
         return Ok(());
     }
@@ -122,23 +123,23 @@ fn result_of(report: &VerifyReport) -> Result<()> {
 fn print_report(report: &VerifyReport, ui: &Ui) {
     ui.print_object("verify", report);
     for path in &report.paths {
-        ui.print_short(&path.escaped());
+        ui.print_quiet(&path.escaped());
         ui.say(&path.escaped());
     }
-    for line in lines(report) {
+    for line in report_lines(report) {
         // What is wrong is printed with `-q` too.
-        ui.print_short(if report.ok { "" } else { &line });
+        ui.print_quiet(if report.ok { "" } else { &line });
         ui.say(&line);
     }
 }
 
-fn lines(report: &VerifyReport) -> Vec<String> {
+fn report_lines(report: &VerifyReport) -> Vec<String> {
     let fields = serde_json::to_value(report).unwrap_or_default();
-    let filled = |text: &str| render::fill(text, &fields).unwrap_or_default();
-    let mut lines = vec![filled("  slot {slot}[ on {base_slot}], hash {hash}")];
+    let fill = |template: &str| render::fill(template, &fields).unwrap_or_default();
+    let mut lines = vec![fill("  slot {slot}[ on {base_slot}], hash {hash}")];
     for result in &report.checks {
         let name = result.check.name();
-        let text = result.skipped.clone().unwrap_or_else(|| filled(count_text(result.check)));
+        let text = result.skipped.clone().unwrap_or_else(|| fill(count_template(result.check)));
         let word = match (&result.skipped, result.ok) {
             (_, false) => "FAILED",
             (Some(_), true) => "skipped",
@@ -147,29 +148,28 @@ fn lines(report: &VerifyReport) -> Vec<String> {
         lines.push(format!("  {name:8} {word:8} {text}").trim_end().to_string());
     }
     lines.extend(client_lines(report));
-    lines.push(filled(
+    lines.push(fill(
         "  elapsed  {elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     ));
     lines.extend(failure_lines("failure", &report.failures, 0, report));
-    let unlisted = report.unlisted_count;
-    lines.extend(failure_lines("warning", &report.warnings, unlisted, report));
+    lines.extend(failure_lines("warning", &report.warnings, report.unlisted_count, report));
     if report.ok {
         match report.expected_hash {
             _ if !report.has_completed(Check::State) => {}
             Some(_) => lines.push(MATCHES_EXPECTED_HASH.to_string()),
             None => lines.push(MATCHES_BANK_FILE.to_string()),
         }
-        lines.push(verdict(report));
+        lines.push(verdict_line(report));
     }
     lines
 }
 
-// What a passed state check proves, and what not: that the state is the cluster's.
+// What a passed state check proves. It does not prove that the state is the cluster's.
 const MATCHES_EXPECTED_HASH: &str = "The accounts match the hash of --expect-hash.";
 const MATCHES_BANK_FILE: &str = "The accounts match the bank file. No archive can prove that this is the cluster's state: use \
     --expect-hash with the hash that a node you trust advertises.";
 
-fn count_text(check: Check) -> &'static str {
+fn count_template(check: Check) -> &'static str {
     match check {
         Check::Frames => "[{frames}]",
         Check::Entries => "[{storages}]",
@@ -186,9 +186,8 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
         let asked = client_names(&report.asked).join(", ");
         lines.push(format!("  asked for    {asked}"));
     }
-    let verdicts = merge_versions(
-        report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note))).collect(),
-    );
+    let statements = report.clients.iter().map(|verdict| (verdict.client, (verdict.because, verdict.note)));
+    let verdicts = merge_versions(statements.collect());
     let widths = verdicts.iter().map(|(name, _)| name.len() + 1);
     let width = widths.max().unwrap_or_default();
     let loads = if report.is_ledger() { "boots from it" } else { "loads it" };
@@ -205,7 +204,7 @@ fn client_lines(report: &VerifyReport) -> Vec<String> {
 }
 
 /// Returns the last line of a report without failures: the verdict, and checks that were not made.
-fn verdict(report: &VerifyReport) -> String {
+fn verdict_line(report: &VerifyReport) -> String {
     let mut unknown = Vec::new();
     for result in report.incomplete_checks() {
         if let Some(why) = &result.skipped {
@@ -226,19 +225,19 @@ fn verdict(report: &VerifyReport) -> String {
 /// Maximum number of failures printed of each rule.
 const FAILURES_PER_RULE_MAX: u64 = 3;
 
-/// Returns the first failures of each rule, and then how many more there are. `unlisted` is the
-/// number of those that the report does not list.
-fn failure_lines(word: &str, failures: &[Failure], unlisted: u64, report: &VerifyReport) -> Vec<String> {
-    let mut of_rule = BTreeMap::new();
+/// Returns the first failures of each rule, and then how many more there are. `unlisted_count` is the
+/// number of failures that the report does not list.
+fn failure_lines(word: &str, failures: &[Failure], unlisted_count: u64, report: &VerifyReport) -> Vec<String> {
+    let mut counts = BTreeMap::new();
     let mut hints = BTreeSet::new();
     let mut lines = Vec::new();
-    let mut more = unlisted;
+    let mut omitted_count = unlisted_count;
     for failure in failures {
-        let count = of_rule.entry(failure.rule).or_insert(0u64);
+        let count = counts.entry(failure.rule).or_insert(0u64);
         *count += 1;
         hints.insert(&failure.hint);
         if *count > FAILURES_PER_RULE_MAX {
-            more += 1;
+            omitted_count += 1;
             continue;
         }
         let check = failure.check.name();
@@ -252,20 +251,20 @@ fn failure_lines(word: &str, failures: &[Failure], unlisted: u64, report: &Verif
         let place = [file, "frame: {frame}", "entry: {entry}", offset, "account: {account}"];
         let rows = [&place[..], &["expected: {expected}", "found: {found}"]].concat();
         let fields = serde_json::to_value(failure).unwrap_or_default();
-        lines.extend(render::lines(&fields, &rows));
+        lines.extend(render::fill_rows(&fields, &rows));
     }
     for hint in hints {
         lines.push(format!("  what to do: {hint}"));
     }
-    if more > 0 {
-        let more = values::show_count(more);
-        lines.push(format!("and {more} more (`--json` lists up to 50 of a kind)"));
+    if omitted_count > 0 {
+        let count = values::show_count(omitted_count);
+        lines.push(format!("and {count} more (`--json` lists up to 50 of a kind)"));
     }
     lines
 }
 
-/// Verifies each archive, an incremental one together with its full archive, if that is good.
-/// `place` is where the archives are, if they were not named one by one.
+/// Verifies each archive. An incremental one is verified together with its full archive, if the full
+/// archive is good. `place` holds the archives; it is `None` if they were named one by one.
 fn verify_all(
     catalog: &Catalog,
     place: Option<&Path>,
@@ -278,48 +277,52 @@ fn verify_all(
         return Err(Error::usage("--expect-hash, --expect-slot and --expect-root are about one archive"));
     }
     let open = |archive: &Archive, mode| {
-        let path = place.map_or_else(|| archive.path(), |place| path_at(archive, place));
+        let path = place.map_or_else(|| archive.path(), |place| path_with_credentials(archive, place));
         open_archive(&path, args.reads_twice(mode), &args.state.network, ui)
     };
     let verdict = verify_catalog(catalog, open, options, ui, |verdict| print_verdict(verdict, ui))?;
     ui.print_object("verified", &verdict);
-    ui.say(&summary(&verdict));
+    ui.say(&summary_line(&verdict));
     verdict.require_ok(&place.map_or("the list".to_string(), |place| place.escaped()))
 }
 
 fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
-    let path = verdict.archive.path();
-    let shown = path.escaped();
-    let (failed, why_not) = match &verdict.report {
+    let file = verdict.archive.path();
+    let path = file.escaped();
+    let failure;
+    let why_not_checked;
+    let mut has_skipped_checks = false;
+    match &verdict.report {
         Ok(report) => {
             ui.print_object("verify", report);
-            (first_failure(report), verdict.why_not_checked())
+            failure = first_failure(report);
+            why_not_checked = verdict.why_not_checked();
+            has_skipped_checks = report.incomplete_checks().next().is_some();
         }
         Err(error) => {
             let text = error.to_string();
-            let place = format!("{shown}: ");
-            let reason = text.strip_prefix(&place).unwrap_or(&text).to_string();
-            (Some(reason.clone()), Some(reason))
+            let reason = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text).to_string();
+            failure = Some(reason.clone());
+            why_not_checked = Some(reason);
         }
-    };
-    if let Some(reason) = &why_not {
-        let fields = json!({ "file": path.to_string_lossy(), "reason": reason, "damaged": verdict.is_damaged() });
+    }
+    if let Some(reason) = &why_not_checked {
+        let fields = json!({ "file": file.to_string_lossy(), "reason": reason, "damaged": verdict.is_damaged() });
         ui.print_object("archive_not_checked", &fields);
     }
-    let report = verdict.report.as_ref();
-    let left_out = report.is_ok_and(|report| report.incomplete_checks().next().is_some());
-    let (short, line) = match (failed, why_not) {
-        (Some(why), _) if verdict.is_damaged() => {
-            let line = format!("FAILED  {shown}: {why}");
-            (line.clone(), line)
+    if let Some(failure) = failure {
+        if !verdict.is_damaged() {
+            return ui.warn(&format!("{path} was not verified: {failure}"));
         }
-        (Some(why), _) => return ui.warn(&format!("{shown} was not verified: {why}")),
-        (None, Some(why)) => (String::new(), format!("partly  {shown}: {why}")),
-        (None, None) if left_out => (shown.clone(), format!("partly  {shown}")),
-        (None, None) => (shown.clone(), format!("ok      {shown}")),
-    };
-    ui.print_short(&short);
-    ui.say(&line);
+        let line = format!("FAILED  {path}: {failure}");
+        ui.print_quiet(&line);
+        ui.say(&line);
+    } else if let Some(reason) = why_not_checked {
+        ui.say(&format!("partly  {path}: {reason}"));
+    } else {
+        ui.print_quiet(&path);
+        ui.say(&format!("{:8}{path}", if has_skipped_checks { "partly" } else { "ok" }));
+    }
 }
 
 fn first_failure(report: &VerifyReport) -> Option<String> {
@@ -331,9 +334,9 @@ fn first_failure(report: &VerifyReport) -> Option<String> {
     }
 }
 
-/// Returns the last line: how many are good, and which checks were not made.
-fn summary(found: &CatalogVerdict) -> String {
-    let CatalogVerdict { archives, good, partly, damaged, left_out, .. } = found;
+/// Returns the last line: how many archives are good, and which checks were not made.
+fn summary_line(verdict: &CatalogVerdict) -> String {
+    let CatalogVerdict { archives, good, partly, damaged, left_out, .. } = verdict;
     let mut text = format!("{}: {good} good", values::count_of(*archives, "archive"));
     if *partly > 0 {
         let left_out = Vec::from_iter(left_out.iter().map(|check| check.name())).join(", ");

@@ -9,14 +9,13 @@
 
 use std::ops::Range;
 
-use slotpress_base::quantity::bytes;
-use slotpress_base::{Error, EscapePath, Progress, Result, Stage};
+use slotpress_base::{Error, EscapePath, Progress, Result, Stage, quantity};
 use slotpress_format::{BLOCK_BYTES, Entry, EntryKind, FrameCutter, FrameSpan};
 
 use crate::archive::layout::CarriedPosition;
 use crate::levels::MeasureOptions;
 use crate::levels::sample::choose_frames;
-use crate::levels::source::{Chosen, OpenInput};
+use crate::levels::source::{ChosenFrame, OpenInput};
 
 /// Default length of the content in memory: 128 frames of 8 MiB. A sample of this size gives the size of
 /// a ledger's archive to about 1 % (docs/levels.md).
@@ -91,13 +90,13 @@ impl Input {
         let total_bytes: u64 = source.entry_lengths().sum();
         let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
-        let wanted = sample_frames(options.sample_bytes, total_bytes, total_frames)?;
-        let chosen = Chosen::from_spans(spans(), &choose_frames(total_frames, wanted, options.seed));
+        let wanted = sample_frame_count(options.sample_bytes, total_bytes, total_frames)?;
+        let chosen = ChosenFrame::from_spans(spans(), &choose_frames(total_frames, wanted, options.seed));
         let mut frames = source.load(&chosen, options.threads, progress)?;
-        for (frame, Chosen { span, .. }) in frames.iter_mut().zip(chosen) {
+        for (frame, ChosenFrame { span, .. }) in frames.iter_mut().zip(chosen) {
             let first = usize::try_from(span.first_entry).unwrap_or(usize::MAX);
             let entries = source.entries.get(first..).unwrap_or_default();
-            frame.storages = whole_storages(entries, &span);
+            frame.storages = find_whole_storages(entries, &span);
             if span.offset_bytes > 0
                 && let Some(entry) = entries.first()
             {
@@ -111,8 +110,8 @@ impl Input {
     }
 }
 
-/// Finds the storages that a frame holds completely. `entries` are those from the frame's first one on.
-fn whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
+/// Finds the storages that a frame holds completely. `entries` begins with the frame's first entry.
+fn find_whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
     let mut places = Vec::new();
     let mut end = 0;
     for (number, entry) in entries.iter().enumerate() {
@@ -130,16 +129,16 @@ fn whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
 }
 
 /// Returns the number of frames in the sample; all of them if the whole input is measured.
-fn sample_frames(sample_bytes: u64, total_bytes: u64, total_frames: u64) -> Result<u64> {
+fn sample_frame_count(sample_bytes: u64, total_bytes: u64, total_frames: u64) -> Result<u64> {
     if sample_bytes >= total_bytes {
         return Ok(total_frames);
     }
     // Frames are cut between entries, so on average they are shorter than their nominal size.
     let frames = (u128::from(sample_bytes) * u128::from(total_frames) / u128::from(total_bytes)) as u64;
     if frames < 2 {
-        let sample = bytes(sample_bytes);
-        let why = format!("a sample of {sample} holds fewer than two of the {total_frames} frames");
-        return Err(Error::usage(format!("{why}: its error cannot be estimated"))
+        let sample = quantity::bytes(sample_bytes);
+        let reason = format!("a sample of {sample} holds fewer than two of the {total_frames} frames");
+        return Err(Error::usage(format!("{reason}: its error cannot be estimated"))
             .with_hint("take a larger sample, or smaller frames where there is a choice"));
     }
     Ok(frames)
@@ -155,14 +154,13 @@ mod tests {
         let storage = |id, content_bytes| entry(EntryKind::Storage { slot: 3, id }, content_bytes);
         let entries = [entry(EntryKind::Version, 5), storage(1, 700), storage(2, 0), storage(3, 9000), storage(4, 8)];
         let places = |first: usize, offset_bytes, length_bytes| {
-            whole_storages(&entries[first..], &FrameSpan { first_entry: first as u64, offset_bytes, length_bytes })
+            find_whole_storages(&entries[first..], &FrameSpan { first_entry: first as u64, offset_bytes, length_bytes })
         };
-        // The last of three entries goes on in the next frame.
+        // The last of three entries continues in the next frame.
         assert_eq!(places(0, 0, 4000), [1536..2236, 3072..3072]);
         let after = places(3, 1000, 9728 - 1000 + 1024);
-        assert!(after.len() == 1, "not the one that began before: {after:?}");
-        assert!(after[0] == (8728 + 512..8728 + 520), "not the one that began before: {after:?}");
+        assert_eq!(after, [8728 + 512..8728 + 520], "not the storage that began before");
         assert!(places(4, 0, 512).is_empty());
-        assert!(whole_storages(&[], &FrameSpan { first_entry: 9, offset_bytes: 0, length_bytes: 9 }).is_empty());
+        assert!(find_whole_storages(&[], &FrameSpan { first_entry: 9, offset_bytes: 0, length_bytes: 9 }).is_empty());
     }
 }

@@ -25,9 +25,9 @@ use slotpress_base::{
 use crate::archive::layout::{CarriedPosition, FrameClusterer, FrameLink, RecordLayout, clustering_bytes};
 use crate::levels::codec::{Decoder, Encoder, FrameCodec};
 use crate::levels::input::{Input, InputKind};
-use crate::levels::sample::size_error_percent;
+use crate::levels::sample::{FrameSizes, size_error_percent};
 use crate::levels::statistics::{
-    Latency, Summary, Warning, few_runs_warning, load_warning, median, run_warning, shape_warning,
+    Latency, Summary, Warning, few_frames_warning, few_runs_warning, load_warning, median, time_warning,
 };
 use crate::levels::{LevelRow, MeasureOptions};
 
@@ -71,11 +71,11 @@ pub fn measure_levels(
     for (number, codec) in codecs.iter().enumerate() {
         // Divide the remaining time evenly among the remaining codecs.
         let now = Instant::now();
-        let left = (codecs.len() - number) as u32;
-        bench.runs_end = end.map(|end| now + end.saturating_duration_since(now) / left);
+        let remaining_codecs = (codecs.len() - number) as u32;
+        bench.runs_end = end.map(|end| now + end.saturating_duration_since(now) / remaining_codecs);
         bench.end = if number > 0 { end } else { None };
         let mut row = match bench.measure(*codec, codec.to_string()) {
-            Ok((row, _)) => row,
+            Ok(measurement) => measurement.row,
             Err(error) if error.kind() == ErrorKind::Interrupted && bench.is_over() && !progress.is_interrupted() => {
                 return Ok(codecs[number..].to_vec());
             }
@@ -84,7 +84,7 @@ pub fn measure_levels(
         if input.is_sampled() {
             let scale = input.total_bytes as f64 / (row.input_bytes as f64).max(1.0);
             row.estimated_output_bytes = Some((row.output_bytes as f64 * scale) as u64);
-            let sizes: Vec<(u64, u64)> = bench.batches.iter().map(Batch::sizes).collect();
+            let sizes: Vec<FrameSizes> = bench.batches.iter().map(Batch::sizes).collect();
             row.size_error_percent = size_error_percent(&sizes, input.total_frames);
         }
         rows.push(row);
@@ -136,21 +136,25 @@ impl<'a> Batch<'a> {
         batches
     }
 
-    /// Returns the lengths of the content, and of the compressed frames.
-    fn sizes(&self) -> (u64, u64) {
-        let content = self.pieces.iter().map(|piece| piece.len() as u64).sum();
-        (content, self.compressed.lock().bytes.len() as u64)
+    fn content_bytes(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    fn sizes(&self) -> FrameSizes {
+        let compressed_bytes = self.compressed.lock().bytes.len() as u64;
+        FrameSizes { content_bytes: self.content_bytes(), compressed_bytes }
     }
 }
 
 pub struct Bench<'a> {
     batches: Vec<Batch<'a>>,
     options: &'a MeasureOptions,
-    /// If set, each piece is timed, and batches that a warm-up of this duration does not reach are
+    /// If set, each piece is timed, and batches that a first pass of this duration does not reach are
     /// left out. For use with one thread.
-    pub each: Option<Duration>,
-    /// After this time, no further run is started; the first one always is.
+    pub timed_pass_max: Option<Duration>,
+    /// After this time, no further run is started; the first run always is.
     runs_end: Option<Instant>,
+    /// After this time, a pass ends with an error.
     end: Option<Instant>,
     progress: &'a dyn Progress,
 }
@@ -173,7 +177,11 @@ fn time_work<R>(times: &mut Option<Vec<u64>>, work: impl FnOnce() -> R) -> R {
     result
 }
 
-fn lay_out<'a>(clusterer: &'a mut Option<FrameClusterer>, piece: &'a [u8], batch: &Batch<'_>) -> Result<&'a [u8]> {
+fn cluster_if_wanted<'a>(
+    clusterer: &'a mut Option<FrameClusterer>,
+    piece: &'a [u8],
+    batch: &Batch<'_>,
+) -> Result<&'a [u8]> {
     let Some(clusterer) = clusterer else { return Ok(piece) };
     let link = FrameLink::without_neighbours(batch.carry.cloned());
     Ok(clusterer.cluster(piece, link)?.0)
@@ -190,14 +198,14 @@ impl Worker {
     fn encode(&mut self, batch: &Batch<'_>) -> Result<()> {
         let mut compressed = batch.compressed.lock();
         let Compressed { bytes, ends } = &mut *compressed;
-        let is_alone = batch.pieces.len() == 1;
+        let has_one_piece = batch.pieces.len() == 1;
         bytes.clear();
         ends.clear();
         for piece in &batch.pieces {
-            let piece = lay_out(&mut self.clusterer, piece, batch)?;
-            let to = if is_alone { &mut *bytes } else { &mut self.buffer };
+            let piece = cluster_if_wanted(&mut self.clusterer, piece, batch)?;
+            let to = if has_one_piece { &mut *bytes } else { &mut self.buffer };
             time_work(&mut self.times, || self.encoder.encode(piece, to))?;
-            if !is_alone {
+            if !has_one_piece {
                 bytes.extend_from_slice(&self.buffer);
             }
             ends.push(bytes.len());
@@ -207,17 +215,17 @@ impl Worker {
 
     fn decode(&mut self, batch: &Batch<'_>) -> Result<()> {
         let compressed = batch.compressed.lock();
-        let mut pairs = compressed.frames().zip(&batch.pieces);
-        pairs.try_for_each(|(frame, piece)| {
-            time_work(&mut self.times, || self.decoder.decode(frame, piece.len(), &mut self.buffer))
-        })
+        for (frame, piece) in compressed.frames().zip(&batch.pieces) {
+            time_work(&mut self.times, || self.decoder.decode(frame, piece.len(), &mut self.buffer))?;
+        }
+        Ok(())
     }
 
     /// Decompresses a batch, and compares it with the original.
     fn check(&mut self, batch: &Batch<'_>) -> Result<()> {
         for (frame, piece) in batch.compressed.lock().frames().zip(&batch.pieces) {
-            let piece = lay_out(&mut self.clusterer, piece, batch)?;
-            let wrong = |how: String| {
+            let piece = cluster_if_wanted(&mut self.clusterer, piece, batch)?;
+            let error = |how: String| {
                 let codec = self.codec;
                 let bytes = quantity::bytes(piece.len() as u64);
                 Error::failed(format!("{codec} does not round-trip: a frame of {bytes} {how}")).with_hint(
@@ -225,13 +233,20 @@ impl Worker {
                 )
             };
             let result = self.decoder.decode(frame, piece.len(), &mut self.buffer);
-            result.map_err(|error| wrong(format!("cannot be decompressed ({error})")))?;
+            result.map_err(|cause| error(format!("cannot be decompressed ({cause})")))?;
             if self.buffer != *piece {
-                return Err(wrong("comes back as other bytes".to_string()));
+                return Err(error("comes back as other bytes".to_string()));
             }
         }
         Ok(())
     }
+}
+
+/// The result of measuring a codec, and the times of single pieces if they were timed.
+pub struct Measurement {
+    pub row: LevelRow,
+    pub compress: Latency,
+    pub decompress: Latency,
 }
 
 struct Team {
@@ -243,7 +258,7 @@ type Work<'a> = dyn Fn(&mut Worker, &Batch<'_>) -> Result<()> + Sync + 'a;
 
 impl<'a> Bench<'a> {
     pub fn new(batches: Vec<Batch<'a>>, options: &'a MeasureOptions, progress: &'a dyn Progress) -> Self {
-        Self { batches, options, each: None, runs_end: None, end: None, progress }
+        Self { batches, options, timed_pass_max: None, runs_end: None, end: None, progress }
     }
 
     /// Returns the number of pieces; after a measurement, of those that were measured.
@@ -251,28 +266,27 @@ impl<'a> Bench<'a> {
         self.batches.iter().map(|batch| batch.pieces.len() as u64).sum()
     }
 
-    /// Measures a codec; `stage` is its name in the progress. Also returns the times of single
-    /// pieces, of compressing and decompressing, if each was timed. Fails if a piece is not restored
-    /// to the same bytes.
-    pub fn measure(&mut self, codec: FrameCodec, stage: String) -> Result<(LevelRow, [Latency; 2])> {
-        let content_bytes: u64 = self.batches.iter().map(|batch| batch.sizes().0).sum();
+    /// Measures a codec; `stage` is its name in the progress. Fails if a piece is not restored to the same
+    /// bytes.
+    pub fn measure(&mut self, codec: FrameCodec, stage: String) -> Result<Measurement> {
+        let content_bytes: u64 = self.batches.iter().map(Batch::content_bytes).sum();
         let all_bytes = content_bytes * (1 + 2 * self.options.repeat as u64);
         self.progress.stage(Stage::Measurement(stage), Some(all_bytes));
         let count = self.options.threads.clamp(1, self.batches.len().max(1));
         let workers = (0..count).map(|_| Worker::new(codec).map(Mutex::new)).collect::<Result<_>>()?;
         let pool = start_pool(count)?;
         let team = Team { pool, workers };
-        let warm_up = Instant::now() + self.each.unwrap_or(WARM_UP_TIME);
+        let warm_up = Instant::now() + self.timed_pass_max.unwrap_or(WARM_UP_TIME);
         let reached = self.pass(&team, Some(warm_up), &NoProgress, &Worker::encode)?;
-        if self.each.is_some() {
+        if self.timed_pass_max.is_some() {
             self.batches.truncate(reached.batches);
         }
         let compress = self.repeat(&team, &Worker::encode)?;
         self.pass(&team, None, self.progress, &Worker::check)?;
         let decompress = self.repeat(&team, &Worker::decode)?;
 
-        let sizes = self.batches.iter().map(Batch::sizes);
-        let (input_bytes, output_bytes) = sizes.fold((0, 0), |sum, batch| (sum.0 + batch.0, sum.1 + batch.1));
+        let input_bytes = self.batches.iter().map(Batch::content_bytes).sum();
+        let output_bytes = self.batches.iter().map(|batch| batch.sizes().compressed_bytes).sum();
         let pieces = self.batches.iter().flat_map(|batch| &batch.pieces);
         let longest = pieces.map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = (longest + codec.encoded_bytes_max(longest)) as u64;
@@ -283,9 +297,9 @@ impl<'a> Bench<'a> {
             let decoder = worker.decoder.context_bytes();
             (encoder as u64 + encoding_bytes).max(decoder as u64 + buffer_bytes)
         };
-        let runs = compress.taken.len().min(decompress.taken.len());
+        let runs = compress.durations.len().min(decompress.durations.len());
         let mut warnings = Vec::new();
-        warnings.extend(shape_warning(self.batches.len(), self.options.threads));
+        warnings.extend(few_frames_warning(self.batches.len(), self.options.threads));
         warnings.extend(compress.warnings("compress"));
         warnings.extend(decompress.warnings("decompress"));
         warnings.extend(few_runs_warning(runs, self.options.repeat));
@@ -296,13 +310,13 @@ impl<'a> Bench<'a> {
             compress: Summary::from_runs(&compress.seconds()),
             decompress: Summary::from_runs(&decompress.seconds()),
             compress_cpu_percent: compress.median(Elapsed::cpu_percent),
-            compress_cpu_seconds: compress.median(|taken| taken.cpu.as_secs_f64()),
+            compress_cpu_seconds: compress.median(|duration| duration.cpu.as_secs_f64()),
             decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
             peak_memory_bytes: team.workers.iter().map(worker_memory_bytes).sum(),
             warnings,
             ..LevelRow::default()
         };
-        Ok((row, [compress.latency, decompress.latency]))
+        Ok(Measurement { row, compress: compress.latency, decompress: decompress.latency })
     }
 
     fn is_over(&self) -> bool {
@@ -313,30 +327,30 @@ impl<'a> Bench<'a> {
     /// further runs is over.
     fn repeat(&self, team: &Team, work: &Work<'_>) -> Result<Runs> {
         for worker in &team.workers {
-            worker.lock().times = self.each.map(|_| Vec::new());
+            worker.lock().times = self.timed_pass_max.map(|_| Vec::new());
         }
         let start = Instant::now();
         let mut runs = Runs::default();
         let is_late = || self.runs_end.is_some_and(|end| Instant::now() >= end);
         let is_wanted = |runs: usize| runs < self.options.repeat.max(1) || start.elapsed() < self.options.min_time;
-        while runs.taken.is_empty() || (is_wanted(runs.taken.len()) && !is_late()) {
-            // Further runs, which the minimum time asks for, are not part of the announced length.
-            let is_announced = runs.taken.len() < self.options.repeat;
+        while runs.durations.is_empty() || (is_wanted(runs.durations.len()) && !is_late()) {
+            // Further runs, which the minimum time requires, are not part of the announced length.
+            let is_announced = runs.durations.len() < self.options.repeat;
             let progress: &dyn Progress = if is_announced { self.progress } else { &NoProgress };
             let pass = self.pass(team, None, progress, work)?;
-            for worker in pass.busy {
-                runs.busy.wall += worker.wall;
-                runs.busy.cpu += worker.cpu;
+            for worker in pass.workers {
+                runs.workers.wall += worker.wall;
+                runs.workers.cpu += worker.cpu;
             }
-            runs.taken.push(pass.taken);
+            runs.durations.push(pass.duration);
         }
         let times = team.workers[0].lock().times.take();
         runs.latency = Latency::from_times(times.unwrap_or_default());
         Ok(runs)
     }
 
-    /// Makes one pass over all batches, and reports them to `progress`. With a deadline, it ends there,
-    /// but after one batch at the earliest.
+    /// Makes one pass over all batches, and reports them to `progress`. A deadline ends the pass, but after
+    /// one batch at the earliest.
     fn pass(&self, team: &Team, deadline: Option<Instant>, progress: &dyn Progress, work: &Work<'_>) -> Result<Pass> {
         let next = AtomicUsize::new(0);
         let is_failed = AtomicBool::new(false);
@@ -351,7 +365,7 @@ impl<'a> Bench<'a> {
                 let stop = if self.is_over() { Err(Error::interrupted()) } else { self.progress.check() };
                 let result = stop.and_then(|()| work(worker, batch));
                 result.inspect_err(|_| is_failed.store(true, Relaxed))?;
-                progress.advance(batch.sizes().0, 0);
+                progress.advance(batch.content_bytes(), 0);
             }
             let wall = start.elapsed();
             let cpu = stopwatch.elapsed().cpu;
@@ -361,48 +375,49 @@ impl<'a> Bench<'a> {
         let run = |index: usize| catch_panic(|| run(&mut team.workers[index].lock()));
         // A single worker runs on this thread: waking another one may take longer than a pass over a few
         // small pieces.
-        let is_alone = team.workers.len() == 1;
-        let busy = if is_alone {
+        let results = if team.workers.len() == 1 {
             vec![run(0)]
         } else {
             team.pool.install(|| rayon::broadcast(|context| run(context.index())))
         };
-        let busy = busy.into_iter().collect::<Result<Vec<Elapsed>>>()?;
-        let taken = match busy.as_slice() {
+        let workers = results.into_iter().collect::<Result<Vec<Elapsed>>>()?;
+        let duration = match workers.as_slice() {
             [worker] => *worker,
             _ => stopwatch.elapsed(),
         };
-        Ok(Pass { taken, busy, batches: next.into_inner().min(self.batches.len()) })
+        Ok(Pass { duration, workers, batches: next.into_inner().min(self.batches.len()) })
     }
 }
 
 #[derive(Default)]
 struct Runs {
-    taken: Vec<Elapsed>,
-    busy: Elapsed,
+    durations: Vec<Elapsed>,
+    /// Sum over the workers.
+    workers: Elapsed,
     latency: Latency,
 }
 
 impl Runs {
     fn seconds(&self) -> Vec<f64> {
-        self.taken.iter().map(|taken| taken.wall.as_secs_f64()).collect()
+        self.durations.iter().map(|duration| duration.wall.as_secs_f64()).collect()
     }
 
-    fn median(&self, of: impl Fn(&Elapsed) -> f64) -> f64 {
-        median(&self.taken.iter().map(of).collect::<Vec<_>>())
+    fn median(&self, value: impl Fn(&Elapsed) -> f64) -> f64 {
+        median(&self.durations.iter().map(value).collect::<Vec<_>>())
     }
 
-    fn warnings(&self, what: &'static str) -> Vec<Warning> {
+    fn warnings(&self, work: &'static str) -> Vec<Warning> {
         let seconds = self.seconds();
-        let mut warnings = Vec::from_iter(run_warning(what, &seconds));
-        warnings.extend(load_warning(&self.busy, &seconds));
+        let mut warnings = Vec::from_iter(time_warning(work, &seconds));
+        warnings.extend(load_warning(&self.workers, &seconds));
         warnings
     }
 }
 
 struct Pass {
-    taken: Elapsed,
-    busy: Vec<Elapsed>,
+    duration: Elapsed,
+    workers: Vec<Elapsed>,
+    /// Number of batches that the pass reached.
     batches: usize,
 }
 

@@ -20,7 +20,7 @@ fn options(threads: usize) -> MeasureOptions {
 fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (Vec<LevelRow>, Result<()>) {
     let mut rows = Vec::new();
     let result = measure_levels(&input(5), &options(threads).codecs(codecs.to_vec()), progress, &mut rows);
-    (rows, result.map(|left| assert!(left.is_empty())))
+    (rows, result.map(|unmeasured| assert!(unmeasured.is_empty())))
 }
 
 #[test]
@@ -59,7 +59,7 @@ struct StopAfter(AtomicU64);
 
 impl Progress for StopAfter {
     fn is_interrupted(&self) -> bool {
-        self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err()
+        self.0.fetch_update(Relaxed, Relaxed, |checks| checks.checked_sub(1)).is_err()
     }
 }
 
@@ -77,8 +77,8 @@ fn a_budget_bounds_the_time() {
     let codecs = [1, 2, 3].map(FrameCodec::zstd);
     let mut rows = Vec::new();
     let options = options(1).codecs(codecs.to_vec()).budget(Some(Duration::ZERO));
-    let left = measure_levels(&input(5), &options, &NoProgress, &mut rows);
-    assert_eq!(left.expect("no error").iter().map(|codec| codec.level).collect::<Vec<_>>(), [2, 3]);
+    let unmeasured = measure_levels(&input(5), &options, &NoProgress, &mut rows);
+    assert_eq!(unmeasured.expect("no error").iter().map(|codec| codec.level).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].compress.runs, rows[0].decompress.runs), (1, 1));
     assert!(

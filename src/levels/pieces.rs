@@ -16,7 +16,7 @@ use slotpress_format::{RECORD_HEADER_BYTES, RawRecord, Records};
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
-use crate::levels::measure::{Batch, Bench};
+use crate::levels::measure::{Batch, Bench, Measurement};
 use crate::levels::statistics::{Latency, load_warning};
 use crate::levels::{LevelRow, MeasureOptions};
 
@@ -78,11 +78,12 @@ pub struct PieceRow {
     pub from_bytes: u64,
     /// Upper bound of a piece's size in bytes, exclusive; `None` for the last class, and for frames.
     pub below_bytes: Option<u64>,
-    /// Number of pieces, measured or not, and their bytes; 0 for frames.
+    /// Number of pieces, measured or not; 0 for frames.
     pub pieces: u64,
     pub piece_bytes: u64,
     pub measured_pieces: u64,
-    pub row: LevelRow,
+    /// Sums over the measured pieces.
+    pub totals: LevelRow,
     /// Times of single pieces; for frames only.
     pub compress: Latency,
     pub decompress: Latency,
@@ -91,19 +92,19 @@ pub struct PieceRow {
 impl PieceRow {
     /// Returns the bytes of content per second on one core, from the average of `latency`.
     pub fn bytes_per_second(&self, latency: &Latency) -> f64 {
-        self.row.input_bytes as f64 / (self.measured_pieces as f64).max(1.0) / latency.average_seconds.max(1e-12)
+        self.totals.input_bytes as f64 / (self.measured_pieces as f64).max(1.0) / latency.average_seconds.max(1e-12)
     }
 
     /// Adds a class. Its measurements are extrapolated from the measured pieces to all pieces.
-    fn add(&mut self, class: &Self) {
-        let scale = class.piece_bytes as f64 / (class.row.input_bytes as f64).max(1.0);
+    fn add_class(&mut self, class: &Self) {
+        let scale = class.piece_bytes as f64 / (class.totals.input_bytes as f64).max(1.0);
         self.pieces += class.pieces;
         self.piece_bytes += class.piece_bytes;
         self.measured_pieces += class.pieces;
-        self.row.input_bytes += class.piece_bytes;
-        self.row.output_bytes += (class.row.output_bytes as f64 * scale) as u64;
-        self.row.compress.median += class.row.compress.median * scale;
-        self.row.decompress.median += class.row.decompress.median * scale;
+        self.totals.input_bytes += class.piece_bytes;
+        self.totals.output_bytes += (class.totals.output_bytes as f64 * scale) as u64;
+        self.totals.compress.median += class.totals.compress.median * scale;
+        self.totals.decompress.median += class.totals.decompress.median * scale;
     }
 }
 
@@ -128,7 +129,9 @@ pub fn measure_sizes(
             match unit {
                 SizeUnit::Storage => classes[class_of(storage.len() as u64)].push(storage),
                 SizeUnit::Record => {
-                    records(storage).for_each(|record| classes[class_of(record.len() as u64)].push(record));
+                    for record in records_of(storage) {
+                        classes[class_of(record.len() as u64)].push(record);
+                    }
                 }
             }
         }
@@ -144,18 +147,18 @@ pub fn measure_sizes(
         let wanted = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
         let batches = Batch::from_pieces(&choose_evenly(|| pieces.iter().copied(), wanted));
         let mut bench = Bench::new(batches, &options, progress);
-        let (row, _) = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
+        let measurement = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let row = PieceRow {
             class,
             from_bytes,
-            below_bytes: CLASSES.get(number + 1).map(|(below, _)| *below),
+            below_bytes: CLASSES.get(number + 1).map(|(next_from_bytes, _)| *next_from_bytes),
             pieces: pieces.len() as u64,
             piece_bytes: bytes as u64,
             measured_pieces: bench.pieces(),
-            row,
+            totals: measurement.row,
             ..PieceRow::default()
         };
-        all.add(&row);
+        all.add_class(&row);
         rows.push(row);
     }
     if rows.is_empty() {
@@ -167,9 +170,9 @@ pub fn measure_sizes(
     Ok(rows)
 }
 
-/// Measures frames of each size, and appends its row. `sizes` are in ascending order. Those beyond
-/// the first one that holds every frame of the input are skipped, because they would give the same
-/// frames. Compressing the frames of a size, and decompressing them, takes at least `min_time`.
+/// Measures frames of each size, and appends its row. `sizes` are in ascending order. Skips the sizes
+/// after the first one that holds every frame of the input, because they would give the same frames.
+/// Compressing the frames of a size, and decompressing them, takes at least `min_time`.
 ///
 /// # Errors
 /// If a frame is not restored to the same bytes, or if the user interrupts it.
@@ -186,34 +189,39 @@ pub fn measure_frames(
     let stopwatch = Stopwatch::start_on_thread();
     let lengths = input.frames.iter().map(|frame| frame.content.len() as u64);
     let largest = lengths.max().unwrap_or(0);
-    let smaller = sizes.iter().take_while(|size| **size < largest);
-    for &from_bytes in smaller.chain(sizes.iter().find(|size| **size >= largest)) {
-        let batches = Batch::from_pieces(&frames_of(input, from_bytes, FRAMES_MAX));
+    for &from_bytes in sizes {
+        let batches = Batch::from_pieces(&cut_frames(input, from_bytes, FRAMES_MAX));
         let mut bench = Bench::new(batches, &options, progress);
-        bench.each = Some(FIRST_PASS_MAX);
+        bench.timed_pass_max = Some(FIRST_PASS_MAX);
         let stage = format!("Frames of {}", quantity::bytes(from_bytes));
-        let (row, [compress, decompress]) = bench.measure(codec, stage)?;
+        let Measurement { row: totals, compress, decompress } = bench.measure(codec, stage)?;
         let measured_pieces = bench.pieces();
-        rows.push(PieceRow { from_bytes, measured_pieces, row, compress, decompress, ..PieceRow::default() });
+        rows.push(PieceRow { from_bytes, measured_pieces, totals, compress, decompress, ..PieceRow::default() });
+        if from_bytes >= largest {
+            break;
+        }
     }
-    // This thread only computes. Some frame's time includes the time that it waited.
-    let taken = stopwatch.elapsed();
-    if let Some(warning) = load_warning(&taken, &[taken.wall.as_secs_f64()]) {
+    // This thread only computes. If it had to wait for a core, some frame's time includes the wait.
+    let elapsed = stopwatch.elapsed();
+    if let Some(warning) = load_warning(&elapsed, &[elapsed.wall.as_secs_f64()]) {
         let load = warning.text;
         progress.warn(&format!("{load}; averages and longest times include it: stop it, and measure again"));
     }
     Ok(())
 }
 
-/// Cuts at most `wanted` frames of a size out of the input's frames, without their rests. One that is
-/// shorter is taken whole, but not if it is shorter than half of the longest (an end of the input): it
-/// does not represent the size.
-fn frames_of<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [u8]> {
+/// Cuts at most `wanted` frames of a size out of the input's frames, and leaves out the rest of each. A
+/// frame of the input that is shorter than the size is taken whole. It is left out if it is shorter than
+/// half of the longest piece, because it does not represent the size.
+fn cut_frames<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX).max(1);
-    let cut = move |content: &'a [u8]| content.chunks_exact(size).chain((content.len() < size).then_some(content));
-    let all = || input.frames.iter().flat_map(move |frame| cut(&frame.content));
-    let longest = all().map(<[u8]>::len).max().unwrap_or(0);
-    choose_evenly(|| all().filter(move |piece| piece.len() * 2 >= longest), wanted)
+    let cut = move |content: &'a [u8]| {
+        let whole = if content.len() < size { Some(content) } else { None };
+        content.chunks_exact(size).chain(whole)
+    };
+    let pieces = || input.frames.iter().flat_map(move |frame| cut(&frame.content));
+    let longest = pieces().map(<[u8]>::len).max().unwrap_or(0);
+    choose_evenly(|| pieces().filter(move |piece| piece.len() * 2 >= longest), wanted)
 }
 
 /// Chooses `wanted` pieces, at least one and at most all, spread evenly, and ordered so that any first
@@ -223,16 +231,20 @@ fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wante
     const ROUNDS: usize = 16;
     let count = pieces().count().max(1);
     let wanted = wanted.clamp(1, count);
-    // Piece n is taken where n * wanted / count reaches the next whole number.
-    let is_taken = |number: usize| (number * wanted) % count < wanted;
-    let taken: Vec<&[u8]> =
-        pieces().enumerate().filter(|(number, _)| is_taken(*number)).map(|(_, piece)| piece).collect();
-    (0..ROUNDS).flat_map(|round| taken.iter().skip(round).step_by(ROUNDS).copied()).collect()
+    // Piece n is chosen if n * wanted / count reaches the next whole number.
+    let is_chosen = |number: usize| (number * wanted) % count < wanted;
+    let mut chosen: Vec<&[u8]> = Vec::with_capacity(wanted);
+    for (number, piece) in pieces().enumerate() {
+        if is_chosen(number) {
+            chosen.push(piece);
+        }
+    }
+    (0..ROUNDS).flat_map(|round| chosen.iter().skip(round).step_by(ROUNDS).copied()).collect()
 }
 
 /// Returns the records of a storage, header and data without padding, up to the end mark or the
 /// first invalid record.
-fn records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn records_of(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
 }

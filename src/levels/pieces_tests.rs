@@ -27,7 +27,7 @@ fn input(frame_lengths: &[usize]) -> Input {
     Input { kind: InputKind::File, total_bytes, total_frames, frames }
 }
 
-fn measured(input: &Input, codec: FrameCodec, sizes: &[u64], progress: &dyn Progress) -> (Vec<PieceRow>, Result<()>) {
+fn measure(input: &Input, codec: FrameCodec, sizes: &[u64], progress: &dyn Progress) -> (Vec<PieceRow>, Result<()>) {
     let mut rows = Vec::new();
     let result = measure_frames(input, codec, sizes, Duration::ZERO, progress, &mut rows);
     (rows, result)
@@ -38,13 +38,13 @@ fn codec(text: &str) -> FrameCodec {
 }
 
 #[test]
-fn rows_add_up() {
+fn frame_rows_add_up() {
     let input = input(&[10_000, 10_000, 4_999, 10_000]);
-    let (rows, result) = measured(&input, codec("zstd:1"), &[32, 1000, 16_384, 65_536], &NoProgress);
+    let (rows, result) = measure(&input, codec("zstd:1"), &[32, 1000, 16_384, 65_536], &NoProgress);
     result.expect("measured");
     // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is
     // left out.
-    let shapes: Vec<_> = rows.iter().map(|row| (row.from_bytes, row.measured_pieces, row.row.input_bytes)).collect();
+    let shapes: Vec<_> = rows.iter().map(|row| (row.from_bytes, row.measured_pieces, row.totals.input_bytes)).collect();
     assert_eq!(shapes, [(32, 1092, 1092 * 32), (1000, 34, 34_000), (16_384, 3, 30_000)]);
     for row in &rows {
         assert_eq!(
@@ -56,26 +56,26 @@ fn rows_add_up() {
         assert!(row.compress.average_seconds <= row.compress.max_seconds, "{row:?}");
         assert!(row.bytes_per_second(&row.compress) > 0.0, "{row:?}");
         assert!(row.bytes_per_second(&row.decompress) > 0.0, "{row:?}");
-        assert!(row.row.peak_memory_bytes > 2 * row.row.input_bytes / row.measured_pieces, "{row:?}");
+        assert!(row.totals.peak_memory_bytes > 2 * row.totals.input_bytes / row.measured_pieces, "{row:?}");
     }
-    assert!(rows[0].row.saving_percent() < 0.0, "32 bytes grow");
-    assert!(rows[1].row.ratio() < rows[2].row.ratio());
+    assert!(rows[0].totals.saving_percent() < 0.0, "32 bytes grow");
+    assert!(rows[1].totals.ratio() < rows[2].totals.ratio());
 }
 
 #[test]
-fn sizes_are_those_of_the_codec() {
+fn compressed_sizes_equal_those_of_the_library() {
     let input = input(&[10_000, 10_000]);
-    let (rows, result) = measured(&input, codec("zstd:3"), &[2500], &NoProgress);
+    let (rows, result) = measure(&input, codec("zstd:3"), &[2500], &NoProgress);
     result.expect("measured");
     const CHECKSUM_BYTES: usize = 4;
     let size = |content: &[u8]| (zstd::bulk::compress(content, 3).expect("compressed").len() + CHECKSUM_BYTES) as u64;
     let sum =
         |chunk: usize| -> u64 { input.frames.iter().flat_map(|frame| frame.content.chunks(chunk)).map(size).sum() };
-    assert_eq!(rows[0].row.output_bytes, sum(2500));
+    assert_eq!(rows[0].totals.output_bytes, sum(2500));
 }
 
 #[test]
-fn every_size_gets_its_time() {
+fn every_size_is_measured_for_the_minimum_time() {
     let input = input(&[10_000]);
     let mut rows = Vec::new();
     let min_time = Duration::from_millis(20);
@@ -84,30 +84,31 @@ fn every_size_gets_its_time() {
     assert!(row.measured_pieces == 10, "{row:?}");
     assert!(row.compress.samples > 10, "{row:?}");
     assert!(row.decompress.samples > 10, "{row:?}");
-    assert_eq!((row.row.input_bytes, row.row.output_bytes), (10_000, 10_000));
+    assert_eq!((row.totals.input_bytes, row.totals.output_bytes), (10_000, 10_000));
 }
 
 #[test]
 fn a_first_pass_that_takes_too_long_is_cut() {
     let input = input(&[200_000]);
     let options = MeasureOptions::new("").repeat(1).threads(1);
-    let batches = Batch::from_pieces(&frames_of(&input, 10, 500));
+    let batches = Batch::from_pieces(&cut_frames(&input, 10, 500));
     let mut bench = Bench::new(batches, &options, &NoProgress);
-    bench.each = Some(Duration::ZERO);
-    let (row, [compress, _]) = bench.measure(codec("none"), "it".to_string()).expect("measured");
+    bench.timed_pass_max = Some(Duration::ZERO);
+    let measurement = bench.measure(codec("none"), "frames".to_string()).expect("measured");
     assert!((1..500).contains(&bench.pieces()));
-    assert_eq!((row.input_bytes, compress.samples), (bench.pieces() * 10, bench.pieces()));
+    assert_eq!(measurement.row.input_bytes, bench.pieces() * 10);
+    assert_eq!(measurement.compress.samples, bench.pieces());
 }
 
 #[test]
-fn pieces_are_spread() {
+fn pieces_are_spread_evenly() {
     let input = input(&[100_000, 100_000]);
     let start = input.frames[0].content.as_ptr() as usize;
-    let taken = frames_of(&input, 100, 40);
+    let taken = cut_frames(&input, 100, 40);
     assert_eq!(taken.len(), 40);
     let of_first = taken.iter().filter(|piece| (0..100_000).contains(&(piece.as_ptr() as usize).wrapping_sub(start)));
     assert_eq!(of_first.count(), 20, "as many from each frame");
-    assert_eq!(frames_of(&input, 100, usize::MAX / 4000).len(), 2000);
+    assert_eq!(cut_frames(&input, 100, usize::MAX / 4000).len(), 2000);
 }
 
 /// Interrupts after a number of checks.
@@ -122,7 +123,7 @@ impl Progress for StopAfter {
 #[test]
 fn an_interruption_keeps_measured_sizes() {
     let stop = StopAfter(AtomicU64::new(4));
-    let (rows, result) = measured(&input(&[8192]), codec("none"), &[32, 64], &stop);
+    let (rows, result) = measure(&input(&[8192]), codec("none"), &[32, 64], &stop);
     assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::Interrupted));
     assert_eq!(rows.len(), 1, "four checks per size: one for each pass");
 }
@@ -149,53 +150,53 @@ fn archive(frames: Vec<ContentFrame>) -> Input {
     Input { kind: InputKind::Archive, total_bytes, total_frames: 9, frames }
 }
 
-fn sizes(input: &Input, unit: SizeUnit, codec: FrameCodec) -> Result<Vec<PieceRow>> {
+fn measure_units(input: &Input, unit: SizeUnit, codec: FrameCodec) -> Result<Vec<PieceRow>> {
     measure_sizes(input, unit, codec, &MeasureOptions::new("").repeat(2), &NoProgress)
 }
 
 #[test]
-fn records_in_their_classes() {
+fn records_are_counted_in_their_classes() {
     let input = archive(vec![frame(&[&[0, 0, 165, 900], &[5000]]), frame(&[&[0]])]);
-    let rows = sizes(&input, SizeUnit::Record, FrameCodec::zstd(1)).expect("measured");
+    let rows = measure_units(&input, SizeUnit::Record, FrameCodec::zstd(1)).expect("measured");
     let pieces: Vec<_> = rows.iter().map(|row| (row.class, row.pieces, row.measured_pieces)).collect();
     assert_eq!(pieces, [("0-250 B", 3, 3), ("250-500 B", 1, 1), ("1-10 KB", 2, 2), ("all", 6, 6)]);
     let (all, classes) = rows.split_last().expect("rows");
-    assert_eq!(all.row.input_bytes, 3 * 136 + 301 + 1036 + 5136);
-    let sum: u64 = classes.iter().map(|row| row.row.output_bytes).sum();
-    assert!(all.row.output_bytes == sum);
+    assert_eq!(all.totals.input_bytes, 3 * 136 + 301 + 1036 + 5136);
+    let sum: u64 = classes.iter().map(|row| row.totals.output_bytes).sum();
+    assert!(all.totals.output_bytes == sum);
     assert!(sum > 0);
-    assert!(sum < all.row.input_bytes);
-    assert!(all.row.compress.median > 0.0);
-    assert!(all.row.saving_percent() > 50.0);
+    assert!(sum < all.totals.input_bytes);
+    assert!(all.totals.compress.median > 0.0);
+    assert!(all.totals.saving_percent() > 50.0);
 }
 
 #[test]
-fn storages_as_they_are() {
+fn whole_storages_are_measured() {
     let input = archive(vec![frame(&[&[0, 0, 165, 900], &[5000]])]);
-    let rows = sizes(&input, SizeUnit::Storage, FrameCodec::zstd(3)).expect("measured");
+    let rows = measure_units(&input, SizeUnit::Storage, FrameCodec::zstd(3)).expect("measured");
     let all = rows.last().expect("rows");
-    assert_eq!((all.pieces, rows[0].row.codec.level), (2, 3));
+    assert_eq!((all.pieces, rows[0].totals.codec.level), (2, 3));
 }
 
 #[test]
 fn a_file_has_no_records() {
-    let error = sizes(&input(&[5000]), SizeUnit::Record, FrameCodec::zstd(1));
+    let error = measure_units(&input(&[5000]), SizeUnit::Record, FrameCodec::zstd(1));
     assert_eq!(error.expect_err("no records").kind(), ErrorKind::Usage);
 }
 
 #[test]
 fn large_classes_are_measured_in_part() {
     let lengths: Vec<usize> = (0..50_000).map(|number| number % 2).collect();
-    let rows = sizes(&archive(vec![frame(&[&lengths])]), SizeUnit::Record, codec("none")).expect("measured");
+    let rows = measure_units(&archive(vec![frame(&[&lengths])]), SizeUnit::Record, codec("none")).expect("measured");
     assert_eq!((rows[0].pieces, rows[0].measured_pieces), (50_000, CLASS_PIECES_MAX as u64));
     let large = vec![0; CLASS_BYTES_MAX];
     let frame = ContentFrame { storages: vec![0..large.len(); 3], ..ContentFrame::new(large) };
-    let rows = sizes(&archive(vec![frame]), SizeUnit::Storage, codec("none")).expect("measured");
+    let rows = measure_units(&archive(vec![frame]), SizeUnit::Storage, codec("none")).expect("measured");
     assert_eq!((rows[0].pieces, rows[0].measured_pieces), (3, 1));
 }
 
 #[test]
-fn the_ends() {
+fn classes_include_their_lower_bounds() {
     assert_eq!((class_of(0), class_of(249), class_of(250), class_of(u64::MAX)), (0, 0, 1, CLASSES.len() - 1));
 }
 
@@ -215,7 +216,7 @@ fn record(number: u8, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn records_of_a_storage() {
+fn records_of_a_storage_have_no_padding() {
     let contents: [&[u8]; 3] = [&[1, 2, 3], &[], &[9; 700]];
     let wanted: Vec<Vec<u8>> = contents.iter().zip(1..).map(|(data, number)| record(number, data)).collect();
     let padded = |mut bytes: Vec<u8>| {
@@ -223,18 +224,19 @@ fn records_of_a_storage() {
         bytes
     };
     let storage: Vec<u8> = wanted.iter().cloned().flat_map(padded).collect();
-    assert_eq!(records(&storage).collect::<Vec<_>>(), wanted);
+    assert_eq!(records_of(&storage).collect::<Vec<_>>(), wanted);
 }
 
 proptest! {
     #[test]
     fn every_size_has_its_class(bytes in 0u64..3_000_000) {
         let class = class_of(bytes);
-        prop_assert!(CLASSES[class].0 <= bytes && CLASSES.get(class + 1).is_none_or(|next| bytes < next.0));
+        prop_assert!(CLASSES[class].0 <= bytes);
+        prop_assert!(CLASSES.get(class + 1).is_none_or(|next| bytes < next.0));
     }
 
     #[test]
-    fn hostile_storages(
+    fn records_of_hostile_storages_lie_inside(
         mut bytes in proptest::collection::vec(any::<u8>(), 0..2000),
         lengths in proptest::collection::vec(0u64..600, 0..4),
     ) {
@@ -245,8 +247,8 @@ proptest! {
             }
             at += align8(136 + length) as usize;
         }
-        let total: usize = records(&bytes).map(<[u8]>::len).sum();
+        let total: usize = records_of(&bytes).map(<[u8]>::len).sum();
         prop_assert!(total <= bytes.len());
-        prop_assert!(records(&bytes).all(|record| record.len() >= RECORD_HEADER_BYTES));
+        prop_assert!(records_of(&bytes).all(|record| record.len() >= RECORD_HEADER_BYTES));
     }
 }

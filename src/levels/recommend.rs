@@ -74,12 +74,12 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let is_worth = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= WORTH_PERCENT_MIN;
     let knee = knee_of(&curve).filter(is_worth).unwrap_or(fastest);
     let knee_index = curve.iter().position(|row| row.codec == knee.codec).unwrap_or_default();
-    let around = curve.iter().skip(knee_index.saturating_sub(1)).take(if knee_index == 0 { 2 } else { 3 });
+    let knee_and_neighbours = &curve[knee_index.saturating_sub(1)..curve.len().min(knee_index + 2)];
     let scatters = |row: &&LevelRow| row.warnings.iter().any(|warning| warning.about == "times");
 
     let time = if is_by_cpu { "CPU time" } else { "time" };
     // For example `3.1 % smaller than zstd 1 in 1.60 times its time`.
-    let against = |row: &LevelRow| {
+    let compare = |row: &LevelRow| {
         let difference = match 100.0 - row.size_percent_of(fastest) {
             saved if saved >= 0.0 => format!("{saved:.1} % smaller"),
             saved => format!("{:.1} % larger", -saved),
@@ -88,30 +88,30 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         let factor = quantity::significant(row.compress.median / fastest.compress.median.max(1e-9));
         format!("{difference} than {codec} in {factor} times its {time}")
     };
-    let choice = |row: &LevelRow, reason: String| {
-        let clients = format_of(row.codec).and_then(describe_readers);
-        CodecChoice { codec: row.codec, reason: reason + &clients.map_or(String::new(), |words| format!("; {words}")) }
+    let choice = |row: &LevelRow, reason: String| match format_of(row.codec).and_then(describe_readers) {
+        Some(readers) => CodecChoice { codec: row.codec, reason: format!("{reason}; {readers}") },
+        None => CodecChoice { codec: row.codec, reason },
     };
     let mut others = Vec::new();
     for row in pareto_curve(rows.iter().collect()) {
         if !is_offered(row) && !is_plain(row) {
-            let reason = against(row) + "; archive does not make it, and validators may not read it";
+            let reason = compare(row) + "; archive does not make it, and validators may not read it";
             others.push(choice(row, reason));
         }
     }
     let mut smallest_reason = "no measured choice is smaller".to_string();
     if smallest.codec != fastest.codec {
-        smallest_reason += &format!(" ({})", against(smallest));
+        smallest_reason += &format!(" ({})", compare(smallest));
     }
     let mut knee_reason = "nothing else is worth it".to_string();
     if knee.codec != fastest.codec {
-        knee_reason = against(knee);
+        knee_reason = compare(knee);
     }
     Some(Recommendation {
         shortest_time: choice(fastest, format!("no measured choice takes less {time}")),
         smallest_size: choice(smallest, smallest_reason),
         knee: choice(knee, knee_reason),
-        measured_well_enough: !around.copied().any(|row| scatters(&row)),
+        measured_well_enough: !knee_and_neighbours.iter().any(scatters),
         others,
     })
 }
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn under_load_cpu_time_counts() {
+    fn cpu_times_are_compared_under_load() {
         let mut rows = rows(&[(1, 90, 10.0), (2, 85, 40.0), (3, 83, 20.0)]);
         for (row, cpu) in rows.iter_mut().zip([8.0, 10.0, 20.0]) {
             row.compress_cpu_seconds = cpu;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn clustered_records_are_candidates() {
+    fn clustered_records_can_be_recommended() {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 968, 11.5), (3, 951, 21.0), (1, 920, 10.1), (10, 914, 90.0)]);
         rows[3].codec.name = "clustered";
         let found = recommend(&rows).expect("rows");
@@ -253,14 +253,14 @@ mod tests {
     #[test]
     fn scattered_times_make_the_answer_uncertain() {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 950, 20.0), (3, 940, 40.0), (4, 900, 80.0)]);
-        let is_enough = |rows: &[LevelRow]| recommend(rows).expect("rows").measured_well_enough;
+        let is_measured_well_enough = |rows: &[LevelRow]| recommend(rows).expect("rows").measured_well_enough;
         assert_eq!(recommend(&rows).expect("rows").knee.codec.level, 2);
         rows[3].warnings.push(Warning::new("times", String::new()));
-        assert!(is_enough(&rows), "it is no neighbour");
+        assert!(is_measured_well_enough(&rows), "it is no neighbour");
         for at in 0..3 {
             let mut rows = rows.clone();
             rows[at].warnings.push(Warning::new("times", String::new()));
-            assert!(!is_enough(&rows), "{at}");
+            assert!(!is_measured_well_enough(&rows), "{at}");
         }
     }
 
@@ -306,7 +306,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn choices_are_the_best(table in proptest::collection::vec((1u64..100, 0.001f64..1e4), 1..22)) {
+        fn no_measured_level_beats_the_choices(table in proptest::collection::vec((1u64..100, 0.001f64..1e4), 1..22)) {
             let table: Vec<_> =
                 table.iter().enumerate().map(|(at, (size, seconds))| (at as i32 + 1, *size, *seconds)).collect();
             let rows = rows(&table);
@@ -325,7 +325,7 @@ mod tests {
         }
 
         #[test]
-        fn the_knee_is_free_of_scale(factor in 0.01f64..100.0) {
+        fn the_knee_does_not_depend_on_the_unit_of_time(factor in 0.01f64..100.0) {
             let scaled: Vec<_> =
                 PUBLISHED.iter().map(|(level, size, seconds)| (*level, *size, seconds * factor)).collect();
             prop_assert_eq!(recommend(&rows(&scaled)).map(|found| found.knee.codec.level), Some(4));

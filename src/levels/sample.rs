@@ -29,10 +29,16 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Returns the error of the estimated size in percent; about 95 of 100 samples stay within it.
-/// `sample` has content and compressed bytes of each sampled frame in order. `None` for fewer than
-/// two frames, 0 if the sample is the whole.
-pub fn size_error_percent(sample: &[(u64, u64)], total_frames: u64) -> Option<f64> {
+/// Lengths of a frame.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FrameSizes {
+    pub content_bytes: u64,
+    pub compressed_bytes: u64,
+}
+
+/// Returns the error of the estimated size in percent; about 95 of 100 samples stay within it. `sample`
+/// is in the order of the frames. Returns `None` for fewer than two frames, 0 if all are sampled.
+pub fn size_error_percent(sample: &[FrameSizes], total_frames: u64) -> Option<f64> {
     if sample.len() as u64 >= total_frames {
         return Some(0.0);
     }
@@ -40,15 +46,15 @@ pub fn size_error_percent(sample: &[(u64, u64)], total_frames: u64) -> Option<f6
         return None;
     }
     let count = sample.len() as f64;
-    let content: f64 = sample.iter().map(|(content, _)| *content as f64).sum();
-    let compressed: f64 = sample.iter().map(|(_, compressed)| *compressed as f64).sum();
+    let content: f64 = sample.iter().map(|frame| frame.content_bytes as f64).sum();
+    let compressed: f64 = sample.iter().map(|frame| frame.compressed_bytes as f64).sum();
     let ratio = compressed / content.max(1.0);
-    let deviations: Vec<f64> =
-        sample.iter().map(|(content, compressed)| *compressed as f64 - ratio * *content as f64).collect();
+    let deviation = |frame: &FrameSizes| frame.compressed_bytes as f64 - ratio * frame.content_bytes as f64;
+    let deviations: Vec<f64> = sample.iter().map(deviation).collect();
     let differences: f64 = deviations.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
     let variance = differences / (2.0 * (count - 1.0));
-    let not_sampled = 1.0 - count / total_frames as f64;
-    let standard_error = (not_sampled * variance / count).sqrt();
+    let unsampled_part = 1.0 - count / total_frames as f64;
+    let standard_error = (unsampled_part * variance / count).sqrt();
     Some(100.0 * STANDARD_ERRORS * standard_error / (compressed / count).max(1.0))
 }
 
@@ -60,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn one_from_each_group(frames in 1u64..5000, wanted in 1u64..600, seed in any::<u64>()) {
+        fn one_frame_is_chosen_from_each_group(frames in 1u64..5000, wanted in 1u64..600, seed in any::<u64>()) {
             let chosen = choose_frames(frames, wanted, seed);
             prop_assert_eq!(chosen.len() as u64, wanted.min(frames));
             for (group, frame) in chosen.iter().enumerate() {
@@ -71,37 +77,45 @@ mod tests {
         }
 
         #[test]
-        fn errors_are_numbers(sample in proptest::collection::vec((0u64..1 << 25, 0u64..1 << 25), 0..20)) {
+        fn errors_are_finite_and_not_negative(
+            sizes in proptest::collection::vec((0u64..1 << 25, 0u64..1 << 25), 0..20),
+        ) {
+            let sample: Vec<FrameSizes> = sizes.into_iter().map(sizes_of).collect();
             let error = size_error_percent(&sample, 100);
             prop_assert_eq!(error.is_some(), sample.len() >= 2);
             prop_assert!(error.is_none_or(|error| error.is_finite() && error >= 0.0));
         }
     }
 
-    #[test]
-    fn all_frames_have_no_error() {
-        assert_eq!(size_error_percent(&[(10, 5), (10, 3)], 2), Some(0.0));
+    fn sizes_of((content_bytes, compressed_bytes): (u64, u64)) -> FrameSizes {
+        FrameSizes { content_bytes, compressed_bytes }
     }
 
     #[test]
-    fn the_stated_error_holds() {
-        let population: Vec<(u64, u64)> = (0..4000u64)
+    fn a_sample_of_all_frames_has_no_error() {
+        assert_eq!(size_error_percent(&[(10, 5), (10, 3)].map(sizes_of), 2), Some(0.0));
+    }
+
+    #[test]
+    fn the_stated_error_covers_95_of_100_samples() {
+        let population: Vec<FrameSizes> = (0..4000u64)
             .map(|frame| {
                 let base = if frame < 100 { 5_000_000 } else { 2_000_000 + frame * 100 };
-                (8 << 20, base + mix(frame) % 800_000)
+                sizes_of((8 << 20, base + mix(frame) % 800_000))
             })
             .collect();
-        let truth: u64 = population.iter().map(|(_, compressed)| compressed).sum();
-        let within = (0..400)
+        let truth: u64 = population.iter().map(|frame| frame.compressed_bytes).sum();
+        let covered = (0..400)
             .filter(|seed| {
                 let sample: Vec<_> =
                     choose_frames(4000, 80, *seed).iter().map(|frame| population[*frame as usize]).collect();
-                let (content, compressed) = sample.iter().fold((0, 0), |sum, frame| (sum.0 + frame.0, sum.1 + frame.1));
+                let content: u64 = sample.iter().map(|frame| frame.content_bytes).sum();
+                let compressed: u64 = sample.iter().map(|frame| frame.compressed_bytes).sum();
                 let estimate = (4000 * (8u64 << 20)) as f64 * compressed as f64 / content as f64;
                 let off_percent = 100.0 * (estimate / truth as f64 - 1.0).abs();
                 size_error_percent(&sample, 4000).is_some_and(|error| off_percent <= error)
             })
             .count();
-        assert!((360..=400).contains(&within), "{within} of 400");
+        assert!((360..=400).contains(&covered), "{covered} of 400");
     }
 }

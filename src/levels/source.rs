@@ -18,12 +18,12 @@ use crate::levels::input::{ContentFrame, InputKind};
 
 /// A frame to load, and the offset of its content in the stream.
 #[derive(Clone, Copy, Debug)]
-pub struct Chosen {
+pub struct ChosenFrame {
     pub span: FrameSpan,
     pub offset_bytes: u64,
 }
 
-impl Chosen {
+impl ChosenFrame {
     /// Finds the frames with the given indices, which must be in ascending order.
     pub fn from_spans(spans: impl Iterator<Item = FrameSpan>, numbers: &[u64]) -> Vec<Self> {
         let mut numbers = numbers.iter().peekable();
@@ -119,7 +119,7 @@ impl OpenInput {
     /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage(Stage::Surveying, archive.source.length_bytes());
-        // Under the name of an archive, other content is an error instead of a plain file.
+        // If the file has the name of an archive, other content is an error instead of a plain file.
         let must_be_archive = ArchiveName::from_path(archive.path()).is_some();
         let mut entries = Vec::new();
         let mut total_bytes = 0u64;
@@ -127,8 +127,8 @@ impl OpenInput {
         let mut parser = Some(EntryParser::default());
         archive.decode_stream(threads, AHEAD_BYTES, progress, &mut |bytes| {
             total_bytes += bytes.len() as u64;
-            let Some(known) = &mut parser else { return Ok(()) };
-            let result = known.feed(bytes, &mut |event| {
+            let Some(tar) = &mut parser else { return Ok(()) };
+            let result = tar.feed(bytes, &mut |event| {
                 if let TarEvent::Begin(entry) = event {
                     entries.push(entry);
                 }
@@ -162,7 +162,7 @@ impl OpenInput {
         Ok(Self { kind, entries, end_bytes, content })
     }
 
-    pub fn load(&self, chosen: &[Chosen], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
+    pub fn load(&self, chosen: &[ChosenFrame], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
         let bytes = chosen.iter().map(|frame| frame.span.length_bytes).sum();
         progress.stage(Stage::Reading, Some(bytes));
         match &self.content {
@@ -181,12 +181,12 @@ impl OpenInput {
 }
 
 fn load_each(
-    chosen: &[Chosen],
+    chosen: &[ChosenFrame],
     threads: usize,
     progress: &dyn Progress,
-    fill: &(dyn Fn(&Chosen, &mut [u8]) -> Result<()> + Sync),
+    fill: &(dyn Fn(&ChosenFrame, &mut [u8]) -> Result<()> + Sync),
 ) -> Result<Vec<ContentFrame>> {
-    let load = |frame: &Chosen| {
+    let load = |frame: &ChosenFrame| {
         progress.check()?;
         let mut content = vec![0; frame.span.length_bytes as usize];
         fill(frame, &mut content)?;
@@ -199,7 +199,7 @@ fn load_each(
 /// Decodes a file from its start, and keeps the chosen frames.
 fn load_stream(
     archive: &OpenArchive,
-    chosen: &[Chosen],
+    chosen: &[ChosenFrame],
     threads: usize,
     progress: &dyn Progress,
 ) -> Result<Vec<ContentFrame>> {

@@ -73,38 +73,38 @@ impl Warning {
 const FRAMES_PER_WORKER_MIN: usize = 4;
 
 /// Warns of too few frames to keep all workers busy until the end.
-pub fn shape_warning(frames: usize, threads: usize) -> Option<Warning> {
+pub fn few_frames_warning(frames: usize, threads: usize) -> Option<Warning> {
     let is_few = threads > 1 && frames < threads * FRAMES_PER_WORKER_MIN;
-    let text = || format!("too few frames ({frames}) for {threads} workers");
-    is_few.then(|| Warning::new("frames", text()))
+    let text = format!("too few frames ({frames}) for {threads} workers");
+    is_few.then_some(Warning::new("frames", text))
 }
 
 pub fn few_runs_warning(runs: usize, wanted: usize) -> Option<Warning> {
-    let text = || format!("measured {runs} of {wanted} times, because the time was up");
-    (runs < wanted).then(|| Warning::new("runs", text()))
+    let text = format!("measured {runs} of {wanted} times, because the time was up");
+    (runs < wanted).then_some(Warning::new("runs", text))
 }
 
-/// Warns of runs that scatter, or are so short that the start of threads takes a notable part.
-pub fn run_warning(what: &'static str, runs: &[f64]) -> Option<Warning> {
+/// Warns of runs that scatter, or are so short that the start of threads takes a notable part. `work` is
+/// `compress` or `decompress`.
+pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
     let summary = Summary::from_runs(runs);
-    let seconds = summary.median;
     let spread_percent = summary.spread_percent();
-    if seconds < RUN_TIME_MIN.as_secs_f64() {
-        let text = format!("one run takes only {:.1} ms", seconds * 1e3);
+    if summary.median < RUN_TIME_MIN.as_secs_f64() {
+        let text = format!("one run takes only {:.1} ms", summary.median * 1e3);
         return Some(Warning::new("times", text));
     }
-    let text = || format!("{what} times differ by {spread_percent:.0} %");
-    (spread_percent > SPREAD_PERCENT_MAX).then(|| Warning::new("times", text()))
+    let text = format!("{work} times differ by {spread_percent:.0} %");
+    (spread_percent > SPREAD_PERCENT_MAX).then_some(Warning::new("times", text))
 }
 
-/// Warns if workers, which only compute, took more elapsed time than CPU time (`busy`): then they had
-/// to wait for a core. Short `runs` do not show it.
-pub fn load_warning(busy: &Elapsed, runs: &[f64]) -> Option<Warning> {
-    let lost_percent = 100.0 - busy.cpu_percent();
-    let is_measured = !busy.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
-    let waited = format!("{lost_percent:.0} % of their time");
-    let text = || format!("workers waited {waited} for a core: another load runs");
-    (is_measured && lost_percent > LOST_PERCENT_MAX).then(|| Warning::new("load", text()))
+/// Warns if workers, which only compute, took more elapsed time than CPU time: then they had to wait for
+/// a core. Short `runs` do not show it.
+pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
+    let lost_percent = 100.0 - workers.cpu_percent();
+    let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
+    let waited = format!("workers waited {lost_percent:.0} % of their time");
+    let text = format!("{waited} for a core: another load runs");
+    (is_measured && lost_percent > LOST_PERCENT_MAX).then_some(Warning::new("load", text))
 }
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one
@@ -132,16 +132,18 @@ impl Latency {
         let seconds = |nanoseconds: &u64| *nanoseconds as f64 / 1e9;
         let samples = times.len();
         let average = times.iter().map(seconds).sum::<f64>() / samples as f64;
-        let square = |time: &u64| (seconds(time) - average).powi(2);
+        let squared_deviation = |time: &u64| (seconds(time) - average).powi(2);
         // With fewer than `one_in` samples, none is above the percentile.
         let percentile = |one_in: usize| {
-            let index = samples.saturating_sub(samples / one_in + 1);
-            (samples >= one_in).then(|| times.get(index).map(seconds)).flatten()
+            if samples < one_in {
+                return None;
+            }
+            times.get(samples.saturating_sub(samples / one_in + 1)).map(seconds)
         };
         Self {
             samples: samples as u64,
             average_seconds: average,
-            deviation_seconds: (times.iter().map(square).sum::<f64>() / samples as f64).sqrt(),
+            deviation_seconds: (times.iter().map(squared_deviation).sum::<f64>() / samples as f64).sqrt(),
             min_seconds: seconds(min),
             max_seconds: seconds(max),
             p50_seconds: percentile(2),
@@ -154,7 +156,7 @@ impl Latency {
 }
 
 /// Measures the seconds between two consecutive readings of the clock: the median of many pairs.
-pub fn timer_seconds() -> f64 {
+pub fn measure_timer_seconds() -> f64 {
     const PAIRS: usize = 10_001;
     let mut times: Vec<Duration> = (0..PAIRS)
         .map(|_| {
@@ -176,15 +178,17 @@ mod tests {
         #[test]
         fn the_median_is_in_the_middle(runs in proptest::collection::vec(0.001f64..1e6, 1..50)) {
             let summary = Summary::from_runs(&runs);
-            prop_assert!(summary.min <= summary.median && summary.median <= summary.max);
+            prop_assert!(summary.min <= summary.median);
+            prop_assert!(summary.median <= summary.max);
             let below = runs.iter().filter(|run| **run <= summary.median).count();
             let above = runs.iter().filter(|run| **run >= summary.median).count();
-            prop_assert!(below * 2 >= runs.len() && above * 2 >= runs.len());
+            prop_assert!(below * 2 >= runs.len());
+            prop_assert!(above * 2 >= runs.len());
         }
 
         #[test]
-        fn any_runs_are_judged(runs in proptest::collection::vec(0f64..1e9, 0..20)) {
-            let _ = run_warning("compress", &runs);
+        fn any_runs_can_be_judged(runs in proptest::collection::vec(0f64..1e9, 0..20)) {
+            let _ = time_warning("compress", &runs);
         }
     }
 
@@ -197,19 +201,19 @@ mod tests {
 
     #[test]
     fn doubtful_measurements_give_warnings() {
-        assert_eq!(run_warning("compress", &[1.0, 1.01, 1.02]), None);
+        assert_eq!(time_warning("compress", &[1.0, 1.01, 1.02]), None);
         let text = |warning: Option<Warning>| warning.map(|warning| warning.text).unwrap_or_default();
-        assert_eq!(text(run_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");
-        assert_eq!(text(run_warning("compress", &[0.001; 9])), "one run takes only 1.0 ms");
-        assert_eq!(text(shape_warning(7, 2)), "too few frames (7) for 2 workers");
+        assert_eq!(text(time_warning("compress", &[1.0, 1.01, 1.2])), "compress times differ by 20 %");
+        assert_eq!(text(time_warning("compress", &[0.001; 9])), "one run takes only 1.0 ms");
+        assert_eq!(text(few_frames_warning(7, 2)), "too few frames (7) for 2 workers");
         let busy = Elapsed::new(Duration::from_secs(10), Duration::from_secs(8));
         assert_eq!(
             text(load_warning(&busy, &[1.0])),
             "workers waited 20 % of their time for a core: another load runs"
         );
         assert_eq!(load_warning(&busy, &[0.01]), None);
-        assert_eq!(shape_warning(8, 2), None);
-        assert_eq!(shape_warning(1, 1), None);
+        assert_eq!(few_frames_warning(8, 2), None);
+        assert_eq!(few_frames_warning(1, 1), None);
     }
 
     #[test]
@@ -230,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_takes_some_time() {
-        assert!((0.0..1e-3).contains(&timer_seconds()));
+    fn reading_the_clock_takes_less_than_a_millisecond() {
+        assert!((0.0..1e-3).contains(&measure_timer_seconds()));
     }
 }

@@ -1,6 +1,8 @@
 //! Draws the chart of the HTML page as SVG. Text and axes have placeholder colors, which the page's
 //! style replaces to suit its light or dark theme.
 
+use std::ops::Range;
+
 use plotters::prelude::*;
 use slotpress::{Error, Result};
 use slotpress_base::quantity;
@@ -10,15 +12,21 @@ const SIZE: (u32, u32) = (480, 360);
 const FONT: (&str, i32) = ("sans-serif", 15);
 /// Placeholder colors #010101 and #020202, which the style sheet in page.html replaces.
 const INK: RGBColor = RGBColor(1, 1, 1);
-const RULE: RGBColor = RGBColor(2, 2, 2);
+const GRID: RGBColor = RGBColor(2, 2, 2);
 /// Colors of the series, readable on light and dark backgrounds.
 const COLORS: [u32; 8] = [0x3182ce, 0xdd6b20, 0x38a169, 0x9f7aea, 0xb7791f, 0x0d9bb5, 0xd53f8c, 0xe53e3e];
 
 #[derive(Clone, Debug)]
+pub struct Point {
+    /// x and y.
+    pub position: (f64, f64),
+    pub label: String,
+}
+
+#[derive(Clone, Debug)]
 pub struct Series {
     pub name: String,
-    /// x, y and label of each point.
-    pub points: Vec<(f64, f64, String)>,
+    pub points: Vec<Point>,
 }
 
 #[derive(Debug)]
@@ -30,7 +38,9 @@ pub struct Chart {
     /// Shown above the y axis, because text next to it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
+    /// Positions that a line joins.
     pub line: Vec<(f64, f64)>,
+    /// Position with a ring around it.
     pub best: Option<(f64, f64)>,
 }
 
@@ -40,12 +50,12 @@ impl Chart {
         x_label: &'static str,
         y_label: &str,
         name: String,
-        points: Vec<(f64, f64)>,
+        line: Vec<(f64, f64)>,
     ) -> Self {
-        let labelled = points.iter().map(|(x, y)| (*x, *y, String::new())).collect();
-        let series = vec![Series { name, points: labelled }];
+        let points = line.iter().map(|&position| Point { position, label: String::new() });
+        let series = vec![Series { name, points: points.collect() }];
         let y_label = y_label.to_string();
-        Self { caption, x_label, x_in_bytes: true, y_label, series, line: points, best: None }
+        Self { caption, x_label, x_in_bytes: true, y_label, series, line, best: None }
     }
 
     /// Names of the series with their colors; empty for a single series.
@@ -68,40 +78,42 @@ impl Chart {
         &self,
         paper: DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     ) -> Result<(), Box<dyn std::error::Error + '_>> {
-        let all = || self.series.iter().flat_map(|series| &series.points);
-        let (left, right) = range(all().map(|point| point.0.max(1e-9)));
-        let (low, high) = range(all().map(|point| point.1));
-        let room = (high - low).max(high.abs() * 0.01).max(0.1) * 0.12;
-        let across = (left / 1.15..right * 1.15).log_scale().with_key_points(self.ticks(left, right));
+        let points = || self.series.iter().flat_map(|series| &series.points);
+        let x_range = range_of(points().map(|point| point.position.0.max(1e-9)));
+        let y_range = range_of(points().map(|point| point.position.1));
+        let margin = (y_range.end - y_range.start).max(y_range.end.abs() * 0.01).max(0.1) * 0.12;
+        let ticks = self.choose_ticks(x_range.start, x_range.end);
+        let x_axis = (x_range.start / 1.15..x_range.end * 1.15).log_scale().with_key_points(ticks);
         let mut chart = ChartBuilder::on(&paper)
             .margin(8)
             .margin_right(24)
             .x_label_area_size(48)
             .y_label_area_size(56)
-            .build_cartesian_2d(across, low - room..high + room)?;
-        let show: fn(&f64) -> String =
+            .build_cartesian_2d(x_axis, y_range.start - margin..y_range.end + margin)?;
+        let show_x: fn(&f64) -> String =
             if self.x_in_bytes { |x| quantity::bytes(*x as u64) } else { |x| quantity::tick(*x) };
         chart
             .configure_mesh()
             .y_labels(6)
             .max_light_lines(0)
-            .bold_line_style(RULE)
+            .bold_line_style(GRID)
             .axis_style(INK)
             .label_style(FONT)
-            .x_label_formatter(&show)
+            .x_label_formatter(&show_x)
             .x_desc(self.x_label)
             .draw()?;
         chart.draw_series(LineSeries::new(self.line.iter().copied(), INK))?;
-        let mut labelled: Vec<(i32, i32)> = Vec::new();
+        let mut label_positions: Vec<(i32, i32)> = Vec::new();
         for (series, color) in self.series.iter().zip(COLORS.iter().cycle()) {
             let color = RGBColor((color >> 16) as u8, (color >> 8) as u8, *color as u8).filled();
-            chart.draw_series(series.points.iter().map(|(x, y, _)| Circle::new((*x, *y), 4, color)))?;
-            for (x, y, label) in &series.points {
-                let (x, y) = chart.backend_coord(&(*x, *y));
+            chart.draw_series(series.points.iter().map(|point| Circle::new(point.position, 4, color)))?;
+            for point in &series.points {
+                let (x, y) = chart.backend_coord(&point.position);
+                let is_apart = |(other_x, other_y): &(i32, i32)| (other_x - x).abs() > 32 || (other_y - y).abs() > 17;
                 // Leave out a label that would overlap another one: the table has all values.
-                if labelled.iter().all(|(other_x, other_y)| (other_x - x).abs() > 32 || (other_y - y).abs() > 17) {
-                    labelled.push((x, y));
-                    paper.draw(&Text::new(label.clone(), (x + 6, y - 15), FONT))?;
+                if label_positions.iter().all(is_apart) {
+                    label_positions.push((x, y));
+                    paper.draw(&Text::new(point.label.clone(), (x + 6, y - 15), FONT))?;
                 }
             }
         }
@@ -110,7 +122,7 @@ impl Chart {
     }
 
     /// Chooses two to six round values for the x axis, so few that their labels do not touch.
-    fn ticks(&self, from: f64, to: f64) -> Vec<f64> {
+    fn choose_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
         let sets: [(f64, &[f64]); 4] = if self.x_in_bytes {
             [(4.0, &[1.0]), (16.0, &[1.0]), (64.0, &[1.0]), (1024.0, &[1.0])]
@@ -131,12 +143,12 @@ impl Chart {
     }
 }
 
-fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+fn range_of(values: impl Iterator<Item = f64>) -> Range<f64> {
     let mut low = f64::INFINITY;
     let mut high = f64::NEG_INFINITY;
     for value in values.filter(|value| value.is_finite()) {
         low = low.min(value);
         high = high.max(value);
     }
-    if low <= high { (low, high) } else { (1.0, 1.0) }
+    if low <= high { low..high } else { 1.0..1.0 }
 }

@@ -12,10 +12,10 @@ use slotpress::program::{
 use slotpress::{Error, Progress, Result};
 use slotpress_base::quantity;
 
-use super::page::{ExportArgs, Subject, provenance};
+use super::page::{FileArgs, Subject, provenance};
 use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
 use crate::cli::ui::Ui;
-use crate::cli::{planned, values};
+use crate::cli::{memory, values};
 
 #[derive(Debug, Args)]
 pub struct SourceArgs {
@@ -61,7 +61,7 @@ impl SourceArgs {
     /// Returns the maximum content held in memory, in bytes: `--sample`; without it `bytes_max`,
     /// but at most 1 GiB and a quarter of what the tightest memory limit leaves.
     pub fn held_bytes(&self, bytes_max: u64) -> u64 {
-        planned::memory_or(self.sample, bytes_max)
+        memory::choose_memory(self.sample, bytes_max)
     }
 
     /// Reads the input or a sample of it. Warns if it reads only a sample because of the input's
@@ -130,25 +130,28 @@ pub struct MeasureArgs {
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = values::parse_duration)]
     budget: Duration,
     #[command(flatten)]
-    pub exports: ExportArgs,
+    pub files: FileArgs,
     #[command(flatten)]
     workers: WorkerArgs,
 }
 
-/// Commands that add rows for clustered records, unless the flags name codecs.
+/// When a command measures clustered records.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ClusteredRows {
+    /// Unless the flags name codecs.
     ByDefault,
+    /// Only if the flags name them.
     OnRequest,
 }
 
-pub struct Measured {
+/// Measurements levels and their input.
+pub struct Measurements {
     pub input: Input,
     pub subject: Subject,
     pub threads: usize,
     /// At least one row.
     pub rows: Vec<LevelRow>,
-    /// A failure after these rows: the user interrupted it, or a codec failed.
+    /// The error that ended the measurement after these rows: an interruption, or a codec that failed.
     pub result: Result<()>,
 }
 
@@ -156,26 +159,26 @@ impl MeasureArgs {
     fn codecs(&self) -> Result<Vec<FrameCodec>> {
         let levels = parse_levels(self.levels.as_deref().unwrap_or("1-10"))?;
         let codec = self.codec.as_deref().unwrap_or(REFERENCE_CODEC);
-        let list = parse_codecs(codec, &levels)?;
+        let codecs = parse_codecs(codec, &levels)?;
         let names_zstd = |item: &str| item.trim() == REFERENCE_CODEC;
         if self.levels.is_some() && !codec.split(',').any(names_zstd) {
             return Err(Error::usage("--levels applies to zstd, but --codec has no zstd without its own levels")
                 .with_hint("give levels after the codec: --codec zlib:1,9"));
         }
-        Ok(list)
+        Ok(codecs)
     }
 
-    /// Measures the levels, and zstd on clustered records if that is wanted and no codec is named.
-    /// Reduces the number of workers to what fits into memory together with the content and its
-    /// compressed copy, for the codec that needs most.
-    pub fn measure(&self, clustered: ClusteredRows, ui: &Ui) -> Result<Measured> {
+    /// Measures the levels, and the clustered rows if the command has them. Reduces the number of workers
+    /// to what fits into memory together with the content and its compressed copy, for the codec that
+    /// needs most.
+    pub fn measure(&self, clustered: ClusteredRows, ui: &Ui) -> Result<Measurements> {
         let mut codecs = self.codecs()?;
-        let is_clustered_too = clustered == ClusteredRows::ByDefault && self.codec.is_none();
-        if is_clustered_too {
+        let adds_clustered = clustered == ClusteredRows::ByDefault && self.codec.is_none();
+        if adds_clustered {
             add_clustered(&mut codecs);
         }
         check_frame_size(self.frame_size)?;
-        self.exports.check(self.source.path())?;
+        self.files.check(self.source.path())?;
         let held_bytes = self.source.held_bytes(SAMPLE_BYTES_DEFAULT);
         let worker_bytes = || {
             let mut max_bytes = 0;
@@ -184,14 +187,14 @@ impl MeasureArgs {
             }
             Ok(max_bytes)
         };
-        let threads = self.workers.threads_that_fit(worker_bytes, held_bytes.saturating_mul(2), ui)?;
+        let threads = memory::threads_that_fit(self.workers.threads, worker_bytes, held_bytes.saturating_mul(2), ui)?;
         let mut options = self.repeat.apply(self.source.options(threads, held_bytes));
         options.frame_size_bytes = self.frame_size;
         options.codecs = codecs;
         options.budget = Some(self.budget);
         let input = self.source.read(&options, ui)?;
         // A plain file has no records to cluster.
-        if is_clustered_too && input.kind == InputKind::File {
+        if adds_clustered && input.kind == InputKind::File {
             options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
         }
         let workers = quantity::count_of(threads as u64, "worker");
@@ -201,21 +204,20 @@ impl MeasureArgs {
         let budget = values::show_age(self.budget);
         ui.status(&format!("measuring {levels} for at most {budget} (--budget)"));
         let mut rows = Vec::new();
-        let left = measure_levels(&input, &options, ui, &mut rows);
+        let unmeasured = measure_levels(&input, &options, ui, &mut rows);
         if rows.is_empty() {
-            left?;
+            unmeasured?;
             return Err(Error::failed("no level was measured"));
         }
-        let result = left.map(|left| {
-            let labels: Vec<String> = left.iter().map(FrameCodec::to_string).collect();
-            if !labels.is_empty() {
-                let labels = labels.join(", ");
+        let result = unmeasured.map(|codecs| {
+            if !codecs.is_empty() {
+                let codecs = codecs.iter().map(FrameCodec::to_string).collect::<Vec<_>>().join(", ");
                 ui.warn(&format!(
-                    "not measured within {budget}: {labels}; give a larger --budget, or a smaller --sample"
+                    "not measured within {budget}: {codecs}; give a larger --budget, or a smaller --sample"
                 ));
             }
         });
-        Ok(Measured { input, subject, threads, rows, result })
+        Ok(Measurements { input, subject, threads, rows, result })
     }
 }
 

@@ -6,19 +6,19 @@ use clap::Args;
 use slotpress::Result;
 use slotpress::levels::FrameCodec;
 use slotpress::program::{
-    BreakEven, Link, LinkQuestion, LinkReport, LinkRow, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, SoonerAt,
-    TransferMode, WINDOW_BYTES,
+    BreakEven, Link, LinkOptions, LinkReport, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, SoonerAt, TransferMode,
+    WINDOW_BYTES,
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::input::{ClusteredRows, MeasureArgs};
-use super::report::{Advice, Report};
-use super::{print_report, warnings};
-use crate::cli::tables::{Table, TableOf, Unit};
+use super::report::{Advice, LevelsReport};
+use super::{print_report, summarize_warnings};
+use crate::cli::tables::{Table, TableBuilder, Unit};
 use crate::cli::ui::Ui;
 use crate::cli::values;
 
-const WHAT_IS_COUNTED: &str = "Time until storages are on the node's disk; the validator's own start, equal at all \
+const TIMES_NOTE: &str = "Time until storages are on the node's disk; the validator's own start, equal at all \
     levels, is not in it. Streaming: all stages at once; store and forward: one after the other.";
 
 /// Find the level with which nodes start soonest over a link
@@ -77,7 +77,7 @@ fn parse_window(text: &str) -> Result<u64, String> {
 }
 
 impl LinkFlags {
-    fn question(&self, frame_size_bytes: u64, threads: usize) -> LinkQuestion {
+    fn options(&self, frame_size_bytes: u64, threads: usize) -> LinkOptions {
         let link = Link {
             bandwidth_bits_per_second: self.bandwidth,
             rtt_seconds: self.rtt,
@@ -85,7 +85,7 @@ impl LinkFlags {
             nodes: self.nodes,
             window_bytes: self.window.unwrap_or(WINDOW_BYTES),
         };
-        LinkQuestion {
+        LinkOptions {
             link,
             read_bytes_per_second: self.read_rate.unwrap_or(READ_BYTES_PER_SECOND),
             place_bytes_per_second: self.place_rate.unwrap_or(PLACE_BYTES_PER_SECOND),
@@ -99,12 +99,12 @@ impl LinkFlags {
 
 pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     let measured = args.measure.measure(ClusteredRows::OnRequest, ui)?;
-    let question = args.link.question(args.measure.frame_size, measured.threads);
-    let link = LinkReport::new(question, measured.input.total_bytes, &measured.rows);
+    let options = args.link.options(args.measure.frame_size, measured.threads);
+    let link = LinkReport::new(options, measured.input.total_bytes, &measured.rows);
     ui.print_object("link", &link);
-    let mut report = report(&link);
-    report.warnings = warnings(&measured.rows);
-    print_report(&report, &measured.subject, &args.measure.exports, ui)?;
+    let mut report = make_report(&link);
+    report.warnings = summarize_warnings(&measured.rows);
+    print_report(&report, &measured.subject, &args.measure.files, ui)?;
     for line in &link.break_evens {
         ui.print_json(line);
     }
@@ -114,86 +114,84 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     measured.result
 }
 
-fn report(link: &LinkReport) -> Report {
+fn make_report(link: &LinkReport) -> LevelsReport {
     let advice = link.recommendations.iter().map(|choice| Advice {
-        what: choice.way.as_str().to_string(),
+        goal: choice.mode.as_str().to_string(),
         choice: choice.flag.clone(),
         reason: quantity::time(choice.seconds),
     });
-    Report {
+    LevelsReport {
         facts: describe(link),
-        tables: vec![times(link), break_evens(link)],
+        tables: vec![times_table(link), break_even_table(link)],
         advice: advice.collect(),
-        ..Report::default()
+        ..LevelsReport::default()
     }
 }
 
-fn times(link: &LinkReport) -> Table {
-    let unit = |row: &LinkRow| TimeUnit::for_column(row.streaming_seconds);
-    let unit = Unit::TimeIn(link.rows.last().map_or(TimeUnit::for_seconds(1.0), unit));
-    let table = TableOf::new("link-table", "link_level", &link.rows)
-        .add_shown("level", Unit::Text, |row| row.name())
+fn times_table(link: &LinkReport) -> Table {
+    let time_unit = match link.rows.last() {
+        Some(row) => TimeUnit::for_column(row.streaming_seconds),
+        None => TimeUnit::for_seconds(1.0),
+    };
+    let unit = Unit::TimeIn(time_unit);
+    let table = TableBuilder::new("link-table", "link_level", &link.rows)
+        .add_visible("level", Unit::Text, |row| row.name())
         .add_data("codec", |row| row.codec.name)
         .add_data("level", |row| row.codec.level)
         .add_data("tar_bytes", |row| row.tar_bytes)
-        .add_both("size", Unit::Bytes, "archive_bytes", |row| row.archive_bytes)
+        .add_column("size", Unit::Bytes, "archive_bytes", |row| row.archive_bytes)
         .add_data("size_error_percent", |row| row.size_error_percent)
         .add_data("compress_seconds", |row| row.compress_seconds)
         .add_data("decompress_seconds", |row| row.decompress_seconds)
-        .add_both("archive", unit, "archive_seconds", |row| row.stage_seconds[0])
-        .add_both("send", unit, "send_seconds", |row| row.stage_seconds[1])
-        .add_both("decode", unit, "decode_seconds", |row| row.stage_seconds[2])
-        .add_both("place", unit, "place_seconds", |row| row.stage_seconds[3])
-        .add_both("stream", unit, "streaming_seconds", |row| row.streaming_seconds)
-        .add_both("sum", unit, "store_and_forward_seconds", |row| row.total_seconds(TransferMode::StoreAndForward))
+        .add_column("archive", unit, "archive_seconds", |row| row.stages.archive)
+        .add_column("send", unit, "send_seconds", |row| row.stages.send)
+        .add_column("decode", unit, "decode_seconds", |row| row.stages.decode)
+        .add_column("place", unit, "place_seconds", |row| row.stages.place)
+        .add_column("stream", unit, "streaming_seconds", |row| row.streaming_seconds)
+        .add_column("sum", unit, "store_and_forward_seconds", |row| row.total_seconds(TransferMode::StoreAndForward))
         .add_data("slowest_stage", |row| row.slowest_stage());
     // On the terminal, a price takes the place of the bytes: there is no room for both.
-    let egress = |row: &LinkRow| link.question.egress_bytes(row);
-    let price = |row: &LinkRow| link.question.egress_price(row);
-    let has_price = link.question.egress_price_per_gb.is_some();
-    let table = table.add_both(if has_price { "" } else { "egress" }, Unit::Bytes, "egress_bytes", egress).add_both(
-        if has_price { "price" } else { "" },
-        Unit::Price,
-        "egress_price",
-        price,
-    );
-    let mut table = table.finish();
-    table.notes = vec![String::new(), WHAT_IS_COUNTED.to_string()];
+    let has_price = link.options.egress_price_per_gb.is_some();
+    let [bytes_heading, price_heading] = if has_price { ["", "price"] } else { ["egress", ""] };
+    let mut table = table
+        .add_column(bytes_heading, Unit::Bytes, "egress_bytes", |row| link.options.egress_bytes(row))
+        .add_column(price_heading, Unit::Price, "egress_price", |row| link.options.egress_price(row))
+        .finish();
+    table.notes = vec![String::new(), TIMES_NOTE.to_string()];
     let errors = link.rows.iter().filter_map(|row| row.size_error_percent);
     let error = errors.fold(0.0, f64::max);
     if error > 0.0 {
         let error = quantity::percent(error);
         table.notes.push(format!("From a sample: sizes and send times are within {error}."));
     }
-    if let Some(price) = link.question.egress_price_per_gb {
-        let nodes = quantity::count_of(link.question.link.nodes.into(), "node");
+    if let Some(price) = link.options.egress_price_per_gb {
+        let nodes = quantity::count_of(link.options.link.nodes.into(), "node");
         table.notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
     }
-    let mut choices = link.recommendations.iter();
-    let best = choices.find(|choice| choice.way == TransferMode::Streaming);
+    let best = link.recommendations.iter().find(|choice| choice.mode == TransferMode::Streaming);
     table.best = best.and_then(|best| link.rows.iter().position(|row| row.codec == best.codec));
-    table.spare = &[5, 4, 2, 3, 8];
+    table.optional_columns = &[5, 4, 2, 3, 8];
     table
 }
 
-/// Compares each level with the next lighter one, for both ways of sending.
-fn break_evens(link: &LinkReport) -> Table {
-    let of_way = |way: TransferMode| link.break_evens.iter().filter(move |pair| pair.way == way);
-    let pairs: Vec<(&BreakEven, &BreakEven)> =
-        of_way(TransferMode::Streaming).zip(of_way(TransferMode::StoreAndForward)).collect();
-    let mut table = TableOf::new("break-even-table", "", &pairs)
-        .add_shown("level", Unit::Text, |(pair, _)| label(pair.heavier_codec, pair.heavier_level))
-        .add_shown("against", Unit::Text, |(pair, _)| label(pair.lighter_codec, pair.lighter_level))
-        .add_shown("streaming", Unit::Text, |(pair, _)| heavier_at(pair))
-        .add_shown("store and forward", Unit::Text, |(_, pair)| heavier_at(pair))
+/// Compares each level with the next lighter one, for both modes of sending.
+fn break_even_table(link: &LinkReport) -> Table {
+    let of_mode = |mode: TransferMode| link.break_evens.iter().filter(move |item| item.mode == mode);
+    let rows: Vec<(&BreakEven, &BreakEven)> =
+        of_mode(TransferMode::Streaming).zip(of_mode(TransferMode::StoreAndForward)).collect();
+    let mut table = TableBuilder::new("break-even-table", "", &rows)
+        .add_visible("level", Unit::Text, |(item, _)| label(item.heavier_codec, item.heavier_level))
+        .add_visible("against", Unit::Text, |(item, _)| label(item.lighter_codec, item.lighter_level))
+        .add_visible("streaming", Unit::Text, |(streaming, _)| show_sooner_at(streaming))
+        .add_visible("store and forward", Unit::Text, |(_, forward)| show_sooner_at(forward))
         .finish();
     table.title =
         "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string();
-    if let Some(bits) = link.question.link.useful_bits_per_second() {
+    if let Some(bits) = link.options.link.useful_bits_per_second() {
         let bandwidth = show_bandwidth(bits);
         table.notes.push(format!("Above {bandwidth}, the window is the limit."));
     }
-    table.spare = &[3, 1];
+    table.optional_columns = &[3, 1];
     table
 }
 
@@ -203,8 +201,8 @@ fn label(name: &'static str, level: i32) -> String {
 
 /// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`,
 /// `any`, `none`.
-fn heavier_at(pair: &BreakEven) -> String {
-    match pair.heavier_is_sooner {
+fn show_sooner_at(item: &BreakEven) -> String {
+    match item.heavier_is_sooner {
         SoonerAt::Never => "none".to_string(),
         SoonerAt::Always => "any".to_string(),
         SoonerAt::Below(bits) => format!("below {}", show_bandwidth(bits)),
@@ -213,7 +211,7 @@ fn heavier_at(pair: &BreakEven) -> String {
 }
 
 fn describe(report: &LinkReport) -> Vec<String> {
-    let link = &report.question.link;
+    let link = &report.options.link;
     let limit = match report.limit {
         "bandwidth" if link.nodes > 1 => "a share of the bandwidth".to_string(),
         "bandwidth" => "the bandwidth".to_string(),
@@ -230,27 +228,27 @@ fn describe(report: &LinkReport) -> Vec<String> {
         format!("a node gets {} of archive; the limit is {limit}", quantity::rate(report.node_bytes_per_second)),
         format!(
             "disks: read {} (--read-rate), place {} (--place-rate)",
-            quantity::rate(report.question.read_bytes_per_second),
-            quantity::rate(report.question.place_bytes_per_second)
+            quantity::rate(report.options.read_bytes_per_second),
+            quantity::rate(report.options.place_bytes_per_second)
         ),
     ]
 }
 
-/// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits, `B`
-/// bytes; k, M, G, T: powers of 1000; Ki, Mi, Gi, Ti: of 1024.
+/// Parses a bandwidth to bit/s: `1Gbit`, `100Mbit/s`, `12.5MB/s`, `940Mbps`. `b` is bits and `B` is
+/// bytes; k, M, G and T are powers of 1000, and Ki, Mi, Gi and Ti are powers of 1024.
 fn parse_bandwidth(text: &str) -> Result<f64, String> {
     /// One petabit per second; larger values are typing errors.
     const BITS_MAX: f64 = 1e15;
-    let wrong = || "above 0, to 1000 Tbit/s; like 1Gbit, 100Mbit, 12.5MB/s".to_string();
+    let error = || "above 0, to 1000 Tbit/s; like 1Gbit, 100Mbit, 12.5MB/s".to_string();
     let text = text.trim();
     let text = text.strip_suffix("/s").or(text.strip_suffix("ps")).unwrap_or(text);
     let (digits, factor) = match text.strip_suffix("bit").or(text.strip_suffix('b')) {
         Some(digits) => (digits, 1.0),
-        None => (text.strip_suffix('B').ok_or_else(wrong)?, 8.0),
+        None => (text.strip_suffix('B').ok_or_else(error)?, 8.0),
     };
-    let number = values::parse_size(&format!("{digits}B")).map_err(|_| wrong())?;
+    let number = values::parse_size(&format!("{digits}B")).map_err(|_| error())?;
     let bits = number as f64 * factor;
-    if bits > 0.0 && bits <= BITS_MAX { Ok(bits) } else { Err(wrong()) }
+    if bits > 0.0 && bits <= BITS_MAX { Ok(bits) } else { Err(error()) }
 }
 
 /// Parses a disk's rate to bytes per second, written like a bandwidth: `1GB/s`, `500MiB/s`.
@@ -329,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_and_prices_are_parsed() {
+    fn round_trips_and_prices_are_parsed() {
         let rtts = ["60ms", "0", "0ms", "500us", "0.06s"].map(parse_rtt);
         assert_eq!(rtts, [Ok(0.06), Ok(0.0), Ok(0.0), Ok(0.0005), Ok(0.06)]);
         for text in ["", "60", "-1ms", "nan", "nanms", "1h", "61s", "ms"] {
@@ -342,9 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn quantities_of_a_link_are_shown() {
-        let shown = [410.4e6, 1.25e9, 1e9, 999.6e6, 56e3, 12.0, 99.96e9].map(show_bandwidth);
-        assert_eq!(shown, ["410 Mbit/s", "1.25 Gbit/s", "1 Gbit/s", "1 Gbit/s", "56 kbit/s", "12 bit/s", "100 Gbit/s"]);
+    fn bandwidths_and_round_trips_are_formatted() {
+        let bandwidths = [410.4e6, 1.25e9, 1e9, 999.6e6, 56e3, 12.0, 99.96e9].map(show_bandwidth);
+        assert_eq!(
+            bandwidths,
+            ["410 Mbit/s", "1.25 Gbit/s", "1 Gbit/s", "1 Gbit/s", "56 kbit/s", "12 bit/s", "100 Gbit/s"]
+        );
         assert_eq!([0.06, 0.0, 0.0005].map(show_rtt), ["60 ms", "0 ms", "0.5 ms"]);
     }
 
@@ -355,15 +356,15 @@ mod tests {
         }
 
         #[test]
-        fn shown_bandwidths_can_be_parsed(log in 3.0f64..13.0) {
+        fn formatted_bandwidths_can_be_parsed(log in 3.0f64..13.0) {
             let bits = 10f64.powf(log);
-            let read = parse_bandwidth(&show_bandwidth(bits)).expect("a bandwidth");
-            prop_assert!((read / bits - 1.0).abs() < 0.006);
+            let parsed = parse_bandwidth(&show_bandwidth(bits)).expect("a bandwidth");
+            prop_assert!((parsed / bits - 1.0).abs() < 0.006);
         }
     }
 
     #[test]
-    fn a_screen() {
+    fn the_report_fits_80_columns() {
         let link = Link {
             bandwidth_bits_per_second: 1e9,
             rtt_seconds: 0.06,
@@ -371,7 +372,7 @@ mod tests {
             nodes: 3,
             window_bytes: WINDOW_BYTES,
         };
-        let question = LinkQuestion {
+        let options = LinkOptions {
             link,
             read_bytes_per_second: READ_BYTES_PER_SECOND,
             place_bytes_per_second: PLACE_BYTES_PER_SECOND,
@@ -381,7 +382,7 @@ mod tests {
             any_format: false,
         };
         let rows = [1, -1, 2, 3, 4].map(|level| crate::cli::levels::table::tests::row("zstd", level));
-        let lines = report(&LinkReport::new(question, 100_000_000_000, &rows)).lines(80);
+        let lines = make_report(&LinkReport::new(options, 100_000_000_000, &rows)).lines(80);
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
         insta::assert_snapshot!(lines.join("\n"));
     }

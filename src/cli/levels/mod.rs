@@ -14,9 +14,9 @@ use slotpress::levels::LevelRow;
 use slotpress::{Progress, Result};
 
 use self::input::MeasureArgs;
-use self::page::{ExportArgs, Subject};
-use self::report::Report;
-use super::tables::{Table, columns_of_results};
+use self::page::{FileArgs, Subject};
+use self::report::LevelsReport;
+use super::tables::{Table, result_columns};
 use super::ui::Ui;
 
 // A subcommand's name takes the place of INPUT; a file of that name can be given as `./sizes`.
@@ -29,42 +29,42 @@ use super::ui::Ui;
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct LevelsArgs {
     #[command(flatten)]
-    table: MeasureArgs,
+    measure: MeasureArgs,
     #[command(subcommand)]
-    view: Option<View>,
+    command: Option<LevelsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum View {
+enum LevelsCommand {
     Sizes(Box<pieces::SizesArgs>),
     Frames(Box<pieces::FramesArgs>),
     Link(Box<link::LinkArgs>),
 }
 
 pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
-    match &args.view {
-        None => table::run(&args.table, ui),
-        Some(View::Sizes(args)) => pieces::run_sizes(args, ui),
-        Some(View::Frames(args)) => pieces::run_frames(args, ui),
-        Some(View::Link(args)) => link::run(args, ui),
+    match &args.command {
+        None => table::run(&args.measure, ui),
+        Some(LevelsCommand::Sizes(args)) => pieces::run_sizes(args, ui),
+        Some(LevelsCommand::Frames(args)) => pieces::run_frames(args, ui),
+        Some(LevelsCommand::Link(args)) => link::run(args, ui),
     }
 }
 
-fn print_report(report: &Report, subject: &Subject, exports: &ExportArgs, ui: &Ui) -> Result<()> {
+fn print_report(report: &LevelsReport, subject: &Subject, files: &FileArgs, ui: &Ui) -> Result<()> {
     for line in &report.warnings {
         ui.warn(line);
     }
-    exports.write(subject, report)?;
+    files.write(subject, report)?;
     for line in report.tables.iter().flat_map(Table::json_lines) {
         ui.print_json(&line);
     }
     ui.say(&format!("{}\n{}", subject.name, subject.about));
-    ui.say(&report.lines(columns_of_results()).join("\n"));
+    ui.say(&report.lines(result_columns()).join("\n"));
     Ok(())
 }
 
-/// Says in one sentence why the numbers are rough: each reason once, with the rows that it applies to.
-fn warnings(rows: &[LevelRow]) -> Vec<String> {
+/// Says in one sentence why the numbers are rough: each reason once, with its rows.
+fn summarize_warnings(rows: &[LevelRow]) -> Vec<String> {
     let mut reasons: Vec<(&str, String)> = Vec::new();
     for warning in rows.iter().flat_map(|row| &row.warnings) {
         if reasons.iter().any(|(about, _)| *about == warning.about) {

@@ -12,13 +12,13 @@ use slotpress::{Error, Result};
 use slotpress_base::{EscapePath, IoContext, available_threads};
 
 use super::chart::Chart;
-use super::report::Report;
-use crate::cli::restore::shell_word;
+use super::report::LevelsReport;
 use crate::cli::tables::Table;
-use crate::cli::values::time_now;
+use crate::cli::values::{quote_for_shell, time_now};
 
+/// Files to write besides the output on the terminal.
 #[derive(Debug, Args)]
-pub struct ExportArgs {
+pub struct FileArgs {
     /// Also write the rows as comma-separated values
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
@@ -27,48 +27,49 @@ pub struct ExportArgs {
     html: Option<PathBuf>,
 }
 
-impl ExportArgs {
+impl FileArgs {
     /// Refuses, before the measurement, files that cannot be written, and the input itself. Changes
     /// nothing.
     pub fn check(&self, input: &Path) -> Result<()> {
         for path in self.csv.iter().chain(&self.html) {
-            let wrong = |path: &Path, why: &str| Err(Error::usage(format!("{} {why}", path.escaped())));
+            let refuse = |path: &Path, why: &str| Err(Error::usage(format!("{} {why}", path.escaped())));
             if path.is_dir() {
-                return wrong(path, "is a directory, not a file to write to");
+                return refuse(path, "is a directory, not a file to write to");
             }
             let is_input = |path: PathBuf| input.canonicalize().is_ok_and(|input| input == path);
             if path.canonicalize().is_ok_and(is_input) {
-                return wrong(path, "is the input; it is not replaced");
+                return refuse(path, "is the input; it is not replaced");
             }
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             if !dir.is_dir() {
-                return wrong(dir, "is not a directory");
+                return refuse(dir, "is not a directory");
             }
         }
         Ok(())
     }
 
-    pub fn write(&self, subject: &Subject, report: &Report) -> Result<()> {
+    pub fn write(&self, subject: &Subject, report: &LevelsReport) -> Result<()> {
         if let Some(path) = &self.csv {
             fs::write(path, report.csv()?).or_path("write", path)?;
         }
         if let Some(path) = &self.html {
-            fs::write(path, page(subject, report)?).or_path("write", path)?;
+            fs::write(path, render_page(subject, report)?).or_path("write", path)?;
         }
         Ok(())
     }
 }
 
+/// The measured input, as reports describe it.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub name: String,
     pub about: String,
-    /// Origin of the numbers: input, date, CPU and so on, as name and value.
+    /// Names and values of what may affect the numbers: input, date, CPU and so on.
     pub provenance: Vec<(&'static str, String)>,
 }
 
-fn page(subject: &Subject, report: &Report) -> Result<String> {
-    let failed = |error: minijinja::Error| Error::failed(format!("the page cannot be made: {error:#}"));
+fn render_page(subject: &Subject, report: &LevelsReport) -> Result<String> {
+    let page_error = |error: minijinja::Error| Error::failed(format!("the page cannot be made: {error:#}"));
     let values = json!({
         "name": subject.name,
         "about": subject.about,
@@ -85,8 +86,8 @@ fn page(subject: &Subject, report: &Report) -> Result<String> {
     });
     let mut environment = Environment::new();
     // The template's name must end in `.html`: that turns escaping on.
-    environment.add_template("page.html", include_str!("page.html")).map_err(failed)?;
-    let page = environment.get_template("page.html").and_then(|page| page.render(Serde(values))).map_err(failed)?;
+    environment.add_template("page.html", include_str!("page.html")).map_err(page_error)?;
+    let page = environment.get_template("page.html").and_then(|page| page.render(Serde(values))).map_err(page_error)?;
     Ok(page.replace(|char: char| char.is_control() && char != '\n', " "))
 }
 
@@ -95,10 +96,10 @@ pub fn provenance(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
     // The command line may be published. No password is expected in it, because inputs of `levels`
     // are paths, never URLs.
-    let command: Vec<String> = std::env::args_os().skip(1).map(|word| shell_word(Path::new(&word))).collect();
+    let command: Vec<String> = std::env::args_os().skip(1).map(|word| quote_for_shell(Path::new(&word))).collect();
     let zstd = zstd_safe::version_string();
     let mut lines = vec![("input", input.escaped()), ("date", time_now())];
-    if let Some(processor) = processor(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
+    if let Some(processor) = find_processor_name(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()) {
         lines.push(("CPU", processor));
     }
     lines.push(("cores", format!("{} that the process may use", available_threads())));
@@ -107,8 +108,8 @@ pub fn provenance(input: &Path) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Finds the processor's name; `None` on architectures whose cpuinfo has no `model name`.
-fn processor(cpuinfo: &str) -> Option<String> {
+/// Finds the name of the processor; `None` on architectures whose cpuinfo has no `model name`.
+fn find_processor_name(cpuinfo: &str) -> Option<String> {
     let (_, name) = cpuinfo.lines().find(|line| line.starts_with("model name"))?.split_once(':')?;
     Some(name.split_whitespace().collect::<Vec<_>>().join(" "))
 }
@@ -116,15 +117,15 @@ fn processor(cpuinfo: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::levels::chart::Series;
+    use crate::cli::levels::chart::{Point, Series};
     use crate::cli::levels::report::Advice;
-    use crate::cli::tables::{TableOf, Unit};
+    use crate::cli::tables::{TableBuilder, Unit};
 
     #[test]
-    fn unwritable_paths_are_refused() {
+    fn unwritable_paths_and_the_input_are_refused() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("levels.csv");
-        let check = |path: &Path, input: &Path| ExportArgs { csv: Some(path.into()), html: None }.check(input);
+        let check = |path: &Path, input: &Path| FileArgs { csv: Some(path.into()), html: None }.check(input);
         check(&path, Path::new("/nowhere")).expect("can be written");
         assert!(!path.exists(), "checking does not touch it");
         fs::write(&path, "input").expect("written");
@@ -138,23 +139,26 @@ mod tests {
     fn foreign_text_is_escaped() {
         let name = "<script>\"'&|".to_string();
         let items = [name.clone()];
-        let report = Report {
+        let point = Point { position: (1.0, 1.0), label: name.clone() };
+        let report = LevelsReport {
             facts: vec![name.clone()],
             chart: Some(Chart {
                 caption: name.clone(),
                 x_label: "x",
                 x_in_bytes: false,
                 y_label: name.clone(),
-                series: vec![Series { name: name.clone(), points: vec![(1.0, 1.0, name.clone())] }; 2],
+                series: vec![Series { name: name.clone(), points: vec![point] }; 2],
                 line: Vec::new(),
                 best: None,
             }),
-            tables: vec![TableOf::new("t", "", &items).add_shown(name.clone(), Unit::Text, String::clone).finish()],
+            tables: vec![
+                TableBuilder::new("t", "", &items).add_visible(name.clone(), Unit::Text, String::clone).finish(),
+            ],
             warnings: vec![name.clone()],
-            advice: vec![Advice { what: name.clone(), choice: name.clone(), reason: name.clone() }],
+            advice: vec![Advice { goal: name.clone(), choice: name.clone(), reason: name.clone() }],
         };
         let subject = Subject { name: name.clone(), about: name.clone(), provenance: vec![("input", name.clone())] };
-        let page = page(&subject, &report).expect("a page");
+        let page = render_page(&subject, &report).expect("a page");
         // The page's own script is the only one.
         assert_eq!(page.matches("<script>").count(), 1, "{page}");
         assert!(page.contains("&lt;script&gt;&quot;&#x27;&amp;|"), "{page}");
@@ -163,7 +167,7 @@ mod tests {
     #[test]
     fn processor_names_are_found() {
         let cpuinfo = "processor\t: 0\nmodel name\t: AMD  EPYC 9654\nprocessor\t: 1\nmodel name\t: other\n";
-        assert_eq!(processor(cpuinfo).as_deref(), Some("AMD EPYC 9654"));
-        assert_eq!(processor("Features: fp asimd"), None);
+        assert_eq!(find_processor_name(cpuinfo).as_deref(), Some("AMD EPYC 9654"));
+        assert_eq!(find_processor_name("Features: fp asimd"), None);
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use slotpress::levels::{FrameCodec, MeasureOptions};
 use slotpress::program::{
-    Input, Latency, PieceRow, SAMPLE_BYTES_DEFAULT, SizeUnit, measure_frames, measure_sizes, timer_seconds,
+    Input, Latency, PieceRow, SAMPLE_BYTES_DEFAULT, SizeUnit, measure_frames, measure_sizes, measure_timer_seconds,
 };
 use slotpress::{Progress, Result};
 use slotpress_base::{available_threads, quantity};
@@ -14,12 +14,12 @@ use slotpress_format::FRAME_SIZE_BYTES_MAX;
 
 use super::chart::Chart;
 use super::input::{RepeatArgs, SourceArgs, parse_one_codec};
-use super::page::ExportArgs;
+use super::page::FileArgs;
 use super::print_report;
-use super::report::Report;
-use crate::cli::tables::{Table, TableOf, Unit, json};
+use super::report::LevelsReport;
+use crate::cli::tables::{Table, TableBuilder, Unit, to_json};
 use crate::cli::ui::Ui;
-use crate::cli::values;
+use crate::cli::values::{self, Choice};
 
 #[derive(Debug, Args)]
 struct PieceArgs {
@@ -29,7 +29,7 @@ struct PieceArgs {
     #[arg(long, value_name = "CODEC", default_value = "zstd:1")]
     codec: String,
     #[command(flatten)]
-    exports: ExportArgs,
+    files: FileArgs,
 }
 
 impl PieceArgs {
@@ -37,15 +37,15 @@ impl PieceArgs {
     /// storages.
     fn read(&self, bytes_max: u64, ui: &Ui) -> Result<(FrameCodec, Input, MeasureOptions)> {
         let codec = parse_one_codec(&self.codec)?;
-        self.exports.check(self.source.path())?;
+        self.files.check(self.source.path())?;
         let mut options = self.source.options(available_threads(), self.source.held_bytes(bytes_max));
         options.frame_size_bytes = FRAME_SIZE_BYTES_MAX;
         Ok((codec, self.source.read(&options, ui)?, options))
     }
 
-    fn print_report(&self, report: &Report, input: &Input, ui: &Ui) -> Result<()> {
+    fn print_report(&self, report: &LevelsReport, input: &Input, ui: &Ui) -> Result<()> {
         let subject = self.source.subject(input, "one worker");
-        print_report(report, &subject, &self.exports, ui)
+        print_report(report, &subject, &self.files, ui)
     }
 }
 
@@ -64,9 +64,9 @@ pub struct SizesArgs {
     repeat: RepeatArgs,
 }
 
-const UNITS: &[(&str, SizeUnit, &str)] = &[
-    ("storage", SizeUnit::Storage, "Storage files, as an archive holds them"),
-    ("record", SizeUnit::Record, "Records of storages: header and data"),
+const UNITS: &[Choice<SizeUnit>] = &[
+    Choice("storage", SizeUnit::Storage, "Storage files, as an archive holds them"),
+    Choice("record", SizeUnit::Record, "Records of storages: header and data"),
 ];
 
 pub fn run_sizes(args: &SizesArgs, ui: &Ui) -> Result<()> {
@@ -80,42 +80,42 @@ fn average(row: &PieceRow, sum: f64) -> f64 {
     sum / row.measured_pieces.max(1) as f64
 }
 
-fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Report {
+fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> LevelsReport {
     let classes = rows.split_last().map_or(rows, |(_, classes)| classes);
-    let points = classes.iter().map(|row| (average(row, row.row.input_bytes as f64), row.row.saving_percent()));
+    let points = classes.iter().map(|row| (average(row, row.totals.input_bytes as f64), row.totals.saving_percent()));
     let caption = format!("What compressing saves, by the size of a {unit}; below 0, it grows.");
     let x_label = "size before compressing (logarithmic)";
-    Report {
+    LevelsReport {
         facts: vec![format!("each {unit} alone, {codec}, one core")],
         chart: Some(Chart::new_by_size(caption, x_label, "saving in %", codec.to_string(), points.collect())),
         tables: vec![sizes_table(rows, unit, codec)],
-        ..Report::default()
+        ..LevelsReport::default()
     }
 }
 
 fn sizes_table(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Table {
-    let mut table = TableOf::new("sizes-table", "unit_size_class", rows)
+    let mut table = TableBuilder::new("sizes-table", "unit_size_class", rows)
         .add_data("unit", |_| unit)
         .add_data("codec", |_| codec.name)
         .add_data("level", |_| codec.level)
-        .add_both("size", Unit::Text, "class", |row| row.class)
+        .add_column("size", Unit::Text, "class", |row| row.class)
         .add_data("from_bytes", |row| row.from_bytes)
         .add_data("below_bytes", |row| row.below_bytes)
-        .add_both("count", Unit::Count, "units", |row| row.pieces)
+        .add_column("count", Unit::Count, "units", |row| row.pieces)
         .add_data("unit_bytes", |row| row.piece_bytes)
         .add_data("measured_units", |row| row.measured_pieces)
-        .add_data("input_bytes", |row| row.row.input_bytes)
-        .add_data("output_bytes", |row| row.row.output_bytes)
-        .add_data("compress_seconds", |row| row.row.compress.median)
-        .add_data("decompress_seconds", |row| row.row.decompress.median)
-        .add_shown("average", Unit::Bytes, |row| average(row, row.row.input_bytes as f64))
-        .add_shown("compressed", Unit::Bytes, |row| average(row, row.row.output_bytes as f64))
-        .add_both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
-        .add_shown("compress", Unit::Time, |row| average(row, row.row.compress.median))
-        .add_shown("decompress", Unit::Time, |row| average(row, row.row.decompress.median))
+        .add_data("input_bytes", |row| row.totals.input_bytes)
+        .add_data("output_bytes", |row| row.totals.output_bytes)
+        .add_data("compress_seconds", |row| row.totals.compress.median)
+        .add_data("decompress_seconds", |row| row.totals.decompress.median)
+        .add_visible("average", Unit::Bytes, |row| average(row, row.totals.input_bytes as f64))
+        .add_visible("compressed", Unit::Bytes, |row| average(row, row.totals.output_bytes as f64))
+        .add_column("saving %", Unit::Percent, "saving_percent", |row| row.totals.saving_percent())
+        .add_visible("compress", Unit::Time, |row| average(row, row.totals.compress.median))
+        .add_visible("decompress", Unit::Time, |row| average(row, row.totals.decompress.median))
         .finish();
     table.best = rows.len().checked_sub(1);
-    table.spare = &[3, 1, 2, 6];
+    table.optional_columns = &[3, 1, 2, 6];
     table
 }
 
@@ -147,10 +147,10 @@ fn parse_frame_size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Returns the frame sizes in ascending order, each once. Without a choice, powers of four: 32 B,
-/// 128 B, … 32 MiB.
-fn frame_sizes(asked: &[u64]) -> Vec<u64> {
-    let mut sizes = asked.to_vec();
+/// Returns the frame sizes in ascending order, each once. If none is requested, returns powers of four:
+/// 32 B, 128 B, … 32 MiB.
+fn frame_sizes(requested: &[u64]) -> Vec<u64> {
+    let mut sizes = requested.to_vec();
     if sizes.is_empty() {
         sizes.extend((0..=10).map(|power| 32 << (2 * power)));
     }
@@ -162,73 +162,73 @@ fn frame_sizes(asked: &[u64]) -> Vec<u64> {
 pub fn run_frames(args: &FramesArgs, ui: &Ui) -> Result<()> {
     let sizes = frame_sizes(&args.sizes);
     let (codec, input, _) = args.pieces.read(FRAMES_BYTES_MAX, ui)?;
-    let timer_seconds = timer_seconds();
+    let timer_seconds = measure_timer_seconds();
     let mut rows = Vec::new();
     let result = measure_frames(&input, codec, &sizes, args.min_time, ui, &mut rows);
-    let Some(last) = rows.last().map(|row| row.from_bytes) else { return result };
+    let Some(largest) = rows.last().map(|row| row.from_bytes) else { return result };
     args.pieces.print_report(&frames_report(&rows, codec, timer_seconds), &input, ui)?;
     if result.is_ok()
-        && let Some(next) = sizes.iter().find(|size| **size > last)
+        && let Some(next) = sizes.iter().find(|size| **size > largest)
     {
-        let [next, last] = [*next, last].map(quantity::bytes);
-        ui.warn(&format!("frames of {next} and more would be the same as those of {last}: the input has no more"));
+        let [next, largest] = [*next, largest].map(quantity::bytes);
+        ui.warn(&format!("frames of {next} and more would be the same as those of {largest}: the input has no more"));
     }
     result
 }
 
-fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Report {
-    let points = rows.iter().map(|row| (row.from_bytes as f64, row.row.ratio())).collect();
+fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> LevelsReport {
+    let points = rows.iter().map(|row| (row.from_bytes as f64, row.totals.ratio())).collect();
     let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
     let chart = Chart::new_by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
     let clock = quantity::time(timer_seconds);
-    let compress = latency(rows, "compress-table", "compress", |row| &row.compress);
-    let decompress = latency(rows, "decompress-table", "decompress", |row| &row.decompress);
-    Report {
+    let compress = latency_table(rows, "compress-table", "compress", |row| &row.compress);
+    let decompress = latency_table(rows, "decompress-table", "decompress", |row| &row.decompress);
+    LevelsReport {
         facts: vec![format!("{codec}, one core; each frame alone; every time contains {clock} of reading the clock")],
         chart: (rows.len() > 1).then_some(chart),
         tables: vec![frames_table(rows, codec, timer_seconds), compress, decompress],
-        ..Report::default()
+        ..LevelsReport::default()
     }
 }
 
 fn frames_table(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Table {
-    let mut table = TableOf::new("frames-table", "frame_size", rows)
+    let mut table = TableBuilder::new("frames-table", "frame_size", rows)
         .add_data("codec", |_| codec.name)
         .add_data("level", |_| codec.level)
-        .add_both("frame", Unit::Bytes, "frame_size_bytes", |row| row.from_bytes)
-        .add_both("frames", Unit::Count, "frames", |row| row.measured_pieces)
-        .add_data("input_bytes", |row| row.row.input_bytes)
-        .add_data("output_bytes", |row| row.row.output_bytes)
-        .add_both("ratio", Unit::Ratio, "ratio", |row| row.row.ratio())
-        .add_both("saving %", Unit::Percent, "saving_percent", |row| row.row.saving_percent())
-        .add_shown("comp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
-        .add_shown("decomp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
+        .add_column("frame", Unit::Bytes, "frame_size_bytes", |row| row.from_bytes)
+        .add_column("frames", Unit::Count, "frames", |row| row.measured_pieces)
+        .add_data("input_bytes", |row| row.totals.input_bytes)
+        .add_data("output_bytes", |row| row.totals.output_bytes)
+        .add_column("ratio", Unit::Ratio, "ratio", |row| row.totals.ratio())
+        .add_column("saving %", Unit::Percent, "saving_percent", |row| row.totals.saving_percent())
+        .add_visible("comp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.compress))
+        .add_visible("decomp. MiB/s", Unit::Rate, |row| row.bytes_per_second(&row.decompress))
         .add_data("compress_mb_per_second", |row| row.bytes_per_second(&row.compress) / 1e6)
         .add_data("decompress_mb_per_second", |row| row.bytes_per_second(&row.decompress) / 1e6)
-        .add_both("memory", Unit::Bytes, "worker_memory_bytes", |row| row.row.peak_memory_bytes)
-        .add_data("compress", |row| json(&row.compress))
-        .add_data("decompress", |row| json(&row.decompress))
+        .add_column("memory", Unit::Bytes, "worker_memory_bytes", |row| row.totals.peak_memory_bytes)
+        .add_data("compress", |row| to_json(&row.compress))
+        .add_data("decompress", |row| to_json(&row.decompress))
         .add_data("timer_seconds", |_| timer_seconds)
         .finish();
-    table.spare = &[6, 2, 1];
+    table.optional_columns = &[6, 2, 1];
     table
 }
 
-fn latency(rows: &[PieceRow], id: &'static str, what: &str, of: impl Fn(&PieceRow) -> &Latency) -> Table {
-    let mut table = TableOf::new(id, "", rows)
-        .add_shown("frame", Unit::Bytes, |row| row.from_bytes)
-        .add_shown("average", Unit::Time, |row| of(row).average_seconds)
-        .add_shown("+-", Unit::Time, |row| of(row).deviation_seconds)
-        .add_shown("min", Unit::Time, |row| of(row).min_seconds)
-        .add_shown("50", Unit::Time, |row| of(row).p50_seconds)
-        .add_shown("90", Unit::Time, |row| of(row).p90_seconds)
-        .add_shown("99", Unit::Time, |row| of(row).p99_seconds)
-        .add_shown("99.99", Unit::Time, |row| of(row).p99_99_seconds)
-        .add_shown("99.9999", Unit::Time, |row| of(row).p99_9999_seconds)
-        .add_shown("max", Unit::Time, |row| of(row).max_seconds)
+fn latency_table(rows: &[PieceRow], id: &'static str, work: &str, latency: impl Fn(&PieceRow) -> &Latency) -> Table {
+    let mut table = TableBuilder::new(id, "", rows)
+        .add_visible("frame", Unit::Bytes, |row| row.from_bytes)
+        .add_visible("average", Unit::Time, |row| latency(row).average_seconds)
+        .add_visible("+-", Unit::Time, |row| latency(row).deviation_seconds)
+        .add_visible("min", Unit::Time, |row| latency(row).min_seconds)
+        .add_visible("50", Unit::Time, |row| latency(row).p50_seconds)
+        .add_visible("90", Unit::Time, |row| latency(row).p90_seconds)
+        .add_visible("99", Unit::Time, |row| latency(row).p99_seconds)
+        .add_visible("99.99", Unit::Time, |row| latency(row).p99_99_seconds)
+        .add_visible("99.9999", Unit::Time, |row| latency(row).p99_9999_seconds)
+        .add_visible("max", Unit::Time, |row| latency(row).max_seconds)
         .finish();
-    table.title = format!("{what}: time of one frame, percentiles");
-    table.spare = &[5, 7, 8, 3, 2];
+    table.title = format!("{work}: time of one frame, percentiles");
+    table.optional_columns = &[5, 7, 8, 3, 2];
     table
 }
 
@@ -269,27 +269,27 @@ mod tests {
         PieceRow {
             from_bytes,
             measured_pieces: frames,
-            row: level_row(input_bytes, output_bytes, 2 * from_bytes + 600_000),
+            totals: level_row(input_bytes, output_bytes, 2 * from_bytes + 600_000),
             compress: latency(750e6, frames),
             decompress: latency(2.5e9, frames),
             ..PieceRow::default()
         }
     }
 
-    fn measured() -> Report {
+    fn make_sample_report() -> LevelsReport {
         frames_report(&[32, 512, 128 << 10, 2 << 20, 8 << 20, 32 << 20].map(row), FrameCodec::zstd(1), 25e-9)
     }
 
     #[test]
-    fn a_screen() {
-        let lines = measured().lines(80);
+    fn the_report_fits_80_columns() {
+        let lines = make_sample_report().lines(80);
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
         insta::assert_snapshot!(lines.join("\n"));
     }
 
     #[test]
-    fn values_for_programs() {
-        insta::assert_snapshot!(measured().csv().expect("made"));
+    fn csv_has_a_column_for_each_value() {
+        insta::assert_snapshot!(make_sample_report().csv().expect("made"));
     }
 
     #[test]

@@ -6,111 +6,110 @@ use slotpress::levels::{CodecChoice, FrameCodec, LevelRow, Recommendation, recom
 use slotpress::program::{is_plain, pareto_curve, reference_row, sort_rows};
 use slotpress_base::quantity::{self, TimeUnit};
 
-use super::chart::{Chart, Series};
+use super::chart::{Chart, Point, Series};
 use super::input::{ClusteredRows, MeasureArgs};
-use super::report::{Advice, Report};
-use super::{print_report, warnings};
-use crate::cli::tables::{Table, TableOf, Unit, json};
+use super::report::{Advice, LevelsReport};
+use super::{print_report, summarize_warnings};
+use crate::cli::tables::{Table, TableBuilder, Unit, to_json};
 use crate::cli::ui::Ui;
 
 pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
     let measured = args.measure(ClusteredRows::ByDefault, ui)?;
-    print_report(&report(&measured.rows), &measured.subject, &args.exports, ui)?;
-    if let Some(found) = recommend(&measured.rows) {
-        ui.print_json(&found);
+    print_report(&make_report(&measured.rows), &measured.subject, &args.files, ui)?;
+    if let Some(recommendation) = recommend(&measured.rows) {
+        ui.print_json(&recommendation);
     }
     measured.result
 }
 
-fn report(rows: &[LevelRow]) -> Report {
-    let Some(reference) = reference_row(rows) else { return Report::default() };
+fn make_report(rows: &[LevelRow]) -> LevelsReport {
+    let Some(reference) = reference_row(rows) else { return LevelsReport::default() };
     let sorted = sort_rows(rows);
-    let found = if rows.len() > 1 { recommend(rows) } else { None };
-    let best = match &found {
-        Some(found) if found.measured_well_enough => sorted.iter().position(|row| row.codec == found.knee.codec),
-        _ => None,
-    };
-    let mut table = table(&sorted, reference);
-    table.best = best;
+    let mut table = make_table(&sorted, reference);
+    let mut chart = None;
+    let mut advice = Vec::new();
     if let [row] = rows {
-        table.notes.extend(estimate(row));
+        table.notes.extend(describe_estimate(row));
+    } else {
+        if let Some(recommendation) = recommend(rows) {
+            if recommendation.measured_well_enough {
+                table.best = sorted.iter().position(|row| row.codec == recommendation.knee.codec);
+            }
+            advice = make_advice(&recommendation, rows);
+        }
+        chart = Some(make_chart(&sorted, table.best.map(|index| sorted[index])));
     }
-    Report {
-        chart: (rows.len() > 1).then(|| chart(&sorted, best.map(|at| sorted[at]))),
-        tables: vec![table],
-        warnings: warnings(rows),
-        advice: found.map_or(Vec::new(), |found| advice(&found, rows)),
-        ..Report::default()
-    }
+    let warnings = summarize_warnings(rows);
+    LevelsReport { chart, tables: vec![table], warnings, advice, ..LevelsReport::default() }
 }
 
-fn table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
+fn make_table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
     let compress = Unit::TimeIn(TimeUnit::for_column(reference.compress.median));
     let decompress = Unit::TimeIn(TimeUnit::for_column(reference.decompress.median));
     // The mark means that CPU times are compared, not elapsed times.
-    let factor = |row: &LevelRow| {
+    let show_factor = |row: &LevelRow| {
         let mark = if row.compares_cpu_time_with(reference) { "*" } else { "" };
         quantity::significant(row.time_factor_of(reference)) + mark
     };
-    let mut table = TableOf::new("levels-table", "level", rows.iter().copied())
-        .add_shown("codec", Unit::Text, |row| row.codec.to_string())
+    let mut table = TableBuilder::new("levels-table", "level", rows.iter().copied())
+        .add_visible("codec", Unit::Text, |row| row.codec.to_string())
         .add_data("codec", |row| row.codec.name)
         .add_data("level", |row| row.codec.level)
         .add_data("input_bytes", |row| row.input_bytes)
-        .add_both("size", Unit::Bytes, "output_bytes", |row| row.output_bytes)
-        .add_both("ratio", Unit::Ratio, "ratio", LevelRow::ratio)
-        .add_both("%", Unit::Percent, "size_percent", |row| row.size_percent_of(reference))
-        .add_both("comp.", compress, "compress_seconds", |row| row.compress.median)
+        .add_column("size", Unit::Bytes, "output_bytes", |row| row.output_bytes)
+        .add_column("ratio", Unit::Ratio, "ratio", LevelRow::ratio)
+        .add_column("%", Unit::Percent, "size_percent", |row| row.size_percent_of(reference))
+        .add_column("comp.", compress, "compress_seconds", |row| row.compress.median)
         .add_data("compress_seconds_min", |row| row.compress.min)
         .add_data("compress_seconds_max", |row| row.compress.max)
         .add_data("compress_runs", |row| row.compress.runs)
         .add_data("compress_mb_per_second", |row| row.compress_bytes_per_second() / 1e6)
-        .add_shown("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
-        .add_shown("x", Unit::Ratio, factor)
+        .add_visible("MiB/s", Unit::Rate, LevelRow::compress_bytes_per_second)
+        .add_visible("x", Unit::Ratio, show_factor)
         .add_data("compress_time_factor", |row| row.time_factor_of(reference))
-        .add_both("CPU", Unit::Whole, "cpu_percent", |row| row.compress_cpu_percent)
-        .add_both("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)
+        .add_column("CPU", Unit::Integer, "cpu_percent", |row| row.compress_cpu_percent)
+        .add_column("decomp.", decompress, "decompress_seconds", |row| row.decompress.median)
         .add_data("decompress_seconds_min", |row| row.decompress.min)
         .add_data("decompress_seconds_max", |row| row.decompress.max)
         .add_data("decompress_runs", |row| row.decompress.runs)
         .add_data("decompress_mb_per_second", |row| row.decompress_bytes_per_second() / 1e6)
-        .add_shown("MiB/s", Unit::Rate, LevelRow::decompress_bytes_per_second)
+        .add_visible("MiB/s", Unit::Rate, LevelRow::decompress_bytes_per_second)
         .add_data("decompress_cpu_percent", |row| row.decompress_cpu_percent)
-        .add_both("memory", Unit::Bytes, "peak_memory_bytes", |row| row.peak_memory_bytes);
+        .add_column("memory", Unit::Bytes, "peak_memory_bytes", |row| row.peak_memory_bytes);
     if rows.iter().any(|row| row.estimated_output_bytes.is_some()) {
         table = table
             .add_data("size_error_percent", |row| row.size_error_percent)
             .add_data("estimated_output_bytes", |row| row.estimated_output_bytes);
     }
-    let mut table = table.add_data("warnings", |row| json(&row.warnings)).finish();
+    let mut table = table.add_data("warnings", |row| to_json(&row.warnings)).finish();
     table.title = format!("against {}: % of its size, x its time; CPU in percent of a core", reference.codec);
     if rows.iter().any(|row| row.compares_cpu_time_with(reference)) {
         table.notes.push("* by CPU time".to_string());
     }
-    table.spare = &[10, 7, 8, 9, 4, 5, 2];
+    table.optional_columns = &[10, 7, 8, 9, 4, 5, 2];
     table
 }
 
-/// Plots size against time: a point per level, and a line through the levels that no other beats in
-/// both size and time.
-fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
+/// Plots size against time: a point per level, and a line through the levels that no other level beats
+/// in both size and time.
+fn make_chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
     // An uncompressed copy would squeeze the scale for all others.
-    let mut shown: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
-    if shown.is_empty() {
-        shown = rows.to_vec();
+    let mut plotted: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
+    if plotted.is_empty() {
+        plotted = rows.to_vec();
     }
-    let largest = shown.iter().map(|row| row.output_bytes).max().unwrap_or_default();
+    let largest = plotted.iter().map(|row| row.output_bytes).max().unwrap_or_default();
     let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     let (unit_bytes, unit) = units.into_iter().find(|(bytes, _)| largest >= *bytes).unwrap_or((1, "B"));
-    let point = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / unit_bytes as f64);
+    let position_of = |row: &LevelRow| (row.compress.median.max(1e-6), row.output_bytes as f64 / unit_bytes as f64);
     let mut series: Vec<Series> = Vec::new();
-    for row in &shown {
+    for row in &plotted {
         let FrameCodec { name, level } = row.codec;
-        let (x, y) = point(row);
         let label = if level == 0 { String::new() } else { level.to_string() };
+        let point = Point { position: position_of(row), label };
         match series.last_mut() {
-            Some(last) if last.name == name => last.points.push((x, y, label)),
-            _ => series.push(Series { name: name.to_string(), points: vec![(x, y, label)] }),
+            Some(last) if last.name == name => last.points.push(point),
+            _ => series.push(Series { name: name.to_string(), points: vec![point] }),
         }
     }
     Chart {
@@ -121,39 +120,38 @@ fn chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
         x_in_bytes: false,
         y_label: format!("size in {unit}"),
         series,
-        line: pareto_curve(shown).into_iter().map(point).collect(),
-        best: best.map(point),
+        line: pareto_curve(plotted).into_iter().map(position_of).collect(),
+        best: best.map(position_of),
     }
 }
 
-fn advice(found: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
-    let advice_for = |what: &str, choice: &CodecChoice| {
+fn make_advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
+    let advice_for = |goal: &str, choice: &CodecChoice| {
         let mut reason = choice.reason.clone();
-        if let Some(estimate) = rows.iter().find(|row| row.codec == choice.codec).and_then(estimate) {
+        if let Some(estimate) = rows.iter().find(|row| row.codec == choice.codec).and_then(describe_estimate) {
             reason += &format!("; {estimate}");
         }
-        Advice { what: what.to_string(), choice: choice.flag(), reason }
+        Advice { goal: goal.to_string(), choice: choice.flag(), reason }
     };
-    let mut best = advice_for("best of both", &found.knee);
-    if !found.measured_well_enough {
+    let mut best = advice_for("best of both", &recommendation.knee);
+    if !recommendation.measured_well_enough {
         best.reason = format!("it may be {}", best.choice);
         best.choice = "not measured well enough".to_string();
     }
     let mut advice = vec![
-        advice_for("shortest time", &found.shortest_time),
-        advice_for("smallest size", &found.smallest_size),
+        advice_for("shortest time", &recommendation.shortest_time),
+        advice_for("smallest size", &recommendation.smallest_size),
         best,
     ];
-    for other in &found.others {
+    for other in &recommendation.others {
         advice.push(Advice { choice: other.codec.to_string(), ..advice_for("no archive", other) });
     }
     advice
 }
 
-fn estimate(row: &LevelRow) -> Option<String> {
+fn describe_estimate(row: &LevelRow) -> Option<String> {
     let bytes = row.estimated_output_bytes?;
-    let error = row.size_error_percent?;
-    let error = quantity::percent(error);
+    let error = quantity::percent(row.size_error_percent?);
     Some(format!("the whole becomes {} ± {error}", quantity::bytes(bytes)))
 }
 
@@ -186,70 +184,70 @@ pub(crate) mod tests {
             .map(|(codec, level)| row(codec, level))
             .into();
         rows[3].output_bytes -= 20_000_000;
-        rows[3].warnings = vec![load(60)];
+        rows[3].warnings = vec![load_warning(60)];
         (rows[4].output_bytes, rows[4].peak_memory_bytes) = (1_000_000_000, 0);
         rows[4].compress = Summary::from_runs(&[0.05]);
         rows
     }
 
     #[test]
-    fn a_screen() {
-        let report = report(&rows());
+    fn the_report_fits_80_columns() {
+        let report = make_report(&rows());
         let lines = report.lines(80);
         assert!(lines.iter().all(|line| line.chars().count() <= 80), "{}", lines.join("\n"));
         insta::assert_snapshot!(lines.join("\n"));
     }
 
     #[test]
-    fn a_sample() {
+    fn sampled_rows_have_estimates() {
         let mut rows = vec![row("zstd", 1), row("zstd", 3)];
         for row in &mut rows {
             (row.size_error_percent, row.estimated_output_bytes) = (Some(1.25), Some(row.output_bytes * 93));
         }
         assert!(
-            report(&rows).advice.iter().all(|advice| advice.reason.ends_with(" GiB ± 1.2 %")),
+            make_report(&rows).advice.iter().all(|advice| advice.reason.ends_with(" GiB ± 1.2 %")),
             "{:?}",
-            report(&rows)
+            make_report(&rows)
         );
-        insta::assert_snapshot!(report(&rows).csv().expect("made"));
-        let alone = report(&rows[..1]);
+        insta::assert_snapshot!(make_report(&rows).csv().expect("made"));
+        let alone = make_report(&rows[..1]);
         assert!(alone.advice.is_empty(), "{alone:?}");
         assert!(alone.tables[0].notes.len() == 1, "{alone:?}");
         assert!(alone.chart.is_none(), "{alone:?}");
-        assert!(report(&[]).tables.is_empty());
+        assert!(make_report(&[]).tables.is_empty());
     }
 
     #[test]
     fn the_chart_has_a_series_per_codec_and_one_ring() {
         let mut rows = rows();
-        let chart = report(&rows).chart.expect("several rows");
+        let chart = make_report(&rows).chart.expect("several rows");
         let shape: Vec<_> = chart.series.iter().map(|series| (series.name.as_str(), series.points.len())).collect();
         assert_eq!(shape, [("zstd", 3), ("clustered", 1)], "a copy in memory is left out");
         let svg = chart.svg().expect("drawn");
         assert_eq!((svg.matches("r=\"4\"").count(), svg.matches("r=\"8\"").count()), (4, 1));
         assert_eq!(chart.legend().len(), 2);
         rows.truncate(2);
-        assert!(report(&rows).chart.expect("two rows").legend().is_empty());
+        assert!(make_report(&rows).chart.expect("two rows").legend().is_empty());
     }
 
-    fn load(percent: u32) -> Warning {
+    fn load_warning(percent: u32) -> Warning {
         Warning { about: "load", text: format!("workers waited {percent} % of their time") }
     }
 
     #[test]
     fn warnings_make_one_sentence() {
         let mut rows = vec![row("zstd", 1), row("zstd", 3), row("lz4", 0)];
-        assert!(warnings(&rows).is_empty());
+        assert!(summarize_warnings(&rows).is_empty());
         for (row, percent) in rows.iter_mut().skip(1).zip([20, 30]) {
-            row.warnings = vec![load(percent)];
+            row.warnings = vec![load_warning(percent)];
         }
         rows[0].warnings = vec![Warning { about: "runs", text: "measured once".to_string() }];
-        let sentences = warnings(&rows);
+        let sentences = summarize_warnings(&rows);
         let expected = "rough times: zstd 1: measured once; zstd 3, lz4: workers waited 20 % of their time; stop";
         assert!(sentences.len() == 1, "{sentences:?}");
         assert!(sentences[0].starts_with(expected), "{sentences:?}");
-        rows.iter_mut().for_each(|row| row.warnings = vec![load(9)]);
-        assert!(warnings(&rows)[0].starts_with("rough times: workers waited"), "of all levels");
+        rows.iter_mut().for_each(|row| row.warnings = vec![load_warning(9)]);
+        assert!(summarize_warnings(&rows)[0].starts_with("rough times: workers waited"), "of all levels");
     }
 
     proptest! {
@@ -260,9 +258,11 @@ pub(crate) mod tests {
                 (row.output_bytes, row.compress.median) = (*size, *seconds);
                 row
             });
-            let chart = report(&rows.collect::<Vec<_>>()).chart.expect("several rows");
+            let chart = make_report(&rows.collect::<Vec<_>>()).chart.expect("several rows");
             let svg = chart.svg().expect("drawn");
-            prop_assert!(!svg.contains("NaN") && !svg.contains("inf") && svg.len() < 50_000, "{}", svg);
+            prop_assert!(!svg.contains("NaN"), "{}", svg);
+            prop_assert!(!svg.contains("inf"), "{}", svg);
+            prop_assert!(svg.len() < 50_000, "{}", svg);
         }
     }
 }

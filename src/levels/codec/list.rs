@@ -31,49 +31,53 @@ const CODECS: [CodecSpec; 8] = [
 ];
 
 /// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without
-/// duplicates. The result is never empty. If the list gives a codec no levels, its default levels are
-/// taken, and for zstd `zstd_levels`.
+/// duplicates. The result is never empty. A codec without levels in the list gets its default levels;
+/// zstd gets `zstd_levels`.
 ///
 /// # Errors
 /// If a codec or level does not exist.
 pub fn parse_codecs(text: &str, zstd_levels: &[i32]) -> Result<Vec<FrameCodec>> {
-    let mut list: Vec<FrameCodec> = Vec::new();
+    let mut codecs: Vec<FrameCodec> = Vec::new();
     let mut items = text.split(',').map(str::trim).peekable();
     while let Some(item) = items.next() {
-        let (name, first) = item.split_once(':').map_or((item, None), |(name, level)| (name, Some(level)));
+        let (name, first_level) = match item.split_once(':') {
+            Some((name, level)) => (name, Some(level)),
+            None => (item, None),
+        };
         let spec = find_codec(name.trim())?;
-        let levels = match first {
+        let levels = match first_level {
             None if spec.name == REFERENCE_CODEC => zstd_levels.to_vec(),
             None => spec.default_levels.to_vec(),
-            Some(first) => {
-                let mut levels = vec![first];
+            Some(first_level) => {
+                let mut levels = vec![first_level];
                 // Numbers without a name are further levels of this codec.
-                while let Some(more) = items.next_if(|item| !item.starts_with(|char: char| char.is_alphabetic())) {
-                    levels.push(more);
+                let is_level = |item: &&str| !item.starts_with(|char: char| char.is_alphabetic());
+                while let Some(level) = items.next_if(is_level) {
+                    levels.push(level);
                 }
                 parse_levels_of(spec, &levels.join(","))?
             }
         };
         for level in levels {
             let codec = FrameCodec { name: spec.name, level };
-            if !list.contains(&codec) {
-                list.push(codec);
+            if !codecs.contains(&codec) {
+                codecs.push(codec);
             }
         }
     }
-    Ok(list)
+    Ok(codecs)
 }
 
 /// Adds the codec `clustered` after each of zstd's levels 1 to 3 in the list.
 pub fn add_clustered(codecs: &mut Vec<FrameCodec>) {
-    let mut all = Vec::new();
+    let mut extended = Vec::new();
     for codec in codecs.drain(..) {
-        all.push(codec);
+        extended.push(codec);
         if codec.name == REFERENCE_CODEC && CLUSTERED_LEVELS.contains(&codec.level) {
-            all.push(FrameCodec { name: CLUSTERED_CODEC, ..codec });
+            extended.push(FrameCodec { name: CLUSTERED_CODEC, ..codec });
         }
     }
-    *codecs = all;
+    *codecs = extended;
 }
 
 /// Parses levels of zstd such as `1-10` or `1,3,-5--1`; returns them in ascending order without
@@ -106,15 +110,17 @@ fn parse_levels_of(spec: &CodecSpec, text: &str) -> Result<Vec<i32>> {
     let mut levels = BTreeSet::new();
     for item in text.split(',').map(str::trim) {
         // A dash after the first character separates the ends of a range; a leading one is a sign.
-        let dash = item.char_indices().skip(1).find(|(_, char)| *char == '-').map(|(at, _)| at);
-        let (from, to) = dash.map_or((item, item), |at| (&item[..at], &item[at + 1..]));
+        let (from, to) = match item.char_indices().skip(1).find(|(_, char)| *char == '-') {
+            Some((dash, _)) => (&item[..dash], &item[dash + 1..]),
+            None => (item, item),
+        };
         let from = parse_level(from)?;
         let to = parse_level(to)?;
         if from > to {
             let message = format!("{name}: the range {item} is empty: it ends before it starts");
             return Err(list_error(&message));
         }
-        // Filters 0, which is not a level of zstd.
+        // Leaves out 0, which is not a level of zstd.
         levels.extend((from..=to).filter(is_allowed));
     }
     Ok(levels.into_iter().collect())
@@ -133,23 +139,23 @@ mod tests {
 
     use super::*;
 
-    fn labels(text: &str) -> Option<Vec<String>> {
+    fn parse_labels(text: &str) -> Option<Vec<String>> {
         parse_codecs(text, &[1, 3]).ok().map(|list| list.iter().map(FrameCodec::to_string).collect())
     }
 
     #[test]
     fn codec_lists_are_parsed() {
-        assert_eq!(labels("zstd"), Some(vec!["zstd 1".into(), "zstd 3".into()]));
+        assert_eq!(parse_labels("zstd"), Some(vec!["zstd 1".into(), "zstd 3".into()]));
         assert_eq!(
-            labels("none,zlib:9,1,lz4,zstd:-5--4,7"),
+            parse_labels("none,zlib:9,1,lz4,zstd:-5--4,7"),
             Some(["none", "zlib 1", "zlib 9", "lz4", "zstd -5", "zstd -4", "zstd 7"].map(String::from).into())
         );
         assert_eq!(
-            labels("zlib , bzip2:1-2"),
+            parse_labels("zlib , bzip2:1-2"),
             Some(["zlib 1", "zlib 6", "zlib 9", "bzip2 1", "bzip2 2"].map(String::from).into())
         );
-        assert_eq!(labels("lz4,lz4"), Some(vec!["lz4".into()]), "each once");
-        assert_eq!(labels("lzo,snappy,lzo:999"), Some(["lzo 1", "lzo 999", "snappy"].map(String::from).into()));
+        assert_eq!(parse_labels("lz4,lz4"), Some(vec!["lz4".into()]), "each once");
+        assert_eq!(parse_labels("lzo,snappy,lzo:999"), Some(["lzo 1", "lzo 999", "snappy"].map(String::from).into()));
     }
 
     #[test]
@@ -170,48 +176,49 @@ mod tests {
             "lzo:2",
             "snappy:1",
         ] {
-            assert_eq!(labels(text), None, "{text:?}");
+            assert_eq!(parse_labels(text), None, "{text:?}");
         }
     }
 
-    fn levels(text: &str) -> Option<Vec<i32>> {
+    fn parse(text: &str) -> Option<Vec<i32>> {
         parse_levels(text).ok()
     }
 
     #[test]
     fn levels_and_ranges_are_parsed() {
-        assert_eq!(levels("1-10"), Some((1..=10).collect()));
-        assert_eq!(levels("1,3,-5--1"), Some(vec![-5, -4, -3, -2, -1, 1, 3]));
-        assert_eq!(levels("-7"), Some(vec![-7]));
-        assert_eq!(levels("22, 19 ,3-3"), Some(vec![3, 19, 22]));
-        assert_eq!(levels("-2-2,2"), Some(vec![-2, -1, 1, 2]), "each once, and no level 0");
+        assert_eq!(parse("1-10"), Some((1..=10).collect()));
+        assert_eq!(parse("1,3,-5--1"), Some(vec![-5, -4, -3, -2, -1, 1, 3]));
+        assert_eq!(parse("-7"), Some(vec![-7]));
+        assert_eq!(parse("22, 19 ,3-3"), Some(vec![3, 19, 22]));
+        assert_eq!(parse("-2-2,2"), Some(vec![-2, -1, 1, 2]), "each once, and no level 0");
     }
 
     #[test]
     fn invalid_levels_are_refused() {
         for text in ["", ",", "1,", "0", "0-3", "10-1", "-1--5", "23", "1-23", "-1001", "1-", "-", "--1", "a", "1-2-3"]
         {
-            assert_eq!(levels(text), None, "{text:?}");
+            assert_eq!(parse(text), None, "{text:?}");
         }
     }
 
     proptest! {
         #[test]
         fn hostile_levels_never_panic(text in "[-0-9, é]{0,12}") {
-            let _ = levels(&text);
+            let _ = parse(&text);
         }
 
         #[test]
         fn lists_are_sorted_and_in_range(from in -9i32..=22, to in -9i32..=22) {
-            if let Some(levels) = levels(&format!("{from}-{to}")) {
-                prop_assert!(levels.is_sorted() && !levels.contains(&0));
+            if let Some(levels) = parse(&format!("{from}-{to}")) {
+                prop_assert!(levels.is_sorted());
+                prop_assert!(!levels.contains(&0));
                 prop_assert_eq!((levels.first(), levels.last()), (Some(&from), Some(&to)));
             }
         }
 
         #[test]
         fn hostile_lists_never_panic(text in "[-0-9a-z:, é]{0,16}") {
-            let _ = labels(&text);
+            let _ = parse_labels(&text);
         }
     }
 }

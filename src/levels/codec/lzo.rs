@@ -1,5 +1,5 @@
-//! LZO1X-1, by its description: a hash table of positions, the first match found is taken, and steps
-//! grow while no match is found. The format is described in Linux's Documentation/staging/lzo.rst.
+//! LZO1X-1, written from its description. A hash table holds positions, the first match is taken, and
+//! steps grow while there is no match. Linux's Documentation/staging/lzo.rst describes the format.
 
 /// Width of a hash in bits: the table takes 64 KiB, as in LZO1X-1.
 const HASH_BITS: u32 = 14;
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
     use crate::levels::codec::{Encoder, FrameCodec};
 
-    fn check(content: &[u8], levels: &[i32]) {
+    fn assert_round_trips(content: &[u8], levels: &[i32]) {
         for level in levels.iter().copied() {
             let codec = FrameCodec { name: "lzo", level };
             let mut frame = Vec::new();
@@ -122,12 +122,12 @@ mod tests {
         // Lengths and distances at the limits between the forms of an instruction.
         let lengths = [1, 2, 3, 4, 5, 8, 9, 10, 18, 19, 33, 34, 238, 239, 273, 274, 288, 289, 529, 600];
         for literals in lengths {
-            check(&noise(literals, 1), &[1, 999]);
+            assert_round_trips(&noise(literals, 1), &[1, 999]);
             for distance in [600, 2047, 2048, 2049, 16_383, 16_384, 16_385, 32_767, 32_768, 49_150, 49_151, 49_152] {
                 let start = noise(distance, 2);
                 for length in lengths {
                     let content = [&start, &start[..length], &noise(literals, 3), &start[..length]].concat();
-                    check(&content, &[1]);
+                    assert_round_trips(&content, &[1]);
                 }
             }
         }
@@ -137,12 +137,12 @@ mod tests {
         #[test]
         fn any_content_comes_back(pieces in proptest::collection::vec((0usize..3000, 1u32..4, 1usize..70), 0..40)) {
             let piece = |(length, seed, part): &(usize, u32, usize)| noise(*length, *seed).chunks(*part).rev().flatten().copied().collect::<Vec<_>>();
-            check(&pieces.iter().flat_map(piece).collect::<Vec<_>>(), &[1, 999]);
+            assert_round_trips(&pieces.iter().flat_map(piece).collect::<Vec<_>>(), &[1, 999]);
         }
     }
 
     #[test]
-    fn level_1_compresses() {
+    fn level_1_halves_text() {
         let text: Vec<u8> =
             (0..20_000u32).flat_map(|at| format!("slot={at} leader=node-{}\n", at % 37).into_bytes()).collect();
         let mut frame = Vec::new();

@@ -81,8 +81,7 @@ impl FrameCodec {
         Ok(encoder.context_bytes() as u64 + buffers_bytes + clustering_bytes(self.layout(), frame_size_bytes))
     }
 
-    /// Returns the length of the buffer for a frame with content of this length: no codec writes
-    /// more.
+    /// Returns the maximum length of a frame with content of this length.
     pub(crate) fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
         match self.name {
             REFERENCE_CODEC | CLUSTERED_CODEC => zstd_safe::compress_bound(content_bytes),
@@ -91,7 +90,7 @@ impl FrameCodec {
     }
 }
 
-/// Returns the maximum length of a frame of a codec other than zstd, from the codecs' manuals and sources.
+/// Returns the maximum length of a frame of a codec other than zstd, by the codecs' manuals and sources.
 /// Snappy may need a sixth more than the content; the others need less, and headers.
 fn encoded_bytes_max(content_bytes: usize) -> usize {
     content_bytes + content_bytes / 6 + 600
@@ -116,11 +115,11 @@ pub enum Encoder {
 
 impl Encoder {
     pub fn new(FrameCodec { name, level }: FrameCodec) -> Result<Self> {
-        let level_of_ten = level.clamp(1, 9) as u32;
+        let level_1_to_9 = level.clamp(1, 9) as u32;
         Ok(match (name, level) {
             ("lz4", _) => Self::Lz4,
-            ("zlib", _) => Self::Zlib(flate2::Compress::new(flate2::Compression::new(level_of_ten), true)),
-            ("bzip2", _) => Self::Bzip2(level_of_ten),
+            ("zlib", _) => Self::Zlib(flate2::Compress::new(flate2::Compression::new(level_1_to_9), true)),
+            ("bzip2", _) => Self::Bzip2(level_1_to_9),
             ("snappy", _) => Self::Snappy(Box::new(snap::raw::Encoder::new())),
             ("lzo", 1) => Self::Lzo1(vec![0; lzo::TABLE_ITEMS]),
             ("lzo", _) => Self::Lzo999(compress::Dict::new()),
@@ -153,19 +152,19 @@ impl Encoder {
             }
             Self::Snappy(snappy) => {
                 to.resize(snap::raw::max_compress_len(content.len()), 0);
-                let length = snappy.compress(content, to).map_err(text)?;
+                let length = snappy.compress(content, to).map_err(to_text)?;
                 to.truncate(length);
             }
             Self::Lzo1(table) => lzo::compress_fast(content, table, to),
             // lzokay 2.0.1 cannot decode its own result for empty content.
             Self::Lzo999(_) if content.is_empty() => to.extend_from_slice(&lzo::END_MARK),
-            Self::Lzo999(dict) => *to = compress::compress_with_dict(content, dict).map_err(text)?,
+            Self::Lzo999(dict) => *to = compress::compress_with_dict(content, dict).map_err(to_text)?,
             Self::Zstd(_) | Self::None => to.extend_from_slice(content),
         }
         Ok(())
     }
 
-    /// Returns the memory of the context: of the libraries' hash tables, or from their manuals.
+    /// Returns the memory of the context in bytes, measured or by the libraries' manuals.
     pub fn context_bytes(&self) -> usize {
         match self {
             Self::Zstd(zstd) => zstd.context_bytes(),
@@ -208,15 +207,17 @@ impl Decoder {
 
     /// Decompresses a frame. The content, which must have this length, replaces the bytes in `to`.
     pub fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
-        let found_bytes = if let Self::Zstd(zstd) = self {
+        let decoded_bytes = if let Self::Zstd(zstd) = self {
             zstd.decode(frame, 0, content_bytes as u64, to)?;
             to.len()
         } else {
             to.resize(content_bytes, 0);
             self.fill(frame, to).map_err(|why| Error::damaged(format!("not a good frame: {why}")))?
         };
-        if found_bytes != content_bytes {
-            return Err(Error::damaged(format!("the frame holds {found_bytes} bytes, not the {content_bytes} stated")));
+        if decoded_bytes != content_bytes {
+            return Err(Error::damaged(format!(
+                "the frame holds {decoded_bytes} bytes, not the {content_bytes} stated"
+            )));
         }
         Ok(())
     }
@@ -232,13 +233,13 @@ impl Decoder {
             }
             Self::Bzip2(_) => {
                 let mut content = BzDecoder::new(frame);
-                content.read_exact(to).map_err(text)?;
+                content.read_exact(to).map_err(to_text)?;
                 // Reads on to the end, where the checksum is.
                 require_end(content.read(&mut [0]), 0)?;
                 Ok(to.len())
             }
-            Self::Snappy(snappy) => snappy.decompress(frame, to).map_err(text),
-            Self::Lzo => decompress::decompress(frame, to).map_err(text),
+            Self::Snappy(snappy) => snappy.decompress(frame, to).map_err(to_text),
+            Self::Lzo => decompress::decompress(frame, to).map_err(to_text),
             _ => {
                 to.get_mut(..frame.len()).ok_or("it holds too much")?.copy_from_slice(frame);
                 Ok(frame.len())
@@ -258,12 +259,12 @@ impl Decoder {
     }
 }
 
-fn text(error: impl fmt::Display) -> String {
+fn to_text(error: impl fmt::Display) -> String {
     error.to_string()
 }
 
 fn require_end<S: PartialEq>(status: Result<S, impl fmt::Display>, end: S) -> Result<(), String> {
-    if status.map_err(text)? == end { Ok(()) } else { Err("it does not end where it should".to_string()) }
+    if status.map_err(to_text)? == end { Ok(()) } else { Err("it does not end where it should".to_string()) }
 }
 
 /// Decodes blocks of lz4, each with its length before it and its checksum after it.
@@ -283,7 +284,7 @@ fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
             room.get_mut(..length).ok_or("it holds too much")?.copy_from_slice(block);
             length
         } else {
-            decompress_into(block, room).map_err(text)?
+            decompress_into(block, room).map_err(to_text)?
         };
         frame = rest;
     }
@@ -296,7 +297,7 @@ mod tests {
 
     use super::*;
 
-    fn all() -> Vec<FrameCodec> {
+    fn every_codec() -> Vec<FrameCodec> {
         list::parse_codecs("zstd,clustered,lz4,zlib,bzip2,snappy,lzo,none", &[1]).expect("names of codecs")
     }
 
@@ -310,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_of_any_kind_come_back() {
+    fn contents_of_any_kind_round_trip() {
         let records: Vec<u8> = (0..400_000u32).flat_map(|at| [(at / 9) as u8, 0, (at % 11) as u8]).collect();
         let contents = [
             Vec::new(),
@@ -321,7 +322,7 @@ mod tests {
             records,
             b"abcabcabcabc".to_vec(),
         ];
-        for codec in all() {
+        for codec in every_codec() {
             let mut encoder = Encoder::new(codec).expect("an encoder");
             let mut decoder = Decoder::new(codec).expect("a decoder");
             let mut frame = vec![9; 100];
@@ -345,7 +346,7 @@ mod tests {
         #[test]
         fn any_content_comes_back(pieces in proptest::collection::vec((0usize..300, 1u32..256), 0..12)) {
             let content: Vec<u8> = pieces.iter().flat_map(|(length, alphabet)| noise(*length, *alphabet)).collect();
-            for codec in all() {
+            for codec in every_codec() {
                 let mut frame = Vec::new();
                 let mut back = Vec::new();
                 Encoder::new(codec).expect("an encoder").encode(&content, &mut frame).expect("encoded");
@@ -355,7 +356,7 @@ mod tests {
         }
 
         #[test]
-        fn damage_stays_bounded(
+        fn damaged_frames_give_no_more_than_the_stated_length(
             at in any::<prop::sample::Index>(),
             value: u8,
             cut in any::<prop::sample::Index>(),
@@ -363,7 +364,7 @@ mod tests {
         ) {
             const CONTENT_BYTES: usize = 3_000;
             let content = noise(CONTENT_BYTES, alphabet);
-            for codec in all() {
+            for codec in every_codec() {
                 let mut frame = Vec::new();
                 Encoder::new(codec).expect("an encoder").encode(&content, &mut frame).expect("encoded");
                 let position = at.index(frame.len());

@@ -26,7 +26,7 @@ pub mod recommend;
 
 use serde::Serialize;
 
-use self::break_even::{BreakEven, break_evens};
+use self::break_even::{BreakEven, find_break_evens};
 use self::network::Link;
 use self::recommend::{LinkRecommendation, recommend};
 use crate::levels::LevelRow;
@@ -42,9 +42,9 @@ pub const READ_BYTES_PER_SECOND: f64 = 2e9;
 /// files.
 pub const PLACE_BYTES_PER_SECOND: f64 = 1e9;
 
-/// A link, the machines at its ends, and the price of egress.
+/// Options of [`LinkReport`]: the link, the machines at its ends, the price of egress.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct LinkQuestion {
+pub struct LinkOptions {
     #[serde(flatten)]
     pub link: Link,
     pub read_bytes_per_second: f64,
@@ -57,7 +57,7 @@ pub struct LinkQuestion {
     pub any_format: bool,
 }
 
-impl LinkQuestion {
+impl LinkOptions {
     pub fn egress_bytes(&self, row: &LinkRow) -> u64 {
         row.archive_bytes.saturating_mul(u64::from(self.link.nodes))
     }
@@ -67,15 +67,15 @@ impl LinkQuestion {
     }
 
     /// Returns the time until a node can be started, in seconds, if the link had another bandwidth.
-    pub fn seconds_at(&self, row: &LinkRow, way: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
+    pub fn seconds_at(&self, row: &LinkRow, mode: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
         let link = Link { bandwidth_bits_per_second, ..self.link };
-        Self { link, ..*self }.add_times(*row).total_seconds(way)
+        Self { link, ..*self }.compute_times(*row).total_seconds(mode)
     }
 
     /// Scales the measurements of a level to the whole ledger, and computes the times of its stages.
     fn make_row(&self, measured: &LevelRow, tar_bytes: u64) -> LinkRow {
         let scale = tar_bytes as f64 / (measured.input_bytes as f64).max(1.0);
-        self.add_times(LinkRow {
+        self.compute_times(LinkRow {
             codec: measured.codec,
             tar_bytes,
             archive_bytes: measured.estimated_output_bytes.unwrap_or((measured.output_bytes as f64 * scale) as u64),
@@ -86,7 +86,7 @@ impl LinkQuestion {
         })
     }
 
-    fn add_times(&self, row: LinkRow) -> LinkRow {
+    fn compute_times(&self, row: LinkRow) -> LinkRow {
         let link = &self.link;
         let tar_bytes = row.tar_bytes as f64;
         let archive_bytes = row.archive_bytes as f64;
@@ -106,20 +106,33 @@ impl LinkQuestion {
         let fill = archive_fill + send_fill + decode_fill + place_fill;
         // The maximum over the stages: a stage with a long fill may decide even if another one is a
         // little slower.
-        let streaming_seconds = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)]
-            .into_iter()
-            .filter(|(seconds, _)| *seconds * link.bytes_per_second() > archive_bytes)
-            .map(|(seconds, stage_fill)| {
-                link.seconds_at_most(archive_bytes, archive_bytes / seconds) + fill - stage_fill
-            })
-            .fold(send + fill - send_fill, f64::max);
-        LinkRow { stage_seconds: [archive, send, decode, place], streaming_seconds, ..row }
+        let mut streaming_seconds = send + fill - send_fill;
+        for (seconds, stage_fill) in [(archive, archive_fill), (decode, decode_fill), (place, place_fill)] {
+            if seconds * link.bytes_per_second() > archive_bytes {
+                let transfer = link.seconds_at_rate(archive_bytes, archive_bytes / seconds);
+                streaming_seconds = streaming_seconds.max(transfer + fill - stage_fill);
+            }
+        }
+        LinkRow { stages: StageSeconds { archive, send, decode, place }, streaming_seconds, ..row }
     }
 }
 
-pub const STAGES: [&str; 4] = ["archive", "send", "decode", "place"];
+/// Seconds that each stage takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageSeconds {
+    pub archive: f64,
+    pub send: f64,
+    pub decode: f64,
+    pub place: f64,
+}
 
-/// Way in which the stages are combined.
+impl StageSeconds {
+    fn to_array(self) -> [f64; 4] {
+        [self.archive, self.send, self.decode, self.place]
+    }
+}
+
+/// Order of the stages: at the same time, or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferMode {
@@ -147,7 +160,7 @@ pub struct LinkRow {
     pub size_error_percent: Option<f64>,
     pub compress_seconds: f64,
     pub decompress_seconds: f64,
-    pub stage_seconds: [f64; 4],
+    pub stages: StageSeconds,
     pub streaming_seconds: f64,
 }
 
@@ -159,15 +172,16 @@ impl LinkRow {
 
     /// Returns the stage that takes longest; of equal ones, the first.
     pub fn slowest_stage(&self) -> &'static str {
-        let longest = self.stage_seconds.into_iter().fold(0.0, f64::max);
-        let stage = STAGES.into_iter().zip(self.stage_seconds).find(|(_, seconds)| *seconds >= longest);
-        stage.map_or("", |(stage, _)| stage)
+        let names = ["archive", "send", "decode", "place"];
+        let longest = self.stages.to_array().into_iter().fold(0.0, f64::max);
+        let slowest = names.into_iter().zip(self.stages.to_array()).find(|(_, seconds)| *seconds >= longest);
+        slowest.map_or("", |(name, _)| name)
     }
 
     /// Returns the seconds from the start until a node has all storages in place.
-    pub fn total_seconds(&self, way: TransferMode) -> f64 {
-        match way {
-            TransferMode::StoreAndForward => self.stage_seconds.iter().sum(),
+    pub fn total_seconds(&self, mode: TransferMode) -> f64 {
+        match mode {
+            TransferMode::StoreAndForward => self.stages.to_array().iter().sum(),
             TransferMode::Streaming => self.streaming_seconds,
         }
     }
@@ -178,7 +192,7 @@ impl LinkRow {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
     #[serde(flatten)]
-    pub question: LinkQuestion,
+    pub options: LinkOptions,
     pub tar_bytes: u64,
     pub node_bytes_per_second: f64,
     /// Limit on the rate of a node: `bandwidth` or `window`.
@@ -194,29 +208,29 @@ pub struct LinkReport {
 impl LinkReport {
     /// Builds the report from measured levels of any codec. If the codec `none` was not measured,
     /// the uncompressed row is computed.
-    pub fn new(question: LinkQuestion, tar_bytes: u64, measured: &[LevelRow]) -> Self {
+    pub fn new(options: LinkOptions, tar_bytes: u64, measured: &[LevelRow]) -> Self {
         let mut plain = uncompressed_row(tar_bytes);
         let mut rows = Vec::new();
         for row in measured {
             if is_plain(row) {
                 plain = row.clone();
             } else {
-                rows.push(question.make_row(row, tar_bytes));
+                rows.push(options.make_row(row, tar_bytes));
             }
         }
         // zstd comes first, as the usual choice.
         rows.sort_by_key(|row| (row.codec.name != REFERENCE_CODEC, row.codec.name, row.codec.level));
-        rows.insert(0, question.make_row(&plain, tar_bytes));
-        let recommended = |way| recommend(&rows, way, question.any_format);
+        rows.insert(0, options.make_row(&plain, tar_bytes));
+        let recommended = |mode| recommend(&rows, mode, options.any_format);
         let recommendations = TransferMode::ALL.into_iter().filter_map(recommended).collect();
         Self {
             tar_bytes,
-            node_bytes_per_second: question.link.bytes_per_second(),
-            limit: if question.link.is_limited_by_window() { "window" } else { "bandwidth" },
-            break_evens: break_evens(&rows, &question),
+            node_bytes_per_second: options.link.bytes_per_second(),
+            limit: if options.link.is_limited_by_window() { "window" } else { "bandwidth" },
+            break_evens: find_break_evens(&rows, &options),
             recommendations,
             rows,
-            question,
+            options,
         }
     }
 }
@@ -235,8 +249,8 @@ pub(crate) mod tests {
     use crate::levels::link::network::tests::any_link;
     use crate::levels::tests::{row, rows};
 
-    pub(crate) fn question(link: Link) -> LinkQuestion {
-        LinkQuestion {
+    pub(crate) fn options_for(link: Link) -> LinkOptions {
+        LinkOptions {
             link,
             read_bytes_per_second: READ_BYTES_PER_SECOND,
             place_bytes_per_second: PLACE_BYTES_PER_SECOND,
@@ -247,29 +261,29 @@ pub(crate) mod tests {
         }
     }
 
-    fn to_three_nodes() -> LinkQuestion {
-        question(Link { rtt_seconds: 0.06, nodes: 3, ..Link::new(1e9) })
+    fn options_for_three_nodes() -> LinkOptions {
+        options_for(Link { rtt_seconds: 0.06, nodes: 3, ..Link::new(1e9) })
     }
 
     #[test]
     fn a_sample_stands_for_the_whole() {
-        let question = to_three_nodes();
-        let whole = question.make_row(&row(1), 1_000_000_000);
+        let options = options_for_three_nodes();
+        let whole = options.make_row(&row(1), 1_000_000_000);
         assert_eq!((whole.archive_bytes, whole.compress_seconds), (289_000_000, row(1).compress.median));
         let mut sampled = row(1);
         sampled.estimated_output_bytes = Some(2_890_000_001);
         sampled.size_error_percent = Some(1.2);
-        let load = question.make_row(&sampled, 10_000_000_000);
-        assert_eq!((load.archive_bytes, load.size_error_percent), (2_890_000_001, Some(1.2)));
-        assert_eq!(load.compress_seconds, row(1).compress.median * 10.0);
+        let scaled = options.make_row(&sampled, 10_000_000_000);
+        assert_eq!((scaled.archive_bytes, scaled.size_error_percent), (2_890_000_001, Some(1.2)));
+        assert_eq!(scaled.compress_seconds, row(1).compress.median * 10.0);
     }
 
     /// Calculated by hand: 1 GB is compressed at level 1 in 2.1 s; 289 MB over 100 Mbit/s (11.77
     /// MB/s of payload) take 24.55 s, then 0.6 s and 1 s.
     #[test]
-    fn a_sum_and_a_slowest_stage() {
-        let times = question(Link::new(1e8)).make_row(&row(1), 1_000_000_000);
-        let rounded = times.stage_seconds.map(|seconds| (seconds * 100.0).round() / 100.0);
+    fn times_match_calculations_by_hand() {
+        let times = options_for(Link::new(1e8)).make_row(&row(1), 1_000_000_000);
+        let rounded = times.stages.to_array().map(|seconds| (seconds * 100.0).round() / 100.0);
         assert_eq!(rounded, [2.1, 24.56, 0.6, 1.0]);
         assert_eq!(times.slowest_stage(), "send");
         assert!((times.total_seconds(TransferMode::StoreAndForward) - 28.26).abs() < 0.01);
@@ -283,19 +297,19 @@ pub(crate) mod tests {
         // If archiving is the slowest stage, the slow start adds to it.
         let slow = LinkRow { compress_seconds: 100.0, ..times };
         let far = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
-        let times = question(far).add_times(slow);
+        let times = options_for(far).compute_times(slow);
         // The slow start adds 2 round trips, then 3.58 round trips of doubling from 14 KB to the
         // 173 KB in flight that 2.89 MB/s need, less the time for the bytes sent in them. The
         // frames of the other stages add up to 0.08 s.
         let ramp = 0.06 * (2.0 + 3.582 - (1.0 - 14_480.0 / 173_400.0) / std::f64::consts::LN_2);
         let streaming = times.total_seconds(TransferMode::Streaming) - 100.0;
         assert!((ramp..ramp + 0.08).contains(&streaming), "{streaming} {ramp}");
-        let plain = question(Link::new(1e11)).make_row(&uncompressed_row(1_000_000_000), 1_000_000_000);
-        assert_eq!((plain.stage_seconds[0], plain.slowest_stage()), (0.5, "place"));
+        let plain = options_for(Link::new(1e11)).make_row(&uncompressed_row(1_000_000_000), 1_000_000_000);
+        assert_eq!((plain.stages.archive, plain.slowest_stage()), (0.5, "place"));
     }
 
     prop_compose! {
-        pub(crate) fn any_load()(
+        pub(crate) fn any_row()(
             tar_bytes in 1u64..1 << 44,
             ratio in 0.01f64..1.1,
             compress in 0.0f64..1e5,
@@ -317,11 +331,11 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn streaming_lies_between_the_slowest_stage_and_the_sum(
-            load in any_load(), link in any_link(), threads in 1usize..200, frame in 16u32..26,
+            row in any_row(), link in any_link(), threads in 1usize..200, frame in 16u32..26,
         ) {
-            let question = LinkQuestion { threads, frame_size_bytes: 1 << frame, ..question(link) };
-            let times = question.add_times(load);
-            let slowest = times.stage_seconds.iter().copied().fold(0.0, f64::max);
+            let options = LinkOptions { threads, frame_size_bytes: 1 << frame, ..options_for(link) };
+            let times = options.compute_times(row);
+            let slowest = times.stages.to_array().iter().copied().fold(0.0, f64::max);
             let streaming = times.total_seconds(TransferMode::Streaming);
             let sum = times.total_seconds(TransferMode::StoreAndForward);
             prop_assert!(streaming.is_finite() && streaming >= slowest, "{:?}", times);
@@ -329,39 +343,40 @@ pub(crate) mod tests {
         }
 
         #[test]
-        fn a_wider_link_never_takes_longer(load in any_load(), link in any_link(), factor in 1.0f64..100.0) {
+        fn a_wider_link_never_takes_longer(row in any_row(), link in any_link(), factor in 1.0f64..100.0) {
             let wider = Link { bandwidth_bits_per_second: link.bandwidth_bits_per_second * factor, ..link };
-            for way in TransferMode::ALL {
-                let seconds = |link: &Link| question(*link).add_times(load).total_seconds(way);
-                prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", way);
+            for mode in TransferMode::ALL {
+                let seconds = |link: &Link| options_for(*link).compute_times(row).total_seconds(mode);
+                prop_assert!(seconds(&wider) <= seconds(&link) * (1.0 + 1e-9), "{:?}", mode);
             }
         }
 
         #[test]
-        fn less_work_never_takes_longer(load in any_load(), link in any_link()) {
+        fn less_work_never_takes_longer(row in any_row(), link in any_link()) {
             let less = LinkRow {
-                archive_bytes: load.archive_bytes / 2,
-                compress_seconds: load.compress_seconds / 2.0,
-                ..load
+                archive_bytes: row.archive_bytes / 2,
+                compress_seconds: row.compress_seconds / 2.0,
+                ..row
             };
-            for way in TransferMode::ALL {
-                let seconds = |load: &LinkRow| question(link).add_times(*load).total_seconds(way);
-                prop_assert!(seconds(&less) <= seconds(&load) * (1.0 + 1e-9), "{:?}", way);
+            for mode in TransferMode::ALL {
+                let seconds = |row: &LinkRow| options_for(link).compute_times(*row).total_seconds(mode);
+                prop_assert!(seconds(&less) <= seconds(&row) * (1.0 + 1e-9), "{:?}", mode);
             }
         }
     }
 
     #[test]
     fn rows_add_up() {
-        let report = LinkReport::new(to_three_nodes(), 100_000_000_000, &rows());
+        let report = LinkReport::new(options_for_three_nodes(), 100_000_000_000, &rows());
         assert_eq!(report.rows.iter().map(|row| row.codec.level).collect::<Vec<_>>(), [0, -1, 1, 2, 3, 4]);
         for row in &report.rows {
             assert!(
-                (row.total_seconds(TransferMode::StoreAndForward) - row.stage_seconds.iter().sum::<f64>()).abs() < 1e-9
+                (row.total_seconds(TransferMode::StoreAndForward) - row.stages.to_array().iter().sum::<f64>()).abs()
+                    < 1e-9
             );
-            let price = report.question.egress_price(row).expect("asked for");
+            let price = report.options.egress_price(row).expect("asked for");
             assert!((price - row.archive_bytes as f64 * 3.0 * 0.09e-9).abs() < 1e-6);
-            assert_eq!(report.question.seconds_at(row, TransferMode::Streaming, 1e9), row.streaming_seconds);
+            assert_eq!(report.options.seconds_at(row, TransferMode::Streaming, 1e9), row.streaming_seconds);
         }
     }
 
@@ -370,9 +385,9 @@ pub(crate) mod tests {
         let mut plain = rows()[0].clone();
         plain.codec = FrameCodec { name: "none", level: 0 };
         plain.output_bytes = plain.input_bytes;
-        let report = LinkReport::new(to_three_nodes(), 1_000_000_000, &[rows()[0].clone(), plain]);
+        let report = LinkReport::new(options_for_three_nodes(), 1_000_000_000, &[rows()[0].clone(), plain]);
         assert_eq!(report.rows.len(), 2);
         assert!(report.rows[0].name() == "uncompressed");
-        assert!(report.rows[0].stage_seconds[0] > 2.0);
+        assert!(report.rows[0].stages.archive > 2.0);
     }
 }

@@ -46,29 +46,29 @@ impl Link {
 
     /// Returns the rate of each node after the slow start, in bytes of payload per second.
     pub fn bytes_per_second(&self) -> f64 {
-        self.share().min(f64::from(self.streams) * self.window_rate())
+        self.bandwidth_share().min(f64::from(self.streams) * self.window_rate())
     }
 
     pub fn is_limited_by_window(&self) -> bool {
-        self.bytes_per_second() < self.share()
+        self.bytes_per_second() < self.bandwidth_share()
     }
 
     /// Returns the bandwidth in bit/s above which more does not help, because the window limits the
     /// rate; `None` if more always helps.
     pub fn useful_bits_per_second(&self) -> Option<f64> {
-        let per_bandwidth = self.share() / self.bandwidth_bits_per_second;
+        let per_bandwidth = self.bandwidth_share() / self.bandwidth_bits_per_second;
         let bits = f64::from(self.streams) * self.window_rate() / per_bandwidth;
         bits.is_finite().then_some(bits)
     }
 
     /// Returns the seconds from a node's request until it has received this many bytes.
     pub fn seconds_for(&self, bytes: f64) -> f64 {
-        self.seconds_at_most(bytes, f64::INFINITY)
+        self.seconds_at_rate(bytes, f64::INFINITY)
     }
 
-    /// Like [`Link::seconds_for`], if sender or receiver process at most `bytes_per_second`.
-    pub fn seconds_at_most(&self, bytes: f64, bytes_per_second: f64) -> f64 {
-        let rate = self.bytes_per_second().min(bytes_per_second) / f64::from(self.streams);
+    /// Like [`Link::seconds_for`], if sender or receiver process at most `bytes_per_second_max`.
+    pub fn seconds_at_rate(&self, bytes: f64, bytes_per_second_max: f64) -> f64 {
+        let rate = self.bytes_per_second().min(bytes_per_second_max) / f64::from(self.streams);
         let bytes = bytes / f64::from(self.streams);
         let setup_seconds = SETUP_ROUND_TRIPS * self.rtt_seconds;
         let initial = INITIAL_SEGMENTS * MSS_BYTES;
@@ -87,13 +87,13 @@ impl Link {
         setup_seconds + transfer
     }
 
-    /// Returns a node's share of the bandwidth, without headers.
-    fn share(&self) -> f64 {
+    /// Returns a node's share of the bandwidth without headers, in bytes per second.
+    fn bandwidth_share(&self) -> f64 {
         let payload = MSS_BYTES / (MSS_BYTES + HEADER_BYTES);
         self.bandwidth_bits_per_second / 8.0 * payload / f64::from(self.nodes)
     }
 
-    /// Returns the rate of one window per round trip; infinite without delay.
+    /// Returns the rate of one window per round trip, in bytes per second; infinite without delay.
     fn window_rate(&self) -> f64 {
         self.window_bytes as f64 / self.rtt_seconds
     }
@@ -105,27 +105,27 @@ pub(crate) mod tests {
 
     use super::*;
 
-    fn near(value: f64, expected: f64) -> bool {
+    fn is_near(value: f64, expected: f64) -> bool {
         (value / expected - 1.0).abs() < 1e-3
     }
 
     #[test]
     fn a_wide_link_without_delay_carries_all_but_the_headers() {
         let link = Link::new(1e9);
-        assert!(near(link.bytes_per_second(), 125e6 * 1448.0 / 1538.0));
+        assert!(is_near(link.bytes_per_second(), 125e6 * 1448.0 / 1538.0));
         assert!(!link.is_limited_by_window());
-        assert!(near(link.seconds_for(1e9), 8.497));
+        assert!(is_near(link.seconds_for(1e9), 8.497));
     }
 
     /// Calculated by hand: 2.8 MB every 60 ms are 46.6 MB/s; four streams fill a gigabit.
     #[test]
     fn a_window_limits_the_rate() {
         let link = Link { rtt_seconds: 0.06, ..Link::new(1e9) };
-        assert!(near(link.bytes_per_second(), 46.60e6), "{}", link.bytes_per_second());
+        assert!(is_near(link.bytes_per_second(), 46.60e6), "{}", link.bytes_per_second());
         assert!(link.is_limited_by_window());
         assert!(!Link { streams: 4, ..link }.is_limited_by_window());
         // 373 Mbit/s of payload, and headers.
-        assert!(near(link.useful_bits_per_second().expect("an end"), 396.0e6));
+        assert!(is_near(link.useful_bits_per_second().expect("an end"), 396.0e6));
         assert_eq!(Link::new(1e9).useful_bits_per_second(), None);
     }
 

@@ -15,12 +15,13 @@ use crate::levels::link::{LinkRow, TransferMode};
 use crate::levels::recommend::{flags_of, format_of};
 
 /// Times within this share of the shortest one count as equal.
-const SAME: f64 = 0.01;
+const EQUAL_SHARE: f64 = 0.01;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
 pub struct LinkRecommendation {
-    pub way: TransferMode,
+    #[serde(rename = "way")]
+    pub mode: TransferMode,
     /// Codec and level; `none` stands for uncompressed.
     #[serde(flatten)]
     pub codec: FrameCodec,
@@ -30,16 +31,16 @@ pub struct LinkRecommendation {
 
 /// Chooses a row; `None` if there are none. With `any_format`, formats that not every client reads
 /// are considered too.
-pub fn recommend(rows: &[LinkRow], way: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
+pub fn recommend(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
     let is_offered =
         |row: &&LinkRow| format_of(row.codec).is_some_and(|format| any_format || excluded_client(format).is_none());
     let candidates = || rows.iter().filter(is_offered);
-    let seconds = |row: &LinkRow| row.total_seconds(way);
+    let seconds = |row: &LinkRow| row.total_seconds(mode);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;
     let choice = candidates()
-        .filter(|row| seconds(row) <= soonest * (1.0 + SAME))
+        .filter(|row| seconds(row) <= soonest * (1.0 + EQUAL_SHARE))
         .min_by(|a, b| a.archive_bytes.cmp(&b.archive_bytes).then(seconds(a).total_cmp(&seconds(b))))?;
-    Some(LinkRecommendation { way, codec: choice.codec, flag: flags_of(choice.codec), seconds: seconds(choice) })
+    Some(LinkRecommendation { mode, codec: choice.codec, flag: flags_of(choice.codec), seconds: seconds(choice) })
 }
 
 #[cfg(test)]
@@ -49,23 +50,19 @@ mod tests {
     use super::*;
     use crate::levels::link::LinkReport;
     use crate::levels::link::network::Link;
-    use crate::levels::link::tests::question;
+    use crate::levels::link::tests::options_for;
 
-    fn of(bandwidth: f64, rtt_seconds: f64) -> LinkReport {
-        asking(bandwidth, rtt_seconds, true)
-    }
-
-    fn asking(bandwidth: f64, rtt_seconds: f64, any_format: bool) -> LinkReport {
+    fn report_for(bandwidth: f64, rtt_seconds: f64, any_format: bool) -> LinkReport {
         let link = Link { rtt_seconds, nodes: 3, ..Link::new(bandwidth) };
-        let question = crate::levels::link::LinkQuestion { any_format, ..question(link) };
-        LinkReport::new(question, 100_000_000_000, &crate::levels::tests::rows())
+        let options = crate::levels::link::LinkOptions { any_format, ..options_for(link) };
+        LinkReport::new(options, 100_000_000_000, &crate::levels::tests::rows())
     }
 
     #[test]
-    fn slow_links_want_more_compression() {
-        let choice = |bandwidth, way| {
-            let recommendations = of(bandwidth, 0.0).recommendations;
-            recommendations.into_iter().find(|choice| choice.way == way).expect("one per way").flag
+    fn slower_links_get_more_compression() {
+        let choice = |bandwidth, mode| {
+            let recommendations = report_for(bandwidth, 0.0, true).recommendations;
+            recommendations.into_iter().find(|choice| choice.mode == mode).expect("one per mode").flag
         };
         assert_eq!(choice(1e6, TransferMode::Streaming), "--zstd-level 4");
         assert_eq!(choice(1e6, TransferMode::StoreAndForward), "--zstd-level 4");
@@ -75,20 +72,20 @@ mod tests {
 
     #[test]
     fn formats_that_a_client_does_not_read_are_recommended_only_on_request() {
-        let choices = asking(1e12, 0.0, false).recommendations;
+        let choices = report_for(1e12, 0.0, false).recommendations;
         assert!(!choices.is_empty(), "{choices:?}");
         assert!(choices.iter().all(|choice| choice.codec.name == "zstd"), "{choices:?}");
-        let asked = asking(1e12, 0.0, true).recommendations;
+        let asked = report_for(1e12, 0.0, true).recommendations;
         assert!(asked.iter().any(|choice| choice.flag == "--format none"), "{asked:?}");
     }
 
     proptest! {
         #[test]
         fn the_recommended_level_is_among_the_soonest(log_bandwidth in 3.0f64..13.0, rtt_seconds in 0.0f64..1.0) {
-            let report = of(10f64.powf(log_bandwidth), rtt_seconds);
+            let report = report_for(10f64.powf(log_bandwidth), rtt_seconds, true);
             for choice in &report.recommendations {
                 for row in &report.rows {
-                    prop_assert!(choice.seconds <= row.total_seconds(choice.way) * 1.0101);
+                    prop_assert!(choice.seconds <= row.total_seconds(choice.mode) * 1.0101);
                 }
             }
         }

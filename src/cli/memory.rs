@@ -15,38 +15,38 @@ const THREAD_BYTES: u64 = 4 << 20;
 /// Memory of every command apart from buffers: parsed documents, the lists of a small archive.
 const COMMAND_BYTES: u64 = 16 << 20;
 
-const SMALLER: &str = "raise the limit, or ask for less memory";
+const MEMORY_HINT: &str = "raise the limit, or ask for less memory";
 
 /// Memory of a worker that decodes frames of default size: one compressed and two decoded frames,
 /// and the decoder's context.
 pub const DECODING_WORKER_BYTES: u64 = 3 * FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
 /// Memory of a worker that inspects a ledger's files: read buffers for a few files.
-pub const LOOKING_WORKER_BYTES: u64 = 2 << 20;
+pub const INSPECTING_WORKER_BYTES: u64 = 2 << 20;
 
 /// Memory per connection of a download: one frame, held until its hash is checked, and socket
 /// buffers.
 pub const STREAM_BYTES: u64 = FRAME_SIZE_BYTES_DEFAULT + (1 << 20);
 
-/// Returns the number of workers (`asked`, or one per core), reduced to what fits into the memory
-/// limit of the process. Each needs `worker_bytes`; all together share `other_bytes`. Warns if the
-/// number is reduced.
+/// Returns the number of workers (`requested`, or one per core), reduced to what fits into the memory
+/// limit of the process. Each worker needs `worker_bytes`, and the rest of the command `other_bytes`.
+/// Warns if the number is reduced.
 ///
 /// # Errors
 /// If there is not enough memory for one worker.
 pub fn threads_that_fit(
-    asked: Option<usize>,
+    requested: Option<usize>,
     worker_bytes: impl FnOnce() -> Result<u64>,
     other_bytes: u64,
     ui: &Ui,
 ) -> Result<usize> {
-    let threads = asked.unwrap_or_else(available_threads);
+    let threads = requested.unwrap_or_else(available_threads);
     let Some(limit) = tightest_limit() else { return Ok(threads) };
     // `worker_bytes` allocates a compressor to measure it, which fails if memory is this short.
     let worker_bytes = worker_bytes().map_err(|error| {
         let left = values::show_bytes(limit.left_bytes);
         Error::failed(format!("not enough memory: {} leaves {left}: not even one worker starts: {error}", limit.name))
-            .with_hint(SMALLER)
+            .with_hint(MEMORY_HINT)
     })?;
     let fitting = fit_threads(&limit, threads, worker_bytes, other_bytes)?;
     if fitting < threads {
@@ -70,42 +70,49 @@ fn fit_threads(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_byt
             values::show_bytes(worker_bytes),
             values::show_bytes(other_bytes)
         ))
-        .with_hint(SMALLER));
+        .with_hint(MEMORY_HINT));
     };
     Ok(threads.min(1 + (left_bytes / worker_bytes) as usize))
 }
 
-/// Returns the memory asked for; otherwise the default, but at most a quarter of what the tightest
-/// limit leaves.
-pub fn memory_or(asked: Option<u64>, default_bytes: u64) -> u64 {
-    asked.unwrap_or_else(|| tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4)))
+/// Returns the requested memory, or else the default, but at most a quarter of what the tightest limit
+/// leaves.
+pub fn choose_memory(requested: Option<u64>, default_bytes: u64) -> u64 {
+    requested.unwrap_or_else(|| tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4)))
 }
 
-/// Returns the memory asked for; otherwise half of the free memory, but at most a quarter of what
-/// the tightest limit leaves.
-pub fn memory_or_half(asked: Option<u64>) -> u64 {
+/// Returns the requested memory, or else half of the free memory, but at most a quarter of what the
+/// tightest limit leaves.
+pub fn choose_half_of_memory(requested: Option<u64>) -> u64 {
     /// Used if free memory cannot be determined.
     const UNKNOWN_BYTES: u64 = 2 << 30;
-    memory_or(asked, available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
+    choose_memory(requested, available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
 }
 
 /// Divides memory into workers, which take at most half of it, and two equal shares of at least
 /// `share_bytes_min`. Returns the number of workers, and the bytes of a share.
 ///
 /// # Errors
-/// If one worker and the shares do not fit into the memory that was asked for.
+/// If one worker and the shares do not fit into the requested memory.
 #[cfg(feature = "export")]
-pub fn divide(asked: Option<u64>, threads: usize, worker_bytes: u64, share_bytes_min: u64) -> Result<(usize, u64)> {
+pub fn divide_memory(
+    requested: Option<u64>,
+    threads: usize,
+    worker_bytes: u64,
+    share_bytes_min: u64,
+) -> Result<(usize, u64)> {
     let worker_bytes = worker_bytes + THREAD_BYTES;
-    let least = COMMAND_BYTES + worker_bytes + 2 * share_bytes_min;
-    if let Some(asked) = asked.filter(|asked| *asked < least) {
-        let [asked, least] = [asked, least].map(values::show_bytes);
-        return Err(Error::usage(format!("--memory {asked}: one worker and the files that it fills take {least}"))
-            .with_hint("give that much, or fewer tables"));
+    let bytes_min = COMMAND_BYTES + worker_bytes + 2 * share_bytes_min;
+    if let Some(requested) = requested.filter(|requested| *requested < bytes_min) {
+        let [requested, needed] = [requested, bytes_min].map(values::show_bytes);
+        return Err(Error::usage(format!(
+            "--memory {requested}: one worker and the files that it fills take {needed}"
+        ))
+        .with_hint("give that much, or fewer tables"));
     }
-    let bytes = memory_or_half(asked).max(least);
-    let fit = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
-    let threads = (threads as u64).min(fit).max(1);
+    let bytes = choose_half_of_memory(requested).max(bytes_min);
+    let fitting = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
+    let threads = (threads as u64).min(fitting).max(1);
     Ok((threads as usize, (bytes - COMMAND_BYTES - threads * worker_bytes) / 2))
 }
 
@@ -132,13 +139,14 @@ mod tests {
             bytes in 0u64..1 << 40,
             threads in 1usize..512,
             worker_bytes in 1u64 << 20..200 << 20,
-            least_bytes in 0u64..100 << 20,
+            share_bytes_min in 0u64..100 << 20,
         ) {
-            match divide(Some(bytes), threads, worker_bytes, least_bytes) {
-                Ok((number, share_bytes)) => {
-                    let used = number as u64 * (worker_bytes + THREAD_BYTES) + 2 * share_bytes + COMMAND_BYTES;
-                    proptest::prop_assert!(used <= bytes && share_bytes >= least_bytes);
-                    proptest::prop_assert!((1..=threads).contains(&number));
+            match divide_memory(Some(bytes), threads, worker_bytes, share_bytes_min) {
+                Ok((workers, share_bytes)) => {
+                    let used_bytes = workers as u64 * (worker_bytes + THREAD_BYTES) + 2 * share_bytes + COMMAND_BYTES;
+                    proptest::prop_assert!(used_bytes <= bytes);
+                    proptest::prop_assert!(share_bytes >= share_bytes_min);
+                    proptest::prop_assert!((1..=threads).contains(&workers));
                 }
                 Err(_) => proptest::prop_assert!(bytes < 512 << 20),
             }
