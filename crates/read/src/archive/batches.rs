@@ -40,15 +40,12 @@ impl Batcher {
 
     /// Begins a storage; `None` for an entry whose records are not visited.
     pub fn begin(&mut self, storage: Option<StorageRef>) {
-        self.current = None;
-        if let Some(storage) = storage {
-            self.begin_part(storage, RecordWalker::default());
-        }
+        self.current = storage.map(|storage| self.new_part(storage, RecordWalker::default()));
     }
 
-    fn begin_part(&mut self, storage: StorageRef, walker: RecordWalker) {
+    fn new_part(&self, storage: StorageRef, walker: RecordWalker) -> StoragePart {
         let start = self.batch.bytes.len();
-        self.current = Some(StoragePart { storage, range: start..start, walker, is_last: false });
+        StoragePart { storage, range: start..start, walker, is_last: false }
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -73,7 +70,7 @@ impl Batcher {
         walker.feed(self.batch.bytes.get(part.range.start..).unwrap_or_default(), &mut NoSink);
         self.end_part(part);
         self.send();
-        self.begin_part(storage, walker);
+        self.current = Some(self.new_part(storage, walker));
     }
 
     fn end_part(&mut self, mut part: StoragePart) {

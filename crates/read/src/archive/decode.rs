@@ -44,16 +44,14 @@ pub fn decode_stream<'a>(
         is_over = !matches!(piece, Some(Ok(_)));
         piece
     });
-    run_in_order(pieces, threads, &new_worker, progress, &mut |content, piece| {
-        on_decoded(piece.fault.map_or(Ok(content), Err))?;
-        progress.advance(piece.compressed_bytes, content.len() as u64);
-        Ok(())
+    run_in_order(pieces, threads, &new_worker, progress, &mut |content, compressed_bytes| match compressed_bytes {
+        Ok(compressed_bytes) => {
+            on_decoded(Ok(content))?;
+            progress.advance(compressed_bytes, content.len() as u64);
+            Ok(())
+        }
+        Err(fault) => on_decoded(Err(fault)),
     })
-}
-
-struct DecodedPiece {
-    compressed_bytes: u64,
-    fault: Option<FrameFault>,
 }
 
 pub struct FrameDecoder {
@@ -75,25 +73,30 @@ impl FrameDecoder {
         Ok(())
     }
 
-    fn decode_piece(&mut self, piece: StreamPiece, pool: &BufferPool, to: &mut Vec<u8>) -> Result<DecodedPiece> {
-        let mut fault = None;
-        let (bytes, compressed_bytes) = match piece {
+    /// Decodes a piece, and returns its number of compressed bytes. The inner error is damage to a frame.
+    fn decode_piece(
+        &mut self,
+        piece: StreamPiece,
+        pool: &BufferPool,
+        to: &mut Vec<u8>,
+    ) -> Result<Result<u64, FrameFault>> {
+        match piece {
             StreamPiece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
                 slotpress_base::threads::panic_point("decoder");
-                match self.decode(&bytes, offset_bytes, content_bytes_max, to) {
-                    Err(error) if error.kind() == ErrorKind::Damaged => fault = Some(FrameFault { number, error }),
-                    decoded => decoded?,
-                }
+                let decoded = self.decode(&bytes, offset_bytes, content_bytes_max, to);
                 let compressed_bytes = bytes.len() as u64;
-                (bytes, compressed_bytes)
+                pool.give(bytes);
+                match decoded {
+                    Err(error) if error.kind() == ErrorKind::Damaged => Ok(Err(FrameFault { number, error })),
+                    decoded => decoded.map(|()| Ok(compressed_bytes)),
+                }
             }
             StreamPiece::Content { mut bytes, compressed_bytes } => {
                 std::mem::swap(to, &mut bytes);
-                (bytes, compressed_bytes)
+                pool.give(bytes);
+                Ok(Ok(compressed_bytes))
             }
-        };
-        pool.give(bytes);
-        Ok(DecodedPiece { compressed_bytes, fault })
+        }
     }
 
     pub fn context_bytes(&self) -> usize {

@@ -54,20 +54,20 @@ impl DocumentReader {
         let parse: Parse = match entry.kind {
             _ if self.threads >= THREADS_MAX => return Ok(()),
             // One byte more than the limit is kept, to show that the document is too long.
-            EntryKind::Version => |pieces, _| {
+            EntryKind::Version => |pieces, _, documents| {
                 let mut version = Vec::new();
                 let read = pieces.take((VERSION_BYTES_MAX as u64).saturating_add(1)).read_to_end(&mut version);
-                Documents { version: read.ok().map(|_| version), ..Documents::default() }
+                documents.version = read.ok().map(|_| version);
             },
-            EntryKind::BankFile(_) => |pieces, length| {
-                let bank = Some(try_parse(FieldReader::new(pieces, length, "the bank file"), parse_bank));
-                Documents { bank, ..Documents::default() }
+            EntryKind::BankFile(_) => |pieces, length, documents| {
+                let fields = FieldReader::new(pieces, length, "the bank file");
+                documents.bank = Some(try_parse(fields, parse_bank));
             },
-            // The bank's slot may still be unknown: slots above it are checked later.
-            EntryKind::StatusCache => |pieces, length| {
+            // The bank's slot may still be unknown. Slots above it are checked later.
+            EntryKind::StatusCache => |pieces, length, documents| {
                 let fields = FieldReader::new(pieces, length, "the status cache");
-                let status_cache = Some(try_parse(fields, |fields| parse_status_cache(fields, u64::MAX)));
-                Documents { status_cache, ..Documents::default() }
+                let parse = |fields| parse_status_cache(fields, u64::MAX);
+                documents.status_cache = Some(try_parse(fields, parse));
             },
             _ => return Ok(()),
         };
@@ -121,7 +121,8 @@ struct PushParser {
 
 type DocumentStream = PieceStream<Receiver<Vec<u8>>>;
 
-type Parse = fn(DocumentStream, u64) -> Documents;
+/// Parses a stream of the given length into one of the documents.
+type Parse = fn(DocumentStream, u64, &mut Documents);
 
 /// Parses a document; a panic of the parser is an error of the document.
 fn try_parse<T>(fields: FieldReader<DocumentStream>, parse: fn(FieldReader<DocumentStream>) -> Result<T>) -> Result<T> {
@@ -141,7 +142,11 @@ impl PushParser {
             *piece = received.recv().unwrap_or_default();
             Ok(())
         });
-        let work = move || parse(stream, length_bytes);
+        let work = move || {
+            let mut documents = Documents::default();
+            parse(stream, length_bytes, &mut documents);
+            documents
+        };
         let thread = Builder::new().spawn(work).map_err(|error| spawn_error(&error))?;
         Ok(Self { pieces, thread })
     }

@@ -7,33 +7,45 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use slotpress_base::io::RangeReader;
 use slotpress_base::{
-    Error, EscapePath, IoHint, Result, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize,
+    Error, EscapePath, IoContext, IoHint, Result, copy_at_most, prefix_mut, range_bytes, split_at_most, to_usize,
 };
-use slotpress_format::{StorageFile, modified_ns};
+use slotpress_format::{StorageFile, StorageRoot, modified_ns};
 
-/// Bytes read at once, with the obsolete records among them: they stay in a core's second-level cache.
-const WINDOW_BYTES: u64 = 256 * 1024;
+/// Bytes read at a time, including obsolete records. They stay in a core's second-level cache.
+pub(super) const WINDOW_BYTES: usize = 256 * 1024;
 
-#[derive(Clone, Copy)]
-pub(super) struct OpenStorage<'a> {
-    pub file: &'a File,
-    pub path: &'a dyn Fn() -> PathBuf,
+/// An open file, and the length and modification time that the plan has for it.
+pub(super) struct OpenStorage {
+    pub file: File,
+    pub path: PathBuf,
     pub file_bytes: u64,
     pub modified_ns: i64,
     pub io_hint: IoHint,
 }
 
-impl<'a> OpenStorage<'a> {
-    pub fn from_storage(file: &'a File, path: &'a dyn Fn() -> PathBuf, storage: &StorageFile, io_hint: IoHint) -> Self {
+impl OpenStorage {
+    /// Opens an append vec or a `.meta` file.
+    pub fn open(root: &StorageRoot, storage: &StorageFile, io_hint: IoHint) -> Result<Self> {
+        let name = storage.file_name();
         let StorageFile { file_bytes, modified_ns, .. } = *storage;
-        Self { file, path, file_bytes, modified_ns, io_hint }
+        Ok(Self { file: root.open_storage(&name)?, path: root.path.join(name), file_bytes, modified_ns, io_hint })
+    }
+
+    /// Prepares to read a range by [`read_at`](Self::read_at). Dropping the result drops its pages.
+    pub fn prefetch(&self, range: &Range<u64>) -> RangeReader<'_> {
+        self.io_hint.prefetch_range(&self.file, range, self.file_bytes)
+    }
+
+    pub fn add_path(&self, error: Error) -> Error {
+        error.within(self.path.escaped())
     }
 
     /// Reads a piece that no other worker reads, so its pages can be dropped afterwards.
     pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
         let range = offset..offset.saturating_add(to.len() as u64);
-        let mut piece = self.io_hint.open_range(self.file, &range, self.file_bytes);
+        let mut piece = self.io_hint.open_range(&self.file, &range, self.file_bytes);
         piece.read_exact_at(to, offset).map_err(|error| self.error(&error))
     }
 
@@ -43,53 +55,53 @@ impl<'a> OpenStorage<'a> {
 
     fn error(&self, error: &std::io::Error) -> Error {
         match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => changed_error(&(self.path)()),
-            _ => Error::io("read", &(self.path)(), error),
+            std::io::ErrorKind::UnexpectedEof => changed_error(&self.path),
+            _ => Error::io("read", &self.path, error),
         }
     }
 
     pub fn check_unchanged(&self) -> Result<()> {
-        let path = self.path;
-        let metadata = self.file.metadata().map_err(|error| Error::io("read", &path(), &error))?;
-        let is_same = metadata.len() == self.file_bytes
-            && modified_ns(metadata.mtime(), metadata.mtime_nsec()) == self.modified_ns;
-        if is_same { Ok(()) } else { Err(changed_error(&path())) }
+        let metadata = self.file.metadata().or_path("read", &self.path)?;
+        let modified_ns = modified_ns(metadata.mtime(), metadata.mtime_nsec());
+        let is_same = metadata.len() == self.file_bytes && modified_ns == self.modified_ns;
+        if is_same { Ok(()) } else { Err(changed_error(&self.path)) }
     }
 
     /// Reads from `offset` of the kept ranges as if they were one contiguous file.
     pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut to: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
-        let mut left = to.len() as u64;
+        let mut missing_bytes = to.len() as u64;
         for range in kept {
             let start = range.start.saturating_add(offset).min(range.end);
-            let end = range.end.min(start.saturating_add(left));
+            let end = range.end.min(start.saturating_add(missing_bytes));
             offset = offset.saturating_sub(range_bytes(range));
-            left = left.saturating_sub(range_bytes(&(start..end)));
+            missing_bytes = missing_bytes.saturating_sub(range_bytes(&(start..end)));
             if start < end {
                 wanted.push(start..end);
             }
         }
-        if left > 0 {
-            return Err(Error::damaged(format!(
-                "{}: without its obsolete records, the file is at least {left} bytes shorter than planned",
-                (self.path)().escaped()
-            )));
+        if missing_bytes > 0 {
+            let path = self.path.escaped();
+            let why = format!("the file is at least {missing_bytes} bytes shorter than planned");
+            return Err(Error::damaged(format!("{path}: without its obsolete records, {why}")));
         }
         let (Some(first), Some(last)) = (wanted.first(), wanted.last()) else { return Ok(()) };
-        let mut piece = self.io_hint.open_range(self.file, &(first.start..last.end), self.file_bytes);
-        let mut bytes = vec![0; to_usize(range_bytes(&(first.start..last.end)).min(WINDOW_BYTES))];
+        let range = first.start..last.end;
+        let mut piece = self.io_hint.open_range(&self.file, &range, self.file_bytes);
+        let mut bytes = vec![0; to_usize(range_bytes(&range)).min(WINDOW_BYTES)];
         let mut window = 0..0u64;
         for range in &wanted {
             let mut position = range.start;
             while position < range.end {
                 if position >= window.end {
-                    window = position..last.end.min(position.saturating_add(WINDOW_BYTES));
-                    let read = piece.read_exact_at(prefix_mut(&mut bytes, to_usize(range_bytes(&window))), position);
-                    read.map_err(|error| self.error(&error))?;
+                    window = position..last.end.min(position.saturating_add(WINDOW_BYTES as u64));
+                    let bytes = prefix_mut(&mut bytes, to_usize(range_bytes(&window)));
+                    piece.read_exact_at(bytes, position).map_err(|error| self.error(&error))?;
                 }
                 let end = range.end.min(window.end);
                 let (part, rest) = to.split_at_mut(to_usize(range_bytes(&(position..end))));
-                copy_at_most(split_at_most(&bytes, to_usize(range_bytes(&(window.start..position)))).1, part);
+                let skipped_bytes = to_usize(range_bytes(&(window.start..position)));
+                copy_at_most(split_at_most(&bytes, skipped_bytes).1, part);
                 (to, position) = (rest, end);
             }
         }
@@ -102,8 +114,9 @@ pub(super) fn changed_error(path: &Path) -> Error {
         .with_hint("something writes to the ledger; stop it and archive again")
 }
 
-pub(super) fn not_planned_error(file: &StorageFile) -> Error {
-    Error::failed(format!("{}: its directory is not in the plan", file.file_name()))
+pub(super) fn root_of<'a>(file: &StorageFile, roots: &'a [StorageRoot]) -> Result<&'a StorageRoot> {
+    let root = roots.get(usize::from(file.root));
+    root.ok_or_else(|| Error::failed(format!("{}: its directory is not in the plan", file.file_name())))
 }
 
 #[cfg(test)]
@@ -129,25 +142,25 @@ mod tests {
             file.write_all(&bytes).expect("written");
             let mut kept: Vec<Range<u64>> = Vec::new();
             let mut expected = Vec::new();
-            let mut at = 0;
+            let mut offset = 0;
             for (length, is_kept) in pieces {
                 if is_kept {
-                    expected.extend_from_slice(&bytes[at..at + length]);
+                    expected.extend_from_slice(&bytes[offset..offset + length]);
                     match kept.last_mut() {
-                        Some(last) if last.end == at as u64 => last.end += length as u64,
-                        _ => kept.push(at as u64..(at + length) as u64),
+                        Some(last) if last.end == offset as u64 => last.end += length as u64,
+                        _ => kept.push(offset as u64..(offset + length) as u64),
                     }
                 }
-                at += length;
+                offset += length;
             }
             let from = from.index(expected.len() + 1);
             let length = length.index(expected.len() - from + 1);
             let mut to = vec![0; length];
-            let source = OpenStorage { file: &file, path: &PathBuf::new, file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
+            let source = OpenStorage { file, path: PathBuf::new(), file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
             source.read_kept(&kept, from as u64, &mut to).expect("read");
             prop_assert_eq!(&to, &expected[from..from + length]);
-            let mut more = vec![0; expected.len() - from + 1];
-            prop_assert!(source.read_kept(&kept, from as u64, &mut more).is_err());
+            let mut too_long = vec![0; expected.len() - from + 1];
+            prop_assert!(source.read_kept(&kept, from as u64, &mut too_long).is_err());
         }
     }
 }

@@ -1,13 +1,11 @@
-//! Fills frames with tar bytes: headers, contents (read directly into place), padding.
-//!
-//! Any worker can fill any frame. A file whose length or modification time differs from the plan is
-//! an error: a storage that changes while it is read cannot be archived.
+//! Fills frames with tar bytes: headers, contents (read directly into place), padding. Any worker
+//! can fill any frame.
 
-use slotpress_base::{EscapePath, IoHint, Result, copy_at_most, split_at_most, to_usize};
-use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, ObsoleteLists, StorageFile, StorageRoot};
+use slotpress_base::{IoHint, Result, copy_at_most, split_at_most, to_usize};
+use slotpress_format::{BLOCK_BYTES, END_OF_ARCHIVE_BYTES, Entry, FrameSpan, StorageFile};
 
 use crate::Plan;
-use crate::plan::file::{OpenStorage, not_planned_error};
+use crate::plan::file::{OpenStorage, root_of};
 use crate::plan::split::SplitStorage;
 use crate::plan::{PlannedFile, PlannedStorage};
 
@@ -51,9 +49,9 @@ impl Plan {
     pub fn is_cold_storage(&self, storage: &PlannedStorage, offset: u64, part_bytes: u64) -> bool {
         let StorageFile { file_bytes, .. } = storage.file;
         let range = offset.min(file_bytes)..offset.saturating_add(part_bytes).min(file_bytes);
-        let file = self.root_of(&storage.file).and_then(|root| root.open_storage(&storage.file.file_name()));
+        let opened = root_of(&storage.file, &self.roots).and_then(|root| root.open_storage(&storage.file.file_name()));
         // If the file cannot be opened, reading it reports the error.
-        file.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
+        opened.is_ok_and(|file| self.io_hint.is_cold(&file, &range, file_bytes))
     }
 
     fn storage(&self, number: usize) -> Option<&PlannedStorage> {
@@ -67,11 +65,13 @@ impl Plan {
 
     fn parts_of(&self, span: &FrameSpan) -> impl Iterator<Item = EntryPart> {
         let mut offset = span.offset_bytes;
-        let mut left = span.length_bytes;
+        let mut remaining_bytes = span.length_bytes;
         (to_usize(span.first_entry)..).map_while(move |number| {
-            let entry = if left > 0 { self.entry(number)? } else { return None };
-            let length_bytes = entry.tar_bytes().saturating_sub(offset).min(left);
-            left = left.saturating_sub(length_bytes);
+            if remaining_bytes == 0 {
+                return None;
+            }
+            let length_bytes = self.entry(number)?.tar_bytes().saturating_sub(offset).min(remaining_bytes);
+            remaining_bytes = remaining_bytes.saturating_sub(length_bytes);
             Some(EntryPart { number, offset: std::mem::take(&mut offset), length_bytes })
         })
     }
@@ -99,54 +99,38 @@ impl Plan {
     /// Reads part of a storage as it is archived, that is, as an append vec without obsolete
     /// records.
     pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
-        let root = self.root_of(&storage.file)?;
+        let root = root_of(&storage.file, &self.roots)?;
+        let PlannedStorage { obsolete_list_offset, obsolete_count, .. } = *storage;
         if storage.file.is_split() {
-            let read =
-                |lists: &ObsoleteLists| lists.read_items(storage.obsolete_list_offset, storage.obsolete_count, true);
-            let obsolete = self.obsolete_accounts.as_ref().map(read).transpose()?.unwrap_or_default();
-            return SplitStorage::open(root, &storage.file, self.io_hint)?.read(
-                self.checkpoints_of(storage),
-                &obsolete,
-                offset,
-                to,
-            );
+            let obsolete = match &self.obsolete_accounts {
+                Some(lists) => lists.read_items(obsolete_list_offset, obsolete_count, true)?,
+                None => Vec::new(),
+            };
+            let opened = SplitStorage::open(root, &storage.file, self.io_hint)?;
+            return opened.read(self.checkpoints_of(storage), &obsolete, offset, to);
         }
         // Padding after the last record may not be in the file.
         let stored_bytes = storage.content_bytes.saturating_sub(storage.padding_bytes.into());
-        let (to, padding) = to.split_at_mut(to_usize(stored_bytes.saturating_sub(offset).min(to.len() as u64)));
+        let part_bytes = stored_bytes.saturating_sub(offset).min(to.len() as u64);
+        let (to, padding) = to.split_at_mut(to_usize(part_bytes));
         padding.fill(0);
-        let name = storage.file.file_name();
-        let file = root.open_storage(&name)?;
-        let path = || root.path.join(&name);
-        let source = OpenStorage::from_storage(&file, &path, &storage.file, self.io_hint);
+        let opened = OpenStorage::open(root, &storage.file, self.io_hint)?;
         match &self.obsolete_accounts {
-            Some(lists) if storage.obsolete_count > 0 => {
-                let kept = lists
-                    .read_kept_ranges(storage.obsolete_list_offset, storage.obsolete_count, storage.file.file_bytes)
-                    .map_err(|error| error.within(path().escaped()))?;
-                source.read_kept(&kept, offset, to)?;
+            Some(lists) if obsolete_count > 0 => {
+                let kept = lists.read_kept_ranges(obsolete_list_offset, obsolete_count, opened.file_bytes);
+                opened.read_kept(&kept.map_err(|error| opened.add_path(error))?, offset, to)?;
             }
-            _ => source.read_piece(to, offset)?,
+            _ => opened.read_piece(to, offset)?,
         }
-        source.check_unchanged()
-    }
-
-    pub(super) fn root_of(&self, file: &StorageFile) -> Result<&StorageRoot> {
-        let root = self.roots.get(usize::from(file.root));
-        root.ok_or_else(|| not_planned_error(file))
+        opened.check_unchanged()
     }
 }
 
 fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8], io_hint: IoHint) -> Result<()> {
     let Some(path) = &planned.path else { return Ok(()) };
     let file = slotpress_base::files::open_file(path)?;
-    let source = OpenStorage {
-        file: &file,
-        path: &|| path.clone(),
-        file_bytes: planned.entry.content_bytes,
-        modified_ns: planned.modified_ns,
-        io_hint,
-    };
-    source.read_piece(to, offset)?;
-    source.check_unchanged()
+    let PlannedFile { entry: Entry { content_bytes, .. }, modified_ns, .. } = *planned;
+    let opened = OpenStorage { file, path: path.clone(), file_bytes: content_bytes, modified_ns, io_hint };
+    opened.read_piece(to, offset)?;
+    opened.check_unchanged()
 }

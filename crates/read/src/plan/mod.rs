@@ -27,7 +27,7 @@ use slotpress_format::{
 };
 pub use storage_length::StorageFault;
 
-use crate::plan::file::not_planned_error;
+use crate::plan::file::root_of;
 use crate::plan::split::SplitStorage;
 use crate::plan::storage_length::{Checkpoint, OnFault, StorageLength, read_obsolete, storage_length};
 
@@ -49,9 +49,9 @@ pub struct PlannedStorage {
     /// Offset of the storage's list in `obsolete_accounts`.
     pub obsolete_list_offset: u64,
     pub obsolete_count: u64,
-    /// For a split storage: index of its first checkpoint in [`Plan::checkpoints`], and their
-    /// number.
-    checkpoints: (u32, u32),
+    /// For a split storage: index of its first checkpoint in [`Plan::checkpoints`].
+    first_checkpoint: u32,
+    checkpoint_count: u32,
 }
 
 impl PlannedStorage {
@@ -154,9 +154,9 @@ impl Plan {
     }
 
     pub(super) fn checkpoints_of(&self, storage: &PlannedStorage) -> &[Checkpoint] {
-        let (first, count) = storage.checkpoints;
-        let range = to_usize(first)..to_usize(first.saturating_add(count));
-        self.checkpoints.get(range).unwrap_or_default()
+        let first = storage.first_checkpoint;
+        let end = first.saturating_add(storage.checkpoint_count);
+        self.checkpoints.get(to_usize(first)..to_usize(end)).unwrap_or_default()
     }
 
     pub fn entries(&self) -> impl Iterator<Item = Entry> + Send + '_ {
@@ -228,11 +228,11 @@ struct LengthReader<'a> {
 }
 
 impl LengthReader<'_> {
-    /// Reads the lengths of storages, in their order. Damage to a storage is its result.
+    /// Reads the lengths of storages, in their order. The inner error is damage to one storage.
     fn read_all(&self, storages: &[UnplannedStorage<'_>], threads: usize) -> Result<Vec<Result<StorageLength>>> {
-        let splits = storages.iter().filter(|storage| storage.file.is_split());
+        let splits = storages.iter().map(|storage| storage.file).filter(|file| file.is_split());
         if splits.clone().next().is_some() {
-            self.progress.stage(Stage::Scanning, Some(splits.map(|storage| storage.file.file_bytes).sum()));
+            self.progress.stage(Stage::Scanning, Some(splits.map(|file| file.file_bytes).sum()));
         }
         let lengths = || storages.par_iter().map_init(Vec::new, |window, storage| self.read(storage, window)).collect();
         start_pool(threads)?.install(lengths)
@@ -243,12 +243,15 @@ impl LengthReader<'_> {
     fn read(&self, storage: &UnplannedStorage<'_>, window: &mut Vec<u8>) -> Result<Result<StorageLength>> {
         let UnplannedStorage { file, map_bytes, .. } = *storage;
         let obsolete = storage.obsolete.unwrap_or_default();
-        let root = self.roots.get(usize::from(file.root)).ok_or_else(|| not_planned_error(file))?;
+        let root = root_of(file, self.roots)?;
         if !file.is_split() {
             let length = storage_length(file, &obsolete, map_bytes, self.has_map);
             return Ok(length.map_err(|error| error.within(root.path.join(file.file_name()).escaped())));
         }
-        let items = self.lists.map(|lists| lists.read_items(obsolete.list_offset, obsolete.count, true)).transpose()?;
+        let items = match self.lists {
+            Some(lists) => lists.read_items(obsolete.list_offset, obsolete.count, true)?,
+            None => Vec::new(),
+        };
         let on_read = &mut |bytes| {
             self.progress.check()?;
             self.io_policy.wait(bytes, self.progress);
@@ -256,7 +259,7 @@ impl LengthReader<'_> {
             Ok(())
         };
         let opened = SplitStorage::open(root, file, self.io_policy.io_hint)?;
-        match opened.scan(&items.unwrap_or_default(), window, on_read) {
+        match opened.scan(&items, window, on_read) {
             Err(error) if error.kind() != ErrorKind::Damaged => Err(error),
             length => Ok(length),
         }
@@ -285,7 +288,8 @@ fn plan_storages(
         saturating_add_to(&mut planned.obsolete_bytes, obsolete.cut_bytes);
         if length.content_bytes > 0 {
             let count = |checkpoints: &[Checkpoint]| u32::try_from(checkpoints.len()).unwrap_or(u32::MAX);
-            let checkpoints = (count(&planned.checkpoints), count(&length.checkpoints));
+            let first_checkpoint = count(&planned.checkpoints);
+            let checkpoint_count = count(&length.checkpoints);
             planned.checkpoints.extend(length.checkpoints);
             planned.storages.push(PlannedStorage {
                 file: **file,
@@ -293,7 +297,8 @@ fn plan_storages(
                 padding_bytes: length.padding_bytes,
                 obsolete_list_offset: obsolete.list_offset,
                 obsolete_count: obsolete.count,
-                checkpoints,
+                first_checkpoint,
+                checkpoint_count,
             });
         }
     }

@@ -1,74 +1,61 @@
 //! Reads split storages as the append vecs that they become in an archive.
 //!
 //! The length of the entry follows only from the `.meta` file. Planning reads and checks the whole
-//! file, and notes a [`Checkpoint`] at regular distances. A worker starts at a checkpoint to read its
+//! file, and adds a [`Checkpoint`] at regular distances. A worker starts at a checkpoint to read its
 //! part of the entry. `ledger::split` parses the bytes of the files.
-
-use std::fs::File;
 
 use slotpress_base::bytes::saturating_add_to;
 use slotpress_base::quantity::count_of;
-use slotpress_base::{Error, EscapePath, IoHint, Result, copy_at_most, range_bytes, split_at_most, to_usize};
+use slotpress_base::{Error, IoHint, Result, copy_at_most, range_bytes, split_at_most, to_usize};
 use slotpress_format::{
     AccountData, DATA_HEADER_BYTES, FILE_HEADER_BYTES, MetaEntry, MetaRange, MetaWalk, ObsoleteItem,
     RECORD_HEADER_BYTES, ReadAt, STORAGE_BYTES_MAX, SplitFile, StorageFile, StorageFileStat, StorageKind, StorageRoot,
     check_data_header, check_uids,
 };
 
-use crate::plan::file::{OpenStorage, changed_error};
+use crate::plan::file::{OpenStorage, WINDOW_BYTES, changed_error};
 use crate::plan::storage_length::{Checkpoint, ObsoleteEntries, StorageLength};
 
-/// Distance between checkpoints in an entry; more if an account is longer. Reading for a frame
-/// starts at most this far before the frame's part. The checkpoints of 450 GB of storages take 7
-/// MB.
+/// Distance between checkpoints in an entry, unless an account is longer. Reading for a frame starts
+/// at most this far before the frame's part. The checkpoints of 450 GB of storages take 7 MB.
 const CHECKPOINT_BYTES: u64 = 1024 * 1024;
 
-/// Bytes read at once when a whole file is scanned: large enough for a disk, small enough for the
+/// Bytes read at a time when a whole file is scanned: enough for a disk, and not too many for the
 /// caches.
 const SCAN_WINDOW_BYTES: usize = 1024 * 1024;
 
-/// Bytes of the `.meta` file read at once for a part of an entry: they stay in a core's
-/// second-level cache.
-const READ_WINDOW_BYTES: usize = 256 * 1024;
-
 const START: Checkpoint = Checkpoint { entry_offset: 0, meta_offset: FILE_HEADER_BYTES as u64 };
 
-pub(super) struct SplitStorage<'a> {
-    root: &'a StorageRoot,
-    storage: &'a StorageFile,
-    meta: File,
-    data: Option<(File, StorageFileStat)>,
-    io_hint: IoHint,
+pub(super) struct SplitStorage {
+    meta: OpenStorage,
+    data: Option<OpenStorage>,
 }
 
-impl<'a> SplitStorage<'a> {
-    pub fn open(root: &'a StorageRoot, storage: &'a StorageFile, io_hint: IoHint) -> Result<Self> {
-        let meta = root.open_storage(&storage.file_name())?;
-        let data = match storage.kind {
-            StorageKind::Split { data: Some(data) } => Some((root.open_storage(&storage.data_file_name())?, data)),
-            _ => None,
-        };
-        Ok(Self { root, storage, meta, data, io_hint })
+impl SplitStorage {
+    pub fn open(root: &StorageRoot, storage: &StorageFile, io_hint: IoHint) -> Result<Self> {
+        let meta = OpenStorage::open(root, storage, io_hint)?;
+        let StorageKind::Split { data: Some(data) } = storage.kind else { return Ok(Self { meta, data: None }) };
+        let StorageFileStat { file_bytes, modified_ns } = data;
+        let name = storage.data_file_name();
+        let file = root.open_storage(&name)?;
+        let data = OpenStorage { file, path: root.path.join(name), file_bytes, modified_ns, io_hint };
+        Ok(Self { meta, data: Some(data) })
     }
 
-    fn with_files<T>(&self, work: impl FnOnce(OpenStorage<'_>, Option<OpenStorage<'_>>) -> Result<T>) -> Result<T> {
-        let meta_path = || self.root.path.join(self.storage.file_name());
-        let data_path = || self.root.path.join(self.storage.data_file_name());
-        let meta = OpenStorage::from_storage(&self.meta, &meta_path, self.storage, self.io_hint);
-        let data = self.data.as_ref().map(|(file, StorageFileStat { file_bytes, modified_ns })| OpenStorage {
-            file,
-            path: &data_path,
-            file_bytes: *file_bytes,
-            modified_ns: *modified_ns,
-            io_hint: self.io_hint,
-        });
-        let result = work(meta, data);
-        // A changing file may look damaged, so report the change instead.
-        meta.check_unchanged()?;
-        if let Some(data) = data {
+    /// Does some work on the files. A changing file may look damaged, so a change is reported instead of
+    /// the error of `work`.
+    fn unless_changed<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let result = work();
+        self.meta.check_unchanged()?;
+        if let Some(data) = &self.data {
             data.check_unchanged()?;
         }
         result
+    }
+
+    fn range(&self, first: u64, limit: u64, window_bytes: usize) -> MetaRange {
+        let data_bytes = self.data.as_ref().map(|data| data.file_bytes);
+        MetaRange { meta_bytes: self.meta.file_bytes, data_bytes, first, limit, window_bytes }
     }
 
     /// Reads and checks the whole `.meta` file through `window`, which the caller should reuse, and
@@ -79,8 +66,9 @@ impl<'a> SplitStorage<'a> {
         window: &mut Vec<u8>,
         on_read: &mut dyn FnMut(u64) -> Result<()>,
     ) -> Result<StorageLength> {
-        self.with_files(|meta, data| {
-            // Pages are dropped window by window; the file's header is in the first one.
+        let Self { meta, data } = self;
+        self.unless_changed(|| {
+            // Pages are dropped window by window. The file's header is in the first one.
             let mut behind = None;
             let mut read = |to: &mut [u8], offset: u64| {
                 let wanted = offset..offset.saturating_add(to.len() as u64);
@@ -89,23 +77,17 @@ impl<'a> SplitStorage<'a> {
                     let window = offset..meta.file_bytes.min(window_end).max(wanted.end);
                     on_read(range_bytes(&window))?;
                     drop(behind.take());
-                    behind = Some((window.end, meta.io_hint.prefetch_range(meta.file, &window, meta.file_bytes)));
+                    behind = Some((window.end, meta.prefetch(&window)));
                 }
                 meta.read_at(to, offset)
             };
-            let meta_uid = read_uid(SplitFile::Meta, &meta, &mut read)?;
-            if let Some(data) = &data {
+            let meta_uid = read_uid(SplitFile::Meta, meta, &mut read)?;
+            if let Some(data) = data {
                 let data_uid = read_uid(SplitFile::Data, data, &mut |to, offset| data.read_piece(to, offset))?;
-                check_uids(meta_uid, data_uid).map_err(|error| error.within((data.path)().escaped()))?;
+                check_uids(meta_uid, data_uid).map_err(|error| data.add_path(error))?;
             }
-            let range = MetaRange {
-                meta_bytes: meta.file_bytes,
-                data_bytes: data.map(|data| data.file_bytes),
-                first: START.meta_offset,
-                limit: meta.file_bytes,
-                window_bytes: SCAN_WINDOW_BYTES,
-            };
-            scan_entries(range, obsolete, window, &mut read).map_err(|error| error.within((meta.path)().escaped()))
+            let range = self.range(START.meta_offset, meta.file_bytes, SCAN_WINDOW_BYTES);
+            scan_entries(range, obsolete, window, &mut read).map_err(|error| meta.add_path(error))
         })
     }
 
@@ -123,16 +105,12 @@ impl<'a> SplitStorage<'a> {
         let passed = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
         let from = passed.checked_sub(1).and_then(|index| checkpoints.get(index)).copied().unwrap_or(START);
         let until = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset < end);
-        self.with_files(|meta, data| {
-            let range = MetaRange {
-                meta_bytes: meta.file_bytes,
-                data_bytes: data.map(|data| data.file_bytes),
-                first: from.meta_offset,
-                limit: checkpoints.get(until).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset),
-                window_bytes: READ_WINDOW_BYTES,
-            };
-            let _behind = self.io_hint.prefetch_range(meta.file, &(range.first..range.limit), meta.file_bytes);
-            let in_meta = |error: Error| error.within((meta.path)().escaped());
+        let Self { meta, data } = self;
+        let limit = checkpoints.get(until).map_or(meta.file_bytes, |checkpoint| checkpoint.meta_offset);
+        self.unless_changed(|| {
+            let range = self.range(from.meta_offset, limit, WINDOW_BYTES);
+            let _behind = meta.prefetch(&(range.first..range.limit));
+            let in_meta = |error: Error| meta.add_path(error);
             let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
             let passed = obsolete.partition_point(|item| item.offset < range.first);
             let mut obsolete = ObsoleteEntries(obsolete.get(passed..).unwrap_or_default());
@@ -141,8 +119,8 @@ impl<'a> SplitStorage<'a> {
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
             let mut record_offset = from.entry_offset;
             while record_offset < end {
-                let entry = walk.next_entry().map_err(in_meta)?.ok_or_else(|| changed_error(&(meta.path)()))?;
-                if obsolete.has(entry.offset, entry.data_len).map_err(in_meta)? {
+                let entry = walk.next_entry().map_err(in_meta)?.ok_or_else(|| changed_error(&meta.path))?;
+                if obsolete.is_next(entry.offset, entry.data_len).map_err(in_meta)? {
                     continue;
                 }
                 let next = record_offset.saturating_add(entry.record_bytes());
@@ -156,14 +134,14 @@ impl<'a> SplitStorage<'a> {
     }
 }
 
-fn read_uid(kind: SplitFile, source: &OpenStorage<'_>, read: &mut ReadAt<'_>) -> Result<u64> {
+fn read_uid(kind: SplitFile, source: &OpenStorage, read: &mut ReadAt<'_>) -> Result<u64> {
     let mut header = [0; FILE_HEADER_BYTES];
     if source.file_bytes < header.len() as u64 {
-        let error = Error::damaged(format!("{}, shorter than the file's header", count_of(source.file_bytes, "byte")));
-        return Err(error.within((source.path)().escaped()));
+        let length = count_of(source.file_bytes, "byte");
+        return Err(source.add_path(Error::damaged(format!("{length}, shorter than the file's header"))));
     }
     read(&mut header, 0)?;
-    kind.parse_uid(&header).map_err(|error| error.within((source.path)().escaped()))
+    kind.parse_uid(&header).map_err(|error| source.add_path(error))
 }
 
 fn scan_entries(
@@ -177,7 +155,7 @@ fn scan_entries(
     let mut walk = MetaWalk::new(range, window, read);
     let mut next_checkpoint = CHECKPOINT_BYTES;
     while let Some(entry) = walk.next_entry()? {
-        if obsolete.has(entry.offset, entry.data_len)? {
+        if obsolete.is_next(entry.offset, entry.data_len)? {
             continue;
         }
         if found.content_bytes >= next_checkpoint {
@@ -216,12 +194,13 @@ impl SplitPiece<'_> {
         copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
     }
 
-    fn put_record(&mut self, offset: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage<'_>>) -> Result<()> {
+    fn put_record(&mut self, offset: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage>) -> Result<()> {
         let data_at = offset.saturating_add(RECORD_HEADER_BYTES as u64);
         let data_end = data_at.saturating_add(u64::from(entry.data_len));
         let end = offset.saturating_add(entry.record_bytes());
         self.put(offset, &entry.record_header());
-        self.put(data_end, split_at_most(&[0; 8], to_usize(end.saturating_sub(data_end))).0);
+        let padding_bytes = to_usize(end.saturating_sub(data_end));
+        self.put(data_end, split_at_most(&[0; 8], padding_bytes).0);
         match (&entry.data, data) {
             (AccountData::Inline(bytes), _) => self.put(data_at, bytes),
             (AccountData::At(data_offset), Some(data)) => self.read_large(data_at, entry, *data_offset, data)?,
@@ -230,13 +209,7 @@ impl SplitPiece<'_> {
         Ok(())
     }
 
-    fn read_large(
-        &mut self,
-        data_at: u64,
-        entry: &MetaEntry<'_>,
-        data_offset: u64,
-        data: &OpenStorage<'_>,
-    ) -> Result<()> {
+    fn read_large(&mut self, data_at: u64, entry: &MetaEntry<'_>, data_offset: u64, data: &OpenStorage) -> Result<()> {
         let part = self.part_of(data_at, u64::from(entry.data_len));
         if part.is_empty() {
             return Ok(());
@@ -244,11 +217,11 @@ impl SplitPiece<'_> {
         let skipped = self.offset.saturating_sub(data_at);
         let wanted_at = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(skipped);
         let end = wanted_at.saturating_add(part.len() as u64);
-        let _behind = data.io_hint.prefetch_range(data.file, &(data_offset..end), data.file_bytes);
+        let _behind = data.prefetch(&(data_offset..end));
         let mut header = [0; DATA_HEADER_BYTES];
         data.read_at(&mut header, data_offset)?;
         check_data_header(&header, data_offset, &entry.pubkey(), entry.data_len)
-            .map_err(|error| error.within((data.path)().escaped()))?;
+            .map_err(|error| data.add_path(error))?;
         data.read_at(self.to.get_mut(part).unwrap_or_default(), wanted_at)
     }
 }

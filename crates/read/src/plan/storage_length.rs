@@ -21,7 +21,7 @@ pub struct StorageFault {
     pub error: Error,
 }
 
-/// Receives a storage that is missing or invalid, and decides whether planning goes on without it.
+/// Receives a storage that is missing or invalid. Planning goes on without it unless this is an error.
 pub type OnFault<'a> = dyn FnMut(StorageFault) -> Result<()> + 'a;
 
 /// Reads the number and bytes of the obsolete records of each storage. `storages` are the files of
@@ -33,18 +33,18 @@ pub(super) fn read_obsolete(
     unplanned: &mut [UnplannedStorage<'_>],
     on_fault: &mut OnFault<'_>,
 ) -> Result<()> {
-    let find = |slot: u64, id: u64| {
+    let index_of = |slot: u64, id: u64| {
         storages.binary_search_by_key(&(slot, id), |storage| (storage.slot, u64::from(storage.id))).ok()
     };
     scan_obsolete_accounts(
         FieldReader::open(path, "the obsolete records")?,
         format,
-        &|slot, id| find(slot, id).and_then(|index| storages.get(index)).copied(),
+        &|slot, id| index_of(slot, id).and_then(|index| storages.get(index)).copied(),
         &mut |found| {
             let slot = found.slot;
             let id = found.id;
             let wrong = |why: &str| Error::damaged(format!("{}: storage {slot}.{id} {why}", path.escaped()));
-            let Some(storage) = find(slot, id).and_then(|index| unplanned.get_mut(index)) else {
+            let Some(storage) = index_of(slot, id).and_then(|index| unplanned.get_mut(index)) else {
                 let error = wrong("has obsolete records, but is not there");
                 return match found.count {
                     0 => Ok(()),
@@ -77,8 +77,8 @@ pub struct StorageLength {
 }
 
 /// Computes the archived length of an append vec: the file without obsolete records, cut at the
-/// storage map's length. Without a storage map, the file without obsolete records, padded to whole
-/// records as in Agave 4.4.
+/// storage map's length. Without a storage map, it is not cut, but padded to whole records as in Agave
+/// 4.4.
 pub fn storage_length(
     file: &StorageFile,
     obsolete: &ObsoleteSummary,
@@ -127,9 +127,9 @@ pub fn storage_length(
 pub struct ObsoleteEntries<'a>(pub &'a [ObsoleteItem]);
 
 impl ObsoleteEntries<'_> {
-    /// True if the entry is obsolete. Call this in the order of the entries. A listed record that is not
-    /// in the file is damage.
-    pub fn has(&mut self, offset: u64, data_len: u32) -> Result<bool> {
+    /// True if the entry is the next obsolete one, which is then removed from the list. Call this for each
+    /// entry in order. A listed record that is not in the file is damage.
+    pub fn is_next(&mut self, offset: u64, data_len: u32) -> Result<bool> {
         match self.0 {
             [item, rest @ ..] if item.offset == offset && item.data_len == u64::from(data_len) => {
                 self.0 = rest;

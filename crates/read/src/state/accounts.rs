@@ -123,10 +123,7 @@ impl StateBuilder {
 
     /// Returns the first error of a worker that does not come from an archive, such as a full disk.
     pub fn check(&self) -> Result<()> {
-        match &*self.error.lock() {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        self.error.lock().clone().map_or(Ok(()), Err)
     }
 
     fn superseded_among(&self, sorted: &[RecordVersion], is_wanted: fn(&RecordVersion) -> bool) -> Superseded {

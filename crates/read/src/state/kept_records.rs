@@ -38,7 +38,6 @@ pub struct KeptRecords {
 
 #[derive(Default)]
 struct RecordCopies {
-    /// Estimated memory of the copies.
     bytes: u64,
     records: HashMap<Mark, Box<[u8]>>,
 }
@@ -53,7 +52,7 @@ impl KeptRecords {
 
     /// Marks the account of a record as seen, and keeps the record if the account was seen before.
     /// Never keeps a tombstone, since it adds nothing to the state.
-    pub fn keep_if_seen_before(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
+    pub fn keep_if_seen(&self, storage: u32, fingerprint: &Fingerprint, record: &Record<'_>) {
         let Fingerprint([_, second, third]) = *fingerprint;
         let number = u64::from(second) << 32 | u64::from(third);
         let word = (number >> 6) as usize & (self.bits.len() - 1);
@@ -133,7 +132,7 @@ mod tests {
             let header = header(u64::from(number));
             let offset_bytes = 8 * u64::from(number);
             for storage in [9, 5] {
-                kept_records.keep_if_seen_before(
+                kept_records.keep_if_seen(
                     storage,
                     &fingerprint,
                     &Record { offset_bytes, header: &header, data: &data },

@@ -107,7 +107,7 @@ impl AccountsWorker<'_> {
             return;
         }
         if is_added && let Some(kept_records) = &accounts.kept_records {
-            kept_records.keep_if_seen_before(storage.number, &fingerprint, record);
+            kept_records.keep_if_seen(storage.number, &fingerprint, record);
         }
         if self.batch.push(RecordVersion::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
             self.flush();

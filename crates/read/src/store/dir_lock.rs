@@ -34,7 +34,7 @@ pub struct DirLocks(Vec<HeldDir>);
 
 #[derive(Debug)]
 struct HeldDir {
-    found: FileStat,
+    stat: FileStat,
     dir: Arc<KeptDir>,
 }
 
@@ -47,38 +47,34 @@ impl Drop for HeldDir {
 }
 
 impl DirLocks {
-    /// Locks one more directory. Does nothing if it is locked by `self` already, even under another
-    /// path.
+    /// Locks one more directory. Does nothing if `self` has locked it already, even under another path.
     ///
     /// # Errors
     /// Another process holds the lock or removed the directory ([`ErrorKind::InUse`]); the disk
     /// fails.
     pub fn add(&mut self, dir: &Arc<KeptDir>) -> Result<()> {
-        let added = self.lock(dir)?;
-        self.0.extend(added.0);
+        let locked = self.lock(dir)?;
+        self.0.extend(locked.0);
         Ok(())
     }
 
-    /// Locks one more directory for the lifetime of the result, which is empty if `self` holds the
-    /// lock already.
+    /// Locks one more directory for the lifetime of the result, which is empty if `self` has locked it
+    /// already.
     ///
     /// # Errors
     /// See [`add`](Self::add).
     pub fn lock(&self, dir: &Arc<KeptDir>) -> Result<Self> {
-        let found = dir.stat()?;
-        if self.0.iter().any(|held| held.found.is_same(&found)) {
+        let stat = dir.stat()?;
+        if self.0.iter().any(|held| held.stat.is_same(&stat)) {
             return Ok(Self::default());
         }
         let path = dir.path().escaped();
-        match try_lock(dir.as_fd()).or_path("lock", dir.path())? {
-            LockAttempt::Acquired | LockAttempt::Unsupported => {}
-            LockAttempt::Busy => {
-                let message = format!("the directory {path} is in use: another restore writes into it");
-                return Err(Error::new(ErrorKind::InUse, message)
-                    .with_hint("wait until the other restore has ended, or choose another directory"));
-            }
+        if try_lock(dir.as_fd()).or_path("lock", dir.path())? == LockAttempt::Busy {
+            let message = format!("the directory {path} is in use: another restore writes into it");
+            return Err(Error::new(ErrorKind::InUse, message)
+                .with_hint("wait until the other restore has ended, or choose another directory"));
         }
-        let held = HeldDir { found, dir: dir.clone() };
+        let held = HeldDir { stat, dir: dir.clone() };
         // Between opening and locking, another restore may have removed the directory.
         if rustix::fs::fstat(&**dir).or_path("read", dir.path())?.st_nlink == 0 {
             let message = format!("the directory {path} was removed by another restore, which just ended");

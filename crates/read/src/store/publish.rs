@@ -18,8 +18,8 @@ use slotpress_format::lock_holder;
 /// killed run disappear even without another run of slotpress.
 pub const TEMPORARY_PREFIX: &str = "tmp-snapshot-archive-slotpress-";
 
-/// Limit on attempts to make a file. An attempt fails if another process interferes between two
-/// system calls.
+/// Limit on attempts to make a file. An attempt fails if another process interferes between two system
+/// calls.
 const ATTEMPTS_MAX: usize = 100;
 
 pub(super) const OTHER_PROCESS_HINT: &str = "find out which program removes files there, or choose another directory";
@@ -28,7 +28,7 @@ pub(super) const OTHER_PROCESS_HINT: &str = "find out which program removes file
 #[derive(Debug)]
 pub struct StagedFile {
     file: File,
-    found: FileStat,
+    stat: FileStat,
     dir: Arc<KeptDir>,
     name: OsString,
     path: PathBuf,
@@ -82,7 +82,7 @@ impl StagedFile {
             }
             let stat = rustix::fs::fstat(&file).or_path("read", &path)?;
             if stat.st_nlink > 0 {
-                return Ok(Self { file, found: stat.into(), dir: dir.clone(), name, path, is_published: false });
+                return Ok(Self { file, stat: stat.into(), dir: dir.clone(), name, path, is_published: false });
             }
         }
         let dir = dir.path().escaped();
@@ -102,7 +102,7 @@ impl StagedFile {
     pub fn reopen(&self) -> Result<File> {
         let file = self.dir.open_file(&self.name)?;
         let found = FileStat::from(rustix::fs::fstat(&file).or_path("read", &self.path)?);
-        if found.is_same(&self.found) { Ok(file) } else { Err(changed_error(&self.path)) }
+        if found.is_same(&self.stat) { Ok(file) } else { Err(changed_error(&self.path)) }
     }
 
     pub fn path(&self) -> &Path {
@@ -134,11 +134,10 @@ impl StagedFile {
         })?;
         // The temporary name is gone, so `drop` has nothing to remove.
         self.is_published = true;
-        // Another run may have replaced the published file already: then this file has no name any
-        // more.
-        let is_replaced =
-            || -> Result<bool> { Ok(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0) };
-        if !self.has_name(OsStr::new(name))? && !is_replaced()? {
+        // Another run may have replaced the published file already. Then this file has no name any more.
+        if !self.has_name(OsStr::new(name))?
+            && !(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0)
+        {
             return Err(changed_error(&path));
         }
         self.dir.sync()?;
@@ -148,7 +147,7 @@ impl StagedFile {
     }
 
     fn has_name(&self, name: &OsStr) -> Result<bool> {
-        Ok(self.dir.stat_entry(name)?.is_some_and(|found| found.is_same(&self.found)))
+        Ok(self.dir.stat_entry(name)?.is_some_and(|found| found.is_same(&self.stat)))
     }
 }
 
@@ -180,15 +179,17 @@ pub fn check_output_dir(dir: &Path) -> Result<()> {
     }
     let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let is_archive = dir.file_name().is_some_and(|name| name.to_string_lossy().contains(".tar"));
-    Err(match (dir.exists(), is_archive) {
-        (true, _) => Error::failed(format!("the output directory {} is a file", dir.escaped()))
-            .with_hint("give a directory; the archive is named after its slot and hash"),
-        (false, true) => Error::failed(format!("the output directory {} does not exist", dir.escaped())).with_hint(
-            format!("give a directory, such as {}; the archive is named after its slot and hash", parent.escaped()),
-        ),
-        (false, false) => Error::failed(format!("the output directory {} does not exist", dir.escaped()))
-            .with_hint(format!("create it: mkdir -p {}", dir.escaped())),
-    })
+    let dir_path = dir.escaped();
+    if dir.exists() {
+        return Err(Error::failed(format!("the output directory {dir_path} is a file"))
+            .with_hint("give a directory; the archive is named after its slot and hash"));
+    }
+    let hint = if is_archive {
+        format!("give a directory, such as {}; the archive is named after its slot and hash", parent.escaped())
+    } else {
+        format!("create it: mkdir -p {dir_path}")
+    };
+    Err(Error::failed(format!("the output directory {dir_path} does not exist")).with_hint(hint))
 }
 
 /// Fails if another run has locked the temporary file. Without a lock, the file is stale.

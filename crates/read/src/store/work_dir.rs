@@ -45,21 +45,15 @@ impl WorkDir {
                     continue;
                 }
             };
-            if try_lock(&dir).or_path("lock", dir.path())? == LockAttempt::Busy {
-                continue;
+            let is_busy = try_lock(&dir).or_path("lock", dir.path())? == LockAttempt::Busy;
+            if !is_busy && rustix::fs::fstat(&dir).or_path("read", dir.path())?.st_nlink > 0 {
+                return Ok(Self { parent: parent.clone(), name, dir, is_kept: false });
             }
-            if rustix::fs::fstat(&dir).or_path("read", dir.path())?.st_nlink == 0 {
-                continue;
-            }
-            return Ok(Self { parent: parent.clone(), name, dir, is_kept: false });
         }
-        let removed = || {
-            let parent = parent.path().escaped();
-            let message =
-                format!("{parent}: the directories made there were removed by another process {TRIES_MAX} times");
-            Error::new(ErrorKind::InUse, message).with_hint(OTHER_PROCESS_HINT)
-        };
-        Err(last_error.unwrap_or_else(removed))
+        let parent = parent.path().escaped();
+        let why = format!("the directories made there were removed by another process {TRIES_MAX} times");
+        let removed = Error::new(ErrorKind::InUse, format!("{parent}: {why}"));
+        Err(last_error.unwrap_or(removed.with_hint(OTHER_PROCESS_HINT)))
     }
 
     pub fn path(&self) -> &Path {
@@ -80,15 +74,15 @@ impl Drop for WorkDir {
         if self.is_kept {
             return;
         }
-        // The next run removes what remains. `remove_dir` removes only an empty directory, so
-        // another one of this name loses nothing.
+        // The next run removes what remains. `remove_dir` removes only empty directories, so another
+        // directory of this name loses nothing.
         let _ = remove_contents(self.dir.as_fd(), DEPTH_MAX);
         let _ = self.parent.remove_dir(&self.name);
     }
 }
 
-/// Removes the directories of killed runs from `parent`: they have the prefix, and no process has
-/// locked them. First passes each directory to `before`, and does not remove it if that fails.
+/// Removes the directories of killed runs from `parent`, which have the prefix and are not locked.
+/// First passes each directory to `before`, and does not remove it if that fails.
 ///
 /// # Errors
 /// `before` fails, or the disk does.
