@@ -26,12 +26,13 @@ pub fn incremental(base: u64, slot: u64) -> String {
 /// At this slot, the RPC server reports slots of 200 ms.
 pub const FAST_SLOT: u64 = 200_000;
 
-/// Starts an RPC server at a slot that knows peers.
+/// Starts an RPC server that reports a slot and lists peers.
 pub fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
     start_rpc(slot, Some(peers), genesis)
 }
 
-/// Starts an RPC server that lists its peers, or does not, like Agave's without `--full-rpc-api`.
+/// Starts an RPC server. Without `peers`, it does not know the method that lists them, like Agave's without
+/// `--full-rpc-api`.
 pub fn start_rpc(slot: u64, peers: Option<Vec<Value>>, genesis: &'static str) -> Server {
     Server::start(move |request, stream| {
         if request.method != "POST" {

@@ -16,7 +16,7 @@ use crate::find::*;
 use crate::net::url;
 
 /// Starts a server with archives like Agave's RPC service, at about `bytes_per_second`.
-fn peer(full_name: String, incremental_name: Option<String>, bytes_per_second: usize) -> Server {
+fn start_peer(full_name: String, incremental_name: Option<String>, bytes_per_second: usize) -> Server {
     Server::start(move |request, stream| match request.path.as_str() {
         "/snapshot.tar.bz2" => redirect(stream, &format!("/{full_name}")),
         "/incremental-snapshot.tar.bz2" => match &incremental_name {
@@ -62,14 +62,14 @@ fn list_candidates(report: &FindReport) -> Vec<(u64, String)> {
 
 #[test]
 fn peers_are_ranked_by_age_at_boot() {
-    let good = peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
-    let slow = peer(full(1000), Some(incremental(1000, 99_950)), 100_000);
-    let old = peer(full(1000), Some(incremental(1000, 50_000)), 20_000_000);
-    let other_base = peer(full(99_000), Some(incremental(98_000, 99_990)), 20_000_000);
-    let future = peer(full(10_000_000), None, 20_000_000);
+    let good = start_peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
+    let slow = start_peer(full(1000), Some(incremental(1000, 99_950)), 100_000);
+    let old = start_peer(full(1000), Some(incremental(1000, 50_000)), 20_000_000);
+    let other_base = start_peer(full(99_000), Some(incremental(98_000, 99_990)), 20_000_000);
+    let future = start_peer(full(10_000_000), None, 20_000_000);
     let silent = Server::start(|_, stream| stall(stream));
     let page = Server::start(|_, stream| answer(stream, "200 OK", &[], b"<html>"));
-    let other_cluster = peer(full(99_999), None, 20_000_000);
+    let other_cluster = start_peer(full(99_999), None, 20_000_000);
     let mut nodes: Vec<Value> = [&good, &slow, &old, &other_base, &future, &silent, &page]
         .iter()
         .map(|server| node(&server.address.to_string(), 7))
@@ -111,8 +111,8 @@ fn peers_are_ranked_by_age_at_boot() {
     assert_eq!(error.kind().exit_code(), 4);
 }
 
-/// Of a mirror without times, no archive meets `--max-age`. An archive with an index contains its
-/// time and the time per slot.
+/// An archive of unknown age does not meet `--max-age`. An archive with an index contains its time and the
+/// time per slot.
 #[test]
 fn an_unknown_age_is_not_zero() {
     let dir = temp_dir();
@@ -146,11 +146,11 @@ fn an_unknown_age_is_not_zero() {
     }
 }
 
-/// If slots take half the time, the same number of slots is half the age.
+/// With slots of 200 ms, an age in slots is half the time that it is with slots of 400 ms.
 #[test]
-fn ages_are_times() {
+fn ages_follow_from_the_time_per_slot() {
     let find = |slot: u64, max_age: &str| {
-        let peer = peer(full(1000), Some(incremental(1000, slot - 9_000)), 20_000_000);
+        let peer = start_peer(full(1000), Some(incremental(1000, slot - 9_000)), 20_000_000);
         let rpc_server = rpc(slot, vec![], GENESIS);
         let arguments = ["find", "--json", "--rpc", &rpc_server.url(""), &peer.url(""), "--max-age", max_age];
         let output = slotpress().args(arguments).output().expect("runs");
@@ -182,7 +182,7 @@ fn ages_are_times() {
 }
 
 #[test]
-fn sources_of_every_kind() {
+fn sources_of_every_kind_are_used() {
     let dir = temp_dir();
     fs::write(dir.path().join(full(100)), filler(1000)).expect("written");
     fs::write(dir.path().join(incremental(100, 150)), filler(10)).expect("written");
@@ -218,7 +218,7 @@ fn sources_of_every_kind() {
 
 #[test]
 fn screen_and_json_show_candidates_and_refused_sources() {
-    let peer = peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
+    let peer = start_peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
     let dead = "http://127.0.0.1:9";
     let rpc_server = rpc(100_000, vec![], GENESIS);
     let arguments = ["find", "--rpc", &rpc_server.url(""), &peer.url(""), dead];
@@ -247,7 +247,7 @@ fn screen_and_json_show_candidates_and_refused_sources() {
 
 #[test]
 fn states_that_are_too_old_end_with_a_hint() {
-    let peer = peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
+    let peer = start_peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
     let rpc = rpc(100_000, vec![], GENESIS);
     for (max_age, words) in [("5", "--max-age"), ("1s", "old at boot, more than 1 s")] {
         let arguments = ["find", "--max-age", max_age, "--rpc", &rpc.url(""), &peer.url(""), "http://127.0.0.1:9"];
@@ -270,7 +270,7 @@ fn find_without_a_source_is_a_usage_error() {
 /// still a source.
 #[test]
 fn an_rpc_server_without_peers_is_still_a_source() {
-    let archives = peer(full(1000), Some(incremental(1000, 1900)), 50_000_000);
+    let archives = start_peer(full(1000), Some(incremental(1000, 1900)), 50_000_000);
     let without_peers = start_rpc(2000, None, GENESIS);
     let with_peers = rpc(2000, vec![node(&archives.address.to_string(), 1)], GENESIS);
     for (servers, notes) in [(vec![&without_peers, &with_peers], 1), (vec![&with_peers], 0)] {

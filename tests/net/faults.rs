@@ -15,8 +15,8 @@ use crate::common::{WAIT_MAX, wait_for};
 
 const ETAG: &str = "\"one\"";
 
-/// Serves correctly except for the requests that `wrong` answers.
-fn good_except(
+/// Starts a server that answers correctly, except for the requests that `wrong` answers.
+fn start_good_except(
     bytes: Vec<u8>,
     wrong: impl Fn(&Request, &mut TcpStream, &[u8]) -> Option<std::io::Result<Then>> + Send + Sync + 'static,
 ) -> Server {
@@ -25,15 +25,15 @@ fn good_except(
     })
 }
 
-/// Sends the head of an answer to a range, changed by the test.
-fn range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io::Result<()> {
+/// Sends the head of an answer to a range, with a place and a length that the test chooses.
+fn send_range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io::Result<()> {
     http::head(stream, "206 Partial Content", &[("ETag", ETAG), ("Content-Range", place), ("Content-Length", length)])
 }
 
 #[test]
 fn a_good_server_sends_files_and_ranges() {
     let bytes = content(3_000_000);
-    let server = good_except(bytes.clone(), |_, _, _| None);
+    let server = start_good_except(bytes.clone(), |_, _, _| None);
     let client = client();
     let remote = head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(3_000_000), true));
@@ -55,9 +55,9 @@ fn a_good_server_sends_files_and_ranges() {
 
 #[test]
 fn a_stall_is_a_timeout() {
-    let server = good_except(content(100_000), |request, stream, bytes| {
+    let server = start_good_except(content(100_000), |request, stream, bytes| {
         request.range()?;
-        range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
+        send_range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..1000]).ok()?;
         Some(http::stall(stream))
     });
@@ -71,9 +71,9 @@ fn a_stall_is_a_timeout() {
 
 #[test]
 fn an_early_end_is_an_error() {
-    let server = good_except(content(100_000), |request, stream, bytes| {
+    let server = start_good_except(content(100_000), |request, stream, bytes| {
         request.range()?;
-        range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
+        send_range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..60_000]).ok()?;
         Some(Ok(Then::Close))
     });
@@ -99,9 +99,9 @@ fn wrong_ranges_and_lengths_are_refused() {
         ("100-199/100000", "100"),
         ("", "100"),
     ] {
-        let server = good_except(content(100_000), move |request, stream, _| {
+        let server = start_good_except(content(100_000), move |request, stream, _| {
             request.range()?;
-            range_head(stream, place, length).ok()?;
+            send_range_head(stream, place, length).ok()?;
             Some(stream.write_all(&[7; 100]).map(|()| Then::Close))
         });
         let client = client();
@@ -116,7 +116,7 @@ fn wrong_ranges_and_lengths_are_refused() {
 fn endless_bodies_are_cut_off() {
     // Without a length, or in chunks: only the length from HEAD limits the answer.
     for is_chunked in [false, true] {
-        let server = good_except(content(100_000), move |request, stream, _| {
+        let server = start_good_except(content(100_000), move |request, stream, _| {
             if request.method == "HEAD" {
                 return None;
             }
@@ -140,7 +140,7 @@ fn endless_bodies_are_cut_off() {
 #[test]
 fn the_whole_file_in_place_of_a_range_is_accepted() {
     let bytes = content(200_000);
-    let server = good_except(bytes.clone(), |request, stream, bytes| {
+    let server = start_good_except(bytes.clone(), |request, stream, bytes| {
         request.range()?;
         Some(answer(stream, "200 OK", &[("ETag", ETAG)], bytes))
     });
@@ -175,7 +175,7 @@ fn a_replaced_file_is_an_error() {
         (|_, stream| answer(stream, "404 Not Found", &[], b"gone"), NetErrorKind::Gone),
     ];
     for (wrong, kind) in cases {
-        let server = good_except(content(100_000), move |request, stream, _| {
+        let server = start_good_except(content(100_000), move |request, stream, _| {
             request.range()?;
             Some(wrong(request, stream))
         });
@@ -189,8 +189,8 @@ fn a_replaced_file_is_an_error() {
 }
 
 /// Starts a server with redirects of every kind.
-fn redirecting_server() -> Server {
-    good_except(content(1000), |request, stream, _| match request.path.as_str() {
+fn start_redirecting_server() -> Server {
+    start_good_except(content(1000), |request, stream, _| match request.path.as_str() {
         "/circle" => Some(redirect(stream, "/circle")),
         "/1" => Some(redirect(stream, "/2")),
         "/2" => Some(redirect(stream, "3")),
@@ -210,7 +210,7 @@ fn redirecting_server() -> Server {
 
 #[test]
 fn redirects_are_followed_within_limits() {
-    let server = redirecting_server();
+    let server = start_redirecting_server();
     let client = client();
     let remote = head(&client, &server.url("/1")).expect("four are followed");
     assert_eq!(remote.url.path(), "/good.tar.zst");
@@ -232,7 +232,7 @@ fn redirects_are_followed_within_limits() {
 
 #[test]
 fn private_addresses_that_others_named_need_the_flag() {
-    let server = redirecting_server();
+    let server = start_redirecting_server();
     let peer = client().for_untrusted_urls();
     assert_eq!(head(&peer, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
     let permissive = Client::new(&options().allow_private(true)).expect("a client");
@@ -290,7 +290,7 @@ fn hostile_names_are_no_archive_names() {
 #[test]
 fn a_server_without_head_is_asked_for_one_byte() {
     let bytes = content(5000);
-    let server = good_except(bytes, |request, stream, _| {
+    let server = start_good_except(bytes, |request, stream, _| {
         (request.method == "HEAD")
             .then(|| http::head(stream, "405 Method Not Allowed", &[("Content-Length", "0")]).map(|()| Then::Keep))
     });
@@ -387,7 +387,7 @@ fn interrupts_end_every_wait() {
 
 #[test]
 fn transfers_share_the_maximum_rate() {
-    let server = good_except(content(3_000_000), |_, _, _| None);
+    let server = start_good_except(content(3_000_000), |_, _, _| None);
     let options = options().max_rate_bytes_per_second(2_000_000);
     let client = Client::new(&options).expect("a client");
     let remote = head(&client, &server.url("/a")).expect("a head");
@@ -404,7 +404,7 @@ fn transfers_share_the_maximum_rate() {
 
 #[test]
 fn many_ranges_at_once_arrive_whole() {
-    let server = good_except(content(1_000_000), |_, _, _| None);
+    let server = start_good_except(content(1_000_000), |_, _, _| None);
     let client = client();
     let remote = head(&client, &server.url("/a")).expect("a head");
     let next = AtomicUsize::new(0);

@@ -12,13 +12,13 @@ use super::{client, get, head, options, url};
 use crate::common::servers::*;
 use crate::common::*;
 
-fn run(program: &str, arguments: &[&str]) {
+fn run_program(program: &str, arguments: &[&str]) {
     let output = Command::new(program).args(arguments).output().expect("runs");
     assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Starts a Python program that first prints its port.
-fn python(program: &str, arguments: &[&str]) -> (Running, u16) {
+fn start_python(program: &str, arguments: &[&str]) -> (Running, u16) {
     let mut child = Command::new("python3")
         .args(["-u", "-c", program])
         .args(arguments)
@@ -43,8 +43,8 @@ print(server.server_address[1])
 server.serve_forever()
 ";
 
-/// Makes a mirror: a directory with an archive.
-fn mirror() -> tempfile::TempDir {
+/// Makes a directory with archives, for a web server.
+fn make_mirror() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     for name in [FULL_3500, INCREMENTAL_3500_3550] {
         let path = dir.path().join(name);
@@ -59,8 +59,8 @@ fn mirror() -> tempfile::TempDir {
 #[test]
 fn python_sends_lists_and_ignores_ranges() {
     needs!("python3");
-    let dir = mirror();
-    let (_server, port) = python(PYTHON_SERVER, &[dir.path().to_str().expect("UTF-8")]);
+    let dir = make_mirror();
+    let (_server, port) = start_python(PYTHON_SERVER, &[dir.path().to_str().expect("UTF-8")]);
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
     // At the root of a server without redirects, its listing is used.
@@ -85,7 +85,7 @@ fn python_sends_lists_and_ignores_ranges() {
 #[test]
 fn nginx_sends_ranges() {
     needs!("nginx");
-    let dir = mirror();
+    let dir = make_mirror();
     let port = free_port();
     open_to_others(dir.path());
     let server = format!(
@@ -101,7 +101,7 @@ fn nginx_sends_ranges() {
 #[test]
 fn apache_sends_ranges() {
     needs!("apache2");
-    let dir = mirror();
+    let dir = make_mirror();
     let work = tempfile::tempdir().expect("a directory");
     let port = free_port();
     let path_text = |name: &str| work.path().join(name).display().to_string();
@@ -129,7 +129,7 @@ fn apache_sends_ranges() {
     assert_ranges(&dir, port);
 }
 
-/// Checks the client against a web server that redirects to an archive and sends ranges of it.
+/// Asserts that the client gets ranges from a web server that redirects to an archive.
 fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
@@ -163,13 +163,13 @@ fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
 #[test]
 fn certificates_of_a_given_authority_are_trusted() {
     needs!("python3", "openssl");
-    let dir = mirror();
+    let dir = make_mirror();
     let keys = tempfile::tempdir().expect("a directory");
     let path_text = |name: &str| keys.path().join(name).display().to_string();
     let subject = ["-subj", "/CN=localhost"];
     let path = |name: &str| keys.path().join(name);
     self_signed_certificate(&path("ca.key"), &path("ca.pem"), &["-subj", "/CN=test authority"]);
-    run(
+    run_program(
         "openssl",
         &[
             &[
@@ -190,7 +190,7 @@ fn certificates_of_a_given_authority_are_trusted() {
     );
     fs::write(path_text("names"), "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
         .expect("written");
-    run(
+    run_program(
         "openssl",
         &[
             "x509",
@@ -211,7 +211,7 @@ fn certificates_of_a_given_authority_are_trusted() {
         ],
     );
     let root = dir.path().to_str().expect("UTF-8").to_string();
-    let (_server, port) = python(PYTHON_SERVER, &[&root, &path_text("own.pem"), &path_text("own.key")]);
+    let (_server, port) = start_python(PYTHON_SERVER, &[&root, &path_text("own.pem"), &path_text("own.key")]);
     let trusting = Client::new(&options().ca_file(std::path::PathBuf::from(path_text("ca.pem")))).expect("a client");
     for host in ["127.0.0.1", "localhost"] {
         let text = format!("https://{host}:{port}/{FULL_3500}");
@@ -225,7 +225,7 @@ fn certificates_of_a_given_authority_are_trusted() {
         assert!(got == fs::read(fixture(FULL_3500)).expect("read"));
     }
     // A server that shows the authority's own certificate.
-    let (_ca, ca_port) = python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);
+    let (_ca, ca_port) = start_python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);
     let error = head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
     assert!(error.to_string().contains("a CA's own certificate is not a server's"), "{error}");
     // A certificate for another name.
@@ -234,7 +234,7 @@ fn certificates_of_a_given_authority_are_trusted() {
     assert!(matches!(error.kind(), NetErrorKind::Tls | NetErrorKind::Connect), "{error}");
     // Plain HTTP to a TLS server, and the reverse, end in time.
     assert!(head(&trusting, &format!("http://127.0.0.1:{port}/")).is_err());
-    let (_plain, plain_port) = python(PYTHON_SERVER, &[&root]);
+    let (_plain, plain_port) = start_python(PYTHON_SERVER, &[&root]);
     assert!(head(&trusting, &format!("https://127.0.0.1:{plain_port}/")).is_err());
 }
 
@@ -260,7 +260,7 @@ server.socket = context.wrap_socket(server.socket, server_side=True)
 print(server.server_address[1])
 server.serve_forever()
 ";
-    let (_server, port) = python(program, &[&path_text("ca.pem"), &path_text("key")]);
+    let (_server, port) = start_python(program, &[&path_text("ca.pem"), &path_text("key")]);
     let options = options().ca_file(std::path::PathBuf::from(path_text("ca.pem"))).allow_private(true);
     let trusting = Client::new(&options).expect("a client");
     let error = head(&trusting, &format!("https://127.0.0.1:{port}/")).expect_err("a redirect to http");

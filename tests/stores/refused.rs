@@ -23,11 +23,11 @@ fn invalid_lists_are_errors() {
             &["fetch", &target(), "-o", text(out.path())],
             &["prune", &target(), "--keep-full", "1", "--keep-incremental", "0"],
         ] {
-            let asked = gateway.count(&["list-type=2"]);
+            let asked = gateway.count_requests(&["list-type=2"]);
             let output = run(&gateway, command);
             assert_eq!(output.code, Some(4), "{command:?}: {output:?}");
             assert!(output.stderr.contains(words), "{command:?}: {output:?}");
-            assert!(gateway.count(&["list-type=2"]) - asked <= 4, "{command:?}");
+            assert!(gateway.count_requests(&["list-type=2"]) - asked <= 4, "{command:?}");
         }
         gateway.clear_faults();
     }

@@ -40,13 +40,13 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert_eq!(files_in(out.path()), files_in(&gateway.bucket().join("mainnet")));
     assert_eq!(names(elsewhere.path()), Vec::<String>::new());
 
-    let puts = gateway.count(&["PUT "]);
+    let puts = gateway.count_requests(&["PUT "]);
     let again = archive(&target(), &[]);
     assert_eq!(again.code, Some(5), "{again:?}");
     assert!(again.stderr.contains(&format!("{name} exists already")), "{again:?}");
     let skipped = archive(&target(), &["--skip-existing"]);
     assert_eq!((skipped.code, &skipped.line("skipped")["path"]), (Some(0), &name.clone().into()));
-    assert_eq!(gateway.count(&["PUT "]), puts, "nothing was sent");
+    assert_eq!(gateway.count_requests(&["PUT "]), puts, "nothing was sent");
     assert_eq!(archive(&target(), &["--force"]).code, Some(0));
     assert_eq!(gateway.left_parts(), 0);
 
@@ -110,9 +110,9 @@ fn a_fetch_outlives_failures_of_a_bucket() {
     let fetched = run(&gateway, &["fetch", &target(), "-o", text(out.path())]);
     assert_eq!(fetched.code, Some(0), "{fetched:?}");
     assert_eq!(files_in(out.path()), files);
-    // The URLs are signed instead.
-    assert_eq!(gateway.count(&["HEAD ", "authorization:"]), 0);
-    assert_eq!(gateway.count(&["range:", "authorization:"]), 0);
+    // The signatures are in the URLs.
+    assert_eq!(gateway.count_requests(&["HEAD ", "authorization:"]), 0);
+    assert_eq!(gateway.count_requests(&["range:", "authorization:"]), 0);
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn a_ledger_is_bootstrapped_from_a_bucket() {
     assert_eq!(ledger_tree(&ledger), ledger_tree(&expected.path().join("ledger")));
 }
 
-/// A mirror, a peer and a bucket have the same archive, and more than one sends a part. The first
-/// two answer only two ranges; the bucket answers after that.
+/// A mirror, a peer and a bucket have the same archive, and more than one of them sends a part. The mirror
+/// and the peer answer two ranges each; only then does the bucket answer.
 #[test]
 fn one_download_comes_from_servers_and_a_bucket() {
     needs!("versitygw");
@@ -218,7 +218,7 @@ struct Profiles {
     dir: TempDir,
 }
 
-fn profiles() -> Profiles {
+fn start_with_profiles() -> Profiles {
     let gateway = Gateway::start();
     put(&gateway, &larger_archive());
     let dir = temp_dir();
@@ -248,7 +248,7 @@ impl Profiles {
 #[test]
 fn credentials_come_from_a_profile() {
     needs!("versitygw");
-    let profiles = profiles();
+    let profiles = start_with_profiles();
     for profile in ["program", "keys"] {
         let listed = profiles.list(&[("AWS_PROFILE", profile)], &[]);
         assert_eq!(listed.code, Some(0), "{profile} {listed:?}");
@@ -259,7 +259,7 @@ fn credentials_come_from_a_profile() {
 #[test]
 fn missing_and_wrong_credentials_are_errors_with_a_hint() {
     needs!("versitygw");
-    let profiles = profiles();
+    let profiles = start_with_profiles();
     for (settings, words) in [
         (&[("AWS_PROFILE", "fails")][..], "credential_process failed"),
         (&[("AWS_PROFILE", "none")], "no credentials"),
@@ -277,11 +277,11 @@ fn missing_and_wrong_credentials_are_errors_with_a_hint() {
 #[test]
 fn anonymous_requests_are_not_signed() {
     needs!("versitygw");
-    let profiles = profiles();
+    let profiles = start_with_profiles();
     let refused = profiles.list(&[], &["--anonymous"]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("the server answers 403"), "{refused:?}");
-    assert_eq!(profiles.gateway.count(&["uthorization:"]), 0);
+    assert_eq!(profiles.gateway.count_requests(&["uthorization:"]), 0);
 }
 
 /// A refusal of HEAD, which has no body, also gives an explanation. The gateway answers 404 to an

@@ -6,7 +6,6 @@ use slotpress_format::parse_number;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentRange {
-    /// Range of the body in the file.
     pub range: Range<u64>,
     /// Size of the whole file; `None` if the server does not know it.
     pub total_bytes: Option<u64>,

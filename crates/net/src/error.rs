@@ -161,7 +161,6 @@ impl NetError {
         self.retry_after
     }
 
-    /// True if the same request may succeed a little later.
     pub fn is_retryable(&self) -> bool {
         match self.kind {
             NetErrorKind::Timeout | NetErrorKind::Connect | NetErrorKind::Truncated { .. } => true,

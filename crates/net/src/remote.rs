@@ -28,7 +28,6 @@ const TIME_BYTES_MAX: usize = 64;
 pub struct Remote {
     /// URL of the file after all redirects.
     pub url: Url,
-    /// URL that was requested.
     pub requested_url: Url,
     /// Size in bytes; `None` if the server does not tell.
     pub length_bytes: Option<u64>,

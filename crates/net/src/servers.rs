@@ -144,7 +144,6 @@ pub struct Offer {
     /// Time of the newest blockhash in its bank file, if known: from a server's list, or from the
     /// bank file.
     pub bank_time: Option<SystemTime>,
-    /// Time per slot according to a server's list.
     #[doc(hidden)]
     pub slot_time: Option<SlotTime>,
     /// Snapshot hash of the full archive on which it builds, if `rebase` made it and a list or the
@@ -391,7 +390,6 @@ impl Client {
     }
 }
 
-/// Adds facts from a server's list to its offers.
 fn add_facts(offers: &mut [Offer], list: &Catalog) {
     let time = |since_1970| SystemTime::UNIX_EPOCH.checked_add(since_1970);
     for offer in offers {

@@ -15,7 +15,6 @@ use super::remote::{content_length, content_range, last_modified, strong_etag};
 use super::request::{RequestParts, check_encoding, send, status_error};
 use super::{Client, NetError, NetErrorKind, Remote, Url};
 
-/// The body of an answer, which is read piece by piece.
 #[derive(Debug)]
 pub struct Body {
     /// True if the server sends the whole file, whatever was requested.

@@ -21,7 +21,6 @@ const PIECE_BYTES_MIN: u64 = 64 * 1024;
 /// to this length, to save round trips.
 const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
-/// Limit on cached bytes.
 const CACHE_BYTES_MAX: usize = 24 * 1024 * 1024;
 
 /// Number of bytes at the end that are requested at once. Seek table and index of mainnet's
@@ -46,8 +45,7 @@ pub struct UrlSource {
 struct Cache {
     /// Pieces in the order of their last use.
     pieces: Vec<CachedRange>,
-    /// The last piece that was requested.
-    last_range: Range<u64>,
+    last_requested: Range<u64>,
 }
 
 #[derive(Debug)]
@@ -104,12 +102,12 @@ impl UrlSource {
             return tail_start..self.length_bytes;
         }
         let mut piece_bytes = PIECE_BYTES_MIN;
-        if cache.last_range.end == offset_bytes {
-            let doubled_bytes = range_bytes(&cache.last_range).saturating_mul(2);
+        if cache.last_requested.end == offset_bytes {
+            let doubled_bytes = range_bytes(&cache.last_requested).saturating_mul(2);
             piece_bytes = doubled_bytes.clamp(PIECE_BYTES_MIN, PIECE_BYTES_MAX);
         }
-        cache.last_range = offset_bytes..offset_bytes.saturating_add(piece_bytes).min(self.length_bytes);
-        cache.last_range.clone()
+        cache.last_requested = offset_bytes..offset_bytes.saturating_add(piece_bytes).min(self.length_bytes);
+        cache.last_requested.clone()
     }
 
     fn fetch(&self, range: &Range<u64>, take: &mut dyn FnMut(&[u8])) -> Result<()> {

@@ -50,7 +50,6 @@ enum Backend {
     S3(Box<BucketPrefix>),
 }
 
-/// A prefix in a bucket, and how its requests are made and repeated.
 #[derive(Clone, Debug)]
 pub(crate) struct BucketPrefix {
     pub bucket: Arc<Bucket>,

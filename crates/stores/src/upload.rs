@@ -135,7 +135,7 @@ impl Upload {
         let is_lost = matches!(kind, Some(NetErrorKind::Gone | NetErrorKind::Changed));
         match self.0 {
             Backend::Parts(mut upload) if !is_lost => {
-                upload.is_closed = true;
+                upload.needs_abort = false;
                 Some(upload.state())
             }
             _ => None,
@@ -148,8 +148,7 @@ impl Upload {
 struct SentPart {
     number: usize,
     payload: PutPayload,
-    /// The part's tag, or the reason why it was not stored.
-    result: Result<String, NetError>,
+    tag: Result<String, NetError>,
 }
 
 #[derive(Debug)]
@@ -171,8 +170,7 @@ struct PartsUpload {
     tags: BTreeMap<usize, String>,
     /// Number of stored parts from the first one up to the first gap.
     stored_parts: usize,
-    /// True if dropping the upload must not abort it.
-    is_closed: bool,
+    needs_abort: bool,
 }
 
 impl PartsUpload {
@@ -191,7 +189,7 @@ impl PartsUpload {
             stop: watch::Sender::new(false),
             tags: BTreeMap::new(),
             stored_parts: 0,
-            is_closed: false,
+            needs_abort: true,
         }
     }
 
@@ -239,13 +237,13 @@ impl PartsUpload {
         let pause = self.retries.pause();
         let mut stop = self.stop.subscribe();
         self.s3.client.spawn(&mut self.sending, async move {
-            let mut result = Err(NetError::interrupted());
+            let mut tag = Err(NetError::interrupted());
             // The pause ends early if the upload stops.
             if timeout(pause, stop.wait_for(|is_stopped| *is_stopped)).await.is_err() {
                 panic_point("part sender");
-                result = bucket.send_part(&url, &upload_id, number, payload.clone()).await;
+                tag = bucket.send_part(&url, &upload_id, number, payload.clone()).await;
             }
-            SentPart { number, payload, result }
+            SentPart { number, payload, tag }
         });
     }
 
@@ -265,8 +263,8 @@ impl PartsUpload {
             Ok(payload) => panic_error(payload.as_ref()),
             Err(_) => Error::interrupted(),
         })?;
-        let may_retry = self.s3.record_attempt(sent.result.as_ref().err());
-        match sent.result {
+        let may_retry = self.s3.record_attempt(sent.tag.as_ref().err());
+        match sent.tag {
             Ok(tag) => {
                 self.retries.reset();
                 self.tags.insert(sent.number, tag);
@@ -301,7 +299,7 @@ impl PartsUpload {
             return Err(Error::new(ErrorKind::Network, message).with_hint("run this again"));
         }
         self.complete(&self.state().tags, progress)?;
-        self.is_closed = true;
+        self.needs_abort = false;
         Ok(())
     }
 
@@ -336,17 +334,17 @@ impl PartsUpload {
 impl Drop for PartsUpload {
     fn drop(&mut self) {
         self.stop.send_replace(true);
-        let is_closed = self.is_closed;
+        let needs_abort = self.needs_abort;
         let sending = &mut self.sending;
         let _ = self.s3.client.block_on(&NoProgress, async {
-            if !is_closed {
+            if needs_abort {
                 let arrival = async { while sending.join_next().await.is_some() {} };
                 let _ = timeout(ARRIVAL_TIMEOUT, arrival).await;
             }
             sending.shutdown().await;
             Ok(())
         });
-        if !is_closed {
+        if needs_abort {
             // Repeated like other requests: parts that are left cost money.
             let _ = Retries::new(ABORT_TIMEOUT).run(&NoProgress, || self.abort());
         }

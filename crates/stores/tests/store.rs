@@ -15,34 +15,38 @@ use slotpress_stores::{
     Attribute, Attributes, Condition, PART_BYTES_MIN, PutOutcome, S3Options, Store, StoreOptions, Target, Upload,
 };
 
-/// Sets the gateway's credentials for this process, once. [`store_with`] does so before it opens a
-/// store, which reads them.
+/// Sets the gateway's credentials for this process, once. [`open_store_with`] does so before it opens
+/// a store, which reads them.
 static ENVIRONMENT: LazyLock<()> = LazyLock::new(|| {
-    let own = [("AWS_ACCESS_KEY_ID", KEY), ("AWS_SECRET_ACCESS_KEY", SECRET), ("AWS_CONFIG_FILE", "/dev/null")];
-    for (name, value) in own.into_iter().chain([("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")]) {
+    for (name, value) in [
+        ("AWS_ACCESS_KEY_ID", KEY),
+        ("AWS_SECRET_ACCESS_KEY", SECRET),
+        ("AWS_CONFIG_FILE", "/dev/null"),
+        ("AWS_SHARED_CREDENTIALS_FILE", "/dev/null"),
+    ] {
         // SAFETY: nothing else in this process changes the environment, and it is read only through
         // the standard library.
         unsafe { std::env::set_var(name, value) };
     }
 });
 
-fn options(gateway: &Gateway) -> StoreOptions {
+fn store_options(gateway: &Gateway) -> StoreOptions {
     let s3 = S3Options::default().endpoint(gateway.endpoint()).region("us-east-1".to_string());
     StoreOptions::default().s3(s3).give_up_after(Duration::from_secs(30)).memory_bytes(4 * PART_BYTES_MIN)
 }
 
-fn store_with(options: &StoreOptions) -> Store {
+fn open_store_with(options: &StoreOptions) -> Store {
     LazyLock::force(&ENVIRONMENT);
     let target: Target = format!("s3://{BUCKET}/mainnet").parse().expect("a target");
     Store::open(&target, options, &Client::new(&ClientOptions::default()).expect("a client")).expect("a store")
 }
 
-fn store(gateway: &Gateway) -> Store {
-    store_with(&options(gateway))
+fn open_store(gateway: &Gateway) -> Store {
+    open_store_with(&store_options(gateway))
 }
 
-/// Pseudo-random bytes, so that no part of an upload equals another.
-fn content(length: usize) -> Vec<u8> {
+/// Returns pseudo-random bytes, so that no part of an upload equals another.
+fn random_bytes(length: usize) -> Vec<u8> {
     let mut state = 1u64;
     let mut next = || {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -70,7 +74,7 @@ impl Progress for Warnings {
     }
 }
 
-fn small_files(store: &Store) {
+fn assert_small_files_are_written_conditionally(store: &Store) {
     let put = |bytes: &[u8], condition: &Condition| {
         let metadata = Attributes::from_iter([(Attribute::CacheControl, "max-age=5")]);
         store.put_small_file("latest.json", bytes, &metadata, condition, &NoProgress).expect("put")
@@ -101,14 +105,14 @@ fn small_files(store: &Store) {
     }
 }
 
-/// Takes notice of the parts that have arrived, and counts them.
-fn stored_parts(upload: &mut Upload) -> Option<usize> {
+/// Records the parts that have arrived, and counts them.
+fn count_stored_parts(upload: &mut Upload) -> Option<usize> {
     upload.write(&[], &NoProgress).expect("no part has failed");
     upload.part_count()
 }
 
-fn large_files(store: &Store) {
-    let bytes = content(5 * PART_BYTES_MIN as usize / 2);
+fn assert_large_files_appear_whole(store: &Store) {
+    let bytes = random_bytes(5 * PART_BYTES_MIN as usize / 2);
     let upload = |replace| store.upload("large", &Attributes::new(), 1 << 30, replace, &NoProgress);
     let mut first = upload(false).expect("begun");
     for piece in bytes.chunks(1_000_003) {
@@ -128,7 +132,7 @@ fn large_files(store: &Store) {
     let mut dropped = upload(true).expect("begun");
     dropped.write(&bytes, &NoProgress).expect("written");
     // A store may keep a part that is in flight while its upload is aborted.
-    wait_for("both parts", || stored_parts(&mut dropped).is_none_or(|parts| parts == 2));
+    wait_for("both parts", || count_stored_parts(&mut dropped).is_none_or(|parts| parts == 2));
     drop(dropped);
     assert_eq!(store.list(&NoProgress).expect("listed").len(), 1);
     upload(true).expect("begun").finish(&NoProgress).expect("an empty one");
@@ -141,8 +145,8 @@ fn a_directory_is_a_store() {
     let dir = tempfile::tempdir().expect("a directory");
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let store = Store::open(&Target::Dir(dir.path().into()), &StoreOptions::default(), &client).expect("a store");
-    small_files(&store);
-    large_files(&store);
+    assert_small_files_are_written_conditionally(&store);
+    assert_large_files_appear_whole(&store);
     assert_eq!(std::fs::read_dir(dir.path()).expect("read").count(), 1, "nothing temporary is left");
     let missing = Target::Dir(dir.path().join("none"));
     assert!(Store::open(&missing, &StoreOptions::default(), &client).is_err());
@@ -152,9 +156,9 @@ fn a_directory_is_a_store() {
 fn a_bucket_is_a_store() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let store = store(&gateway);
-    small_files(&store);
-    large_files(&store);
+    let store = open_store(&gateway);
+    assert_small_files_are_written_conditionally(&store);
+    assert_large_files_appear_whole(&store);
     assert_eq!(gateway.left_parts(), 0);
 }
 
@@ -168,7 +172,7 @@ fn a_list_of_several_pages_is_complete() {
     }
     std::fs::write(gateway.bucket().join("mainnet/below/not-this"), "x").expect("written");
     let names: Vec<String> =
-        store(&gateway).list(&NoProgress).expect("listed").into_iter().map(|object| object.name).collect();
+        open_store(&gateway).list(&NoProgress).expect("listed").into_iter().map(|object| object.name).collect();
     assert_eq!(names, (0..1100).map(|number| format!("{number:04}")).collect::<Vec<_>>());
 }
 
@@ -176,19 +180,21 @@ fn a_list_of_several_pages_is_complete() {
 fn another_process_resumes_after_the_stored_parts() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let store = store(&gateway);
-    let bytes = content(5 * PART_BYTES_MIN as usize + 5);
+    let store = open_store(&gateway);
+    let bytes = random_bytes(5 * PART_BYTES_MIN as usize + 5);
     let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("begun");
     first.write(&bytes[..3 * PART_BYTES_MIN as usize], &NoProgress).expect("written");
-    wait_for("the third part", || stored_parts(&mut first) == Some(3));
+    wait_for("the third part", || count_stored_parts(&mut first) == Some(3));
     let kept = serde_json::to_string(&first.keep(&Error::interrupted()).expect("kept")).expect("JSON");
-    assert!(!kept.contains(SECRET) && !kept.contains(KEY), "{kept}");
+    for secret in [SECRET, KEY] {
+        assert!(!kept.contains(secret), "{kept}");
+    }
     let state = serde_json::from_str(&kept).expect("a state");
     let mut second = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
     assert_eq!(second.resumed_bytes(), 3 * PART_BYTES_MIN);
     second.write(&bytes[3 * PART_BYTES_MIN as usize..], &NoProgress).expect("written");
     second.finish(&NoProgress).expect("finished");
-    assert_eq!(gateway.count(&["PUT ", "partNumber="]), 6);
+    assert_eq!(gateway.count_requests(&["PUT ", "partNumber="]), 6);
     assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes);
     // Resuming a completed upload fails only when a part is sent, or the parts are joined.
     let mut third = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
@@ -218,8 +224,8 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
         let gateway = Gateway::start();
         let context = format!("{requests:?} {instead:?}");
         // The last part is shorter than the others.
-        let bytes = content(2 * PART_BYTES_MIN as usize + 5);
-        let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(300)));
+        let bytes = random_bytes(2 * PART_BYTES_MIN as usize + 5);
+        let store = open_store_with(&store_options(&gateway).give_up_after(Duration::from_millis(300)));
         let mut first = store.upload("large", &Attributes::new(), 1 << 30, true, &NoProgress).expect("begun");
         first.write(&bytes, &NoProgress).expect("written");
         gateway.fail(&requests, usize::MAX, instead);
@@ -230,22 +236,22 @@ fn an_upload_whose_completion_fails_can_be_resumed() {
         let mut second = store.resume("large", &state, bytes.len() as u64).expect(&context).expect("of a bucket");
         assert_eq!(second.resumed_bytes(), bytes.len() as u64, "{context}");
         second.finish(&NoProgress).expect(&context);
-        assert_eq!(gateway.count(&["PUT ", "partNumber="]), 3, "{context}");
+        assert_eq!(gateway.count_requests(&["PUT ", "partNumber="]), 3, "{context}");
         assert!(std::fs::read(gateway.bucket().join("mainnet/large")).expect("read") == bytes, "{context}");
         assert_eq!(gateway.left_parts(), 0, "{context}");
     }
 }
 
-/// After a missing or different part, nothing of the upload is kept.
+/// After a part was lost or replaced, no part of the upload is kept.
 #[test]
 fn an_upload_with_a_lost_part_cannot_be_resumed() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let store = store(&gateway);
-    let bytes = content(2 * PART_BYTES_MIN as usize + 5);
+    let store = open_store(&gateway);
+    let bytes = random_bytes(2 * PART_BYTES_MIN as usize + 5);
     let mut first = store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress).expect("begun");
     first.write(&bytes, &NoProgress).expect("written");
-    wait_for("two parts", || stored_parts(&mut first) == Some(2));
+    wait_for("two parts", || count_stored_parts(&mut first) == Some(2));
     let mut state = first.keep(&Error::interrupted()).expect("kept");
     state.tags.swap(0, 1);
     let mut second = store.resume("large", &state, bytes.len() as u64).expect("resumed").expect("of a bucket");
@@ -255,7 +261,7 @@ fn an_upload_with_a_lost_part_cannot_be_resumed() {
     assert!(error.to_string().contains("400 InvalidPart"), "{error}");
     assert_eq!(kept, None);
     assert_eq!(gateway.left_parts(), 0);
-    // A state with more parts than the file has.
+    // A state that has more parts than the file is refused.
     state.tags.extend(["one".to_string(), "more".to_string()]);
     assert!(store.resume("large", &state, bytes.len() as u64).expect("looked at").is_none());
 }
@@ -269,29 +275,29 @@ fn invalid_and_endless_lists_are_errors() {
     const EMPTY_AGAIN: &str = "<ListBucketResult><IsTruncated>true</IsTruncated>\
         <NextContinuationToken>again</NextContinuationToken></ListBucketResult>";
     let gateway = Gateway::start();
-    let store = store(&gateway);
+    let store = open_store(&gateway);
     for (document, words, requests) in [
         (PAGE, "does not speak S3", 1),
         ("", "does not speak S3", 1),
         (AGAIN, "has no end", 2),
         (EMPTY_AGAIN, "has no end", 2),
     ] {
-        let before = gateway.count(&["list-type=2"]);
+        let before = gateway.count_requests(&["list-type=2"]);
         gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(document, Forwarded::No));
         let error = store.list(&NoProgress).expect_err(words);
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(error.kind().exit_code(), 4, "{error}");
-        assert_eq!(gateway.count(&["list-type=2"]) - before, requests, "{document}");
+        assert_eq!(gateway.count_requests(&["list-type=2"]) - before, requests, "{document}");
         gateway.clear_faults();
     }
     assert!(store.list(&NoProgress).expect("listed").is_empty());
 }
 
 #[test]
-fn failures_of_a_store_are_outlived() {
+fn an_upload_outlives_failures_of_a_store() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let store = store(&gateway);
+    let store = open_store(&gateway);
     gateway.fail(&["POST ", "uploads"], 1, Instead::Refused(500, "InternalError"));
     gateway.fail(&["partNumber=1&"], 2, Instead::Refused(503, "SlowDown"));
     gateway.fail(&["partNumber=2&"], 1, Instead::Closed);
@@ -299,7 +305,7 @@ fn failures_of_a_store_are_outlived() {
     gateway.fail(&["partNumber=3&"], 1, Instead::Refused(400, "RequestTimeout"));
     gateway.fail(&["POST ", "uploadId="], 1, Instead::Refused(200, "InternalError"));
     gateway.fail(&["POST ", "uploadId="], 1, Instead::AnswerLost);
-    let bytes = content(3 * PART_BYTES_MIN as usize);
+    let bytes = random_bytes(3 * PART_BYTES_MIN as usize);
     let warnings = Warnings::default();
     let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
     upload.write(&bytes, &warnings).expect("written");
@@ -324,12 +330,12 @@ fn failures_of_a_store_are_outlived() {
     });
 }
 
-/// A connection that ends before, during or after the request is a retryable failure.
+/// A connection may end before, during or after the request.
 #[test]
 fn connections_that_end_at_once_are_retryable_failures() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let store = store_with(&options(&gateway).give_up_after(Duration::from_millis(1)));
+    let store = open_store_with(&store_options(&gateway).give_up_after(Duration::from_millis(1)));
     gateway.set_unreachable(true);
     let mut unanswered = 0;
     for _ in 0..200 {
@@ -346,15 +352,15 @@ fn connections_that_end_at_once_are_retryable_failures() {
     assert!(unanswered <= 10, "{unanswered} of 200");
 }
 
-/// Uploads to a store that fails matching requests, and returns the upload's error.
-fn upload_error(gateway: &Gateway, matching: &[&str], instead: Instead) -> Error {
-    let store = store_with(&options(gateway).give_up_after(Duration::from_millis(300)));
+/// Uploads to a store that fails matching requests. Asserts that nothing is left, and returns the error.
+fn upload_and_fail(gateway: &Gateway, matching: &[&str], instead: Instead) -> Error {
+    let store = open_store_with(&store_options(gateway).give_up_after(Duration::from_millis(300)));
     gateway.fail(matching, usize::MAX, instead);
     let mut upload = match store.upload("large", &Attributes::new(), 1 << 30, false, &NoProgress) {
         Ok(upload) => upload,
         Err(error) => return error,
     };
-    let bytes = content(2 * PART_BYTES_MIN as usize);
+    let bytes = random_bytes(2 * PART_BYTES_MIN as usize);
     let error = upload.write(&bytes, &NoProgress).and_then(|()| upload.finish(&NoProgress)).expect_err("refused");
     drop(upload);
     gateway.clear_faults();
@@ -363,13 +369,14 @@ fn upload_error(gateway: &Gateway, matching: &[&str], instead: Instead) -> Error
     error
 }
 
-/// A store keeps a part that it has received, even if the upload is aborted before it stores the part.
+/// If an upload is aborted after the store has received a part, but before it has stored the part, the
+/// store keeps it. So the client waits for such parts before it aborts.
 #[test]
 fn a_part_that_is_stored_late_does_not_stay() {
     needs!("versitygw");
     let gateway = Gateway::start();
     gateway.fail(&["partNumber=1&"], 1, Instead::Late);
-    upload_error(&gateway, &["partNumber=2&"], Instead::Refused(403, "AccessDenied"));
+    upload_and_fail(&gateway, &["partNumber=2&"], Instead::Refused(403, "AccessDenied"));
 }
 
 #[test]
@@ -425,7 +432,7 @@ fn refusals_are_explained() {
             "the server answers 507 QuotaExceeded",
         ),
     ] {
-        let error = upload_error(&gateway, &requests, instead);
+        let error = upload_and_fail(&gateway, &requests, instead);
         assert!(error.to_string().contains(words), "{error}");
         assert_eq!(error.kind(), kind, "{error}");
         assert!(!format!("{error:?}").contains(SECRET), "{error:?}");
@@ -440,7 +447,7 @@ fn a_missing_bucket_is_an_error_with_a_hint() {
     LazyLock::force(&ENVIRONMENT);
     let target: Target = "s3://no-such-bucket/x".parse().expect("a target");
     let client = Client::new(&ClientOptions::default()).expect("a client");
-    let store = Store::open(&target, &options(&gateway), &client).expect("opened without a request");
+    let store = Store::open(&target, &store_options(&gateway), &client).expect("opened without a request");
     let error = store.list(&NoProgress).expect_err("not there");
     assert!(error.to_string().contains("s3://no-such-bucket/x"), "{error}");
     assert!(error.hint().is_some(), "{error}");
@@ -450,17 +457,17 @@ fn a_missing_bucket_is_an_error_with_a_hint() {
 fn an_interrupted_upload_leaves_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let store = store(&gateway);
+    let store = open_store(&gateway);
     gateway.fail(&["partNumber=2&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let warnings = Warnings::default();
     let mut upload = store.upload("large", &Attributes::new(), 1 << 30, false, &warnings).expect("begun");
-    upload.write(&content(3 * PART_BYTES_MIN as usize), &warnings).expect("written");
-    wait_for("a refusal", || gateway.count(&["partNumber=2&"]) > 0);
+    upload.write(&random_bytes(3 * PART_BYTES_MIN as usize), &warnings).expect("written");
+    wait_for("a refusal", || gateway.count_requests(&["partNumber=2&"]) > 0);
     warnings.stop.cancel();
     gateway.fail(&["DELETE ", "uploadId="], 1, Instead::Refused(503, "SlowDown"));
     assert_eq!(upload.finish(&warnings).expect_err("stopped").kind(), ErrorKind::Interrupted);
     drop(upload);
     wait_for("the end of what was on its way", || gateway.left_parts() == 0);
-    assert!(gateway.count(&["DELETE ", "uploadId="]) > 1, "asked again after a refusal");
+    assert!(gateway.count_requests(&["DELETE ", "uploadId="]) > 1, "asked again after a refusal");
     assert!(store.list(&NoProgress).expect("listed").is_empty());
 }

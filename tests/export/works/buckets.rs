@@ -77,7 +77,7 @@ fn nothing_is_left_of_what_failed() {
         let arguments = [&["export", "-o", &target][..], &inputs].concat();
         assert!(run(&gateway, &arguments).code.is_some_and(|code| code > 0));
     }
-    assert_eq!(gateway.count(&["PUT "]) + gateway.count(&["POST "]), 0);
+    assert_eq!(gateway.count_requests(&["PUT "]) + gateway.count_requests(&["POST "]), 0);
     for name in ["_unfinished-40", "part-00000", "_manifest-40"] {
         gateway.fail(&["PUT ", name], usize::MAX, Instead::Refused(403, "AccessDenied"));
         let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
@@ -222,7 +222,7 @@ fn changes_since_what_is_there() {
     let arguments =
         [&["export", "-o", &target, "--table", "accounts,stakes"], &day_3[..], &["--since"], &day_1].concat();
     let first = command(&gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("starts");
-    wait_for("its manifest", || gateway.count(&["PUT ", "_manifest-3575"]) > 0);
+    wait_for("its manifest", || gateway.count_requests(&["PUT ", "_manifest-3575"]) > 0);
     let second = export(&day_2, &day_1);
     assert_eq!(second.code, Some(0), "{second:?}");
     let mut whole = files(&bucket);

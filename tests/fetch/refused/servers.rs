@@ -10,7 +10,7 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Another archive of the same name is never mixed with the first.
+/// The second of two servers has another archive of the same name.
 #[test]
 fn another_archive_of_the_same_name_is_not_mixed() {
     let first = archives(&["--zstd-level", "1"]);
@@ -23,7 +23,7 @@ fn another_archive_of_the_same_name_is_not_mixed() {
     let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
-    // If the root is given, the other archive is refused.
+    // With the root of the first archive, the other one is refused.
     let root = output.line("fetch")["archives"][0]["root"].as_str().expect("a root").to_string();
     let dir = temp_dir();
     let output = run(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);

@@ -12,7 +12,7 @@ use crate::common::strace::number_of;
 use crate::common::*;
 
 /// Returns the number of bytes that were requested from a server.
-fn asked_bytes(server: &Server, length: u64) -> u64 {
+fn requested_bytes(server: &Server, length: u64) -> u64 {
     let gets = server.requests().into_iter().filter(|request| request.method == "GET");
     gets.map(|request| request.range().map_or(length, |range| range.end.min(length) - range.start)).sum()
 }
@@ -24,12 +24,11 @@ fn a_download_resumes_where_it_ended() {
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let length = bytes.len() as u64;
     let dir = temp_dir();
-    // Sends half of every long range, up to two thirds of the archive, then only errors. Halves of
-    // halves would become transfers of a few bytes, and after each the client pauses.
+    // Sends half of every long range, up to two thirds of the archive, then only errors. Shorter ranges
+    // are sent whole: otherwise, there would be many transfers of a few bytes, each with a pause.
     const LONG_BYTES: u64 = 128 * 1024;
-    let sent = Arc::new(AtomicU64::new(0));
+    let sent_bytes = AtomicU64::new(0);
     let served = files.clone();
-    let budget = sent.clone();
     let dying = Server::start(move |request, stream| {
         if request.method == "HEAD" || request.range().is_none() {
             return respond(&served, Way::Ranges, request, stream);
@@ -38,16 +37,16 @@ fn a_download_resumes_where_it_ended() {
             return respond(&served, Way::Ranges, request, stream);
         };
         let range = request.range().expect("a range");
-        let all = range.end - range.start;
-        let half = if all > LONG_BYTES { all.div_ceil(2) } else { all };
-        if budget.fetch_add(half, Relaxed) + half > length * 2 / 3 {
+        let range_bytes = range.end - range.start;
+        let answered_bytes = if range_bytes > LONG_BYTES { range_bytes.div_ceil(2) } else { range_bytes };
+        if sent_bytes.fetch_add(answered_bytes, Relaxed) + answered_bytes > length * 2 / 3 {
             return answer(stream, "404 Not Found", &[], b"");
         }
         let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
-        let stated = all.to_string();
+        let stated = range_bytes.to_string();
         let headers = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", &etag(bytes))];
         head(stream, "206 Partial Content", &headers)?;
-        stream.write_all(&bytes[range.start as usize..(range.start + half) as usize])?;
+        stream.write_all(&bytes[range.start as usize..(range.start + answered_bytes) as usize])?;
         Ok(Then::Close)
     });
     let output = run(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
@@ -75,11 +74,11 @@ fn a_download_resumes_where_it_ended() {
     let archive = &output.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
     assert!(kept_bytes > 0, "{output:?}");
-    // A frame that crosses the start of the fetched end is requested again: with its mark, at most
-    // as long as its tar.
-    let asked = asked_bytes(&good, length);
+    // A frame that crosses the start of the fetched end is requested again. It takes at most its mark and
+    // as many bytes as its tar.
+    let requested = requested_bytes(&good, length);
     let again = 2 * 256 * 1024;
-    assert!(asked <= length - kept_bytes + again, "{asked} of {length}, {kept_bytes} kept");
+    assert!(requested <= length - kept_bytes + again, "{requested} of {length}, {kept_bytes} kept");
 }
 
 /// Two mirrors have different ETags. Bytes from the first are kept when the second resumes, because
@@ -90,21 +89,17 @@ fn another_mirror_resumes_a_download() {
     let length = bytes.len() as u64;
     let dir = temp_dir();
     let served = bytes.clone();
-    let asked = AtomicU64::new(0);
+    let sent_bytes = AtomicU64::new(0);
     let gone = Server::start(move |request, stream| {
-        let range = request.range().map_or(0, |range| range.end.min(length) - range.start);
-        if request.method != "HEAD" && asked.fetch_add(range, Relaxed) + range > length * 3 / 4 {
+        let range_bytes = request.range().map_or(0, |range| range.end.min(length) - range.start);
+        if request.method != "HEAD" && sent_bytes.fetch_add(range_bytes, Relaxed) + range_bytes > length * 3 / 4 {
             answer(stream, "404 Not Found", &[], b"")
         } else {
             file(request, stream, &served, "\"one\"")
         }
     });
-    let arguments = |server: &Server| ["fetch".to_string(), server.url(&format!("/{name}"))];
-    let fetch = |server: &Server| {
-        let arguments = arguments(server);
-        let fixed = ["-o", text(dir.path()), "--streams", "1"];
-        run(&arguments.iter().map(String::as_str).chain(fixed).collect::<Vec<_>>())
-    };
+    let fetch =
+        |server: &Server| run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path()), "--streams", "1"]);
     assert_eq!(fetch(&gone).code, Some(4));
     let served = bytes.clone();
     let other = Server::start(move |request, stream| file(request, stream, &served, "\"other\""));
@@ -112,9 +107,9 @@ fn another_mirror_resumes_a_download() {
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
     let kept_bytes = output.line("fetch")["archives"][0]["kept_bytes"].as_u64().expect("a number");
-    let asked = asked_bytes(&other, length);
+    let requested = requested_bytes(&other, length);
     assert!(kept_bytes > length / 4, "{kept_bytes} of {length} kept");
-    assert!(asked <= length - kept_bytes + 2 * 256 * 1024, "{asked} of {length}, {kept_bytes} kept");
+    assert!(requested <= length - kept_bytes + 2 * 256 * 1024, "{requested} of {length}, {kept_bytes} kept");
 }
 
 /// Several connections compare a second mirror with the first only once.
@@ -127,14 +122,14 @@ fn a_mirror_is_compared_once() {
     let dir = temp_dir();
     let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "8"]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    let asked = servers[1].requests();
+    let requests = servers[1].requests();
     let is_end = |request: &&Request| request.range().is_some_and(|range| range.end == bytes.len() as u64);
-    assert_eq!(asked.iter().filter(is_end).count(), 1, "{asked:?}");
+    assert_eq!(requests.iter().filter(is_end).count(), 1, "{requests:?}");
 }
 
-/// One of three mirrors has a wrong frame: it is named, and the archive is right.
+/// Whichever of three mirrors comes first, the one with a wrong frame does no harm. Alone, it is refused.
 #[test]
-fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
+fn a_mirror_with_a_wrong_frame_is_dropped() {
     let files = archives(&[]);
     let (full, bytes) = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     let mut wrong = files.clone();
@@ -157,8 +152,8 @@ fn a_mirror_with_a_wrong_frame_is_named_and_dropped() {
     assert!(!dir.path().join(full).exists());
 }
 
-/// After kills at random moments, the next run requests what has not arrived, and at most one range
-/// per connection again, because the journal is written every second.
+/// After a kill, the next run requests the bytes that have not arrived, and at most one range per
+/// connection again, because the journal is written every second.
 #[test]
 fn after_a_kill_few_bytes_are_fetched_again() {
     const STREAMS: u64 = 8;
@@ -183,8 +178,8 @@ fn after_a_kill_few_bytes_are_fetched_again() {
             .expect("starts");
         // The end and a range for each stream are requested at once. Of 16 MiB, some bytes are
         // always on their way.
-        let asked = (10 + kill * 619 % 5) << 20;
-        wait_for("some of the file", || asked_bytes(&server, length) >= asked);
+        let kill_at_bytes = (10 + kill * 619 % 5) << 20;
+        wait_for("some of the file", || requested_bytes(&server, length) >= kill_at_bytes);
         child.kill().expect("killed");
         child.wait().expect("ended");
         assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
@@ -192,16 +187,16 @@ fn after_a_kill_few_bytes_are_fetched_again() {
         let blocks = partial.chunks(BLOCK_BYTES).zip(bytes.chunks(BLOCK_BYTES));
         let arrived: u64 =
             blocks.filter(|(block, expected)| block == expected).map(|(block, _)| block.len() as u64).sum();
-        let before = asked_bytes(&server, length);
+        let before = requested_bytes(&server, length);
         let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(files_in(dir.path()) == files);
-        let asked = asked_bytes(&server, length) - before;
+        let requested = requested_bytes(&server, length) - before;
         // The end, which comes first, is requested again.
         let end = length / 8;
         assert!(
-            asked <= length - arrived + STREAMS * RANGE_BYTES + end,
-            "{arrived} of {length} arrived, {asked} asked for"
+            requested <= length - arrived + STREAMS * RANGE_BYTES + end,
+            "{arrived} of {length} arrived, {requested} requested"
         );
     }
 }
@@ -232,7 +227,7 @@ fn two_kills_cost_less_than_a_tenth_of_a_download() {
         for chunk in served[range.start as usize..range.end as usize].chunks(CHUNK_BYTES) {
             stream.write_all(chunk)?;
             counted.fetch_add(chunk.len() as u64, Relaxed);
-            // At this rate it takes a second or two, with few bytes on their way.
+            // At this rate the download takes a second or two, with few bytes on their way.
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         Ok(Then::Keep)

@@ -60,7 +60,8 @@ fn bytes_before_a_stall_are_kept() {
 fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     let first = full(&archives(&["--zstd-level", "1"]));
     let second = full(&archives(&["--zstd-level", "9"]));
-    assert!(first.0 == second.0 && first.1 != second.1);
+    assert_eq!(first.0, second.0);
+    assert!(first.1 != second.1);
     let served = AtomicUsize::new(0);
     let old = first.1.clone();
     let new = second.1.clone();
@@ -79,7 +80,7 @@ fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     }
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(!dir.path().join(&first.0).exists(), "{output:?}");
-    // From now on, the new archive is fetched.
+    // The next run fetches the new archive.
     let (name, bytes) = second;
     let served = bytes.clone();
     let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));

@@ -52,15 +52,15 @@ fn a_bucket_gets_what_a_directory_gets() {
     }
     let root = of_type(&lines(&output), "published")[0]["root"].as_str().expect("a root").to_string();
     assert!(
-        gateway.count(&["POST ", "uploads=", &format!("x-amz-meta-slotpress-root: {root}")]) > 0,
+        gateway.count_requests(&["POST ", "uploads=", &format!("x-amz-meta-slotpress-root: {root}")]) > 0,
         "readers are told the root"
     );
     assert_eq!(gateway.left_parts(), 0);
     setup.assert_nothing_is_pinned();
 
-    let puts = gateway.count(&["PUT "]);
+    let puts = gateway.count_requests(&["PUT "]);
     let again = once(&gateway, &setup, &flags);
-    assert!(again.status.success() && gateway.count(&["PUT "]) == puts, "nothing is sent");
+    assert!(again.status.success() && gateway.count_requests(&["PUT "]) == puts, "nothing is sent");
     let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
     fs::copy(fixture(FULL_3500), setup.snapshots().join(FULL_3500)).expect("copied");
     assert!(once(&gateway, &setup, &gone).status.success());
@@ -100,11 +100,14 @@ fn an_upload_continues_after_a_kill() {
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.clear_faults();
-    let (sent, begun) = (gateway.count(&["partNumber=1&"]), gateway.count(&["POST ", "uploads="]));
+    let (sent, begun) = (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="]));
     let output = once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(of_type(&lines(&output), "publish_prepared").len(), 0);
-    assert_eq!((gateway.count(&["partNumber=1&"]), gateway.count(&["POST ", "uploads="])), (sent, begun));
+    assert_eq!(
+        (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="])),
+        (sent, begun)
+    );
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(latest(&bucket), [name(&made)]);
     verify(&bucket);

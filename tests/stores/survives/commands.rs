@@ -15,13 +15,13 @@ fn an_interrupted_upload_leaves_nothing() {
     gateway.fail(&["PUT ", "partNumber=1&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let ledger = ledger("ledger-at-40");
     for signal in [Signal::INT, Signal::TERM] {
-        let before = gateway.count(&["partNumber=1&"]);
+        let before = gateway.count_requests(&["partNumber=1&"]);
         let mut child = command(&gateway, &["-q", "archive", text(ledger.path()), "-o", &target()])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .expect("starts");
-        wait_for("a part", || gateway.count(&["partNumber=1&"]) > before);
+        wait_for("a part", || gateway.count_requests(&["partNumber=1&"]) > before);
         wait_for_handler(&child, signal);
         kill_process(Pid::from_child(&child), signal).expect("sent");
         assert_eq!(exit_code(&mut child), Some(130));

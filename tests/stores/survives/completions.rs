@@ -31,7 +31,7 @@ fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Setup
     stage.assert_nothing_is_pinned();
 }
 
-fn end_by(mut child: Child, signal: Signal) {
+fn end_by_signal(mut child: Child, signal: Signal) {
     if signal != Signal::KILL {
         wait_for_handler(&child, signal);
     }
@@ -44,14 +44,14 @@ fn end_by(mut child: Child, signal: Signal) {
 fn a_run_that_ends_during_the_completion_loses_nothing() {
     needs!("versitygw");
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
-        for done in [Forwarded::No, Forwarded::Yes] {
+        for forwarded in [Forwarded::No, Forwarded::Yes] {
             let gateway = Gateway::start();
             let (stage, made) = with_three_parts();
-            gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(done));
+            gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(forwarded));
             let child = start(&gateway, &stage, &[]);
             wait_for("the completion", || gateway.unanswered_requests() > 0);
-            end_by(child, signal);
-            assert_published_after_repair(&format!("{signal:?} {done:?}"), &gateway, &stage, &made);
+            end_by_signal(child, signal);
+            assert_published_after_repair(&format!("{signal:?} {forwarded:?}"), &gateway, &stage, &made);
         }
     }
 }
@@ -69,14 +69,14 @@ fn a_run_that_ends_during_a_comparison_loses_nothing() {
     fs::remove_dir_all(stage.pins()).expect("removed");
     gateway.fail(&["GET ", ".tar.zst"], usize::MAX, Instead::Silence(Forwarded::No));
     let mut child = start(&gateway, &stage, &[]);
-    wait_for("the look", || gateway.unanswered_requests() > 0);
+    wait_for("the comparison", || gateway.unanswered_requests() > 0);
     wait_for_handler(&child, Signal::TERM);
     kill_process(Pid::from_child(&child), Signal::TERM).expect("sent");
     assert_eq!(exit_code(&mut child), Some(0));
-    assert_published_after_repair("looking", &gateway, &stage, &made);
+    assert_published_after_repair("comparing", &gateway, &stage, &made);
 }
 
-/// The completion fails, or the question about its result.
+/// The completion fails, or the request that looks for its result.
 #[test]
 fn a_completion_that_fails_is_repeated_later() {
     needs!("versitygw");
@@ -96,29 +96,29 @@ fn a_completion_that_fails_is_repeated_later() {
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
         let child = start(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.unanswered_requests() > 0);
-        end_by(child, Signal::TERM);
+        end_by_signal(child, Signal::TERM);
         gateway.clear_faults();
         gateway.fail(requests, usize::MAX, instead);
-        let asked = gateway.count(requests);
+        let asked = gateway.count_requests(requests);
         let child = start(&gateway, &stage, &[]);
-        wait_for("the failing request", || gateway.count(requests) > asked);
-        end_by(child, Signal::TERM);
+        wait_for("the failing request", || gateway.count_requests(requests) > asked);
+        end_by_signal(child, Signal::TERM);
         assert_published_after_repair(&context, &gateway, &stage, &made);
     }
 }
 
-/// The store has lost a part, or has another one than the one sent.
+/// The store has lost a part, or has another part in its place.
 #[test]
 fn an_upload_with_a_lost_part_is_sent_again() {
     needs!("versitygw");
-    for is_another in [true, false] {
+    for is_replaced in [true, false] {
         let gateway = Gateway::start();
         let (stage, made) = with_three_parts();
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
         let child = start(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.unanswered_requests() > 0);
-        end_by(child, Signal::TERM);
-        if is_another {
+        end_by_signal(child, Signal::TERM);
+        if is_replaced {
             let path = stage.pins().join("journal.json");
             let text = fs::read(&path).expect("read");
             let mut journal: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
@@ -128,6 +128,6 @@ fn an_upload_with_a_lost_part_is_sent_again() {
         } else {
             fs::remove_file(gateway.parts().first().expect("a part")).expect("removed")
         }
-        assert_published_after_repair(&format!("{is_another}"), &gateway, &stage, &made);
+        assert_published_after_repair(&format!("is_replaced: {is_replaced}"), &gateway, &stage, &made);
     }
 }

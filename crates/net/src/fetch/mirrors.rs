@@ -60,7 +60,6 @@ impl Mirror {
         matches!(*self.state.lock(), MirrorState::Good)
     }
 
-    /// Returns the error for which the server was dropped.
     pub fn drop_reason(&self) -> Option<Error> {
         match &*self.state.lock() {
             MirrorState::Dropped(why) => Some(why.clone()),

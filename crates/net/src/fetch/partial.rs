@@ -193,12 +193,10 @@ impl PartialFile {
         self.sync()
     }
 
-    /// Ranges of an earlier run that are not checked yet.
     pub fn unchecked_ranges(&self) -> RangeSet<u64> {
         self.state.lock().unchecked.clone()
     }
 
-    /// Discards unchecked ranges from an offset on.
     pub fn discard_unchecked_from(&self, offset_bytes: u64) {
         self.state.lock().unchecked.remove(offset_bytes..u64::MAX);
     }

@@ -14,10 +14,8 @@ use super::FetchLimits;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Piece {
     missing: Range<u64>,
-    /// Number of connections that are fetching it.
-    workers: u8,
-    /// Time at which the last connection began.
-    started: Duration,
+    connections: u8,
+    last_started: Duration,
     takeovers: u32,
     server: usize,
     /// The slow server from which another one took over. It may not take the piece back.
@@ -69,31 +67,30 @@ impl Pieces {
     /// Takes the next range to fetch from a server; `None` if there is no work for one more
     /// connection. `now` must never decrease.
     pub fn take(&mut self, now: Duration, server: usize) -> Option<PieceRequest> {
-        let free = self.pieces.iter().position(|piece| piece.workers == 0 && !piece.missing.is_empty());
+        let free = self.pieces.iter().position(|piece| piece.connections == 0 && !piece.missing.is_empty());
         let number = free.or_else(|| self.find_oldest_slow_piece(now, server))?;
         let piece = self.pieces.get_mut(number)?;
-        if piece.workers > 0 {
+        if piece.connections > 0 {
             piece.takeovers = piece.takeovers.saturating_add(1);
             if piece.server != server {
                 piece.overtaken_server = Some(piece.server);
             }
         }
-        piece.workers = piece.workers.saturating_add(1);
-        (piece.started, piece.server) = (now, server);
+        piece.connections = piece.connections.saturating_add(1);
+        (piece.last_started, piece.server) = (now, server);
         Some(PieceRequest { piece: number, range: piece.missing.clone() })
     }
 
-    /// Finds the piece that a connection to a server should take over from a slower one.
     fn find_oldest_slow_piece(&self, now: Duration, server: usize) -> Option<usize> {
         let is_slow = |piece: &Piece| {
             let time_max = self.takeover_after.saturating_mul(1 << piece.takeovers.min(8));
-            piece.workers > 0
+            piece.connections > 0
                 && !piece.missing.is_empty()
                 && piece.overtaken_server != Some(server)
-                && now.saturating_sub(piece.started) >= time_max
+                && now.saturating_sub(piece.last_started) >= time_max
         };
         let slow = self.pieces.iter().enumerate().filter(|(_, piece)| is_slow(piece));
-        slow.min_by_key(|(_, piece)| piece.started).map(|(number, _)| number)
+        slow.min_by_key(|(_, piece)| piece.last_started).map(|(number, _)| number)
     }
 
     /// Records that a piece has arrived up to `end_bytes`.
@@ -106,7 +103,7 @@ impl Pieces {
     /// Records that a connection has stopped fetching a piece, complete or not.
     pub fn give_back(&mut self, piece: usize) {
         if let Some(piece) = self.pieces.get_mut(piece) {
-            piece.workers = piece.workers.saturating_sub(1);
+            piece.connections = piece.connections.saturating_sub(1);
         }
     }
 

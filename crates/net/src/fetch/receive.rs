@@ -18,19 +18,18 @@ const UNFRAMED_BYTES: u64 = 256 * 1024;
 pub struct Receiver<'a> {
     fetching: &'a Fetching<'a>,
     request: &'a PieceRequest,
-    /// Offset of the buffered bytes in the file.
-    offset_bytes: u64,
+    buffer_offset: u64,
     buffer: Vec<u8>,
 }
 
 impl<'a> Receiver<'a> {
     pub fn new(fetching: &'a Fetching<'a>, request: &'a PieceRequest) -> Self {
-        Self { fetching, request, offset_bytes: request.range.start, buffer: Vec::new() }
+        Self { fetching, request, buffer_offset: request.range.start, buffer: Vec::new() }
     }
 
     /// Returns the part of the piece that has not arrived.
     pub fn missing(&self) -> Range<u64> {
-        self.offset_bytes.saturating_add(self.buffer.len() as u64)..self.request.range.end
+        self.buffer_offset.saturating_add(self.buffer.len() as u64)..self.request.range.end
     }
 
     /// Takes the next bytes. Returns their number.
@@ -58,11 +57,11 @@ impl<'a> Receiver<'a> {
     /// they are the bytes in which servers were compared.
     fn current_frame(&self) -> (Range<u64>, Option<FrameHash>) {
         let frames = self.fetching.frames.as_ref();
-        if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.offset_bytes)) {
+        if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.buffer_offset)) {
             return (frame, Some(*hash));
         }
-        let end = self.offset_bytes.saturating_add(UNFRAMED_BYTES);
-        (self.offset_bytes..end.min(self.request.range.end), None)
+        let end = self.buffer_offset.saturating_add(UNFRAMED_BYTES);
+        (self.buffer_offset..end.min(self.request.range.end), None)
     }
 
     fn write_buffer(&mut self) -> Result<()> {
@@ -71,12 +70,12 @@ impl<'a> Receiver<'a> {
             return Err(Error::damaged(format!("the frame at offset {} does not match its hash", frame.start)));
         }
         let file = &self.fetching.download.file;
-        let new_bytes = file.write_marked(self.offset_bytes, &self.buffer)?;
+        let new_bytes = file.write_marked(self.buffer_offset, &self.buffer)?;
         self.fetching.progress.advance(new_bytes, new_bytes);
-        saturating_add_to(&mut self.offset_bytes, self.buffer.len() as u64);
+        saturating_add_to(&mut self.buffer_offset, self.buffer.len() as u64);
         self.buffer.clear();
         let mut pieces = self.fetching.pieces.lock();
-        pieces.record_arrival(self.request.piece, self.offset_bytes);
+        pieces.record_arrival(self.request.piece, self.buffer_offset);
         Ok(())
     }
 

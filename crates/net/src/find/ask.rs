@@ -20,7 +20,6 @@ use slotpress_read::{Catalog, read_newest_bank_times};
 use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Offer, OfferPlace, Remote, SourceLocation, UrlSource};
 
-/// Number of sources that are asked at the same time.
 const CONCURRENT_SOURCES_MAX: usize = 64;
 
 const ASKING_TIME_MAX: Duration = Duration::from_secs(60);

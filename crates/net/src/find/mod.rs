@@ -268,7 +268,6 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
 /// tells its age.
 const UNKNOWN_AGE: &str = "is of unknown age";
 
-/// Number of reasons that an error lists.
 const REASONS_MAX: usize = 8;
 
 /// Returns the message of an error that lists the first reasons, and counts the rest.

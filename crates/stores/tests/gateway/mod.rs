@@ -19,13 +19,14 @@ pub const SECRET: &str = "secret-of-tests";
 pub const BUCKET: &str = "archives";
 
 /// A failure of the next `times` requests that match.
-pub struct Fault {
+struct Fault {
     /// Strings that the request's head must contain.
-    pub of: Vec<String>,
-    pub times: usize,
-    pub instead: Instead,
+    head_parts: Vec<String>,
+    times: usize,
+    instead: Instead,
 }
 
+/// The behavior of the gateway in place of passing a request on, and its answer back.
 #[derive(Clone, Debug)]
 pub enum Instead {
     /// Answers with a status and S3's error code.
@@ -38,7 +39,7 @@ pub enum Instead {
     AnswerLost,
     /// Answers 200 without passing the request on.
     NotKept,
-    /// Answers with this document and success; passes the request on or not.
+    /// Answers with this document and success.
     Says(&'static str, Forwarded),
     /// Never answers.
     Silence(Forwarded),
@@ -46,24 +47,24 @@ pub enum Instead {
     Late,
 }
 
-/// Whether the request is passed on.
+/// Tells whether the store gets the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forwarded {
     Yes,
     No,
 }
 
-/// Page of a web server, not a store.
+/// A page as a web server sends it, but no store.
 pub const PAGE: &str = "<!DOCTYPE html><html><body>Welcome</body></html>";
 
 #[derive(Default)]
 struct State {
     faults: Mutex<Vec<Fault>>,
     heads: Mutex<Vec<String>>,
-    is_gone: AtomicBool,
+    is_unreachable: AtomicBool,
     closed_connections: AtomicUsize,
     unanswered_requests: AtomicUsize,
-    aborts: AtomicUsize,
+    abort_count: AtomicUsize,
 }
 
 pub struct Gateway {
@@ -106,7 +107,7 @@ impl Gateway {
             for client in listener.incoming().flatten() {
                 let state = state.clone();
                 let socket = socket.clone();
-                thread::spawn(move || pass_on(client, &socket, &state));
+                thread::spawn(move || handle_request(client, &socket, &state));
             }
         });
         gateway
@@ -140,21 +141,22 @@ impl Gateway {
         parts
     }
 
-    pub fn fail(&self, of: &[&str], times: usize, instead: Instead) {
-        let of = of.iter().map(ToString::to_string).collect();
-        self.state.faults.lock().expect("locked").push(Fault { of, times, instead });
+    /// Makes the next `times` requests fail whose heads contain all these texts.
+    pub fn fail(&self, head_parts: &[&str], times: usize, instead: Instead) {
+        let head_parts = head_parts.iter().map(ToString::to_string).collect();
+        self.state.faults.lock().expect("locked").push(Fault { head_parts, times, instead });
     }
 
     pub fn clear_faults(&self) {
         self.state.faults.lock().expect("locked").clear();
     }
 
-    /// Sets whether new connections are closed.
-    pub fn set_unreachable(&self, is_gone: bool) {
-        self.state.is_gone.store(is_gone, SeqCst);
+    /// With true, new connections are closed at once.
+    pub fn set_unreachable(&self, is_unreachable: bool) {
+        self.state.is_unreachable.store(is_unreachable, SeqCst);
     }
 
-    /// Number of connections closed this way.
+    /// Number of connections that were closed at once.
     pub fn closed_connections(&self) -> usize {
         self.state.closed_connections.load(SeqCst)
     }
@@ -164,23 +166,23 @@ impl Gateway {
         self.state.unanswered_requests.load(SeqCst)
     }
 
-    /// Number of requests with all these texts in their heads.
-    pub fn count(&self, of: &[&str]) -> usize {
+    /// Number of requests whose heads contain all these texts.
+    pub fn count_requests(&self, head_parts: &[&str]) -> usize {
         let heads = self.state.heads.lock().expect("locked");
-        heads.iter().filter(|head| of.iter().all(|part| head.contains(part))).count()
+        heads.iter().filter(|head| head_parts.iter().all(|part| head.contains(part))).count()
     }
 }
 
-pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut has_come: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !is_there() {
+    while !has_come() {
         assert!(start.elapsed() < Duration::from_secs(60), "{what} never came");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 /// Answers with a document as a web server does.
-fn say(mut client: &TcpStream, head: &str, document: &str) {
+fn send_document(mut client: &TcpStream, head: &str, document: &str) {
     let body = if head.starts_with("HEAD ") { "" } else { document };
     let length = document.len();
     let _ = write!(
@@ -190,9 +192,9 @@ fn say(mut client: &TcpStream, head: &str, document: &str) {
     );
 }
 
-/// Handles one request by its head.
-fn pass_on(client: TcpStream, socket: &Path, state: &State) {
-    if state.is_gone.load(SeqCst) {
+/// Handles one request: passes it on to the store, unless a fault matches it.
+fn handle_request(client: TcpStream, socket: &Path, state: &State) {
+    if state.is_unreachable.load(SeqCst) {
         state.closed_connections.fetch_add(1, SeqCst);
         return;
     }
@@ -208,7 +210,7 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     if let Some(Instead::Late) = instead {
         let _ = body.read_to_end(&mut late);
         let start = Instant::now();
-        while state.aborts.load(SeqCst) == 0 && start.elapsed() < Duration::from_secs(1) {
+        while state.abort_count.load(SeqCst) == 0 && start.elapsed() < Duration::from_secs(1) {
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -219,13 +221,13 @@ fn pass_on(client: TcpStream, socket: &Path, state: &State) {
     if matches!(instead, None | Some(Instead::Late)) {
         let _ = std::io::copy(&mut gateway, &mut &client);
         if head.starts_with("DELETE ") && head.contains("uploadId=") {
-            state.aborts.fetch_add(1, SeqCst);
+            state.abort_count.fetch_add(1, SeqCst);
         }
         return;
     }
     let _lost_answer = gateway.read_to_end(&mut Vec::new());
     match instead {
-        Some(Instead::Says(document, _)) => say(&client, &head, document),
+        Some(Instead::Says(document, _)) => send_document(&client, &head, document),
         Some(Instead::Silence(_)) => be_silent(&client, state),
         _ => {}
     }
@@ -251,10 +253,12 @@ fn read_head(reader: &mut impl BufRead) -> Option<(String, u64)> {
 }
 
 impl State {
-    /// What happens in place of a request with this head.
+    /// Returns the behavior in place of a request with this head, and counts it.
     fn take_fault(&self, head: &str) -> Option<Instead> {
         let mut faults = self.faults.lock().expect("locked");
-        let fault = faults.iter_mut().find(|fault| fault.times > 0 && fault.of.iter().all(|of| head.contains(of)))?;
+        let fault = faults
+            .iter_mut()
+            .find(|fault| fault.times > 0 && fault.head_parts.iter().all(|part| head.contains(part)))?;
         fault.times -= 1;
         Some(fault.instead.clone())
     }
@@ -282,7 +286,7 @@ fn answer_instead(
     match instead {
         Instead::Refused(status, code) => refuse(client, head, *status, code, ""),
         Instead::RefusedWith(status, code, field) => refuse(client, head, *status, code, &format!("{field}\r\n")),
-        Instead::Says(document, _) => say(client, head, document),
+        Instead::Says(document, _) => send_document(client, head, document),
         Instead::Silence(_) => be_silent(client, state),
         _ => {
             let _ = write!(client, "HTTP/1.1 200 OK\r\nETag: \"x\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");

@@ -1,6 +1,5 @@
 //! Right and wrong behaviors of servers.
 
-use std::borrow::Cow;
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::atomic::Ordering::Relaxed;
@@ -33,7 +32,7 @@ fn send_whole(state: &ServerState, request: &Request, stream: &mut TcpStream, by
 }
 
 /// Sends the head of an answer with a range. The caller sends the bytes.
-fn range_head(
+fn send_range_head(
     state: &ServerState,
     request: &Request,
     stream: &mut TcpStream,
@@ -151,22 +150,22 @@ pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStre
     answer(stream, "206 Partial Content", &[("Content-Range", &place)], &body)
 }
 
-/// On the first long range, sends 600 kB, waits until the client has the rest from another
-/// connection, then sends wrong bytes.
+/// Sends 600 kB of the first long range, waits until the client has the rest from another connection, and
+/// then sends wrong bytes.
 pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     const FIRST_BYTES: usize = 600_000;
     const FETCHED_ELSEWHERE: usize = 1;
-    // The client has closed this connection, or reads no more from it.
+    // True if the client has closed this connection.
     let is_closed = |stream: &TcpStream| {
         stream.set_nonblocking(true).expect("set");
         let end = stream.peek(&mut [0]);
         stream.set_nonblocking(false).expect("set");
         end.is_ok_and(|bytes| bytes == 0)
     };
-    // This is not the end of the file, which comes first over one connection.
-    let last = state.archive.right.len() as u64 * 3 / 4;
+    // Leaves out the end of the file, which comes first over one connection.
+    let end_max = state.archive.right.len() as u64 * 3 / 4;
     let is_long =
-        |range: &std::ops::Range<u64>| range.end - range.start > FIRST_BYTES as u64 + 300_000 && range.end < last;
+        |range: &std::ops::Range<u64>| range.end - range.start > FIRST_BYTES as u64 + 300_000 && range.end < end_max;
     let start = request.range().map_or(0, |range| range.start as usize);
     let late_from = start + FIRST_BYTES;
     if !request.range().as_ref().is_some_and(is_long)
@@ -181,13 +180,13 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
         }
         return result;
     }
-    let Some(range) = range_head(state, request, stream)? else { return Ok(Then::Close) };
+    let Some(range) = send_range_head(state, request, stream)? else { return Ok(Then::Close) };
     stream.write_all(&state.archive.right[range.start..range.start + FIRST_BYTES])?;
     stream.flush()?;
     wait_for("another connection to send the rest", || {
         state.counter.load(Relaxed) == FETCHED_ELSEWHERE || is_closed(stream)
     });
-    // The client requests more, or has all.
+    // By its next request, the client has the rest. If it has all bytes, it closes the connection.
     let gets = state.get_count.load(Relaxed);
     wait_for("the client to have the rest", || state.get_count.load(Relaxed) > gets + 1 || is_closed(stream));
     stream.write_all(&vec![7; range.len() - FIRST_BYTES])?;
@@ -197,14 +196,14 @@ pub fn late_rubbish(state: &ServerState, request: &Request, stream: &mut TcpStre
 /// Ends each connection after a part of a frame.
 pub fn cut_often(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     const CUT_BYTES: usize = 100_000;
-    let Some(range) = range_head(state, request, stream)? else { return honest(state, request, stream) };
+    let Some(range) = send_range_head(state, request, stream)? else { return honest(state, request, stream) };
     let end = range.end.min(range.start + CUT_BYTES);
     state.sent_bytes.fetch_sub(range.end - end, Relaxed);
     stream.write_all(&state.archive.right[range.start..end])?;
     Ok(Then::Close)
 }
 
-/// Answers that it is busy at first, and for how long.
+/// Answers the first requests with 503 and a time to wait.
 pub fn busy_at_first(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     if request.method == "GET" && state.get_count.load(Relaxed) < 3 {
         return answer(stream, "503 Service Unavailable", &[("Retry-After", "1")], b"busy");
@@ -220,20 +219,15 @@ pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpS
     honest(state, request, stream)
 }
 
-/// Has another archive of the name after some requests.
+/// Sends another archive of the name from the fifth request on.
 pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    let bytes: Cow<'_, [u8]> = match state.get_count.load(Relaxed) {
-        0..4 => Cow::Borrowed(&state.archive.right),
-        _ => Cow::Borrowed(&state.archive.other),
-    };
-    if state.get_count.load(Relaxed) < 4 {
-        file(request, stream, &bytes, ETAG)
-    } else {
-        file(request, stream, &bytes, "\"new\"")
+    match state.get_count.load(Relaxed) {
+        0..4 => file(request, stream, &state.archive.right, ETAG),
+        _ => file(request, stream, &state.archive.other, "\"new\""),
     }
 }
 
-/// Has another archive at each request.
+/// Sends another archive at each request.
 pub fn published_again_and_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let number = state.counter.fetch_add(1, Relaxed);
     let bytes = if number.is_multiple_of(2) { &state.archive.right } else { &state.archive.other };
@@ -261,7 +255,7 @@ pub fn endless(state: &ServerState, request: &Request, stream: &mut TcpStream) -
     Ok(Then::Close)
 }
 
-/// Sends some bytes of an answer, then one per second for as long as the client waits.
+/// Sends a byte per second for as long as the client waits.
 fn trickle(state: &ServerState, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<Then> {
     for byte in bytes {
         stream.write_all(std::slice::from_ref(byte))?;
@@ -271,22 +265,27 @@ fn trickle(state: &ServerState, stream: &mut TcpStream, bytes: &[u8]) -> io::Res
     Ok(Then::Close)
 }
 
-/// Sends a range except its last bytes, then a byte per second.
-fn slow_from(state: &ServerState, request: &Request, stream: &mut TcpStream, left: usize) -> io::Result<Then> {
-    let Some(range) = range_head(state, request, stream)? else { return honest(state, request, stream) };
-    let slow = range.end - left.min(range.len())..range.end;
+/// Sends a range fast, except for its last `slow_bytes`, which come at a byte per second.
+fn send_with_slow_end(
+    state: &ServerState,
+    request: &Request,
+    stream: &mut TcpStream,
+    slow_bytes: usize,
+) -> io::Result<Then> {
+    let Some(range) = send_range_head(state, request, stream)? else { return honest(state, request, stream) };
+    let slow = range.end - slow_bytes.min(range.len())..range.end;
     state.sent_bytes.fetch_sub(slow.len(), Relaxed);
     stream.write_all(&state.archive.right[range.start..slow.start])?;
     trickle(state, stream, &state.archive.right[slow])
 }
 
 pub fn a_byte_a_second(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    slow_from(state, request, stream, usize::MAX)
+    send_with_slow_end(state, request, stream, usize::MAX)
 }
 
 /// Sends each range fast except for its last bytes.
 pub fn slow_at_its_end(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
-    slow_from(state, request, stream, 1630)
+    send_with_slow_end(state, request, stream, 1630)
 }
 
 /// Sends the end of the file, with the index, fast, and the rest at a byte per second.
@@ -304,7 +303,7 @@ pub fn a_byte_in_a_moment(state: &ServerState, request: &Request, stream: &mut T
     if request.method == "HEAD" {
         return honest(state, request, stream);
     }
-    let range = match range_head(state, request, stream)? {
+    let range = match send_range_head(state, request, stream)? {
         Some(range) => range,
         None => {
             head(stream, "200 OK", &[("Content-Length", &bytes.len().to_string()), ("ETag", ETAG)])?;

@@ -1,7 +1,7 @@
-//! Servers that lie, as a table. A new lie is one entry of `LIES`.
+//! Servers that lie, as a table. To add a lie, add an entry to `LIES`.
 //!
 //! Each entry lists the behavior of the servers in every run, and how each run must end: its exit
-//! code, and which archive then has its name, if any. All runs of an entry use one directory.
+//! code, and the archive that then has the name, if any. All runs of an entry use one directory.
 //! `LIES_RUNS` sets how many times each entry runs; `LIES_ONLY` selects entries whose name contains
 //! it. The test prints a table; docs/reliability.md has its sum.
 
@@ -28,7 +28,7 @@ pub struct Lie {
     pub does: &'static str,
     pub archive: ArchiveKind,
     /// Prepares the directory before the first run.
-    pub before: Option<fn(&Archive, &Path)>,
+    pub prepare: Option<fn(&Archive, &Path)>,
     pub command: &'static str,
     /// More arguments of the command; `ROOT` stands for the archive's root.
     pub flags: &'static [&'static str],
@@ -58,13 +58,13 @@ const fn run(servers: &'static [Behavior], exit_code: i32, named: Named) -> Run 
 }
 
 /// Runs a lie in a new directory. Returns the number of runs, or a description of the failure.
-fn check(lie: &Lie) -> Result<usize, String> {
+fn check_lie(lie: &Lie) -> Result<usize, String> {
     let archive = Archive::of(lie.archive);
     let dir = temp_dir();
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    if let Some(before) = lie.before {
-        before(archive, &out);
+    if let Some(prepare) = lie.prepare {
+        prepare(archive, &out);
     }
     let before = fs::read(out.join(&archive.name)).ok();
     for (number, run) in lie.runs.iter().enumerate() {
@@ -126,7 +126,7 @@ fn no_lie_gives_a_wrong_archive() {
     for lie in table::LIES.iter().filter(|lie| lie.name.contains(&only)) {
         let mut runs = 0;
         for _ in 0..times {
-            match check(lie) {
+            match check_lie(lie) {
                 Ok(count) => runs += count,
                 Err(failure) => failures.push(failure),
             }

@@ -14,10 +14,10 @@ use super::lying_server::{Archive, ArchiveKind};
 use crate::common::strace::number_of;
 use crate::common::*;
 
-fn serve(dir: &Path, address: SocketAddr) -> Child {
+fn start_slow_server(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
-        // The server is slow, so that all streams notice its end at once, without bytes on their
-        // way.
+        // The server is slow, so that no bytes are on their way when it ends: all streams notice its end at
+        // once.
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-rate", "1MiB"])
         .arg(dir)
         .stdout(Stdio::null())
@@ -32,8 +32,8 @@ fn serve(dir: &Path, address: SocketAddr) -> Child {
     child
 }
 
-/// Returns the number of bytes in a journal.
-fn fetched_bytes(journal: &Path) -> u64 {
+/// Returns the number of bytes that a journal lists.
+fn journaled_bytes(journal: &Path) -> u64 {
     let Ok(text) = fs::read(journal) else { return 0 };
     let Ok(journal) = serde_json::from_slice::<serde_json::Value>(&text) else { return 0 };
     let ranges = journal["ranges"].as_array().cloned().unwrap_or_default();
@@ -50,7 +50,7 @@ fn a_fetch_outlives_its_server() {
         let out = temp_dir();
         fs::write(www.path().join(&archive.name), &archive.right).expect("written");
         let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
-        let mut server = serve(www.path(), address);
+        let mut server = start_slow_server(www.path(), address);
         let fetch = Command::new(slotpress_path())
             .args(["fetch", &format!("http://{address}/{}", archive.name), "--streams", "8", "-o"])
             .arg(out.path())
@@ -60,7 +60,7 @@ fn a_fetch_outlives_its_server() {
             .expect("starts");
         // All streams have work.
         let journal = out.path().join(format!("slotpress-fetch-{}.journal", archive.name));
-        wait_for("a part of the archive", || fetched_bytes(&journal) >= archive.right.len() as u64 / 4);
+        wait_for("a part of the archive", || journaled_bytes(&journal) >= archive.right.len() as u64 / 4);
         server.kill().expect("killed");
         server.wait().expect("ends");
         assert!(!out.path().join(&archive.name).exists(), "it was too quick");
@@ -72,7 +72,7 @@ fn a_fetch_outlives_its_server() {
             accepted >= 8
         });
         drop(gone);
-        server = serve(www.path(), address);
+        server = start_slow_server(www.path(), address);
         let output = fetch.wait_with_output().expect("ends");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(0), "{stderr}");
@@ -83,20 +83,17 @@ fn a_fetch_outlives_its_server() {
 }
 
 /// Runs a download that must fail, and returns its error.
-fn download_error(
-    client: &Client,
-    (dir, name): (&Path, &str),
-    remote: Remote,
-    limits: FetchLimits,
-    progress: &dyn Progress,
-) -> Error {
-    let dir = Arc::new(KeptDir::open(dir).expect("opened"));
-    let file = Arc::new(PartialFile::open(&dir, name).expect("a file"));
+fn fail_download(client: &Client, dir: &Path, remote: Remote, limits: FetchLimits, progress: &dyn Progress) -> Error {
+    let name = remote.archive_name().expect("an archive").to_string();
+    let kept_dir = Arc::new(KeptDir::open(dir).expect("opened"));
+    let file = Arc::new(PartialFile::open(&kept_dir, &name).expect("a file"));
     let download = Download::begin(client.clone(), file, vec![remote], limits, progress).expect("begins");
-    download.run(progress).expect_err("no archive")
+    let error = download.run(progress).expect_err("no archive");
+    assert!(!dir.join(name).exists());
+    error
 }
 
-/// The server is gone: the run ends when its time is up, and keeps the bytes.
+/// The run ends when the time of the server is up.
 #[test]
 fn a_server_that_is_gone_for_good_is_given_up() {
     let archive = Archive::of(ArchiveKind::Hashed);
@@ -110,13 +107,12 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     remote.url = parse_url(&format!("http://{free}/{}", archive.name)).expect("a URL");
     let dir = temp_dir();
     let limits = FetchLimits::default().give_up_after(Duration::from_millis(700));
-    let error = download_error(&client, (dir.path(), &archive.name), remote, limits, &NoProgress);
+    let error = fail_download(&client, dir.path(), remote, limits, &NoProgress);
     assert_eq!(error.kind().exit_code(), 4, "{error}");
-    assert!(!dir.path().join(&archive.name).exists());
 }
 
-/// A single server that hardly sends anything is also given up, with ranges and without, and the
-/// message says why.
+/// A single server that sends hardly any bytes is also given up, with ranges and without, and the message
+/// says why.
 #[test]
 fn a_server_that_is_too_slow_is_given_up() {
     let archive = Archive::of(ArchiveKind::Hashed);
@@ -136,11 +132,10 @@ fn a_server_that_is_too_slow_is_given_up() {
         let limits = FetchLimits::default().give_up_after(Duration::from_millis(900));
         let start = Instant::now();
         let until = Until(|| start.elapsed() > Duration::from_secs(60));
-        let error = download_error(&client, (dir.path(), &archive.name), remote, limits, &until);
+        let error = fail_download(&client, dir.path(), remote, limits, &until);
         let message = error.to_string();
         assert_eq!(error.kind().exit_code(), 4, "{message}");
         assert!(message.contains("1 KiB/s"), "{message}");
         assert!(message.contains("0.9 s"), "{message}");
-        assert!(!dir.path().join(&archive.name).exists());
     }
 }

@@ -36,10 +36,10 @@ struct Archives {
     root: Option<Root>,
 }
 
-static HASHED: LazyLock<Archives> = LazyLock::new(|| archives(&|tar| wrapped::with_index(tar, 8 * 1024, &|_| {})));
-static SINGLE: LazyLock<Archives> = LazyLock::new(|| archives(&wrapped::in_one_frame));
+static HASHED: LazyLock<Archives> = LazyLock::new(|| make_archives(&|tar| wrapped::with_index(tar, 8 * 1024, &|_| {})));
+static SINGLE: LazyLock<Archives> = LazyLock::new(|| make_archives(&wrapped::in_one_frame));
 
-fn archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
+fn make_archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     // More than the 256 KiB at the end of an archive that are fetched first.
     let [right, other] = [1, 2].map(|seed| make(&tar(seed, 480 * 1024)));
     assert_eq!(right.len(), other.len());
@@ -54,7 +54,7 @@ fn archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     Archives { right, other, root }
 }
 
-/// A tar stream whose content cannot be compressed.
+/// Makes a tar stream whose content cannot be compressed.
 fn tar(seed: u64, content_bytes: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     let mut draw = seed;
@@ -93,11 +93,11 @@ enum Action {
     Late(u16),
     /// Flips one bit.
     Flipped(u16),
-    /// Sends everything for any request.
+    /// Sends the whole archive for any request.
     Whole,
-    /// Sends everything up to a place, without a length.
+    /// Sends the archive up to a place, without a length.
     WithoutLength(u16),
-    /// Sends a range that was not requested.
+    /// Sends another range than the requested one.
     Shifted(u16),
     /// Sends a page with status 200.
     Page,
@@ -122,7 +122,7 @@ impl Action {
             5 if is_hashed => Self::Mixed,
             6 => Self::Other,
             7 => Self::Published,
-            // Shorter cuts end too, but after many pauses.
+            // Scripts with shorter cuts would end too, but after many pauses.
             8 | 9 => Self::Cut(place.max(8000)),
             10 | 11 => Self::Late(place),
             12 if is_hashed => Self::Flipped(place),
@@ -166,7 +166,7 @@ struct Script {
     has_half: bool,
     runs: u8,
     manners: [Manner; 2],
-    /// Stops the first run when this many bytes have arrived.
+    /// Stops the first run when more than this number of bytes have arrived.
     stop_after_bytes: Option<i64>,
     actions: [Vec<Action>; 2],
 }
@@ -199,6 +199,14 @@ impl Script {
     }
 }
 
+/// The file that a server has at a moment.
+struct ServedFile {
+    bytes: &'static [u8],
+    /// The archive of the same name that the server does not have.
+    other: &'static [u8],
+    etag: &'static str,
+}
+
 /// A server that follows a script.
 struct ScriptedServer {
     archives: &'static Archives,
@@ -222,10 +230,13 @@ impl ScriptedServer {
         }
     }
 
-    /// Returns the archive that it has, the one that it does not have, and the ETag of the first.
-    fn files(&self) -> (&'static [u8], &'static [u8], &'static str) {
+    fn served_file(&self) -> ServedFile {
         let Archives { right, other, .. } = self.archives;
-        if self.has_other.load(Relaxed) { (other, right, "\"other\"") } else { (right, other, "\"right\"") }
+        if self.has_other.load(Relaxed) {
+            ServedFile { bytes: other, other: right, etag: "\"other\"" }
+        } else {
+            ServedFile { bytes: right, other, etag: "\"right\"" }
+        }
     }
 
     fn respond(&self, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
@@ -236,59 +247,57 @@ impl ScriptedServer {
             path if path.strip_prefix('/') != Some(NAME) => return answer(stream, "404 Not Found", &[], b""),
             _ => {}
         }
-        let (mine, _, tag) = self.files();
+        let served = self.served_file();
         match (request.method.as_str(), self.manner) {
             ("HEAD", Manner::NoHead) => {
                 return answer(stream, "405 Method Not Allowed", &[("Connection", "close")], b"");
             }
             ("HEAD", Manner::Whole) => {
-                head(stream, "200 OK", &[("Content-Length", &mine.len().to_string())])?;
+                head(stream, "200 OK", &[("Content-Length", &served.bytes.len().to_string())])?;
                 return Ok(Then::Keep);
             }
-            ("HEAD", Manner::Ranges) => return file(request, stream, mine, tag),
+            ("HEAD", Manner::Ranges) => return file(request, stream, served.bytes, served.etag),
             _ => {}
         }
         let action = self.next_action();
         if let Action::Published = action {
             self.has_other.fetch_xor(true, Relaxed);
         }
-        let (mine, other, tag) = self.files();
+        // An action may have changed it.
+        let served = self.served_file();
         if self.manner == Manner::Whole {
-            return self.respond_whole(action, stream, (mine, other, tag));
+            return self.respond_whole(action, stream, &served);
         }
+        let ServedFile { bytes: mine, etag, .. } = served;
         match action {
-            Action::Honest | Action::Published => file(request, stream, mine, tag),
-            Action::Mixed => file(request, stream, other, tag),
+            Action::Honest | Action::Published => file(request, stream, mine, etag),
+            Action::Mixed => file(request, stream, served.other, etag),
             Action::Other => file(request, stream, &self.archives.other, "\"other\""),
             Action::Flipped(at) => {
                 let mut bytes = mine.to_vec();
                 bytes[find_flippable(mine, offset_in(&range_of(request, mine.len()), at))] ^= 1;
-                file(request, stream, &bytes, tag)
+                file(request, stream, &bytes, etag)
             }
-            Action::Cut(at) => send_parts(request, stream, (mine, mine), (at, tag), None),
+            Action::Cut(at) => send_parts(request, stream, &served, at, Rest::Closed),
             Action::Late(at) => {
-                let late = if self.archives.root.is_some() { other } else { mine };
-                send_parts(request, stream, (mine, late), (at, tag), Some(Rest::AfterPause))
+                let late = if self.archives.root.is_some() { served.other } else { mine };
+                send_parts(request, stream, &served, at, Rest::AfterPause(late))
             }
-            Action::Stalled(at) => send_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Never)),
-            Action::Trickled(at) => send_parts(request, stream, (mine, mine), (at, tag), Some(Rest::Slowly)),
+            Action::Stalled(at) => send_parts(request, stream, &served, at, Rest::Never),
+            Action::Trickled(at) => send_parts(request, stream, &served, at, Rest::Slowly),
             Action::Shifted(by) => {
                 let range = range_of(request, mine.len());
                 let start = range.start + usize::from(by) % 1000;
                 let place = format!("bytes {start}-{}/{}", start + range.len() - 1, mine.len());
-                answer(stream, "206 Partial Content", &[("Content-Range", &place), ("ETag", tag)], &mine[range])
+                answer(stream, "206 Partial Content", &[("Content-Range", &place), ("ETag", etag)], &mine[range])
             }
-            _ => self.respond_whole(action, stream, (mine, other, tag)),
+            _ => self.respond_whole(action, stream, &served),
         }
     }
 
     /// Answers without ranges.
-    fn respond_whole(
-        &self,
-        action: Action,
-        stream: &mut TcpStream,
-        (mine, other, tag): (&[u8], &[u8], &str),
-    ) -> io::Result<Then> {
+    fn respond_whole(&self, action: Action, stream: &mut TcpStream, served: &ServedFile) -> io::Result<Then> {
+        let ServedFile { bytes: mine, other, etag } = *served;
         let part = |at: u16| offset_in(&(0..mine.len()), at);
         let begin = |stream: &mut TcpStream| {
             head(stream, "200 OK", &[("Content-Length", &mine.len().to_string()), ("Connection", "close")])
@@ -329,25 +338,28 @@ impl ScriptedServer {
                 &["/gone".to_string(), format!("/{NAME}"), "http://10.0.0.1/x".into()][usize::from(which % 3)],
             ),
             Action::Silent => Ok(Then::Close),
-            _ => answer(stream, "200 OK", &[("ETag", tag)], mine),
+            _ => answer(stream, "200 OK", &[("ETag", etag)], mine),
         }
     }
 }
 
-/// The rest of an answer that was begun.
-enum Rest {
-    AfterPause,
-    /// A byte every 10 ms.
+/// How the rest of an answer comes that was begun.
+enum Rest<'a> {
+    /// The connection is closed.
+    Closed,
+    /// These bytes of an archive come after a pause.
+    AfterPause(&'a [u8]),
+    /// A byte comes every 10 ms.
     Slowly,
     Never,
 }
 
 fn trickle(stream: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-    bytes.iter().try_for_each(|byte| {
+    for byte in bytes {
         stream.write_all(std::slice::from_ref(byte))?;
         thread::sleep(Duration::from_millis(10));
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
 fn range_of(request: &Request, length: usize) -> Range<usize> {
@@ -355,8 +367,8 @@ fn range_of(request: &Request, length: usize) -> Range<usize> {
     (range.start as usize).min(length - 1)..(range.end as usize).min(length)
 }
 
-/// Returns a place near another at which a flipped bit is found: not in the header that announces an
-/// index, because without frame hashes a wrong archive is found only when it is unpacked.
+/// Returns a place near another at which `fetch` notices a flipped bit. It is not in the header that
+/// announces an index: without that, there are no frame hashes, and only unpacking would show the fault.
 fn find_flippable(bytes: &[u8], at: usize) -> usize {
     let begin = bytes.windows(8).rposition(|window| window == b"slotidx2");
     match begin {
@@ -373,29 +385,31 @@ fn offset_in(range: &Range<usize>, at: u16) -> usize {
 fn send_parts(
     request: &Request,
     stream: &mut TcpStream,
-    (first, second): (&[u8], &[u8]),
-    (at, tag): (u16, &str),
-    rest: Option<Rest>,
+    served: &ServedFile,
+    at: u16,
+    rest: Rest<'_>,
 ) -> io::Result<Then> {
-    let range = range_of(request, first.len());
+    let bytes = served.bytes;
+    let range = range_of(request, bytes.len());
     let middle = offset_in(&range, at);
-    let place = format!("bytes {}-{}/{}", range.start, range.end - 1, first.len());
+    let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
     let stated = range.len().to_string();
-    head(stream, "206 Partial Content", &[("Content-Range", &place), ("Content-Length", &stated), ("ETag", tag)])?;
-    stream.write_all(&first[range.start..middle])?;
+    let fields = [("Content-Range", place.as_str()), ("Content-Length", &stated), ("ETag", served.etag)];
+    head(stream, "206 Partial Content", &fields)?;
+    stream.write_all(&bytes[range.start..middle])?;
     match rest {
-        None => {}
-        Some(Rest::Never) => return stall(stream),
-        Some(Rest::Slowly) => trickle(stream, &second[middle..range.end])?,
-        Some(Rest::AfterPause) => {
+        Rest::Closed => {}
+        Rest::Never => return stall(stream),
+        Rest::Slowly => trickle(stream, &bytes[middle..range.end])?,
+        Rest::AfterPause(late) => {
             thread::sleep(Duration::from_millis(5));
-            stream.write_all(&second[middle..range.end])?;
+            stream.write_all(&late[middle..range.end])?;
         }
     }
     Ok(Then::Close)
 }
 
-/// Stops a run when this many bytes have arrived.
+/// Stops a run when more than this number of bytes have arrived.
 struct Stop(AtomicI64);
 
 impl Stop {

@@ -8,7 +8,7 @@ use super::behaviors::*;
 use super::{Lie, run};
 
 /// An entry with ordinary values.
-const PLAIN: Lie = Lie { name: "", does: "", archive: Hashed, before: None, command: "fetch", flags: &[], runs: &[] };
+const PLAIN: Lie = Lie { name: "", does: "", archive: Hashed, prepare: None, command: "fetch", flags: &[], runs: &[] };
 
 pub const LIES: &[Lie] = &[
     Lie {
@@ -121,7 +121,7 @@ pub const LIES: &[Lie] = &[
     Lie {
         name: "another root is there",
         does: "nothing: another archive than that of `--expect-root` has the name already",
-        before: Some(|archive, dir| fs::write(dir.join(&archive.name), &archive.other).expect("written")),
+        prepare: Some(|archive, dir| fs::write(dir.join(&archive.name), &archive.other).expect("written")),
         flags: &["--expect-root", "ROOT"],
         runs: &[run(&[honest], 3, AsBefore)],
         ..PLAIN
@@ -129,14 +129,14 @@ pub const LIES: &[Lie] = &[
     Lie {
         name: "page is there",
         does: "nothing: an error page has the name already",
-        before: Some(|archive, dir| fs::write(dir.join(&archive.name), b"<html>503</html>").expect("written")),
+        prepare: Some(|archive, dir| fs::write(dir.join(&archive.name), b"<html>503</html>").expect("written")),
         runs: &[run(&[honest], 3, AsBefore)],
         ..PLAIN
     },
     Lie {
         name: "half is there",
         does: "nothing: half of the archive has the name already",
-        before: Some(|archive, dir| {
+        prepare: Some(|archive, dir| {
             fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
         }),
         runs: &[run(&[honest], 3, AsBefore), run(&[honest], 3, AsBefore)],
@@ -148,7 +148,7 @@ pub const LIES: &[Lie] = &[
         archive: Agave,
         command: "bootstrap",
         flags: &["--no-incremental"],
-        before: Some(|archive, dir| {
+        prepare: Some(|archive, dir| {
             fs::write(dir.join(&archive.name), &archive.right[..archive.right.len() / 2]).expect("written");
         }),
         runs: &[run(&[honest], 3, AsBefore)],
@@ -156,7 +156,7 @@ pub const LIES: &[Lie] = &[
     Lie {
         name: "nothing is there",
         does: "nothing: an empty file has the name already",
-        before: Some(|archive, dir| fs::write(dir.join(&archive.name), b"").expect("written")),
+        prepare: Some(|archive, dir| fs::write(dir.join(&archive.name), b"").expect("written")),
         runs: &[run(&[honest], 3, AsBefore)],
         ..PLAIN
     },
