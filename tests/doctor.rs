@@ -1,4 +1,4 @@
-//! `slotpress doctor`.
+//! `slotpress doctor` reports what hinders slotpress on a machine and a ledger.
 
 use std::fs;
 use std::path::Path;

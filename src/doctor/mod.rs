@@ -1,5 +1,5 @@
-//! Checks for `slotpress doctor`: whether this machine, and optionally a ledger on it, is ready
-//! for slotpress.
+//! Checks for `slotpress doctor` whether this machine, and optionally a ledger on it, is ready for
+//! slotpress.
 
 mod place;
 mod speed;
@@ -51,7 +51,7 @@ impl Finding {
 /// If the user interrupts it. Failed checks are findings, not errors.
 pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<Vec<Finding>> {
     progress.stage(Stage::Looking, None);
-    let files = paths.map(place::largest_files).unwrap_or_default();
+    let files = paths.map(place::find_largest_files).unwrap_or_default();
     let mut findings = paths.map(place::examine).unwrap_or_default();
     findings.extend(system::examine());
     progress.check()?;

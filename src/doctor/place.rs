@@ -18,16 +18,17 @@ use super::{Finding, Verdict};
 /// with millions of storages takes no longer than others.
 const SEARCHED_FILES_MAX: usize = 20_000;
 
+/// Number of files that are read to measure the disk.
 const FILES_MAX: usize = 64;
 
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     let lock = examine_lock(&paths.ledger);
     let bank = examine_bank_snapshot(paths.snapshots_dir(), lock.verdict == Verdict::Good);
     let mut findings = vec![lock, bank, examine_owner(&paths.ledger)];
-    findings.extend(restore_journal(paths.snapshots_dir()).map(|journal| {
+    if let Some(journal) = restore_journal(paths.snapshots_dir()) {
         let found = format!("{}: a restore was killed before its end", journal.escaped());
-        Finding::bad("restore", found, RESTORE_JOURNAL_HINT)
-    }));
+        findings.push(Finding::bad("restore", found, RESTORE_JOURNAL_HINT));
+    }
     findings.extend(examine_archives(paths.snapshots_dir()));
     let mut seen = BTreeSet::new();
     for dir in [paths.ledger.clone(), paths.snapshots_dir().to_path_buf()].into_iter().chain(paths.accounts_dirs()) {
@@ -51,14 +52,18 @@ fn examine_lock(ledger: &Path) -> Finding {
     }
 }
 
-fn examine_bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
+fn examine_bank_snapshot(snapshots_dir: &Path, is_lock_free: bool) -> Finding {
     const SUBJECT: &str = "bank";
     let slots = match bank_snapshot_slots(snapshots_dir) {
         Ok(slots) => slots,
-        Err(error) => return Finding::bad(SUBJECT, error.to_string(), "the bank snapshots cannot be read"),
+        Err(error) => {
+            let means = "the bank snapshots cannot be read";
+            return Finding::bad(SUBJECT, error.to_string(), means);
+        }
     };
     let Some(newest) = slots.first() else {
-        return Finding::note(SUBJECT, "no bank snapshot", "nothing to archive; a node can be restored here");
+        let means = "nothing to archive; a node can be restored here";
+        return Finding::note(SUBJECT, "no bank snapshot", means);
     };
     let Some(complete) = slots.iter().find(|slot| is_complete(snapshots_dir, **slot).unwrap_or(false)) else {
         let found = format!("slot {newest} is not complete: it has no fastboot_version");
@@ -67,7 +72,7 @@ fn examine_bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
     };
     if newest == complete {
         let found = format!("slot {complete}, complete");
-        let means = if is_free { "it can be archived" } else { "it can be archived once the lock is free" };
+        let means = if is_lock_free { "it can be archived" } else { "it can be archived once the lock is free" };
         return Finding::good(SUBJECT, found, means);
     }
     let found = format!("slot {complete} is complete, the newest, {newest}, is not");
@@ -78,29 +83,34 @@ fn examine_bank_snapshot(snapshots_dir: &Path, is_free: bool) -> Finding {
 /// downloads, which take up space.
 fn examine_archives(dir: &Path) -> Vec<Finding> {
     let now = clock::now();
-    let Ok(catalog) = scan(&[dir.to_path_buf()]) else {
-        return Vec::new();
-    };
-    let partials = find_partials(dir).unwrap_or_default();
-    let unusable = catalog.unusable().iter().map(|unusable| {
+    let Ok(catalog) = scan(&[dir.to_path_buf()]) else { return Vec::new() };
+    let mut findings = Vec::new();
+    for unusable in catalog.unusable() {
         let found = format!("{}: {}", unusable.archive.path().escaped(), unusable.fault);
         let means = "a validator may choose it by its name; `slotpress prune --unusable` removes it";
-        Finding::note("archive", found, means)
-    });
-    let partials = partials.iter().filter(|partial| !partial.is_in_use).map(|partial| {
+        findings.push(Finding::note("archive", found, means));
+    }
+    for partial in find_partials(dir).unwrap_or_default() {
+        if partial.is_in_use {
+            continue;
+        }
         let size = quantity::bytes(partial.size_bytes);
         let age = quantity::age(partial.age(now));
         let found = format!("{partial}: unfinished download, {size} on disk, {age} old");
-        Finding::note("download", found, "fetch and bootstrap continue it; `slotpress prune --unusable` removes it")
-    });
-    unusable.chain(partials).collect()
+        let means = "fetch and bootstrap continue it; `slotpress prune --unusable` removes it";
+        findings.push(Finding::note("download", found, means));
+    }
+    findings
 }
 
 fn examine_owner(ledger: &Path) -> Finding {
     let user = rustix::process::geteuid().as_raw();
     let owner = match fs::metadata(ledger) {
         Ok(metadata) => metadata.uid(),
-        Err(error) => return Finding::bad("owner", format!("unknown: {error}"), "the ledger directory cannot be read"),
+        Err(error) => {
+            let found = format!("unknown: {error}");
+            return Finding::bad("owner", found, "the ledger directory cannot be read");
+        }
     };
     if owner == user {
         let found = format!("user {user}, who runs this");
@@ -108,35 +118,42 @@ fn examine_owner(ledger: &Path) -> Finding {
     }
     if user == 0 {
         let found = format!("user {owner}, and root runs this");
-        return Finding::good("owner", found, "restore gives its files to the ledger's owner");
+        let means = "restore gives its files to the ledger's owner";
+        return Finding::good("owner", found, means);
     }
     let means = "run slotpress as the ledger's owner, usually the validator's user";
-    Finding::bad("owner", format!("user {owner}, but user {user} runs this"), means)
+    let found = format!("user {owner}, but user {user} runs this");
+    Finding::bad("owner", found, means)
 }
 
 fn examine_space(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
-    let found = format!("{} free of {}, for {}", quantity::bytes(free), quantity::bytes(all), dir.escaped());
+    let [free_text, all_text] = [free, all].map(quantity::bytes);
+    let found = format!("{free_text} free of {all_text}, for {}", dir.escaped());
     let means = "`archive --dry-run` and `bootstrap --dry-run` show how much they need";
-    Some(if (free as f64) < 0.05 * all as f64 {
-        Finding::note("space", found, format!("nearly full; {means}"))
-    } else {
-        Finding::good("space", found, means)
-    })
+    if (free as f64) < 0.05 * all as f64 {
+        let means = format!("nearly full; {means}");
+        return Some(Finding::note("space", found, means));
+    }
+    Some(Finding::good("space", found, means))
 }
 
 /// Returns the largest files in the accounts paths with their lengths in bytes, largest first.
-pub fn largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
-    let dirs = paths.accounts_dirs().into_iter().flat_map(|dir| [dir.join("run"), dir]);
-    let entries = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flat_map(|dir| dir.flatten().take(SEARCHED_FILES_MAX));
-    let mut files: Vec<(PathBuf, u64)> = entries
-        .filter_map(|entry| {
-            let metadata = entry.metadata().ok()?;
-            metadata.is_file().then(|| (entry.path(), metadata.len()))
-        })
-        .collect();
+pub fn find_largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
+    let mut files = Vec::new();
+    let dirs = paths.accounts_dirs().into_iter();
+    for dir in dirs.flat_map(|dir| [dir.join("run"), dir]) {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in entries.take(SEARCHED_FILES_MAX) {
+            if let Ok(metadata) = entry.metadata()
+                && metadata.is_file()
+            {
+                files.push((entry.path(), metadata.len()));
+            }
+        }
+    }
     files.sort_by_key(|(_, length)| Reverse(*length));
     files.truncate(FILES_MAX);
     files

@@ -1,5 +1,5 @@
-//! Measures how fast the disk of the accounts can be read, and how fast all cores compress. Each
-//! measurement takes about two seconds.
+//! Measures how fast the accounts can be read from their disk, and how fast all cores together compress.
+//! Each measurement takes about two seconds.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -13,13 +13,13 @@ use rustix::fs::OFlags;
 use slotpress::archive::{Codec, ZSTD_LEVEL_DEFAULT};
 use slotpress::program::FrameCompressor;
 use slotpress::{Progress, Result};
-use slotpress_base::available_threads;
+use slotpress_base::{available_threads, quantity};
 
 use super::Finding;
 
-const TIME: Duration = Duration::from_secs(2);
+const MEASURING_TIME: Duration = Duration::from_secs(2);
 
-/// Number of concurrent readers. They keep an NVMe disk busy.
+/// Number of concurrent readers: enough to keep an NVMe disk busy.
 const READERS: usize = 8;
 
 /// Length of the content that each core compresses again and again: one frame of the default size.
@@ -39,12 +39,12 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
         seconds if seconds < 120.0 => format!("100 GiB take {seconds:.0} s at least"),
         seconds => format!("100 GiB take {:.0} min at least", seconds / 60.0),
     };
-    let show = slotpress_base::quantity::rate;
     let mut findings = Vec::new();
     let needed = "measuring this needs a ledger of 64 MiB or more, on a disk with O_DIRECT";
     findings.push(match disk {
         Some(rate) => {
-            Finding::good("disk", format!("reads {}, bypassing the page cache", show(rate)), time_of_100_gib(rate))
+            let found = format!("reads {}, bypassing the page cache", quantity::rate(rate));
+            Finding::good("disk", found, time_of_100_gib(rate))
         }
         None => Finding::note("disk", "not measured", needed),
     });
@@ -54,7 +54,8 @@ pub fn examine(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Result<Vec<
             Some(_) => "the cores bound archiving at level 1: a higher --zstd-level takes longer",
             None => "archiving at level 1 reaches this rate if the disk is as fast",
         };
-        findings.push(Finding::good("cores", format!("compress {} at level 1, all together", show(rate)), means));
+        let found = format!("compress {} at level 1, all together", quantity::rate(rate));
+        findings.push(Finding::good("cores", found, means));
     }
     Ok(findings)
 }
@@ -92,7 +93,7 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Calls each worker repeatedly, on a thread of its own, until [`TIME`] is over. Returns the bytes
+/// Calls each worker repeatedly, each on its own thread, until [`MEASURING_TIME`] is over. Returns the bytes
 /// per second of all workers together, or `None` if they counted none. A worker reports its bytes
 /// to the function that it gets, and must return when this function returns false. A worker that
 /// returns false is not called again.
@@ -102,9 +103,9 @@ where
 {
     let bytes = AtomicU64::new(0);
     let start = Instant::now();
-    let count = |more: usize| {
-        bytes.fetch_add(more as u64, Relaxed);
-        start.elapsed() < TIME && !progress.is_interrupted()
+    let count = |counted_bytes: usize| {
+        bytes.fetch_add(counted_bytes as u64, Relaxed);
+        start.elapsed() < MEASURING_TIME && !progress.is_interrupted()
     };
     std::thread::scope(|scope| {
         for mut worker in workers {
@@ -118,14 +119,14 @@ where
     (bytes > 0).then(|| bytes as f64 / seconds)
 }
 
-/// Reads content to compress: the beginning of the largest storages, or this program's own file if
-/// there are none.
+/// Reads content to compress: the beginning of the largest storages. If they are too short, this
+/// program's own file follows.
 fn read_content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     let mut content = Vec::new();
     for path in files.iter().map(|(path, _)| path.as_path()).chain([Path::new("/proc/self/exe")]) {
-        let left = CONTENT_BYTES.saturating_sub(content.len() as u64);
+        let missing_bytes = CONTENT_BYTES.saturating_sub(content.len() as u64);
         // Skips files that cannot be read.
-        let _ = File::open(path).and_then(|file| file.take(left).read_to_end(&mut content));
+        let _ = File::open(path).and_then(|file| file.take(missing_bytes).read_to_end(&mut content));
     }
     content
 }
@@ -138,9 +139,9 @@ fn measure_cores(content: &[u8], progress: &dyn Progress) -> Result<Option<f64>>
     let mut workers = Vec::new();
     for _ in 0..available_threads() {
         let mut compressor = FrameCompressor::new(&codec)?;
-        let mut to = Vec::new();
+        let mut compressed = Vec::new();
         workers.push(move |count: &dyn Fn(usize) -> bool| {
-            compressor.compress(content, &mut to).is_ok() && count(content.len())
+            compressor.compress(content, &mut compressed).is_ok() && count(content.len())
         });
     }
     Ok(measure_rate(workers, progress))

@@ -1,5 +1,5 @@
-//! Finds how much memory the machine, control groups and resource limits leave to this process.
-//! Linux only; unknown on other systems.
+//! Finds how much memory the machine, control groups and resource limits leave to this process. Works
+//! only on Linux.
 
 #![warn(missing_docs)]
 
@@ -11,11 +11,18 @@ use rustix::process::{Resource, getrlimit};
 /// Returns how many bytes can be allocated without swapping or reaching a [`MemoryLimit`], or `None` if
 /// the system does not report this.
 pub fn available_bytes() -> Option<u64> {
-    let available = available_bytes_below(Path::new("/"))?;
-    Some(tightest_limit().map_or(available, |limit| limit.left_bytes.min(available)))
+    let machine_bytes = machine_available_bytes()?;
+    Some(tightest_limit().map_or(machine_bytes, |limit| limit.left_bytes.min(machine_bytes)))
 }
 
-/// A memory limit of this process. Beyond it, allocations fail or the process is killed.
+/// Returns how many bytes this machine can allocate without swapping, or `None` if the system does not
+/// report this. Ignores the limits of this process.
+pub fn machine_available_bytes() -> Option<u64> {
+    kib_field(&fs::read_to_string("/proc/meminfo").ok()?, "MemAvailable:")
+}
+
+/// A memory limit of this process. Beyond the limit, allocations fail, or the kernel kills the process
+/// or, at a soft limit, slows it down almost to a halt.
 #[allow(missing_docs, reason = "the names say it")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
@@ -27,45 +34,43 @@ pub struct MemoryLimit {
 /// Returns the limit with the fewest bytes left, if there is any.
 pub fn tightest_limit() -> Option<MemoryLimit> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let resource = |resource, field, name| {
-        let used_bytes = kib_field(&status, field).unwrap_or(0);
+    let resource_limit = |resource, used_field, name| {
+        let used_bytes = kib_field(&status, used_field).unwrap_or(0);
         let left_bytes = getrlimit(resource).current?.saturating_sub(used_bytes);
         Some(MemoryLimit { name, left_bytes })
     };
-    let group = left_in_all_groups(Path::new("/")).map(|left_bytes| MemoryLimit {
-        name: "the memory limit of the control group (MemoryMax of the service)",
-        left_bytes,
-    });
     let limits = [
-        resource(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),
-        resource(Resource::Data, "VmData:", "the limit of data (ulimit -d)"),
-        group,
+        resource_limit(Resource::As, "VmSize:", "the limit of address space (ulimit -v)"),
+        resource_limit(Resource::Data, "VmData:", "the limit of data (ulimit -d)"),
+        tightest_group_limit(Path::new("/")),
     ];
     limits.into_iter().flatten().min_by_key(|limit| limit.left_bytes)
 }
 
-fn available_bytes_below(root: &Path) -> Option<u64> {
-    let meminfo = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let available = kib_field(&meminfo, "MemAvailable:")?;
-    Some(left_in_all_groups(root).unwrap_or(u64::MAX).min(available))
-}
+const GROUP_LIMIT: &str = "the memory limit of the control group (MemoryMax of the service)";
+const SOFT_GROUP_LIMIT: &str = "the soft memory limit of the control group (MemoryHigh of the service)";
 
-/// Returns the fewest bytes left in the control group (version 2) of this process and its ancestors.
-/// In a container, the group's path may be the host's. Then only the mounted root exists, which is
-/// the container's group.
-fn left_in_all_groups(root: &Path) -> Option<u64> {
+/// Returns the limit with the fewest bytes left in the control group (version 2) of this process and its
+/// ancestors. In a container, the group's path may be the host's. Then only the mounted root exists,
+/// which is the container's group.
+fn tightest_group_limit(root: &Path) -> Option<MemoryLimit> {
     let memberships = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let group = memberships.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let mount = root.join("sys/fs/cgroup");
-    Path::new(group).ancestors().filter_map(|dir| left_in_group(&mount.join(dir))).min()
+    let limits = Path::new(group).ancestors().filter_map(|dir| group_limit(&mount.join(dir)));
+    limits.min_by_key(|limit| limit.left_bytes)
 }
 
-fn left_in_group(dir: &Path) -> Option<u64> {
+/// Returns the lower limit of one control group. A process beyond `memory.max` is killed; a process
+/// beyond `memory.high` is slowed down.
+fn group_limit(dir: &Path) -> Option<MemoryLimit> {
     let read = |name: &str| fs::read_to_string(dir.join(name)).ok();
-    // A process that exceeds `memory.high` is not killed, but slowed down almost to a halt. Without a
-    // limit, the file contains `max`.
+    // Without a limit, the file contains `max`.
     let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-    let limit = ["memory.max", "memory.high"].into_iter().filter_map(number).min()?;
+    let (limit_bytes, name) = match (number("memory.max"), number("memory.high")) {
+        (max, Some(high)) if max.is_none_or(|max| high < max) => (high, SOFT_GROUP_LIMIT),
+        (max, _) => (max?, GROUP_LIMIT),
+    };
     let usage = number("memory.current")?;
     let statistics = read("memory.stat").unwrap_or_default();
     // The kernel can reclaim file pages.
@@ -74,7 +79,7 @@ fn left_in_group(dir: &Path) -> Option<u64> {
         line.and_then(|bytes| bytes.trim().parse::<u64>().ok()).unwrap_or(0)
     };
     let file_pages = pages_of("inactive_file").saturating_add(pages_of("active_file"));
-    Some(limit.saturating_sub(usage.saturating_sub(file_pages)))
+    Some(MemoryLimit { name, left_bytes: limit_bytes.saturating_sub(usage.saturating_sub(file_pages)) })
 }
 
 fn kib_field(text: &str, name: &str) -> Option<u64> {
@@ -93,28 +98,30 @@ mod tests {
         assert_eq!(kib_field("", "VmHWM:"), None);
     }
 
-    /// Returns the available bytes with these files, and 1 GiB free on the machine.
-    fn available(files: &[(&str, &str)]) -> Option<u64> {
+    fn tightest_group_limit_with(files: &[(&str, &str)]) -> Option<MemoryLimit> {
         let root = tempfile::tempdir().expect("a directory");
-        for (path, content) in [("proc/meminfo", "MemAvailable: 1048576 kB\n")].iter().chain(files) {
+        for (path, content) in files {
             let path = root.path().join(path);
             fs::create_dir_all(path.parent().expect("a directory")).expect("created");
             fs::write(path, content).expect("written");
         }
-        available_bytes_below(root.path())
+        tightest_group_limit(root.path())
+    }
+
+    fn left_bytes_with(files: &[(&str, &str)]) -> Option<u64> {
+        tightest_group_limit_with(files).map(|limit| limit.left_bytes)
     }
 
     #[test]
     fn control_groups_without_a_limit_do_not_count() {
-        assert_eq!(available(&[]), Some(1 << 30));
-        assert_eq!(available(&[("proc/meminfo", "MemTotal: 1 kB\n")]), None);
+        assert_eq!(tightest_group_limit_with(&[]), None);
         let unlimited = [
             ("proc/self/cgroup", "4:memory:/a\n3:cpu:/b\n0::/a\n"),
             ("sys/fs/cgroup/a/memory.max", "max\n"),
             ("sys/fs/cgroup/a/memory.current", "5000\n"),
         ];
-        assert_eq!(available(&unlimited), Some(1 << 30));
-        assert_eq!(available(&[("proc/self/cgroup", "nonsense\n::\n0:\n")]), Some(1 << 30));
+        assert_eq!(tightest_group_limit_with(&unlimited), None);
+        assert_eq!(tightest_group_limit_with(&[("proc/self/cgroup", "nonsense\n::\n0:\n")]), None);
     }
 
     #[test]
@@ -128,19 +135,41 @@ mod tests {
                 "anon 3\ninactive_file 900\nactive_file 100\n",
             ),
         ];
-        assert_eq!(available(&service), Some(4000), "the kernel can reclaim file pages");
-        let high = ("sys/fs/cgroup/system.slice/slotpress.service/memory.high", "8000\n");
-        assert_eq!(available(&[&service[..], &[high]].concat()), Some(2000));
+        let limit = tightest_group_limit_with(&service).expect("a limit");
+        assert_eq!(limit, MemoryLimit { name: GROUP_LIMIT, left_bytes: 4000 }, "the kernel can reclaim file pages");
         let around =
             [("sys/fs/cgroup/system.slice/memory.max", "9000"), ("sys/fs/cgroup/system.slice/memory.current", "8999")];
-        assert_eq!(available(&[&service[..], &around].concat()), Some(1), "the group around it has less");
+        assert_eq!(left_bytes_with(&[&service[..], &around].concat()), Some(1), "the group around it has less");
         let full = ("sys/fs/cgroup/system.slice/slotpress.service/memory.max", "10\n");
-        assert_eq!(available(&[&service[..], &[full]].concat()), Some(0));
+        assert_eq!(left_bytes_with(&[&service[..], &[full]].concat()), Some(0));
         let container = [
             ("proc/self/cgroup", "0::/\n"),
             ("sys/fs/cgroup/memory.max", "500\n"),
             ("sys/fs/cgroup/memory.current", "100\n"),
         ];
-        assert_eq!(available(&container), Some(400));
+        assert_eq!(left_bytes_with(&container), Some(400));
+    }
+
+    #[test]
+    fn a_soft_limit_has_its_own_name() {
+        let service = [
+            ("proc/self/cgroup", "0::/a\n"),
+            ("sys/fs/cgroup/a/memory.max", "10000\n"),
+            ("sys/fs/cgroup/a/memory.current", "6000\n"),
+        ];
+        for (high, name, left_bytes) in [
+            ("8000\n", SOFT_GROUP_LIMIT, 2000),
+            ("10000\n", GROUP_LIMIT, 4000),
+            ("20000\n", GROUP_LIMIT, 4000),
+            ("max\n", GROUP_LIMIT, 4000),
+        ] {
+            let files = [&service[..], &[("sys/fs/cgroup/a/memory.high", high)]].concat();
+            assert_eq!(tightest_group_limit_with(&files), Some(MemoryLimit { name, left_bytes }), "{high}");
+        }
+        let only_soft = [service[0], service[2], ("sys/fs/cgroup/a/memory.high", "8000\n")];
+        assert_eq!(
+            tightest_group_limit_with(&only_soft),
+            Some(MemoryLimit { name: SOFT_GROUP_LIMIT, left_bytes: 2000 })
+        );
     }
 }
