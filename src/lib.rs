@@ -298,7 +298,7 @@ pub mod net {
 #[cfg(feature = "serve")]
 pub mod serve {
     #[doc(inline)]
-    pub use slotpress_serve::{Answered, Event, Finished, ServeOptions, TlsFiles, serve};
+    pub use slotpress_serve::{AnsweredRequest, Event, ServeOptions, TlsFiles, TransferReport, serve};
 }
 
 /// Directories and buckets to write archives to.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
-use slotpress::serve::{Event, Finished, ServeOptions, TlsFiles, serve};
+use slotpress::serve::{Event, ServeOptions, TlsFiles, TransferReport, serve};
 use slotpress::{Error, Progress, Result};
 use slotpress_base::available_threads;
 use slotpress_serve::{CLIENT_CONNECTIONS_DEFAULT, CONNECTIONS_DEFAULT, FIREDANCER_RATE_MIN, THREADS_DEFAULT_MAX};
@@ -149,7 +149,7 @@ fn print_event(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
 
 /// Returns the log text of a finished transfer. It contains nothing that a client chose: names are
 /// those of archives, addresses are numbers.
-fn transfer_text(finished: &Finished) -> String {
+fn transfer_text(finished: &TransferReport) -> String {
     let part = match (finished.is_whole, finished.requests) {
         (true, _) => "",
         (false, 1) => " from byte {offset_bytes}",

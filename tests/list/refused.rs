@@ -1,4 +1,4 @@
-//! Files that a list leaves out, and lists that fail.
+//! Files that are not listed, and states that are too old.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::common::listed::objects;
 use crate::common::served::{Server, two_archives};
 use crate::common::{screen, *};
 
-/// A cut download of one frame has an archive's name, but does not count as an archive.
+/// The archive has one frame, and is cut off at several lengths.
 #[test]
 fn cut_archives_are_not_listed() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -35,17 +35,17 @@ fn cut_archives_are_not_listed() {
     }
 }
 
-/// Old states are old for any source, even if their files are new and no RPC server gives the current
-/// slot.
+/// The files are new, and no RPC server reports the current slot.
 #[cfg(feature = "net")]
 #[test]
-fn old_states_are_old_for_any_source() {
+fn the_age_of_a_state_does_not_depend_on_the_source() {
     let dir = temp_dir();
     for (name, bytes) in crate::common::site::archives(&[]) {
         fs::write(dir.path().join(name), bytes).expect("written");
     }
     let server = Server::start_in(dir, &[]);
-    let (url, out) = (server.url("/"), temp_dir());
+    let url = server.url("/");
+    let out = temp_dir();
     let local = server.dir.path().to_str().expect("UTF-8").to_string();
     let archive = server.url(&format!("/{FULL_26}"));
     let ledger = out.path().join("ledger").to_str().expect("UTF-8").to_string();
@@ -57,10 +57,10 @@ fn old_states_are_old_for_any_source() {
     let age_of = |line: &Value| line["age_seconds"].as_f64().unwrap_or_default();
     let age = age_of(&listed[0]);
     assert!(age > 86_400.0, "{listed:?}");
-    let has_that_age = |line: &Value| (age_of(line) - age).abs() < 3600.0;
+    let has_same_age = |line: &Value| (age_of(line) - age).abs() < 3600.0;
     for source in [&url, &local] {
         let (_, listed, stderr) = run(&["list", "--json", source]);
-        assert!(listed.iter().filter(|line| line["type"] == "archive_listed").all(has_that_age), "{listed:?} {stderr}");
+        assert!(listed.iter().filter(|line| line["type"] == "archive_listed").all(has_same_age), "{listed:?} {stderr}");
     }
     for source in [&url, &archive, &local] {
         for arguments in [&["find", source][..], &["bootstrap", "--dry-run", source, "--ledger", &ledger]] {
@@ -70,24 +70,24 @@ fn old_states_are_old_for_any_source() {
             assert!(stderr.contains("--max-age"), "{stderr}");
             let (code, found, stderr) = run(&[arguments, &["--json", "--max-age", "9999d"]].concat());
             assert_eq!(code, 0, "{arguments:?}: {stderr}");
-            assert!(has_that_age(&found[0]), "{arguments:?}: {found:?}");
+            assert!(has_same_age(&found[0]), "{arguments:?}: {found:?}");
         }
     }
     // Without a limit, the age is only a warning.
     let (code, _, stderr) = run(&["bootstrap", "--dry-run", &url, "--ledger", &ledger, "--json"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("by its bank file, the state will be"), "{stderr}");
-    // Slots come from the server's list.
+    // The slot time comes from the server's list.
     let (_, found, _) = run(&["find", "--json", &url]);
     let last = found.last().expect("a summary");
-    assert_eq!((&last["slot_ms"], &last["slot_time_source"]), (&300.into(), &"bank-file".into()));
+    assert_eq!(last["slot_ms"], 300);
+    assert_eq!(last["slot_time_source"], "bank-file");
 }
 
-/// Timers check the age of the newest state.
 #[test]
 fn a_state_older_than_the_limit_is_an_error() {
     let dir = two_archives();
-    // The files are new, their states are old.
+    // The files are new, but their states are old.
     screen::assert_fails(&["list", text(dir.path()), "--max-age", "2h"], 1, &["d old, more than 2"]);
     let (code, stdout, stderr) = screen::run(&["list", text(dir.path()), "--max-age", "9999d"]);
     assert_eq!(code, 0, "{stderr}");

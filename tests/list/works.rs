@@ -1,4 +1,4 @@
-//! `slotpress list`: archives, and those that a node would choose.
+//! `slotpress list` shows archives, and which of them a node would choose.
 
 use std::path::Path;
 
@@ -32,7 +32,7 @@ fn a_list_shows_the_archives_that_a_node_would_choose() {
     assert_eq!((&objects[0]["slots_behind"], &objects[0]["seconds_behind"]), (&14.into(), &4.into()));
 }
 
-/// The bank file of an archive is read with or without an index.
+/// The archive has an index, or none.
 #[test]
 fn the_slot_time_comes_from_the_bank_file() {
     let dir = two_archives();
@@ -64,8 +64,6 @@ fn an_empty_directory_has_no_newest_archive() {
     slotpress().args(["list", "--newest"]).arg(two_archives().path()).assert().success();
 }
 
-/// The list of a server has the archives of its directory. A server without a list gives the archives
-/// to which it redirects.
 #[cfg(feature = "net")]
 #[test]
 fn the_archives_of_a_server_are_listed() {
@@ -83,7 +81,7 @@ fn the_archives_of_a_server_are_listed() {
     let (code, listed) = list(&server.url(&format!("/{INCREMENTAL_26_40}")));
     assert_eq!((code, &listed[0]["name"], listed.len()), (0, &INCREMENTAL_26_40.into(), 2));
     assert_eq!(listed[0]["size_bytes"], 110_400);
-    // A few requests do not reach its bank file; that the file is new has no meaning.
+    // A few requests do not reach its bank file. The time of the file says nothing about the state.
     assert!(listed[0]["age_seconds"].is_null(), "{listed:?}");
     assert!(listed[0]["modified_unix_seconds"].is_number(), "{listed:?}");
     let url = server.url("/");
@@ -92,8 +90,7 @@ fn the_archives_of_a_server_are_listed() {
     assert_fails(&["list", "--json", &url], 4, &[]);
 }
 
-/// Redirects lead only to the newest archives. The list also has older ones, archives on them, and
-/// roots.
+/// Redirects lead only to the newest archives. The list also has older archives, and roots.
 #[cfg(feature = "net")]
 #[test]
 fn find_and_fetch_use_the_list_of_a_server() {
@@ -120,7 +117,7 @@ fn find_and_fetch_use_the_list_of_a_server() {
     };
     let other = root.replace(|digit: char| digit != 'f', "f");
     let output = fetch(&other).failure().code(3).get_output().clone();
-    // Archives without a known root may have this root.
+    // Archives whose root is unknown may have this root.
     assert!(String::from_utf8_lossy(&output.stderr).contains("not the archive of root"));
     assert!(!out.path().join(FULL_3500).exists());
     fetch(root).success();

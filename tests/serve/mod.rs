@@ -1,5 +1,5 @@
-//! `slotpress serve`, as clients and operators see it: the program itself on 127.0.0.1, with real
-//! and hostile clients.
+//! `slotpress serve` as clients and operators see it. The program runs on 127.0.0.1, with real and hostile
+//! clients.
 
 mod works {
     mod clients;

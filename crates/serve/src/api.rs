@@ -1,12 +1,12 @@
-//! Makes the list of archives and transfers: as JSON at `/api/v1/archives`, described in
-//! `docs/serving.md`, and for the page. Fields are added, never renamed or removed.
+//! Makes the list of archives and transfers, for the page and as JSON at `/api/v1/archives`.
+//! `docs/serving.md` describes its fields. Fields may be added, but never renamed or removed.
 
 use std::time::SystemTime;
 
 use serde::Serialize;
 use slotpress_read::{ArchiveFields, Catalog, ListFields};
 
-use super::transfers::Finished;
+use super::transfers::TransferReport;
 
 #[derive(Serialize)]
 pub struct List {
@@ -24,7 +24,7 @@ struct TransferFields {
 }
 
 impl List {
-    pub fn new(catalog: &Catalog, transfers: Vec<Finished>, now: SystemTime) -> Self {
+    pub fn new(catalog: &Catalog, transfers: Vec<TransferReport>, now: SystemTime) -> Self {
         let transfers = transfers.into_iter().map(|transfer| TransferFields {
             name: transfer.name,
             sent_bytes: transfer.sent_bytes,

@@ -1,4 +1,4 @@
-//! Lists the served archives: scans their directories each second.
+//! Lists the served archives by scanning their directories every second.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 pub struct ServedArchives {
     dirs: Vec<PathBuf>,
     /// Archives of the last successful scan.
-    last: Mutex<Arc<Catalog>>,
+    last_scan: Mutex<Arc<Catalog>>,
     /// True if a later scan has failed.
     pub has_failed: AtomicBool,
 }
@@ -34,26 +34,26 @@ fn scan_dirs(dirs: &[PathBuf], known: &Catalog) -> Result<Catalog> {
 impl ServedArchives {
     pub fn new(dirs: Vec<PathBuf>) -> Result<Self> {
         let catalog = Arc::new(scan_dirs(&dirs, &Catalog::default())?);
-        Ok(Self { dirs, last: Mutex::new(catalog), has_failed: AtomicBool::default() })
+        Ok(Self { dirs, last_scan: Mutex::new(catalog), has_failed: AtomicBool::default() })
     }
 
     pub fn last_scan(&self) -> Arc<Catalog> {
-        self.last.lock().clone()
+        self.last_scan.lock().clone()
     }
 }
 
-/// Scans again and again. A scan may wait for the disk, so it has a thread of its own.
+/// Scans the directories again and again, each time on a thread that may wait for the disk.
 pub async fn keep_scanning(server: Arc<Server>) {
     let archives = &server.archives;
     loop {
         tokio::time::sleep(SCAN_INTERVAL).await;
-        let scanned = server.clone();
+        let dirs = archives.dirs.clone();
         let known = archives.last_scan();
-        let found = tokio::task::spawn_blocking(move || scan_dirs(&scanned.archives.dirs, &known)).await;
-        let found = found.ok().and_then(Result::ok);
-        archives.has_failed.store(found.is_none(), Relaxed);
-        if let Some(catalog) = found {
-            *archives.last.lock() = Arc::new(catalog);
+        let catalog = tokio::task::spawn_blocking(move || scan_dirs(&dirs, &known)).await;
+        let catalog = catalog.ok().and_then(Result::ok);
+        archives.has_failed.store(catalog.is_none(), Relaxed);
+        if let Some(catalog) = catalog {
+            *archives.last_scan.lock() = Arc::new(catalog);
         }
     }
 }

@@ -9,50 +9,62 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use slotpress_base::to_usize;
 
-use super::connection::Steps;
-use super::files::Reading;
-use super::respond::Content;
+use super::connection::ConnectionProgress;
+use super::respond::{Content, FileContent};
 
-pub fn make_body(content: Content, steps: &Arc<Steps>) -> UnsyncBoxBody<Bytes, io::Error> {
+type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+pub fn make_body(content: Content, progress: &Arc<ConnectionProgress>) -> Body {
     match content {
         Content::Bytes(bytes) => Full::new(bytes).map_err(|never| match never {}).boxed_unsync(),
         Content::File(file) => {
-            let first = (file.reading.range.start, Bytes::new(), file, steps.clone());
-            let pieces = try_unfold(first, |(offset, last, file, steps)| async move {
-                if offset >= file.reading.range.end {
-                    return Ok(None);
-                }
-                steps.work();
-                let max = file.admission.piece_bytes();
-                let length = file.reading.piece_bytes(offset, max);
-                file.admission.wait(length).await;
-                let piece = read(&file.reading, offset, length, last).await?;
-                file.running.advance(length);
-                steps.take();
-                let next = (offset.saturating_add(length), piece.clone(), file, steps);
-                Ok(Some((Frame::data(piece), next)))
-            });
+            let progress = progress.clone();
+            let pieces = try_unfold(file, move |file| send_piece(file, progress.clone()));
             StreamBody::new(pieces).boxed_unsync()
         }
     }
 }
 
-/// Reads a piece: on this thread if it is in memory, else on a thread that may block.
-async fn read(reading: &Arc<Reading>, offset: u64, length: u64, last: Bytes) -> io::Result<Bytes> {
-    let is_resident = reading.is_resident(offset);
-    let reading = reading.clone();
-    let read = move || {
-        if !is_resident {
-            reading.enter(offset);
-        }
-        // Reuses the buffer of the last piece if all of that was sent, and it is not much longer: the
-        // system clears new memory, which takes as long as reading.
-        let last = last.try_into_mut().ok();
-        let last = last.filter(|last| last.capacity() as u64 / 2 <= length);
-        let mut buffer = last.unwrap_or_default();
-        buffer.resize(to_usize(length), 0);
-        reading.read(offset, &mut buffer)?;
-        Ok(buffer.freeze())
-    };
-    if is_resident { read() } else { tokio::task::spawn_blocking(read).await.map_err(io::Error::other)? }
+/// Returns the next piece of a file as soon as the rate limits allow it; `None` at the end.
+async fn send_piece(
+    mut file: FileContent,
+    progress: Arc<ConnectionProgress>,
+) -> io::Result<Option<(Frame<Bytes>, FileContent)>> {
+    if file.offset >= file.reading.range.end {
+        return Ok(None);
+    }
+    progress.begin_step();
+    let max = file.admission.piece_bytes();
+    let length = file.reading.piece_bytes(file.offset, max);
+    file.admission.wait_for_rate(length).await;
+    let piece = file.read_piece(length).await?;
+    file.running.advance(length);
+    progress.end_step();
+    file.offset = file.offset.saturating_add(length);
+    file.last_piece = piece.clone();
+    Ok(Some((Frame::data(piece), file)))
+}
+
+impl FileContent {
+    /// Reads a piece: on this thread if it is in the page cache, otherwise on a thread that may block.
+    async fn read_piece(&mut self, length: u64) -> io::Result<Bytes> {
+        let offset = self.offset;
+        let reading = self.reading.clone();
+        let is_resident = reading.is_resident(offset);
+        let last_piece = std::mem::take(&mut self.last_piece);
+        let read = move || {
+            if !is_resident {
+                reading.prefetch(offset);
+            }
+            // Reuses the buffer of the last piece if that was sent completely, and is not much longer. The
+            // system clears new memory, which takes as long as reading.
+            let buffer = last_piece.try_into_mut().ok();
+            let buffer = buffer.filter(|buffer| buffer.capacity() as u64 / 2 <= length);
+            let mut buffer = buffer.unwrap_or_default();
+            buffer.resize(to_usize(length), 0);
+            reading.read(offset, &mut buffer)?;
+            Ok(buffer.freeze())
+        };
+        if is_resident { read() } else { tokio::task::spawn_blocking(read).await.map_err(io::Error::other)? }
+    }
 }

@@ -1,5 +1,5 @@
-//! Decides which bytes of a file a request gets, by its conditions and range (RFC 9110, sections 13
-//! and 14). Pure.
+//! Decides which bytes of a file answer a request, from its conditions and range (RFC 9110, sections
+//! 13 and 14). Pure.
 //!
 //! A request for several ranges gets the whole file, as the standard allows.
 
@@ -12,7 +12,7 @@ use hyper::header::{
 };
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version {
+pub struct FileVersion {
     pub etag: String,
     pub modified: SystemTime,
     pub length_bytes: u64,
@@ -36,8 +36,8 @@ pub enum FileAnswer {
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
 /// Decides the answer to a request with these headers for a file of this version.
-pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &Version, now: SystemTime) -> FileAnswer {
-    let date = |name: HeaderName| one_value(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
+pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &FileVersion, now: SystemTime) -> FileAnswer {
+    let date = |name: HeaderName| single_value(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {
         if !list_values(headers, &IF_MATCH).any(|tag| tag == "*" || tag == version.etag) {
             return FileAnswer::PreconditionFailed;
@@ -46,27 +46,29 @@ pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &Version, no
         return FileAnswer::PreconditionFailed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
-        if list_values(headers, &IF_NONE_MATCH).any(|tag| tag == "*" || tag.trim_start_matches("W/") == version.etag) {
+        let matches = |tag: &str| tag == "*" || tag.trim_start_matches("W/") == version.etag;
+        if list_values(headers, &IF_NONE_MATCH).any(matches) {
             return FileAnswer::NotModified;
         }
     } else if date(IF_MODIFIED_SINCE).is_some_and(|since| version.modified <= since) {
         return FileAnswer::NotModified;
     }
     // Ranges are defined only for GET.
-    let range = if method == Method::GET { one_value(headers, &RANGE) } else { None };
+    let range = if method == Method::GET { single_value(headers, &RANGE) } else { None };
     let Some(range) = range else { return FileAnswer::Whole };
-    if headers.contains_key(IF_RANGE) && !one_value(headers, &IF_RANGE).is_some_and(|tag| is_same(tag, version, now)) {
+    if headers.contains_key(IF_RANGE)
+        && !single_value(headers, &IF_RANGE).is_some_and(|tag| names_version(tag, version, now))
+    {
         return FileAnswer::Whole;
     }
     parse_range(range, version.length_bytes)
 }
 
 /// Returns true if an If-Range header names exactly this version.
-fn is_same(tag: &str, version: &Version, now: SystemTime) -> bool {
+fn names_version(tag: &str, version: &FileVersion, now: SystemTime) -> bool {
+    let age = now.duration_since(version.modified).unwrap_or_default();
     match httpdate::parse_http_date(tag) {
-        Ok(date) => {
-            date == version.modified && now.duration_since(version.modified).is_ok_and(|age| age >= STRONG_DATE_AGE)
-        }
+        Ok(date) => date == version.modified && age >= STRONG_DATE_AGE,
         Err(_) => tag.trim() == version.etag,
     }
 }
@@ -79,10 +81,11 @@ pub fn parse_range(text: &str, length_bytes: u64) -> FileAnswer {
     }
 }
 
-/// Parses the single range of a header; `None` for several ranges and for an invalid one.
+/// Parses a header with a single range; `None` if it has several ranges or is invalid.
 fn parse_single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     let (unit, ranges) = text.split_once('=')?;
-    let mut ranges = ranges.split(',').map(str::trim).filter(|range| !range.is_empty());
+    let ranges = ranges.split(',').map(str::trim);
+    let mut ranges = ranges.filter(|range| !range.is_empty());
     let (range, None) = (ranges.next()?, ranges.next()) else { return None };
     let (first, last) = range.split_once('-')?;
     let range = match (first.trim(), last.trim()) {
@@ -97,14 +100,14 @@ fn parse_single_range(text: &str, length_bytes: u64) -> Option<Range<u64>> {
     unit.trim().eq_ignore_ascii_case("bytes").then_some(range)
 }
 
-/// Parses digits. A number that is too large becomes the largest `u64`.
+/// Parses decimal digits. A number that is too large becomes the largest `u64`.
 fn parse_number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Returns the value of a header; `None` if it occurs twice or is not text, and is thus ignored.
-fn one_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+/// Returns the value of a header. `None` if the header occurs twice or is not text: it is then ignored.
+fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
         (Some(value), None) => value.to_str().ok(),
@@ -112,10 +115,12 @@ fn one_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     }
 }
 
-/// Returns the values in all headers of this name, which separate them by commas. Entity tags may
-/// contain commas, but this server's tags do not, so it is harmless to split others.
+/// Returns the comma-separated values of all headers with this name. Other servers' entity tags may
+/// contain commas. Splitting them is harmless, because this server's tags contain none.
 pub fn list_values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).flat_map(|text| text.split(',')).map(str::trim)
+    let values = headers.get_all(name).iter();
+    let texts = values.filter_map(|value| value.to_str().ok());
+    texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
 #[cfg(test)]
@@ -127,8 +132,8 @@ mod tests {
 
     const DAY: Duration = Duration::from_secs(86_400);
 
-    fn version() -> Version {
-        Version { etag: "\"abc\"".into(), modified: SystemTime::UNIX_EPOCH + DAY * 20_000, length_bytes: 1000 }
+    fn version() -> FileVersion {
+        FileVersion { etag: "\"abc\"".into(), modified: SystemTime::UNIX_EPOCH + DAY * 20_000, length_bytes: 1000 }
     }
 
     fn answer(method: Method, headers: &[(HeaderName, &str)]) -> FileAnswer {
@@ -141,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges() {
+    fn ranges_are_parsed() {
         for (text, expected) in [
             ("bytes=0-0", FileAnswer::Part(0..1)),
             ("bytes=0-", FileAnswer::Part(0..1000)),
@@ -169,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions() {
+    fn conditions_decide_the_answer() {
         let whole = FileAnswer::Whole;
         let part = FileAnswer::Part(0..10);
         let range = (RANGE, "bytes=0-9");
@@ -200,11 +205,11 @@ mod tests {
         ] {
             assert_eq!(answer(Method::GET, &headers), expected, "{headers:?}");
         }
-        assert_eq!(answer(Method::HEAD, &[range]), whole, "ranges are for GET");
+        assert_eq!(answer(Method::HEAD, &[range]), whole, "ranges are defined only for GET");
     }
 
     #[test]
-    fn a_date_of_this_second_is_not_strong() {
+    fn a_date_within_the_last_two_seconds_is_no_validator() {
         let mut headers = HeaderMap::new();
         let same = HeaderValue::from_str(&httpdate::fmt_http_date(version().modified)).expect("text");
         headers.insert(IF_RANGE, same);
@@ -216,19 +221,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_sent_is_inside(text in "bytes=[-0-9, ]{0,20}", length in 0u64..2000) {
+        fn parts_are_inside_the_file(text in "bytes=[-0-9, ]{0,20}", length in 0u64..2000) {
             if let FileAnswer::Part(range) = parse_range(&text, length) {
-                prop_assert!(range.start < range.end && range.end <= length);
+                prop_assert!(range.start < range.end);
+                prop_assert!(range.end <= length);
             }
         }
 
         #[test]
-        fn nothing_panics(text in ".*", length in any::<u64>()) {
+        fn parsing_never_panics(text in ".*", length in any::<u64>()) {
             parse_range(&text, length);
         }
 
         #[test]
-        fn a_range_means_its_bytes(length in 1u64..1_000_000, a in any::<u64>(), b in any::<u64>()) {
+        fn a_range_selects_its_bytes(length in 1u64..1_000_000, a in any::<u64>(), b in any::<u64>()) {
             let first = a % length;
             let last = b % length;
             let expected = if first <= last { FileAnswer::Part(first..last + 1) } else { FileAnswer::Whole };

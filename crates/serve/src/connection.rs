@@ -1,4 +1,4 @@
-//! Listens, and handles connections: limits, encryption, HTTP/1.1, and graceful shutdown.
+//! Accepts connections and serves HTTP/1.1 on them, with limits, encryption and graceful shutdown.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,27 +21,26 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
+use super::Server;
 use super::body::make_body;
 use super::limits::{Admission, ClientLimits, HEAD_BYTES_MAX, HEADERS_MAX};
-use super::proxies::is_trusted;
+use super::monitoring::Monitored;
 use super::respond::answer;
-use super::tell::Facts;
 use super::tls::Certificates;
-use super::{ServeOptions, Server};
 
-/// Pause after an error of the listening socket, such as a lack of descriptors.
+/// Pause after an error of the listening socket, for example if there are no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Limits on the bytes of a body that are read before its request is refused, and on the time that
-/// this takes.
-const UNREAD_BYTES_MAX: usize = 256 * 1024;
-const UNREAD_TIME: Duration = Duration::from_secs(1);
+/// Limits on the bytes of a body that are discarded before its request is refused, and on the time for
+/// that.
+const DISCARDED_BYTES_MAX: usize = 256 * 1024;
+const DISCARDING_TIME_MAX: Duration = Duration::from_secs(1);
 
-const TOO_MANY: &[u8] =
+const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Response while the clock has no date: hyper sends the date with each answer, and panics without
-/// one.
+/// Response while the clock shows no valid date: hyper sends the date with each answer, and panics
+/// without one.
 const NO_DATE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
     the clock of this server says no date";
@@ -49,21 +48,20 @@ const NO_DATE: &[u8] =
 #[derive(Clone)]
 pub enum Site {
     Archives(Arc<Server>),
-    Metrics(Arc<dyn Facts>),
+    Metrics(Arc<dyn Monitored>),
 }
 
 /// A listening socket with the state that its connections share.
 #[derive(Clone)]
 pub struct Endpoint {
     pub site: Site,
-    pub options: Arc<ServeOptions>,
     pub limits: Arc<ClientLimits>,
     pub certificates: Option<Arc<Certificates>>,
     pub stop: watch::Receiver<bool>,
 }
 
 impl Endpoint {
-    /// Returns the server that logs and counts the connections; none for a listener of metrics.
+    /// Returns the server that logs and counts the connections; `None` for a listener of metrics.
     fn server(&self) -> Option<&Server> {
         match &self.site {
             Site::Archives(server) => Some(server),
@@ -71,7 +69,7 @@ impl Endpoint {
         }
     }
 
-    /// Refuses a connection without waiting for its client, which may miss the answer.
+    /// Refuses a connection. Does not wait for the client, so the client may miss the answer.
     fn refuse(&self, stream: &TcpStream, client: SocketAddr, answer: &[u8]) {
         if let Some(server) = self.server() {
             server.log_answer(client.ip(), String::new(), 503, 0);
@@ -96,90 +94,91 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
             endpoint.refuse(&stream, client, NO_DATE);
             continue;
         }
-        match endpoint.limits.admit(client.ip(), is_trusted(client.ip(), &endpoint.options.trusted_proxies)) {
-            Ok(admission) => drop(tokio::spawn(handle_connection(endpoint.clone(), stream, client, admission))),
+        match endpoint.limits.admit_connection(client.ip()) {
+            Ok(admission) => {
+                tokio::spawn(handle_connection(endpoint.clone(), stream, client, admission));
+            }
             Err(refusal) => {
                 if let Some(server) = endpoint.server() {
-                    server.metrics.count_refused(refusal);
+                    server.metrics.count_refused_connection(refusal);
                 }
-                endpoint.refuse(&stream, client, TOO_MANY);
+                endpoint.refuse(&stream, client, TOO_MANY_CONNECTIONS);
             }
         }
     }
 }
 
 async fn handle_connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
-    // Without this option, small answers would wait for earlier ones. Failing to set it is
-    // harmless.
+    // Without this option, small answers would wait for earlier ones. Failing to set it is harmless.
     let _ = stream.set_nodelay(true);
     let Some(certificates) = &endpoint.certificates else {
-        return talk(&endpoint, stream, client, Arc::new(admission)).await;
+        return serve_http(&endpoint, stream, client, Arc::new(admission)).await;
     };
     let handshake = TlsAcceptor::from(certificates.config()).accept(stream);
-    if let Ok(Ok(stream)) = timeout(endpoint.options.head_timeout, handshake).await {
-        talk(&endpoint, stream, client, Arc::new(admission)).await;
+    if let Ok(Ok(stream)) = timeout(endpoint.limits.options.head_timeout, handshake).await {
+        serve_http(&endpoint, stream, client, Arc::new(admission)).await;
     }
 }
 
-/// Progress of a connection. hyper asks for a piece of a file when the client has taken the earlier
-/// ones, so a client that takes no piece has stalled.
+/// Progress of a connection. Each answer and each piece of a file is a step. hyper asks for the next
+/// piece when the client has received the earlier pieces, so a client that causes no step has stalled.
 #[derive(Debug, Default)]
-pub struct Steps {
-    taken: AtomicU64,
-    is_working: AtomicBool,
+pub struct ConnectionProgress {
+    ended_steps: AtomicU64,
+    is_preparing: AtomicBool,
 }
 
-impl Steps {
-    /// Notes that the server prepares a piece, so that the client cannot be late.
-    pub fn work(&self) {
-        self.is_working.store(true, Relaxed);
+impl ConnectionProgress {
+    /// Records that the server prepares a piece. Meanwhile, the client cannot be late.
+    pub fn begin_step(&self) {
+        self.is_preparing.store(true, Relaxed);
     }
 
-    /// Notes that the server has done what hyper asked for.
-    pub fn take(&self) {
-        self.taken.fetch_add(1, Relaxed);
-        self.is_working.store(false, Relaxed);
+    /// Records that hyper has got an answer or a piece.
+    pub fn end_step(&self) {
+        self.ended_steps.fetch_add(1, Relaxed);
+        self.is_preparing.store(false, Relaxed);
     }
 
-    fn waiting_at(&self) -> Option<u64> {
-        (!self.is_working.load(Relaxed)).then(|| self.taken.load(Relaxed))
+    /// Returns the number of steps if the client has to act next.
+    fn steps_before_client(&self) -> Option<u64> {
+        (!self.is_preparing.load(Relaxed)).then(|| self.ended_steps.load(Relaxed))
     }
 }
 
-async fn talk(
+async fn serve_http(
     endpoint: &Endpoint,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     client: SocketAddr,
     admission: Arc<Admission>,
 ) {
-    let options = &endpoint.options;
+    let options = &endpoint.limits.options;
     let mut stop = endpoint.stop.clone();
     let admission = &admission;
-    let steps = &Arc::new(Steps::default());
+    let progress = &Arc::new(ConnectionProgress::default());
     let service = service_fn(|request: Request<Incoming>| async move {
         let (parts, request_body) = request.into_parts();
         let has_body = !request_body.is_end_stream();
         if has_body {
-            // Closing a connection with unread data resets it, and the client might lose the
-            // answer.
-            let unread = Limited::new(request_body, UNREAD_BYTES_MAX).collect();
-            let _ = timeout(UNREAD_TIME, unread).await;
+            // Closing a connection with unread data resets it, and the client might lose the answer.
+            let discarding = Limited::new(request_body, DISCARDED_BYTES_MAX).collect();
+            let _ = timeout(DISCARDING_TIME_MAX, discarding).await;
         }
         let response = answer(endpoint, client, admission, &parts, has_body).await;
-        steps.take();
-        Ok::<_, Infallible>(response.map(|content| make_body(content, steps)))
+        progress.end_step();
+        Ok::<_, Infallible>(response.map(|content| make_body(content, progress)))
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(options.head_timeout)
         .max_buf_size(HEAD_BYTES_MAX)
         .max_headers(HEADERS_MAX)
-        // Simple clients expect this spelling.
+        // Simple clients expect `Content-Length`, not `content-length`.
         .title_case_headers(true)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = pin!(connection);
     let mut is_stopping = false;
-    let mut before = None;
+    let mut last_steps = None;
     loop {
         tokio::select! {
             ended = connection.as_mut() => return log_invalid_head(endpoint, client, &ended),
@@ -188,18 +187,21 @@ async fn talk(
                 is_stopping = true;
             }
             () = tokio::time::sleep(options.stall_timeout) => {
-                let now = steps.waiting_at();
-                if now.is_some() && now == before {
-                    endpoint.server().map(|server| server.metrics.stalled.inc());
+                let steps = progress.steps_before_client();
+                if steps.is_some() && steps == last_steps {
+                    if let Some(server) = endpoint.server() {
+                        server.metrics.stalled.inc();
+                    }
                     return;
                 }
-                before = now;
+                last_steps = steps;
             }
         }
     }
 }
 
-/// Logs and counts a head that hyper itself has answered. Other errors concern only the client.
+/// Logs and counts an invalid head, which hyper itself has answered. Other errors concern only the
+/// client.
 fn log_invalid_head(endpoint: &Endpoint, client: SocketAddr, ended: &Result<(), hyper::Error>) {
     let (Err(error), Some(server)) = (ended, endpoint.server()) else { return };
     if error.is_parse() {

@@ -1,8 +1,8 @@
-//! Shares open files among transfers, and spares the page cache: pages that were not in it before
-//! are dropped after the last transfer that needs them. So a validator's pages stay, and nodes that
-//! download the same archive share one read of the disk.
+//! Shares open files among transfers, and spares the page cache: pages that a transfer brought into
+//! the cache are dropped after the last transfer that needs them. So a validator's pages stay in the
+//! cache, and nodes that download the same archive share one read of the disk.
 //!
-//! `Windows` decides without I/O which windows are needed; [`SharedFile`] asks the kernel.
+//! `Windows` decides without I/O which windows are needed; [`SharedFile`] calls the kernel.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -18,24 +18,31 @@ use slotpress_base::{ColdPages, IoHint};
 use slotpress_read::FileId;
 use slotpress_read::catalog::scan;
 
-/// Size of a window. Pages are examined, fetched and dropped window by window.
+/// Length of a window. Pages are examined, prefetched and dropped window by window.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Number of windows (256 MiB) by which a transfer may lag behind others and still find its pages;
-/// a slower one reads the disk again. This bounds the memory that stalled transfers hold.
-const KEEP_WINDOWS: u64 = 256;
+/// Number of windows (256 MiB) by which a transfer may lag behind others and still find its pages. A
+/// slower transfer reads the disk again. This bounds the memory that stalled transfers hold.
+const LAG_WINDOWS_MAX: u64 = 256;
 
 #[derive(Debug, Default)]
-pub struct OpenFiles(Mutex<HashMap<(FileId, u64, u64), Weak<SharedFile>>>);
+pub struct OpenFiles(Mutex<HashMap<FileKey, Weak<SharedFile>>>);
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct FileKey {
+    id: FileId,
+    modified_ns: u64,
+    length_bytes: u64,
+}
 
 impl OpenFiles {
-    /// Returns the shared file of this identity, length and modification time, if one is open, else
-    /// shares this one.
+    /// Returns the shared file with the same identity, length and modification time if one is open.
+    /// Otherwise, shares this file.
     pub fn share(&self, file: File, stat: &Stat, hint: IoHint) -> Arc<SharedFile> {
         let length_bytes = u64::try_from(stat.st_size).unwrap_or_default();
         let mut files = self.0.lock();
         files.retain(|_, file| file.strong_count() > 0);
-        let key = (scan::file_id(stat), scan::modified_ns(stat), length_bytes);
+        let key = FileKey { id: scan::file_id(stat), modified_ns: scan::modified_ns(stat), length_bytes };
         if let Some(file) = files.get(&key).and_then(Weak::upgrade) {
             return file;
         }
@@ -54,60 +61,61 @@ pub struct SharedFile {
     windows: Mutex<Windows<ColdPages>>,
 }
 
-/// A transfer's reading of a range, from start to end.
+/// Reads a range of a file for one transfer, from start to end.
 #[derive(Debug)]
 pub struct Reading {
     shared: Arc<SharedFile>,
-    number: u64,
+    reader_id: u64,
     pub range: Range<u64>,
 }
 
 impl Reading {
     pub fn new(shared: Arc<SharedFile>, range: Range<u64>) -> Self {
-        let number = shared.windows.lock().join(range.clone());
-        Self { shared, number, range }
+        let reader_id = shared.windows.lock().add_reader(range.clone());
+        Self { shared, reader_id, range }
     }
 
-    /// Reads the window at this offset and the next one into the page cache, where they are not in
-    /// it yet. May block.
-    pub fn enter(&self, offset: u64) {
+    /// Reads the window at this offset and the next one into the page cache, unless their pages are
+    /// there already. May block.
+    pub fn prefetch(&self, offset: u64) {
         if self.shared.hint == IoHint::None {
             return;
         }
         let first = offset / WINDOW_BYTES;
         for window in [first, first.saturating_add(1)] {
-            let range = bytes_of(window);
+            let range = window_range(window);
             let range = range.start..range.end.min(self.shared.length_bytes);
             let mut windows = self.shared.windows.lock();
-            if range.start >= self.range.end || windows.brought.contains_key(&window) {
+            if range.start >= self.range.end || windows.prefetched.contains_key(&window) {
                 continue;
             }
             let cold = ColdPages::find(&self.shared.file, &range, self.shared.length_bytes);
             if cold != ColdPages::default() {
-                windows.brought.insert(window, cold.clone());
+                windows.prefetched.insert(window, cold.clone());
                 drop(windows);
                 cold.prefetch(&self.shared.file);
             }
         }
     }
 
-    /// Returns true if this window and the next are in the page cache, so that reading does not block.
+    /// Returns true if the window at this offset and the next one are in the page cache, so that
+    /// reading does not block.
     pub fn is_resident(&self, offset: u64) -> bool {
-        let window = bytes_of(offset / WINDOW_BYTES);
+        let window = window_range(offset / WINDOW_BYTES);
         let end = window.end.saturating_add(WINDOW_BYTES);
         let range = window.start..end.min(self.shared.length_bytes);
         ColdPages::find(&self.shared.file, &range, self.shared.length_bytes) == ColdPages::default()
     }
 
-    /// Returns the number of bytes to read at an offset: at most `max`, to the end of the window or of
-    /// the range.
+    /// Returns the length of the piece at an offset: at most `max`, and no further than the end of the
+    /// window or of the range.
     pub fn piece_bytes(&self, offset: u64, max: u64) -> u64 {
-        let end = bytes_of(offset / WINDOW_BYTES).end.min(self.range.end);
+        let end = window_range(offset / WINDOW_BYTES).end.min(self.range.end);
         end.saturating_sub(offset).min(max)
     }
 
-    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes). Drops the pages before
-    /// their end that no other transfer needs.
+    /// Reads bytes at an offset, at most [`piece_bytes`](Self::piece_bytes). Then drops the pages before
+    /// the end of the read bytes that no other transfer needs.
     ///
     /// # Errors
     /// The disk fails, or the file has become shorter.
@@ -115,7 +123,8 @@ impl Reading {
         self.shared.file.read_exact_at(buffer, offset)?;
         if self.shared.hint != IoHint::None {
             let end = offset.saturating_add(buffer.len() as u64);
-            let unneeded = self.shared.windows.lock().pass(self.number, end);
+            let windows = &self.shared.windows;
+            let unneeded = windows.lock().advance_reader(self.reader_id, end);
             self.shared.drop_pages(&unneeded);
         }
         Ok(())
@@ -124,7 +133,7 @@ impl Reading {
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let unneeded = self.shared.windows.lock().leave(self.number);
+        let unneeded = self.shared.windows.lock().remove_reader(self.reader_id);
         self.shared.drop_pages(&unneeded);
     }
 }
@@ -137,55 +146,58 @@ impl SharedFile {
     }
 }
 
-/// Windows of a file that readers fetched, and the readers that need them. `C` is kept for each
-/// window until no reader needs it.
+/// Windows of a file that were prefetched, and the readers that need them. A value of type `C` is kept
+/// for each window until no reader needs the window.
 #[derive(Debug, Default)]
 struct Windows<C> {
-    next_number: u64,
+    last_id: u64,
+    /// Range that each reader still has to read.
     readers: BTreeMap<u64, Range<u64>>,
-    brought: BTreeMap<u64, C>,
+    prefetched: BTreeMap<u64, C>,
 }
 
 impl<C> Windows<C> {
-    fn join(&mut self, range: Range<u64>) -> u64 {
-        saturating_add_to(&mut self.next_number, 1);
-        self.readers.insert(self.next_number, range);
-        self.next_number
+    fn add_reader(&mut self, range: Range<u64>) -> u64 {
+        saturating_add_to(&mut self.last_id, 1);
+        self.readers.insert(self.last_id, range);
+        self.last_id
     }
 
     fn is_needed(&self, window: u64) -> bool {
-        let bytes = bytes_of(window);
-        self.readers.values().any(|left| {
-            let is_near = window.saturating_sub(left.start / WINDOW_BYTES) <= KEEP_WINDOWS;
-            left.start < left.end.min(bytes.end) && left.end > bytes.start && is_near
+        let bytes = window_range(window);
+        self.readers.values().any(|rest| {
+            let is_near = window.saturating_sub(rest.start / WINDOW_BYTES) <= LAG_WINDOWS_MAX;
+            rest.start < rest.end.min(bytes.end) && rest.end > bytes.start && is_near
         })
     }
 
-    fn pass(&mut self, number: u64, offset: u64) -> Vec<C> {
-        match self.readers.get_mut(&number) {
-            Some(left) if left.start < offset => {
-                let passed = left.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
-                left.start = offset;
-                self.take(passed)
+    /// Records that a reader has read up to an offset. Returns the values of windows that no reader
+    /// needs any more.
+    fn advance_reader(&mut self, id: u64, offset: u64) -> Vec<C> {
+        match self.readers.get_mut(&id) {
+            Some(rest) if rest.start < offset => {
+                let passed = rest.start / WINDOW_BYTES..offset.div_ceil(WINDOW_BYTES);
+                rest.start = offset;
+                self.take_unneeded(passed)
             }
             _ => Vec::new(),
         }
     }
 
-    fn leave(&mut self, number: u64) -> Vec<C> {
-        self.readers.remove(&number);
-        self.take(0..u64::MAX)
+    fn remove_reader(&mut self, id: u64) -> Vec<C> {
+        self.readers.remove(&id);
+        self.take_unneeded(0..u64::MAX)
     }
 
-    fn take(&mut self, windows: Range<u64>) -> Vec<C> {
-        let numbers = self.brought.range(windows).map(|(number, _)| *number);
+    fn take_unneeded(&mut self, windows: Range<u64>) -> Vec<C> {
+        let numbers = self.prefetched.range(windows).map(|(number, _)| *number);
         let unneeded: Vec<u64> = numbers.filter(|number| !self.is_needed(*number)).collect();
-        let removed = unneeded.iter().map(|number| self.brought.remove(number));
+        let removed = unneeded.iter().map(|number| self.prefetched.remove(number));
         removed.flatten().collect()
     }
 }
 
-fn bytes_of(window: u64) -> Range<u64> {
+fn window_range(window: u64) -> Range<u64> {
     let start = window.saturating_mul(WINDOW_BYTES);
     start..start.saturating_add(WINDOW_BYTES)
 }
@@ -198,53 +210,64 @@ mod tests {
 
     const END: u64 = 600 * WINDOW_BYTES + 5;
 
+    #[derive(Clone, Copy)]
+    struct Reader {
+        id: u64,
+        offset: u64,
+    }
+
     proptest! {
-        /// With any sequence of joining, reading and leaving: a window is dropped right after its
-        /// last reader within reach, never while a reader in reach needs it, and nothing remains at
-        /// the end.
+        /// A window is dropped as soon as the last near reader has passed it, and not earlier. Nothing
+        /// remains at the end.
         #[test]
-        fn pages_stay_for_those_who_need_them(steps in proptest::collection::vec((0usize..4, 0u64..400, 0u8..8), 1..200)) {
+        fn windows_stay_until_no_near_reader_needs_them(steps in proptest::collection::vec((0usize..4, 0u64..400, 0u8..8), 1..200)) {
             let mut windows = Windows::default();
-            let mut readers: Vec<Option<(u64, u64)>> = vec![None; 4];
-            for (reader, count, what) in steps {
-                match readers[reader] {
-                    None => readers[reader] = Some((windows.join(count * WINDOW_BYTES..END), count * WINDOW_BYTES)),
-                    Some((number, _)) if what == 0 => {
-                        windows.leave(number);
-                        readers[reader] = None;
+            let mut readers: Vec<Option<Reader>> = vec![None; 4];
+            for (number, start_window, action) in steps {
+                match readers[number] {
+                    None => {
+                        let offset = start_window * WINDOW_BYTES;
+                        readers[number] = Some(Reader { id: windows.add_reader(offset..END), offset });
                     }
-                    Some((number, offset)) => {
+                    Some(reader) if action == 0 => {
+                        windows.remove_reader(reader.id);
+                        readers[number] = None;
+                    }
+                    Some(Reader { id, offset }) => {
                         let window = offset / WINDOW_BYTES;
                         if offset >= END {
                             continue;
                         }
-                        windows.brought.entry(window).or_insert(window);
+                        windows.prefetched.entry(window).or_insert(window);
                         let next = ((window + 1) * WINDOW_BYTES).min(END);
-                        readers[reader] = Some((number, next));
-                        // An earlier position than the reader's own drops nothing.
-                        prop_assert!(windows.pass(number, offset).is_empty() && windows.pass(number, 0).is_empty());
-                        let dropped = windows.pass(number, next);
-                        let needed = readers.iter().flatten()
-                            .any(|(_, at)| *at < next && window - at / WINDOW_BYTES <= KEEP_WINDOWS);
-                        prop_assert_eq!(dropped.contains(&window), !needed);
+                        readers[number] = Some(Reader { id, offset: next });
+                        // Going back drops nothing.
+                        prop_assert!(windows.advance_reader(id, offset).is_empty());
+                        prop_assert!(windows.advance_reader(id, 0).is_empty());
+                        let dropped = windows.advance_reader(id, next);
+                        let is_needed = readers.iter().flatten().any(|reader| {
+                            reader.offset < next && window - reader.offset / WINDOW_BYTES <= LAG_WINDOWS_MAX
+                        });
+                        prop_assert_eq!(dropped.contains(&window), !is_needed);
                     }
                 }
-                for (_, at) in readers.iter().flatten() {
-                    prop_assert!(*at <= END);
+                for reader in readers.iter().flatten() {
+                    prop_assert!(reader.offset <= END);
                 }
             }
-            for (number, _) in readers.into_iter().flatten() {
-                windows.leave(number);
+            for reader in readers.into_iter().flatten() {
+                windows.remove_reader(reader.id);
             }
-            prop_assert!(windows.brought.is_empty() && windows.readers.is_empty());
+            prop_assert!(windows.prefetched.is_empty());
+            prop_assert!(windows.readers.is_empty());
         }
     }
 
     #[test]
-    fn reads_are_cut_at_windows_and_ends() {
+    fn pieces_end_at_windows_and_ranges() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
-        let content: Vec<u8> = (0..WINDOW_BYTES as usize * 2 + 100).map(|at| (at % 251) as u8).collect();
+        let content: Vec<u8> = (0..WINDOW_BYTES as usize * 2 + 100).map(|offset| (offset % 251) as u8).collect();
         std::fs::write(&path, &content).expect("written");
         let files = OpenFiles::default();
         let open = || {
@@ -253,7 +276,7 @@ mod tests {
             files.share(file, &stat, IoHint::Gentle)
         };
         let shared = open();
-        assert!(Arc::ptr_eq(&shared, &open()), "one file for all");
+        assert!(Arc::ptr_eq(&shared, &open()), "the open file is shared");
         for range in [0..content.len() as u64, 5..6, WINDOW_BYTES - 1..WINDOW_BYTES + 1] {
             let reading = Reading::new(shared.clone(), range.clone());
             let mut read = Vec::new();
@@ -262,7 +285,7 @@ mod tests {
                 let offset = range.start + read.len() as u64;
                 let length = reading.piece_bytes(offset, buffer.len() as u64) as usize;
                 assert!(length > 0);
-                reading.enter(offset);
+                reading.prefetch(offset);
                 reading.read(offset, &mut buffer[..length]).expect("read");
                 read.extend_from_slice(&buffer[..length]);
             }

@@ -3,11 +3,11 @@
 //! Serves snapshot archives over HTTP/1.1, whole or in ranges, to Agave, Firedancer, browsers
 //! and `bootstrap`.
 //!
-//! `conditions` and `files::Windows` do no I/O; `respond` handles requests, `connection` sockets;
-//! `archives` scans directories, `transfers` knows what is being sent.
-//! [`catalog`](slotpress_read::catalog) finds the archives, and `cli::serve` writes the log.
+//! `connection` accepts connections, and `respond` answers their requests. `archives` scans directories
+//! by [`catalog`](slotpress_read::catalog), and `transfers` lists what is being sent. `conditions` and
+//! `files::Windows` do no I/O. `cli::serve` writes the log.
 
-// These lints apply because clients send what the crate handles.
+// Clients send what this crate handles: indexing and arithmetic must not panic.
 #![cfg_attr(
     not(test),
     warn(
@@ -27,11 +27,10 @@ mod connection;
 mod files;
 pub mod limits;
 mod metrics;
+pub mod monitoring;
 mod page;
 mod proxies;
 mod respond;
-pub mod supervisor;
-pub mod tell;
 pub mod tls;
 pub mod transfers;
 
@@ -48,20 +47,20 @@ use derive_setters::Setters;
 use files::OpenFiles;
 use limits::ClientLimits;
 use metrics::Metrics;
-/// For commands that report metrics by [`tell`].
-pub use metrics::with_build_info;
+/// For commands whose metrics [`monitoring`] serves.
+pub use metrics::add_sub_registry;
+pub use monitoring::Monitored;
+use monitoring::{NotifyState, notify, serve_metrics};
 pub use prometheus_client;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use slotpress_base::{Error, ErrorKind, IoHint, Progress, Result, available_threads, clock, spawn_error};
-use supervisor::{NotifyState, notify};
-pub use tell::Facts;
 use tls::Certificates;
 pub use tls::TlsFiles;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use transfers::Transfers;
-pub use transfers::{Answered, Finished};
+pub use transfers::{AnsweredRequest, TransferReport};
 
 /// Rate in bytes per second below which Firedancer gives up on a server.
 pub const FIREDANCER_RATE_MIN: u64 = 10 << 20;
@@ -105,10 +104,11 @@ pub struct ServeOptions {
     /// Threads that answer requests; 0 counts as 1. Further threads, which may wait for the disk,
     /// are started as needed. Default: one per core, at most 8.
     pub threads: usize,
-    /// Time for a complete request, since the connection or the last answer. Default: 15 seconds.
+    /// Time within which a complete request must arrive, counted from the connection or the last
+    /// answer. Default: 15 seconds.
     pub head_timeout: Duration,
-    /// Time within which a client must accept the pending 512 KiB piece, or less under a rate limit
-    /// or with more than 64 connections. Default: 60 seconds.
+    /// Time within which a client must accept the pending piece: 512 KiB, or less under a rate limit or
+    /// with more than 64 connections. Default: 60 seconds.
     pub stall_timeout: Duration,
     /// Time for which transfers may continue after a request to stop. Default: 60 seconds.
     pub grace: Duration,
@@ -128,8 +128,8 @@ pub const THREADS_DEFAULT_MAX: usize = 8;
 
 #[warn(missing_docs)]
 impl ServeOptions {
-    /// Serves directories at an address, without encryption, with up to 1024 connections, 64 for
-    /// each client, and without rate limits.
+    /// Creates options that serve directories at an address, without encryption and rate limits, over up
+    /// to 1024 connections and 64 of each client.
     pub fn new(dirs: impl IntoIterator<Item = PathBuf>, listen: SocketAddr) -> Self {
         Self {
             dirs: Vec::from_iter(dirs),
@@ -165,11 +165,11 @@ pub enum Event {
         /// Number of archives that are served.
         archives: usize,
     },
-    /// A transfer has ended, whole or not.
-    Finished(Finished),
+    /// A transfer has ended, complete or cut off.
+    Finished(TransferReport),
     /// A request was answered without a transfer, or a connection was refused.
-    Answered(Answered),
-    /// Certificate and key were read again, and are used.
+    Answered(AnsweredRequest),
+    /// A changed certificate and key were read, and are used now.
     Reloaded,
     /// The server accepts no more connections.
     Stopping {
@@ -205,29 +205,30 @@ impl Server {
     }
 
     fn list(&self) -> List {
-        List::new(&self.archives.last_scan(), self.transfers.list(), clock::now())
+        let archives = self.archives.last_scan();
+        List::new(&archives, self.transfers.list(), clock::now())
     }
 
-    /// Logs an answered request. The log may be slow; no client waits for it.
+    /// Logs an answered request. Drops the event if the log is full, so that no client waits for the log.
     fn log_answer(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
-        let answered = Answered { client: client.to_canonical(), request, status, sent_bytes };
+        let answered = AnsweredRequest { client: client.to_canonical(), request, status, sent_bytes };
         let _ = self.log.try_send(Event::Answered(answered));
     }
 }
 
 const LOG_EVENTS_MAX: usize = 4096;
 
-/// Intervals for checking signals, and for checking certificates.
+/// Interval for checking signals and the log, and interval for checking certificates and archives.
 const TICK: Duration = Duration::from_millis(50);
 const SLOW_TICK: Duration = Duration::from_secs(1);
 
 /// Limit on threads that wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 64;
 
-/// Number of open files besides connections and the files that these send.
+/// Number of open files other than connections and the files that they send.
 const OTHER_DESCRIPTORS: u64 = 128;
 
-/// Serves until `progress` is interrupted, and then until all transfers are done or the grace
+/// Serves until `progress` is interrupted, and then until all connections are closed or the grace
 /// period is over. Reads certificates again when their files change.
 ///
 /// # Errors
@@ -238,38 +239,33 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     let server = Arc::new(Server::new(options, sender)?);
     let runtime = start_runtime(options.threads, "serve")?;
     let (listener, listen) = bind(&runtime, options.listen)?;
-    let metrics_listener = options.metrics.map(|address| bind(&runtime, address));
-    let metrics_listener = metrics_listener.transpose()?;
-    raise_descriptors(options.connections, progress);
+    let serve_metrics = |address| serve_metrics(address, server.clone());
+    let metrics_server = options.metrics.map(serve_metrics).transpose()?;
+    raise_descriptor_limit(options.connections, progress);
 
     let (stop, stopping) = watch::channel(false);
     let endpoint = Endpoint {
         site: Site::Archives(server.clone()),
-        options: server.options.clone(),
         limits: server.limits.clone(),
         certificates: certificates.clone(),
-        stop: stopping.clone(),
+        stop: stopping,
     };
     runtime.spawn(connection::listen(endpoint, listener));
-    let metrics = metrics_listener.as_ref().map(|(_, address)| *address);
-    if let Some((listener, address)) = metrics_listener {
-        let endpoint = tell::metrics_endpoint(server.clone(), address, stopping);
-        runtime.spawn(connection::listen(endpoint, listener));
-    }
     runtime.spawn(archives::keep_scanning(server.clone()));
     let archives = server.archives.last_scan().archives().len();
+    let metrics = metrics_server.as_ref().map(|metrics| metrics.address);
     on_event(Event::Listening { listen, metrics, archives });
     notify(NotifyState::Ready);
 
     let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
-        forward(&events, &server.transfers, transfers::QUIET, on_event);
+        forward_events(&events, &server.transfers, transfers::QUIET, on_event);
         if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) {
             continue;
         }
         last_slow_tick = Some(Instant::now());
         notify(NotifyState::Watchdog);
-        server.limits.sweep();
+        server.limits.forget_idle_clients();
         for unusable in server.archives.last_scan().unusable() {
             // The progress display shows each warning once.
             progress.warn(&unusable.to_string());
@@ -288,11 +284,11 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     let _ = stop.send(true);
     let start = Instant::now();
     while server.limits.connections() > 0 && start.elapsed() < options.grace {
-        forward(&events, &server.transfers, transfers::QUIET, on_event);
+        forward_events(&events, &server.transfers, transfers::QUIET, on_event);
     }
     // Ends the remaining transfers, and reports them.
     runtime.shutdown_timeout(SLOW_TICK);
-    forward(&events, &server.transfers, Duration::ZERO, on_event);
+    forward_events(&events, &server.transfers, Duration::ZERO, on_event);
     Ok(())
 }
 
@@ -306,8 +302,8 @@ fn start_runtime(threads: usize, name: &str) -> Result<Runtime> {
         .map_err(|error| spawn_error(&error))
 }
 
-/// Reports the requests that are answered during a tick, and the transfers that are over by then.
-fn forward(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_event: &mut dyn FnMut(Event)) {
+/// Reports the requests that are answered during a tick, and the transfers that have ended by then.
+fn forward_events(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_event: &mut dyn FnMut(Event)) {
     let start = Instant::now();
     while let Ok(event) = events.recv_timeout(TICK.saturating_sub(start.elapsed())) {
         on_event(event);
@@ -317,7 +313,7 @@ fn forward(events: &Receiver<Event>, transfers: &Transfers, quiet: Duration, on_
     }
 }
 
-/// Returns a listening socket, and its address with the port that was taken.
+/// Returns a listening socket and its address, which has the port that was taken.
 fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |error: std::io::Error| listen_error(address, &error);
     let listener = runtime.block_on(TcpListener::bind(address));
@@ -337,9 +333,9 @@ fn listen_error(address: SocketAddr, error: &std::io::Error) -> Error {
     Error::new(ErrorKind::from_io(error), message).with_hint(hint)
 }
 
-/// Raises the limit on open files as far as the system allows: each connection needs a descriptor,
-/// and another one for its file.
-fn raise_descriptors(connections: usize, progress: &dyn Progress) {
+/// Raises the limit on open files as far as the system allows: each connection needs a descriptor, and
+/// a second one for the file that it sends.
+fn raise_descriptor_limit(connections: usize, progress: &dyn Progress) {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     let _ = setrlimit(Resource::Nofile, limit);
@@ -356,9 +352,8 @@ fn raise_descriptors(connections: usize, progress: &dyn Progress) {
 
 #[cfg(test)]
 mod tests {
-    /// An embedding program may give any number.
     #[test]
-    fn no_threads_are_one() {
+    fn zero_threads_count_as_one() {
         assert!(super::start_runtime(0, "test").is_ok());
     }
 }

@@ -1,8 +1,8 @@
 //! Limits connections and rates of each client. A client is an IPv4 address, or an IPv6 network of
 //! 64 bits, since one host has a whole such network.
 //!
-//! Rates are fair: a client has one piece waiting at a time, however many connections it opens, and
-//! pieces are sent in the order in which they came. A [`TokenBucket`] bounds bursts.
+//! Rates are fair: only one piece of each client waits at a time, however many connections the client
+//! opens, and waiting pieces are sent in order. A [`TokenBucket`] bounds bursts.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,53 +16,58 @@ use slotpress_base::TokenBucket;
 use tokio::time::Instant;
 
 use super::ServeOptions;
+use super::proxies::is_trusted;
 
-/// Limit on a request's head, in bytes. An idle connection may hold as much memory.
+/// Limit on a request's head, in bytes. An idle connection may hold that much memory.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 pub const HEADERS_MAX: usize = 64;
 
-/// Largest number of bytes read at a time. A piece of this length is still in the processor's cache
-/// when it is sent. A transfer holds at most one piece in memory, and the end of another.
-const PIECE_BYTES: u64 = 512 * 1024;
+/// Maximum length of a piece without a rate limit. A piece of this length is still in the processor's
+/// cache when it is sent. A transfer holds at most one piece and the end of another in memory.
+const PIECE_BYTES_MAX: u64 = 512 * 1024;
 
-/// Memory for the pieces of all connections: with more than 64, pieces are shorter.
-const PIECES_BYTES: u64 = 64 * PIECE_BYTES;
+/// Memory for the pieces of all connections. With more than 64 connections, pieces are shorter.
+const PIECES_BYTES: u64 = 64 * PIECE_BYTES_MAX;
 
-/// Bounds for the number of bytes sent at once under a rate limit: small for fairness at low rates,
-/// large for efficiency at high ones.
-const PIECE_MIN: u64 = 16 * 1024;
-const PIECE_MAX: u64 = 256 * 1024;
+/// Bounds on the length of a piece under a rate limit: short for fairness at low rates, long for
+/// efficiency at high rates.
+const PIECE_BYTES_MIN: u64 = 16 * 1024;
+const LIMITED_PIECE_BYTES_MAX: u64 = 256 * 1024;
 
-/// Resolution of timers. A shorter wait is skipped, and added to a later one.
-const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+/// Resolution of timers. A shorter wait is skipped; its time is added to a later wait.
+const WAIT_MIN: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub struct ClientLimits {
-    options: Arc<ServeOptions>,
+    pub options: Arc<ServeOptions>,
     start: Instant,
-    /// The lower of the two rates.
-    rate: Option<u64>,
-    total: Mutex<Option<TokenBucket>>,
+    /// The lower of the two rate limits.
+    rate_min: Option<u64>,
+    bucket_of_all: Mutex<Option<TokenBucket>>,
     connections: AtomicUsize,
-    clients: Mutex<HashMap<IpAddr, Arc<ClientUse>>>,
+    clients: Mutex<HashMap<IpAddr, Arc<ClientUsage>>>,
 }
 
 #[derive(Debug)]
-struct ClientUse {
+struct ClientUsage {
     connections: AtomicUsize,
-    turn: tokio::sync::Mutex<Option<TokenBucket>>,
+    /// Locked while a piece of the client waits.
+    bucket: tokio::sync::Mutex<Option<TokenBucket>>,
 }
 
-impl ClientUse {
+impl ClientUsage {
     fn new(rate: Option<u64>, connections: usize) -> Self {
-        Self { connections: AtomicUsize::new(connections), turn: tokio::sync::Mutex::new(rate.map(TokenBucket::new)) }
+        let bucket = tokio::sync::Mutex::new(rate.map(TokenBucket::new));
+        Self { connections: AtomicUsize::new(connections), bucket }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    Full,
+    /// All clients together have too many connections.
+    ServerFull,
+    /// The client has too many connections.
     ClientFull,
 }
 
@@ -71,7 +76,7 @@ pub enum Refusal {
 #[derive(Debug)]
 pub struct Admission {
     limits: Arc<ClientLimits>,
-    client: Arc<ClientUse>,
+    client: Arc<ClientUsage>,
     is_connection: bool,
 }
 
@@ -81,41 +86,44 @@ impl ClientLimits {
         let client_rate = options.max_client_rate_bytes_per_second;
         Arc::new(Self {
             start: Instant::now(),
-            rate: total_rate.into_iter().chain(client_rate).min(),
-            total: Mutex::new(total_rate.map(TokenBucket::new)),
+            rate_min: total_rate.into_iter().chain(client_rate).min(),
+            bucket_of_all: Mutex::new(total_rate.map(TokenBucket::new)),
             options,
             connections: AtomicUsize::new(0),
             clients: Mutex::default(),
         })
     }
 
-    /// Admits a connection. A proxy's connection counts for no client: for each of its requests,
-    /// [`admit_request`](Self::admit_request) is called.
+    /// Admits a connection. If it is a trusted proxy's, [`admit_request`](Self::admit_request) admits each
+    /// of its requests.
     ///
     /// # Errors
-    /// The reason why the connection is refused.
-    pub fn admit(self: &Arc<Self>, address: IpAddr, is_proxy: bool) -> Result<Admission, Refusal> {
+    /// The server or the client has too many connections.
+    pub fn admit_connection(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
         if self.connections.load(Relaxed) >= self.options.connections {
-            return Err(Refusal::Full);
+            return Err(Refusal::ServerFull);
         }
-        let client = if is_proxy { Arc::new(ClientUse::new(None, 1)) } else { self.admit_client(address)? };
+        let is_proxy = is_trusted(address, &self.options.trusted_proxies);
+        let client = if is_proxy { Arc::new(ClientUsage::new(None, 1)) } else { self.admit_client(address)? };
         self.connections.fetch_add(1, Relaxed);
         Ok(Admission { limits: self.clone(), client, is_connection: true })
     }
 
-    /// Admits a request of a client behind a proxy; it counts as a connection of that client.
+    /// Admits a request of a client behind a proxy. It counts as a connection of that client.
     ///
     /// # Errors
     /// The client has reached its limit of connections.
     pub fn admit_request(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Refusal> {
-        Ok(Admission { limits: self.clone(), client: self.admit_client(address)?, is_connection: false })
+        let client = self.admit_client(address)?;
+        Ok(Admission { limits: self.clone(), client, is_connection: false })
     }
 
-    fn admit_client(&self, address: IpAddr) -> Result<Arc<ClientUse>, Refusal> {
+    fn admit_client(&self, address: IpAddr) -> Result<Arc<ClientUsage>, Refusal> {
         let rate = self.options.max_client_rate_bytes_per_second;
-        let new = || Arc::new(ClientUse::new(rate, 0));
+        let new_client = || Arc::new(ClientUsage::new(rate, 0));
         let mut clients = self.clients.lock();
-        let client = clients.entry(client_of(address)).or_insert_with(new);
+        let network = client_network(address);
+        let client = clients.entry(network).or_insert_with(new_client);
         if client.connections.load(Relaxed) >= self.options.client_connections {
             return Err(Refusal::ClientFull);
         }
@@ -128,42 +136,45 @@ impl ClientLimits {
         self.connections.load(Relaxed)
     }
 
-    /// Forgets clients without connections whose rate has recovered. Call about every second.
-    pub fn sweep(&self) {
+    /// Forgets clients that have no connection and a full bucket. Call about every second.
+    pub fn forget_idle_clients(&self) {
         let now = self.start.elapsed();
         self.clients.lock().retain(|_, client| {
-            let owes = match client.turn.try_lock() {
+            let is_bucket_in_use = match client.bucket.try_lock() {
                 Ok(bucket) => bucket.is_some_and(|bucket| !bucket.is_full(now)),
                 Err(_) => true,
             };
-            client.connections.load(Relaxed) > 0 || owes
+            client.connections.load(Relaxed) > 0 || is_bucket_in_use
         });
     }
 }
 
 impl Admission {
-    pub async fn wait(&self, bytes: u64) {
+    /// Waits until the rate limits allow this many bytes to be sent.
+    pub async fn wait_for_rate(&self, bytes: u64) {
         let limits = &self.limits;
-        if limits.rate.is_none() {
+        if limits.rate_min.is_none() {
             return;
         }
-        let mut turn = self.client.turn.lock().await;
-        if let Some(bucket) = turn.as_mut() {
+        let mut bucket = self.client.bucket.lock().await;
+        if let Some(bucket) = bucket.as_mut() {
             sleep(bucket.take(limits.start.elapsed(), bytes)).await;
         }
         let now = limits.start.elapsed();
-        let wait = limits.total.lock().as_mut().map(|bucket| bucket.take(now, bytes));
+        let take = |bucket: &mut TokenBucket| bucket.take(now, bytes);
+        let wait = limits.bucket_of_all.lock().as_mut().map(take);
         sleep(wait.unwrap_or_default()).await;
     }
 
+    /// Returns the maximum length of the next piece.
     pub fn piece_bytes(&self) -> u64 {
         let connections = self.limits.connections() as u64;
         let share = PIECES_BYTES.checked_div(connections).unwrap_or(PIECES_BYTES);
-        let max = match self.limits.rate {
-            Some(rate) => (rate / 64).clamp(PIECE_MIN, PIECE_MAX),
-            None => PIECE_BYTES,
+        let max = match self.limits.rate_min {
+            Some(rate) => (rate / 64).clamp(PIECE_BYTES_MIN, LIMITED_PIECE_BYTES_MAX),
+            None => PIECE_BYTES_MAX,
         };
-        share.clamp(PIECE_MIN, max)
+        share.clamp(PIECE_BYTES_MIN, max)
     }
 }
 
@@ -177,12 +188,12 @@ impl Drop for Admission {
 }
 
 async fn sleep(wait: Duration) {
-    if wait >= SHORTEST_WAIT {
+    if wait >= WAIT_MIN {
         tokio::time::sleep(wait).await;
     }
 }
 
-fn client_of(address: IpAddr) -> IpAddr {
+fn client_network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = address.to_bits() >> 64 << 64;
@@ -198,12 +209,8 @@ mod tests {
 
     use super::*;
 
-    fn limits(connections: usize, client_connections: usize, rates: [Option<u64>; 2]) -> Arc<ClientLimits> {
-        let listen = SocketAddr::new(address("127.0.0.1"), 0);
-        let options = ServeOptions::new([], listen).connections(connections).client_connections(client_connections);
-        ClientLimits::new(Arc::new(
-            options.max_rate_bytes_per_second(rates[0]).max_client_rate_bytes_per_second(rates[1]),
-        ))
+    fn options() -> ServeOptions {
+        ServeOptions::new([], SocketAddr::new(address("127.0.0.1"), 0))
     }
 
     fn address(text: &str) -> IpAddr {
@@ -211,60 +218,60 @@ mod tests {
     }
 
     #[test]
-    fn connections_are_counted() {
-        let limits = limits(3, 2, [None; 2]);
-        let first = limits.admit(address("10.0.0.1"), false).expect("the first");
-        let second = limits.admit(address("::ffff:10.0.0.1"), false).expect("the second");
-        assert_eq!(limits.admit(address("10.0.0.1"), false).err(), Some(Refusal::ClientFull));
-        let third = limits.admit(address("2001:db8::1"), false).expect("the third");
-        assert_eq!(limits.admit(address("10.0.0.2"), false).err(), Some(Refusal::Full));
+    fn connections_are_admitted_up_to_the_limits() {
+        let limits = ClientLimits::new(Arc::new(options().connections(3).client_connections(2)));
+        let first = limits.admit_connection(address("10.0.0.1")).expect("the first");
+        let second = limits.admit_connection(address("::ffff:10.0.0.1")).expect("the second");
+        assert_eq!(limits.admit_connection(address("10.0.0.1")).err(), Some(Refusal::ClientFull));
+        let third = limits.admit_connection(address("2001:db8::1")).expect("the third");
+        assert_eq!(limits.admit_connection(address("10.0.0.2")).err(), Some(Refusal::ServerFull));
         drop(third);
-        let third = limits.admit(address("2001:db8::2"), false).expect("another");
+        let third = limits.admit_connection(address("2001:db8::2")).expect("another");
         drop(second);
-        let fourth = limits.admit(address("2001:db8::3"), false).expect("of the same network");
+        let fourth = limits.admit_connection(address("2001:db8::3")).expect("of the same network");
         assert_eq!(limits.connections(), 3);
         drop((first, third, fourth));
-        limits.sweep();
-        assert!(limits.connections() == 0);
+        limits.forget_idle_clients();
+        assert_eq!(limits.connections(), 0);
         assert!(limits.clients.lock().is_empty());
     }
 
-    /// Runs a future with a clock that moves on as soon as all tasks wait.
-    fn in_own_time<T>(test: impl Future<Output = T>) -> T {
+    /// Runs a future with a paused clock, which advances as soon as all tasks wait.
+    fn run_with_paused_clock<T>(test: impl Future<Output = T>) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.expect("a runtime").block_on(test)
     }
 
     #[test]
-    fn a_client_that_comes_back_has_no_new_burst() {
-        let waited = in_own_time(async {
-            let limits = limits(3, 2, [None, Some(1 << 20)]);
+    fn a_returning_client_gets_no_new_burst() {
+        let waited = run_with_paused_clock(async {
+            let limits = ClientLimits::new(Arc::new(options().max_client_rate_bytes_per_second(1 << 20)));
             let start = Instant::now();
             for _ in 0..8 {
-                let admission = limits.admit(address("10.0.0.1"), false).expect("admitted");
-                admission.wait(256 * 1024).await;
+                let admission = limits.admit_connection(address("10.0.0.1")).expect("admitted");
+                admission.wait_for_rate(256 * 1024).await;
                 drop(admission);
-                limits.sweep();
+                limits.forget_idle_clients();
             }
             start.elapsed()
         });
-        // 2 MiB take 2 s at 1 MiB/s: a new client has no unused rate to spend.
+        // 2 MiB take 2 s at 1 MiB/s: a new client may not send a burst first.
         assert_eq!(waited, Duration::from_secs(2));
     }
 
     #[test]
-    fn clients_share_alike_however_many_connections_they_have() {
+    fn clients_get_equal_shares_however_many_connections_they_have() {
         let sent: Arc<[AtomicUsize; 2]> = Arc::default();
-        in_own_time(async {
-            let limits = limits(100, 100, [Some(4 << 20), None]);
+        run_with_paused_clock(async {
+            let limits = ClientLimits::new(Arc::new(options().max_rate_bytes_per_second(4 << 20)));
             let mut tasks = Vec::new();
             for number in 0..10 {
                 let client = usize::from(number > 0);
-                let admission = limits.admit(address(["10.0.0.1", "10.0.0.2"][client]), false).expect("admitted");
+                let admission = limits.admit_connection(address(["10.0.0.1", "10.0.0.2"][client])).expect("admitted");
                 let sent = sent.clone();
                 tasks.push(tokio::spawn(async move {
                     loop {
-                        admission.wait(64 * 1024).await;
+                        admission.wait_for_rate(64 * 1024).await;
                         sent[client].fetch_add(1, Relaxed);
                     }
                 }));

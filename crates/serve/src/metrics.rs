@@ -8,8 +8,8 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Metric, Registry};
 
 use slotpress_base::clock;
-use slotpress_read::Catalog;
 
+use super::Server;
 use super::limits::Refusal;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -31,9 +31,8 @@ pub struct Metrics {
     registry: Mutex<Registry>,
 }
 
-/// Returns the part of a registry whose metrics have names that begin with `prefix`. Registers
-/// `build_info` in it.
-pub fn with_build_info<'r>(all: &'r mut Registry, prefix: &str) -> &'r mut Registry {
+/// Adds a part to a registry in which all names begin with `prefix`, and registers `build_info` in it.
+pub fn add_sub_registry<'r>(all: &'r mut Registry, prefix: &str) -> &'r mut Registry {
     let registry = all.sub_registry_with_prefix(prefix);
     let build: Family<Label, Gauge> = register(registry, "build_info", "The program");
     let version = [("version", env!("CARGO_PKG_VERSION"))];
@@ -52,7 +51,7 @@ const STATUSES: [u16; 13] = [200, 204, 206, 303, 304, 400, 404, 405, 412, 413, 4
 impl Metrics {
     pub fn new() -> Self {
         let mut all = Registry::default();
-        let registry = with_build_info(&mut all, "slotpress_serve");
+        let registry = add_sub_registry(&mut all, "slotpress_serve");
         let age = "Seconds since the newest archive that a node would choose was modified";
         let metrics = Self {
             sent_bytes: register(registry, "sent_bytes", "Bytes of archives sent"),
@@ -67,7 +66,8 @@ impl Metrics {
             responses: register(registry, "responses", "Responses by status"),
             registry: Mutex::new(all),
         };
-        // If a counter appeared only at its first event, no rate would show that event.
+        // Creates all counters at the start: if one appeared only at its first event, rates would miss that
+        // event.
         for status in STATUSES {
             drop(metrics.responses.get_or_create(&[("status", status)]));
         }
@@ -84,33 +84,38 @@ impl Metrics {
         self.responses.get_or_create(&[("status", status)]).inc();
     }
 
-    pub fn count_finished(&self, is_complete: bool) {
+    pub fn count_ended_transfer(&self, is_complete: bool) {
         let outcome = if is_complete { "complete" } else { "cut" };
         self.ended.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    pub fn count_refused(&self, refusal: Refusal) {
+    pub fn count_refused_connection(&self, refusal: Refusal) {
         let reason = match refusal {
-            Refusal::Full => "full",
+            Refusal::ServerFull => "full",
             Refusal::ClientFull => "client",
         };
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
-    pub fn update(&self, catalog: &Catalog, transfers: usize, connections: usize) {
-        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        self.transfers.set(gauge(transfers as u64));
-        self.connections.set(gauge(connections as u64));
+    /// Sets the gauges to the present state of the server.
+    pub(crate) fn set_gauges(&self, server: &Server) {
+        let to_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        let transfers = server.transfers.list().len() as u64;
+        let connections = server.limits.connections() as u64;
+        self.transfers.set(to_i64(transfers));
+        self.connections.set(to_i64(connections));
+        let catalog = server.archives.last_scan();
         let choice = catalog.choice();
         let full = choice.map(|choice| choice.full);
         let incremental = choice.and_then(|choice| choice.incremental);
         let newest = incremental.or(full);
-        let age = newest.map(|archive| archive.age(clock::now()));
-        self.newest_age_seconds.set(gauge(age.unwrap_or_default().as_secs()));
-        self.archives.set(gauge(catalog.archives().len() as u64));
+        let age_seconds = newest.map_or(0, |archive| archive.age(clock::now()).as_secs());
+        self.newest_age_seconds.set(to_i64(age_seconds));
+        self.archives.set(to_i64(catalog.archives().len() as u64));
         for (kind, archive) in [("full", full), ("incremental", incremental)] {
             let slot = archive.map_or(0, |archive| archive.name.slot);
-            self.newest_slot.get_or_create(&[("kind", kind)]).set(gauge(slot));
+            let gauge = self.newest_slot.get_or_create(&[("kind", kind)]);
+            gauge.set(to_i64(slot));
         }
     }
 

@@ -1,5 +1,5 @@
-//! Makes the HTML page of the list of archives, by the template `page.html`. It is a single document
-//! without external resources.
+//! Renders the HTML page with the list of archives from the template `page.html`. The page is a single
+//! document without external resources.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
     ]
 });
 
-/// Name of the template. Its ending turns escaping on.
+/// Name of the template. Its extension turns on escaping.
 const NAME: &str = "page.html";
 
 static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
@@ -51,17 +51,18 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
     });
     templates.add_filter("without", u64::saturating_sub);
     templates.add_filter("short", shorten_parts);
-    let source = include_str!("page.html").replace("STYLE", STYLE).replace("SCRIPT", SCRIPT);
-    // A template that does not parse fails the test of this file.
+    let source = include_str!("page.html").replace("STYLE", STYLE);
+    let source = source.replace("SCRIPT", SCRIPT);
+    // If the template does not parse, the tests of this file fail.
     let _ = templates.add_template_owned(NAME, source);
     templates
 });
 
-/// Makes the page for a client that reached the server as `host`.
+/// Renders the page for a client that reached the server as `host`.
 pub fn render_page(list: &List, host: &str, is_tls: bool) -> String {
     let context = context! {
         list => Serde(list),
-        origin => origin(host, is_tls),
+        origin => origin_url(host, is_tls),
         newest_paths => Serde([listing::NEWEST_FULL, listing::NEWEST_INCREMENTAL]),
         list_path => listing::LISTING_PATH,
     };
@@ -71,7 +72,7 @@ pub fn render_page(list: &List, host: &str, is_tls: bool) -> String {
 }
 
 /// Shortens a name or root: leaves out the middle of each long part, such as a hash, which would
-/// take half of a screen. The title of the cell has the whole.
+/// take half of a screen. The title of the table cell has the whole text.
 fn shorten_parts(text: &str) -> String {
     let mut shortened = String::new();
     for piece in text.split_inclusive(['-', '.']) {
@@ -85,14 +86,14 @@ fn shorten_parts(text: &str) -> String {
     shortened
 }
 
-/// Returns the origin for URLs in commands, with the host by which the client reached the server if
-/// it has no special characters of a shell.
-fn origin(host: &str, is_tls: bool) -> String {
-    let host = if is_host(host) { host } else { "HOST" };
+/// Returns the origin for URLs in commands. It has the host by which the client reached the server,
+/// unless a shell would interpret a character of it.
+fn origin_url(host: &str, is_tls: bool) -> String {
+    let host = if is_valid_host(host) { host } else { "HOST" };
     format!("{}://{host}", if is_tls { "https" } else { "http" })
 }
 
-fn is_host(host: &str) -> bool {
+fn is_valid_host(host: &str) -> bool {
     let is_fit = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | ':' | '[' | ']' | '_');
     !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_fit)
 }
@@ -104,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_made() {
+    fn an_empty_list_is_rendered() {
         let list = List::new(&Catalog::default(), Vec::new(), std::time::UNIX_EPOCH);
         let page = render_page(&list, "here", false);
         assert!(page.contains("There are no archives yet."), "{page}");
@@ -119,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_calls_this_host_cannot_change_the_page() {
+    fn only_valid_hosts_are_inserted() {
         for host in ["a.example:8890", "[::1]:80", "10.0.0.1"] {
-            assert!(is_host(host), "{host}");
+            assert!(is_valid_host(host), "{host}");
         }
         for host in ["", "a<b", "a b", "a;rm", "a\"", "$(x)", &"x".repeat(300)] {
-            assert!(!is_host(host), "{host}");
+            assert!(!is_valid_host(host), "{host}");
         }
     }
 }

@@ -7,7 +7,7 @@ use hyper::header::HeaderName;
 
 use super::conditions::list_values;
 
-/// Header to which each proxy appends the address of its client; a de facto standard.
+/// De facto standard header. Each proxy appends the address of its client.
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Returns the client of a request from the proxy at `peer`: the last address in `X-Forwarded-For`
@@ -27,10 +27,11 @@ pub fn find_client(peer: IpAddr, headers: &HeaderMap, trusted: &[IpAddr]) -> IpA
 }
 
 pub fn is_trusted(address: IpAddr, trusted: &[IpAddr]) -> bool {
-    trusted.iter().any(|proxy| proxy.to_canonical() == address.to_canonical())
+    let address = address.to_canonical();
+    trusted.iter().any(|proxy| proxy.to_canonical() == address)
 }
 
-/// Parses an address, to which some proxies append a port.
+/// Parses an address. Some proxies append a port.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
     bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()))
@@ -41,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_behind_proxies() {
+    fn the_last_address_that_is_no_proxy_is_the_client() {
         let ip = |text: &str| text.parse::<IpAddr>().expect("an address");
         let trusted = [ip("127.0.0.1"), ip("10.0.0.9")];
         let client = |lines: &[&str]| {
@@ -57,7 +58,7 @@ mod tests {
             (&["203.0.113.7:4711"], "203.0.113.7"),
             (&["[2001:db8::1]:4711"], "2001:db8::1"),
             (&["[2001:db8::1]"], "2001:db8::1"),
-            // Claims of the client come before what the proxy saw.
+            // The addresses before the one that the proxy saw are claims of the client.
             (&["1.2.3.4, 203.0.113.7"], "203.0.113.7"),
             (&["1.2.3.4", "203.0.113.7, 10.0.0.9"], "203.0.113.7"),
             (&["203.0.113.7, ::ffff:10.0.0.9"], "203.0.113.7"),

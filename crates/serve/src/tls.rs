@@ -1,5 +1,5 @@
-//! Reads the server's certificate and key from files, and reads them again whenever these change.
-//! Uses rustls with ring, and no certificates of the system.
+//! Reads the server's certificate and key from files, and reads them again whenever the files change.
+//! Uses rustls with ring. The system's certificates are not used.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,8 @@ pub struct Certificates {
 
 struct Current {
     config: Arc<ServerConfig>,
-    pem: [Vec<u8>; 2],
+    cert_pem: Vec<u8>,
+    key_pem: Vec<u8>,
 }
 
 impl Certificates {
@@ -41,9 +42,10 @@ impl Certificates {
     /// # Errors
     /// The files cannot be read, or do not belong together.
     pub fn new(files: TlsFiles) -> Result<Arc<Self>> {
-        let pem = [read_pem(&files.cert)?, read_pem(&files.key)?];
-        let config = build_config(&files, &pem)?;
-        let current = Mutex::new(Current { config, pem });
+        let cert_pem = read_pem(&files.cert)?;
+        let key_pem = read_pem(&files.key)?;
+        let config = build_config(&files, &cert_pem, &key_pem)?;
+        let current = Mutex::new(Current { config, cert_pem, key_pem });
         Ok(Arc::new(Self { files, current }))
     }
 
@@ -51,31 +53,33 @@ impl Certificates {
         self.current.lock().config.clone()
     }
 
-    /// Reads the files again, and uses them if they changed. Returns true if it uses them.
+    /// Reads the files again, and uses them if they changed. Returns true if they did.
     ///
     /// # Errors
     /// The files cannot be used; the old configuration stays.
     pub fn reload(&self) -> Result<bool> {
-        let pem = [read_pem(&self.files.cert)?, read_pem(&self.files.key)?];
-        if pem == self.current.lock().pem {
+        let cert_pem = read_pem(&self.files.cert)?;
+        let key_pem = read_pem(&self.files.key)?;
+        let mut current = self.current.lock();
+        if cert_pem == current.cert_pem && key_pem == current.key_pem {
             return Ok(false);
         }
-        let config = build_config(&self.files, &pem)?;
-        *self.current.lock() = Current { config, pem };
+        let config = build_config(&self.files, &cert_pem, &key_pem)?;
+        *current = Current { config, cert_pem, key_pem };
         Ok(true)
     }
 }
 
-fn build_config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<ServerConfig>> {
+fn build_config(files: &TlsFiles, cert_pem: &[u8], key_pem: &[u8]) -> Result<Arc<ServerConfig>> {
     let cert_path = files.cert.escaped();
     let key_path = files.key.escaped();
-    let certificates = CertificateDer::pem_slice_iter(cert).collect::<std::result::Result<Vec<_>, _>>();
+    let certificates = CertificateDer::pem_slice_iter(cert_pem).collect::<std::result::Result<Vec<_>, _>>();
     let certificates = certificates.unwrap_or_default();
     if certificates.is_empty() {
         let message = format!("{cert_path} holds no certificate in PEM");
         return Err(Error::failed(message).with_hint("give the file that has a line -----BEGIN CERTIFICATE-----"));
     }
-    let Ok(key) = PrivateKeyDer::from_pem_slice(key) else {
+    let Ok(key) = PrivateKeyDer::from_pem_slice(key_pem) else {
         let message = format!("{key_path} holds no private key in PEM");
         let hint = "give the file that has a line -----BEGIN PRIVATE KEY-----, without a password";
         return Err(Error::failed(message).with_hint(hint));
@@ -94,8 +98,8 @@ fn build_config(files: &TlsFiles, [cert, key]: &[Vec<u8>; 2]) -> Result<Arc<Serv
 
 fn read_pem(path: &Path) -> Result<Vec<u8>> {
     let mut pem = Vec::new();
-    let file = slotpress_base::files::open_file(path)?;
-    file.take(PEM_BYTES_MAX + 1).read_to_end(&mut pem).or_path("read", path)?;
+    let mut file = slotpress_base::files::open_file(path)?.take(PEM_BYTES_MAX + 1);
+    file.read_to_end(&mut pem).or_path("read", path)?;
     if pem.len() as u64 > PEM_BYTES_MAX {
         let path = path.escaped();
         let limit = bytes(PEM_BYTES_MAX);

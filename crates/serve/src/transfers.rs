@@ -1,5 +1,5 @@
-//! Lists the transfers, for the page, metrics and log. The ranges that one client gets of one
-//! archive count as one transfer, which is over some seconds after the last of them.
+//! Lists the transfers, for the page, metrics and log. All ranges of one archive that one client
+//! requests count as one transfer, which ends some seconds after the last range.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -12,24 +12,24 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::range_bytes;
+use slotpress_base::{range_bytes, text};
 
 use super::metrics::Metrics;
 
-/// Time without a further range after which a transfer of ranges is over.
+/// Time without a further range after which a transfer of ranges has ended.
 pub const QUIET: Duration = Duration::from_secs(5);
 
-/// Limit on transfers; above it, a transfer is over as soon as none of its requests is running.
+/// Limit on transfers. Above it, a transfer ends as soon as none of its requests is running.
 const OPEN_MAX: usize = 4096;
 
-/// A transfer that has ended: one request, or several ranges of one archive for one client.
+/// Report of a transfer: one request, or several ranges of one archive for one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 #[warn(missing_docs)]
-pub struct Finished {
+pub struct TransferReport {
     /// File name of the archive.
     pub name: String,
-    /// Client that requested it. Serializes as the address without the port.
+    /// Client that requested the archive. Serializes as the address without the port.
     #[serde(serialize_with = "serialize_address")]
     pub client: SocketAddr,
     /// Requested range; for several ranges, from the first to the last byte. Serializes as its
@@ -45,10 +45,10 @@ pub struct Finished {
     pub total_bytes: u64,
     /// Number of bytes that were sent.
     pub sent_bytes: u64,
-    /// Time from the first request to the end of the last one.
-    #[serde(rename = "elapsed_seconds", serialize_with = "slotpress_base::text::seconds")]
+    /// Time from the first request to the end of the last one, or until now.
+    #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
-    /// True if all that was asked for was sent.
+    /// True if all requested bytes were sent.
     #[serde(rename = "complete")]
     pub is_complete: bool,
 }
@@ -65,7 +65,7 @@ fn serialize_address<S: Serializer>(client: &SocketAddr, serializer: S) -> Resul
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[warn(missing_docs)]
 #[non_exhaustive]
-pub struct Answered {
+pub struct AnsweredRequest {
     /// Address of the client.
     pub client: IpAddr,
     /// Method and path of the request, cut to 256 characters; empty for a refused connection.
@@ -76,22 +76,28 @@ pub struct Answered {
     pub sent_bytes: u64,
 }
 
-/// Client, and name of the archive. A request that is not gathered has a number.
-type TransferKey = (IpAddr, String, Option<u64>);
+/// Requests with the same key are gathered in one transfer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct TransferKey {
+    client: IpAddr,
+    archive: String,
+    /// Distinguishes requests that are not gathered; `None` for gathered ranges.
+    number: Option<u64>,
+}
 
 #[derive(Debug)]
 struct Transfer {
     /// The report so far, without the fields that change while requests run.
-    report: Finished,
-    running: usize,
+    report: TransferReport,
+    running_requests: usize,
     sent_bytes: Arc<AtomicU64>,
     start: Instant,
-    /// When a request last began or ended.
-    last: Instant,
+    /// Time at which the transfer began, or at which a request last ended.
+    last_change: Instant,
 }
 
 impl Transfer {
-    fn report(&self, end: Instant) -> Finished {
+    fn report(&self, end: Instant) -> TransferReport {
         let mut report = self.report.clone();
         report.sent_bytes = self.sent_bytes.load(Relaxed);
         report.elapsed = end.saturating_duration_since(self.start);
@@ -110,28 +116,35 @@ pub struct Transfers {
 
 /// A request that is being answered. It counts as running until it is dropped.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningRequest {
     transfers: Arc<Transfers>,
     key: TransferKey,
     sent_bytes: Arc<AtomicU64>,
 }
 
 impl Transfers {
-    /// Starts without transfers. Unless `gathers_ranges`, each range is a transfer of its own.
+    /// Creates an empty list. Without `gathers_ranges`, each range is a separate transfer.
     pub fn new(gathers_ranges: bool, metrics: Arc<Metrics>) -> Arc<Self> {
-        let next_number = AtomicU64::default();
-        Arc::new(Self { open: Mutex::default(), gathers_ranges, next_number, metrics })
+        Arc::new(Self { open: Mutex::default(), gathers_ranges, next_number: AtomicU64::default(), metrics })
     }
 
-    pub fn start(self: &Arc<Self>, name: String, client: SocketAddr, range: Range<u64>, is_whole: bool) -> Running {
+    /// Records a request for a range of an archive that has `file_bytes`.
+    pub fn start_request(
+        self: &Arc<Self>,
+        name: String,
+        client: SocketAddr,
+        range: Range<u64>,
+        file_bytes: u64,
+    ) -> RunningRequest {
+        let is_whole = range == (0..file_bytes);
         let is_gathered = self.gathers_ranges && !is_whole;
         let number = (!is_gathered).then(|| self.next_number.fetch_add(1, Relaxed));
-        let key = (client.ip().to_canonical(), name, number);
+        let key = TransferKey { client: client.ip().to_canonical(), archive: name, number };
         let now = Instant::now();
         let mut open = self.open.lock();
         let transfer = open.entry(key.clone()).or_insert_with(|| Transfer {
-            report: Finished {
-                name: key.1.clone(),
+            report: TransferReport {
+                name: key.archive.clone(),
                 client,
                 range: range.clone(),
                 is_whole,
@@ -141,40 +154,41 @@ impl Transfers {
                 elapsed: Duration::ZERO,
                 is_complete: false,
             },
-            running: 0,
+            running_requests: 0,
             sent_bytes: Arc::default(),
             start: now,
-            last: now,
+            last_change: now,
         });
         let report = &mut transfer.report;
         report.range.start = report.range.start.min(range.start);
         report.range.end = report.range.end.max(range.end);
         saturating_add_to(&mut report.total_bytes, range_bytes(&range));
         saturating_add_to(&mut report.requests, 1);
-        transfer.running = transfer.running.saturating_add(1);
+        transfer.running_requests = transfer.running_requests.saturating_add(1);
         let sent_bytes = transfer.sent_bytes.clone();
-        Running { transfers: self.clone(), key, sent_bytes }
+        RunningRequest { transfers: self.clone(), key, sent_bytes }
     }
 
-    pub fn list(&self) -> Vec<Finished> {
+    /// Reports all transfers that have not been taken as finished.
+    pub fn list(&self) -> Vec<TransferReport> {
         let now = Instant::now();
         let open = self.open.lock();
         open.values().map(|transfer| transfer.report(now)).collect()
     }
 
     /// Removes and returns the transfers that have ended: none of their requests is running, and
-    /// transfers of gathered ranges had no request for `quiet`.
-    pub fn take_finished(&self, quiet: Duration) -> Vec<Finished> {
+    /// transfers of gathered ranges had no request for the time `quiet`.
+    pub fn take_finished(&self, quiet: Duration) -> Vec<TransferReport> {
         let mut open = self.open.lock();
         let is_crowded = open.len() > OPEN_MAX;
         let mut finished = Vec::new();
-        open.retain(|(_, _, number), transfer| {
-            let is_quiet = number.is_some() || is_crowded || transfer.last.elapsed() >= quiet;
-            if transfer.running > 0 || !is_quiet {
+        open.retain(|key, transfer| {
+            let is_quiet = key.number.is_some() || is_crowded || transfer.last_change.elapsed() >= quiet;
+            if transfer.running_requests > 0 || !is_quiet {
                 return true;
             }
-            let report = transfer.report(transfer.last);
-            self.metrics.count_finished(report.is_complete);
+            let report = transfer.report(transfer.last_change);
+            self.metrics.count_ended_transfer(report.is_complete);
             finished.push(report);
             false
         });
@@ -182,18 +196,18 @@ impl Transfers {
     }
 }
 
-impl Running {
+impl RunningRequest {
     pub fn advance(&self, bytes: u64) {
         self.sent_bytes.fetch_add(bytes, Relaxed);
         self.transfers.metrics.sent_bytes.inc_by(bytes);
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         if let Some(transfer) = self.transfers.open.lock().get_mut(&self.key) {
-            transfer.running = transfer.running.saturating_sub(1);
-            transfer.last = Instant::now();
+            transfer.running_requests = transfer.running_requests.saturating_sub(1);
+            transfer.last_change = Instant::now();
         }
     }
 }
@@ -206,35 +220,39 @@ mod tests {
         Transfers::new(gathers_ranges, Arc::new(Metrics::new()))
     }
 
-    fn begin(transfers: &Arc<Transfers>, client: &str, range: Range<u64>, is_whole: bool) -> Running {
-        transfers.start("archive".into(), client.parse().expect("an address"), range, is_whole)
+    const FILE_BYTES: u64 = 100;
+
+    fn start_request(transfers: &Arc<Transfers>, client: &str, range: Range<u64>) -> RunningRequest {
+        transfers.start_request("archive".into(), client.parse().expect("an address"), range, FILE_BYTES)
     }
 
     #[test]
     fn ranges_of_a_client_are_one_transfer() {
         let transfers = transfers(true);
         for (start, client) in [(0, "10.0.0.1:1"), (20, "10.0.0.1:2"), (10, "[::ffff:10.0.0.1]:1"), (0, "10.0.0.2:1")] {
-            begin(&transfers, client, start..start + 10, false).advance(if start == 10 { 3 } else { 10 });
+            start_request(&transfers, client, start..start + 10).advance(if start == 10 { 3 } else { 10 });
         }
         assert!(transfers.take_finished(QUIET).is_empty(), "another range may follow");
-        let running = begin(&transfers, "10.0.0.2:1", 0..1, false);
+        let running = start_request(&transfers, "10.0.0.2:1", 0..1);
         let finished = transfers.take_finished(Duration::ZERO);
         let [first] = &finished[..] else { panic!("the other still runs: {finished:?}") };
-        assert_eq!((first.requests, first.range.clone(), first.total_bytes, first.sent_bytes), (3, 0..30, 30, 23));
+        assert_eq!((first.requests, first.range.clone()), (3, 0..30));
+        assert_eq!((first.total_bytes, first.sent_bytes), (30, 23));
         assert!(!first.is_complete);
         running.advance(1);
         drop(running);
         let finished = transfers.take_finished(Duration::ZERO);
-        assert!(matches!(&finished[..], [second] if second.requests == 2 && second.is_complete), "{finished:?}");
+        let [second] = &finished[..] else { panic!("one is left: {finished:?}") };
+        assert_eq!((second.requests, second.is_complete), (2, true));
         assert!(transfers.list().is_empty());
     }
 
     #[test]
-    fn whole_files_and_single_ranges_are_over_at_once() {
-        for (gathers_ranges, is_whole) in [(true, true), (false, false)] {
+    fn whole_files_and_separate_ranges_end_at_once() {
+        for (gathers_ranges, range) in [(true, 0..FILE_BYTES), (false, 0..10)] {
             let transfers = transfers(gathers_ranges);
-            let running = begin(&transfers, "10.0.0.1:1", 0..10, is_whole);
-            drop(begin(&transfers, "10.0.0.1:1", 0..10, is_whole));
+            let running = start_request(&transfers, "10.0.0.1:1", range.clone());
+            drop(start_request(&transfers, "10.0.0.1:1", range));
             assert_eq!((transfers.list().len(), transfers.take_finished(QUIET).len()), (2, 1));
             drop(running);
             assert_eq!(transfers.take_finished(QUIET).len(), 1);
@@ -246,7 +264,7 @@ mod tests {
         let transfers = transfers(true);
         for ip in 1..=OPEN_MAX as u32 + 1 {
             let client = SocketAddr::new(std::net::Ipv4Addr::from(ip).into(), 1);
-            drop(transfers.start("archive".into(), client, 0..1, false));
+            drop(transfers.start_request("archive".into(), client, 0..1, FILE_BYTES));
         }
         assert_eq!(transfers.take_finished(QUIET).len(), OPEN_MAX + 1);
     }

@@ -11,7 +11,7 @@ use slotpress_serve::prometheus_client::metrics::counter::Counter;
 use slotpress_serve::prometheus_client::metrics::family::Family;
 use slotpress_serve::prometheus_client::metrics::gauge::Gauge;
 use slotpress_serve::prometheus_client::registry::Registry;
-use slotpress_serve::{Facts, with_build_info};
+use slotpress_serve::{Monitored, add_sub_registry};
 
 use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, unix_ns};
@@ -105,7 +105,7 @@ impl PublishMetrics {
         }
         REASONS.iter().for_each(|reason| drop(series.failures.get_or_create(&label("reason", reason))));
         let mut registry = Registry::default();
-        series.register(with_build_info(&mut registry, "slotpress_publish"));
+        series.register(add_sub_registry(&mut registry, "slotpress_publish"));
         Self {
             series,
             registry: Mutex::new(registry),
@@ -174,7 +174,7 @@ impl PublishMetrics {
     }
 }
 
-impl Facts for PublishMetrics {
+impl Monitored for PublishMetrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
         let set = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
             let Some(archive) = newest else { return };

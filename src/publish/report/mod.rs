@@ -8,8 +8,7 @@ mod metrics;
 use std::sync::Arc;
 
 use slotpress_base::{Error, ErrorKind, EscapePath, Progress, Result};
-use slotpress_serve::supervisor::{NotifyState, notify};
-use slotpress_serve::tell::{MetricsServer, serve_metrics};
+use slotpress_serve::monitoring::{MetricsServer, NotifyState, notify, serve_metrics};
 
 use self::event::PublishEvent;
 use self::hooks::Hooks;

@@ -1,5 +1,5 @@
-//! Hostile clients: they get nothing but archives, memory stays bounded, nothing panics, and other
-//! clients are served.
+//! Hostile clients get nothing but archives, take little memory, and cause no panic. Other clients are
+//! served meanwhile.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -61,7 +61,7 @@ fn only_archives_are_served() {
         format!("GET {FULL_26} HTTP/1.1\r\nHost: x\r\n\r\n"),
         "GET file:///etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
         "GET \\etc\\passwd HTTP/1.1\r\nHost: x\r\n\r\n".into(),
-        // The host of a request and the end of its head must be clear.
+        // A request must name exactly one host.
         format!("GET /{FULL_26} HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n"),
         format!("GET /{FULL_26} HTTP/1.1\r\n\r\n"),
     ] {
@@ -79,7 +79,7 @@ fn only_archives_are_served() {
     assert_eq!(server.get(&format!("/{FULL_26}"), "").status, 200);
 }
 
-/// Sends thousands of invalid heads, from a fixed seed.
+/// Sends thousands of invalid heads, which come from a fixed seed.
 #[test]
 fn malformed_heads_are_survived() {
     let mut server = Server::start(&["--head-timeout", "2s"]);
@@ -94,8 +94,8 @@ fn malformed_heads_are_survived() {
         let mut head = good.clone().into_bytes();
         match round % 4 {
             0 => (0..1 + random() % 8).for_each(|_| {
-                let at = random() % head.len();
-                head[at] = random() as u8;
+                let position = random() % head.len();
+                head[position] = random() as u8;
             }),
             1 => head.truncate(random() % head.len()),
             2 => head = (0..random() % 2_000).map(|_| random() as u8).collect(),
@@ -106,7 +106,7 @@ fn malformed_heads_are_survived() {
             }
         }
         let mut stream = server.connect();
-        // The server may refuse it before all is sent.
+        // The server may refuse the request before all of it is sent.
         let _ = stream.write_all(&head);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         if round % 50 == 0 {
@@ -114,7 +114,7 @@ fn malformed_heads_are_survived() {
             let _ = stream.take(1 << 20).read_to_end(&mut answer);
         }
     }
-    // A head without an end.
+    // Sends a head without an end.
     let mut stream = server.connect();
     let _ = stream.write_all(b"GET / HTTP/1.1\r\n");
     for _ in 0..2_000 {
@@ -123,8 +123,8 @@ fn malformed_heads_are_survived() {
         }
     }
     assert!(server.is_running());
-    // On a busy machine, so many of these may be open that another gets 503.
-    wait_for("an answer once they have ended", || server.get(&format!("/{FULL_26}"), "").status == 200);
+    // On a busy machine, many connections may still be open, and a new one gets 503.
+    wait_for("an answer once the connections have ended", || server.get(&format!("/{FULL_26}"), "").status == 200);
     let grown = server.memory_bytes().saturating_sub(before);
     assert!(grown < 64 << 20, "memory grew by {grown} bytes");
     let (_, lines) = server.stop();
@@ -136,7 +136,7 @@ fn slow_heads_are_cut_off() {
     let server = Server::start(&["--head-timeout", "1s"]);
     let start = Instant::now();
     let mut streams: Vec<_> = (0..20).map(|_| server.connect()).collect();
-    // A byte from time to time does not help, nor does silence.
+    // Half of the clients send a byte from time to time, the others send nothing.
     let mut is_open = vec![true; streams.len()];
     while is_open.contains(&true) {
         assert!(start.elapsed() < Duration::from_secs(20), "slow heads are not cut off");
@@ -157,7 +157,7 @@ fn slow_heads_are_cut_off() {
 }
 
 #[test]
-fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
+fn stalled_readers_are_cut_off_but_slow_readers_are_not() {
     let dir = two_archives();
     let (name, content) = large_archive(dir.path(), 60, 32 << 20);
     let server = Server::start_in(dir, &["--stall-timeout", "2s"]);
@@ -170,7 +170,7 @@ fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
     send(&mut slow, "GET", &format!("/{name}"), "");
     read_head(&mut slow).expect("a head");
     let mut body = vec![0; content.len()];
-    // Sends little by little until the server has cut all the others, which were there before.
+    // Reads slowly until the server has cut off all stalled readers.
     let mut read = 0;
     let max = body.len() - (1 << 20);
     wait_for("the stalled readers to be cut off", || {
@@ -190,7 +190,6 @@ fn stalled_readers_are_cut_off_and_slow_ones_are_not() {
     }
 }
 
-/// Readers that take nothing hold little memory, for a file of any size.
 #[test]
 fn stalled_readers_hold_little_memory() {
     let dir = two_archives();
@@ -201,7 +200,7 @@ fn stalled_readers_hold_little_memory() {
         .map(|_| {
             let mut stream = server.connect();
             send(&mut stream, "GET", &format!("/{name}"), "");
-            // The transfer has begun.
+            // Waits until the transfer has begun.
             read_head(&mut stream).expect("a head");
             stream.read_exact(&mut [0; 1]).expect("a byte");
             stream
@@ -231,7 +230,7 @@ fn too_many_connections_are_refused() {
     });
 }
 
-/// Requests with a body, and heads that are too large or not HTTP, are logged like others.
+/// The requests have a body, a head that is too large, or no HTTP.
 #[test]
 fn refused_requests_are_logged() {
     let server = Server::start(&[]);
@@ -247,9 +246,8 @@ fn refused_requests_are_logged() {
     }
 }
 
-/// The log has requests as they were spelled, and each line is JSON.
 #[test]
-fn the_log_is_json_whatever_is_asked_for() {
+fn the_log_is_json_for_requests_with_control_characters() {
     let server = Server::start(&["--access-log"]);
     let controls = "\u{80}\u{9b}\u{9f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}";
     let mut stream = server.connect();
@@ -260,9 +258,8 @@ fn the_log_is_json_whatever_is_asked_for() {
     assert!(line["request"].as_str().expect("text").contains(controls), "{line}");
 }
 
-/// With `--json`, every line on stdout and stderr is an object.
 #[test]
-fn every_output_line_is_json() {
+fn every_line_of_output_is_json() {
     let dir = two_archives();
     fs::write(dir.path().join(FULL_26.replace("-26-", "-27-")), [0; 100]).expect("written");
     let server = Server::start_in(dir, &[]);

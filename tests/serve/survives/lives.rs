@@ -1,4 +1,4 @@
-//! Archives that appear and disappear, and a server that is stopped.
+//! Archives appear and disappear, and the server is started and stopped.
 
 use std::fs;
 use std::io::Read;
@@ -8,12 +8,12 @@ use crate::common::served::{Server, large_archive, read_head, send, two_archives
 use crate::common::*;
 
 #[test]
-fn new_archives_appear() {
+fn new_archives_are_served() {
     let server = Server::start(&[]);
     let (name, content) = large_archive(server.dir.path(), 60, 1 << 20);
     wait_for("the archive", || server.get(&format!("/{name}"), "").body == content);
     assert_eq!(server.get("/snapshot.tar.bz2", "").header("location"), format!("/{name}"));
-    assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404, "none is on it");
+    assert_eq!(server.get("/incremental-snapshot.tar.bz2", "").status, 404, "no incremental archive is on it");
     fs::create_dir(server.path("remote")).expect("created");
     let (downloaded, _) = large_archive(&server.path("remote"), 70, 1 << 10);
     let newest = || server.get("/snapshot.tar.bz2", "").header("location").to_string();
@@ -60,7 +60,7 @@ fn a_transfer_is_finished_before_the_server_ends() {
 }
 
 #[test]
-fn transfers_are_cut_after_the_grace() {
+fn transfers_are_cut_off_after_the_grace_period() {
     let dir = two_archives();
     let (name, _) = large_archive(dir.path(), 60, 32 << 20);
     let mut server = Server::start_in(dir, &["--grace", "1s"]);
@@ -94,7 +94,7 @@ fn the_service_manager_is_notified() {
     assert!(notification().contains("READY=1"));
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT)
         .expect("sent");
-    // Signals to systemd arrive meanwhile.
+    // Watchdog notifications come first.
     while !notification().contains("STOPPING=1") {}
     assert!(child.wait().expect("ended").success());
 }
@@ -119,7 +119,7 @@ fn wrong_options_fail_at_the_start() {
     slotpress().args(["serve", "--listen", "127.0.0.1:0", "/none"]).assert().failure().code(1);
 }
 
-/// Pages that were in memory stay, others are dropped, after one transfer and after several.
+/// Pages that were in the cache stay there. Pages that transfers read are dropped.
 #[test]
 fn the_page_cache_is_left_as_it_was() {
     needs!("fincore");
@@ -138,7 +138,7 @@ fn the_page_cache_is_left_as_it_was() {
     };
     assert_eq!(resident(), 0, "pages of {} cannot be dropped: it must be on a disk", path.display());
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).expect("taken");
-    // The system may drop pages that were just read.
+    // The system may drop pages that were just read, so they are read again.
     let mut warm = vec![0; WARM_BYTES];
     wait_for("the pages that are read", || {
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut warm, 0).expect("read");
@@ -157,8 +157,8 @@ fn the_page_cache_is_left_as_it_was() {
             });
         }
     });
-    // Pages that are on their way through a socket cannot be dropped, and the system itself may
-    // drop some. So most of the cold pages must be gone, and most of the warm ones there.
+    // Pages that are on their way through a socket cannot be dropped, and the system itself may drop
+    // pages. So only most of the cold pages must be gone, and most of the warm pages must be there.
     wait_for("the cold pages to go", || resident() <= before + BYTES / 8);
-    assert!(resident() >= WARM_BYTES / 2, "{} of {before} bytes are left", resident());
+    assert!(resident() >= WARM_BYTES / 2, "only {} of {before} bytes are left", resident());
 }

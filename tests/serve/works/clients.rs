@@ -1,8 +1,9 @@
-//! Requests of clients: whole files, ranges, conditions, redirects; by curl, wget, aria2c, and as
-//! Agave and Firedancer make them.
+//! Requests for whole files, ranges and redirects, with conditions: by curl, wget and aria2c, and as Agave
+//! and Firedancer make them.
 
 use std::fs;
 use std::io::Read;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
@@ -38,7 +39,7 @@ fn redirects_lead_to_the_newest_archives() {
 }
 
 #[test]
-fn redirects_never_choose_a_rebased_archive() {
+fn redirects_never_lead_to_a_rebased_archive() {
     let dir = temp_dir();
     let served = temp_dir();
     let [old, new] = two_full_archives(AGAVE_4_5, dir.path());
@@ -60,16 +61,12 @@ fn redirects_never_choose_a_rebased_archive() {
 }
 
 #[test]
-fn ranges_and_conditions() {
+fn ranges_have_their_bytes() {
     let server = Server::start(&[]);
     let path = format!("/{FULL_26}");
     let file = fs::read(fixture(FULL_26)).expect("read");
     let length = file.len();
     let etag = server.request("HEAD", &path, "").header("etag").to_string();
-    assert!(etag.starts_with('"'), "strong: {etag}");
-    assert!(etag.ends_with('"'), "strong: {etag}");
-    assert!(etag.len() > 30, "strong: {etag}");
-    let date = server.request("HEAD", &path, "").header("last-modified").to_string();
     let part = |headers: &str| server.get(&path, headers);
 
     let response = part("Range: bytes=5-104\r\n");
@@ -88,6 +85,18 @@ fn ranges_and_conditions() {
     assert!(several.body == file, "several ranges are answered whole");
     let response = part(&format!("Range: bytes={length}-\r\n"));
     assert_eq!((response.status, response.header("content-range")), (416, format!("bytes */{length}").as_str()));
+}
+
+#[test]
+fn conditions_decide_the_status() {
+    let server = Server::start(&[]);
+    let path = format!("/{FULL_26}");
+    let head = server.request("HEAD", &path, "");
+    let date = head.header("last-modified");
+    let etag = head.header("etag");
+    assert!(etag.starts_with('"'), "not strong: {etag}");
+    assert!(etag.ends_with('"'), "not strong: {etag}");
+    assert!(etag.len() > 30, "not strong: {etag}");
     for (headers, status) in [
         (format!("If-None-Match: \"x\", {etag}\r\n"), 304),
         (format!("If-Modified-Since: {date}\r\n"), 304),
@@ -95,11 +104,11 @@ fn ranges_and_conditions() {
         (format!("If-Match: {etag}\r\n"), 200),
         ("If-Match: \"x\"\r\n".to_string(), 412),
     ] {
-        assert_eq!(part(&headers).status, status, "{headers}");
+        assert_eq!(server.get(&path, &headers).status, status, "{headers}");
     }
 }
 
-/// Another version of the file has another tag, and a started download is not continued with it.
+/// The new version has another tag, so a client does not continue its download with wrong bytes.
 #[test]
 fn a_replaced_file_is_sent_whole() {
     let server = Server::start(&[]);
@@ -114,7 +123,7 @@ fn a_replaced_file_is_sent_whole() {
     assert_ne!(response.header("etag"), etag);
 }
 
-/// Reads far into a file, over many pieces.
+/// The ranges have many pieces, far into the file.
 #[test]
 fn long_ranges_have_their_bytes() {
     let dir = two_archives();
@@ -142,12 +151,12 @@ fn one_connection_serves_many_requests() {
         send(&mut stream, "HEAD", "/snapshot.tar.bz2", "");
         assert_eq!(read_response(&mut stream, "HEAD").status, 303);
     }
-    // No body follows the head of an answer to HEAD, not even of an error.
+    // An answer to HEAD has no body, not even if it is an error.
     for path in ["/none", "/", "/healthz", "/api/v1/archives", "/incremental-snapshot.tar.bz2"] {
         send(&mut stream, "HEAD", path, "");
         read_response(&mut stream, "HEAD");
     }
-    // Requests are sent ahead, and answered in order.
+    // Pipelined requests are answered in order.
     for _ in 0..3 {
         send(&mut stream, "GET", &format!("/{INCREMENTAL_26_40}"), "Range: bytes=7-8\r\n");
     }
@@ -172,10 +181,10 @@ fn only_get_head_and_options_are_allowed() {
     assert!(server.path(FULL_26).exists());
 }
 
-/// Many ranges for one client are one transfer. With `--access-log`, each has a line.
+/// With `--access-log`, each range has a line.
 #[test]
 fn ranges_are_one_transfer_in_the_log() {
-    for (flags, lines_expected) in [(&[][..], 1), (&["--access-log"], 4)] {
+    for (flags, expected_lines) in [(&[][..], 1), (&["--access-log"], 4)] {
         let server = Server::start(flags);
         for start in [0, 1000, 2000, 3000] {
             let range = format!("Range: bytes={start}-{}\r\n", start + 999);
@@ -187,7 +196,7 @@ fn ranges_are_one_transfer_in_the_log() {
             .filter(|line| line.contains("\"served\""))
             .map(|line| serde_json::from_str(line).expect("JSON"))
             .collect();
-        assert_eq!(served.len(), lines_expected, "{lines:?}");
+        assert_eq!(served.len(), expected_lines, "{lines:?}");
         if let [served] = &served[..] {
             assert_eq!((&served["requests"], &served["total_bytes"]), (&4.into(), &4000.into()), "{served}");
             assert_eq!((&served["sent_bytes"], &served["complete"]), (&4000.into(), &true.into()), "{served}");
@@ -204,7 +213,7 @@ fn the_list_describes_the_archives() {
     assert_eq!(json["choice"]["incremental"], INCREMENTAL_26_40);
     let first = &json["archives"][0];
     assert_eq!((&first["name"], &first["size_bytes"]), (&FULL_26.into(), &218_457.into()));
-    // Paths are relative to the list, with any prefix of a proxy.
+    // Paths are relative to the list, so they work behind a proxy with any prefix.
     assert_eq!(first["path"], format!("../../{FULL_26}"));
     let etag = server.request("HEAD", &format!("/{FULL_26}"), "").header("etag").to_string();
     assert_eq!(first["etag"], etag);
@@ -221,7 +230,7 @@ fn a_genesis_beside_the_archives_is_served() {
 }
 
 #[test]
-fn metrics_have_an_address_of_their_own() {
+fn metrics_are_served_at_a_separate_address() {
     let server = Server::start(&["--metrics", "127.0.0.1:0"]);
     for path in ["/metrics", "/api/v1/archives/", "/api", "/favicon.ico", "/genesis.tar.bz2"] {
         assert_eq!(server.get(path, "").status, 404, "{path}");
@@ -234,7 +243,7 @@ fn metrics_have_an_address_of_their_own() {
         assert!(response.text().contains(part), "{part}: {}", response.text());
     }
     send(&mut stream, "GET", &format!("/{FULL_26}"), "");
-    assert_eq!(read_response(&mut stream, "GET").status, 404, "metrics alone");
+    assert_eq!(read_response(&mut stream, "GET").status, 404, "the address serves only metrics");
 }
 
 #[test]
@@ -247,8 +256,8 @@ fn a_directory_that_is_gone_is_unhealthy() {
     fs::create_dir(server.dir.path()).expect("made again");
 }
 
-/// A client like Firedancer's: HEAD and GET on both paths, no query, up to four redirects, a stated
-/// length, no ranges.
+/// The client requests HEAD and GET on both paths, without query and ranges. It follows up to four
+/// redirects, and needs a length.
 #[test]
 fn a_client_like_firedancers_gets_both_archives() {
     let dir = two_archives();
@@ -289,62 +298,68 @@ fn a_client_like_firedancers_gets_both_archives() {
     }
 }
 
-/// Runs a program in a directory, for a minute at most.
-fn run(dir: &std::path::Path, program: &str, arguments: &[&str]) -> bool {
+/// Runs a program in a directory, for a minute at most. Returns true if it succeeds.
+fn succeeds(dir: &Path, program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).args(arguments).current_dir(dir);
     command.output().expect("run").status.success()
 }
 
-/// Starts a server with a large archive; returns both.
-fn large_to_fetch() -> (Server, String, Vec<u8>) {
-    let dir = two_archives();
-    let (name, content) = large_archive(dir.path(), 60, 24 << 20);
-    (Server::start_in(dir, &[]), name, content)
+/// A server with a large archive.
+struct LargeArchive {
+    server: Server,
+    name: String,
+    content: Vec<u8>,
 }
 
-fn is_same(path: &std::path::Path, content: &[u8]) -> bool {
+fn serve_large_archive() -> LargeArchive {
+    let dir = two_archives();
+    let (name, content) = large_archive(dir.path(), 60, 24 << 20);
+    LargeArchive { server: Server::start_in(dir, &[]), name, content }
+}
+
+fn has_content(path: &Path, content: &[u8]) -> bool {
     fs::read(path).expect("a file") == content
 }
 
 #[test]
 fn curl_downloads_and_resumes() {
     needs!("curl");
-    let (server, name, content) = large_to_fetch();
+    let LargeArchive { server, name, content } = serve_large_archive();
     let dir = temp_dir();
     let url = server.url(&format!("/{name}"));
-    assert!(run(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
-    assert!(is_same(&dir.path().join("new"), &content));
-    fs::write(dir.path().join("begun"), &content[..content.len() / 2]).expect("written");
-    assert!(run(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "begun", &url]), "resumes");
-    assert!(is_same(&dir.path().join("begun"), &content));
-    assert!(!run(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
-    assert!(run(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
+    assert!(succeeds(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
+    assert!(has_content(&dir.path().join("new"), &content));
+    fs::write(dir.path().join("partial"), &content[..content.len() / 2]).expect("written");
+    assert!(succeeds(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "partial", &url]), "curl does not resume");
+    assert!(has_content(&dir.path().join("partial"), &content));
+    assert!(!succeeds(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
+    assert!(succeeds(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
 }
 
 #[test]
 fn wget_downloads_and_resumes() {
     needs!("wget");
-    let (server, name, content) = large_to_fetch();
+    let LargeArchive { server, name, content } = serve_large_archive();
     let dir = temp_dir();
-    assert!(run(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
-    assert!(is_same(&dir.path().join(&name), &content), "named after the archive");
+    assert!(succeeds(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
+    assert!(has_content(&dir.path().join(&name), &content), "the file is named after the archive");
     fs::write(dir.path().join(&name), &content[..content.len() / 2]).expect("written");
-    assert!(run(dir.path(), "wget", &["-q", "-c", &server.url(&format!("/{name}"))]));
-    assert!(is_same(&dir.path().join(&name), &content));
+    assert!(succeeds(dir.path(), "wget", &["-q", "-c", &server.url(&format!("/{name}"))]));
+    assert!(has_content(&dir.path().join(&name), &content));
 }
 
 #[test]
 fn aria2c_downloads_over_several_connections() {
     needs!("aria2c");
-    let (server, name, content) = large_to_fetch();
+    let LargeArchive { server, name, content } = serve_large_archive();
     let dir = temp_dir();
     let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
-    assert!(run(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
-    assert!(is_same(&dir.path().join("new"), &content));
+    assert!(succeeds(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
+    assert!(has_content(&dir.path().join("new"), &content));
 }
 
-/// Mirrors of one archive have the same tag, although their files' times differ.
+/// Mirrors of one archive have the same tag, although the times of their files differ.
 #[test]
 fn the_root_is_the_entity_tag() {
     let first = temp_dir();

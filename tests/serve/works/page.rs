@@ -1,4 +1,4 @@
-//! The page, in a real browser: it loads nothing else, is dark if the reader wants that, and fits a
+//! The page, in a real browser. It loads nothing else, is dark if the reader prefers that, and fits a
 //! phone.
 
 use std::io::Read;
@@ -10,7 +10,7 @@ use crate::common::served::{Server, large_archive, read_head, send, two_archives
 use crate::common::*;
 
 #[test]
-fn a_page_needs_nothing_from_elsewhere() {
+fn the_page_loads_nothing_from_other_hosts() {
     let server = Server::start(&[]);
     let response = server.get("/", "Host: mirror.example:8890\r\n");
     let html = response.text();
@@ -18,11 +18,11 @@ fn a_page_needs_nothing_from_elsewhere() {
     assert!(html.trim_end().ends_with("</html>"));
     for outside in ["//", "@import", "url(", "src="] {
         let lines: Vec<&str> = html.lines().filter(|line| line.contains(outside)).collect();
-        assert!(lines.iter().all(|line| line.contains("<code>")), "only commands name a host: {outside}: {lines:?}");
+        assert!(lines.iter().all(|line| line.contains("<code>")), "{outside} is outside of commands: {lines:?}");
     }
     assert!(response.header("content-security-policy").starts_with("default-src 'none'"));
     let html = server.get("/", "Host: x\"><script>alert(1)</script>\r\n").text();
-    assert!(!html.contains("alert"), "the host of a request is not inserted unless it is a host");
+    assert!(!html.contains("alert"), "the page contains the invalid host of a request");
 }
 
 #[test]
@@ -39,9 +39,17 @@ fn a_browser_shows_archives_and_transfers() {
     browser.post("url", &json!({ "url": server.url("/") }));
 
     assert_eq!(browser.evaluate("return document.querySelectorAll('#archives tbody tr').length"), 3);
-    assert_eq!(browser.evaluate("return document.querySelectorAll('#archives b').length"), 2, "what a node would take");
+    assert_eq!(
+        browser.evaluate("return document.querySelectorAll('#archives b').length"),
+        2,
+        "archives that a node would choose"
+    );
     assert_eq!(browser.evaluate("return document.querySelectorAll('#transfers tbody tr').length"), 1);
-    assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
+    assert_eq!(
+        browser.evaluate("return performance.getEntriesByType('resource').length"),
+        0,
+        "the page loads other resources"
+    );
     let command = "return document.querySelector('.command code').textContent";
     assert_eq!(
         browser.evaluate(command),
@@ -49,9 +57,9 @@ fn a_browser_shows_archives_and_transfers() {
     );
     browser.evaluate("document.querySelector('.command button').click()");
 
-    // All important columns fit the screen of a small notebook and of a phone, on which a row has
+    // All important columns fit the screens of a small notebook and of a phone. On a phone, a row has
     // several lines.
-    let cut = "return [...document.querySelectorAll('#archives td')].filter((cell) => {
+    let cut_cells = "return [...document.querySelectorAll('#archives td')].filter((cell) => {
         const box = cell.getBoundingClientRect();
         return box.width > 0 && (box.left < 0 || box.right > innerWidth || cell.scrollWidth > cell.clientWidth + 1);
     }).map((cell) => cell.textContent)";
@@ -60,7 +68,7 @@ fn a_browser_shows_archives_and_transfers() {
         browser.devtools("Emulation.setDeviceMetricsOverride", &screen);
         let is_wider = "return document.documentElement.scrollWidth > innerWidth";
         assert_eq!(browser.evaluate(is_wider), false, "{width} pixels");
-        assert_eq!(browser.strings(cut), [""; 0], "{width} pixels");
+        assert_eq!(browser.strings(cut_cells), [""; 0], "{width} pixels");
     }
     browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
     assert_eq!(browser.evaluate("return document.querySelector('#archives a').title"), FULL_26);
@@ -73,5 +81,5 @@ fn a_browser_shows_archives_and_transfers() {
         browser.evaluate("return document.querySelectorAll('#transfers').length") == 0
     });
     let log = browser.post("se/log", &json!({ "type": "browser" }));
-    assert_eq!(log, json!([]), "the console has no complaint");
+    assert_eq!(log, json!([]), "the console has messages");
 }

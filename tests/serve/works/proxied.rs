@@ -1,4 +1,4 @@
-//! Behind a proxy, limits and the log are about clients, not about the proxy.
+//! Behind a proxy, limits and the log concern the clients, not the proxy.
 
 use std::fs;
 use std::process::Command;
@@ -7,8 +7,7 @@ use crate::common::served::{Server, large_archive, read_head, send, two_archives
 use crate::common::servers::*;
 use crate::common::*;
 
-/// A proxy's connections do not count for one client: each client has its own limit, whatever
-/// addresses it claims.
+/// A client cannot evade its limit by claiming other addresses.
 #[test]
 fn clients_behind_a_proxy_have_their_own_limits() {
     let dir = two_archives();
@@ -17,29 +16,28 @@ fn clients_behind_a_proxy_have_their_own_limits() {
     let server =
         Server::start_in(dir, &["--max-connections-per-client", "1", "--trusted-proxy", "127.0.0.1", "--access-log"]);
     let path = format!("/{name}");
-    let ask = |client: &str| {
+    let request_as = |client: &str| {
         let mut stream = server.connect();
         send(&mut stream, "GET", &path, &format!("X-Forwarded-For: {client}\r\n"));
         let head = read_head(&mut stream).expect("a head");
         (stream, head)
     };
-    let held: Vec<_> = ["203.0.113.1", "203.0.113.2", "1.1.1.1, 203.0.113.3"].map(ask).into();
-    assert!(held.iter().all(|(_, head)| head.status == 200), "{held:?}");
-    let (_, head) = ask("9.9.9.9, 203.0.113.3");
-    assert_eq!((head.status, head.header("retry-after")), (503, "5"), "a second one of the third client");
+    let transfers: Vec<_> = ["203.0.113.1", "203.0.113.2", "1.1.1.1, 203.0.113.3"].map(request_as).into();
+    assert!(transfers.iter().all(|(_, head)| head.status == 200), "{transfers:?}");
+    let (_, head) = request_as("9.9.9.9, 203.0.113.3");
+    assert_eq!((head.status, head.header("retry-after")), (503, "5"), "a second transfer of the third client");
     let refused = server.wait_for_line(&["\"answered\"", "\"status\":503"]);
     assert!(refused.contains("\"client\":\"203.0.113.3\""), "{refused}");
     assert!(refused.contains(&path), "{refused}");
-    drop(held);
+    drop(transfers);
     server.wait_for_line(&["\"served\"", "\"client\":\"203.0.113.2\""]);
-    // Without a transfer, the client's place is free again at once.
+    // A request without a transfer counts only until it is answered.
     for _ in 0..3 {
         assert_eq!(server.get("/healthz", "X-Forwarded-For: 203.0.113.9\r\n").status, 200);
     }
     server.wait_for_line(&["\"answered\"", "GET /healthz", "203.0.113.9", "\"status\":200"]);
 }
 
-/// Without the flag, claimed addresses have no effect; refusals and errors are logged.
 #[test]
 fn forwarded_addresses_are_ignored_by_default() {
     let server = Server::start(&[]);
@@ -51,12 +49,15 @@ fn forwarded_addresses_are_ignored_by_default() {
     server.get("/healthz", "");
     server.get("/last", "");
     server.wait_for_line(&["GET /last"]);
-    assert!(!server.lines().iter().any(|line| line.contains("healthz")), "what went well is not logged unasked");
+    assert!(
+        !server.lines().iter().any(|line| line.contains("healthz")),
+        "a successful request is logged without --access-log"
+    );
 }
 
-/// The configuration in docs/serving.md, with other ports and paths, and a hundred clients at once.
+/// Uses the configuration in docs/serving.md, with other ports and paths.
 #[test]
-fn nginx_in_front() {
+fn a_hundred_clients_behind_nginx_get_the_archive() {
     needs!("nginx", "curl");
     let server = Server::start(&["--trusted-proxy", "127.0.0.1", "--max-connections-per-client", "64"]);
     let port = free_port();
@@ -69,8 +70,8 @@ fn nginx_in_front() {
     let _nginx = Nginx::start(port, "", &format!("http {{ access_log off; TEMPORARY\n{block}\n}}"));
     let url = format!("http://127.0.0.1:{port}/{FULL_26}");
     let expected = fs::read(fixture(FULL_26)).expect("read");
-    // Uses a hundred addresses of this machine.
-    let fetched: Vec<bool> = std::thread::scope(|scope| {
+    // The clients have a hundred addresses of this machine.
+    let successes: Vec<bool> = std::thread::scope(|scope| {
         let clients: Vec<_> = (1..=100)
             .map(|client| {
                 let url = &url;
@@ -84,6 +85,6 @@ fn nginx_in_front() {
             .collect();
         clients.into_iter().map(|client| client.join().unwrap_or(false)).collect()
     });
-    assert_eq!(fetched.iter().filter(|fetched| **fetched).count(), 100);
+    assert_eq!(successes, [true; 100]);
     server.wait_for_line(&["\"served\"", "\"client\":\"127.0.1.100\""]);
 }

@@ -1,4 +1,4 @@
-//! TLS: certificates are loaded, and loaded again when they change.
+//! TLS: certificates are read, and read again when they change.
 
 use std::fs;
 use std::path::Path;
@@ -7,21 +7,21 @@ use std::process::Command;
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
-/// Makes a self-signed certificate and its key.
-fn certificate(dir: &Path) {
+/// Creates a self-signed certificate and its key.
+fn create_certificate(dir: &Path) {
     let names = ["-subj", "/CN=test", "-addext", "subjectAltName=IP:127.0.0.1"];
     self_signed_certificate(&dir.join("key.pem"), &dir.join("cert.pem"), &names);
 }
 
-/// Starts a server with the certificate of this directory.
-fn encrypted_server(dir: &Path) -> Server {
+/// Starts a server with the certificate in this directory.
+fn start_encrypted_server(dir: &Path) -> Server {
     let cert = dir.join("cert.pem");
     let key = dir.join("key.pem");
     Server::start_in(two_archives(), &["--tls-cert", text(&cert), "--tls-key", text(&key)])
 }
 
-/// Fetches with curl, which trusts only this certificate.
-fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
+/// Fetches an archive by curl, which trusts only this certificate. Returns `None` if that fails.
+fn fetch_by_curl(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("curl")
         .args(["-fsS", "--max-time", "60", "--cacert"])
         .arg(trusted)
@@ -33,46 +33,45 @@ fn fetch(server: &Server, trusted: &Path, arguments: &[&str]) -> Option<Vec<u8>>
 }
 
 #[test]
-fn certificates_are_read_again() {
+fn a_changed_certificate_is_used() {
     needs!("openssl", "curl");
     let dir = temp_dir();
     let old = temp_dir();
-    certificate(dir.path());
+    create_certificate(dir.path());
     for file in ["cert.pem", "key.pem"] {
         fs::copy(dir.path().join(file), old.path().join(file)).expect("copied");
     }
     let cert = dir.path().join("cert.pem");
     let key = dir.path().join("key.pem");
-    let server = encrypted_server(dir.path());
+    let server = start_encrypted_server(dir.path());
     let file = fs::read(fixture(FULL_26)).expect("read");
     let old_cert = old.path().join("cert.pem");
-    assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
-    assert_eq!(fetch(&server, &old_cert, &["-r", "5-9"]), Some(file[5..10].to_vec()));
-    let head = String::from_utf8(fetch(&server, &old_cert, &["-I"]).expect("a head")).expect("text");
+    assert_eq!(fetch_by_curl(&server, &old_cert, &[]), Some(file.clone()));
+    assert_eq!(fetch_by_curl(&server, &old_cert, &["-r", "5-9"]), Some(file[5..10].to_vec()));
+    let head = String::from_utf8(fetch_by_curl(&server, &old_cert, &["-I"]).expect("a head")).expect("text");
     assert!(head.contains(&format!("Content-Length: {}\r\n", file.len())), "{head}");
-    assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
-    assert_eq!(fetch(&server, &old_cert, &["--tls-max", "1.1"]), None);
+    assert_eq!(fetch_by_curl(&server, &old_cert, &["--tls-max", "1.2"]), Some(file.clone()));
+    assert_eq!(fetch_by_curl(&server, &old_cert, &["--tls-max", "1.1"]), None);
 
-    // If only one of the two files changes, the old pair stays.
+    // While only one of the two files has changed, the old pair stays in use.
     fs::write(&key, "no key").expect("written");
     server.wait_for_line(&["warning", "key.pem", "old certificate stays"]);
-    assert_eq!(fetch(&server, &old_cert, &[]), Some(file.clone()));
+    assert_eq!(fetch_by_curl(&server, &old_cert, &[]), Some(file.clone()));
 
-    certificate(dir.path());
-    wait_for("the new certificate", || fetch(&server, &cert, &[]) == Some(file.clone()));
-    assert_eq!(fetch(&server, &old_cert, &[]), None);
+    create_certificate(dir.path());
+    wait_for("the new certificate", || fetch_by_curl(&server, &cert, &[]) == Some(file.clone()));
+    assert_eq!(fetch_by_curl(&server, &old_cert, &[]), None);
     let (status, _) = server.stop();
     assert!(status.success());
 }
 
-/// A wrong scheme of a server is named with the right one.
 #[cfg(feature = "net")]
 #[test]
 fn a_wrong_scheme_is_named_with_the_right_one() {
     needs!("openssl");
     let dir = temp_dir();
-    certificate(dir.path());
-    let encrypted = encrypted_server(dir.path());
+    create_certificate(dir.path());
+    let encrypted = start_encrypted_server(dir.path());
     let plain = Server::start(&[]);
     let out = dir.path().join("out");
     for (url, meant) in [
@@ -100,8 +99,8 @@ fn a_key_of_another_certificate_is_refused() {
     needs!("openssl");
     let dir = two_archives();
     let other = temp_dir();
-    certificate(dir.path());
-    certificate(other.path());
+    create_certificate(dir.path());
+    create_certificate(other.path());
     let output = slotpress()
         .args(["serve", "--listen", "127.0.0.1:0", "--tls-cert"])
         .arg(dir.path().join("cert.pem"))

@@ -1,4 +1,5 @@
-//! Serves metrics and health of a long-running command, at an address of their own.
+//! Serves metrics and health of a long-running command at a separate address, and notifies a service
+//! manager (`sd_notify(3)`), if there is one.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::MutexGuard;
 use prometheus_client::registry::Registry;
+pub use sd_notify::NotifyState;
 use slotpress_base::Result;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -15,22 +17,24 @@ use super::connection::{self, Endpoint, Site};
 use super::limits::ClientLimits;
 use super::{ServeOptions, Server, bind, start_runtime};
 
-/// Limit on connections to an address of metrics.
+/// Limit on connections to the address of the metrics.
 const CONNECTIONS_MAX: usize = 32;
 
-pub trait Facts: fmt::Debug + Send + Sync {
+/// A command whose metrics and health can be requested.
+pub trait Monitored: fmt::Debug + Send + Sync {
+    /// Returns the metrics with their present values.
     fn metrics(&self) -> MutexGuard<'_, Registry>;
 
-    /// Health, as `/healthz` reports it.
+    /// Checks the command's health, for `/healthz`.
     ///
     /// # Errors
-    /// A line that says what is wrong.
+    /// The text says what is wrong.
     fn health(&self) -> std::result::Result<(), String>;
 }
 
-impl Facts for Server {
+impl Monitored for Server {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        self.metrics.update(&self.archives.last_scan(), self.transfers.list().len(), self.limits.connections());
+        self.metrics.set_gauges(self);
         self.metrics.registry()
     }
 
@@ -42,19 +46,7 @@ impl Facts for Server {
     }
 }
 
-pub(crate) fn metrics_endpoint(facts: Arc<dyn Facts>, listen: SocketAddr, stop: watch::Receiver<bool>) -> Endpoint {
-    let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX);
-    let options = Arc::new(options.client_connections(CONNECTIONS_MAX));
-    Endpoint {
-        site: Site::Metrics(facts),
-        limits: ClientLimits::new(options.clone()),
-        options,
-        certificates: None,
-        stop,
-    }
-}
-
-/// A server of metrics, which runs until it is dropped.
+/// A running server of metrics. Dropping it stops the server.
 #[derive(Debug)]
 pub struct MetricsServer {
     pub address: SocketAddr,
@@ -66,10 +58,24 @@ pub struct MetricsServer {
 ///
 /// # Errors
 /// The address is in use; no thread can be started.
-pub fn serve_metrics(listen: SocketAddr, facts: Arc<dyn Facts>) -> Result<MetricsServer> {
+pub fn serve_metrics(listen: SocketAddr, monitored: Arc<dyn Monitored>) -> Result<MetricsServer> {
     let runtime = start_runtime(1, "metrics")?;
     let (listener, address) = bind(&runtime, listen)?;
     let (stop, stopping) = watch::channel(false);
-    runtime.spawn(connection::listen(metrics_endpoint(facts, address, stopping), listener));
+    let options = ServeOptions::new([], listen).connections(CONNECTIONS_MAX);
+    let options = options.client_connections(CONNECTIONS_MAX);
+    let endpoint = Endpoint {
+        site: Site::Metrics(monitored),
+        limits: ClientLimits::new(Arc::new(options)),
+        certificates: None,
+        stop: stopping,
+    };
+    runtime.spawn(connection::listen(endpoint, listener));
     Ok(MetricsServer { address, _runtime: runtime, _stop: stop })
+}
+
+/// Notifies the service manager. For a unit with `WatchdogSec=`, call this with `Watchdog` at least
+/// twice in that time.
+pub fn notify(state: NotifyState<'_>) {
+    let _ = sd_notify::notify(&[state]);
 }
