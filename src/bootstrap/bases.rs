@@ -1,8 +1,8 @@
 //! Full archives that this node has, and the combinations of archives that a plan shows.
 //!
 //! If a source has an incremental archive on one of the node's full archives, only the incremental
-//! one has to be fetched. An old full archive is useful only with an incremental one. The ranking
-//! is in `slotpress_net::find`; [`next`](super::next) decides what follows if an archive fails.
+//! archive has to be fetched. `slotpress_net::find` ranks the combinations; [`next`](super::next) decides
+//! what follows if an archive fails.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use slotpress_net::find::rank::time_at_rate;
 use slotpress_net::{FindReport, SourceLocation};
 use slotpress_read::catalog::REMOTE_DIR;
 
-/// Limit on the combinations that a plan shows.
-const WAYS_MAX: usize = 8;
+/// Limit on the routes that a plan shows.
+const ROUTES_MAX: usize = 8;
 
-/// A way to get a state: a combination of archives, with estimated times.
+/// A combination of archives that gives a state, with estimated times.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names say it")]
@@ -38,12 +38,12 @@ pub struct Route {
     pub expected_age: Option<Duration>,
 }
 
-/// Returns different combinations of archives among the candidates, best first.
+/// Lists the different combinations of archives among the candidates, best first.
 pub fn list_routes(report: &FindReport) -> Vec<Route> {
-    let mut ways: Vec<Route> = Vec::new();
+    let mut routes: Vec<Route> = Vec::new();
     for candidate in &report.candidates {
         let incremental = candidate.incremental.as_ref();
-        let way = Route {
+        let route = Route {
             full: candidate.full.name.clone(),
             incremental: incremental.map(|offer| offer.name.clone()),
             is_full_local: candidate.full.is_local(),
@@ -53,22 +53,21 @@ pub fn list_routes(report: &FindReport) -> Vec<Route> {
             restore_time: time_at_rate(candidate.bytes(), report.restore_bytes_per_second),
             expected_age: candidate.expected_age,
         };
-        let is_same = |known: &Route| (&known.full, &known.incremental) == (&way.full, &way.incremental);
-        if ways.len() < WAYS_MAX && !ways.iter().any(is_same) {
-            ways.push(way);
+        let is_same = |known: &Route| (&known.full, &known.incremental) == (&route.full, &route.incremental);
+        if routes.len() < ROUTES_MAX && !routes.iter().any(is_same) {
+            routes.push(route);
         }
     }
-    ways
+    routes
 }
 
-/// Returns the local sources: files that the operator names, and the archives directory if it has a
-/// full archive.
+/// Returns the local sources: the files `bases`, and the archives directory if it has a full archive.
 ///
 /// # Errors
-/// A named file does not exist, or does not have the name of a full archive.
-pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceLocation>> {
+/// One of the files does not exist, or does not have the name of a full archive.
+pub fn local_sources(dir: &Path, bases: &[PathBuf]) -> Result<Vec<SourceLocation>> {
     let mut sources = Vec::new();
-    for path in named {
+    for path in bases {
         let name = ArchiveName::from_path(path).filter(|name| name.base_slot.is_none());
         if name.is_none() || !path.is_file() {
             let message = format!("{} is not the file of a full archive", path.escaped());
@@ -76,14 +75,14 @@ pub fn local_sources(dir: &Path, named: &[PathBuf]) -> Result<Vec<SourceLocation
         }
         sources.push(SourceLocation::ArchiveFile(path.clone()));
     }
-    if !fulls_in(dir).is_empty() {
+    if !full_archives_in(dir).is_empty() {
         sources.push(SourceLocation::Directory(dir.to_path_buf()));
     }
     Ok(sources)
 }
 
 /// Returns the names of the full archives in an archives directory.
-pub fn fulls_in(dir: &Path) -> Vec<ArchiveName> {
+pub fn full_archives_in(dir: &Path) -> Vec<ArchiveName> {
     let dirs = [dir.to_path_buf(), dir.join(REMOTE_DIR)];
     let entries = dirs.into_iter().flat_map(fs::read_dir).flatten().flatten();
     let names = entries.filter_map(|entry| ArchiveName::from_path(&entry.path()));

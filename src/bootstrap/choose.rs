@@ -1,4 +1,4 @@
-//! Chosen archives, and the places that have them.
+//! Archives that a run has chosen, and the places that have them.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_net::{Offer, OfferPlace, Remote};
 use slotpress_read::catalog::REMOTE_DIR;
 
-/// An archive that was chosen, and all places that have it.
+/// An archive that a run has chosen, and all places that have it.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ChosenArchive {
@@ -20,9 +20,9 @@ pub struct ChosenArchive {
     pub root: Option<Root>,
     /// Path of the archive, if it is a local file.
     pub path: Option<PathBuf>,
-    /// Servers that have the archive, best first; none for a local file.
+    /// Servers that have the archive, best first; empty for a local file.
     pub(super) remotes: Vec<Remote>,
-    /// True if a file of its name is in the archives directory.
+    /// True if the path is in the archives directory.
     pub(super) is_in_place: bool,
 }
 
@@ -43,25 +43,26 @@ impl ChosenArchive {
         self.path.is_some()
     }
 
-    /// Returns true if the archive takes no room in this archives directory: it is there, or the file
-    /// system clones it.
+    /// Returns true if the archive takes no room in an archives directory, because it is there already or
+    /// the file system clones it.
     pub fn takes_no_room(&self, dir: &Path) -> bool {
-        self.path.as_deref().is_some_and(|path| lies_in(path, dir) || may_clone(path, dir))
+        let Some(path) = &self.path else { return false };
+        is_in_archives_dir(path, dir) || may_clone(path, dir)
     }
 
     /// Collects all places that have the archive `best`, and puts `best` first. If one place is a
     /// local file, returns only that file, unless a server says that the archive is longer. Leaves
     /// out offers with another root: they are other archives of the same name.
-    pub(super) fn from_offer(best: &Offer, all: &[&Offer]) -> Self {
-        let has_root = |root: Option<Root>| root.is_none() || best.root.is_none() || root == best.root;
-        let mut same = all.to_vec();
-        same.retain(|offer| offer.name == best.name && has_root(offer.root));
+    pub(super) fn from_offer(best: &Offer, offers: &[&Offer]) -> Self {
+        let is_same_root = |root: Option<Root>| root.is_none() || best.root.is_none() || root == best.root;
+        let mut same = offers.to_vec();
+        same.retain(|offer| offer.name == best.name && is_same_root(offer.root));
         same.insert(0, best);
-        let remotes = same.iter().filter(|offer| !offer.is_local());
-        let longest = remotes.filter_map(|offer| offer.length_bytes).max();
-        let is_whole = |local: &Offer| local.length_bytes.is_none_or(|length| longest <= Some(length));
-        let local = same.iter().find(|offer| offer.is_local() && is_whole(offer));
-        let first = local.or_else(|| same.iter().find(|offer| !offer.is_local()));
+        let (locals, remotes): (Vec<_>, Vec<_>) = same.into_iter().partition(|offer| offer.is_local());
+        let longest = remotes.iter().filter_map(|offer| offer.length_bytes).max();
+        let is_whole = |local: &&Offer| local.length_bytes.is_none() || local.length_bytes >= longest;
+        let local = locals.into_iter().find(is_whole);
+        let first = local.or(remotes.first().copied());
         let mut chosen = Self {
             name: best.name.clone(),
             length_bytes: first.and_then(|first| first.length_bytes),
@@ -74,7 +75,7 @@ impl ChosenArchive {
             chosen.path = Some(path.clone());
             return chosen;
         }
-        for remote in same.iter().filter_map(|offer| offer.remote()) {
+        for remote in remotes.into_iter().filter_map(Offer::remote) {
             if !chosen.remotes.iter().any(|known| known.url == remote.url) {
                 chosen.remotes.push(remote.clone());
             }
@@ -82,8 +83,8 @@ impl ChosenArchive {
         chosen
     }
 
-    /// Returns the path, or the URL without secrets, of the place that is read first.
-    pub fn first_place(&self) -> String {
+    /// Returns the path of the local file, or the URL of the first server without secrets.
+    pub fn first_location(&self) -> String {
         match (&self.path, self.remotes.first()) {
             (Some(path), _) => path.escaped(),
             (None, Some(remote)) => slotpress_net::show_url(&remote.url),
@@ -93,12 +94,15 @@ impl ChosenArchive {
 
     /// Returns the source for which a failure counts: the server that is asked first, or the path.
     pub(super) fn source_at_fault(&self) -> String {
-        self.remotes.first().map_or_else(|| self.first_place(), Remote::origin)
+        match self.remotes.first() {
+            Some(remote) => remote.origin(),
+            None => self.first_location(),
+        }
     }
 
     /// Describes all places, without secrets.
     pub fn describe(&self) -> String {
-        let first = self.first_place();
+        let first = self.first_location();
         match self.remotes.len() {
             0 | 1 => first,
             places => format!("{first} and {} more", places - 1),
@@ -106,8 +110,8 @@ impl ChosenArchive {
     }
 }
 
-/// Returns true if both are on one file system of a kind that clones files. If it does not clone
-/// this one, the restore counts the copy.
+/// Returns true if both are on one file system of a kind that can clone files. If it does not clone this
+/// file, the restore counts the copy.
 fn may_clone(path: &Path, dir: &Path) -> bool {
     /// XFS and Btrfs, in `statfs(2)`.
     const CLONING: [u64; 2] = [0x5846_5342, 0x9123_683e];
@@ -119,9 +123,11 @@ fn may_clone(path: &Path, dir: &Path) -> bool {
         && rustix::fs::statfs(above).is_ok_and(|stat| CLONING.contains(&(stat.f_type as u64)))
 }
 
-/// Returns true if an archive is in the directory or in its subdirectory `remote`: it is not copied.
-fn lies_in(path: &Path, dir: &Path) -> bool {
-    let path = std::path::absolute(path).ok();
-    let parent = path.and_then(|path| path.parent().and_then(|parent| parent.canonicalize().ok()));
-    [dir.to_path_buf(), dir.join(REMOTE_DIR)].iter().any(|dir| parent.is_some() && parent == dir.canonicalize().ok())
+/// Returns true if a file is in an archives directory or in its subdirectory `remote`.
+fn is_in_archives_dir(path: &Path, dir: &Path) -> bool {
+    let path = std::path::absolute(path).unwrap_or_default();
+    let Some(parent) = path.parent().and_then(|parent| parent.canonicalize().ok()) else { return false };
+    let dirs = [dir.to_path_buf(), dir.join(REMOTE_DIR)];
+    let mut dirs = dirs.iter().filter_map(|dir| dir.canonicalize().ok());
+    dirs.any(|dir| dir == parent)
 }

@@ -1,11 +1,10 @@
-//! The [`World`] of the program: asks sources and trusted servers, and fetches archives to
-//! a directory.
+//! The [`World`] of the program: asks sources and trusted servers, and fetches archives to a directory.
 //!
-//! Requests to a server that fails for a moment are repeated by `retries` (in `slotpress_net`).
-//! [`next`](super::next) decides what follows on a failure.
+//! `slotpress_net::retries` repeats requests to a server that fails for a moment. [`next`](super::next)
+//! decides what follows other failures.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Instant;
@@ -26,34 +25,34 @@ use slotpress_net::{
 use slotpress_read::Publishable;
 
 use super::choose::ChosenArchive;
-use super::look::FetchContext;
+use super::context::FetchContext;
 use super::next::{KEPT_HINT, Reason, Selection};
-use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, read_facts};
+use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, stat_file};
 use super::trust::Confirmations;
 
 /// Hint after sources sent a wrong archive.
 const SOURCES_HINT: &str = "give other sources, or try again later";
 
-/// Thread of a download. Returns its result, and the time of its end.
-type Fetching<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
+/// Thread of a download. Returns the result, and the time at which the download ended.
+type DownloadThread<'scope> = ScopedJoinHandle<'scope, (Result<Fetched>, Instant)>;
 
 pub struct Downloads<'scope, 'env> {
     scope: &'scope Scope<'scope, 'env>,
     pub context: FetchContext<'env>,
     dir: Arc<KeptDir>,
     /// Sources that have answered in this run. If one of them fails later, the run waits for it.
-    answering: BTreeSet<String>,
+    answered_sources: BTreeSet<String>,
     /// Archives whose partial files this run has made or continued.
-    begun: Vec<ArchiveName>,
-    running: Option<Fetching<'scope>>,
+    partials: Vec<ArchiveName>,
+    running: Option<DownloadThread<'scope>>,
     /// Answers of trusted servers about the archive that was confirmed last.
-    pub confirmed: Confirmations,
+    pub confirmations: Confirmations,
     /// Time at which the last download was complete on disk.
     pub last_byte_at: Option<Instant>,
 }
 
 impl<'scope, 'env> Downloads<'scope, 'env> {
-    /// Creates the directory for downloads. After a failure, the directory stays, with the bytes
+    /// Opens or makes the directory for downloads. After a failure, the directory stays with the bytes
     /// that have arrived.
     pub fn new(scope: &'scope Scope<'scope, 'env>, context: FetchContext<'env>) -> Result<Self> {
         let dir = KeptDir::open_or_create(context.dir, &mut |_, _| {})?;
@@ -61,33 +60,35 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
             scope,
             context,
             dir,
-            answering: BTreeSet::new(),
-            begun: Vec::new(),
+            answered_sources: BTreeSet::new(),
+            partials: Vec::new(),
             running: None,
-            confirmed: Confirmations::default(),
+            confirmations: Confirmations::default(),
             last_byte_at: None,
         })
     }
 
-    /// Returns true for a `fetch` whose sources are all URLs of archives: only these are fetched.
+    /// Returns true for a `fetch` whose sources are all URLs of archives: only these archives are fetched.
     pub fn is_exact(&self) -> bool {
         let sources = &self.context.find.sources;
         let is_exact = |source: &SourceLocation| matches!(source, SourceLocation::ArchiveUrl(_));
         self.context.is_fetch() && !sources.is_empty() && sources.iter().all(is_exact)
     }
 
-    /// Replaces the offers and the facts about this node, but keeps the list of failures.
+    /// Replaces the offers and the facts about this node. Keeps the failures.
     pub fn use_offers(&mut self, selection: &mut Selection, found: Selection) {
-        let sources = found.ranking.offers.iter().map(|offer| offer.source.clone());
-        self.answering.extend(sources);
-        selection.renew(found);
+        for offer in &found.ranking.offers {
+            self.answered_sources.insert(offer.source.clone());
+        }
+        selection.replace_offers(found);
     }
 
+    /// Checks a local file, which is used instead of a download.
     fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Attempted<ObtainedArchive> {
         let context = &self.context;
         let root = if context.is_fetch() {
-            let shown = Forward::new(context.progress, forward_input);
-            accept_file(path, context.limits.expect_root, &shown).map(|accepted| accepted.root)
+            let progress = Forward::new(context.progress, forward_input);
+            accept_file(path, context.limits.expect_root, &progress).map(|accepted| accepted.root)
         } else {
             check_length(path, choice.length_bytes).map(|()| None)
         };
@@ -96,54 +97,59 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let mut obtained = ObtainedArchive::new(choice);
         obtained.archive.root = root;
         obtained.archive.path = Some(path.to_path_buf());
-        obtained.file = Some(read_facts(path));
+        obtained.stat = stat_file(path);
         Ok(obtained)
     }
 
+    /// Decides what the failure of a download means for the archive and its sources.
     fn classify_failure(&self, error: Error, download: &Download) -> Box<ArchiveFault> {
         let Some(fault) = DownloadFault::classify(&error) else { return error.into() };
         let rejected = download.rejected_servers();
-        let has_older = download.given_bytes() < download.file.done_bytes();
-        // Bytes from a server without ranges are sent again from the beginning.
-        let is_kept = download.file.identity().length_bytes.is_some();
-        // If the server's file is unchanged, asking again would not help.
-        let FetchContext { client, progress, .. } = self.context;
-        let is_as_before = || match download.first_remote() {
-            Some(before) => {
-                client.head(&before.requested_url, progress).is_ok_and(|now| now.is_unchanged_since(before))
-            }
-            None => true,
-        };
+        let has_older_bytes = download.given_bytes() < download.file.done_bytes();
+        // A server without ranges sends all bytes again from the beginning.
+        let is_resumable = download.file.identity().length_bytes.is_some();
         let reason = match fault {
-            DownloadFault::Wrong if has_older && rejected.is_empty() => Reason::KeptIsWrong,
-            DownloadFault::Lost if rejected.is_empty() && !is_as_before() => Reason::PublishedAgain,
-            _ => Reason::Unusable(rejected),
+            _ if !rejected.is_empty() => Reason::Unusable(rejected),
+            DownloadFault::Wrong if has_older_bytes => Reason::KeptIsWrong,
+            DownloadFault::Lost if self.has_changed(download) => Reason::PublishedAgain,
+            _ => Reason::Unusable(Vec::new()),
         };
         let error = match error.kind() {
-            ErrorKind::Network if error.hint().is_none() && is_kept => error.with_hint(KEPT_HINT),
-            ErrorKind::Damaged if error.hint().is_none() => error.with_hint(SOURCES_HINT),
+            _ if error.hint().is_some() => error,
+            ErrorKind::Network if is_resumable => error.with_hint(KEPT_HINT),
+            ErrorKind::Damaged => error.with_hint(SOURCES_HINT),
             _ => error,
         };
         ArchiveFault::new(reason, error)
     }
 
-    /// Adds the archives that a source offers now. Returns an error after which the source, which
-    /// answered before, may still offer more.
+    /// Returns true if the first server has another file now. If its file is unchanged, asking again
+    /// would not help.
+    fn has_changed(&self, download: &Download) -> bool {
+        let Some(before) = download.first_remote() else { return false };
+        let context = &self.context;
+        let now = context.client.head(&before.requested_url, context.progress);
+        !now.is_ok_and(|now| now.is_unchanged_since(before))
+    }
+
+    /// Adds the archives that a source offers now. Returns an error if the source answered before, but
+    /// fails now: it may offer more later.
     fn ask_again(&self, source: &SourceLocation, selection: &mut Selection) -> Option<Error> {
-        // Warnings about local archives were given when these were first looked for.
-        let silent =
-            Forward::new(self.context.progress, |event| (!matches!(event, ProgressEvent::Warning(_))).then_some(event));
-        let failure: Error = match self.context.client.list_offers_and_failure(source, &silent) {
-            Ok((mut found, failure)) => {
+        // Warnings about local archives have been given already.
+        let progress = Forward::new(self.context.progress, forward_without_warnings);
+        let client = self.context.client;
+        let failure: Error = match client.list_offers_and_failure(source, &progress) {
+            Ok((mut offers, failure)) => {
                 // Leaves out local full archives: this run may have just fetched one.
-                found.retain(|offer| !offer.is_full() || !offer.is_local());
-                selection.add(found);
+                offers.retain(|offer| !offer.is_full() || !offer.is_local());
+                selection.add_offers(offers);
                 failure?.into()
             }
             Err(error) => error,
         };
         let may_pass = NetError::find_in(&failure).is_some_and(NetError::is_retryable);
-        (may_pass && self.answering.contains(&source.to_string())).then_some(failure)
+        let has_answered = self.answered_sources.contains(&source.to_string());
+        if may_pass && has_answered { Some(failure) } else { None }
     }
 }
 
@@ -162,16 +168,18 @@ impl World for Downloads<'_, '_> {
         choice
     }
 
-    fn look(&mut self, selection: &mut Selection) -> Result<()> {
+    fn ask_sources(&mut self, selection: &mut Selection) -> Result<()> {
         if !self.is_exact() {
-            let (_, found) = self.context.look(false)?;
+            let (_, found) = self.context.find_candidates()?;
             self.use_offers(selection, found);
             return Ok(());
         }
-        let FetchContext { client, progress, limits, .. } = self.context;
+        let context = &self.context;
+        let progress = context.progress;
+        let give_up_after = context.limits.give_up_after;
         let mut offers: Vec<Offer> = Vec::new();
-        for source in &self.context.find.sources {
-            match ask_patiently(client, source, limits.give_up_after, progress, progress) {
+        for source in &context.find.sources {
+            match ask_patiently(context.client, source, give_up_after, progress, progress) {
                 Ok(found) => offers.extend(found),
                 // Other sources may still have the archive.
                 Err(_) if !selection.ranking.offers.is_empty() && !progress.is_interrupted() => {}
@@ -182,100 +190,107 @@ impl World for Downloads<'_, '_> {
         Ok(())
     }
 
-    fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
-        let FetchContext { client, progress, limits, .. } = self.context;
-        let is_fetch = self.context.is_fetch();
-        let options = self.context.find.clone().measured_max(0);
+    fn find_incremental(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()> {
+        let context = &self.context;
+        let progress = context.progress;
+        let options = context.find.clone().measured_max(0);
         progress.stage(Stage::AskingForIncremental, None);
-        let local = SourceLocation::Directory(PathBuf::from(self.context.dir));
+        let local = SourceLocation::Directory(context.dir.to_path_buf());
         // Sources that answered before, but fail now, are asked again until any source has an
         // incremental archive. Sources that have answered now are not asked again.
-        let mut unasked: Vec<&SourceLocation> = options.sources.iter().chain([&local]).collect();
+        let mut unanswered: Vec<&SourceLocation> = options.sources.iter().chain([&local]).collect();
         let mut asks_cluster = options.asks_cluster();
         selection.ranking.offers.retain(Offer::is_full);
-        let answered = Retries::new(limits.give_up_after).run(progress, || {
-            let mut failed = None;
-            for source in std::mem::take(&mut unasked) {
+        let result = Retries::new(context.limits.give_up_after).run(progress, || {
+            let mut failure = None;
+            for source in std::mem::take(&mut unanswered) {
                 if let Some(error) = self.ask_again(source, selection) {
-                    unasked.push(source);
-                    failed = Some(error);
+                    unanswered.push(source);
+                    failure = Some(error);
                 }
             }
             if asks_cluster {
-                match find(client, &options, progress) {
+                match find(context.client, &options, progress) {
                     Ok(found) => {
                         asks_cluster = false;
-                        selection.add(found.ranking.offers);
+                        selection.add_offers(found.ranking.offers);
                     }
-                    Err(error) => failed = Some(error),
+                    Err(error) => failure = Some(error),
                 }
             }
-            if !is_fetch {
+            if !context.is_fetch() {
                 // A restore refuses archives that Agave does not read.
-                selection.ranking.offers.retain(|offer| offer.name.compression.is_read_by_agave());
+                let offers = &mut selection.ranking.offers;
+                offers.retain(|offer| offer.name.compression.is_read_by_agave());
             }
             progress.check()?;
-            match failed {
-                Some(error) if selection.newest_on(full).is_none() => Err(error),
+            match failure {
+                Some(error) if selection.newest_incremental_on(full).is_none() => Err(error),
                 _ => Ok(()),
             }
         });
-        match answered {
+        match result {
             Err(error) if error.kind() == ErrorKind::Network => {
                 let slot = full.name.slot;
                 let warning = format!("{error}: no incremental archive on slot {slot} is known");
                 progress.warn(&warning);
                 Ok(())
             }
-            answered => answered,
+            result => result,
         }
     }
 
     fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()> {
-        let trust = &self.context.trust;
-        if trust.trusted.is_empty() {
+        let context = &self.context;
+        if context.trusted.is_empty() {
             return Ok(());
         }
-        let confirmed = trust.confirm(&choice.name)?;
-        if let Some(too_few) = trust.too_few_error(&confirmed, &choice.name) {
-            return Err(ArchiveFault::new(Reason::Unconfirmed, too_few));
+        let confirmations = context.ask_trusted_servers(&choice.name)?;
+        if let Some(error) = context.too_few_error(&confirmations, &choice.name) {
+            return Err(ArchiveFault::new(Reason::Unconfirmed, error));
         }
-        self.confirmed = confirmed;
+        self.confirmations = confirmations;
         Ok(())
     }
 
     fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
-        let FetchContext { client, progress, limits, .. } = self.context;
+        let context = &self.context;
+        let progress = context.progress;
         let name = choice.name.to_string();
         if let Some(path) = &choice.path {
             return self.begin_file(choice, path);
         }
         progress.status(&format!("Fetching {name} from {}", choice.describe()));
         let file = Arc::new(PartialFile::open(&self.dir, &name)?);
-        if !self.begun.contains(&choice.name) {
-            self.begun.push(choice.name.clone());
+        if !self.partials.contains(&choice.name) {
+            self.partials.push(choice.name.clone());
         }
-        let remotes = choice.remotes.clone();
-        let download = Download::begin(client.clone(), file, remotes, limits.clone(), progress);
+        let client = context.client.clone();
+        let limits = context.limits.clone();
+        let download = Download::begin(client, file, choice.remotes.clone(), limits, progress);
         let download = Arc::new(download.map_err(|error| {
-            let is_too_long = error.kind() == ErrorKind::NoSpace && selection.is_overstated(choice);
-            if is_too_long || DownloadFault::classify(&error).is_some() { to_unusable(error) } else { error.into() }
+            let is_overstated = error.kind() == ErrorKind::NoSpace && selection.may_be_overstated(choice);
+            if is_overstated || DownloadFault::classify(&error).is_some() { to_unusable(error) } else { error.into() }
         })?);
-        let kept = download.kept_bytes();
+        let kept_bytes = download.kept_bytes();
         let length = download.length_bytes();
-        if kept > 0 {
-            let of = length.map_or(String::new(), |length| format!(" of {}", bytes(length)));
-            progress.status(&format!("Resuming {name}: {}{of} are there", bytes(kept)));
+        if kept_bytes > 0 {
+            let kept = bytes(kept_bytes);
+            let total = length.map_or(String::new(), |length| format!(" of {}", bytes(length)));
+            progress.status(&format!("Resuming {name}: {kept}{total} are there"));
         }
         // While a restore reads a full archive, progress shows the bytes of the restore.
-        let is_shown = self.context.is_fetch() || choice.name.base_slot.is_some();
-        if is_shown {
+        let shows_bytes = context.is_fetch() || choice.name.base_slot.is_some();
+        if shows_bytes {
             progress.stage(Stage::Fetching, length);
-            progress.advance(kept, 0);
+            progress.advance(kept_bytes, 0);
         }
         let running = download.clone();
-        let shown = if is_shown { forward_input } else { forward_without_bytes };
-        let run = move || (running.run(&Forward::new(progress, shown)), Instant::now());
+        let forward = if shows_bytes { forward_input } else { forward_without_bytes };
+        let run = move || {
+            let result = running.run(&Forward::new(progress, forward));
+            (result, Instant::now())
+        };
         self.running = Some(spawn(self.scope, run)?);
         let mut obtained = ObtainedArchive::new(choice);
         obtained.download = Some(download);
@@ -285,9 +300,10 @@ impl World for Downloads<'_, '_> {
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
         let Some(download) = &obtained.download else { return Ok(()) };
         let Some(thread) = self.running.take() else { return Ok(()) };
-        let (result, at) = thread.join().unwrap_or_else(|payload| (Err(panic_error(payload.as_ref())), Instant::now()));
+        let joined = thread.join();
+        let (result, end) = joined.unwrap_or_else(|panic| (Err(panic_error(panic.as_ref())), Instant::now()));
         let fetched = result.map_err(|error| self.classify_failure(error, download))?;
-        self.last_byte_at = Some(at);
+        self.last_byte_at = Some(end);
         let archive = &mut obtained.archive;
         archive.root = fetched.root;
         archive.fetched = Some(fetched);
@@ -297,19 +313,23 @@ impl World for Downloads<'_, '_> {
         Ok(())
     }
 
-    fn list_kept(&self) -> Vec<(ArchiveName, u64)> {
-        let kept = |name: &ArchiveName| (name.clone(), kept_bytes(self.context.dir, &name.to_string()));
-        self.begun.iter().map(kept).collect()
+    fn list_partials(&self) -> Vec<(ArchiveName, u64)> {
+        let mut partials = Vec::new();
+        for name in &self.partials {
+            let kept_bytes = kept_bytes(self.context.dir, &name.to_string());
+            partials.push((name.clone(), kept_bytes));
+        }
+        partials
     }
 
-    fn remove(&mut self, name: &ArchiveName) {
-        self.begun.retain(|begun| begun != name);
-        // A failure is ignored: a remaining partial file only takes space.
-        drop(PartialFile::open(&self.dir, &name.to_string()).and_then(|file| file.remove()));
+    fn remove_partial(&mut self, name: &ArchiveName) {
+        self.partials.retain(|partial| partial != name);
+        // An error is ignored: a remaining partial file only takes space.
+        let _ = PartialFile::open(&self.dir, &name.to_string()).and_then(|file| file.remove());
     }
 }
 
-/// Classifies a failure that concerns only this archive.
+/// Makes the fault for an error that concerns only this archive.
 fn to_unusable(error: Error) -> Box<ArchiveFault> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
@@ -317,7 +337,7 @@ fn to_unusable(error: Error) -> Box<ArchiveFault> {
     }
 }
 
-/// Fails if a file does not have the length that its source states.
+/// Checks that a file has the length that its source states.
 fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
     let length_bytes = open_file(path)?.metadata().or_path("read", path)?.len();
     if let Some(stated) = stated_bytes
@@ -330,7 +350,7 @@ fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
     Ok(())
 }
 
-/// Forwards events of a download, except output bytes and `Arriving`: a download writes only the
+/// Forwards events of a download, except output bytes and `Arriving`: the download writes only the
 /// received file, and no reader waits for its bytes.
 fn forward_input(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
     match event {
@@ -342,5 +362,15 @@ fn forward_input(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
 
 /// Forwards events of a download, except its bytes: the bytes of the restore are shown.
 fn forward_without_bytes(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
-    (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event)
+    match event {
+        ProgressEvent::Bytes { .. } => None,
+        event => Some(event),
+    }
+}
+
+fn forward_without_warnings(event: ProgressEvent<'_>) -> Option<ProgressEvent<'_>> {
+    match event {
+        ProgressEvent::Warning(_) => None,
+        event => Some(event),
+    }
 }

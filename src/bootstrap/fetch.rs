@@ -1,5 +1,5 @@
-//! The command `fetch`: downloads archives to a directory, makes all checks that need no unpacking
-//! while they arrive, and gives them their names.
+//! The command `fetch`: downloads archives to a directory, makes all checks that need no unpacking while
+//! the archives arrive, and gives them their names.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -7,15 +7,15 @@ use std::path::PathBuf;
 use derive_setters::Setters;
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
-use slotpress_base::{Elapsed, Progress, Result, Stopwatch};
-use slotpress_format::{ArchiveName, Root};
+use slotpress_base::{Elapsed, Progress, Result, Stopwatch, text};
+use slotpress_format::{ArchiveName, Root, serialize_name_and_parts};
 use slotpress_net::{Client, FetchLimits, Fetched, FindOptions, SourceLocation, Url};
 
+use super::context::FetchContext;
 use super::downloads::Downloads;
-use super::look::FetchContext;
 use super::next::{AbandonedState, Selection};
 use super::run::{World, run};
-use super::trust::{Confirmations, Trust};
+use super::trust::{Confirmations, check_quorum};
 use crate::restore::Supply;
 
 /// Sources and settings of a fetch.
@@ -36,8 +36,8 @@ pub struct FetchOptions {
     /// state. If one has another state of the slot, the run ends. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state, at most the length of `trusted`
-    /// unless that is empty; 0 counts as 1. Default: 1.
+    /// Number of trusted servers that must confirm the state, 1 to the length of `trusted`. Ignored
+    /// without trusted servers. Default: 1.
     pub quorum: usize,
 }
 
@@ -55,15 +55,18 @@ impl FetchOptions {
 }
 
 /// An archive that was fetched, or that the node had already.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FetchedArchive {
     /// Parsed file name of the archive.
+    #[serde(flatten, serialize_with = "serialize_name_and_parts")]
     pub name: ArchiveName,
     /// Path of the file. Archives of local sources are outside the directory. `None` in the report
     /// of a bootstrap, where [`RestoreReport`](crate::restore::RestoreReport) names the files.
+    #[serde(serialize_with = "text::optional_path")]
     pub path: Option<PathBuf>,
     /// Report of the download; `None` if the file existed already.
+    #[serde(flatten, serialize_with = "serialize_download")]
     #[doc(hidden)]
     pub fetched: Option<Fetched>,
     /// Root of the archive, whose frame hashes all match; `None` if it has none, or if a bootstrap
@@ -71,36 +74,18 @@ pub struct FetchedArchive {
     pub root: Option<Root>,
 }
 
-impl FetchedArchive {
-    /// Describes an archive by its name only.
-    pub(super) fn new(name: &ArchiveName) -> Self {
-        Self { name: name.clone(), path: None, fetched: None, root: None }
-    }
-}
-
-impl Serialize for FetchedArchive {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        let name = &self.name;
-        let fetched = self.fetched.as_ref();
-        let path = self.path.as_ref().map(|path| path.to_string_lossy());
-        let kept_bytes = fetched.map_or(0, |fetched| fetched.kept_bytes);
-        let servers = fetched.map_or(&[][..], |fetched| &fetched.servers);
-        let fetch_seconds = fetched.map(|fetched| fetched.elapsed.as_secs_f64());
-        let mut fields = serializer.serialize_struct("FetchedArchive", 12)?;
-        fields.serialize_field("name", name)?;
-        fields.serialize_field("path", &path)?;
-        fields.serialize_field("slot", &name.slot)?;
-        fields.serialize_field("base_slot", &name.base_slot)?;
-        fields.serialize_field("hash", &name.hash)?;
-        fields.serialize_field("was_there", &fetched.is_none())?;
-        fields.serialize_field("file_bytes", &fetched.map(|fetched| fetched.length_bytes))?;
-        fields.serialize_field("kept_bytes", &kept_bytes)?;
-        fields.serialize_field("fetched_bytes", &fetched.map_or(0, Fetched::fetched_bytes))?;
-        fields.serialize_field("root", &self.root)?;
-        fields.serialize_field("servers", servers)?;
-        fields.serialize_field("fetch_seconds", &fetch_seconds)?;
-        fields.end()
-    }
+fn serialize_download<S: Serializer>(fetched: &Option<Fetched>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+    let download = fetched.as_ref();
+    let kept_bytes = download.map_or(0, |download| download.kept_bytes);
+    let servers = download.map_or(&[][..], |download| &download.servers);
+    let mut fields = serializer.serialize_struct("Download", 6)?;
+    fields.serialize_field("was_there", &download.is_none())?;
+    fields.serialize_field("file_bytes", &download.map(|download| download.length_bytes))?;
+    fields.serialize_field("kept_bytes", &kept_bytes)?;
+    fields.serialize_field("fetched_bytes", &download.map_or(0, Fetched::fetched_bytes))?;
+    fields.serialize_field("servers", servers)?;
+    fields.serialize_field("fetch_seconds", &download.map(|download| download.elapsed.as_secs_f64()))?;
+    fields.end()
 }
 
 /// Result of the function [`fetch`].
@@ -128,51 +113,55 @@ pub struct FetchReport {
 /// continues with the bytes that have arrived.
 pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -> Result<FetchReport> {
     client.check_thread()?;
+    check_quorum(&options.trusted, options.quorum)?;
     let stopwatch = Stopwatch::start();
     let context = FetchContext {
         client,
         progress,
         find: &options.find,
         limits: &options.limits,
-        trust: Trust::new(client, progress, &options.trusted, options.quorum)?,
+        trusted: &options.trusted,
+        quorum: options.quorum,
         dir: &options.dir,
         bootstrap: None,
+        is_plan: false,
     };
     std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
         let mut archives = Vec::new();
         let mut given_up = None;
-        let names: Vec<Option<ArchiveName>> = if downloads.is_exact() {
-            downloads.look(&mut selection)?;
+        // `None` stands for the best candidate.
+        let requested: Vec<Option<ArchiveName>> = if downloads.is_exact() {
+            downloads.ask_sources(&mut selection)?;
             let offers = selection.ranking.offers.iter();
             let mut names: Vec<ArchiveName> = offers.map(|offer| offer.name.clone()).collect();
-            // The newest incremental one first.
+            // The newest incremental archive comes first.
             let order = |name: &ArchiveName| (name.base_slot.is_none(), Reverse(name.slot), name.to_string());
             names.sort_by_cached_key(order);
             names.dedup();
             names.into_iter().map(Some).collect()
         } else {
-            let (report, found) = downloads.context.look(false)?;
+            let (report, found) = downloads.context.find_candidates()?;
             report.require_candidate()?;
             downloads.use_offers(&mut selection, found);
             vec![None]
         };
-        for only in names {
-            selection.node.requested = only;
+        for name in requested {
+            selection.node.requested = name;
             selection = Selection { ranking: selection.ranking, node: selection.node, ..Selection::default() };
-            let done = run(&mut downloads, &mut selection, &take_all)?;
-            archives.splice(0..0, done.archives);
-            given_up = done.given_up;
-            // The newest archive comes first. Once trusted servers have confirmed it, they have
-            // confirmed the state, and are not asked about other archives.
-            downloads.context.trust.trusted = &[];
+            let finished = run(&mut downloads, &mut selection, &take_all)?;
+            archives.splice(0..0, finished.archives);
+            given_up = finished.given_up;
+            // By confirming the newest archive, trusted servers have confirmed the state. They are not
+            // asked about the other archives.
+            downloads.context.trusted = &[];
         }
-        Ok(FetchReport { archives, confirmations: downloads.confirmed, given_up, elapsed: stopwatch.elapsed() })
+        Ok(FetchReport { archives, confirmations: downloads.confirmations, given_up, elapsed: stopwatch.elapsed() })
     })
 }
 
-/// Takes all archives without reading them: each gets its name as soon as it is complete.
+/// Takes all archives without reading them. Each gets its name as soon as it is complete.
 fn take_all(supply: &mut dyn Supply) -> Result<()> {
     while supply.next()?.is_some() {}
     Ok(())

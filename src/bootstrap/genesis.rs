@@ -1,5 +1,5 @@
-//! Downloads the genesis of a cluster, unpacks it in memory, compares its hash with the expected
-//! one, and writes it where Agave looks for it.
+//! Downloads the genesis of a cluster, unpacks it in memory, compares its hash with the expected hash,
+//! and writes it where Agave looks for it.
 
 // This file reads input from other machines: arithmetic must not overflow or panic.
 #![cfg_attr(
@@ -21,108 +21,138 @@ use sha2::{Digest, Sha256};
 use slotpress_base::{Error, ErrorKind, EscapePath, IoContext, KeptDir, Progress, Result, open_file, to_usize};
 use slotpress_format::archive::genesis_archive::unpack;
 use slotpress_format::{GENESIS_ARCHIVE_NAME, GENESIS_BYTES_MAX, GENESIS_FILE_NAME, Genesis, Hash};
-use slotpress_net::{Client, NetErrorKind, Url, join_name, show_url};
+use slotpress_net::{NetErrorKind, Offer, SourceLocation, Url, join_name, show_url};
 use slotpress_read::StagedFile;
 
-pub struct FoundGenesis {
-    /// Hash of the ledger's genesis.
-    pub hash: Option<Hash>,
-    /// If the ledger has none, the genesis blocks of servers, each once. The state shows which one is
-    /// right.
-    pub fetched: Vec<FetchedGenesis>,
-}
+use super::context::FetchContext;
+use crate::restore::RestoreReport;
 
-pub struct GenesisServer {
-    pub directory: Url,
-    pub has_archives: bool,
+/// Genesis of the ledger, or of the sources.
+pub struct FoundGenesis {
+    /// Hash of the ledger's genesis, if the ledger has one.
+    hash: Option<Hash>,
+    /// Otherwise, the different genesis blocks that sources have. The state shows which one is right.
+    pub fetched: Vec<FetchedGenesis>,
 }
 
 pub struct FetchedGenesis {
     pub genesis: Genesis,
-    pub hash: Hash,
-    /// URL of its archive, without secrets.
-    pub url: String,
+    hash: Hash,
+    /// URL of the genesis archive, without secrets.
+    url: String,
     archive: Vec<u8>,
     file: Vec<u8>,
+}
+
+impl FoundGenesis {
+    /// Writes the genesis of the restored state to the ledger, and warns of others. Returns the hash of
+    /// the ledger's genesis.
+    pub fn place(&self, restored: &RestoreReport, ledger: &Path, progress: &dyn Progress) -> Option<Hash> {
+        let mut hash = self.hash;
+        for fetched in &self.fetched {
+            if restored.genesis != Some(fetched.genesis) {
+                let why = "the genesis is of another chain than the state: it is not used";
+                progress.warn(&format!("{}: {why}", fetched.url));
+            } else if hash.is_none() {
+                hash = Some(fetched.hash);
+                // The ledger is complete without its genesis: Agave fetches a missing one.
+                if let Err(error) = fetched.write_to(ledger) {
+                    progress.warn(&format!("{error}; the validator will fetch the genesis"));
+                }
+            }
+        }
+        hash
+    }
 }
 
 impl FetchedGenesis {
     fn from_archive(url: &Url, archive: Vec<u8>) -> Result<Self> {
         let file = unpack(&archive)?;
         let genesis = Genesis::from_bytes(&file)?;
-        Ok(Self { genesis, hash: hash_of(&file), url: show_url(url), archive, file })
+        Ok(Self { genesis, hash: hash_genesis(&file), url: show_url(url), archive, file })
     }
 
-    /// Writes the genesis to the ledger.
+    fn write_to(&self, ledger: &Path) -> Result<()> {
+        write_new_file(ledger, GENESIS_ARCHIVE_NAME, &self.archive)?;
+        write_new_file(ledger, GENESIS_FILE_NAME, &self.file)
+    }
+}
+
+impl FetchContext<'_> {
+    /// Finds the genesis of the ledger or, if it has none, the different genesis blocks of the sources,
+    /// which may be of other chains. With an expected hash, finds only that genesis. Sources without
+    /// archives are asked only if the other sources have no genesis.
     ///
     /// # Errors
-    /// The files cannot be written.
-    pub fn place(&self, ledger: &Path) -> Result<()> {
-        place(ledger, GENESIS_ARCHIVE_NAME, &self.archive)?;
-        place(ledger, GENESIS_FILE_NAME, &self.file)
-    }
-}
-
-/// Returns the genesis of the ledger or, if it has none, each different genesis of the servers, which
-/// may be of other chains; with an expected hash, only that one. Servers without archives are asked
-/// only if the other servers have no genesis.
-///
-/// # Errors
-/// The hash is not the expected one, or a hash is expected and no genesis was found.
-pub fn find(
-    client: &Client,
-    servers: impl Iterator<Item = GenesisServer>,
-    ledger: &Path,
-    expected: Option<Hash>,
-    progress: &dyn Progress,
-) -> Result<FoundGenesis> {
-    let path = ledger.join(GENESIS_FILE_NAME);
-    if path.exists() {
-        let mut bytes = Vec::new();
-        open_file(&path)?.take(GENESIS_BYTES_MAX + 1).read_to_end(&mut bytes).or_path("read", &path)?;
-        let hash = hash_of(&bytes);
-        check_hash(hash, expected).map_err(|error| error.within(path.escaped()))?;
-        return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });
-    }
-    let mut fetched: Vec<FetchedGenesis> = Vec::new();
-    let mut failed = None;
-    for GenesisServer { directory, has_archives } in servers {
-        if !fetched.is_empty() && (!has_archives || expected.is_some()) {
-            continue;
+    /// The hash is not the expected one, or a hash is expected and no genesis was found.
+    pub fn find_genesis(&self, offers: &[Offer], ledger: &Path) -> Result<FoundGenesis> {
+        let expected = self.find.expected_genesis_hash;
+        let progress = self.progress;
+        let path = ledger.join(GENESIS_FILE_NAME);
+        if path.exists() {
+            let mut bytes = Vec::new();
+            let mut file = open_file(&path)?.take(GENESIS_BYTES_MAX + 1);
+            file.read_to_end(&mut bytes).or_path("read", &path)?;
+            let hash = hash_genesis(&bytes);
+            check_hash(hash, expected).map_err(|error| error.within(path.escaped()))?;
+            return Ok(FoundGenesis { hash: Some(hash), fetched: Vec::new() });
         }
-        let url = join_name(&directory, GENESIS_ARCHIVE_NAME);
-        let archive = match client.get_document(&url, to_usize(GENESIS_BYTES_MAX), progress) {
-            Ok(archive) => archive,
-            Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
-            Err(error) => {
-                failed = failed.or(Some(error));
+        let mut fetched: Vec<FetchedGenesis> = Vec::new();
+        let mut failed = None;
+        let bytes_max = to_usize(GENESIS_BYTES_MAX);
+        let sources = self.find.sources.iter().filter_map(SourceLocation::url);
+        for source in sources.chain(&self.find.rpc) {
+            let has_archives = offers.iter().any(|offer| offer.source == show_url(source));
+            if !fetched.is_empty() && (!has_archives || expected.is_some()) {
                 continue;
             }
-        };
-        match FetchedGenesis::from_archive(&url, archive) {
-            Ok(genesis) => {
-                check_hash(genesis.hash, expected).map_err(|error| error.within(&genesis.url))?;
-                if !fetched.iter().any(|known| known.hash == genesis.hash) {
-                    fetched.push(genesis);
+            let url = join_name(&directory_of(source), GENESIS_ARCHIVE_NAME);
+            let archive = match self.client.get_document(&url, bytes_max, progress) {
+                Ok(archive) => archive,
+                Err(error) if error.kind() == NetErrorKind::Interrupted => return Err(error.into()),
+                Err(error) => {
+                    failed = failed.or(Some(error));
+                    continue;
                 }
+            };
+            match FetchedGenesis::from_archive(&url, archive) {
+                Ok(genesis) => {
+                    check_hash(genesis.hash, expected).map_err(|error| error.within(&genesis.url))?;
+                    if !fetched.iter().any(|known| known.hash == genesis.hash) {
+                        fetched.push(genesis);
+                    }
+                }
+                Err(error) => progress.warn(&format!("{}: {error}", show_url(&url))),
             }
-            Err(error) => progress.warn(&format!("{}: {error}", show_url(&url))),
         }
+        let is_missing = fetched.is_empty();
+        if is_missing && let Some(expected) = expected {
+            let why = failed.map_or(String::new(), |error| format!(" ({error})"));
+            let lack = "no source has a genesis to compare with the expected hash";
+            let error = Error::new(ErrorKind::Network, format!("{lack} {expected}{why}"));
+            let hint = "give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger";
+            return Err(error.with_hint(hint));
+        }
+        if is_missing {
+            progress.status("No source has a genesis; the validator will fetch it.");
+        }
+        Ok(FoundGenesis { hash: None, fetched })
     }
-    let is_missing = fetched.is_empty();
-    if is_missing && let Some(expected) = expected {
-        let why = failed.map_or(String::new(), |error| format!(" ({error})"));
-        let message = format!("no source has a genesis to compare with the expected hash {expected}{why}");
-        return Err(Error::new(ErrorKind::Network, message)
-            .with_hint("give a source that has genesis.tar.bz2, or put the cluster's genesis.bin into the ledger"));
-    }
-    if is_missing {
-        progress.status("No source has a genesis; the validator will fetch it.");
-    }
-    Ok(FoundGenesis { hash: None, fetched })
 }
 
-fn hash_of(genesis: &[u8]) -> Hash {
+/// Returns the URL of the directory that contains an archive; other URLs stay.
+fn directory_of(source: &Url) -> Url {
+    let mut url = source.clone();
+    let last = source.path_segments().and_then(|mut segments| segments.next_back());
+    if last.is_some_and(|last| last.contains(".tar"))
+        && let Ok(mut segments) = url.path_segments_mut()
+    {
+        segments.pop();
+    }
+    url
+}
+
+fn hash_genesis(genesis: &[u8]) -> Hash {
     Hash(Sha256::digest(genesis).into())
 }
 
@@ -135,7 +165,8 @@ fn check_hash(hash: Hash, expected: Option<Hash>) -> Result<()> {
     Ok(())
 }
 
-fn place(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+/// Writes a file, unless it exists.
+fn write_new_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let file = StagedFile::create_in(&Arc::new(KeptDir::open(dir)?))?;
     file.file().write_all(bytes).or_path("write", file.path())?;
     match file.publish(name, false) {
@@ -149,8 +180,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hashes_are_compared() {
-        let hash = hash_of(b"abc");
+    fn only_the_expected_hash_is_accepted() {
+        let hash = hash_genesis(b"abc");
         assert!(check_hash(hash, None).is_ok());
         assert!(check_hash(hash, Some(hash)).is_ok());
         assert!(check_hash(hash, Some(Hash([0; 32]))).expect_err("another").to_string().contains("genesis hash"));

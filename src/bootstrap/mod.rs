@@ -1,10 +1,9 @@
 //! Bootstraps a node: finds the best state, fetches its archives, and restores them while they
 //! arrive.
 //!
-//! `restore` reads the partial file of a running download, and waits only for its bytes. Transfers
-//! are in [`fetch`](mod@slotpress_net::fetch), the layout of a ledger is in
-//! [`restore`](mod@crate::restore). This module decides which archives are used, and what follows
-//! when one of them fails.
+//! This module decides which archives are used, and what follows when one of them fails.
+//! [`fetch`](mod@slotpress_net::fetch) downloads archives, and [`restore`](mod@crate::restore) makes
+//! the ledger: it reads the partial file of a running download, and waits only for its bytes.
 //!
 //! ```no_run
 //! use slotpress::NoProgress;
@@ -20,10 +19,10 @@
 
 pub(crate) mod bases;
 pub(crate) mod choose;
+mod context;
 mod downloads;
 pub(crate) mod fetch;
 pub(crate) mod genesis;
-mod look;
 pub(crate) mod next;
 mod run;
 mod supply;
@@ -34,22 +33,21 @@ use std::time::Duration;
 
 use bases::Route;
 use choose::ChosenArchive;
+use context::FetchContext;
 use derive_setters::Setters;
 use downloads::Downloads;
 use fetch::FetchedArchive;
-use genesis::GenesisServer;
-use look::FetchContext;
 pub use next::AbandonedState;
 use next::{Attempt, Selection};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Elapsed, Error, KeptDir, Progress, Result, Space, Stopwatch, text};
+use slotpress_base::{Elapsed, KeptDir, Progress, Result, Space, Stopwatch, text};
 use slotpress_format::{Hash, Root};
 use slotpress_net::fetch::partial::reserved_bytes;
-use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceLocation, Url, show_url};
+use slotpress_net::{Candidate, Client, FetchLimits, FindOptions, SourceLocation, Url};
 use slotpress_read::CheckMode;
-use trust::Trust;
+use trust::check_quorum;
 pub use trust::{Confirmations, Unconfirmed};
 
 use crate::restore::target::RestoredBytes;
@@ -68,16 +66,16 @@ pub struct BootstrapOptions {
     pub bases: Vec<PathBuf>,
     /// Destination and settings of the restore; replaces the ledger that was given to `new`.
     pub restore: TargetOptions,
-    /// Limits of the downloads. Every fetched archive must have the root in `expect_root`, if there is
-    /// one; `expect_roots` also takes the roots of a pair.
+    /// Limits of the downloads. If `expect_root` is set, every fetched archive must have this root;
+    /// `expect_roots` also takes the roots of a pair.
     pub limits: FetchLimits,
     /// Trusted servers. Before anything is fetched, they are asked whether they have the same
     /// state. If one has another state of the slot, the run ends. With trusted servers, the state
     /// is always checked, because they confirm only a name. Default: none.
     #[setters(into)]
     pub trusted: Vec<Url>,
-    /// Number of trusted servers that must confirm the state, 1 to the length of `trusted`.
-    /// Default: 1.
+    /// Number of trusted servers that must confirm the state, 1 to the length of `trusted`. Ignored
+    /// without trusted servers. Default: 1.
     pub quorum: usize,
     /// Roots that the archives must have: first the root of the full archive, then the root of the
     /// incremental one. Default: none, and any root is accepted.
@@ -100,14 +98,17 @@ impl BootstrapOptions {
     }
 
     fn context<'a>(&'a self, client: &'a Client, progress: &'a dyn Progress) -> Result<FetchContext<'a>> {
+        check_quorum(&self.trusted, self.quorum)?;
         Ok(FetchContext {
             client,
             progress,
             find: &self.find,
             limits: &self.limits,
-            trust: Trust::new(client, progress, &self.trusted, self.quorum)?,
+            trusted: &self.trusted,
+            quorum: self.quorum,
             dir: self.restore.paths.snapshots_dir(),
             bootstrap: Some(self),
+            is_plan: false,
         })
     }
 }
@@ -152,8 +153,9 @@ pub struct BootstrapPlan {
     #[doc(hidden)]
     pub incremental: Option<ChosenArchive>,
     /// Combinations of archives that were compared, best first.
+    #[serde(rename = "ways")]
     #[doc(hidden)]
-    pub ways: Vec<Route>,
+    pub routes: Vec<Route>,
     /// The best candidate. Serializes as its ages.
     #[serde(flatten, serialize_with = "serialize_ages")]
     pub candidate: Candidate,
@@ -172,7 +174,7 @@ impl BootstrapPlan {
     /// Checks that there is room for the ledger.
     ///
     /// # Errors
-    /// There is not: [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace).
+    /// [`ErrorKind::NoSpace`](crate::ErrorKind::NoSpace) if there is not enough room.
     pub fn check_room(&self) -> Result<()> {
         self.room.clone()
     }
@@ -192,22 +194,23 @@ fn serialize_ages<S: Serializer>(candidate: &Candidate, serializer: S) -> std::r
 /// # Errors
 /// See [`bootstrap()`].
 pub fn plan_bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Progress) -> Result<BootstrapPlan> {
-    let (report, selection) = options.context(client, progress)?.look(true)?;
+    let context = FetchContext { is_plan: true, ..options.context(client, progress)? };
+    let (report, selection) = context.find_candidates()?;
     let candidate = report.require_candidate()?.clone();
-    let chosen = selection.choose_archives(&candidate);
-    let Preview { space, existing, room } = preview(options, &chosen, true)?;
-    let Attempt { full, incremental } = chosen;
+    let attempt = selection.choose_archives(&candidate);
+    let Preview { space, existing, room } = preview_restore(options, &attempt, context.is_plan)?;
+    let Attempt { full, incremental } = attempt;
     let kept_bytes = selection.node.kept_bytes(&full.name);
-    let ways = bases::list_routes(&report);
-    Ok(BootstrapPlan { full, incremental, ways, candidate, kept_bytes, space, existing, room })
+    let routes = bases::list_routes(&report);
+    Ok(BootstrapPlan { full, incremental, routes, candidate, kept_bytes, space, existing, room })
 }
 
-/// Looks at what the restore would need and replace.
-fn preview(options: &BootstrapOptions, chosen: &Attempt, is_dry: bool) -> Result<Preview> {
+/// Estimates what a restore of these archives would write, and finds what it would replace.
+fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool) -> Result<Preview> {
     let dir = options.restore.paths.snapshots_dir();
     let mut unpacked_bytes = 0u64;
     let mut archives_bytes = 0u64;
-    for archive in chosen.archives() {
+    for archive in attempt.archives() {
         let length_bytes = archive.length_bytes.unwrap_or(0);
         saturating_add_to(&mut unpacked_bytes, length_bytes.saturating_mul(MAINNET_RATIO));
         if !archive.takes_no_room(dir) {
@@ -217,7 +220,7 @@ fn preview(options: &BootstrapOptions, chosen: &Attempt, is_dry: bool) -> Result
         }
     }
     let bytes = RestoredBytes { unpacked_bytes, archives_bytes };
-    Preview::new(&options.restore, &chosen.newest().name, bytes, is_dry)
+    Preview::new(&options.restore, &attempt.newest().name, bytes, is_plan)
 }
 
 /// Finds the best state, fetches its archives, and restores them while they arrive. The result is a
@@ -232,62 +235,42 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
     let stopwatch = Stopwatch::start();
     let ledger = &options.restore.paths.ledger;
     let context = options.context(client, progress)?;
-    let (report, found) = context.look(false)?;
-    let chosen = found.choose_archives(report.require_candidate()?);
-    let room = preview(options, &chosen, false)?.room;
-    // Another archive may be shorter.
-    if !chosen.archives().any(|archive| found.is_overstated(archive)) {
+    let (report, found) = context.find_candidates()?;
+    let attempt = found.choose_archives(report.require_candidate()?);
+    let room = preview_restore(options, &attempt, context.is_plan)?.room;
+    // A source may overstate a length: then another archive is tried.
+    if !attempt.archives().any(|archive| found.may_be_overstated(archive)) {
         room?;
     }
-    let sources = options.find.sources.iter().filter_map(SourceLocation::url).chain(&options.find.rpc);
-    let has_archives = |url| report.ranking.offers.iter().any(|offer| offer.source == show_url(url));
-    let servers = sources.map(|url| GenesisServer { directory: directory_of(url), has_archives: has_archives(url) });
-    // The genesis is small, so it is fetched first: if it is wrong, nothing else need be fetched.
-    let genesis = genesis::find(client, servers, ledger, options.find.expected_genesis_hash, progress)?;
+    // The genesis is small, so it is fetched first: if it is wrong, no archive need be fetched.
+    let genesis = context.find_genesis(&report.ranking.offers, ledger)?;
     KeptDir::open_or_create(ledger, &mut |_, _| {})?;
-    report.notes.iter().for_each(|note| progress.status(&format!("Note: {note}.")));
+    for note in &report.notes {
+        progress.status(&format!("Note: {note}."));
+    }
     let mut restore = options.restore.clone();
     restore.genesis = genesis.fetched.iter().map(|fetched| fetched.genesis).collect();
     // Servers confirm only the name of an archive, so the state must be checked against the name.
     if !options.trusted.is_empty() {
         restore.check.mode = CheckMode::State;
     }
-    let (done, confirmed, last_byte_at) = std::thread::scope(|scope| {
+    let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
+    std::thread::scope(|scope| {
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
         downloads.use_offers(&mut selection, found);
-        let read = |supply: &mut dyn Supply| restore_supplied(supply, &restore, &options.expect_roots, progress);
-        let done = run::run(&mut downloads, &mut selection, &read)?;
-        Ok::<_, Error>((done, downloads.confirmed, downloads.last_byte_at))
-    })?;
-    let (right, wrong): (Vec<_>, Vec<_>) =
-        genesis.fetched.iter().partition(|fetched| done.result.genesis == Some(fetched.genesis));
-    for fetched in wrong {
-        progress.warn(&format!("{}: the genesis is of another chain than the state: it is not used", fetched.url));
-    }
-    // The ledger is complete without it: Agave fetches a genesis that is not there.
-    if let Some(Err(error)) = right.first().map(|fetched| fetched.place(ledger)) {
-        progress.warn(&format!("{error}; the validator will fetch the genesis"));
-    }
-    let archives = done.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
-    Ok(BootstrapReport {
-        archives: archives.collect(),
-        confirmations: Confirmations { is_expected: Some(options.restore.check.expect_hash.is_some()), ..confirmed },
-        given_up: done.given_up,
-        genesis_hash: genesis.hash.or(right.first().map(|fetched| fetched.hash)),
-        restore: done.result,
-        after_last_byte: last_byte_at.map(|at| at.elapsed()),
-        elapsed: stopwatch.elapsed(),
+        let finished = run::run(&mut downloads, &mut selection, &read)?;
+        let genesis_hash = genesis.place(&finished.result, ledger, progress);
+        let archives = finished.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
+        let is_expected = Some(options.restore.check.expect_hash.is_some());
+        Ok(BootstrapReport {
+            archives: archives.collect(),
+            confirmations: Confirmations { is_expected, ..downloads.confirmations },
+            given_up: finished.given_up,
+            genesis_hash,
+            restore: finished.result,
+            after_last_byte: downloads.last_byte_at.map(|last_byte_at| last_byte_at.elapsed()),
+            elapsed: stopwatch.elapsed(),
+        })
     })
-}
-
-/// URL of the directory that contains an archive.
-fn directory_of(url: &Url) -> Url {
-    let mut url = url.clone();
-    let is_file =
-        url.path_segments().and_then(|mut segments| segments.next_back()).is_some_and(|last| last.contains(".tar"));
-    if is_file && let Ok(mut segments) = url.path_segments_mut() {
-        segments.pop();
-    }
-    url
 }

@@ -1,16 +1,15 @@
-//! The loop of `fetch` and `bootstrap`: supplies a reader with the archives of the best candidate.
-//! After a failure, [`next`](super::next) ranks what is left, until the reader succeeds. The two
+//! The loop of `fetch` and `bootstrap`: supplies a reader with the archives of the best candidate. After
+//! each failure, [`next`](super::next) ranks the remaining candidates, until the reader succeeds. The two
 //! commands differ in the reader.
 //!
-//! All effects go through a [`World`]: it asks servers and writes files, or is simulated by a test.
+//! All effects go through a [`World`], which asks servers and writes files. A test simulates it.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::catch_panic;
-use slotpress_base::{Error, ErrorKind, Progress, Result};
+use slotpress_base::{Error, ErrorKind, FileStat, Progress, Result};
 use slotpress_format::ArchiveName;
 use slotpress_net::Download;
 
@@ -20,42 +19,44 @@ use super::next::{AbandonedState, Attempt, KEPT_HINT, Reason, Selection};
 use super::supply::ArchiveSupply;
 use crate::restore::{Supplied, Supply};
 
-/// Effects that the loop needs.
+/// Servers and files on which the loop acts.
 pub trait World {
     fn progress(&self) -> &dyn Progress;
 
-    /// Puts a file of the archives directory in place of other places that have the archive.
+    /// Chooses the file in the archives directory if there is one with the archive's name.
     fn prefer_local_file(&self, choice: ChosenArchive) -> ChosenArchive;
 
     /// Asks the sources for all their archives, and looks for archives on this node.
-    fn look(&mut self, selection: &mut Selection) -> Result<()>;
+    fn ask_sources(&mut self, selection: &mut Selection) -> Result<()>;
 
-    /// Asks the sources again for incremental archives on the full one in use, until a source
-    /// offers one. Warns if none does, and a source that answered before does not answer now.
-    fn look_for_newest(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()>;
+    /// Asks the sources again, until one of them offers an incremental archive on this full archive.
+    /// Sources that never answered are asked once. Warns if a source that answered before does not
+    /// answer now, and no source offers an incremental archive.
+    fn find_incremental(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()>;
 
     /// Asks the trusted servers to confirm an archive.
     ///
     /// # Errors
-    /// Too few servers confirm it, or one contradicts it, which ends the run.
+    /// Too few servers confirm it, or a server contradicts it. A contradiction ends the run.
     fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()>;
 
-    /// Starts a download in the background, unless the file exists.
+    /// Starts a download in the background, unless the archive is a local file.
     fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive>;
 
-    /// Waits for the download. For `fetch`, gives the archive its name.
+    /// Waits for the download. For `fetch`, also gives the file its final name.
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()>;
 
     /// Returns the archives whose partial files this run has made or continued, and the number of
-    /// their bytes on disk.
-    fn list_kept(&self) -> Vec<(ArchiveName, u64)>;
+    /// bytes that each has on disk.
+    fn list_partials(&self) -> Vec<(ArchiveName, u64)>;
 
-    fn remove(&mut self, name: &ArchiveName);
+    fn remove_partial(&mut self, name: &ArchiveName);
 }
 
+/// Failure to obtain or to use an archive.
 #[derive(Clone, Debug)]
 pub struct ArchiveFault {
-    /// `None` if no other archive would help.
+    /// `None` if the failure ends the run: no other archive would help.
     pub reason: Option<Reason>,
     pub error: Error,
 }
@@ -63,7 +64,7 @@ pub struct ArchiveFault {
 pub type Attempted<T> = Result<T, Box<ArchiveFault>>;
 
 impl ArchiveFault {
-    /// Makes a failure after which other archives are tried.
+    /// Makes a fault after which other archives are tried.
     pub fn new(reason: Reason, error: Error) -> Box<Self> {
         Box::new(Self { reason: Some(reason), error })
     }
@@ -81,32 +82,28 @@ pub struct ObtainedArchive {
     pub choice: ChosenArchive,
     /// Download of the archive; `None` if the file existed.
     pub download: Option<Arc<Download>>,
-    /// Facts of an existing file when it was chosen.
-    pub file: Option<FileFacts>,
+    /// Identity of a local file when it was chosen.
+    pub stat: Option<FileStat>,
 }
 
-/// Facts that change if a path leads to another file: device, inode, length and time of
-/// modification of the path itself, and of the file to which it leads if it is a link.
-pub type FileFacts = [Option<(u64, u64, u64, i64)>; 2];
-
-pub fn read_facts(path: &Path) -> FileFacts {
-    use std::os::unix::fs::MetadataExt;
-    [fs::symlink_metadata(path), fs::metadata(path)].map(|found| {
-        let found = found.ok()?;
-        Some((found.dev(), found.ino(), found.len(), found.mtime_nsec().wrapping_add(found.mtime() << 30)))
-    })
+/// Returns the identity and length of the file to which a path leads.
+pub fn stat_file(path: &Path) -> Option<FileStat> {
+    rustix::fs::stat(path).ok().map(FileStat::from)
 }
 
 impl ObtainedArchive {
     pub fn new(choice: &ChosenArchive) -> Self {
-        Self { archive: FetchedArchive::new(&choice.name), choice: choice.clone(), download: None, file: None }
+        let archive = FetchedArchive { name: choice.name.clone(), path: None, fetched: None, root: None };
+        Self { archive, choice: choice.clone(), download: None, stat: None }
     }
 
-    /// Returns true if a local file was replaced or changed since it was chosen.
-    pub fn is_swapped(&self) -> bool {
-        self.archive.path.as_deref().zip(self.file).is_some_and(|(path, before)| read_facts(path) != before)
+    /// Returns true if a local file was replaced, or cut off, since it was chosen.
+    pub fn is_replaced(&self) -> bool {
+        let path = self.archive.path.as_deref();
+        self.stat.is_some() && path.is_some_and(|path| stat_file(path) != self.stat)
     }
 
+    /// Returns what a restore reads: the download while it arrives, or the local file.
     pub fn to_supplied(&self) -> Supplied {
         let Some(download) = &self.download else {
             return Supplied::File(self.archive.path.clone().unwrap_or_default());
@@ -116,6 +113,7 @@ impl ObtainedArchive {
     }
 }
 
+/// Result of the reader, and the archives that it has read.
 pub struct Finished<R> {
     pub result: R,
     pub archives: Vec<FetchedArchive>,
@@ -134,64 +132,71 @@ pub fn run<R>(
 ) -> Result<Finished<R>> {
     loop {
         if std::mem::take(&mut selection.is_outdated) {
-            world.look(selection)?;
+            world.ask_sources(selection)?;
         }
         let best = selection.require_best()?;
         warn_of_last_failure(world, selection, "");
         let mut supply = ArchiveSupply::new(world, selection, &best);
         let result = catch_panic(|| read(&mut supply));
-        if let Some(done) = supply.end(result)? {
-            return Ok(done);
+        if let Some(finished) = supply.end(result)? {
+            return Ok(finished);
         }
     }
 }
 
-/// Warns of the last failure, once it is known how the run continues.
-pub fn warn_of_last_failure(world: &dyn World, selection: &mut Selection, then: &str) {
+/// Warns of the last failure once it is known how the run continues. Appends `consequence` to the warning.
+pub fn warn_of_last_failure(world: &dyn World, selection: &mut Selection, consequence: &str) {
     if let Some(failure) = selection.pending_warning.take() {
-        world.progress().warn(&format!("{failure}{then}"));
+        world.progress().warn(&format!("{failure}{consequence}"));
     }
 }
 
-/// Records a failure, and removes a partial file that no later run could use.
+/// Records the fault of an attempt, and removes a partial file that no later run could use.
 ///
 /// # Errors
-/// The failure ends the run.
-pub fn record(world: &mut dyn World, selection: &mut Selection, tried: &Attempt, failed: &ArchiveFault) -> Result<()> {
-    let ArchiveFault { reason, error } = failed;
+/// The fault ends the run.
+pub fn record_fault(
+    world: &mut dyn World,
+    selection: &mut Selection,
+    attempt: &Attempt,
+    fault: &ArchiveFault,
+) -> Result<()> {
+    let ArchiveFault { reason, error } = fault;
     if error.kind() == ErrorKind::Interrupted || world.progress().is_interrupted() {
         return Err(Error::interrupted().with_hint(KEPT_HINT));
     }
-    let newest = tried.newest();
+    let newest = attempt.newest();
     let fetched_bytes = selection.node.kept_bytes(&newest.name);
-    for (name, bytes) in world.list_kept() {
+    for (name, bytes) in world.list_partials() {
         selection.node.record_kept(&name, bytes);
     }
     let kept_bytes = selection.node.kept_bytes(&newest.name);
-    // What failed a check is not kept, and was fetched all the same.
+    // Bytes that failed a check are not kept, but they were fetched too.
     let fetched_bytes = fetched_bytes.max(kept_bytes);
     if *reason == Some(Reason::Refused) || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
-        remove(world, selection, |name| *name == newest.name);
+        remove_partials(world, selection, |name| *name == newest.name);
     }
     let Some(reason) = reason else { return Err(error.clone()) };
-    selection.record(tried, reason, error);
-    let in_vain = match &tried.incremental {
+    selection.record_failure(attempt, reason, error);
+    let in_vain = match &attempt.incremental {
         _ if fetched_bytes == 0 => String::new(),
         Some(_) => format!("; {} of {} were fetched for nothing", bytes(fetched_bytes), newest.name),
         None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
     };
     selection.pending_warning = Some(match reason {
         Reason::KeptIsWrong => format!("{error}: an earlier run may have fetched the wrong bytes"),
-        _ => format!("{error}: {} is not used any more{in_vain}", newest.first_place()),
+        _ => format!("{error}: {} is not used any more{in_vain}", newest.first_location()),
     });
     Ok(())
 }
 
-/// Removes partial files that this run does not need any more.
-pub fn remove(world: &mut dyn World, selection: &mut Selection, is_useless: impl Fn(&ArchiveName) -> bool) {
-    for (name, _) in world.list_kept().into_iter().filter(|(name, _)| is_useless(name)) {
-        world.remove(&name);
-        selection.node.record_kept(&name, 0);
+/// Removes the partial files that this run does not need any more.
+pub fn remove_partials(world: &mut dyn World, selection: &mut Selection, is_unneeded: impl Fn(&ArchiveName) -> bool) {
+    for (name, _) in world.list_partials() {
+        if is_unneeded(&name) {
+            world.remove_partial(&name);
+            selection.node.record_kept(&name, 0);
+        }
     }
 }
 

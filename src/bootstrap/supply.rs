@@ -1,8 +1,8 @@
 //! Supplies a reader with the archives of one candidate.
 //!
-//! The full archive is read while it arrives. The newest incremental one is then downloaded
-//! completely before it is read: sources replace incremental archives every minute or so, and if
-//! one vanished half-way, the restored full archive would be useless.
+//! The full archive is read while it arrives. The newest incremental archive is then downloaded
+//! completely before it is read: sources replace incremental archives every minute or so, and if the
+//! download failed half-way, the restored full archive would be useless.
 
 use slotpress_base::{Error, ErrorKind, Result};
 use slotpress_format::ArchiveName;
@@ -11,40 +11,45 @@ use slotpress_read::Source;
 
 use super::choose::ChosenArchive;
 use super::next::{Attempt, Next, Reason, Selection};
-use super::run::{ArchiveFault, Attempted, Finished, ObtainedArchive, World, record, remove, warn_of_last_failure};
+use super::run::{
+    ArchiveFault, Attempted, Finished, ObtainedArchive, World, record_fault, remove_partials, warn_of_last_failure,
+};
 use crate::restore::{Supplied, Supply};
 
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
     selection: &'r mut Selection,
-    /// Archives that were the best at first.
+    /// Archives of the candidate.
     planned: Attempt,
-    /// Archives that a failure concerns.
-    trying: Attempt,
+    /// Archives that are being obtained or read. A failure concerns the newest of them.
+    current: Attempt,
     obtained: Vec<ObtainedArchive>,
-    /// Failure that ended the supply. It is recorded when the reader has closed the files.
-    failed: Option<Box<ArchiveFault>>,
-    /// True if that failure has been recorded, and another candidate is next.
+    /// Fault that ended the supply. It is recorded when the reader has closed the files.
+    fault: Option<Box<ArchiveFault>>,
+    /// True if the fault has been recorded, and another candidate is next.
     is_recorded: bool,
 }
 
 impl<'r> ArchiveSupply<'r> {
-    /// Creates a supply of the candidate's full archive, and then of the newest incremental one on
-    /// it. Removes partial files of other archives.
+    /// Creates a supply of the candidate's full archive and of the newest incremental archive on it.
+    /// Removes partial files of other archives.
     pub fn new(world: &'r mut dyn World, selection: &'r mut Selection, candidate: &Candidate) -> Self {
-        remove(world, selection, |name| candidate.offers().all(|offer| offer.name != *name));
-        let mut planned = selection.choose_archives(candidate);
-        planned.full = world.prefer_local_file(planned.full);
-        planned.incremental = planned.incremental.map(|incremental| world.prefer_local_file(incremental));
-        let trying = planned.clone();
-        Self { world, selection, planned, trying, obtained: Vec::new(), failed: None, is_recorded: false }
+        let is_other = |name: &ArchiveName| candidate.offers().all(|offer| offer.name != *name);
+        remove_partials(world, selection, is_other);
+        let Attempt { full, incremental } = selection.choose_archives(candidate);
+        let planned = Attempt {
+            full: world.prefer_local_file(full),
+            incremental: incremental.map(|archive| world.prefer_local_file(archive)),
+        };
+        let current = planned.clone();
+        Self { world, selection, planned, current, obtained: Vec::new(), fault: None, is_recorded: false }
     }
 
     /// Ends the supply with the reader's result. Stops a running download, and keeps its bytes.
     /// Returns `None` if another candidate is next.
     ///
     /// # Errors
-    /// A failure ends the run.
+    /// The failure ends the run.
     pub fn end<R>(mut self, result: Result<R>) -> Result<Option<Finished<R>>> {
         if let Some(download) = self.obtained.last().and_then(|last| last.download.as_ref()) {
             download.file.cancel();
@@ -61,39 +66,38 @@ impl<'r> ArchiveSupply<'r> {
             Err(error) => error,
         };
         if error.kind() == ErrorKind::Damaged {
-            self.mark_failed();
+            self.distrust_partials();
         }
-        let swapped = self.obtained.iter().find(|obtained| obtained.is_swapped());
-        let swapped = swapped.map(|swapped| Attempt { full: swapped.choice.clone(), incremental: None });
-        // A partial file can be removed when nothing holds it.
+        let replaced = self.obtained.iter().find(|obtained| obtained.is_replaced());
+        let replaced = replaced.map(|replaced| Attempt { full: replaced.choice.clone(), incremental: None });
+        // A partial file can be removed only when nothing holds it.
         self.obtained.clear();
         if self.is_recorded {
             return Ok(None);
         }
-        let failed = match (self.failed.take(), finished) {
-            (Some(failed), _) => failed,
+        let fault = match (self.fault.take(), finished) {
+            (Some(fault), _) => fault,
             // The download's failure says more than the reader's, unless the reader stopped the
             // download.
-            (None, Err(failed)) if failed.error.kind() != ErrorKind::Interrupted => failed,
+            (None, Err(fault)) if fault.error.kind() != ErrorKind::Interrupted => fault,
             (None, _) => {
                 let reason = match error.kind() {
-                    // For example, the state is one that only Firedancer loads.
+                    // For example, only Firedancer loads the state.
                     ErrorKind::Unsupported => Some(Reason::Unusable(Vec::new())),
-                    _ if swapped.is_some() => Some(Reason::Unusable(Vec::new())),
+                    _ if replaced.is_some() => Some(Reason::Unusable(Vec::new())),
                     ErrorKind::Damaged => Some(Reason::Refused),
                     _ => None,
                 };
-                self.trying = swapped.unwrap_or(self.trying);
+                self.current = replaced.unwrap_or(self.current);
                 Box::new(ArchiveFault { reason, error })
             }
         };
-        record(self.world, self.selection, &self.trying, &failed)?;
+        record_fault(self.world, self.selection, &self.current, &fault)?;
         Ok(None)
     }
 
-    /// Records in partial files that their content failed a check, so that the next run checks the
-    /// kept bytes.
-    fn mark_failed(&self) {
+    /// Marks partial files as distrusted, so that the next run checks the kept bytes.
+    fn distrust_partials(&self) {
         for obtained in &self.obtained {
             if let Some(download) = &obtained.download
                 && Source::path(&*download.file).exists()
@@ -104,6 +108,7 @@ impl<'r> ArchiveSupply<'r> {
         }
     }
 
+    /// Waits for the download of the last obtained archive.
     fn finish_last(&mut self) -> Attempted<()> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;
@@ -117,45 +122,45 @@ impl<'r> ArchiveSupply<'r> {
     fn begin_full(&mut self) -> Attempted<ObtainedArchive> {
         // Trusted servers are asked before anything is downloaded.
         self.world.confirm(self.planned.newest())?;
-        self.trying.incremental = None;
-        self.world.begin(self.selection, &self.trying.full)
+        self.current.incremental = None;
+        self.world.begin(self.selection, &self.current.full)
     }
 
-    /// Fetches the newest incremental archive on the full one. Returns `None` if the full one is
+    /// Obtains the newest incremental archive on the full one. Returns `None` if the full archive is
     /// used alone.
-    fn next_incremental(&mut self) -> Attempted<Option<ObtainedArchive>> {
-        let full = self.trying.full.clone();
+    fn obtain_incremental(&mut self) -> Attempted<Option<ObtainedArchive>> {
+        let full = self.current.full.clone();
         let planned = self.planned.incremental.as_ref();
         let planned_slot = planned.map(|planned| planned.name.slot);
         let mut has_failed = false;
-        while self.selection.ranking.wants_incremental_on(&full.name, &self.selection.node) {
+        while self.selection.wants_incremental_on(&full) {
             if std::mem::take(&mut self.selection.is_outdated) || !has_failed {
-                self.world.look_for_newest(self.selection, &full)?;
+                self.world.find_incremental(self.selection, &full)?;
             }
-            let next = self.selection.next_on(&full, planned_slot, has_failed);
-            if !has_failed && planned_slot.is_some() && !matches!(next, Next::Take(_)) {
-                self.selection.record_lost(&self.planned);
+            let next = self.selection.choose_next(&full, planned_slot, has_failed);
+            if !has_failed && planned_slot.is_some() && !matches!(next, Next::Incremental(_)) {
+                self.selection.record_vanished(&self.planned);
             }
             let choice = match next {
-                Next::Take(choice) => self.world.prefer_local_file(choice),
-                Next::Alone => break,
-                Next::Leave => {
+                Next::Incremental(choice) => self.world.prefer_local_file(choice),
+                Next::FullAlone => break,
+                Next::OtherFull => {
                     self.is_recorded = true;
                     return Err(self.selection.last_error().into());
                 }
             };
             warn_of_last_failure(self.world, self.selection, "");
-            self.trying.incremental = Some(choice.clone());
+            self.current.incremental = Some(choice.clone());
             match self.try_incremental(&choice) {
                 Ok(obtained) => return Ok(Some(obtained)),
-                Err(failed) => record(self.world, self.selection, &self.trying, &failed)?,
+                Err(fault) => record_fault(self.world, self.selection, &self.current, &fault)?,
             }
-            self.trying.incremental = None;
+            self.current.incremental = None;
             has_failed = true;
         }
         let name = &full.name;
-        let alone = format!(": no incremental archive could be fetched; this is the state of {name}");
-        warn_of_last_failure(self.world, self.selection, &alone);
+        let consequence = format!(": no incremental archive could be fetched; this is the state of {name}");
+        warn_of_last_failure(self.world, self.selection, &consequence);
         // The trusted servers were asked for the planned incremental archive, not for the full one.
         if planned_slot.is_some() {
             self.world.confirm(&full)?;
@@ -164,13 +169,18 @@ impl<'r> ArchiveSupply<'r> {
     }
 
     fn try_incremental(&mut self, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
-        if self.planned.newest().name != choice.name {
-            let confirmed = self.world.confirm(choice);
-            confirmed.map_err(|failed| explain_late(&choice.name, failed))?;
+        if self.planned.newest().name != choice.name
+            && let Err(mut fault) = self.world.confirm(choice)
+        {
+            if fault.reason.is_some() {
+                let message = format!("{} has appeared meanwhile, and is left out: {}", choice.name, fault.error);
+                fault.error = Error::new(ErrorKind::Network, message);
+            }
+            return Err(fault);
         }
-        let full = &self.trying.full.name;
-        let is_useless = |name: &ArchiveName| name != full && *name != choice.name;
-        remove(self.world, self.selection, is_useless);
+        let full = &self.current.full.name;
+        let is_unneeded = |name: &ArchiveName| name != full && *name != choice.name;
+        remove_partials(self.world, self.selection, is_unneeded);
         let mut obtained = self.world.begin(self.selection, choice)?;
         self.world.finish(&mut obtained)?;
         Ok(obtained)
@@ -180,7 +190,7 @@ impl<'r> ArchiveSupply<'r> {
         self.finish_last()?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),
-            1 => self.next_incremental()?,
+            1 => self.obtain_incremental()?,
             _ => None,
         };
         let Some(obtained) = obtained else { return Ok(None) };
@@ -190,21 +200,11 @@ impl<'r> ArchiveSupply<'r> {
     }
 }
 
-/// Adds to the failure of an unconfirmed archive that the archive has appeared meanwhile.
-fn explain_late(name: &ArchiveName, mut failed: Box<ArchiveFault>) -> Box<ArchiveFault> {
-    if failed.reason.is_some() {
-        let error = &failed.error;
-        let message = format!("{name} has appeared meanwhile, and is left out: {error}");
-        failed.error = Error::new(ErrorKind::Network, message);
-    }
-    failed
-}
-
 impl Supply for ArchiveSupply<'_> {
     fn next(&mut self) -> Result<Option<Supplied>> {
-        self.supply_next().map_err(|failed| {
-            let error = failed.error.clone();
-            self.failed = Some(failed);
+        self.supply_next().map_err(|fault| {
+            let error = fault.error.clone();
+            self.fault = Some(fault);
             error
         })
     }

@@ -1,14 +1,16 @@
-//! Asks trusted servers to confirm an archive. The archive's name contains slot and hash of the
-//! state. A trusted server that has an archive of the same state confirms it; one that has another
-//! hash for the slot contradicts it.
+//! Asks trusted servers to confirm an archive, whose name contains slot and hash of its state. A trusted
+//! server that has an archive of the same state confirms it. A trusted server that has another hash for
+//! the slot contradicts it.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Serialize;
-use slotpress_base::{Error, ErrorKind, Progress, Result, random};
+use slotpress_base::{Error, ErrorKind, Result, random};
 use slotpress_format::{ArchiveName, Hash};
-use slotpress_net::{Client, NetError, NetErrorKind, SourceLocation, Url, join_name, origin_of, show_url};
+use slotpress_net::{NetError, NetErrorKind, SourceLocation, Url, join_name, origin_of, show_url};
+
+use super::context::FetchContext;
 
 /// A trusted server that does not confirm a state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -53,66 +55,55 @@ impl fmt::Display for Confirmations {
     }
 }
 
-/// Least size of an archive: the size of an empty, compressed tar stream. An error page may be
-/// longer, so the size alone proves nothing.
+/// Least length of an archive: the length of an empty, compressed tar stream. An error page may be
+/// longer, so the length alone proves nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
-/// Servers that the operator trusts.
-#[derive(Clone, Copy)]
-pub struct Trust<'a> {
-    client: &'a Client,
-    progress: &'a dyn Progress,
-    pub trusted: &'a [Url],
-    /// Number of servers that must confirm a state.
-    quorum: usize,
+/// Checks that there are enough trusted servers for the quorum.
+///
+/// # Errors
+/// There are trusted servers, but fewer than the quorum.
+pub fn check_quorum(trusted: &[Url], quorum: usize) -> Result<()> {
+    let count = trusted.len();
+    if count > 0 && quorum > count {
+        let message = format!("a quorum of {quorum} needs as many trusted servers, not {count}");
+        return Err(Error::usage(message).with_hint("name more trusted servers, or ask for a smaller quorum"));
+    }
+    Ok(())
 }
 
-impl<'a> Trust<'a> {
-    /// Checks that the servers can reach the quorum.
+impl FetchContext<'_> {
+    /// Asks every trusted server whether it has the archive, or another archive of the same slot and
+    /// hash. The bytes may come from any source: the state check compares them with the hash.
     ///
     /// # Errors
-    /// There are fewer servers than the quorum.
-    pub fn new(client: &'a Client, progress: &'a dyn Progress, trusted: &'a [Url], quorum: usize) -> Result<Self> {
-        let count = trusted.len();
-        if count > 0 && quorum > count {
-            let message = format!("a quorum of {quorum} needs as many trusted servers, not {count}");
-            return Err(Error::usage(message).with_hint("name more trusted servers, or ask for a smaller quorum"));
-        }
-        Ok(Self { client, progress, trusted, quorum })
-    }
-
-    /// Asks every trusted server whether it has the archive, or another one of the same slot and
-    /// hash. Its word is enough, whoever sends the bytes: the state check compares them with the
-    /// hash.
-    ///
-    /// # Errors
-    /// A server has another hash for the slot: either it or the source is wrong.
-    pub fn confirm(&self, name: &ArchiveName) -> Result<Confirmations> {
-        let mut confirmed = Confirmations::default();
-        let mut asked = BTreeSet::new();
+    /// A server has another hash for the slot, so the server or the source is wrong.
+    pub fn ask_trusted_servers(&self, name: &ArchiveName) -> Result<Confirmations> {
+        let mut confirmations = Confirmations::default();
+        let mut asked_origins = BTreeSet::new();
         for url in self.trusted {
             // Counts a server once, even if several URLs name it.
-            if !asked.insert(origin_of(url)) {
+            if !asked_origins.insert(origin_of(url)) {
                 continue;
             }
             self.progress.check()?;
             let why = self.ask_server(url, name)?;
             let server = show_url(url);
             match why {
-                None => confirmed.confirmed_by.push(server),
+                None => confirmations.confirmed_by.push(server),
                 Some(why) => {
                     self.progress.warn(&format!("{server} does not vouch for {name}: {why}"));
-                    confirmed.unconfirmed.push(Unconfirmed { server, why });
+                    confirmations.unconfirmed.push(Unconfirmed { server, why });
                 }
             }
         }
-        Ok(confirmed)
+        Ok(confirmations)
     }
 
     /// Returns an error if fewer servers than the quorum confirm the archive.
-    pub fn too_few_error(&self, confirmed: &Confirmations, name: &ArchiveName) -> Option<Error> {
+    pub fn too_few_error(&self, confirmations: &Confirmations, name: &ArchiveName) -> Option<Error> {
         let message = match self.quorum.max(1) {
-            quorum if confirmed.confirmed_by.len() >= quorum => return None,
+            quorum if confirmations.confirmed_by.len() >= quorum => return None,
             1 => format!("no trusted server confirms {name}"),
             quorum => format!("fewer than {quorum} trusted servers confirm {name}"),
         };
@@ -120,14 +111,14 @@ impl<'a> Trust<'a> {
         Some(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
-    /// Returns why a trusted server does not confirm an archive; `None` if it does.
+    /// Returns the reason for which a trusted server does not confirm an archive; `None` if it does.
     fn ask_server(&self, url: &Url, name: &ArchiveName) -> Result<Option<String>> {
         // The server names its archives by redirects, or in a list.
         let source = SourceLocation::Server(url.clone());
         let answer = self.client.list_offers(&source, self.progress);
         self.progress.check()?;
         let error = answer.as_ref().err().and_then(NetError::find_in);
-        let mut failed = error.filter(|error| !is_denial(error)).cloned();
+        let mut failure = error.filter(|error| !is_denial(error)).cloned();
         let mut offers = answer.unwrap_or_default();
         // A slot has only one state and hash, in full and in incremental archives.
         offers.retain(|offer| offer.name.slot == name.slot);
@@ -149,24 +140,27 @@ impl<'a> Trust<'a> {
                 Ok(false) => {}
                 Err(error) => {
                     self.progress.check()?;
-                    failed = failed.or(Some(error));
+                    failure = failure.or(Some(error));
                     break;
                 }
             }
         }
-        Ok(Some(match failed {
+        Ok(Some(match failure {
             None => "it does not have the archive".to_string(),
             Some(error) => format!("it cannot be asked: {error}"),
         }))
     }
 
-    /// Returns true if a server has the archive. Also asks for a random name, which must not exist,
-    /// since some servers answer every path with 200 and a page.
+    /// Returns true if a server has the archive. Also requests a random name, which must not exist: some
+    /// servers answer every path with 200 and a page.
     ///
     /// # Errors
     /// The server cannot be asked, or the user asks to stop.
     fn has_archive(&self, url: &Url, name: &ArchiveName) -> Result<bool, NetError> {
-        let head = |name: &ArchiveName| self.client.head(&join_name(url, &name.to_string()), self.progress);
+        let head = |name: &ArchiveName| {
+            let url = join_name(url, &name.to_string());
+            self.client.head(&url, self.progress)
+        };
         match head(name) {
             Err(error) if !is_denial(&error) => return Err(error),
             Ok(remote)
@@ -181,7 +175,7 @@ impl<'a> Trust<'a> {
     }
 }
 
-/// Returns true for the answer that a server does not have something.
+/// Returns true if the server answered that it does not have the file.
 fn is_denial(error: &NetError) -> bool {
     matches!(error.kind(), NetErrorKind::Gone | NetErrorKind::Status(400..=407))
 }

@@ -162,7 +162,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
         let row = "space: about {needed_bytes} needed, {free_bytes} free in {dir}";
         ui.print_part("", space, &[row]);
     }
-    if plan.ways.len() > 1 {
+    if plan.routes.len() > 1 {
         let incremental = plan.incremental.as_ref().map(|choice| &choice.name);
         let describe_full = |route: &Route| {
             let place = if route.is_full_local { "here" } else { "fetched" };
@@ -170,7 +170,7 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
             let chosen = if is_chosen { ", chosen" } else { "" };
             format!("{} {place}{chosen}", route.full.slot)
         };
-        let table = TableBuilder::new("", "", &plan.ways)
+        let table = TableBuilder::new("", "", &plan.routes)
             .add_visible("at boot", Unit::Age, |route| route.expected_age.map(|age| age.as_secs_f64()))
             .add_visible("fetch", Unit::Bytes, |route| route.fetch_bytes)
             .add_visible("time", Unit::Age, |route| route.fetch_time.as_secs_f64())

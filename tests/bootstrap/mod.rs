@@ -1,5 +1,5 @@
-//! `slotpress bootstrap` against servers that are good, bad, slow, dead, or lie: real sockets, on
-//! this machine only.
+//! `slotpress bootstrap` against servers that are good, bad, slow or dead, or that lie. The servers listen
+//! on real sockets of this machine.
 
 mod works {
     mod bases;
@@ -33,81 +33,107 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
+use crate::common::http::{self, Request, answer};
 use crate::common::oracle::Oracle;
 use crate::common::served::Server;
-use crate::common::site::{ledger_tree, run};
+use crate::common::site::{Files, Way, ledger_tree, respond, run};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
-/// A mirror with the newest full archive, and with an incremental one on an older full archive,
-/// which it does not have.
+/// A mirror with the newest full archive, and with a rebased incremental archive on an older full
+/// archive, which the mirror does not have.
 pub struct Mirror {
     pub server: Server,
-    olds: TempDir,
+    /// Directory with the older full archive.
+    old_dir: TempDir,
+    /// Name of the older full archive.
     old: String,
+    /// Name of the newest full archive.
     new: String,
+    /// Name of the incremental archive.
     rebased: String,
 }
 
 impl Mirror {
     pub fn start() -> Self {
         let dir = temp_dir();
-        let olds = temp_dir();
+        let old_dir = temp_dir();
         let [old, new] = two_full_archives("agave-4.2.2", dir.path());
         let rebased = name(&rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]));
-        fs::copy(&old, olds.path().join(name(&old))).expect("copied");
+        fs::copy(&old, old_dir.path().join(name(&old))).expect("copied");
         let old = name(&old);
         let new = name(&new);
-        Self { server: Server::start_in(dir, &[]), olds, old, new, rebased }
+        Self { server: Server::start_in(dir, &[]), old_dir, old, new, rebased }
     }
 
-    /// Puts the older full archive into a directory.
-    fn put_old(&self, dir: &Path) -> PathBuf {
+    /// Copies the older full archive into a directory. Returns its path there.
+    fn copy_old_to(&self, dir: &Path) -> PathBuf {
         fs::create_dir_all(dir).expect("made");
-        fs::copy(self.olds.path().join(&self.old), dir.join(&self.old)).expect("copied");
+        fs::copy(self.old_dir.path().join(&self.old), dir.join(&self.old)).expect("copied");
         dir.join(&self.old)
     }
 
-    fn restore_old(&self) -> BTreeMap<String, Option<Vec<u8>>> {
+    /// Restores the older full archive with the rebased one. Returns the files of the ledger.
+    fn restore_rebased(&self) -> BTreeMap<String, Option<Vec<u8>>> {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let old = self.put_old(dir.path());
+        let old = self.copy_old_to(dir.path());
         let rebased = self.server.path(&self.rebased);
         let output = run(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(0), "{output:?}");
         ledger_tree(&ledger)
     }
 
-    fn list(&self) -> String {
+    /// Returns the mirror's list of archives.
+    fn archive_list(&self) -> String {
         self.server.get("/api/v1/archives", "").text()
     }
 
-    /// Serves only the newest full archive.
-    fn validator(&self) -> Server {
+    /// Reads archives of the mirror.
+    fn read_files(&self, names: &[&String]) -> Files {
+        names.iter().map(|name| ((*name).clone(), fs::read(self.server.path(name)).expect("read"))).collect()
+    }
+
+    /// Starts a server that has only the newest full archive, like a validator.
+    fn start_validator(&self) -> Server {
         let dir = temp_dir();
         fs::copy(self.server.path(&self.new), dir.path().join(&self.new)).expect("copied");
         Server::start_in(dir, &[])
     }
 }
 
-/// A mirror with the newest full archive, and with a rebased one on each of several older full
-/// archives.
-struct Fleet {
-    server: Server,
-    olds: Vec<PathBuf>,
-    new: String,
-    hash: String,
-    genesis: TempDir,
-    _olds: TempDir,
+/// Serves these files with a list of archives.
+fn serve_with_list(files: Files, list: String) -> http::Server {
+    http::Server::start(move |request: &Request, stream| {
+        if request.path.ends_with("/api/v1/archives") {
+            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
+        } else {
+            respond(&files, Way::Ranges, request, stream)
+        }
+    })
 }
 
-impl Fleet {
+/// A mirror with the newest full archive, and with a rebased incremental archive on each of several
+/// older full archives.
+struct FleetMirror {
+    server: Server,
+    /// Paths of the older full archives, each of which a node of the fleet has.
+    olds: Vec<PathBuf>,
+    /// Name of the newest full archive.
+    new: String,
+    /// Snapshot hash of the newest state.
+    hash: String,
+    genesis_dir: TempDir,
+    _old_dir: TempDir,
+}
+
+impl FleetMirror {
     fn start(count: usize) -> Self {
         let dir = temp_dir();
-        let olds = temp_dir();
-        let genesis = temp_dir();
-        // States of one synthetic chain, one for each day.
-        let archive_of_day = |day: usize, out: &Path| {
+        let old_dir = temp_dir();
+        let genesis_dir = temp_dir();
+        // Archives one state of a synthetic chain for each day.
+        let archive_day = |day: usize, out: &Path| {
             let ledger = temp_dir();
             let ledger = ledger.path().join("ledger");
             let size = format!("{}MiB", day + 2);
@@ -115,25 +141,25 @@ impl Fleet {
             assert_eq!(output.code, Some(0), "{output:?}");
             let output = run(&["archive", text(&ledger), "-o", text(out)]);
             assert_eq!(output.code, Some(0), "{output:?}");
-            fs::copy(ledger.join("genesis.bin"), genesis.path().join("genesis.bin")).expect("copied");
+            fs::copy(ledger.join("genesis.bin"), genesis_dir.path().join("genesis.bin")).expect("copied");
             PathBuf::from(output.line("archive")["path"].as_str().expect("a path"))
         };
-        let olds_of: Vec<PathBuf> = (1..=count).map(|day| archive_of_day(day, olds.path())).collect();
-        let new = archive_of_day(count + 1, dir.path());
-        for old in &olds_of {
+        let olds: Vec<PathBuf> = (1..=count).map(|day| archive_day(day, old_dir.path())).collect();
+        let new = archive_day(count + 1, dir.path());
+        for old in &olds {
             rebase(&[&new], old, dir.path(), &[]);
         }
         let new = name(&new);
         let hash = slotpress_format::ArchiveName::parse(&new).expect("a name").hash.to_string();
-        Self { server: Server::start_in(dir, &[]), olds: olds_of, new, hash, genesis, _olds: olds }
+        Self { server: Server::start_in(dir, &[]), olds, new, hash, genesis_dir, _old_dir: old_dir }
     }
 
-    /// Loads the ledger with Agave itself, if `AGAVE_ORACLE` is set.
-    fn check(&self, ledger: &Path) {
+    /// Asserts that Agave itself loads the ledger, if `AGAVE_ORACLE` is set.
+    fn assert_loads(&self, ledger: &Path) {
         let slot = slotpress_format::ArchiveName::parse(&self.new).expect("a name").slot;
         for oracle in Oracle::all() {
             let snapshot = ledger.join(format!("snapshots/{slot}"));
-            oracle.load_dir(&snapshot, &[ledger.join("accounts")], self.genesis.path());
+            oracle.load_dir(&snapshot, &[ledger.join("accounts")], self.genesis_dir.path());
         }
     }
 }

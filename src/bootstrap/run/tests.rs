@@ -1,4 +1,4 @@
-//! Runs the program's loop, supply and decisions in random worlds without a network.
+//! Runs the loop of `fetch` and `bootstrap` in random simulated worlds.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ mod worlds;
 
 use worlds::{Drawn, Fate};
 
-/// Limit on begun downloads, more than any world needs: an archive can fail once alone and once
-/// with each other archive, and the sources are asked again only a few times.
+/// Limit on begun downloads, far above what any world needs: an archive can fail once alone and once with
+/// each other archive, and the sources are asked again only a few times.
 const BEGUN_MAX: usize = 1_000;
 
 /// A slot that no chain has reached.
@@ -35,8 +35,8 @@ struct SimulatedWorld {
     confirmed: BTreeSet<String>,
     /// Places that have failed for good.
     failed: BTreeSet<String>,
-    kept: Vec<(ArchiveName, u64)>,
-    begun: usize,
+    partials: Vec<(ArchiveName, u64)>,
+    begun_downloads: usize,
     seed: u64,
 }
 
@@ -44,8 +44,15 @@ impl SimulatedWorld {
     fn new(drawn: &Drawn, seed: u64) -> Self {
         let confirmed = BTreeSet::new();
         let failed = BTreeSet::new();
-        let mut world =
-            Self { offers: Vec::new(), fates: BTreeMap::new(), confirmed, failed, kept: Vec::new(), begun: 0, seed };
+        let mut world = Self {
+            offers: Vec::new(),
+            fates: BTreeMap::new(),
+            confirmed,
+            failed,
+            partials: Vec::new(),
+            begun_downloads: 0,
+            seed,
+        };
         for held in &drawn.held {
             let mut offered = offer(held.server, held.base_day.map(slot_of), slot_of(held.day));
             if held.fate == Fate::Overstates && held.server.is_some() {
@@ -65,7 +72,7 @@ impl SimulatedWorld {
         let mut is_wrong = false;
         let mut slot = 0;
         while let Some(supplied) = supply.next()? {
-            let Supplied::File(path) = supplied else { panic!("no download is made up") };
+            let Supplied::File(path) = supplied else { panic!("a simulated world has only files") };
             slot = ArchiveName::from_path(&path).expect("a name").slot;
             let fate = self.fates.get(&*path.to_string_lossy()).copied();
             is_wrong |= matches!(fate, None | Some(Fate::Lies | Fate::Renames | Fate::Invents));
@@ -73,8 +80,9 @@ impl SimulatedWorld {
         if is_wrong { Err(Error::damaged("a lie")) } else { Ok(slot) }
     }
 
-    /// Asks the servers again: archives are renamed, or have slots that no chain has reached.
-    fn look_again(&mut self) {
+    /// Renames archives, or gives them slots that no chain has reached, as their servers do between two
+    /// requests.
+    fn change_names(&mut self) {
         let fates = &mut self.fates;
         for offered in &mut self.offers {
             let fate = fates[&offered.location()];
@@ -102,28 +110,28 @@ impl World for SimulatedWorld {
         choice
     }
 
-    fn look(&mut self, selection: &mut Selection) -> Result<()> {
-        self.look_again();
-        selection.renew(Selection {
+    fn ask_sources(&mut self, selection: &mut Selection) -> Result<()> {
+        self.change_names();
+        selection.replace_offers(Selection {
             ranking: Ranking { offers: self.offers.clone(), ..selection.ranking.clone() },
             ..Selection::default()
         });
         Ok(())
     }
 
-    fn look_for_newest(&mut self, selection: &mut Selection, _: &ChosenArchive) -> Result<()> {
+    fn find_incremental(&mut self, selection: &mut Selection, _: &ChosenArchive) -> Result<()> {
         selection.ranking.offers.retain(Offer::is_full);
-        self.look_again();
+        self.change_names();
         let fates = &self.fates;
         self.offers.retain(|offer| fates[&offer.location()] != Fate::Vanishes || offer.is_local());
         // Of full archives, only those that have appeared meanwhile matter.
         let is_new = |offer: &Offer| matches!(self.fates[&offer.location()], Fate::Renames | Fate::Invents);
-        selection.add(self.offers.iter().filter(|offer| !offer.is_full() || is_new(offer)).cloned());
+        selection.add_offers(self.offers.iter().filter(|offer| !offer.is_full() || is_new(offer)).cloned());
         Ok(())
     }
 
     fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()> {
-        let is_in_doubt = self.fates[&choice.first_place()] == Fate::Unconfirmed;
+        let is_in_doubt = self.fates[&choice.first_location()] == Fate::Unconfirmed;
         if is_in_doubt && !self.confirmed.contains(&choice.name.to_string()) {
             let error = Error::new(ErrorKind::Network, "no trusted server confirms it");
             return Err(ArchiveFault::new(Reason::Unconfirmed, error));
@@ -132,23 +140,24 @@ impl World for SimulatedWorld {
     }
 
     fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
-        let place = choice.first_place();
-        assert!(!self.failed.contains(&place), "seed {}: {place} is asked for again", self.seed);
-        self.begun += 1;
-        assert!(self.begun < BEGUN_MAX, "seed {}: no end: {:?}", self.seed, self.fates);
+        let place = choice.first_location();
+        assert!(!self.failed.contains(&place), "seed {}: {place} is used again", self.seed);
+        self.begun_downloads += 1;
+        assert!(self.begun_downloads < BEGUN_MAX, "seed {}: the run does not end: {:?}", self.seed, self.fates);
         let is_local = choice.is_local();
         let reason = match self.fates.get_mut(&place).expect("a place") {
             Fate::NoRanges if is_local => Some(Reason::Unusable(Vec::new())),
-            Fate::PublishedAgain(often) if !is_local && *often > 0 => {
-                *often -= 1;
+            Fate::PublishedAgain(times) if !is_local && *times > 0 => {
+                *times -= 1;
                 Some(Reason::PublishedAgain)
             }
             Fate::Fails => Some(Reason::Unusable(Vec::new())),
-            // The disk has no room for it.
-            Fate::Overstates if !is_local => selection.is_overstated(choice).then(|| Reason::Unusable(Vec::new())),
+            // The disk has no room for the stated length.
+            Fate::Overstates if !is_local && selection.may_be_overstated(choice) => Some(Reason::Unusable(Vec::new())),
+            Fate::Overstates if !is_local => None,
             _ => {
                 if !is_local {
-                    self.kept.push((choice.name.clone(), choice.length_bytes.unwrap_or(FULL_BYTES)));
+                    self.partials.push((choice.name.clone(), choice.length_bytes.unwrap_or(FULL_BYTES)));
                 }
                 let mut obtained = ObtainedArchive::new(choice);
                 obtained.archive.path = Some(place.into());
@@ -162,27 +171,27 @@ impl World for SimulatedWorld {
     }
 
     fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
-        if let Some((_, bytes)) = self.kept.iter().find(|(name, _)| *name == obtained.choice.name) {
+        if let Some((_, bytes)) = self.partials.iter().find(|(name, _)| *name == obtained.choice.name) {
             obtained.archive.fetched = Some(Fetched { length_bytes: *bytes, ..Fetched::default() });
         }
         Ok(())
     }
 
-    fn list_kept(&self) -> Vec<(ArchiveName, u64)> {
-        self.kept.clone()
+    fn list_partials(&self) -> Vec<(ArchiveName, u64)> {
+        self.partials.clone()
     }
 
-    fn remove(&mut self, name: &ArchiveName) {
-        self.kept.retain(|(kept, _)| kept != name);
+    fn remove_partial(&mut self, name: &ArchiveName) {
+        self.partials.retain(|(kept, _)| kept != name);
     }
 }
 
-/// A run always ends, and never asks a place that has failed for good again. With an honest source,
-/// it ends with that source's state or a newer one. If it ends with an older state than the best
-/// candidate left, it reports the state that it gave up.
-fn run_worlds(seeds: impl Iterator<Item = u64>) {
-    let mut done = 0;
-    let mut ended = 0;
+/// Asserts that each run ends and never uses a place again that has failed for good. With an honest
+/// source, the run must end with that source's state or a newer one. If it ends with an older state than
+/// the best remaining candidate, it must report the state that it gave up.
+fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
+    let mut states = 0;
+    let mut errors = 0;
     let mut reported = 0;
     for seed in seeds {
         let drawn = Drawn::from_seed(seed);
@@ -190,54 +199,54 @@ fn run_worlds(seeds: impl Iterator<Item = u64>) {
         let mut world = SimulatedWorld::new(&drawn, seed);
         let mut selection = selection(world.offers.clone());
         let reader = SimulatedWorld::new(&drawn, seed);
-        let end = match run(&mut world, &mut selection, &|supply| reader.read(supply)) {
-            Ok(end) => end,
+        let finished = match run(&mut world, &mut selection, &|supply| reader.read(supply)) {
+            Ok(finished) => finished,
             Err(error) => {
                 assert!(honest.is_none(), "seed {seed}: an honest source has slot {honest:?}: {error}, {drawn:?}");
-                ended += 1;
+                errors += 1;
                 continue;
             }
         };
-        done += 1;
-        let slot = end.result;
-        let reports = end.given_up.is_some_and(|better| better.slot > slot);
+        states += 1;
+        let slot = finished.result;
+        let reports = finished.given_up.is_some_and(|better| better.slot > slot);
         reported += u64::from(reports);
         let failed = &selection.node.failed;
         assert!(
             honest.is_none_or(|honest| slot >= honest),
             "seed {seed}: {slot}, not {honest:?}: {drawn:?}, {failed:?}"
         );
-        // A full archive is paired with another server's incremental one only if its own server
-        // offers none. So such pairs may appear late, when a server loses its incremental archive;
-        // they are not compared. Nor are lies that have appeared meanwhile, or that would take long to fetch.
-        let is_new =
+        // A full archive is paired with another server's incremental archive only if its own server
+        // offers none. Such pairs may appear late, when a server loses its incremental archive, so they
+        // are not compared. Neither are lies that have appeared meanwhile, or that would take long to fetch.
+        let is_late_lie =
             |place: String| matches!(world.fates.get(&place), Some(Fate::Renames | Fate::Invents | Fate::Overstates));
-        let is_of_one = |candidate: &&Candidate| {
+        let is_compared = |candidate: &&Candidate| {
             let servers: BTreeSet<String> = candidate.remotes().map(|(_, remote)| remote.origin()).collect();
-            servers.len() < 2 && !candidate.offers().any(|offer| is_new(offer.location()))
+            servers.len() < 2 && !candidate.offers().any(|offer| is_late_lie(offer.location()))
         };
-        let best = selection.candidates().iter().filter(is_of_one).map(Candidate::slot).max().unwrap_or_default();
+        let best = selection.candidates().iter().filter(is_compared).map(Candidate::slot).max().unwrap_or_default();
         assert!(
             reports || best <= slot,
-            "seed {seed}: {slot}, and {best} is left: {drawn:?}, {failed:?}, {:?}",
+            "seed {seed}: {slot}, although {best} is left: {drawn:?}, {failed:?}, {:?}",
             selection.repetitions
         );
     }
-    println!("{done} states, {reported} of them after giving up a better one; {ended} errors");
+    println!("{states} states, {reported} of them after giving up a better one; {errors} errors");
 }
 
 #[test]
-fn a_thousand_worlds() {
-    // In the last one, the node has two full archives, and the older one leads to the newest state.
-    run_worlds((0..1_000).chain([8_468]));
+fn a_thousand_worlds_end_with_the_best_state() {
+    // In the last world, the node has two full archives, and the older archive leads to the newest state.
+    assert_runs_end_with_best_state((0..1_000).chain([8_468]));
 }
 
 #[test]
 #[ignore = "takes a minute: for the nightly run"]
-fn ten_thousand_worlds() {
+fn ten_thousand_worlds_end_with_the_best_state() {
     let number = |name: &str, default: u64| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
     let first = number("WORLDS_FIRST", 0);
     let end = first + number("WORLDS", 10_000);
     println!("worlds {first} to {end}");
-    run_worlds(first..end);
+    assert_runs_end_with_best_state(first..end);
 }

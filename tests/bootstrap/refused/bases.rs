@@ -20,22 +20,22 @@ fn only_full_archives_are_bases() {
     assert!(!ledger.join("snapshots").exists());
 }
 
-/// A full archive between the old one and the state: a validator would make its next incremental
-/// archive on it. The old archive is used only if that one is moved aside.
+/// The node also has a full archive with a slot between the old archive and the state. A validator would
+/// make its next incremental archive on it, so the old archive is used only if the other is moved aside.
 #[test]
-fn a_newer_archive_of_the_node_blocks_its_base() {
+fn a_base_with_a_newer_archive_beside_it_is_used_only_to_replace_a_state() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let url = mirror.server.url("");
-    mirror.put_old(&ledger);
+    mirror.copy_old_to(&ledger);
     let between = mirror.old.replace("-26-", "-30-");
     fs::copy(ledger.join(&mirror.old), ledger.join(&between)).expect("copied");
     let output = run(&["bootstrap", &url, "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
     fs::remove_dir_all(&ledger).expect("removed");
-    mirror.put_old(&ledger);
+    mirror.copy_old_to(&ledger);
     fs::copy(ledger.join(&mirror.old), ledger.join(&between)).expect("copied");
     let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--replace-state"]);
     assert_eq!(output.code, Some(0), "{output:?}");
@@ -43,7 +43,7 @@ fn a_newer_archive_of_the_node_blocks_its_base() {
     assert!(!ledger.join(&between).exists());
 }
 
-/// The rebased archive is on a full archive of that slot of another chain. The list says so, so
+/// The node's full archive has the slot of the base, but is of another chain. The list shows that, so
 /// nothing is fetched in vain.
 #[test]
 fn a_base_of_another_cluster_is_not_used() {
@@ -56,6 +56,7 @@ fn a_base_of_another_cluster_is_not_used() {
     let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
-    assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())));
+    assert_eq!(archives.len(), 1);
+    assert_eq!(archives[0]["name"], mirror.new.as_str());
     assert!(!output.stderr.contains("for nothing"), "{output:?}");
 }

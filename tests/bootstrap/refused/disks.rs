@@ -1,4 +1,4 @@
-//! Disks that are full.
+//! Several file systems, and disks that are full.
 
 use std::process::Command;
 
@@ -21,7 +21,7 @@ fn ledger_and_archives_may_be_on_two_file_systems() {
     assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&snapshots));
 }
 
-/// A limit of the length of files has the effect of a full disk.
+/// A limit on the length of files has the effect of a full disk.
 #[test]
 fn a_fetch_that_runs_out_of_space_is_finished_by_the_next() {
     let files = archives(&[]);

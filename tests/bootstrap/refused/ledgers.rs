@@ -1,4 +1,4 @@
-//! Ledgers that no trusted server confirms, or that were not expected.
+//! States that no trusted server confirms, or that were not expected.
 
 use tempfile::TempDir;
 
@@ -6,8 +6,8 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Bootstraps from a server of these files, with one trusted server. Returns the output, and the
-/// directory with the ledger `ledger`.
+/// Bootstraps from a source, with one trusted server. Returns the output, and the directory that contains
+/// `ledger`.
 fn bootstrap_trusting(trusted: &Server, source: &Server) -> (JsonOutput, TempDir) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -15,7 +15,7 @@ fn bootstrap_trusting(trusted: &Server, source: &Server) -> (JsonOutput, TempDir
     (output, dir)
 }
 
-/// Returns these files under the names of other states of the same slots.
+/// Renames files as if they had other states of the same slots.
 fn change_hashes(files: &Files) -> Files {
     let rename = |name: &str| name.replace("5vEh", "5vEi").replace("D5jE", "D5jF");
     files.iter().map(|(name, bytes)| (rename(name), bytes.clone())).collect()
@@ -78,7 +78,7 @@ fn a_trusted_server_without_redirects_and_lists_confirms_its_archives() {
 }
 
 #[test]
-fn a_name_that_does_not_match_the_state_is_found() {
+fn an_archive_with_another_hash_in_its_name_is_refused() {
     let source = serve(&change_hashes(&archives(&[])), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -87,10 +87,9 @@ fn a_name_that_does_not_match_the_state_is_found() {
     assert!(!ledger.join("snapshots/26").exists());
 }
 
-/// A given number of trusted servers must confirm. The report names those that do and those that do
-/// not; one server counts once.
+/// The report names the servers that confirm the state, and those that do not. Each server counts once.
 #[test]
-fn the_quorum_must_confirm() {
+fn a_quorum_of_trusted_servers_must_confirm() {
     let files = archives(&[]);
     let [source, first, second] = [(); 3].map(|()| serve(&files, Way::Ranges));
     let empty = serve(&Files::new(), Way::Ranges);
@@ -118,22 +117,22 @@ fn the_quorum_must_confirm() {
     }
 }
 
-/// An expected state that no name has is refused before a byte is fetched. One that is there is
-/// taken, even if a newer one exists.
+/// If no name has the expected state, nothing is fetched. Otherwise, the expected state is used even if a
+/// newer state exists.
 #[test]
 fn an_expected_state_is_compared_with_names_first() {
     let files = archives(&[]);
     let server = serve(&files, Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
+    let is_download = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
     let other_hash = "11111111111111111111111111111112";
     for flags in [["--expect-slot", "41"], ["--expect-hash", other_hash]] {
         let output = run(&[&["bootstrap", &server.url(""), "--ledger", text(&ledger)], &flags[..]].concat());
         assert_eq!(output.code, Some(3), "{output:?}");
         assert!(output.stderr.contains("no source has the state of"), "{output:?}");
     }
-    assert!(!server.requests().iter().any(is_fetch), "nothing is fetched");
+    assert!(!server.requests().iter().any(is_download), "nothing is fetched");
     let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-slot", "26"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 26);

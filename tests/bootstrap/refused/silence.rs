@@ -1,57 +1,62 @@
-//! Sources without archives, when the node itself has some.
+//! Sources without archives, when the node itself has archives.
 
 use std::fs;
+use std::path::Path;
 
 use crate::common::http::{Server, answer};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A source that does not answer or has no archives is named. If no source has one, the run fails,
-/// and names the local archives.
+fn write_files(files: &Files, dir: &Path) {
+    fs::create_dir(dir).expect("made");
+    for (name, bytes) in files {
+        fs::write(dir.join(name), bytes).expect("written");
+    }
+}
+
+/// If another source has an archive, each source without archives is named in a warning. Otherwise, the
+/// run fails, and names the local archives.
 #[test]
-fn sources_that_have_nothing_are_named() {
+fn sources_without_archives_are_named() {
     let files = archives(&[]);
-    let all = |status: &'static str, body: &'static str| {
+    let serve_answer = |status: &'static str, body: &'static str| {
         Server::start(move |_, stream| answer(stream, status, &[("Content-Type", "application/json")], body.as_bytes()))
     };
     let servers = [
-        all("500 Internal Server Error", ""),
-        all("404 Not Found", ""),
-        all("200 OK", r#"{"version":1,"archives":[]}"#),
-        all("200 OK", r#"{"version":1,"archives":[{"name":"x","size_bytes":-1}]}"#),
+        serve_answer("404 Not Found", ""),
+        serve_answer("200 OK", r#"{"version":1,"archives":[]}"#),
+        serve_answer("200 OK", r#"{"version":1,"archives":[{"name":"x","size_bytes":-1}]}"#),
     ];
-    let silent: Vec<String> = servers.iter().map(|server| server.url("/")).chain([format!("{DEAD}/")]).collect();
+    let urls: Vec<String> = servers.iter().map(|server| server.url("/")).chain([format!("{DEAD}/")]).collect();
     let good = serve(&files, Way::Ranges);
-    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
-        for source in &silent {
-            // The server stays busy: the run does not wait for the whole time.
-            if source == &silent[0] {
-                continue;
-            }
+        for source in &urls {
             let dir = temp_dir();
             let out = dir.path().join("out");
-            fs::create_dir(&out).expect("made");
-            files.iter().for_each(|(name, bytes)| fs::write(out.join(name), bytes).expect("written"));
+            write_files(&files, &out);
+            let source_text = source.trim_end_matches('/');
             let output = run(&[command, source, flag, text(&out)]);
             assert_eq!(output.code, Some(4), "{command} {source}: {output:?}");
-            let is_named = output.stderr.contains(source.trim_end_matches('/')) && output.stderr.contains("of slot 40");
-            assert!(is_named, "{command} {source}: {output:?}");
-            assert!(output.stderr.contains("slotpress restore"), "{command} {source}: {output:?}");
-            // If another source has an archive, this is a warning.
+            for part in [source_text, "of slot 40", "slotpress restore"] {
+                assert!(output.stderr.contains(part), "{command} {source}: {output:?}");
+            }
             let output = run(&[command, source, &good.url("/"), flag, text(&out)]);
             assert_eq!(output.code, Some(0), "{command} {source}: {output:?}");
             let warns = |line: &&str| line.contains("\"warning\"") && line.contains("this source is passed over");
             let warnings: Vec<&str> = output.stderr.lines().filter(warns).collect();
             assert_eq!(warnings.len(), 1, "{output:?}");
-            assert!(warnings[0].contains(source.trim_end_matches('/')), "{output:?}");
+            assert!(warnings[0].contains(source_text), "{output:?}");
         }
     }
-    // The local archives are the expected ones.
+}
+
+#[test]
+fn expected_local_archives_are_used_without_a_source() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    fs::create_dir(&ledger).expect("made");
-    files.iter().for_each(|(name, bytes)| fs::write(ledger.join(name), bytes).expect("written"));
-    let output = run(&["bootstrap", &silent[4], "--ledger", text(&ledger), "--expect-hash", hash]);
-    assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &40.into()), "{output:?}");
+    write_files(&archives(&[]), &ledger);
+    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+    let output = run(&["bootstrap", DEAD, "--ledger", text(&ledger), "--expect-hash", hash]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
 }

@@ -1,4 +1,4 @@
-//! Sources that send wrong archives, for `fetch` and `bootstrap`.
+//! Sources and trusted servers that are wrong, fail or do not answer, for `fetch` and `bootstrap`.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,11 +7,10 @@ use crate::common::http::{Request, Server, Then, answer, head};
 use crate::common::site::*;
 use crate::common::*;
 
-fn is_fetch(request: &Request) -> bool {
+fn is_archive_download(request: &Request) -> bool {
     request.method == "GET" && request.path.ends_with(".tar.zst")
 }
 
-/// A trusted server that cannot be asked has not denied the archive.
 #[test]
 fn an_unreachable_trusted_server_has_not_denied_the_archive() {
     let good = serve(&full_only(), Way::Ranges);
@@ -20,14 +19,13 @@ fn an_unreachable_trusted_server_has_not_denied_the_archive() {
         let to = dir.path().join(command[0]);
         let output = run(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
         assert_eq!(output.code, Some(4), "{output:?}");
-        let is_told = output.stderr.contains("it cannot be asked") && output.stderr.contains(DEAD);
-        assert!(is_told, "{output:?}");
+        assert!(output.stderr.contains("it cannot be asked"), "{output:?}");
+        assert!(output.stderr.contains(DEAD), "{output:?}");
         assert!(!output.stderr.contains("does not have"), "{output:?}");
     }
 }
 
-/// A server that sends wrong bytes and no version of its file: it is not used again, as the message
-/// says.
+/// The server sends a wrong byte and no ETag. It is not used again, as the message says.
 #[test]
 fn a_corrupting_server_is_dropped() {
     let files = full_only();
@@ -57,17 +55,16 @@ fn a_corrupting_server_is_dropped() {
         assert_eq!(output.stderr.matches("is no longer used").count(), 1, "{output:?}");
         assert!(output.stderr.contains("\"hint\":"), "{output:?}");
         let middle = files.values().next().expect("an archive").len() as u64 / 2;
-        let is_of_middle = |request: &&Request| {
-            is_fetch(request) && request.range().is_some_and(|range| range.contains(&middle) && range.end < 2 * middle)
+        let asks_for_middle = |request: &&Request| {
+            is_archive_download(request)
+                && request.range().is_some_and(|range| range.contains(&middle) && range.end < 2 * middle)
         };
-        let asked = server.requests().iter().filter(is_of_middle).count();
-        // Requested twice if the first request stalled for 2 seconds and another connection took it
-        // over.
-        assert!((1..=2).contains(&asked), "{command} asked {asked} times: {output:?}");
+        let requests = server.requests().iter().filter(asks_for_middle).count();
+        // There are two requests if the first one stalled for 2 seconds, and another connection took over.
+        assert!((1..=2).contains(&requests), "{command} sent {requests} requests: {output:?}");
     }
 }
 
-/// Where no source answers, no ledger is begun.
 #[test]
 fn an_unreachable_source_leaves_no_ledger() {
     let dir = temp_dir();
@@ -77,7 +74,7 @@ fn an_unreachable_source_leaves_no_ledger() {
     assert!(!ledger.exists(), "{output:?}");
 }
 
-/// Nothing is fetched that cannot be unpacked here, and nothing is left.
+/// The server states a length for which no disk has room.
 #[test]
 fn an_archive_without_room_is_not_fetched() {
     let files = full_only();
@@ -96,10 +93,9 @@ fn an_archive_without_room_is_not_fetched() {
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("not enough space"), "{output:?}");
     assert!(!ledger.exists(), "{output:?}");
-    assert!(!server.requests().iter().any(is_fetch), "{output:?}");
+    assert!(!server.requests().iter().any(is_archive_download), "{output:?}");
 }
 
-/// A trusted server that has archives, but fails when it is asked which, has not denied one.
 #[test]
 fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
     let good = serve(&full_only(), Way::Ranges);
@@ -118,7 +114,6 @@ fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
     assert!(!output.stderr.contains("does not have"), "{output:?}");
 }
 
-/// If the genesis is to be compared and no source has it, nothing is fetched.
 #[test]
 fn a_missing_expected_genesis_fails_before_the_fetch() {
     let good = serve(&full_only(), Way::Ranges);
@@ -129,10 +124,9 @@ fn a_missing_expected_genesis_fails_before_the_fetch() {
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("no source has a genesis"), "{output:?}");
     assert!(output.stderr.contains("\"hint\":"), "{output:?}");
-    assert!(!good.requests().iter().any(is_fetch), "{output:?}");
+    assert!(!good.requests().iter().any(is_archive_download), "{output:?}");
 }
 
-/// Archives are restored only if they have the expected roots.
 #[test]
 fn only_archives_with_the_expected_roots_are_restored() {
     let files = archives(&[]);
@@ -149,14 +143,13 @@ fn only_archives_with_the_expected_roots_are_restored() {
         let ledger = dir.path().join(name);
         run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-root", roots])
     };
-    let of_incremental = "no source has an incremental archive of root ";
-    for (name, roots, code, words) in [
+    for (name, roots, code, message) in [
         ("one", incremental.clone(), 3, "not the archive that was asked for"),
-        ("two", format!("{full},{full}"), 4, of_incremental),
+        ("two", format!("{full},{full}"), 4, "no source has an incremental archive of root "),
     ] {
         let output = bootstrap(name, &roots);
         assert_eq!(output.code, Some(code), "{output:?}");
-        assert!(output.stderr.contains(words), "{output:?}");
+        assert!(output.stderr.contains(message), "{output:?}");
         assert!(!dir.path().join(name).join("snapshots").exists(), "{output:?}");
     }
     for (name, roots) in [("three", full.clone()), ("four", format!("{full},{incremental}"))] {
@@ -165,9 +158,9 @@ fn only_archives_with_the_expected_roots_are_restored() {
     }
 }
 
-/// The same from a server that does not say how long its archive is.
+/// The server does not state the length of its archive.
 #[test]
-fn the_root_is_checked_without_a_length() {
+fn the_expected_root_is_checked_without_a_length() {
     let [right, other] = ["1", "9"].map(|level| archives(&["--zstd-level", level]));
     let (full, bytes) = right.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("an archive");
     let dir = temp_dir();
@@ -189,10 +182,7 @@ fn the_root_is_checked_without_a_length() {
         let url = server.url("");
         let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--no-incremental", "--expect-root", root]);
         assert_eq!(output.code, Some(code), "{output:?}");
-        assert_eq!(
-            (ledger.join("snapshots").exists(), ledger.join(full).exists()),
-            (code == 0, code == 0),
-            "{output:?}"
-        );
+        assert_eq!(ledger.join("snapshots").exists(), code == 0, "{output:?}");
+        assert_eq!(ledger.join(full).exists(), code == 0, "{output:?}");
     }
 }

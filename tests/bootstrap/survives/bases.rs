@@ -1,37 +1,38 @@
-//! Old full archives and incremental ones on them, damaged, replaced or gone: the run fetches the
+//! Old full archives, and incremental archives on them, are damaged, replaced or gone. The run fetches the
 //! newest full archive, and says what was fetched in vain.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::bootstrap::Mirror;
+use crate::bootstrap::{Mirror, serve_with_list};
 use crate::common::http::{Request, Server, answer};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Checks that a run makes a ledger of the newest full archive alone, and warns of the others.
-/// Returns its standard error.
-fn assert_newest_full_alone(mirror: &Mirror, url: &str, ledger: &Path, what: &str) -> String {
+/// Asserts that a run makes a ledger from the newest full archive alone, and warns of the other archives.
+/// Returns the standard error.
+fn assert_newest_full_alone(mirror: &Mirror, url: &str, ledger: &Path, case: &str) -> String {
     let output = run(&["bootstrap", url, "--ledger", text(ledger)]);
-    assert_eq!(output.code, Some(0), "{what}: {output:?}");
+    assert_eq!(output.code, Some(0), "{case}: {output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
-    assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{what}: {output:?}");
-    assert!(output.stderr.contains("is not used any more"), "{what}: {output:?}");
-    assert!(!names(ledger).iter().any(|name| name.starts_with("slotpress-fetch")), "{what}: {:?}", names(ledger));
+    assert_eq!(archives.len(), 1, "{case}: {output:?}");
+    assert_eq!(archives[0]["name"], mirror.new.as_str(), "{case}: {output:?}");
+    assert!(output.stderr.contains("is not used any more"), "{case}: {output:?}");
+    assert!(!names(ledger).iter().any(|name| name.starts_with("slotpress-fetch")), "{case}: {:?}", names(ledger));
     output.stderr
 }
 
-/// A byte of a frame with a hash is wrong.
+/// The archive has frame hashes, and one byte of a frame is wrong.
 #[test]
 fn an_old_archive_with_a_damaged_frame_is_not_used() {
     let mirror = Mirror::start();
     let url = mirror.server.url("");
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let old = mirror.put_old(&ledger);
-    let again = run(&["recompress", text(&old), "-o", text(&ledger), "--force"]);
-    assert_eq!(again.code, Some(0), "{again:?}");
+    let old = mirror.copy_old_to(&ledger);
+    let recompressed = run(&["recompress", text(&old), "-o", text(&ledger), "--force"]);
+    assert_eq!(recompressed.code, Some(0), "{recompressed:?}");
     let mut bytes = fs::read(&old).expect("read");
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -40,14 +41,14 @@ fn an_old_archive_with_a_damaged_frame_is_not_used() {
     assert!(!stderr.contains("for nothing"), "nothing was fetched yet: {stderr}");
 }
 
-/// The archive has another valid state under its name: only the sum of all accounts shows that.
+/// The archive has another valid state under its name. Only the hash over all accounts shows that.
 #[test]
 fn an_old_archive_with_another_state_is_not_used() {
     let mirror = Mirror::start();
     let url = mirror.server.url("");
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let old = mirror.put_old(&ledger);
+    let old = mirror.copy_old_to(&ledger);
     let mut entries = entries(&old);
     let storage = entries.iter_mut().rfind(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     storage.content[48] ^= 1;
@@ -56,21 +57,19 @@ fn an_old_archive_with_another_state_is_not_used() {
     assert!(stderr.contains(&format!("of {} were fetched for nothing", mirror.rebased)), "{stderr}");
 }
 
-/// The rebased archive is not as the source states: gone, another one, or cut.
+/// The rebased archive is gone, damaged, or shorter than the source says.
 #[test]
 fn an_unusable_rebased_archive_is_not_used() {
     let mirror = Mirror::start();
-    let files: Files = [&mirror.new, &mirror.rebased]
-        .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
-        .into();
-    let list = mirror.list();
+    let files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
+    let list = mirror.archive_list();
     let mut damaged = files[&mirror.rebased].clone();
     let middle = damaged.len() / 3;
     damaged[middle] ^= 1;
     let cut = files[&mirror.rebased][..damaged.len() / 2].to_vec();
     let faults: BTreeMap<&str, Option<Vec<u8>>> =
         [("gone", None), ("damaged", Some(damaged)), ("cut off", Some(cut))].into();
-    for (what, rebased) in faults {
+    for (case, rebased) in faults {
         let files = files.clone();
         let list = list.clone();
         let name = mirror.rebased.clone();
@@ -89,14 +88,15 @@ fn an_unusable_rebased_archive_is_not_used() {
         });
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        mirror.put_old(&ledger);
-        assert_newest_full_alone(&mirror, &liar.url(""), &ledger, what);
+        mirror.copy_old_to(&ledger);
+        assert_newest_full_alone(&mirror, &liar.url(""), &ledger, case);
     }
 }
 
-/// The list says that it builds on this full archive; its index names one of another chain.
+/// The list says that the rebased archive builds on the node's full archive, but its index names a full
+/// archive of another chain.
 #[test]
-fn a_wrong_base_in_a_list_is_found() {
+fn a_rebased_archive_with_a_wrong_base_in_the_list_is_not_used() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
@@ -104,42 +104,32 @@ fn a_wrong_base_in_a_list_is_found() {
     let other = fixture_of("agave-4.4.0", "snapshot-26-");
     fs::copy(&other, ledger.join(name(&other))).expect("copied");
     let hash = |name: &str| slotpress_format::ArchiveName::parse(name).expect("a name").hash.to_string();
-    let list = mirror.list().replace(&hash(&mirror.old), &hash(&name(&other)));
-    let files: Files = [&mirror.new, &mirror.rebased]
-        .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
-        .into();
-    let liar = Server::start(move |request: &Request, stream| {
-        if request.path.ends_with("/api/v1/archives") {
-            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
-        } else {
-            respond(&files, Way::Ranges, request, stream)
-        }
-    });
+    let list = mirror.archive_list().replace(&hash(&mirror.old), &hash(&name(&other)));
+    let liar = serve_with_list(mirror.read_files(&[&mirror.new, &mirror.rebased]), list);
     let stderr = assert_newest_full_alone(&mirror, &liar.url(""), &ledger, "another chain");
     assert!(stderr.contains("for nothing"), "{stderr}");
 }
 
-/// The old archive and the sources both fail. The old archive stays, and the next run uses it.
+/// The next run uses the old archive.
 #[test]
 fn the_old_archive_stays_when_the_sources_fail() {
     let mirror = Mirror::start();
-    let list = mirror.list();
+    let list = mirror.archive_list();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let old = mirror.put_old(&ledger);
-    let heads: Files = [&mirror.new, &mirror.rebased]
-        .map(|name| (name.clone(), fs::read(mirror.server.path(name)).expect("read")))
-        .into();
-    let poor = Server::start(move |request: &Request, stream| {
+    let old = mirror.copy_old_to(&ledger);
+    let files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
+    // Answers HEAD, but sends no archive.
+    let failing = Server::start(move |request: &Request, stream| {
         if request.path.ends_with("/api/v1/archives") {
             answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
         } else if request.method == "GET" {
             answer(stream, "404 Not Found", &[], b"")
         } else {
-            respond(&heads, Way::Ranges, request, stream)
+            respond(&files, Way::Ranges, request, stream)
         }
     });
-    let output = run(&["bootstrap", &poor.url(""), "--ledger", text(&ledger)]);
+    let output = run(&["bootstrap", &failing.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(old.exists(), "{:?}", names(&ledger));
     assert!(!ledger.join("snapshots/40").exists(), "{:?}", names(&ledger));
@@ -148,13 +138,13 @@ fn the_old_archive_stays_when_the_sources_fail() {
     assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
 }
 
-/// A cut file beside the node's archives is named once, however often the directory is looked at.
+/// The run scans the directory several times.
 #[test]
-fn a_cut_file_is_named_once() {
+fn a_cut_file_beside_the_nodes_archives_is_named_once() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let old = mirror.put_old(&ledger);
+    let old = mirror.copy_old_to(&ledger);
     let bytes = fs::read(&old).expect("read");
     let older = format!("snapshot-1-{}", name(&old).rsplit('-').next().expect("a hash"));
     fs::write(ledger.join(&older), &bytes[..bytes.len() / 2]).expect("written");

@@ -1,5 +1,4 @@
-//! Results after a failure: the best state that is left, and a last line if a better one was given
-//! up.
+//! After a failure, a run gets the best remaining state. Its last line says if a better state was given up.
 
 use std::fs;
 use std::path::Path;
@@ -9,79 +8,64 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::bootstrap::Mirror;
+use crate::bootstrap::{Mirror, serve_with_list};
 use crate::common::http::{Request, Server, answer};
 use crate::common::site::*;
 use crate::common::*;
-
-/// Serves these files with the mirror's list of archives.
-fn mirror_of(files: Files, list: String) -> Server {
-    Server::start(move |request: &Request, stream| {
-        if request.path.ends_with("/api/v1/archives") {
-            answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
-        } else {
-            respond(&files, Way::Ranges, request, stream)
-        }
-    })
-}
-
-fn files_of(mirror: &Mirror, names: &[&String]) -> Files {
-    names.iter().map(|name| ((*name).clone(), fs::read(mirror.server.path(name)).expect("read"))).collect()
-}
 
 fn is_get_of(request: &Request, name: &str) -> bool {
     request.method == "GET" && request.path.ends_with(name)
 }
 
-/// The mirror also has the old full archive, and the rebased one is damaged. The new full archive
-/// is fetched; the old one and the damaged one are not fetched again. The same holds if the
-/// mirror's old archive has other bytes than the node's.
+/// The mirror also has the old full archive, with the same bytes as the node's or with other bytes. The
+/// new full archive is fetched, and the old one is not.
 #[test]
 fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     let mirror = Mirror::start();
     let base = temp_dir();
-    let old = mirror.put_old(base.path());
-    let mut files = files_of(&mirror, &[&mirror.new, &mirror.rebased]);
+    let old = mirror.copy_old_to(base.path());
+    let mut files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
     let rebased = files.get_mut(&mirror.rebased).expect("there");
     let middle = rebased.len() / 3;
     rebased[middle] ^= 1;
-    let again = temp_dir();
-    let output =
-        run(&["recompress", text(&old), "-o", text(again.path()), "--zstd-level", "1", "--frame-size", "64KiB"]);
+    let recompressed = temp_dir();
+    let flags = ["--zstd-level", "1", "--frame-size", "64KiB"];
+    let output = run(&[&["recompress", text(&old), "-o", text(recompressed.path())], &flags[..]].concat());
     assert_eq!(output.code, Some(0), "{output:?}");
     let bytes = |path: &Path| fs::read(path).expect("read");
-    for (is_in_dir, theirs) in
-        [(false, bytes(&old)), (true, bytes(&old)), (true, bytes(&again.path().join(&mirror.old)))]
-    {
-        files.insert(mirror.old.clone(), theirs);
-        let mut list: Value = serde_json::from_str(&mirror.list()).expect("JSON");
+    let same = bytes(&old);
+    let other = bytes(&recompressed.path().join(&mirror.old));
+    for (is_in_ledger, mirrors_old) in [(false, same.clone()), (true, same), (true, other)] {
+        files.insert(mirror.old.clone(), mirrors_old);
+        let mut list: Value = serde_json::from_str(&mirror.archive_list()).expect("JSON");
         let old_bytes = files[&mirror.old].len();
         list["archives"]
             .as_array_mut()
             .expect("a list")
             .insert(0, json!({"name": mirror.old, "size_bytes": old_bytes}));
-        let server = mirror_of(files.clone(), list.to_string());
+        let server = serve_with_list(files.clone(), list.to_string());
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let url = server.url("");
         let mut arguments = vec!["bootstrap", &url, "--ledger", text(&ledger)];
-        if is_in_dir {
-            let _ = mirror.put_old(&ledger);
+        if is_in_ledger {
+            let _ = mirror.copy_old_to(&ledger);
         } else {
             arguments.extend(["--base", text(&old)]);
         }
         let output = run(&arguments);
-        assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &40.into()), "{output:?}");
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
         let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
-        assert_eq!((archives.len(), archives[0]["name"].as_str()), (1, Some(mirror.new.as_str())), "{output:?}");
+        assert_eq!(archives.len(), 1, "{output:?}");
+        assert_eq!(archives[0]["name"], mirror.new.as_str(), "{output:?}");
         let requests = server.requests();
         assert!(!requests.iter().any(|request| is_get_of(request, &mirror.old)), "{output:?}");
-        assert!(output.line("bootstrap")["given_up"].is_null(), "the new full one has that state: {output:?}");
+        assert!(output.line("bootstrap")["given_up"].is_null(), "the new full archive has the same state: {output:?}");
     }
 }
 
-/// The only source loses its incremental archive. The run gets the older state; the last line says
-/// which newer one was given up, and why.
+/// The only source loses its incremental archive, so the run gets the older state.
 #[test]
 fn the_last_line_names_an_abandoned_state() {
     let files = archives(&[]);
@@ -104,12 +88,9 @@ fn the_last_line_names_an_abandoned_state() {
         assert!(last.contains("404"), "{output:?}");
         assert!(last.contains("slot 40"), "{output:?}");
         let given_up = &output.line(command)["given_up"];
-        assert_eq!(
-            (&given_up["slot"], &given_up["archives"][1]),
-            (&40.into(), &incremental.clone().into()),
-            "{output:?}"
-        );
-        // Nothing was given up, so there is no such line.
+        assert_eq!(given_up["slot"], 40, "{output:?}");
+        assert_eq!(given_up["archives"][1], incremental.as_str(), "{output:?}");
+        // A good source gives no reason for such a line.
         let good = serve(&files, Way::Ranges);
         let output = run(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
         assert_eq!(output.code, Some(0), "{output:?}");
@@ -117,7 +98,7 @@ fn the_last_line_names_an_abandoned_state() {
     }
 }
 
-/// Nine mirrors have damaged archives; the run gets the state of the honest one.
+/// Nine mirrors have damaged archives. The run gets the state of the honest mirror.
 #[test]
 fn one_honest_mirror_among_ten_is_enough() {
     let files = archives(&[]);
@@ -148,25 +129,24 @@ fn one_honest_mirror_among_ten_is_enough() {
     }
 }
 
-/// The node has a full archive and an incremental one on it, from the day before. A mirror has a
-/// newer rebased archive on the same full archive: only that is fetched.
+/// The node also has an older incremental archive on its full archive. Only the rebased archive is fetched.
 #[test]
 fn a_newer_rebased_archive_is_fetched_onto_the_nodes_full_one() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let old = mirror.put_old(&ledger);
+    let old = mirror.copy_old_to(&ledger);
     fs::copy(fixture(INCREMENTAL_26_40), ledger.join(INCREMENTAL_26_40.replace("-26-40-", "-26-33-"))).expect("copied");
     let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
-    let names: Vec<Option<&str>> = archives.iter().map(|one| one["name"].as_str()).collect();
+    let names: Vec<Option<&str>> = archives.iter().map(|archive| archive["name"].as_str()).collect();
     assert_eq!(names, [Some(name(&old).as_str()), Some(mirror.rebased.as_str())], "{output:?}");
 }
 
-/// What replaces the base.
+/// File or directory that replaces the base.
 #[derive(Clone, Copy, Debug)]
-enum Swap {
+enum Replacement {
     Pipe,
     Directory,
     Link,
@@ -174,49 +154,51 @@ enum Swap {
     Gone,
 }
 
-fn swap(base: &Path, kind: Swap) {
-    if let Swap::Shorter = kind {
+fn replace(base: &Path, kind: Replacement) {
+    if let Replacement::Shorter = kind {
         let file = fs::File::options().write(true).open(base).expect("opened");
         file.set_len(file.metadata().expect("its length").len() / 3).expect("cut off");
         return;
     }
     fs::remove_file(base).expect("removed");
     match kind {
-        Swap::Pipe => {
+        Replacement::Pipe => {
             rustix::fs::mkfifoat(rustix::fs::CWD, base, rustix::fs::Mode::from_raw_mode(0o644)).expect("made");
         }
-        Swap::Directory => fs::create_dir(base).expect("made"),
-        Swap::Link => std::os::unix::fs::symlink("/dev/null", base).expect("linked"),
-        Swap::Shorter | Swap::Gone => {}
+        Replacement::Directory => fs::create_dir(base).expect("made"),
+        Replacement::Link => std::os::unix::fs::symlink("/dev/null", base).expect("linked"),
+        Replacement::Shorter | Replacement::Gone => {}
     }
 }
 
-/// A base that is replaced after it was chosen: the run continues with the full archive.
+/// The base is replaced after it was chosen. The run continues with the newest full archive.
 #[test]
 fn a_base_replaced_during_the_run_is_not_used() {
     let mirror = Mirror::start();
-    let files = files_of(&mirror, &[&mirror.new, &mirror.rebased]);
-    let list = mirror.list();
-    for (is_late, is_in_dir) in [(false, false), (true, false), (false, true), (true, true)] {
-        for kind in [Swap::Pipe, Swap::Directory, Swap::Link, Swap::Shorter, Swap::Gone] {
+    let files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
+    let list = mirror.archive_list();
+    for (is_late, is_in_ledger) in [(false, false), (true, false), (false, true), (true, true)] {
+        for kind in
+            [Replacement::Pipe, Replacement::Directory, Replacement::Link, Replacement::Shorter, Replacement::Gone]
+        {
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
-            let base = mirror.put_old(&if is_in_dir { ledger.clone() } else { dir.path().join("base") });
+            let base = mirror.copy_old_to(&if is_in_ledger { ledger.clone() } else { dir.path().join("base") });
             let files = files.clone();
             let list = list.clone();
             let rebased = mirror.rebased.clone();
-            let swapped = base.clone();
-            let is_swapped = AtomicBool::new(false);
-            // The genesis is requested when the base is chosen but not yet read; the rebased
-            // archive, when it has been read.
+            let replaced = base.clone();
+            let is_replaced = AtomicBool::new(false);
+            // The genesis is requested when the base has been chosen, but not read yet. The rebased
+            // archive is requested when the base has been read.
             let server = Server::start(move |request: &Request, stream| {
-                let now = if is_late {
+                let is_time = if is_late {
                     is_get_of(request, &rebased) && request.range().is_some()
                 } else {
                     request.path.contains("genesis")
                 };
-                if now && !is_swapped.swap(true, Relaxed) {
-                    swap(&swapped, kind);
+                if is_time && !is_replaced.swap(true, Relaxed) {
+                    replace(&replaced, kind);
                 }
                 if request.path.ends_with("/api/v1/archives") {
                     answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
@@ -224,15 +206,15 @@ fn a_base_replaced_during_the_run_is_not_used() {
                     respond(&files, Way::Ranges, request, stream)
                 }
             });
-            let at = format!("{kind:?}, late: {is_late}, in the directory: {is_in_dir}");
+            let case = format!("{kind:?}, late: {is_late}, in the ledger: {is_in_ledger}");
             let output = slotpress()
                 .args(["bootstrap", &server.url(""), "--ledger", text(&ledger), "--base", text(&base), "--json"])
                 .timeout(Duration::from_secs(60))
                 .output()
                 .expect("runs");
             let stderr = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(0), "{at}: {stderr}");
-            assert!(ledger.join("snapshots/40").is_dir(), "{at}: {stderr}");
+            assert_eq!(output.status.code(), Some(0), "{case}: {stderr}");
+            assert!(ledger.join("snapshots/40").is_dir(), "{case}: {stderr}");
         }
     }
 }

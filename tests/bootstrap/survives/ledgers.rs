@@ -1,4 +1,4 @@
-//! Ledgers that are made although something fails.
+//! Runs that make a ledger although something fails.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -15,8 +15,8 @@ use crate::common::http::*;
 use crate::common::site::*;
 use crate::common::*;
 
-/// Sends about 1 MiB/s in small pieces, so that a run takes a second.
-fn slow_server(files: Files) -> Server {
+/// Starts a server that sends about 1 MiB/s in small pieces, so that a run takes a second.
+fn start_slow_server(files: Files) -> Server {
     Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|_| request.method == "GET") else {
             return respond(&files, Way::Ranges, request, stream);
@@ -36,7 +36,7 @@ fn slow_server(files: Files) -> Server {
     })
 }
 
-/// Waits until the child ends, but no longer than a time. `None` if it still runs.
+/// Waits until the child ends, but no longer than a time. Returns `None` if it still runs.
 fn wait_for_end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     let until = Instant::now() + time;
     loop {
@@ -48,13 +48,12 @@ fn wait_for_end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     }
 }
 
-/// After a kill at any moment, the next run finishes: received bytes are kept, and the ledger is
-/// right.
+/// Each run keeps the received bytes, so a later run can finish.
 #[test]
 fn killed_runs_are_finished_by_the_next() {
     let files = archives(&[]);
     let expected = ledger_tree(&restore_files(&files).path().join("ledger"));
-    let slow = slow_server(files);
+    let slow = start_slow_server(files);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let mut kills = 0;
@@ -70,7 +69,7 @@ fn killed_runs_are_finished_by_the_next() {
             Some(status) if status.success() => break,
             Some(status) => panic!("{status} without a kill, in round {round}"),
             None => {
-                // Every third run is interrupted, not killed.
+                // Every third run is interrupted instead of killed.
                 let signal = if round % 3 == 2 { Signal::INT } else { Signal::KILL };
                 kill_process(Pid::from_child(&child), signal).expect("killed");
                 let status = child.wait().expect("ends");
@@ -80,21 +79,19 @@ fn killed_runs_are_finished_by_the_next() {
                 }
             }
         }
-        // Nothing looks complete.
-        let is_marked = fs::read_dir(ledger.join("snapshots"))
+        let is_marked_complete = fs::read_dir(ledger.join("snapshots"))
             .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()));
-        assert!(!is_marked, "round {round}");
+        assert!(!is_marked_complete, "round {round}");
     }
     assert!(kills >= 3, "{kills} kills");
     let output = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
-    // The ledger was complete before, or is now.
+    // The ledger is complete, now or since the last round.
     assert!(matches!(output.code, Some(0 | 5)), "{output:?}");
     assert!(ledger_tree(&ledger) == expected, "{:?}", names(&ledger));
     let left: BTreeSet<String> = names(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// Ctrl-C keeps received bytes, and the message says how to continue.
 #[test]
 fn an_interrupted_run_keeps_its_download() {
     let files = archives(&[]);
@@ -103,7 +100,7 @@ fn an_interrupted_run_keeps_its_download() {
         let gets = AtomicUsize::new(0);
         Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.range().is_some();
-            // The first is answered.
+            // Only the first request is answered.
             if is_get && gets.fetch_add(1, Relaxed) > 0 {
                 stall(stream)
             } else {
@@ -132,23 +129,21 @@ fn an_interrupted_run_keeps_its_download() {
     assert!(!ledger.join("snapshots/26").exists());
 }
 
-/// Two servers have different archives of one name. The first loses its file midway: all of the
-/// other's is fetched.
+/// Two servers have different archives of one name. The first server loses its file midway, so the whole
+/// archive of the second server is fetched.
 #[test]
 fn a_source_that_vanishes_is_replaced_by_another() {
-    let one = archives(&["--zstd-level", "1"]);
-    let two = archives(&["--zstd-level", "9"]);
-    let served = one.clone();
+    let served = archives(&["--zstd-level", "1"]);
     let gets = AtomicUsize::new(0);
     let vanishing = Server::start(move |request, stream| {
         let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
-        // Lost after one request.
+        // The file is lost after one request.
         if is_get && gets.fetch_add(1, Relaxed) >= 1 {
             return answer(stream, "404 Not Found", &[], b"");
         }
         respond(&served, Way::Ranges, request, stream)
     });
-    let steady = serve(&two, Way::Ranges);
+    let steady = serve(&archives(&["--zstd-level", "9"]), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     for urls in [[vanishing.url(""), steady.url("")], [steady.url(""), vanishing.url("")]] {
@@ -181,9 +176,8 @@ fn forge_archives(files: &Files) -> Files {
     forged
 }
 
-/// A source with wrong archives is dropped, and the next one is used, in any order of sources.
 #[test]
-fn a_source_that_fails_a_check_is_dropped() {
+fn a_source_that_fails_a_check_is_dropped_in_any_order() {
     let files = archives(&[]);
     let honest = serve(&files, Way::Ranges);
     let liar = serve(&forge_archives(&files), Way::Ranges);
@@ -192,13 +186,17 @@ fn a_source_that_fails_a_check_is_dropped() {
         let ledger = dir.path().join("ledger");
         let output = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(0), "{output:?}");
-        assert_eq!(
-            (&output.line("restore")["slot"], &output.line("restore")["state"]),
-            (&40.into(), &"checked".into())
-        );
+        assert_eq!(output.line("restore")["slot"], 40);
+        assert_eq!(output.line("restore")["state"], "checked");
     }
-    // Without another source, the run fails, names the source, and leaves nothing that a later run
-    // would use.
+}
+
+/// The failed run leaves nothing that the next run would use.
+#[test]
+fn a_run_whose_only_source_fails_a_check_names_the_source() {
+    let files = archives(&[]);
+    let honest = serve(&files, Way::Ranges);
+    let liar = serve(&forge_archives(&files), Way::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let output = run(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
@@ -208,29 +206,28 @@ fn a_source_that_fails_a_check_is_dropped() {
     assert_eq!(output.code, Some(0), "{output:?}");
 }
 
-/// Returns whether a request asks for the newest incremental archive.
+/// Returns true if a request asks which incremental archive is the newest.
 fn asks_for_incremental(request: &Request) -> bool {
     request.path.starts_with("/incremental-snapshot.tar") || request.path.starts_with("/api/")
 }
 
-/// A server that ignores a number of requests for the newest incremental archive, after it has sent
-/// the full one.
-fn start_vanishing_server(files: Files, failures: usize) -> Server {
+/// Starts a server that does not answer a number of requests for the newest incremental archive, once the
+/// full archive has been requested.
+fn start_vanishing_server(files: Files, unanswered: usize) -> Server {
     let has_begun = AtomicBool::new(false);
-    let left = AtomicUsize::new(failures);
+    let unanswered = AtomicUsize::new(unanswered);
     Server::start(move |request, stream| {
         if request.method == "GET" && request.path.starts_with("/snapshot-") {
             has_begun.store(true, Relaxed);
         }
         let is_away = has_begun.load(Relaxed) && asks_for_incremental(request);
-        if is_away && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+        if is_away && unanswered.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             return Ok(Then::Close);
         }
         respond(&files, Way::Ranges, request, stream)
     })
 }
 
-/// The run waits: the ledger has the incremental archive's state.
 #[test]
 fn a_run_waits_for_a_server_that_is_away_for_the_incremental() {
     let server = start_vanishing_server(archives(&[]), 4);
@@ -239,19 +236,18 @@ fn a_run_waits_for_a_server_that_is_away_for_the_incremental() {
     let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
-    assert!(output.stderr.contains("asked again in"), "with the time: {output:?}");
-    assert!(output.stderr.contains(" UTC: "), "with the time: {output:?}");
+    assert!(output.stderr.contains("asked again in"), "{output:?}");
+    assert!(output.stderr.contains(" UTC: "), "the warning has the time: {output:?}");
 }
 
-/// The run also waits for a server that sends the full archive, but is too busy to say whether it
-/// has an incremental one.
+/// The server sends the full archive, but is too busy to say whether it has an incremental archive.
 #[test]
 fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
     let files = archives(&[]);
-    let left = AtomicUsize::new(7);
+    let busy_answers_left = AtomicUsize::new(7);
     let server = Server::start(move |request, stream| {
         let is_busy = request.path.starts_with("/incremental-snapshot.tar");
-        if is_busy && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
+        if is_busy && busy_answers_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             answer(stream, "503 Service Unavailable", &[], b"")
         } else {
             respond(&files, Way::Ranges, request, stream)
@@ -263,7 +259,7 @@ fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
     assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
 }
 
-/// Collects warnings.
+/// Progress that collects warnings.
 #[derive(Default)]
 struct Warnings(Mutex<Vec<String>>);
 
@@ -275,7 +271,7 @@ impl slotpress::Progress for Warnings {
     }
 }
 
-/// If the server stays away, the ledger boots from the full archive, and the run says so.
+/// The ledger has the state of the full archive, and a warning says so.
 #[test]
 fn a_server_that_stays_away_leaves_the_full_archive() {
     let server = start_vanishing_server(archives(&[]), usize::MAX);
@@ -291,10 +287,9 @@ fn a_server_that_stays_away_leaves_the_full_archive() {
     assert!(warnings.iter().any(|line| line.contains("this is the state of snapshot-26-")), "{warnings:?}");
 }
 
-/// An incremental archive disappears while it is fetched. The next newest would follow; none does;
-/// the full archive is not fetched again.
+/// The incremental archive disappears while it is fetched, and no other follows.
 #[test]
-fn an_incremental_archive_that_vanishes_is_looked_for_again() {
+fn after_a_vanished_incremental_archive_the_full_one_is_not_fetched_again() {
     let files = archives(&[]);
     let served = files.clone();
     let is_gone = AtomicBool::new(false);
@@ -315,34 +310,35 @@ fn an_incremental_archive_that_vanishes_is_looked_for_again() {
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 26);
     assert!(output.stderr.contains("no incremental archive could be fetched"), "{output:?}");
-    let full = files.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive").1.len() as u64;
-    let is_get = |request: &&Request| request.method == "GET" && request.path.starts_with("/snapshot-");
-    let asked: u64 = server
-        .requests()
-        .iter()
-        .filter(is_get)
-        .filter_map(|request| request.range())
-        .map(|range| range.end - range.start)
-        .sum();
-    assert!(asked < full * 3 / 2, "{asked} of {full}");
+    let full_bytes = full(&files).1.len() as u64;
+    let mut requested_bytes = 0;
+    for request in server.requests() {
+        let is_full = request.method == "GET" && request.path.starts_with("/snapshot-");
+        if let Some(range) = request.range()
+            && is_full
+        {
+            requested_bytes += range.end - range.start;
+        }
+    }
+    assert!(requested_bytes < full_bytes * 3 / 2, "{requested_bytes} of {full_bytes}");
 }
 
-/// Asking the sources again does not bring back a source that failed a check.
+/// The sources are asked again after the liar was dropped.
 #[test]
-fn a_dropped_liar_stays_dropped() {
+fn a_dropped_liar_is_not_used_again() {
     let files = archives(&[]);
     let liar = serve(&forge_archives(&files), Way::Ranges);
-    // The full archive is published again after the first request, so that there is a second look.
+    // The full archive is published again after the first request, so that the sources are asked again.
     let mut full_only = files;
-    let published = AtomicUsize::new(0);
+    let gets = AtomicUsize::new(0);
     full_only.retain(|name, _| name.starts_with("snapshot-"));
     let honest = Server::start(move |request, stream| {
         let Some(bytes) = full_only.get(request.path.trim_start_matches('/')) else {
             return respond(&full_only, Way::Ranges, request, stream);
         };
-        let number = if request.method == "GET" { published.fetch_add(1, Relaxed) } else { published.load(Relaxed) };
-        // The first request is the measurement. It fails, so the lying server is the faster one,
-        // and is asked first.
+        let number = if request.method == "GET" { gets.fetch_add(1, Relaxed) } else { gets.load(Relaxed) };
+        // The first request measures the rate. It fails, so the lying server counts as faster, and is used
+        // first.
         if request.method == "GET" && number == 0 {
             head(stream, "503 Service Unavailable", &[("Content-Length", "0")])?;
             return Ok(Then::Close);

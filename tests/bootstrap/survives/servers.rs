@@ -1,4 +1,4 @@
-//! Archives that are replaced while they are fetched.
+//! Servers that replace archives while these are fetched.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,22 +9,22 @@ use crate::common::http::{Server, Then, answer, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A server that replaces its incremental archive when a transfer was cut half-way, `replaced`
-/// times. Then the newest stays, and is sent whole.
-fn start_replacing_server(files: &Arc<Files>, way: Way, replaced: usize) -> Server {
+/// Starts a server that cuts transfers of its incremental archive half-way, and then replaces the archive
+/// by a newer one. After `replacements`, the newest archive stays and is sent whole.
+fn start_replacing_server(files: &Arc<Files>, way: Way, replacements: usize) -> Server {
     let served = files.clone();
-    let generation = AtomicUsize::new(0);
-    let real = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
+    let replaced = AtomicUsize::new(0);
+    let last = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
     Server::start(move |request, stream| {
-        let now = generation.load(Relaxed);
-        // Earlier archives have lower slots than the real one, which is the newest.
+        let now = replaced.load(Relaxed);
+        // Earlier archives have lower slots than the last archive.
         let newest =
-            if now < replaced { real.replace("-26-40-", &format!("-26-{}-", 30 + now % 10)) } else { real.clone() };
+            if now < replacements { last.replace("-26-40-", &format!("-26-{}-", 30 + now % 10)) } else { last.clone() };
         match request.path.trim_start_matches('/') {
             "incremental-snapshot.tar.bz2" => redirect(stream, &format!("/{newest}")),
-            asked if asked.starts_with("incremental-") && asked != newest => answer(stream, "404 Not Found", &[], b""),
-            asked if asked.starts_with("incremental-") && now < replaced => {
-                let bytes = &served[&real];
+            path if path.starts_with("incremental-") && path != newest => answer(stream, "404 Not Found", &[], b""),
+            path if path.starts_with("incremental-") && now < replacements => {
+                let bytes = &served[&last];
                 if request.method == "HEAD" {
                     let renamed = Files::from([(newest.clone(), bytes.clone())]);
                     return respond(&renamed, way, request, stream);
@@ -41,7 +41,7 @@ fn start_replacing_server(files: &Arc<Files>, way: Way, replaced: usize) -> Serv
                     _ => head(stream, "200 OK", &fields[..1])?,
                 }
                 stream.write_all(&bytes[start..start + (end - start) / 2])?;
-                generation.compare_exchange(now, now + 1, Relaxed, Relaxed).ok();
+                replaced.compare_exchange(now, now + 1, Relaxed, Relaxed).ok();
                 Ok(Then::Close)
             }
             _ => respond(&served, way, request, stream),
@@ -49,26 +49,25 @@ fn start_replacing_server(files: &Arc<Files>, way: Way, replaced: usize) -> Serv
     })
 }
 
-/// Incremental archives that are gone before they have arrived, as when a source makes one every
-/// minute and ends slow transfers. `bootstrap` takes the newest again, or says why there is none
-/// and makes the ledger of the full archive.
+/// A source may make an incremental archive every minute, and end slow transfers. `bootstrap` fetches the
+/// newest archive again, or makes the ledger of the full archive and says why.
 #[test]
 fn replaced_incremental_archives_are_fetched_again() {
     for (way, files) in [(Way::Ranges, archives(&[])), (Way::Whole, archives(&[])), (Way::Whole, agaves_archives())] {
         let files = Arc::new(files);
-        for (replaced, slot) in [(3, 40), (usize::MAX, 26)] {
-            let server = start_replacing_server(&files, way, replaced);
+        for (replacements, slot) in [(3, 40), (usize::MAX, 26)] {
+            let server = start_replacing_server(&files, way, replacements);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
             let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-            assert_eq!(output.code, Some(0), "{way:?}, {replaced}: {output:?}");
+            assert_eq!(output.code, Some(0), "{way:?}, {replacements}: {output:?}");
             assert_eq!(output.line("restore")["slot"], slot, "{output:?}");
             assert!(ledger.join(format!("snapshots/{slot}/fastboot_version")).is_file());
-            let is_told = output.stderr.contains("no incremental archive could be fetched");
-            assert_eq!(is_told, slot == 26, "{}", output.stderr);
-            let left: Vec<String> =
-                names(&ledger).into_iter().filter(|name| name.contains("slotpress-fetch")).collect();
-            assert!(left.is_empty(), "{left:?}");
+            let is_full_alone = output.stderr.contains("no incremental archive could be fetched");
+            assert_eq!(is_full_alone, slot == 26, "{}", output.stderr);
+            let mut partials = names(&ledger);
+            partials.retain(|name| name.contains("slotpress-fetch"));
+            assert_eq!(partials, [""; 0]);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! `serve` and `bootstrap` together: a server that is killed and started again under twenty nodes.
+//! `serve` and `bootstrap` together: a server is killed and started again while twenty nodes bootstrap
+//! from it.
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +13,7 @@ use crate::common::*;
 /// Nodes that bootstrap at the same time.
 const NODES: usize = 20;
 
-fn start(dir: &Path, address: SocketAddr) -> Child {
+fn start_server(dir: &Path, address: SocketAddr) -> Child {
     let child = Command::new(slotpress_path())
         .args(["-q", "serve", "--listen", &address.to_string(), "--max-connections-per-client", "512"])
         // At this rate, the nodes need about three seconds.
@@ -26,9 +27,9 @@ fn start(dir: &Path, address: SocketAddr) -> Child {
     child
 }
 
-/// Returns about how many bytes of archives have arrived at a node. Its files have full length from
-/// the start, so blocks that are not zeros are counted.
-fn arrived_bytes(ledger: &Path) -> u64 {
+/// Estimates how many bytes of archives have arrived at a node. The files have their full length from the
+/// start, so this counts the blocks that do not begin with zeros.
+fn estimate_arrived_bytes(ledger: &Path) -> u64 {
     const STEP_BYTES: u64 = 16 * 1024;
     let files = fs::read_dir(ledger).into_iter().flatten().flatten();
     let archives = files.filter(|file| file.file_name().to_string_lossy().contains("snapshot-"));
@@ -42,19 +43,20 @@ fn arrived_bytes(ledger: &Path) -> u64 {
 }
 
 #[test]
-fn nodes_outlive_their_server() {
+fn nodes_survive_kills_of_their_server() {
     let files = larger_archive();
     let www = temp_dir();
     let nodes = temp_dir();
     for (name, bytes) in &files {
         fs::write(www.path().join(name), bytes).expect("written");
     }
-    // This port was free before.
+    // The servers need the same port. It is free now.
     let address = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("its address");
     let url = format!("http://{address}");
     let length_bytes = files.values().map(Vec::len).sum::<usize>() as u64;
-    let arrived = || (0..NODES).map(|node| arrived_bytes(&nodes.path().join(node.to_string()))).collect::<Vec<_>>();
-    let mut server = start(www.path(), address);
+    let arrived =
+        || (0..NODES).map(|node| estimate_arrived_bytes(&nodes.path().join(node.to_string()))).collect::<Vec<_>>();
+    let mut server = start_server(www.path(), address);
     let bootstraps: Vec<Child> = (0..NODES)
         .map(|node| {
             Command::new(slotpress_path())
@@ -67,17 +69,17 @@ fn nodes_outlive_their_server() {
         })
         .collect();
     for _ in 0..2 {
-        // Each node gets an eighth more between two kills, because it gives up a server that sends
-        // nothing in between.
+        // Each node must get an eighth more between two kills: a node gives up a server that sends nothing
+        // in between.
         let before = arrived();
-        let enough = length_bytes / 8;
-        let all = length_bytes / 4 * 3;
+        let more = length_bytes / 8;
+        let nearly_all = length_bytes / 4 * 3;
         wait_for("an eighth more at each node", || {
-            before.iter().zip(arrived()).all(|(before, now)| now >= all.min(before + enough))
+            before.iter().zip(arrived()).all(|(before, now)| now >= nearly_all.min(before + more))
         });
         server.kill().expect("killed");
         server.wait().expect("ends");
-        server = start(www.path(), address);
+        server = start_server(www.path(), address);
     }
     let mut trees = Vec::new();
     for (node, bootstrap) in bootstraps.into_iter().enumerate() {
@@ -85,7 +87,7 @@ fn nodes_outlive_their_server() {
         assert_eq!(output.status.code(), Some(0), "node {node}: {}", String::from_utf8_lossy(&output.stderr));
         trees.push(ledger_tree(&nodes.path().join(node.to_string())));
     }
-    assert!(trees.windows(2).all(|pair| pair[0] == pair[1]), "all have the same ledger");
+    assert!(trees.windows(2).all(|pair| pair[0] == pair[1]), "the ledgers differ");
     server.kill().expect("killed");
     server.wait().expect("ends");
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::common::swaps::*;
 use crate::common::*;
 
-/// The same holds when it replaces an old state.
+/// The run replaces an old state.
 #[cfg(feature = "net")]
 #[test]
 fn links_in_place_of_directories_are_not_followed() {
@@ -37,5 +37,5 @@ fn links_in_place_of_directories_are_not_followed() {
             check_complete(&archive, &archived, &ledger, &accounts, run);
         }
     }
-    assert!(swaps > RUNS / 2, "nothing was swapped: {swaps}");
+    assert!(swaps > RUNS / 2, "only {swaps} swaps");
 }

@@ -1,4 +1,4 @@
-//! Candidates that are archives by Firedancer.
+//! Candidates whose archives Firedancer made.
 
 use std::fs;
 
@@ -6,49 +6,58 @@ use crate::common::firedancer::*;
 use crate::common::site::{Files, Way, ledger_tree, restore_files, run, serve};
 use crate::common::*;
 
-fn files(archives: &[std::path::PathBuf]) -> Files {
+fn read_files(archives: &[std::path::PathBuf]) -> Files {
     archives.iter().map(|path| (name(path), fs::read(path).expect("read"))).collect()
 }
 
-/// Candidates that only Firedancer loads are skipped with a warning: the next one is taken.
+/// Returns the words of a text with one space between them, since messages are wrapped.
+fn unwrap_lines(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// An archive of Agave is used instead: another full archive, or the same full archive alone.
 #[test]
 fn archives_that_only_firedancer_loads_are_skipped() {
-    let agaves = files(&[fixture(FULL_26)]);
-    let expected = temp_dir();
     let newer = "firedancer-2026-08/validator";
-    let expected = expected.path().join("ledger");
+    let dir = temp_dir();
+    let expected = dir.path().join("expected");
     assert_eq!(run(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
     for way in [Way::Ranges, Way::Whole] {
-        // Candidates newer than Agave's; the same with an incremental archive on them; nothing
-        // else.
-        let only_newer = serve(&files(&[full(newer), incremental(newer)]), way);
-        let mixed = serve(&files(&[fixture(FULL_26), incremental(OLD)]), way);
-        let theirs = serve(&agaves, way);
-        let dir = temp_dir();
-        for (number, servers) in [vec![&only_newer, &theirs], vec![&mixed], vec![&only_newer]].iter().enumerate() {
-            let ledger = dir.path().join(format!("ledger-{number}"));
-            let urls: Vec<String> = servers.iter().map(|server| server.url("")).collect();
-            let urls = urls.iter().map(String::as_str);
-            let output =
-                run(&["bootstrap"].into_iter().chain(urls).chain(["--ledger", text(&ledger)]).collect::<Vec<_>>());
-            let words = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(words.contains("only Firedancer loads it"), "{number} {way:?} {output:?}");
-            if number < 2 {
-                assert_eq!(output.code, Some(0), "{number} {way:?} {output:?}");
-                assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{number} {way:?}");
-            } else {
-                assert_eq!(output.code, Some(1), "{way:?} {output:?}");
-                assert!(words.contains(HINT), "{output:?}");
-                assert!(names(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", names(&ledger));
-            }
+        let newer_pair = serve(&read_files(&[full(newer), incremental(newer)]), way);
+        let agaves_full = serve(&read_files(&[fixture(FULL_26)]), way);
+        let mixed_pair = serve(&read_files(&[fixture(FULL_26), incremental(OLD)]), way);
+        for urls in [vec![newer_pair.url(""), agaves_full.url("")], vec![mixed_pair.url("")]] {
+            let ledger_dir = temp_dir();
+            let ledger = ledger_dir.path().join("ledger");
+            let mut arguments = vec!["bootstrap", "--ledger", text(&ledger)];
+            arguments.extend(urls.iter().map(String::as_str));
+            let output = run(&arguments);
+            assert_eq!(output.code, Some(0), "{urls:?} {way:?} {output:?}");
+            assert!(unwrap_lines(&output.stderr).contains("only Firedancer loads it"), "{urls:?} {way:?} {output:?}");
+            assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{urls:?} {way:?}");
         }
     }
 }
 
-/// Archives by newer versions of Firedancer are candidates like others.
 #[test]
-fn archives_that_agave_loads_are_used() {
-    let files = files(&[full(NEW), incremental(NEW)]);
+fn sources_with_nothing_that_agave_loads_are_refused() {
+    let newer = "firedancer-2026-08/validator";
+    for way in [Way::Ranges, Way::Whole] {
+        let server = serve(&read_files(&[full(newer), incremental(newer)]), way);
+        let dir = temp_dir();
+        let ledger = dir.path().join("ledger");
+        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        assert_eq!(output.code, Some(1), "{way:?} {output:?}");
+        let stderr = unwrap_lines(&output.stderr);
+        assert!(stderr.contains("only Firedancer loads it"), "{way:?} {output:?}");
+        assert!(stderr.contains(HINT), "{output:?}");
+        assert!(names(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", names(&ledger));
+    }
+}
+
+#[test]
+fn firedancers_archives_that_agave_loads_are_used() {
+    let files = read_files(&[full(NEW), incremental(NEW)]);
     let expected = restore_files(&files);
     let server = serve(&files, Way::Ranges);
     let dir = temp_dir();
@@ -58,9 +67,9 @@ fn archives_that_agave_loads_are_used() {
     assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")));
 }
 
-/// A pair that Agave refuses is passed over: Agave's incremental archive on Firedancer's full one,
-/// whose vote accounts have no rent epochs, and 0 hashes per tick. The next pair is taken, or the
-/// full archive alone.
+/// Agave refuses two pairs: its own incremental archive on Firedancer's full archive, whose vote accounts
+/// have no rent epochs, and a pair with 0 hashes per tick. The next pair is used, or the full archive
+/// alone.
 #[test]
 fn after_a_refused_pair_the_next_is_used() {
     let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_4, prefix));
@@ -72,8 +81,8 @@ fn after_a_refused_pair_the_next_is_used() {
             "0 hashes per tick",
         ),
     ] {
-        let refused = serve(&files(&refused), Way::Ranges);
-        let server = serve(&files(&next), Way::Ranges);
+        let refused = serve(&read_files(&refused), Way::Ranges);
+        let server = serve(&read_files(&next), Way::Ranges);
         for (number, archives) in [&next[..], &[full(NEW)]].into_iter().enumerate() {
             let dir = temp_dir();
             let urls = [refused.url(""), server.url("")];
@@ -84,8 +93,7 @@ fn after_a_refused_pair_the_next_is_used() {
             arguments.extend(urls.iter().take(2 - number).map(String::as_str));
             let output = run(&arguments);
             assert_eq!(output.code, Some(0), "{why}: {output:?}");
-            let words = output.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(number == 0 || words.contains(why), "{output:?}");
+            assert!(number == 0 || unwrap_lines(&output.stderr).contains(why), "{output:?}");
             assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{why}, {number}");
         }
     }

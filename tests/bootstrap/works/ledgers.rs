@@ -2,10 +2,9 @@
 
 use std::fs;
 use std::io::Write;
-use std::path::Path;
 
 use crate::common::site::*;
-use crate::common::*;
+use crate::common::{http, screen, *};
 
 #[test]
 fn the_ledger_equals_one_restored_from_disk() {
@@ -18,7 +17,8 @@ fn the_ledger_equals_one_restored_from_disk() {
             let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
             assert_eq!(output.code, Some(0), "{way:?} {output:?}");
             let restore = output.line("restore");
-            assert_eq!((&restore["slot"], &restore["state"]), (&40.into(), &"checked".into()));
+            assert_eq!(restore["slot"], 40);
+            assert_eq!(restore["state"], "checked");
             assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")), "{way:?}");
         }
     }
@@ -44,7 +44,8 @@ fn a_dry_run_writes_nothing() {
     let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let plan = output.line("bootstrap_plan");
-    assert_eq!((&plan["full"]["slot"], &plan["incremental"]["slot"]), (&26.into(), &40.into()));
+    assert_eq!(plan["full"]["slot"], 26);
+    assert_eq!(plan["incremental"]["slot"], 40);
     assert!(!ledger.exists());
 }
 
@@ -69,20 +70,14 @@ fn a_dry_run_leaves_the_files_of_a_killed_restore() {
     }
 }
 
-/// What an operator reads at the end: how to start the validator as the last of a few lines, and a
-/// warning if it is not known whose state it is.
+/// The output is short, and warns if nobody confirmed the state.
 #[test]
 fn the_output_ends_with_the_command_that_starts_a_validator() {
     let server = serve(&archives(&[]), Way::Ranges);
     let dir = temp_dir();
     let url = server.url("");
     let ledger = dir.path().join("ledger");
-    let bootstrap = |flags: &[&str]| {
-        let output =
-            slotpress().args(["bootstrap", &url, "--ledger", text(&ledger)]).args(flags).output().expect("runs");
-        let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
-        (output.status.code(), stdout, stderr)
-    };
+    let bootstrap = |flags: &[&str]| screen::run(&[&["bootstrap", &url, "--ledger", text(&ledger)], flags].concat());
     let assert_short = |stdout: &str| {
         let lines: Vec<&str> = stdout.lines().collect();
         assert!(lines.len() <= 13, "{stdout}");
@@ -91,22 +86,22 @@ fn the_output_ends_with_the_command_that_starts_a_validator() {
         assert!(!stdout.contains("checks the rest"), "{stdout}");
     };
     let (code, stdout, stderr) = bootstrap(&[]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, 0, "{stderr}");
     assert_short(&stdout);
     assert!(stderr.lines().last().is_some_and(|last| last.starts_with("warning: nobody confirmed")), "{stderr}");
     // An existing state is not fetched again.
     let (code, stdout, stderr) = bootstrap(&[]);
-    assert_eq!(code, Some(5), "{stderr}");
+    assert_eq!(code, 5, "{stderr}");
     assert_eq!(stdout, "", "{stderr}");
     assert!(stderr.ends_with("error: slot 40 is already there: start the validator\n"), "{stderr}");
     let (code, stdout, stderr) = bootstrap(&["--replace-state", "--trust", &url]);
-    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(code, 0, "{stderr}");
     assert!(!stderr.contains("nobody confirmed"), "{stderr}");
     assert_short(&stdout);
     assert!(stdout.contains("rm -r "), "{stdout}");
 }
 
-/// Packs a genesis as servers have it.
+/// Packs a genesis into an archive, as servers have it.
 fn pack_genesis(genesis: &[u8]) -> Vec<u8> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
@@ -117,30 +112,29 @@ fn pack_genesis(genesis: &[u8]) -> Vec<u8> {
     bzip2.finish().expect("compressed")
 }
 
-/// Returns archives and a genesis, and the hash of the genesis.
-fn archives_with_genesis() -> (Files, Vec<u8>, String) {
-    let genesis = fs::read(fixture("genesis.bin")).expect("read");
+/// Starts a server with archives, and with a genesis of this content.
+fn serve_with_genesis(genesis: &[u8]) -> http::Server {
     let mut files = archives(&[]);
-    files.insert("genesis.tar.bz2".to_string(), pack_genesis(&genesis));
-    let hash = slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into());
-    (files, genesis, hash.to_string())
+    files.insert("genesis.tar.bz2".to_string(), pack_genesis(genesis));
+    serve(&files, Way::Ranges)
 }
 
 #[test]
 fn the_expected_genesis_is_fetched() {
-    let (files, genesis, hash) = archives_with_genesis();
-    let server = serve(&files, Way::Ranges);
+    let genesis = fs::read(fixture("genesis.bin")).expect("read");
+    let hash = slotpress_format::ledger::names::Hash(<sha2::Sha256 as sha2::Digest>::digest(&genesis).into());
+    let hash = hash.to_string();
+    let server = serve_with_genesis(&genesis);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-genesis-hash", &hash]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), genesis);
+    assert_eq!(fs::read(ledger.join("genesis.bin")).expect("read"), genesis);
 }
 
 #[test]
 fn an_unexpected_genesis_is_refused() {
-    let (files, ..) = archives_with_genesis();
-    let server = serve(&files, Way::Ranges);
+    let server = serve_with_genesis(&fs::read(fixture("genesis.bin")).expect("read"));
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let wrong = "11111111111111111111111111111112";
@@ -150,50 +144,47 @@ fn an_unexpected_genesis_is_refused() {
     assert!(!ledger.exists(), "{output:?}");
 }
 
-/// A genesis of another chain than the state's: Agave would not start, so nothing is left. One that
-/// cannot be read is passed over.
+/// Agave would not start with such a genesis, so nothing is left.
 #[test]
 fn a_genesis_of_another_chain_is_refused() {
-    let other = fs::read(fixture_of(AGAVE_4_4, "genesis.bin")).expect("read");
-    for (genesis, code, words) in
-        [(&other[..], 3, "is of another chain than the genesis"), (b"the beginning of a chain", 0, "the genesis: ")]
-    {
-        let mut files = archives(&[]);
-        files.insert("genesis.tar.bz2".to_string(), pack_genesis(genesis));
-        let server = serve(&files, Way::Ranges);
-        let dir = temp_dir();
-        let ledger = dir.path().join("ledger");
-        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
-        assert_eq!(output.code, Some(code), "{output:?}");
-        assert!(output.stderr.contains(words), "{output:?}");
-        let is_there = |name: &str| ledger.join(name).exists();
-        assert!(is_there("snapshots") == (code == 0), "{output:?}");
-        assert!(!is_there("genesis.bin"), "{output:?}");
-    }
+    let server = serve_with_genesis(&fs::read(fixture_of(AGAVE_4_4, "genesis.bin")).expect("read"));
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.stderr.contains("is of another chain than the genesis"), "{output:?}");
+    assert!(!ledger.join("snapshots").exists(), "{output:?}");
+    assert!(!ledger.join("genesis.bin").exists(), "{output:?}");
 }
 
-/// If servers have several genesis blocks, the state's own is used, and the others are named.
+#[test]
+fn an_unreadable_genesis_is_not_used() {
+    let server = serve_with_genesis(b"the beginning of a chain");
+    let dir = temp_dir();
+    let ledger = dir.path().join("ledger");
+    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stderr.contains("the genesis: "), "{output:?}");
+    assert!(ledger.join("snapshots").exists(), "{output:?}");
+    assert!(!ledger.join("genesis.bin").exists(), "{output:?}");
+}
+
+/// The genesis of the other server is named in a warning.
 #[test]
 fn the_genesis_of_the_right_chain_is_used() {
-    let right = fixture("genesis.bin");
-    let wrong = fixture_of(AGAVE_4_4, "genesis.bin");
-    let serving = |genesis: &Path| {
-        let mut files = archives(&[]);
-        files.insert("genesis.tar.bz2".to_string(), pack_genesis(&fs::read(genesis).expect("read")));
-        serve(&files, Way::Ranges)
-    };
-    let other = serving(&wrong);
-    let server = serving(&right);
+    let right = fs::read(fixture("genesis.bin")).expect("read");
+    let other = serve_with_genesis(&fs::read(fixture_of(AGAVE_4_4, "genesis.bin")).expect("read"));
+    let server = serve_with_genesis(&right);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let output = run(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(output.stderr.contains(&format!("{}: the genesis is of another chain", other.url("/genesis.tar.bz2"))));
-    assert_eq!(fs::read(ledger.join("genesis.bin")).expect("there"), fs::read(right).expect("read"));
+    assert_eq!(fs::read(ledger.join("genesis.bin")).expect("read"), right);
 }
 
-/// A validator that fell behind: the old state stays until the new one is complete, and is then
-/// moved beside it.
+/// A validator fell behind. Its old state stays until the new state is complete, and is then moved beside
+/// the new state.
 #[test]
 fn an_old_state_is_moved_aside() {
     let server = serve(&archives(&[]), Way::Ranges);
@@ -208,34 +199,33 @@ fn an_old_state_is_moved_aside() {
     }
     let before = tree(&ledger);
     let output = bootstrap(&[]);
-    assert_eq!(output.code, Some(5), "without the flag it is refused: {output:?}");
-    assert!(tree(&ledger) == before, "and untouched");
+    assert_eq!(output.code, Some(5), "an existing state is not replaced without the flag: {output:?}");
+    assert!(tree(&ledger) == before, "a refused run changes nothing");
     let output = bootstrap(&["--replace-state", "--expect-slot", "41"]);
-    assert_eq!(output.code, Some(3), "what fails moves nothing: {output:?}");
+    assert_eq!(output.code, Some(3), "{output:?}");
     let mut after = tree(&ledger);
     after.retain(|path, _| before.contains_key(path));
-    assert!(after == before);
+    assert!(after == before, "a failed run moves nothing");
 
     let output = bootstrap(&["--replace-state"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let replaced = output.line("bootstrap")["replaced"].as_array().expect("a list").clone();
     assert_eq!(replaced.len(), 2, "{output:?}");
-    let now = tree(&ledger);
+    let after = tree(&ledger);
+    let find_moved = |path: &str| {
+        let end = path.trim_start_matches("accounts/");
+        let mut paths = after.keys();
+        paths.find(|moved| moved.contains("slotpress-replaced-") && moved.ends_with(end)).cloned()
+    };
     for (path, content) in &before {
         let is_state = path.starts_with("snapshots/26") || path.starts_with("accounts/run/");
-        let found = if is_state {
-            now.iter().find(|(now, _)| {
-                now.contains("slotpress-replaced-") && now.ends_with(path.trim_start_matches("accounts/"))
-            })
-        } else {
-            now.get_key_value(path)
-        };
-        assert!(found.is_some_and(|(_, found)| found == content), "{path}");
+        let place = if is_state { find_moved(path) } else { Some(path.clone()) };
+        assert!(place.and_then(|place| after.get(&place)) == Some(content), "{path}");
     }
     let expected = restore_files(&archives(&[]));
-    let mut fresh = ledger_tree(&ledger);
-    fresh.retain(|path, _| {
+    let mut new_state = ledger_tree(&ledger);
+    new_state.retain(|path, _| {
         !path.contains("slotpress-replaced-") && !path.starts_with("tower") && !path.starts_with("rocksdb")
     });
-    assert!(fresh == ledger_tree(&expected.path().join("ledger")));
+    assert!(new_state == ledger_tree(&expected.path().join("ledger")));
 }

@@ -1,9 +1,9 @@
-//! Several sources.
+//! Sources with archives of several kinds.
 
 use crate::common::site::*;
 use crate::common::*;
 
-/// The newest archive is a plain tar: the next newest is taken, and the last line says why.
+/// The newest archive is a plain tar. The next newest archive is used, and the last line says why.
 #[test]
 fn archives_that_agave_does_not_read_are_skipped() {
     let ledger = ledger("ledger-at-40");
@@ -16,14 +16,14 @@ fn archives_that_agave_does_not_read_are_skipped() {
     let newest = serve(&files_in(out.path()), Way::Ranges);
     let older = serve(&agaves_archives().into_iter().filter(|(name, _)| name == FULL_26).collect(), Way::Ranges);
     let urls = [newest.url(""), older.url("")];
-    for (sources, taken) in
+    for (sources, has_other) in
         [(vec![text(mirror.path())], true), (vec![urls[0].as_str(), &urls[1]], true), (vec![text(out.path())], false)]
     {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let output = run(&[&["bootstrap"], &sources[..], &["--ledger", text(&ledger)]].concat());
         assert!(output.stderr.contains("Agave does not read .tar archives"), "{output:?}");
-        if taken {
+        if has_other {
             assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &26.into()), "{output:?}");
             assert_eq!(output.line("bootstrap")["given_up"]["slot"], 40, "{output:?}");
             let last = output.stderr.lines().last().expect("a line");
