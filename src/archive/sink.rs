@@ -154,7 +154,7 @@ impl Destination for DirSink {
 
     fn publish(&mut self, name: &str) -> Result<Option<PathBuf>> {
         let (file, _) = self.begun.take().ok_or_else(not_begun_error)?;
-        file.publish(name, self.replace).map(Some)
+        file.replace(self.replace).publish(name).map(Some)
     }
 }
 

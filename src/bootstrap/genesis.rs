@@ -169,7 +169,7 @@ fn check_hash(hash: Hash, expected: Option<Hash>) -> Result<()> {
 fn write_new_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let file = StagedFile::create_in(&Arc::new(KeptDir::open(dir)?))?;
     file.file().write_all(bytes).or_path("write", file.path())?;
-    match file.publish(name, false) {
+    match file.publish(name) {
         Err(error) if error.kind() == ErrorKind::Exists => Ok(()),
         published => published.map(drop),
     }

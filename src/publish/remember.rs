@@ -124,11 +124,11 @@ impl PublishJournal {
         let mut new = entries.clone();
         let result = change(&mut new);
         if new != *entries {
-            let file = StagedFile::create_in(&self.dir)?;
+            let file = StagedFile::create_in(&self.dir)?.replace(true);
             // Cannot fail: the structures are plain, and map keys are strings.
             let text = serde_json::to_vec(&new).unwrap_or_default();
             file.file().write_all(&text).or_path("write", file.path())?;
-            file.publish(NAME, true)?;
+            file.publish(NAME)?;
             *entries = new;
         }
         Ok(result)

@@ -121,7 +121,7 @@ impl Opened {
         match copy {
             ArchiveCopy::Fetched(file) => return file.publish(&name),
             ArchiveCopy::New { file, .. } => {
-                file.publish(&name, false)?;
+                file.publish(&name)?;
                 moves.record_placed(&name)?;
             }
             ArchiveCopy::Moved(from, file) => moves.add(Move::new((&from, &file), (dir, &name))?),

@@ -104,7 +104,7 @@ impl Directory {
                 return Ok(PutOutcome::Refused);
             }
         }
-        match file.publish(name, *condition != Condition::Absent) {
+        match file.replace(*condition != Condition::Absent).publish(name) {
             Ok(_) => Ok(PutOutcome::Done),
             Err(error) if error.kind() == ErrorKind::Exists => Ok(PutOutcome::Refused),
             Err(error) => Err(error),
@@ -128,10 +128,9 @@ impl Directory {
         Ok(FileUpload {
             dir: self.clone(),
             name: name.to_string(),
-            file,
+            file: file.replace(replace),
             to: StreamWriter::new(writer, IoHint::Gentle),
             watch: SpaceWatch::default(),
-            replace,
         })
     }
 
@@ -182,7 +181,6 @@ pub struct FileUpload {
     file: StagedFile,
     to: StreamWriter<File>,
     watch: SpaceWatch,
-    replace: bool,
 }
 
 impl FileUpload {
@@ -193,6 +191,6 @@ impl FileUpload {
 
     pub fn finish(mut self) -> Result<()> {
         self.to.finish().or_path("write", self.file.path())?;
-        self.file.publish(&self.name, self.replace).map(drop)
+        self.file.publish(&self.name).map(drop)
     }
 }

@@ -163,7 +163,7 @@ impl PinDir {
         if !is_same {
             return Ok(Some(PinResult::NotNow));
         }
-        to.publish(&name, false)?;
+        to.publish(&name)?;
         Ok(Some(PinResult::Yes))
     }
 

@@ -32,6 +32,7 @@ pub struct StagedFile {
     dir: Arc<KeptDir>,
     name: OsString,
     path: PathBuf,
+    replace: bool,
     is_published: bool,
 }
 
@@ -82,13 +83,21 @@ impl StagedFile {
             }
             let stat = rustix::fs::fstat(&file).or_path("read", &path)?;
             if stat.st_nlink > 0 {
-                return Ok(Self { file, stat: stat.into(), dir: dir.clone(), name, path, is_published: false });
+                let dir = dir.clone();
+                return Ok(Self { file, stat: stat.into(), dir, name, path, replace: false, is_published: false });
             }
         }
         let dir = dir.path().escaped();
         let message =
             format!("{dir}: the temporary files made there were removed by another process {ATTEMPTS_MAX} times");
         Err(Error::new(ErrorKind::InUse, message).with_hint(OTHER_PROCESS_HINT))
+    }
+
+    /// Replaces an existing file of the final name. Default: false; then such a file is an error.
+    #[must_use]
+    pub fn replace(mut self, replace: bool) -> Self {
+        self.replace = replace;
+        self
     }
 
     pub fn file(&self) -> &File {
@@ -109,12 +118,12 @@ impl StagedFile {
         &self.path
     }
 
-    /// Gives the file its final name. Without `replace`, an existing file of that name is an error.
+    /// Gives the file its final name.
     ///
     /// # Errors
     /// The name is taken; the disk fails; the temporary name leads to another file, or the
     /// directory's path to another directory.
-    pub fn publish(mut self, name: &str, replace: bool) -> Result<PathBuf> {
+    pub fn publish(mut self, name: &str) -> Result<PathBuf> {
         let path = self.dir.path_of(name);
         self.file.sync_all().or_path("write", &self.path)?;
         // The lock is held until the file has its final name, so that no other process removes it
@@ -123,7 +132,7 @@ impl StagedFile {
             return Err(changed_error(&self.path));
         }
         self.dir.check_path()?;
-        let result = if replace {
+        let result = if self.replace {
             self.dir.rename(&self.name, &self.dir, name)
         } else {
             self.dir.rename_no_replace(&self.name, name)
@@ -134,11 +143,13 @@ impl StagedFile {
         })?;
         // The temporary name is gone, so `drop` has nothing to remove.
         self.is_published = true;
-        // Another run may have replaced the published file already. Then this file has no name any more.
-        if !self.has_name(OsStr::new(name))?
-            && !(replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0)
-        {
-            return Err(changed_error(&path));
+        // Another run may have replaced the published file already: then this file has no name any
+        // more.
+        if !self.has_name(OsStr::new(name))? {
+            let is_replaced = self.replace && rustix::fs::fstat(&self.file).or_path("read", &path)?.st_nlink == 0;
+            if !is_replaced {
+                return Err(changed_error(&path));
+            }
         }
         self.dir.sync()?;
         // The caller and others will look for the file under this path.
@@ -245,9 +256,9 @@ mod tests {
     fn a_file_is_replaced_only_on_request() {
         let dir = tempfile::tempdir().expect("a directory");
         let publish = |text: &str, replace| {
-            let file = create(dir.path()).expect("created");
+            let file = create(dir.path()).expect("created").replace(replace);
             file.file().write_all(text.as_bytes()).expect("written");
-            file.publish("name", replace)
+            file.publish("name")
         };
         publish("one", false).expect("published");
         assert!(publish("two", false).expect_err("exists").to_string().contains("exists already"));
@@ -266,7 +277,7 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..100 {
                         let file = create(dir).expect("created");
-                        file.publish(&format!("{thread}-{round}"), false).expect("published");
+                        file.publish(&format!("{thread}-{round}")).expect("published");
                     }
                 });
             }
@@ -286,7 +297,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Exists, "{error}");
         assert!(error.to_string().contains("is being made by"), "{error}");
         let other = StagedFile::create_in_for(&kept, "other").expect("another name");
-        first.publish("name", false).expect("published");
+        first.publish("name").expect("published");
         drop(other);
         drop(StagedFile::create_in_for(&kept, "name").expect("not being made any more"));
         assert_eq!(fs::read_dir(dir.path()).expect("read").count(), 1);
