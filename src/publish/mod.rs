@@ -17,11 +17,12 @@
 
 // Four kinds of loops take their work from one planner (`decide`), which does no I/O: the `watcher`,
 // on the calling thread, scans and pins; one loop prepares archives, one rebases them, and one for
-// each target publishes them (`act`). `report` receives all events. `remember` is the journal.
+// each target publishes them (`act`). `report` receives all events. `journal` keeps what the next
+// run needs.
 
 mod act;
 mod decide;
-mod remember;
+mod journal;
 mod report;
 mod watcher;
 
@@ -99,7 +100,7 @@ pub struct PublishOptions {
     /// none.
     #[setters(into, strip_option)]
     pub on_published: Option<PathBuf>,
-    /// Program to run after each failure, in the same way. Default: none.
+    /// Program to run after each failure; it is killed after a minute. Default: none.
     #[setters(into, strip_option)]
     pub on_failed: Option<PathBuf>,
     /// Address for serving metrics and health. Default: none.
@@ -108,7 +109,7 @@ pub struct PublishOptions {
     /// Age of a target's newest archive above which `/healthz` fails. Default: none.
     #[setters(into)]
     pub alert_after: Option<Duration>,
-    /// Ends once everything that is there now is published. Default: false.
+    /// Ends once everything that is present now is published. Default: false.
     pub once: bool,
 }
 
@@ -174,8 +175,8 @@ impl PublishOptions {
 /// same file system unless `snapshots` is a mount point.
 fn pins_beside(snapshots: &Path) -> PathBuf {
     // A path such as `.` has no file name until it is resolved.
-    let whole = snapshots.canonicalize().unwrap_or_else(|_| snapshots.to_path_buf());
-    let mut name = whole.file_name().map_or_else(|| "snapshots".into(), |name| name.to_os_string());
+    let resolved = snapshots.canonicalize().unwrap_or_else(|_| snapshots.to_path_buf());
+    let mut name = resolved.file_name().map_or_else(|| "snapshots".into(), |name| name.to_os_string());
     name.push(".publish");
-    whole.with_file_name(name)
+    resolved.with_file_name(name)
 }

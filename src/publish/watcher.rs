@@ -20,8 +20,8 @@ use super::PublishOptions;
 use super::act::index::PreparedArchive;
 use super::act::pins::{PinDir, PinResult, check_dirs, remove, scan_open_dir};
 use super::act::{PublishRun, TICK, loops, target};
-use super::decide::{Actions, DamagedArchive, Observed, Planner};
-use super::remember::{FileIdentity, PublishJournal};
+use super::decide::{Actions, DamagedArchive, Planner, ScanResult};
+use super::journal::{FileIdentity, PublishJournal};
 use super::report::Reporter;
 use super::report::event::PublishEvent;
 
@@ -30,8 +30,8 @@ pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of scans in a row, each after a change that the next one finds. After them, events
-/// are reported.
+/// Maximum number of scans in a row, each to find the changes made after the previous one. After them,
+/// events are reported.
 const SCANS_MAX: usize = 8;
 
 /// Publishes archives until the user interrupts it, or with [`PublishOptions::once`] until
@@ -54,18 +54,18 @@ pub fn publish(
     let messages = Forward::new(progress, |event| {
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
     });
-    let over = CancelToken::default();
+    let run_end = CancelToken::default();
     let journal = PublishJournal::open(pins.top.clone())?;
-    let planner = journal.read(|entries| Planner::new(options, entries.refused(), Instant::now()));
+    let planner = Planner::new(options, journal.refused_files(), Instant::now());
     let run = &PublishRun {
         options,
         pins,
         journal,
         client,
-        progress: &over.with(&messages),
-        over: over.clone(),
+        progress: &run_end.with(&messages),
+        run_end: run_end.clone(),
         planner: Mutex::new(planner),
-        changed: Condvar::new(),
+        planner_changed: Condvar::new(),
     };
     std::thread::scope(|scope| {
         let result = catch_panic(|| {
@@ -73,33 +73,33 @@ pub fn publish(
             let mut watcher = Watcher { run, ready: Catalog::default(), reporter };
             let mut threads =
                 vec![spawn(scope, || loops::prepare_archives(run))?, spawn(scope, || loops::rebase_archives(run))?];
-            for (at, to) in options.targets.iter().enumerate() {
-                threads.push(spawn(scope, move || target::publish_to(run, to, at))?);
+            for number in 0..options.targets.len() {
+                threads.push(spawn(scope, move || target::publish_to(run, number))?);
             }
-            let ended = watcher.watch(&threads);
-            run.over.cancel();
+            let watched = watcher.watch(&threads);
+            run.run_end.cancel();
             // A run with `--once` has no work left when it is over; interrupted threads end soon.
             let joined =
                 threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panic_error(&*payload)));
             watcher.report();
             watcher.reporter.end();
-            joined.and(ended).and_then(|()| watcher.take_result())
+            joined.and(watched).and_then(|()| watcher.take_result())
         });
         // Also after a panic: other threads may be waiting for this one.
-        run.over.cancel();
+        run.run_end.cancel();
         result
     })
 }
 
 struct Watcher<'r, 'e> {
     run: &'r PublishRun<'e>,
-    /// Ready archives of the last scan, which are not read again.
+    /// Ready archives of the last scan. Their files are not read again.
     ready: Catalog,
     reporter: Reporter<'r>,
 }
 
 impl Watcher<'_, '_> {
-    /// Works until the user interrupts it, or with `--once` until everything is done. Also ends if a
+    /// Works until the user interrupts it, or with `--once` until everything is done. Also ends after a
     /// loop has panicked.
     fn watch(&mut self, loops: &[ScopedJoinHandle<'_, ()>]) -> Result<()> {
         let planner = &self.run.planner;
@@ -107,8 +107,8 @@ impl Watcher<'_, '_> {
         self.reporter.begin();
         while !progress.is_interrupted() && !loops.iter().any(ScopedJoinHandle::is_finished) {
             if self.run.update(|planner| planner.is_scan_due()) {
-                let worked = self.scan_and_act();
-                if self.run.update(|planner| planner.record_scan_end(worked))? {
+                let result = self.scan_and_act();
+                if self.run.update(|planner| planner.record_scan_end(result))? {
                     return Ok(());
                 }
             }
@@ -118,7 +118,7 @@ impl Watcher<'_, '_> {
                 self.reporter.poll_hooks();
                 let mut planner = planner.lock();
                 if !planner.has_results && planner.events.is_empty() {
-                    self.run.changed.wait_for(&mut planner, TICK);
+                    self.run.planner_changed.wait_for(&mut planner, TICK);
                 }
             }
         }
@@ -126,7 +126,7 @@ impl Watcher<'_, '_> {
         if self.run.options.once { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    /// Reports what happened. Returns true if a task has ended.
+    /// Reports the planner's events. Returns true if a task has ended.
     fn report(&mut self) -> bool {
         let mut planner = self.run.planner.lock();
         let events = mem::take(&mut planner.events);
@@ -145,13 +145,13 @@ impl Watcher<'_, '_> {
     /// Returns true if a run with `--once` is over.
     fn scan_and_act(&mut self) -> Result<bool> {
         for _ in 0..SCANS_MAX {
-            let ended = self.run.update(|planner| {
+            let ended_count = self.run.update(|planner| {
                 planner.has_results = false;
-                planner.ended.len()
+                planner.ended_tasks.len()
             });
-            let facts = self.scan()?;
+            let scan = self.scan()?;
             let actions = self.run.update(|planner| {
-                planner.record_scan(facts, ended);
+                planner.record_scan(scan, ended_count);
                 planner.next_actions()
             });
             let is_over = actions.is_over;
@@ -162,7 +162,7 @@ impl Watcher<'_, '_> {
         Ok(false)
     }
 
-    fn scan(&mut self) -> Result<Observed> {
+    fn scan(&mut self) -> Result<ScanResult> {
         let run = self.run;
         let seen = scan_names(&run.options.validator_dirs())?;
         let pinned = scan_open_dir(&run.pins.pinned, scan_names)?;
@@ -171,23 +171,23 @@ impl Watcher<'_, '_> {
         for unusable in ready.unusable() {
             run.progress.warn(&unusable.to_string());
         }
-        let begun = run.journal.change(|entries| {
+        let incremental_start = run.journal.change(|entries| {
             entries.pins.retain(|name, _| pinned.find(name).is_some());
             entries.uploads.retain(|url, _| url.rsplit('/').next().is_some_and(|name| ready.find(name).is_some()));
             entries.incremental_unix_seconds
         })?;
         self.ready = ready;
-        let ready = |archive: &Archive| PreparedArchive {
+        let prepared = |archive: &Archive| PreparedArchive {
             archive: archive.clone(),
             slot_time: self.ready.slot_time,
             epoch_schedule: self.ready.epoch_schedule,
         };
-        Ok(Observed {
+        Ok(ScanResult {
             // A time in the future was written before the clock jumped back, and is ignored.
-            since_incremental: begun
-                .and_then(|begun| since_1970(now()).as_secs().checked_sub(begun))
+            since_incremental: incremental_start
+                .and_then(|start| since_1970(now()).as_secs().checked_sub(start))
                 .map(Duration::from_secs),
-            ready: self.ready.archives().iter().map(ready).collect(),
+            ready: self.ready.archives().iter().map(prepared).collect(),
             seen: seen.archives().to_vec(),
             pinned: pinned.archives().to_vec(),
         })
@@ -196,45 +196,46 @@ impl Watcher<'_, '_> {
     /// Pins, unpins and removes archives. Returns true if the next scan will find a change.
     fn act(&self, actions: Actions) -> Result<bool> {
         let pins = &self.run.pins;
-        let mut has_changed = !(actions.refuse.is_empty() && actions.drop.is_empty() && actions.remove.is_empty());
-        for damaged in actions.refuse {
-            self.refuse(damaged)?;
+        let mut has_changed = !(actions.damaged.is_empty() && actions.unpin.is_empty() && actions.delete.is_empty());
+        for damaged in actions.damaged {
+            self.quarantine(damaged)?;
         }
-        for name in actions.drop {
+        for name in actions.unpin {
             remove(&pins.pinned, &name.to_string())?;
         }
-        for archive in actions.add {
+        for archive in actions.pin {
             let name = archive.name.clone();
             let identity = FileIdentity::from(&archive);
             self.run.journal.change(|entries| entries.pins.insert(name.to_string(), identity))?;
-            let pinned = pin(&archive, self.run)?;
-            has_changed |= !matches!(pinned, PinResult::Gone | PinResult::NotNow);
-            self.run.update(|planner| planner.record_pin(archive, pinned));
+            let result = pin_if_whole(&archive, self.run)?;
+            has_changed |= !matches!(result, PinResult::Gone | PinResult::NotYet);
+            self.run.update(|planner| planner.record_pin(archive, result));
         }
-        for name in actions.remove {
+        for name in actions.delete {
             remove(&pins.ready, &name.to_string())?;
         }
         Ok(has_changed)
     }
 
-    fn refuse(&self, DamagedArchive { name, was, error }: DamagedArchive) -> Result<()> {
-        let kept = self.run.pins.quarantine(&name);
+    fn quarantine(&self, damaged: DamagedArchive) -> Result<()> {
+        let kept = self.run.pins.quarantine(&damaged.name);
         if let Err(error) = &kept {
             self.run.progress.warn(&error.to_string());
         }
         // Report this before anything else can fail.
-        self.run.report(PublishEvent::Refused { name: name.clone(), error, kept: kept.ok().flatten() });
-        self.run.journal.change(|entries| entries.refuse(&name, was))
+        let kept = kept.ok().flatten();
+        self.run.report(PublishEvent::Refused { name: damaged.name.clone(), error: damaged.error, kept });
+        self.run.journal.change(|entries| entries.refuse(&damaged.name, damaged.file))
     }
 
-    /// Returns the result of the run. With `--once`, fails if an operation failed for good, or a target
-    /// lacks an archive that was left out, now or as damaged by an earlier run.
+    /// Returns the result of the run. With `--once`, fails if an operation failed and was not repeated,
+    /// or if a target lacks an archive that was left out, now or as damaged by an earlier run.
     fn take_result(&mut self) -> Result<()> {
         if !self.run.options.once {
             return Ok(());
         }
         let planner = self.run.planner.lock();
-        let refused = self.run.journal.read(|entries| planner.check_refused(entries.refused()));
+        let refused = planner.check_refused(self.run.journal.refused_files());
         match self.reporter.worst_failure.take() {
             None => refused.and_then(|()| planner.check_left_out()),
             Some(error) if error.kind() == ErrorKind::Damaged => Err(error),
@@ -244,10 +245,13 @@ impl Watcher<'_, '_> {
 }
 
 /// Pins an archive, unless its first or last bytes show that it is not whole.
-fn pin(archive: &Archive, run: &PublishRun<'_>) -> Result<PinResult> {
+fn pin_if_whole(archive: &Archive, run: &PublishRun<'_>) -> Result<PinResult> {
     match judge_file(archive).err() {
         None | Some(FileFault::Unreadable) => run.pins.pin(archive, run.options.writer),
-        Some(_) if archive.age(now()) < WRITTEN_WITHIN => Ok(PinResult::NotNow),
-        Some(fault) => Ok(PinResult::Damaged(Error::damaged(format!("{}: {fault}", archive.path().escaped())))),
+        Some(_) if archive.age(now()) < WRITTEN_WITHIN => Ok(PinResult::NotYet),
+        Some(fault) => {
+            let message = format!("{}: {fault}", archive.path().escaped());
+            Ok(PinResult::Damaged(Error::damaged(message)))
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! written last. An archive is listed only after it is complete and checked, and its name never
 //! changes.
 
+use std::convert::identity;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -16,9 +17,8 @@ use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::{ArchiveFields, Catalog, Keep, ListFields, unix_ns};
 use slotpress_stores::{Attribute, Attributes, Condition, PutOutcome, Store};
 
-use crate::publish::report::event::state_of;
+use crate::publish::report::event::state_check_label;
 
-/// File name of the index. The index has the same path as the list of `slotpress serve`.
 const INDEX: &str = "archives";
 
 /// Maximum number of attempts to write an index that other publishers keep changing. If all of them
@@ -32,15 +32,15 @@ const INDEX_CACHE: &str = "public, max-age=5";
 #[derive(Clone, Debug)]
 pub struct IndexedStore {
     pub store: Store,
-    /// Location of the index: the path of the list of `slotpress serve`, so that the same programs
-    /// can read both.
+    /// Directory of the index. Its path is that of the list of `slotpress serve`, so that the same
+    /// programs can read both.
     index: Store,
 }
 
 #[derive(Clone, Debug)]
 pub struct PreparedArchive {
     pub archive: Archive,
-    /// Duration of slots; known from full archives only, else assumed.
+    /// Duration of slots, read from full archives and assumed for incremental ones.
     pub slot_time: SlotTime,
     pub epoch_schedule: Option<EpochSchedule>,
 }
@@ -48,9 +48,9 @@ pub struct PreparedArchive {
 #[derive(Clone, Copy, Debug)]
 pub enum IndexStep<'a> {
     /// Prunes, and repairs `latest.json` if a killed run has left it different from the index.
-    Agree,
-    /// Prunes in advance what may be removed once this archive is published. Archives that
-    /// `latest.json` names stay.
+    Repair,
+    /// Prunes archives that may be removed once this archive is published, except those that
+    /// `latest.json` names.
     MakeRoom(&'a PreparedArchive),
     /// Adds an archive whose file is on the target to the index, and to `latest.json` if it belongs
     /// to the newest pair.
@@ -91,25 +91,28 @@ impl TargetIndex {
         }
     }
 
-    /// Removes from the index what `keep` permits to remove once `coming` is added, and returns the
-    /// names. Never removes the newest pair.
-    fn prune(&mut self, keep: &Keep, coming: Option<&PreparedArchive>, now: SystemTime) -> Vec<String> {
-        let archives = self.catalog.archives();
-        let now_ns = unix_ns(now);
+    /// Removes from the index the archives that `keep` permits to remove once `next` is added, and
+    /// returns their names. Never removes the newest pair.
+    fn prune(&mut self, keep: &Keep, next: Option<&PreparedArchive>, now: SystemTime) -> Vec<String> {
         let newest_pair = self.newest_pair();
-        // A time in the future was written before the clock jumped back, so the archive counts as old.
-        let past = |ns: u64| if ns > now_ns { 0 } else { ns };
-        let later =
-            archives.iter().map(|archive| Archive { modified_ns: past(archive.modified_ns), ..archive.clone() });
-        let mut later = Self { catalog: self.with_archives(later), condition: Condition::Always };
-        if let Some(ready) = coming {
-            later.add(ready, now);
+        let mut archives = self.catalog.archives().to_vec();
+        for archive in &mut archives {
+            // A time in the future was written before the clock jumped back, so the archive counts as old.
+            if archive.modified_ns > unix_ns(now) {
+                archive.modified_ns = 0;
+            }
         }
-        let reasons = plan_prune(&later.catalog, keep, now);
+        let mut future = Self { catalog: self.with_archives(archives), condition: Condition::Always };
+        if let Some(ready) = next {
+            future.add(ready, now);
+        }
+        let reasons = plan_prune(&future.catalog, keep, now);
         let mut kept = Vec::new();
         let mut pruned = Vec::new();
-        for archive in archives {
-            let number = later.catalog.archives().iter().position(|other| other.name == archive.name);
+        let future_archives = future.catalog.archives();
+        for archive in self.catalog.archives() {
+            let is_same = |other: &Archive| other.name == archive.name;
+            let number = future_archives.iter().position(is_same);
             let kept_because = number.and_then(|number| reasons[number]);
             if kept_because.is_some() || newest_pair.contains(archive) {
                 kept.push(Archive { kept_because, ..archive.clone() });
@@ -123,22 +126,20 @@ impl TargetIndex {
 
     /// Returns the pair that a node would choose: a full archive, and an incremental one based on it.
     fn newest_pair(&self) -> Vec<Archive> {
-        let choice = self.catalog.choice().into_iter();
-        choice.flat_map(|choice| [choice.full].into_iter().chain(choice.incremental)).cloned().collect()
+        let mut pair = Vec::new();
+        if let Some(choice) = self.catalog.choice() {
+            pair.push(choice.full.clone());
+            pair.extend(choice.incremental.cloned());
+        }
+        pair
     }
 
-    fn to_json(&self, now: SystemTime) -> (String, Option<String>) {
-        let fields = |archive: &Archive, is_in_list: bool| {
-            let fields = ArchiveFields::new(archive, &self.catalog, now).without_age();
-            PublishedFields {
-                fields: if is_in_list { fields.with_path_from_list() } else { fields },
-                state: state_of(archive),
-            }
-        };
-        let all = ListFields::new(&self.catalog, now, |archive| fields(archive, true));
-        let latest = self.with_archives(self.newest_pair());
-        let latest_json = || json(&ListFields::new(&latest, now, |archive| fields(archive, false)));
-        (json(&all), (!latest.archives().is_empty()).then(latest_json))
+    /// Returns a list of archives in JSON. `place` prepares their fields for the place of the list.
+    fn list_json(&self, catalog: &Catalog, place: fn(ArchiveFields) -> ArchiveFields, now: SystemTime) -> String {
+        json(&ListFields::new(catalog, now, |archive| {
+            let fields = place(ArchiveFields::new(archive, &self.catalog, now).without_age());
+            PublishedFields { fields, state: state_check_label(archive) }
+        }))
     }
 }
 
@@ -150,32 +151,44 @@ struct PublishedFields {
 }
 
 impl IndexedStore {
-    /// Opens the index of a target. Returns `None` if a directory is missing and `makes` does not
-    /// allow creating it.
-    pub fn open(store: &Store, makes: bool) -> Result<Option<Self>> {
-        let mut names = LISTING_PATH.trim_end_matches(INDEX).split('/').filter(|name| !name.is_empty());
-        let index =
-            names.try_fold(Some(store.clone()), |at, name| at.map_or(Ok(None), |at| at.open_dir(name, makes)))?;
-        Ok(index.map(|index| Self { store: store.clone(), index }))
+    /// Opens the index of a target. Returns `None` if its directory is missing.
+    pub fn open(store: &Store) -> Result<Option<Self>> {
+        Self::open_dirs(store, false)
+    }
+
+    pub fn open_or_create(store: &Store) -> Result<Self> {
+        Self::open_dirs(store, true)?.ok_or_else(|| {
+            Error::failed(format!("{} is not there any more", store.target()))
+                .with_hint("make the directory again, or mount what belongs there")
+        })
+    }
+
+    fn open_dirs(store: &Store, makes: bool) -> Result<Option<Self>> {
+        let mut index = store.clone();
+        let dirs = LISTING_PATH.trim_end_matches(INDEX);
+        for name in dirs.split('/').filter(|name| !name.is_empty()) {
+            let Some(dir) = index.open_dir(name, makes)? else { return Ok(None) };
+            index = dir;
+        }
+        Ok(Some(Self { store: store.clone(), index }))
     }
 
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is
     /// not an index.
     pub fn read(&self, progress: &dyn Progress) -> Result<TargetIndex> {
-        let Some(small) = self.index.get_small_file(INDEX, INDEX_BYTES_MAX, progress)? else {
+        let Some(file) = self.index.get_small_file(INDEX, INDEX_BYTES_MAX, progress)? else {
             return Ok(TargetIndex { catalog: Catalog::default(), condition: Condition::Absent });
         };
-        let catalog = parse_list(&small.bytes, "").ok_or_else(|| {
+        let catalog = parse_list(&file.bytes, "").ok_or_else(|| {
             Error::failed(format!("{} is not an index of archives", self.index.location_of(INDEX)))
                 .with_hint("choose another target: another program wrote the files there")
         })?;
-        Ok(TargetIndex { catalog, condition: if_unchanged(small.etag) })
+        Ok(TargetIndex { catalog, condition: if_unchanged(file.etag) })
     }
 
     /// Changes the index and `latest.json`, and reads both back. Removes archives from the index
-    /// that `keep` permits to remove; `on_prune` receives their names before readers can see the
-    /// change. Fails if the target fails or does not store what it is sent, or if other programs
-    /// keep changing the index.
+    /// as `keep` permits; `on_prune` receives their names before readers can see the change. Fails if
+    /// the target fails, does not keep what it is sent, or if other programs keep changing the index.
     pub fn publish(
         &self,
         step: IndexStep<'_>,
@@ -189,46 +202,51 @@ impl IndexedStore {
             // Read `latest.json` before the index: if another program changes both in between, the
             // condition for writing fails, and the attempt is repeated.
             let latest = self.store.get_small_file(LATEST_JSON, INDEX_BYTES_MAX, progress)?;
-            let named = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
-            let latest_is = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
+            let latest_catalog = latest.as_ref().and_then(|latest| parse_list(&latest.bytes, "")).unwrap_or_default();
+            let condition = latest.map_or(Condition::Absent, |latest| if_unchanged(latest.etag));
             let mut index = self.read(progress)?;
             let now = clock::now();
-            let coming = match step {
+            let next = match step {
                 IndexStep::MakeRoom(ready) => Some(ready),
                 IndexStep::Add(ready) => {
                     index.add(ready, now);
                     None
                 }
-                IndexStep::Agree => None,
+                IndexStep::Repair => None,
             };
-            let gone = index.prune(keep, coming, now);
-            let names = |archives: &[Archive]| archives.iter().map(|archive| archive.name.clone()).collect::<Vec<_>>();
-            let is_right = names(named.archives()) == names(&index.newest_pair());
-            if !matches!(step, IndexStep::Add(_)) && gone.is_empty() && is_right {
+            let pruned = index.prune(keep, next, now);
+            let is_latest_right = names_of(latest_catalog.archives()) == names_of(&index.newest_pair());
+            if !matches!(step, IndexStep::Add(_)) && pruned.is_empty() && is_latest_right {
                 return Ok(index);
             }
-            if !gone.is_empty() {
-                on_prune(gone)?;
+            if !pruned.is_empty() {
+                on_prune(pruned)?;
             }
-            let (index_json, latest_json) = index.to_json(now);
+            let json = index.list_json(&index.catalog, ArchiveFields::with_path_from_list, now);
+            if !put_document(&self.index, INDEX, &json, &index.condition, progress)? {
+                continue;
+            }
             // Without a full archive there is nothing that a node could boot from, so `latest.json`
             // is not written.
-            if put(&self.index, INDEX, &index_json, &index.condition, progress)?
-                && latest_json.map_or(Ok(true), |json| put(&self.store, LATEST_JSON, &json, &latest_is, progress))?
-            {
+            let newest = index.with_archives(index.newest_pair());
+            if newest.archives().is_empty() {
+                return Ok(index);
+            }
+            let json = index.list_json(&newest, identity, now);
+            if put_document(&self.store, LATEST_JSON, &json, &condition, progress)? {
                 return Ok(index);
             }
         }
-        let shown = self.index.location_of(INDEX);
+        let location = self.index.location_of(INDEX);
         let message = format!(
-            "{shown}: what was written there is replaced again and again: another program writes it, or the store \
+            "{location}: what was written there is replaced again and again: another program writes it, or the store \
              keeps the old one"
         );
         Err(Error::new(ErrorKind::Network, message)
             .with_hint("let one program write there; look at the store's own log"))
     }
 
-    /// Deletes an archive; returns false if it is in the index again, or if the name is no archive's.
+    /// Deletes an archive. Returns false if it is in the index again, or if the name is not an archive's.
     pub fn delete(&self, index: &TargetIndex, name: &str, progress: &dyn Progress) -> Result<bool> {
         match ArchiveName::parse(name) {
             Some(_) if index.catalog.find(name).is_none() => self.store.delete(name, progress).map(|()| true),
@@ -238,10 +256,15 @@ impl IndexedStore {
 }
 
 /// Writes a document; returns false if another program has changed it meanwhile.
-fn put(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
+fn put_document(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
     let headers =
         Attributes::from_iter([(Attribute::ContentType, "application/json"), (Attribute::CacheControl, INDEX_CACHE)]);
-    Ok(store.put_small_file(name, json.as_bytes(), &headers, condition, progress)? != PutOutcome::Refused)
+    let put = store.put_small_file(name, json.as_bytes(), &headers, condition, progress)?;
+    Ok(put != PutOutcome::Refused)
+}
+
+fn names_of(archives: &[Archive]) -> Vec<&ArchiveName> {
+    archives.iter().map(|archive| &archive.name).collect()
 }
 
 fn if_unchanged(etag: Option<String>) -> Condition {

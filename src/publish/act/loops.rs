@@ -6,15 +6,15 @@ use std::time::Instant;
 
 use slotpress_base::clock::{now, since_1970};
 use slotpress_base::threads::catch_panic;
-use slotpress_base::{CancelToken, Error, NICENESS_MAX, Progress, Result, lower_priority, panic_point};
+use slotpress_base::{Error, NICENESS_MAX, Progress, Result, lower_priority, panic_point};
 use slotpress_format::ArchiveName;
 use slotpress_read::{CheckMode, NamedArchive, Snapshot, VerifyOptions, verify};
-use slotpress_stores::{Store, Target};
+use slotpress_stores::Store;
 
 use super::PublishRun;
 use super::index::IndexedStore;
 use crate::archive::encoding::EncodingOptions;
-use crate::publish::decide::{EndedWork, PinnedSource, Planner};
+use crate::publish::decide::{EndedTask, PinnedSource, Planner, RebaseTask};
 use crate::publish::watcher::WRITTEN_WITHIN;
 use crate::rebase::{RebaseInput, RebaseOptions, rebase};
 use crate::recompress::{RecompressOptions, RecompressSource, recompress};
@@ -24,26 +24,28 @@ pub fn prepare_archives(run: &PublishRun<'_>) {
         let start = Instant::now();
         let result = catch_panic(|| prepare(run, &name));
         let elapsed = start.elapsed();
-        let pin = run.journal.read(|entries| entries.pins.get(&name.to_string()).copied());
-        let was = pin.unwrap_or_default();
-        let is_quiet = !was.is_modified_within(elapsed + WRITTEN_WITHIN, now());
-        let source = Some(PinnedSource { was, is_quiet });
-        run.update(|planner| planner.add_ended(EndedWork { name, result, elapsed, source }));
+        let key = name.to_string();
+        let pin = run.journal.read(|entries| entries.pins.get(&key).copied());
+        let file = pin.unwrap_or_default();
+        let is_quiet = !file.is_modified_within(elapsed + WRITTEN_WITHIN, now());
+        let source = Some(PinnedSource { file, is_quiet });
+        run.update(|planner| planner.queue_ended_task(EndedTask { name, result, elapsed, source }));
     }
 }
 
 /// Makes rebased archives, one at a time. With them, nodes that have an older full archive of a target
-/// get the state of its newest one. Runs at the lowest priority, because nobody waits for the result.
+/// get the state of the target's newest one. Runs at the lowest priority, because nobody waits for the
+/// results.
 pub fn rebase_archives(run: &PublishRun<'_>) {
-    while let Some((name, from, stop)) = run.next_work(Planner::begin_rebase) {
-        run.progress.detail(&format!("rebasing: {name}"));
+    while let Some(task) = run.next_work(Planner::begin_rebase) {
+        run.progress.detail(&format!("rebasing: {}", task.name));
         let start = Instant::now();
-        let result = catch_panic(|| rebase_from(&run.options.targets[from], &name, run, &stop));
-        if stop.is_interrupted() {
+        let result = catch_panic(|| make_rebased(run, &task));
+        if task.stop.is_interrupted() {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }
         let elapsed = start.elapsed();
-        run.update(|planner| planner.add_ended(EndedWork { name, result, elapsed, source: None }));
+        run.update(|planner| planner.queue_ended_task(EndedTask { name: task.name, result, elapsed, source: None }));
     }
 }
 
@@ -51,53 +53,56 @@ pub fn rebase_archives(run: &PublishRun<'_>) {
 /// [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is not sound.
 fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
     let pins = &run.pins;
-    let options = run.options;
     let progress = run.progress;
-    let mut how = options.recompress.clone();
+    let mut options = run.options.recompress.clone();
     if name.base_slot.is_some() {
-        let begun = Some(since_1970(now()).as_secs());
-        run.journal.change(|entries| entries.incremental_unix_seconds = begun)?;
-        how.check.mode = CheckMode::Frames;
+        let start = Some(since_1970(now()).as_secs());
+        run.journal.change(|entries| entries.incremental_unix_seconds = start)?;
+        options.check.mode = CheckMode::Frames;
     }
     let path = pins.pinned.path_of(name.to_string());
-    if options.as_is {
-        check_as_is(&path, &how, progress)?;
+    if run.options.as_is {
+        check_as_is(&path, &options, progress)?;
         return pins.link_to_ready(name);
     }
-    recompress(RecompressSource::File(path), &mut pins.ready_sink(), &how, progress).map(drop)
+    let source = RecompressSource::File(path);
+    recompress(source, &mut pins.ready_sink(), &options, progress).map(drop)
 }
 
 /// Verifies an archive that is published without recompressing. This is stricter than the checks of
 /// `recompress`, which tolerates packing errors because it packs the entries anew.
-fn check_as_is(path: &Path, how: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
-    let EncodingOptions { threads, io_policy, .. } = &how.encoding;
-    let options = VerifyOptions::default().check(how.check.clone()).threads(*threads).io_policy(io_policy.clone());
+fn check_as_is(path: &Path, options: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
+    let EncodingOptions { threads, io_policy, .. } = &options.encoding;
+    let options = VerifyOptions::default().check(options.check.clone()).threads(*threads).io_policy(io_policy.clone());
     // Superseded records are read a second time, in pieces that share pages, so their pages are
     // dropped only at the end.
     let _watch = io_policy.io_hint.watch([path]);
-    verify(Snapshot::Archive(&NamedArchive::from_path(path)), &options, progress)?.require_ok()
+    let archive = NamedArchive::from_path(path);
+    verify(Snapshot::Archive(&archive), &options, progress)?.require_ok()
 }
 
-fn rebase_from(target: &Target, name: &ArchiveName, run: &PublishRun<'_>, cancel: &CancelToken) -> Result<()> {
+fn make_rebased(run: &PublishRun<'_>, RebaseTask { name, target, stop }: &RebaseTask) -> Result<()> {
     panic_point("rebasing");
     if let Err(error) = lower_priority(NICENESS_MAX) {
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));
     }
-    let progress = &cancel.with(run.progress);
+    let progress = &stop.with(run.progress);
     let options = run.options;
+    let target = &options.targets[*target];
     let gone = || Error::failed(format!("{target} no longer has its full archives"));
     let store = Store::open(target, &options.stores, &run.client)?;
-    let index = IndexedStore::open(&store, false)?.ok_or_else(gone)?.read(progress)?;
-    let fulls = || index.catalog.archives().iter().filter(|archive| archive.is_full()).map(|archive| &archive.name);
-    let open = |full: Option<&ArchiveName>| {
+    let index = IndexedStore::open(&store)?.ok_or_else(gone)?.read(progress)?;
+    let mut fulls = Vec::from_iter(index.catalog.archives().iter().map(|archive| &archive.name));
+    fulls.retain(|name| name.base_slot.is_none());
+    let open = |full: Option<&&ArchiveName>| {
         let full = full.ok_or_else(gone)?;
-        let source = store.open_source(&full.to_string(), cancel.clone())?;
-        Ok::<_, Error>(NamedArchive::from_source(source, Some(full.clone())))
+        let source = store.open_source(&full.to_string(), stop.clone())?;
+        Ok::<_, Error>(NamedArchive::from_source(source, Some((*full).clone())))
     };
-    let new = open(fulls().find(|full| (full.slot, full.hash) == (name.slot, name.hash)))?;
-    let onto = open(fulls().find(|full| Some(full.slot) == name.base_slot))?;
+    let new = open(fulls.iter().find(|full| (full.slot, full.hash) == (name.slot, name.hash)))?;
+    let onto = open(fulls.iter().find(|full| Some(full.slot) == name.base_slot))?;
     let recompress = &options.recompress;
-    let how = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
+    let options = RebaseOptions::default().encoding(recompress.encoding.clone()).check(recompress.check.clone());
     let input = RebaseInput { new: &new, incremental: None, onto: &onto };
-    rebase(input, &mut run.pins.ready_sink(), &how, progress).map(drop)
+    rebase(input, &mut run.pins.ready_sink(), &options, progress).map(drop)
 }

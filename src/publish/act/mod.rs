@@ -14,10 +14,10 @@ use slotpress_net::Client;
 use self::pins::PinDir;
 use super::PublishOptions;
 use super::decide::Planner;
-use super::remember::PublishJournal;
+use super::journal::PublishJournal;
 use super::report::event::PublishEvent;
 
-/// Interval between checks whether there is work, or the user has interrupted the run.
+/// Interval between checks for work, and for an interruption by the user.
 pub const TICK: Duration = Duration::from_millis(50);
 
 pub struct PublishRun<'a> {
@@ -28,9 +28,10 @@ pub struct PublishRun<'a> {
     /// Interrupts all threads at the user's request, and at the end of the run.
     pub progress: &'a dyn Progress,
     /// Cancelled at the end of the run.
-    pub over: CancelToken,
+    pub run_end: CancelToken,
     pub planner: Mutex<Planner<'a>>,
-    pub changed: Condvar,
+    /// Notified when the planner has changed.
+    pub planner_changed: Condvar,
 }
 
 impl<'a> PublishRun<'a> {
@@ -42,7 +43,7 @@ impl<'a> PublishRun<'a> {
             if let Some(work) = begin(&mut planner) {
                 return Some(work);
             }
-            self.changed.wait_for(&mut planner, TICK);
+            self.planner_changed.wait_for(&mut planner, TICK);
         }
         None
     }
@@ -50,9 +51,9 @@ impl<'a> PublishRun<'a> {
     pub fn update<T>(&self, change: impl FnOnce(&mut Planner<'a>) -> T) -> T {
         let mut planner = self.planner.lock();
         planner.set_time(Instant::now());
-        let done = change(&mut planner);
-        self.changed.notify_all();
-        done
+        let result = change(&mut planner);
+        self.planner_changed.notify_all();
+        result
     }
 
     pub fn report(&self, event: PublishEvent) {

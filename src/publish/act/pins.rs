@@ -33,7 +33,8 @@ const NOT_OURS: &str = ": run as the user that owns it, usually the validator's"
 const OTHER_MOUNT: &str = ": the pins are on another mount (each path of ReadWritePaths= in a unit is one)";
 
 /// Errors which mean that the file system cannot make a copy that shares blocks.
-const NO_CLONE: [Errno; 6] = [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
+const CLONE_UNSUPPORTED: [Errno; 6] =
+    [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOTTY, Errno::NOSYS, Errno::PERM];
 
 #[derive(Debug)]
 pub struct PinDir {
@@ -45,12 +46,13 @@ pub struct PinDir {
 
 #[derive(Debug)]
 pub enum PinResult {
-    Yes,
+    Pinned,
     /// The validator has removed the archive meanwhile.
     Gone,
-    /// The file changes, or its writer has locked it: try again later.
-    NotNow,
-    Never(String),
+    /// The file is changing, or its writer has locked it: try again later.
+    NotYet,
+    /// The reason why this file cannot be pinned.
+    Impossible(String),
     Damaged(Error),
 }
 
@@ -85,13 +87,15 @@ impl PinDir {
             }
         }
         // Files are deleted below this directory, so symbolic links there are not followed.
-        let below = |name: &str| top.open_or_create_dir(name, &mut || ()).map(Arc::new);
-        let pinned = below(PINNED)?;
-        let ready = below(READY)?;
-        let quarantine = below(QUARANTINE)?;
+        let open_dir = |name: &str| top.open_or_create_dir(name, &mut || ()).map(Arc::new);
+        let pinned = open_dir(PINNED)?;
+        let ready = open_dir(READY)?;
+        let quarantine = open_dir(QUARANTINE)?;
         // Remove temporary files of a killed run now: they may be as long as archives, and this run
         // may never write one.
-        [&pinned, &ready].into_iter().try_for_each(|dir| remove_stale_files(dir))?;
+        for dir in [&pinned, &ready] {
+            remove_stale_files(dir)?;
+        }
         if options.writer != Some(Writer::Agave) && !has_reflinks(&pinned)? {
             let message = format!(
                 "nothing can be pinned in {}: its file system has no reflinks (XFS and Btrfs have), and Firedancer refuses \
@@ -111,30 +115,32 @@ impl PinDir {
     /// Pins an archive by a copy that shares its blocks (a reflink); if only Agave writes, first by
     /// a hard link.
     pub fn pin(&self, archive: &Archive, writer: Option<Writer>) -> Result<PinResult> {
-        let no_link = match writer {
+        let why = match writer {
             Some(Writer::Agave) => match self.pin_by_link(archive)? {
                 // Linking fails for another user's file and across mounts, but a reflink may still
                 // work.
-                PinResult::Never(why) => why,
-                pinned => return Ok(pinned),
+                PinResult::Impossible(why) => why,
+                result => return Ok(result),
             },
             _ => format!("{} cannot be cloned{OTHER_MOUNT}", archive.path().escaped()),
         };
-        Ok(self.pin_by_reflink(archive)?.unwrap_or(PinResult::Never(no_link)))
+        let result = self.pin_by_reflink(archive)?;
+        Ok(result.unwrap_or(PinResult::Impossible(why)))
     }
 
     fn pin_by_link(&self, archive: &Archive) -> Result<PinResult> {
         let path = archive.path();
-        let hint = match link(archive, &self.pinned)? {
-            Ok(true) => return Ok(PinResult::Yes),
-            Ok(false) | Err(Errno::EXIST) => return Ok(PinResult::NotNow),
-            Err(Errno::NOENT) => return Ok(PinResult::Gone),
-            Err(error @ (Errno::PERM | Errno::ACCESS)) => format!("{error}{NOT_OURS}"),
-            Err(error @ Errno::XDEV) => format!("{error}{OTHER_MOUNT}"),
-            Err(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
-            Err(error) => return Err(Error::io("pin", &path, &error.into())),
+        let why = match link(archive, &self.pinned)? {
+            Link::Made => return Ok(PinResult::Pinned),
+            Link::FileReplaced | Link::Failed(Errno::EXIST) => return Ok(PinResult::NotYet),
+            Link::Failed(Errno::NOENT) => return Ok(PinResult::Gone),
+            Link::Failed(error @ (Errno::PERM | Errno::ACCESS)) => format!("{error}{NOT_OURS}"),
+            Link::Failed(error @ Errno::XDEV) => format!("{error}{OTHER_MOUNT}"),
+            Link::Failed(error @ (Errno::MLINK | Errno::OPNOTSUPP)) => error.to_string(),
+            Link::Failed(error) => return Err(Error::io("pin", &path, &error.into())),
         };
-        Ok(PinResult::Never(format!("cannot link {}: {hint}", path.escaped())))
+        let why = format!("cannot link {}: {why}", path.escaped());
+        Ok(PinResult::Impossible(why))
     }
 
     /// Pins by a reflink; returns `None` if the file system has none. Meanwhile, holds the lock
@@ -150,65 +156,73 @@ impl PinDir {
         if self.pinned.stat_entry(&name)?.is_some()
             || fcntl_lock(&source, FlockOperation::NonBlockingLockShared).is_err()
         {
-            return Ok(Some(PinResult::NotNow));
+            return Ok(Some(PinResult::NotYet));
         }
-        let to = StagedFile::create_in(&self.pinned)?;
-        if !share_blocks(&to, &source, &path)? {
+        let copy = StagedFile::create_in(&self.pinned)?;
+        if !share_blocks(&copy, &source, &path)? {
             return Ok(None);
         }
-        let now = fstat(&source).or_path("read", &path)?;
-        let is_same = file_id(&now) == archive.file_id
-            && modified_ns(&now) == archive.modified_ns
-            && u64::try_from(now.st_size) == Ok(archive.size_bytes);
-        if !is_same {
-            return Ok(Some(PinResult::NotNow));
+        let stat = fstat(&source).or_path("read", &path)?;
+        let is_unchanged = file_id(&stat) == archive.file_id
+            && modified_ns(&stat) == archive.modified_ns
+            && u64::try_from(stat.st_size) == Ok(archive.size_bytes);
+        if !is_unchanged {
+            return Ok(Some(PinResult::NotYet));
         }
-        to.publish(&name)?;
-        Ok(Some(PinResult::Yes))
+        copy.publish(&name)?;
+        Ok(Some(PinResult::Pinned))
     }
 
     pub fn link_to_ready(&self, name: &ArchiveName) -> Result<()> {
         let name = name.to_string();
+        let path = self.ready.path_of(&name);
         match linkat(&self.pinned, &name, &self.ready, &name, AtFlags::empty()) {
             Ok(()) | Err(Errno::EXIST) => self.ready.sync(),
-            Err(error) => Err(Error::io("publish", &self.ready.path_of(&name), &error.into())),
+            Err(error) => Err(Error::io("publish", &path, &error.into())),
         }
     }
 
     /// Moves a damaged archive to the quarantine, and returns its path there; `None` if it is not
     /// pinned. Deletes all but the newest [`QUARANTINED_MAX`].
     pub fn quarantine(&self, name: &ArchiveName) -> Result<Option<PathBuf>> {
-        let text = name.to_string();
-        if self.pinned.stat_entry(&text)?.is_none() {
+        let name = name.to_string();
+        if self.pinned.stat_entry(&name)?.is_none() {
             return Ok(None);
         }
-        let to = self.quarantine.path_of(&text);
+        let path = self.quarantine.path_of(&name);
         // Remove the old name first: if both names are hard links to one file (an archive that
         // failed, then grew), rename would keep both.
-        remove(&self.quarantine, &text)?;
-        self.pinned.rename(&text, &self.quarantine, &text).or_path("keep aside", &to)?;
+        remove(&self.quarantine, &name)?;
+        self.pinned.rename(&name, &self.quarantine, &name).or_path("keep aside", &path)?;
         let mut kept = scan_open_dir(&self.quarantine, scan_names)?.archives().to_vec();
         kept.sort_by_key(|archive| Reverse(archive.name.slot));
         for old in kept.iter().skip(QUARANTINED_MAX) {
             remove(&self.quarantine, &old.name.to_string())?;
         }
-        Ok(Some(to))
+        Ok(Some(path))
     }
 }
 
-/// Gives the file of an archive a second name in `to`. Returns false if another file has taken its
-/// place; that file gets no second name.
-pub fn link(archive: &Archive, to: &KeptDir) -> Result<rustix::io::Result<bool>> {
+#[derive(Debug)]
+pub enum Link {
+    Made,
+    /// Another file has taken the place of the archive's file. It gets no second name.
+    FileReplaced,
+    Failed(Errno),
+}
+
+/// Gives the file of an archive a second name in `dir`.
+pub fn link(archive: &Archive, dir: &KeptDir) -> Result<Link> {
     let name = archive.name.to_string();
-    let ours = archive.file_id;
-    if let Err(error) = linkat(CWD, archive.path(), to, &name, AtFlags::empty()) {
-        return Ok(Err(error));
+    let id = archive.file_id;
+    if let Err(error) = linkat(CWD, archive.path(), dir, &name, AtFlags::empty()) {
+        return Ok(Link::Failed(error));
     }
-    let is_ours = to.stat_entry(&name)?.is_some_and(|found| (found.device, found.inode) == (ours.device, ours.inode));
-    if !is_ours {
-        remove(to, &name)?;
+    if dir.stat_entry(&name)?.is_some_and(|stat| (stat.device, stat.inode) == (id.device, id.inode)) {
+        return Ok(Link::Made);
     }
-    Ok(Ok(is_ours))
+    remove(dir, &name)?;
+    Ok(Link::FileReplaced)
 }
 
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
@@ -222,12 +236,12 @@ fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
 fn share_blocks(to: &StagedFile, from: &File, path: &Path) -> Result<bool> {
     match ioctl_ficlone(to.file(), from) {
         Ok(()) => Ok(true),
-        Err(error) if NO_CLONE.contains(&error) => Ok(false),
+        Err(error) if CLONE_UNSUPPORTED.contains(&error) => Ok(false),
         Err(error) => Err(Error::io("clone", path, &error.into())),
     }
 }
 
-/// Scans a directory by its path, and checks before and after that the path still leads to it.
+/// Scans a directory by its path. Checks before and after that the path still leads to the directory.
 pub fn scan_open_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Catalog>) -> Result<Catalog> {
     dir.check_path()?;
     let catalog = scan(&[dir.path().to_path_buf()])?;
@@ -242,8 +256,8 @@ pub fn remove(dir: &KeptDir, name: &str) -> Result<()> {
     }
 }
 
-/// Checks pins and targets before any of them is created or written. Fails if one is
-/// inside a directory where it must not be, or if no target exists.
+/// Checks the directories of pins and targets before any of them is created or written. Fails if one
+/// is inside a directory where it must not be, or if no target exists.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     if let Some(dir) = open_nearest(&options.pins) {
         for snapshots in options.validator_dirs() {

@@ -9,12 +9,24 @@ use slotpress_read::catalog::Archive;
 use super::retry::Retry;
 use super::{Planner, TargetState};
 
-/// Identifies a state by base slot, slot and hash. Archives of one state with different compression
-/// have the same key.
-pub type StateKey = (Option<u64>, u64, Hash);
+/// Identifies a state. Archives of one state with different compression have the same key. Keys of
+/// full archives sort first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StateKey {
+    pub base_slot: Option<u64>,
+    pub slot: u64,
+    pub hash: Hash,
+}
 
-pub fn key(name: &ArchiveName) -> StateKey {
-    (name.base_slot, name.slot, name.hash)
+impl StateKey {
+    /// Returns the key of the full archive of the same slot and hash.
+    pub fn to_full(self) -> Self {
+        Self { base_slot: None, ..self }
+    }
+}
+
+pub fn key_of(name: &ArchiveName) -> StateKey {
+    StateKey { base_slot: name.base_slot, slot: name.slot, hash: name.hash }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,51 +40,52 @@ impl ArchiveSet {
     pub fn from_archives<'a>(archives: impl IntoIterator<Item = &'a Archive>) -> Self {
         let mut set = Self::default();
         for archive in archives {
-            set.keys.insert(key(&archive.name));
-            set.rebased.extend(archive.is_rebased().then(|| key(&archive.name)));
+            set.keys.insert(key_of(&archive.name));
+            if archive.is_rebased() {
+                set.rebased.insert(key_of(&archive.name));
+            }
         }
         set
     }
 
-    fn fulls(&self) -> impl DoubleEndedIterator<Item = &StateKey> {
-        self.keys.iter().filter(|(base, ..)| base.is_none())
+    fn full_keys(&self) -> impl DoubleEndedIterator<Item = &StateKey> {
+        self.keys.iter().filter(|key| key.base_slot.is_none())
     }
 
     fn newest_full(&self) -> Option<u64> {
-        self.fulls().next_back().map(|(_, slot, _)| *slot)
+        self.full_keys().next_back().map(|key| key.slot)
     }
 
     fn newest_incremental_on(&self, base: u64) -> Option<u64> {
-        let incrementals = self.keys.iter().rev().filter(|key| key.0 == Some(base) && !self.rebased.contains(*key));
-        incrementals.map(|(_, slot, _)| *slot).next()
+        let is_counted = |key: &&StateKey| key.base_slot == Some(base) && !self.rebased.contains(*key);
+        self.keys.iter().rev().find(is_counted).map(|key| key.slot)
     }
 
     /// True if a target with these archives lacks this one, and would become newer with it. An
     /// incremental archive must be based on the target's newest full archive.
     pub fn wants(&self, name: &ArchiveName) -> bool {
-        let newest_full = self.newest_full();
-        match name.base_slot {
-            _ if self.keys.contains(&key(name)) => false,
-            None => newest_full.is_none_or(|newest| newest < name.slot),
-            Some(base) => {
-                newest_full == Some(base) && self.newest_incremental_on(base).is_none_or(|newest| newest < name.slot)
-            }
-        }
+        let newest = match name.base_slot {
+            None => self.newest_full(),
+            Some(base) if self.newest_full() == Some(base) => self.newest_incremental_on(base),
+            Some(_) => return false,
+        };
+        !self.keys.contains(&key_of(name)) && newest.is_none_or(|newest| newest < name.slot)
     }
 
-    fn plus<'a>(&self, names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
-        let mut with = self.clone();
-        with.keys.extend(names.into_iter().map(key));
-        with
+    fn with_added<'a>(&self, names: impl IntoIterator<Item = &'a ArchiveName>) -> Self {
+        let mut set = self.clone();
+        set.keys.extend(names.into_iter().map(key_of));
+        set
     }
 
-    /// Returns the rebased states that are missing: those of the newest full archive on each of the
-    /// `onto` full archives before it.
-    fn lacked_rebased(&self, onto: usize) -> BTreeSet<StateKey> {
-        let mut fulls = self.fulls().rev();
-        let Some((_, new, hash)) = fulls.next() else { return BTreeSet::new() };
-        let older = fulls.map(|(_, slot, _)| *slot).filter(|slot| slot < new).take(onto);
-        older.map(|old| (Some(old), *new, *hash)).filter(|key| !self.keys.contains(key)).collect()
+    /// Returns the missing rebases of the newest full archive onto each of the `onto` full archives
+    /// before it.
+    fn missing_rebases(&self, onto: usize) -> BTreeSet<StateKey> {
+        let mut fulls = self.full_keys().rev();
+        let Some(newest) = fulls.next() else { return BTreeSet::new() };
+        let older = fulls.filter(|full| full.slot < newest.slot).take(onto);
+        let rebases = older.map(|full| StateKey { base_slot: Some(full.slot), ..*newest });
+        rebases.filter(|key| !self.keys.contains(key)).collect()
     }
 }
 
@@ -85,7 +98,7 @@ pub struct PinChanges {
 
 impl TargetState {
     /// True if the target has not answered yet: nothing is prepared for it.
-    pub fn is_silent(&self) -> bool {
+    pub fn is_untried(&self) -> bool {
         !self.is_known && self.retry.failures == 0
     }
 
@@ -93,12 +106,11 @@ impl TargetState {
         &self.contents.published
     }
 
-    /// True if the target is a directory that has both full archives from which this rebased state
-    /// is made.
-    pub fn can_rebase(&self, (base, slot, hash): &StateKey) -> bool {
-        let is_base = |key: &StateKey| key.0.is_none() && Some(key.1) == *base;
-        let has = &self.published().keys;
-        self.is_dir && has.contains(&(None, *slot, *hash)) && has.iter().any(is_base)
+    /// True if the target is a directory that has both full archives from which the rebase is made.
+    pub fn can_rebase(&self, rebase: &StateKey) -> bool {
+        let keys = &self.published().keys;
+        let is_base = |key: &StateKey| key.base_slot.is_none() && Some(key.slot) == rebase.base_slot;
+        self.is_dir && keys.contains(&rebase.to_full()) && keys.iter().any(is_base)
     }
 }
 
@@ -109,66 +121,66 @@ impl Planner<'_> {
 
     fn candidates(&self) -> BTreeMap<StateKey, &Archive> {
         // A pinned archive takes precedence over a seen one of the same state, which may vanish.
-        let all = self.facts.seen.iter().chain(&self.facts.pinned);
-        all.map(|archive| (key(&archive.name), archive)).filter(|(key, _)| !self.retry_of(key).is_refused()).collect()
+        let mut candidates = BTreeMap::new();
+        for archive in self.scan.seen.iter().chain(&self.scan.pinned) {
+            candidates.insert(key_of(&archive.name), archive);
+        }
+        candidates.retain(|key, _| !self.retry_of(key).is_refused());
+        candidates
     }
 
-    fn ready_names(&self) -> impl Iterator<Item = &ArchiveName> {
-        self.facts.ready.iter().map(|ready| &ready.archive.name)
+    pub fn ready_names(&self) -> impl Iterator<Item = &ArchiveName> {
+        self.scan.ready.iter().map(|ready| &ready.archive.name)
     }
 
-    /// Returns ready archives that `rebase` made from a full archive that a target has.
-    pub fn rebased_ready(&self) -> BTreeSet<StateKey> {
-        let ready = self.facts.ready.iter().map(|ready| &ready.archive);
+    /// Returns the ready archives that `rebase` made from a full archive on a target.
+    pub fn ready_rebases(&self) -> BTreeSet<StateKey> {
+        let ready = self.scan.ready.iter().map(|ready| &ready.archive);
         let mut rebased = ArchiveSet::from_archives(ready).rebased;
-        rebased.retain(|(_, slot, hash)| {
-            let full = (None, *slot, *hash);
-            self.targets.iter().any(|target| target.published().keys.contains(&full))
-        });
+        let is_published = |key: &StateKey| self.targets.iter().any(|target| target.published().keys.contains(key));
+        rebased.retain(|rebase| is_published(&rebase.to_full()));
         rebased
     }
 
-    /// Returns the contents that each target will have once all ready archives are published. Leaves
-    /// out targets that have not answered.
-    fn later_contents(&self) -> Vec<ArchiveSet> {
-        let rebased = self.rebased_ready();
-        let answering = self.targets.iter().filter(|target| !target.is_silent());
-        let later = answering.map(|target| {
-            let mut later = target.published().plus(self.ready_names());
-            later.rebased.extend(&rebased);
-            later
+    /// Returns the contents that each target will have once all ready archives are published, except
+    /// for targets that have not answered.
+    fn future_contents(&self) -> Vec<ArchiveSet> {
+        let rebased = self.ready_rebases();
+        let answering = self.targets.iter().filter(|target| !target.is_untried());
+        let future = answering.map(|target| {
+            let mut future = target.published().with_added(self.ready_names());
+            future.rebased.extend(&rebased);
+            future
         });
-        later.collect()
+        future.collect()
     }
 
     /// True if an archive may be prepared: full ones always, incremental ones when their turn
     /// comes. An archive that failed keeps its turn.
     fn has_turn(&self, key: &StateKey) -> bool {
-        let every = self.options.every;
-        let is_due = if self.options.once {
-            !self.has_begun_incremental
-        } else {
-            self.facts.since_incremental.is_none_or(|since| since >= every)
+        let is_due = match self.scan.since_incremental {
+            _ if self.options.once => !self.has_begun_incremental,
+            Some(since) => since >= self.options.every,
+            None => true,
         };
-        key.0.is_none() || self.retries.contains_key(key) || is_due
+        key.base_slot.is_none() || self.retries.contains_key(key) || is_due
     }
 
     /// Returns the archives of a kind that have their turn, and that a target will still want when all
     /// ready ones are published. The newest comes last.
     fn wanted_archives(&self, is_full: bool) -> Vec<&Archive> {
-        let later = self.later_contents();
-        let candidates = self.candidates();
-        let mut wanted = Vec::from_iter(candidates.into_values());
-        wanted.retain(|archive| archive.is_full() == is_full && self.has_turn(&key(&archive.name)));
-        wanted.retain(|archive| later.iter().any(|target| target.wants(&archive.name)));
+        let future = self.future_contents();
+        let mut wanted = Vec::from_iter(self.candidates().into_values());
+        wanted.retain(|archive| archive.is_full() == is_full && self.has_turn(&key_of(&archive.name)));
+        wanted.retain(|archive| future.iter().any(|target| target.wants(&archive.name)));
         wanted.sort_by_key(|archive| archive.name.slot);
         wanted
     }
 
     fn choose_next(&self, is_full: bool) -> Option<&Archive> {
         let is_first = |archive: &&Archive| {
-            let retry = self.retry_of(&key(&archive.name));
-            !retry.lets_others_go(self.options.once, self.now)
+            let retry = self.retry_of(&key_of(&archive.name));
+            !retry.yields_to_others(self.options.once, self.now)
         };
         self.wanted_archives(is_full).into_iter().rfind(is_first)
     }
@@ -183,99 +195,112 @@ impl Planner<'_> {
     }
 
     pub fn choose_pins(&self) -> PinChanges {
-        let candidates = self.candidates();
+        let preparing = self.preparing.as_ref().map(key_of);
         let next_full = self.choose_next(true);
-        let preparing = self.preparing.as_ref().map(key);
-        let mut wanted = vec![self.wanted_archives(true).pop(), next_full];
+        let mut needed: Vec<&Archive> = Vec::new();
+        needed.extend(preparing.and_then(|key| self.candidates().get(&key).copied()));
+        // An archive that waits after failures is tried again, and stays pinned until then.
+        needed.extend(self.wanted_archives(true).pop());
+        needed.extend(next_full);
         // An incremental archive that is pinned while another one is prepared would be old when its
         // turn comes.
         if preparing.is_none() && next_full.is_none() {
-            wanted.extend([self.wanted_archives(false).pop(), self.choose_next(false)]);
+            needed.extend(self.wanted_archives(false).pop());
+            needed.extend(self.choose_next(false));
         }
-        // An archive that waits after failures is tried again, and stays pinned until then.
-        let wanted = wanted.into_iter().flatten().map(|archive| key(&archive.name));
-        let pinned = ArchiveSet::from_archives(&self.facts.pinned).keys;
+        let pinned = ArchiveSet::from_archives(&self.scan.pinned).keys;
+        let bytes_max = self.options.pin_bytes.unwrap_or(u64::MAX);
         let mut pins = PinChanges::default();
         let mut bytes = 0u64;
-        let mut stay = BTreeSet::new();
-        for needed in preparing.into_iter().chain(wanted) {
-            if stay.contains(&needed) {
+        let mut kept = BTreeSet::new();
+        for archive in needed {
+            let key = key_of(&archive.name);
+            if kept.contains(&key) {
                 continue;
             }
-            let Some(archive) = candidates.get(&needed) else { continue };
             let new_bytes = bytes.saturating_add(archive.size_bytes);
-            if self.options.pin_bytes.is_none_or(|bytes_max| new_bytes <= bytes_max) || preparing == Some(needed) {
+            if new_bytes <= bytes_max || preparing == Some(key) {
                 bytes = new_bytes;
-                stay.insert(needed);
-                if !pinned.contains(&needed) {
+                kept.insert(key);
+                if !pinned.contains(&key) {
                     pins.add.push(archive.name.clone());
                 }
             } else if !pins.no_room.contains(&archive.name) {
                 pins.no_room.push(archive.name.clone());
             }
         }
-        let unneeded = self.facts.pinned.iter().filter(|archive| !stay.contains(&key(&archive.name)));
-        pins.drop = unneeded.map(|archive| archive.name.clone()).collect();
+        for archive in &self.scan.pinned {
+            if !kept.contains(&key_of(&archive.name)) {
+                pins.drop.push(archive.name.clone());
+            }
+        }
         pins
     }
 
     /// Chooses the next archive for a target: the newest full one, then the newest incremental one
     /// based on it.
     pub fn next_to_publish(&self, target: &TargetState) -> Option<&ArchiveName> {
-        let has = target.published();
-        self.newest_ready(has, true).or_else(|| self.newest_ready(has, false))
+        let published = target.published();
+        self.newest_ready(published, true).or_else(|| self.newest_ready(published, false))
     }
 
-    fn newest_ready(&self, has: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
-        let rebased = self.rebased_ready();
+    fn newest_ready(&self, published: &ArchiveSet, is_full: bool) -> Option<&ArchiveName> {
+        let rebased = self.ready_rebases();
         let mut wanted = Vec::from_iter(self.ready_names());
-        wanted.retain(|name| name.base_slot.is_none() == is_full && has.wants(name));
-        wanted.retain(|name| !rebased.contains(&key(name)));
+        wanted.retain(|name| name.base_slot.is_none() == is_full && published.wants(name));
+        wanted.retain(|name| !rebased.contains(&key_of(name)));
         wanted.into_iter().max_by_key(|name| name.slot)
     }
 
-    /// Returns the rebased states that a target lacks, now or as soon as it has the full archive that
-    /// is ready for it.
-    pub fn lacked_rebased(&self, target: &TargetState) -> BTreeSet<StateKey> {
-        let has = target.published();
-        has.plus(self.newest_ready(has, true)).lacked_rebased(self.options.rebase_onto)
+    /// Returns the rebases that a target lacks, or will lack once it has the full archive that is ready
+    /// for it.
+    pub fn missing_rebases(&self, target: &TargetState) -> BTreeSet<StateKey> {
+        let published = target.published();
+        let future = published.with_added(self.newest_ready(published, true));
+        future.missing_rebases(self.options.rebase_onto)
     }
 
-    /// Returns the rebased states to be made; none while a newer full archive is to be prepared.
+    /// Returns the rebases to be made; none while a newer full archive is to be prepared.
     pub fn needed_rebases(&self) -> BTreeSet<StateKey> {
-        let lacked: BTreeSet<StateKey> = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).collect();
-        if lacked.is_empty() || self.choose_next(true).is_some() {
+        let mut needed = BTreeSet::new();
+        for target in &self.targets {
+            needed.extend(self.missing_rebases(target));
+        }
+        if needed.is_empty() || self.choose_next(true).is_some() {
             return BTreeSet::new();
         }
-        let ready: BTreeSet<StateKey> = self.ready_names().map(key).collect();
-        let mut to_rebase = &lacked - &ready;
-        to_rebase.retain(|key| !self.retry_of(key).is_refused());
-        to_rebase.retain(|key| self.targets.iter().any(|target| target.can_rebase(key)));
-        to_rebase
+        for ready in self.ready_names() {
+            needed.remove(&key_of(ready));
+        }
+        needed.retain(|rebase| !self.retry_of(rebase).is_refused());
+        needed.retain(|rebase| self.targets.iter().any(|target| target.can_rebase(rebase)));
+        needed
     }
 
     /// Chooses a rebased archive for a target that has nothing else to publish.
-    pub fn next_rebased(&self, target: &TargetState) -> Option<&ArchiveName> {
-        let lacked = self.lacked_rebased(target);
-        let rebased = self.rebased_ready();
-        self.ready_names().find(|name| lacked.contains(&key(name)) && rebased.contains(&key(name)))
+    pub fn next_ready_rebase(&self, target: &TargetState) -> Option<&ArchiveName> {
+        let missing = self.missing_rebases(target);
+        let publishable = &missing & &self.ready_rebases();
+        let mut names = self.ready_names();
+        names.find(|name| publishable.contains(&key_of(name)))
     }
 
-    pub fn next_for(&self, target: &TargetState) -> Option<&ArchiveName> {
-        self.next_to_publish(target).or_else(|| self.next_rebased(target))
+    pub fn next_for_target(&self, target: &TargetState) -> Option<&ArchiveName> {
+        self.next_to_publish(target).or_else(|| self.next_ready_rebase(target))
     }
 
     /// Returns ready archives that no target wants, or that newer ready ones replace.
     pub fn find_unneeded(&self) -> Vec<&ArchiveName> {
         let mut wanted = BTreeSet::new();
-        let rebased = self.rebased_ready();
+        let rebased = self.ready_rebases();
         for target in &self.targets {
-            wanted.extend(self.lacked_rebased(target).intersection(&rebased));
-            let has = target.published();
-            let full = self.newest_ready(has, true);
-            let incremental = self.newest_ready(&has.plus(full), false);
-            wanted.extend(full.into_iter().chain(incremental).map(key));
+            wanted.extend(self.missing_rebases(target).intersection(&rebased));
+            let published = target.published();
+            let full = self.newest_ready(published, true);
+            let incremental = self.newest_ready(&published.with_added(full), false);
+            wanted.extend(full.into_iter().chain(incremental).map(key_of));
         }
-        self.ready_names().filter(|name| !wanted.contains(&key(name))).collect()
+        let names = self.ready_names();
+        names.filter(|name| !wanted.contains(&key_of(name))).collect()
     }
 }

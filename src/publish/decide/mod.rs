@@ -1,4 +1,4 @@
-//! The planner knows which archives were seen, pinned and made, what each target has, and which
+//! The planner knows which archives were seen, pinned and prepared, what each target has, and which
 //! tasks are running. All loops take their work from it. It does no I/O, so that whole runs can be
 //! simulated (`simulation_tests`).
 
@@ -19,16 +19,16 @@ use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 use slotpress_stores::Target;
 
-use self::choose::{StateKey, key};
+use self::choose::{StateKey, key_of};
 use self::retry::{NextAttempt, Retry};
 use super::PublishOptions;
 use super::act::index::PreparedArchive;
 use super::act::target::TargetContents;
-use super::remember::FileIdentity;
+use super::journal::FileIdentity;
 use super::report::event::PublishEvent;
 
 #[derive(Clone, Debug, Default)]
-pub struct Observed {
+pub struct ScanResult {
     /// Archives in the validator's directories.
     pub seen: Vec<Archive>,
     pub pinned: Vec<Archive>,
@@ -38,7 +38,7 @@ pub struct Observed {
 }
 
 #[derive(Debug)]
-pub struct EndedWork {
+pub struct EndedTask {
     pub name: ArchiveName,
     pub result: Result<()>,
     pub elapsed: Duration,
@@ -49,7 +49,7 @@ pub struct EndedWork {
 #[derive(Clone, Copy, Debug)]
 pub struct PinnedSource {
     /// Identity of the file when it was pinned.
-    pub was: FileIdentity,
+    pub file: FileIdentity,
     /// True if the file had not changed for a while when the reading began.
     pub is_quiet: bool,
 }
@@ -57,20 +57,39 @@ pub struct PinnedSource {
 #[derive(Debug)]
 pub struct DamagedArchive {
     pub name: ArchiveName,
-    pub was: FileIdentity,
+    pub file: FileIdentity,
     pub error: Error,
 }
 
-/// Actions for the watcher. The planner has forgotten archives in `drop` and `remove` already, so no
+/// Actions for the watcher. The planner has already forgotten archives in `unpin` and `delete`, so no
 /// loop takes them.
 #[derive(Debug)]
 pub struct Actions {
-    pub refuse: Vec<DamagedArchive>,
-    pub drop: Vec<ArchiveName>,
-    pub add: Vec<Archive>,
-    pub remove: Vec<ArchiveName>,
-    /// With `--once`: true if nothing is left to do, or it has failed.
+    pub damaged: Vec<DamagedArchive>,
+    pub unpin: Vec<ArchiveName>,
+    pub pin: Vec<Archive>,
+    /// Ready archives that are no longer needed.
+    pub delete: Vec<ArchiveName>,
+    /// With `--once`: true if every task is done, or has failed.
     pub is_over: bool,
+}
+
+/// A rebase that the planner has begun.
+#[derive(Clone, Debug)]
+pub struct RebaseTask {
+    /// Name of the new archive.
+    pub name: ArchiveName,
+    /// Number of the target from which the full archives are read.
+    pub target: usize,
+    pub stop: CancelToken,
+}
+
+/// Status of a target for metrics.
+pub struct TargetStatus<'a> {
+    pub contents: &'a TargetContents,
+    /// Number of ready archives that the target lacks.
+    pub backlog: usize,
+    pub is_up: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,21 +107,22 @@ pub struct TargetState {
 pub struct Planner<'a> {
     options: &'a PublishOptions,
     now: Instant,
-    facts: Observed,
+    scan: ScanResult,
     targets: Vec<TargetState>,
     preparing: Option<ArchiveName>,
-    rebasing: Option<(StateKey, CancelToken)>,
+    rebasing: Option<RebaseTask>,
     /// Next attempts for archives that are damaged, that cannot be pinned, that no current client
     /// loads, or whose preparation or rebase failed.
     retries: BTreeMap<StateKey, Retry>,
     damaged: Vec<DamagedArchive>,
-    stale: Vec<ArchiveName>,
+    /// Pins whose files have changed since.
+    stale_pins: Vec<ArchiveName>,
     /// Archives that were left out, and the errors with which a run with `--once` ends.
     left_out: BTreeMap<StateKey, (ArchiveName, Error)>,
     has_begun_incremental: bool,
     scan_retry: Retry,
-    /// Tasks that have ended. The first scan that begins after its end takes a task from here.
-    pub ended: Vec<EndedWork>,
+    /// Tasks that have ended, until a scan that began later is recorded.
+    pub ended_tasks: Vec<EndedTask>,
     pub events: Vec<PublishEvent>,
     /// True if a task has ended since the watcher asked.
     pub has_results: bool,
@@ -115,26 +135,26 @@ impl<'a> Planner<'a> {
         refused: impl IntoIterator<Item = (ArchiveName, FileIdentity)>,
         now: Instant,
     ) -> Self {
-        let target = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
+        let state = |target: &Target| TargetState { is_dir: matches!(target, Target::Dir(_)), ..Default::default() };
         let mut planner = Self {
             options,
             now,
-            facts: Observed::default(),
-            targets: options.targets.iter().map(target).collect(),
+            scan: ScanResult::default(),
+            targets: options.targets.iter().map(state).collect(),
             preparing: None,
             rebasing: None,
             retries: BTreeMap::new(),
             damaged: Vec::new(),
-            stale: Vec::new(),
+            stale_pins: Vec::new(),
             left_out: BTreeMap::new(),
             has_begun_incremental: false,
             scan_retry: Retry::default(),
-            ended: Vec::new(),
+            ended_tasks: Vec::new(),
             events: Vec::new(),
             has_results: false,
         };
-        for (name, was) in refused {
-            planner.set_next_attempt(&name, NextAttempt::Changed(was));
+        for (name, file) in refused {
+            planner.set_next_attempt(&name, NextAttempt::AfterChange(file));
         }
         planner
     }
@@ -147,27 +167,27 @@ impl<'a> Planner<'a> {
         self.scan_retry.is_due(self.now)
     }
 
-    /// Records a scan, and the first `ended` tasks, which ended before it. Forgets retries of archives
-    /// that have changed or no longer exist.
-    pub fn record_scan(&mut self, facts: Observed, ended: usize) {
-        self.facts = facts;
+    /// Records a scan, and the first `ended_count` tasks, which ended before it. Forgets retries of
+    /// archives that have changed or no longer exist.
+    pub fn record_scan(&mut self, scan: ScanResult, ended_count: usize) {
+        self.scan = scan;
         let seen: BTreeMap<StateKey, FileIdentity> =
-            self.facts.seen.iter().map(|archive| (key(&archive.name), FileIdentity::from(archive))).collect();
-        let pinned = self.facts.pinned.iter().map(|archive| key(&archive.name));
-        let rebases = self.targets.iter().flat_map(|target| self.lacked_rebased(target)).chain(self.rebased_ready());
+            self.scan.seen.iter().map(|archive| (key_of(&archive.name), FileIdentity::from(archive))).collect();
+        let pinned = self.scan.pinned.iter().map(|archive| key_of(&archive.name));
+        let rebases = self.targets.iter().flat_map(|target| self.missing_rebases(target)).chain(self.ready_rebases());
         let existing: BTreeSet<StateKey> = seen.keys().copied().chain(pinned).chain(rebases).collect();
         self.retries.retain(|key, retry| match retry.next {
-            NextAttempt::Changed(was) => seen.get(key) == Some(&was),
+            NextAttempt::AfterChange(file) => seen.get(key) == Some(&file),
             _ => existing.contains(key),
         });
         self.left_out.retain(|key, _| existing.contains(key));
-        for ended in self.ended.drain(..ended).collect::<Vec<_>>() {
-            self.record_end(ended);
+        for task in self.ended_tasks.drain(..ended_count).collect::<Vec<_>>() {
+            self.record_ended_task(task);
         }
         // The end of a task is reported before a target may publish its archive.
-        let made = self.preparing.as_ref().map(key);
-        let rebased = self.rebasing.as_ref().map(|(key, _)| *key);
-        self.facts.ready.retain(|ready| ![made, rebased].contains(&Some(key(&ready.archive.name))));
+        let preparing = self.preparing.as_ref().map(key_of);
+        let rebasing = self.rebasing.as_ref().map(|task| key_of(&task.name));
+        self.scan.ready.retain(|ready| ![preparing, rebasing].contains(&Some(key_of(&ready.archive.name))));
     }
 
     fn is_all_prepared(&self) -> bool {
@@ -178,7 +198,8 @@ impl<'a> Planner<'a> {
     /// Begins to check and recompress the next archive, which must be pinned. Returns its name.
     pub fn begin_preparing(&mut self) -> Option<ArchiveName> {
         let next = self.next_to_prepare()?.name.clone();
-        if !self.retry_of(&key(&next)).is_due(self.now) || !self.facts.pinned.iter().any(|pinned| pinned.name == next) {
+        if !self.retry_of(&key_of(&next)).is_due(self.now) || !self.scan.pinned.iter().any(|pinned| pinned.name == next)
+        {
             return None;
         }
         self.preparing = Some(next.clone());
@@ -187,9 +208,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Begins the next rebase, unless an archive is to be prepared, or a working target lacks a full
-    /// archive. Returns the new archive's name, the target from which it is made, and a token that
-    /// stops it. Rebases onto the newest of the older full archives first, because most nodes have it.
-    pub fn begin_rebase(&mut self) -> Option<(ArchiveName, usize, CancelToken)> {
+    /// archive. Rebases onto the newest of the older full archives first, because most nodes have it.
+    pub fn begin_rebase(&mut self) -> Option<RebaseTask> {
         if self.rebasing.is_some() || !self.is_all_prepared() {
             return None;
         }
@@ -199,39 +219,39 @@ impl<'a> Planner<'a> {
         if self.targets.iter().any(|target| target.retry.failures == 0 && lacks_full(target)) {
             return None;
         }
-        let from = self.targets.iter().position(|target| target.can_rebase(&next))?;
-        let stop = CancelToken::default();
-        self.rebasing = Some((next, stop.clone()));
-        let (base_slot, slot, hash) = next;
+        let target = self.targets.iter().position(|target| target.can_rebase(&next))?;
+        let StateKey { base_slot, slot, hash } = next;
         let compression = self.options.recompress.encoding.codec.compression();
-        Some((ArchiveName { base_slot, slot, hash, compression }, from, stop))
+        let name = ArchiveName { base_slot, slot, hash, compression };
+        self.rebasing = Some(RebaseTask { name, target, stop: CancelToken::default() });
+        self.rebasing.clone()
     }
 
     /// Returns the actions that follow from the last scan. Stops a rebase whose result is no longer
     /// wanted.
     pub fn next_actions(&mut self) -> Actions {
         let mut pins = self.choose_pins();
-        let remove = self.archives_to_remove();
-        pins.drop.append(&mut self.stale);
+        let delete = self.archives_to_delete();
+        pins.drop.append(&mut self.stale_pins);
         for name in pins.no_room {
             self.leave_out(name, "there is no room for its pin".to_string(), "give more room for pins: --pin-bytes");
         }
-        if let Some((running, stop)) = &self.rebasing
-            && !self.needed_rebases().contains(running)
+        if let Some(task) = &self.rebasing
+            && !self.needed_rebases().contains(&key_of(&task.name))
         {
-            stop.cancel();
+            task.stop.cancel();
         }
-        let is_over = self.damaged.is_empty() && pins.drop.is_empty() && remove.is_empty() && self.is_over();
+        let is_over = self.damaged.is_empty() && pins.drop.is_empty() && delete.is_empty() && self.is_over();
         let is_to_pin = |archive: &&Archive| pins.add.contains(&archive.name);
-        let add = self.facts.seen.iter().filter(is_to_pin).cloned().collect();
-        self.facts.pinned.retain(|archive| !pins.drop.contains(&archive.name));
-        self.facts.ready.retain(|ready| !remove.contains(&ready.archive.name));
-        Actions { refuse: mem::take(&mut self.damaged), drop: pins.drop, add, remove, is_over }
+        let pin = self.scan.seen.iter().filter(is_to_pin).cloned().collect();
+        self.scan.pinned.retain(|archive| !pins.drop.contains(&archive.name));
+        self.scan.ready.retain(|ready| !delete.contains(&ready.archive.name));
+        Actions { damaged: mem::take(&mut self.damaged), unpin: pins.drop, pin, delete, is_over }
     }
 
-    fn archives_to_remove(&self) -> Vec<ArchiveName> {
+    fn archives_to_delete(&self) -> Vec<ArchiveName> {
         // A target that has not answered yet may need any archive.
-        if self.targets.iter().any(TargetState::is_silent) {
+        if self.targets.iter().any(TargetState::is_untried) {
             return Vec::new();
         }
         let is_sent = |name: &ArchiveName| self.targets.iter().any(|target| target.sending.as_ref() == Some(name));
@@ -240,68 +260,67 @@ impl<'a> Planner<'a> {
 
     /// Returns true, and counts the target as busy, if its thread has work: the target is not known
     /// yet, or lacks a ready archive.
-    pub fn begin_target(&mut self, at: usize) -> bool {
-        let target = &self.targets[at];
-        let is_possible = target.retry.is_due(self.now) && !target.retry.is_given_up(self.options.once);
-        let begins = is_possible && (!target.is_known || self.next_for(target).is_some());
-        self.targets[at].is_busy = begins;
+    pub fn begin_target(&mut self, number: usize) -> bool {
+        let target = &self.targets[number];
+        let may_begin = target.retry.is_due(self.now) && !target.retry.is_given_up(self.options.once);
+        let begins = may_begin && (!target.is_known || self.next_for_target(target).is_some());
+        self.targets[number].is_busy = begins;
         begins
     }
 
-    /// Records the contents of a target. Returns the archive that it gets next.
-    pub fn next_to_send(&mut self, at: usize, contents: &TargetContents) -> Option<PreparedArchive> {
-        let target = &mut self.targets[at];
+    /// Records the contents of a target. Returns the archive to send there next.
+    pub fn next_to_send(&mut self, number: usize, contents: &TargetContents) -> Option<PreparedArchive> {
+        let target = &mut self.targets[number];
         target.contents = contents.clone();
         target.is_known = true;
         target.sending = None;
-        let name = self.next_for(&self.targets[at])?.clone();
-        let next = self.facts.ready.iter().find(|ready| ready.archive.name == name).cloned();
-        self.targets[at].sending = Some(name);
+        let name = self.next_for_target(&self.targets[number])?.clone();
+        let next = self.scan.ready.iter().find(|ready| ready.archive.name == name).cloned();
+        self.targets[number].sending = Some(name);
         next
     }
 
     pub fn pinned_bytes(&self) -> u64 {
-        self.facts.pinned.iter().map(|pinned| pinned.size_bytes).sum()
+        self.scan.pinned.iter().map(|pinned| pinned.size_bytes).sum()
     }
 
     /// With `--once`: true if every task is done, or has failed.
     fn is_over(&self) -> bool {
         let is_done = |target: &TargetState| {
-            let has_all = || target.is_known && self.next_for(target).is_none();
+            let has_all = || target.is_known && self.next_for_target(target).is_none();
             !target.is_busy && (target.retry.is_given_up(true) || has_all())
         };
-        let is_rebased = self.rebasing.is_none() && self.needed_rebases().is_empty();
-        self.options.once && is_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
+        let is_all_rebased = self.rebasing.is_none() && self.needed_rebases().is_empty();
+        self.options.once && is_all_rebased && self.is_all_prepared() && self.targets.iter().all(is_done)
     }
 
     /// With `--once`: fails if a target lacks an archive that was left out.
     pub fn check_left_out(&self) -> Result<()> {
         let is_lacked =
-            |name| self.targets.iter().any(|target| !target.is_silent() && target.contents.published.wants(name));
+            |name| self.targets.iter().any(|target| !target.is_untried() && target.contents.published.wants(name));
         let lacked = self.left_out.values().filter(|(name, _)| is_lacked(name));
         lacked.max_by_key(|(name, _)| name.slot).map_or(Ok(()), |(_, error)| Err(error.clone()))
     }
 
-    /// With `--once`: fails if one of the archives that were refused as damaged is newer than all
-    /// that a target has.
-    pub fn check_refused(&self, refused: impl Iterator<Item = (ArchiveName, FileIdentity)>) -> Result<()> {
-        let is_newer = |slot, target: &TargetState| target.contents.published.keys.iter().all(|key| key.1 < slot);
-        let is_lacked =
-            |name: &ArchiveName| self.targets.iter().any(|target| target.is_known && is_newer(name.slot, target));
-        let newest = refused.map(|(name, _)| name).filter(is_lacked).max_by_key(|name| name.slot);
+    /// With `--once`: fails if an archive that was refused as damaged is newer than all archives of a
+    /// target.
+    pub fn check_refused(&self, refused: Vec<(ArchiveName, FileIdentity)>) -> Result<()> {
+        let newest = refused.into_iter().map(|(name, _)| name).max_by_key(|name| name.slot);
         let Some(name) = newest else { return Ok(()) };
+        let is_newer = |target: &TargetState| target.contents.published.keys.iter().all(|key| key.slot < name.slot);
+        if !self.targets.iter().any(|target| target.is_known && is_newer(target)) {
+            return Ok(());
+        }
         let message = format!("{name} is damaged, and no archive of its slot or newer is published");
         Err(Error::damaged(message)
             .with_hint("it is refused until its file changes; the next archive of the validator takes its place"))
     }
 
-    /// Returns for each target its contents, the number of ready archives that it lacks, and whether it
-    /// works.
-    pub fn targets(&self) -> impl Iterator<Item = (&TargetContents, usize, bool)> {
+    pub fn target_statuses(&self) -> impl Iterator<Item = TargetStatus<'_>> {
         self.targets.iter().map(|target| {
-            let is_lacked = |ready: &&PreparedArchive| target.contents.published.wants(&ready.archive.name);
-            let lacks = if target.is_silent() { 0 } else { self.facts.ready.iter().filter(is_lacked).count() };
-            (&target.contents, lacks, target.is_known && target.retry.failures == 0)
+            let is_lacked = |name: &&ArchiveName| target.contents.published.wants(name);
+            let backlog = if target.is_untried() { 0 } else { self.ready_names().filter(is_lacked).count() };
+            TargetStatus { contents: &target.contents, backlog, is_up: target.is_known && target.retry.failures == 0 }
         })
     }
 }

@@ -6,39 +6,39 @@ use slotpress_base::{Error, ErrorKind, Result, hint};
 use slotpress_format::ArchiveName;
 use slotpress_read::catalog::Archive;
 
-use super::choose::key;
+use super::choose::key_of;
 use super::retry::{NextAttempt, Retry};
-use super::{DamagedArchive, EndedWork, PinnedSource, Planner};
+use super::{DamagedArchive, EndedTask, PinnedSource, Planner};
 use crate::publish::act::pins::PinResult;
-use crate::publish::remember::FileIdentity;
+use crate::publish::journal::FileIdentity;
 use crate::publish::report::event::{PublishEvent, ReadyArchive};
 use crate::publish::watcher::WRITTEN_WITHIN;
 
 /// Reason for which a run with `--once` skips a file that may be incomplete.
-const WRITTEN: &str = "it is being written";
+const BEING_WRITTEN: &str = "it is being written";
 
-const HINT_NEVER: &str = "put archives and pins on one file system and one mount";
+const CANNOT_PIN_HINT: &str = "put archives and pins on one file system and one mount";
 
 impl Planner<'_> {
     pub fn set_next_attempt(&mut self, name: &ArchiveName, next: NextAttempt) {
-        self.retries.insert(key(name), Retry { failures: 0, next });
+        self.retries.insert(key_of(name), Retry { failures: 0, next });
     }
 
     fn retry_mut(&mut self, name: &ArchiveName) -> &mut Retry {
-        self.retries.entry(key(name)).or_default()
+        self.retries.entry(key_of(name)).or_default()
     }
 
     /// Leaves out an archive. This is reported once, and is a failure of a run with `--once`.
     pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: &str) {
         let message = format!("{name} was left out, and is not published: {why}");
         let error = Error::failed(&message).with_hint(hint.to_string());
-        let before = self.left_out.insert(key(&name), (name.clone(), error));
+        let before = self.left_out.insert(key_of(&name), (name.clone(), error));
         if before.is_none_or(|(_, error)| error.to_string() != message) {
-            self.skip(name, why);
+            self.report_skip(name, why);
         }
     }
 
-    fn skip(&mut self, name: ArchiveName, why: impl Into<String>) {
+    fn report_skip(&mut self, name: ArchiveName, why: impl Into<String>) {
         self.events.push(PublishEvent::Skipped { name, why: why.into() });
     }
 
@@ -47,8 +47,8 @@ impl Planner<'_> {
     pub fn record_scan_end(&mut self, result: Result<bool>) -> Result<bool> {
         match result {
             Err(error) if !self.options.once => {
-                let retry = self.scan_retry.fail(false, self.now);
-                self.fail(error, None, retry);
+                let retry = self.scan_retry.record_failure(false, self.now);
+                self.report_error(error, None, retry);
                 Ok(false)
             }
             result => {
@@ -58,47 +58,48 @@ impl Planner<'_> {
         }
     }
 
-    pub fn record_pin(&mut self, archive: Archive, pinned: PinResult) {
-        let was = FileIdentity::from(&archive);
-        match pinned {
-            PinResult::Yes => self.events.push(PublishEvent::Pinned { name: archive.name }),
+    pub fn record_pin(&mut self, archive: Archive, result: PinResult) {
+        let file = FileIdentity::from(&archive);
+        match result {
+            PinResult::Pinned => self.events.push(PublishEvent::Pinned { name: archive.name }),
             PinResult::Gone => {}
             // A run with `--once` does not wait for the file; the next run takes it when it is whole.
-            PinResult::NotNow if self.options.once => {
-                self.set_next_attempt(&archive.name, NextAttempt::Changed(was));
-                self.skip(archive.name, WRITTEN);
+            PinResult::NotYet if self.options.once => {
+                self.set_next_attempt(&archive.name, NextAttempt::AfterChange(file));
+                self.report_skip(archive.name, BEING_WRITTEN);
             }
-            PinResult::NotNow => {}
-            PinResult::Damaged(error) => self.refuse(archive.name, was, error),
-            PinResult::Never(why) => {
-                self.set_next_attempt(&archive.name, NextAttempt::Changed(was));
-                self.leave_out(archive.name, why, HINT_NEVER);
+            PinResult::NotYet => {}
+            PinResult::Damaged(error) => self.refuse(archive.name, file, error),
+            PinResult::Impossible(why) => {
+                self.set_next_attempt(&archive.name, NextAttempt::AfterChange(file));
+                self.leave_out(archive.name, why, CANNOT_PIN_HINT);
             }
         }
     }
 
-    fn refuse(&mut self, name: ArchiveName, was: FileIdentity, error: Error) {
-        self.set_next_attempt(&name, NextAttempt::Changed(was));
-        self.damaged.push(DamagedArchive { name, was, error });
+    fn refuse(&mut self, name: ArchiveName, file: FileIdentity, error: Error) {
+        self.set_next_attempt(&name, NextAttempt::AfterChange(file));
+        self.damaged.push(DamagedArchive { name, file, error });
     }
 
-    pub fn add_ended(&mut self, ended: EndedWork) {
-        self.ended.push(ended);
+    /// Keeps the result of a task until the scan that finds the task's archive.
+    pub fn queue_ended_task(&mut self, task: EndedTask) {
+        self.ended_tasks.push(task);
         self.has_results = true;
     }
 
-    pub fn record_end(&mut self, ended: EndedWork) {
-        let state = key(&ended.name);
-        let name = ended.name;
-        match ended.source {
+    pub fn record_ended_task(&mut self, task: EndedTask) {
+        let key = key_of(&task.name);
+        let name = task.name;
+        match task.source {
             Some(_) => self.preparing = None,
             None => self.rebasing = None,
         }
-        match (ended.result, ended.source) {
+        match (task.result, task.source) {
             (Ok(()), _) => {
-                let mut archives = self.facts.ready.iter().map(|ready| &ready.archive);
-                if let Some(archive) = archives.find(|archive| key(&archive.name) == state) {
-                    let ready = ReadyArchive::new(archive, None, ended.elapsed);
+                let mut archives = self.scan.ready.iter().map(|ready| &ready.archive);
+                if let Some(archive) = archives.find(|archive| key_of(&archive.name) == key) {
+                    let ready = ReadyArchive::new(archive, None, task.elapsed);
                     self.events.push(PublishEvent::Prepared(ready));
                 }
             }
@@ -111,35 +112,37 @@ impl Planner<'_> {
     fn end_preparation(&mut self, name: ArchiveName, error: Error, source: PinnedSource) {
         // With `--once`, another incremental archive may be prepared instead.
         self.has_begun_incremental &= name.base_slot.is_none();
-        let was = source.was;
+        let file = source.file;
         let find = |archives: &[Archive]| {
             let found = archives.iter().find(|archive| archive.name == name);
             found.map(FileIdentity::from)
         };
-        let is_changed = find(&self.facts.seen).is_some_and(|seen| seen != was)
-            || find(&self.facts.pinned).is_none_or(|pinned| !pinned.is_same_content(&was));
+        let is_changed = find(&self.scan.seen).is_some_and(|seen| seen != file)
+            || find(&self.scan.pinned).is_none_or(|pinned| !pinned.is_same_content(&file));
         match error.kind() {
-            ErrorKind::Damaged if source.is_quiet && !is_changed => self.refuse(name, was, error),
+            ErrorKind::Damaged if source.is_quiet && !is_changed => self.refuse(name, file, error),
             // Another program may still be writing the file, so it is read again later. A changed file
             // is pinned anew.
             ErrorKind::Damaged => {
                 let until = self.now + WRITTEN_WITHIN;
-                self.retry_mut(&name).put_off(until);
-                self.stale.extend(is_changed.then(|| name.clone()));
+                self.retry_mut(&name).postpone(until);
+                if is_changed {
+                    self.stale_pins.push(name.clone());
+                }
                 if self.options.once {
-                    self.skip(name, WRITTEN);
+                    self.report_skip(name, BEING_WRITTEN);
                 }
             }
             ErrorKind::Unsupported if !is_changed => {
-                self.set_next_attempt(&name, NextAttempt::Changed(was));
+                self.set_next_attempt(&name, NextAttempt::AfterChange(file));
                 let hint = error.hint().unwrap_or(hint::USE_VERIFY);
                 self.leave_out(name, error.to_string(), hint);
             }
             _ => {
                 let once = self.options.once;
                 let now = self.now;
-                let retry = self.retry_mut(&name).fail(once, now);
-                self.fail(error, None, retry);
+                let retry = self.retry_mut(&name).record_failure(once, now);
+                self.report_error(error, None, retry);
             }
         }
     }
@@ -148,27 +151,27 @@ impl Planner<'_> {
         // A rebase reads a lot, so it is not repeated before there is another full archive.
         self.set_next_attempt(&name, NextAttempt::Never);
         match error.kind() {
-            ErrorKind::Usage | ErrorKind::Unsupported => self.skip(name, error.to_string()),
-            _ => self.fail(error.within(name), None, None),
+            ErrorKind::Usage | ErrorKind::Unsupported => self.report_skip(name, error.to_string()),
+            _ => self.report_error(error.within(name), None, None),
         }
     }
 
-    pub fn end_target(&mut self, at: usize, result: Result<()>) {
+    pub fn end_target(&mut self, number: usize, result: Result<()>) {
         self.has_results = true;
-        let target = &mut self.targets[at];
+        let target = &mut self.targets[number];
         target.is_busy = false;
         target.sending = None;
         match result {
             Ok(()) => target.retry = Retry::default(),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
-                let retry = target.retry.fail(self.options.once, self.now);
-                self.fail(error, Some(self.options.targets[at].to_string()), retry);
+                let retry = target.retry.record_failure(self.options.once, self.now);
+                self.report_error(error, Some(self.options.targets[number].to_string()), retry);
             }
         }
     }
 
-    pub fn fail(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
+    pub fn report_error(&mut self, error: Error, target: Option<String>, retry: Option<Duration>) {
         self.events.push(PublishEvent::Failed { error, target, retry });
     }
 }

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::publish::remember::FileIdentity;
+use crate::publish::journal::FileIdentity;
 
 /// Pause after the first failure of an operation; each further failure doubles it, up to the
 /// maximum.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(300);
 
-/// After this many failures to prepare an archive, others are prepared during its pauses. Until
-/// then they wait, because preparing an older archive takes long and may turn out to be
+/// After this many failures to prepare an archive, other archives are prepared during its pauses.
+/// Until then they wait, because preparing an older archive takes long and may turn out to be
 /// unnecessary.
 const FAILURES_BEFORE_OTHERS: u32 = 3;
 
@@ -25,28 +25,28 @@ pub enum NextAttempt {
     #[default]
     Now,
     At(Instant),
-    /// When the file, which cannot be used as it is, has changed.
-    Changed(FileIdentity),
+    /// When this file, which cannot be used as it is, has changed.
+    AfterChange(FileIdentity),
     Never,
 }
 
 impl Retry {
     /// True if time alone leads to no further attempt.
     pub fn is_refused(&self) -> bool {
-        matches!(self.next, NextAttempt::Changed(_) | NextAttempt::Never)
+        matches!(self.next, NextAttempt::AfterChange(_) | NextAttempt::Never)
     }
 
-    /// Records a failure; returns the pause until the next attempt, or `None` in a run with
-    /// `--once`, which makes no other.
-    pub fn fail(&mut self, once: bool, now: Instant) -> Option<Duration> {
+    /// Records a failure. Returns the pause before the next attempt; `None` in a run with `--once`,
+    /// which makes only one attempt.
+    pub fn record_failure(&mut self, once: bool, now: Instant) -> Option<Duration> {
         let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
         self.next = NextAttempt::At(now + pause);
         (!once).then_some(pause)
     }
 
-    /// Puts off the next attempt, without a failure; others go first until then.
-    pub fn put_off(&mut self, until: Instant) {
+    /// Postpones the next attempt without counting a failure. Other archives go first until then.
+    pub fn postpone(&mut self, until: Instant) {
         self.failures = self.failures.max(FAILURES_BEFORE_OTHERS);
         self.next = NextAttempt::At(until);
     }
@@ -55,7 +55,7 @@ impl Retry {
         match self.next {
             NextAttempt::Now => true,
             NextAttempt::At(next) => next <= now,
-            NextAttempt::Changed(_) | NextAttempt::Never => false,
+            NextAttempt::AfterChange(_) | NextAttempt::Never => false,
         }
     }
 
@@ -64,7 +64,7 @@ impl Retry {
         once && self.failures > 0
     }
 
-    pub fn lets_others_go(&self, once: bool, now: Instant) -> bool {
+    pub fn yields_to_others(&self, once: bool, now: Instant) -> bool {
         self.is_given_up(once) || self.failures >= FAILURES_BEFORE_OTHERS && !self.is_due(now)
     }
 }
@@ -74,24 +74,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_that_fails_lets_others_go_first_when_it_has_failed_often() {
+    fn an_archive_that_has_failed_often_yields_to_others() {
         let mut retry = Retry::default();
         let now = Instant::now();
         for failures in 1..=4 {
-            assert_eq!(retry.fail(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
-            assert_eq!(retry.lets_others_go(false, now), failures >= FAILURES_BEFORE_OTHERS);
+            assert_eq!(retry.record_failure(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
+            assert_eq!(retry.yields_to_others(false, now), failures >= FAILURES_BEFORE_OTHERS);
             assert!(!retry.is_due(now) && !retry.is_given_up(false));
         }
         let later = now + RETRY_MAX;
-        assert!(retry.is_due(later) && !retry.lets_others_go(false, later), "its pause is over");
+        assert!(retry.is_due(later) && !retry.yields_to_others(false, later), "its pause is over");
     }
 
     #[test]
-    fn a_run_that_ends_by_itself_tries_once() {
+    fn a_run_with_once_makes_one_attempt() {
         let mut retry = Retry::default();
         let now = Instant::now();
         assert!(!retry.is_given_up(true));
-        assert_eq!((retry.fail(true, now), retry.is_given_up(true)), (None, true));
-        assert!(retry.lets_others_go(true, now) && retry.lets_others_go(true, now + RETRY_MAX));
+        assert_eq!((retry.record_failure(true, now), retry.is_given_up(true)), (None, true));
+        assert!(retry.yields_to_others(true, now) && retry.yields_to_others(true, now + RETRY_MAX));
     }
 }

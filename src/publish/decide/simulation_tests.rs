@@ -14,7 +14,7 @@ use slotpress_read::{Catalog, Keep};
 
 use self::draws::Draws;
 use self::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
-use super::choose::{ArchiveSet, StateKey, key};
+use super::choose::{ArchiveSet, StateKey, key_of};
 use super::*;
 use crate::publish::act::pins::PinResult;
 
@@ -37,10 +37,10 @@ const CALM_STEPS: usize = 24;
 /// Number of idle steps in a row after which no more work is expected.
 const IDLE_STEPS_MAX: usize = 4;
 
-/// Prints the seed of a run that failed.
-struct Seed(u64);
+/// Prints the seed if the run fails.
+struct SeedOfFailure(u64);
 
-impl Drop for Seed {
+impl Drop for SeedOfFailure {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("PUBLISH_SEED={} PUBLISH_RUNS=1", self.0);
@@ -70,11 +70,11 @@ struct Simulation<'a> {
     damaged: BTreeSet<StateKey>,
     refused: BTreeMap<StateKey, (ArchiveName, FileIdentity)>,
     pins: BTreeMap<StateKey, FileIdentity>,
-    incremental_begun: Option<u64>,
+    incremental_start: Option<u64>,
     targets: Vec<SimulatedTarget>,
     /// The archive that is being prepared, and the result once it is known.
     preparing: Option<(ArchiveName, Option<Result<()>>)>,
-    rebasing: Option<(ArchiveName, CancelToken)>,
+    rebasing: Option<RebaseTask>,
     /// Ready archives whose preparation was reported.
     reported: BTreeSet<StateKey>,
     /// An archive that failed, and the time of the next attempt that was announced.
@@ -91,30 +91,30 @@ fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
     archive
 }
 
-fn ready(archive: Archive) -> PreparedArchive {
+fn prepared_archive(archive: Archive) -> PreparedArchive {
     PreparedArchive { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None }
 }
 
 impl Simulation<'_> {
-    fn facts(&self) -> Observed {
-        let all = |of: &BTreeMap<StateKey, Archive>| of.values().cloned().collect::<Vec<_>>();
-        Observed {
-            seen: all(&self.seen),
-            pinned: all(&self.pinned),
+    fn scan(&self) -> ScanResult {
+        let to_vec = |archives: &BTreeMap<StateKey, Archive>| archives.values().cloned().collect::<Vec<_>>();
+        ScanResult {
+            seen: to_vec(&self.seen),
+            pinned: to_vec(&self.pinned),
             ready: self.ready.values().cloned().collect(),
             since_incremental: self
-                .incremental_begun
-                .and_then(|at| self.unix_seconds.checked_sub(at))
+                .incremental_start
+                .and_then(|start| self.unix_seconds.checked_sub(start))
                 .map(Duration::from_secs),
         }
     }
 
     fn newest_full(&self) -> u64 {
-        self.seen.keys().filter(|key| key.0.is_none()).map(|key| key.1).max().unwrap_or(100)
+        self.seen.keys().filter(|key| key.base_slot.is_none()).map(|key| key.slot).max().unwrap_or(100)
     }
 
     fn apply_outside_event(&mut self) {
-        let newest = self.seen.keys().map(|key| key.1).max().unwrap_or(100);
+        let newest = self.seen.keys().map(|key| key.slot).max().unwrap_or(100);
         self.inodes += 1;
         match OutsideEvent::draw(&mut self.draws, self.targets.len()) {
             OutsideEvent::Full { is_damaged } => self.write(archive(None, newest + 10, self.inodes), is_damaged),
@@ -123,7 +123,7 @@ impl Simulation<'_> {
             }
             OutsideEvent::Purge => {
                 let least = self.newest_full().saturating_sub(10);
-                self.seen.retain(|(base, slot, _), _| base.unwrap_or(*slot) >= least);
+                self.seen.retain(|key, _| key.base_slot.unwrap_or(key.slot) >= least);
             }
             OutsideEvent::Target { at, condition } => self.targets[at].condition = condition,
             OutsideEvent::Passes { seconds } => self.advance(seconds),
@@ -133,11 +133,13 @@ impl Simulation<'_> {
     }
 
     fn write(&mut self, archive: Archive, is_damaged: bool) {
-        self.damaged.extend(is_damaged.then(|| key(&archive.name)));
-        self.seen.insert(key(&archive.name), archive);
+        if is_damaged {
+            self.damaged.insert(key_of(&archive.name));
+        }
+        self.seen.insert(key_of(&archive.name), archive);
     }
 
-    fn percent(&mut self, percent: usize) -> bool {
+    fn draw_percent(&mut self, percent: usize) -> bool {
         self.draws.below(100) < percent
     }
 
@@ -148,7 +150,7 @@ impl Simulation<'_> {
 
     /// Counts an action. Returns `None` if a kill comes before it.
     fn act(&mut self) -> Option<()> {
-        if !self.is_calm && self.percent(1) {
+        if !self.is_calm && self.draw_percent(1) {
             return None;
         }
         self.acts += 1;
@@ -158,42 +160,42 @@ impl Simulation<'_> {
     /// Carries out the actions of the watcher. Returns true if the next scan will find a change.
     fn carry_out(&mut self, planner: &mut Planner<'_>) -> Option<bool> {
         let actions = planner.next_actions();
-        if !self.is_calm && self.percent(30) {
-            // Loops go on meanwhile.
+        if !self.is_calm && self.draw_percent(30) {
+            // The loops continue meanwhile.
             self.begin(planner)?;
             self.end_tasks(planner)?;
         }
-        let mut has_changed = !(actions.refuse.is_empty() && actions.drop.is_empty() && actions.remove.is_empty());
-        for DamagedArchive { name, was, .. } in actions.refuse {
+        let mut has_changed = !(actions.damaged.is_empty() && actions.unpin.is_empty() && actions.delete.is_empty());
+        for DamagedArchive { name, file, .. } in actions.damaged {
             self.act()?;
-            assert!(self.damaged.contains(&key(&name)), "a sound archive was refused");
-            self.pinned.remove(&key(&name));
-            self.refused.insert(key(&name), (name, was));
+            assert!(self.damaged.contains(&key_of(&name)), "a sound archive was refused");
+            self.pinned.remove(&key_of(&name));
+            self.refused.insert(key_of(&name), (name, file));
         }
-        for name in &actions.drop {
+        for name in &actions.unpin {
             self.act()?;
             assert!(self.preparing.as_ref().is_none_or(|(source, _)| source != name), "its pin is in use");
-            self.pinned.remove(&key(name));
+            self.pinned.remove(&key_of(name));
         }
-        for archive in actions.add {
+        for archive in actions.pin {
             self.act()?;
-            let key = key(&archive.name);
+            let key = key_of(&archive.name);
             self.pins.insert(key, FileIdentity::from(&archive));
-            let pinned = match self.draws.below(if self.is_calm { 20 } else { 22 }) {
+            let result = match self.draws.below(if self.is_calm { 20 } else { 22 }) {
                 _ if !self.seen.contains_key(&key) => PinResult::Gone,
-                20 => PinResult::NotNow,
+                20 => PinResult::NotYet,
                 21 if self.damaged.contains(&key) => PinResult::Damaged(Error::damaged("why")),
-                _ => PinResult::Yes,
+                _ => PinResult::Pinned,
             };
-            if matches!(pinned, PinResult::Yes) {
+            if matches!(result, PinResult::Pinned) {
                 self.pinned.insert(key, archive.clone());
             }
-            has_changed |= matches!(pinned, PinResult::Yes | PinResult::Damaged(_));
-            planner.record_pin(archive, pinned);
+            has_changed |= matches!(result, PinResult::Pinned | PinResult::Damaged(_));
+            planner.record_pin(archive, result);
         }
-        for name in actions.remove {
+        for name in actions.delete {
             self.act()?;
-            self.ready.remove(&key(&name));
+            self.ready.remove(&key_of(&name));
         }
         Some(has_changed)
     }
@@ -204,7 +206,7 @@ impl Simulation<'_> {
             return Some(());
         }
         for _ in 0..SCANS_MAX {
-            planner.record_scan(self.facts(), planner.ended.len());
+            planner.record_scan(self.scan(), planner.ended_tasks.len());
             self.take_events(planner);
             if !self.carry_out(planner)? {
                 self.begin(planner)?;
@@ -212,14 +214,14 @@ impl Simulation<'_> {
                 return Some(());
             }
         }
-        panic!("every look leads to a change");
+        panic!("every scan leads to a change");
     }
 
     /// Records reported events.
     fn take_events(&mut self, planner: &mut Planner<'_>) {
         for event in mem::take(&mut planner.events) {
             match event {
-                PublishEvent::Prepared(made) => drop(self.reported.insert(key(&made.name))),
+                PublishEvent::Prepared(made) => drop(self.reported.insert(key_of(&made.name))),
                 PublishEvent::Failed { target: None, retry: Some(retry), .. } => {
                     self.announced.iter_mut().for_each(|(_, due)| *due = self.now + retry);
                 }
@@ -237,18 +239,18 @@ impl Simulation<'_> {
                 0 if self.preparing.is_none() => {
                     let Some(source) = planner.begin_preparing() else { continue };
                     self.act()?;
-                    assert!(self.pinned.contains_key(&key(&source)), "it is not pinned");
+                    assert!(self.pinned.contains_key(&key_of(&source)), "it is not pinned");
                     if source.base_slot.is_some() {
-                        self.incremental_begun = Some(self.unix_seconds);
+                        self.incremental_start = Some(self.unix_seconds);
                     }
                     self.preparing = Some((source, None));
                 }
                 1 if self.rebasing.is_none() => {
-                    let Some((name, from, stop)) = planner.begin_rebase() else { continue };
+                    let Some(task) = planner.begin_rebase() else { continue };
                     self.act()?;
-                    let has = &self.targets[from].index;
-                    assert!(has.contains_key(&(None, name.slot, name.hash)), "the target lacks the full archive");
-                    self.rebasing = Some((name, stop));
+                    let full = key_of(&task.name).to_full();
+                    assert!(self.targets[task.target].index.contains_key(&full), "the target lacks the full archive");
+                    self.rebasing = Some(task);
                 }
                 number if number > 1 && !self.targets[number - 2].is_busy && planner.begin_target(number - 2) => {
                     self.act()?;
@@ -266,11 +268,12 @@ impl Simulation<'_> {
         let Some((name, _)) = self.announced.take_if(|(_, due)| *due <= self.now) else { return };
         let existing = || self.seen.keys().chain(self.pinned.keys());
         // Newer archives come first.
-        let is_newest = existing().any(|other| *other == key(&name)) && existing().all(|other| other.1 <= name.slot);
+        let is_newest =
+            existing().any(|other| *other == key_of(&name)) && existing().all(|other| other.slot <= name.slot);
         let wants = |target: &TargetState| {
-            let mut has = target.contents.published.clone();
-            has.keys.extend(self.ready.keys());
-            !target.is_silent() && has.wants(&name)
+            let mut future = target.contents.published.clone();
+            future.keys.extend(self.ready.keys());
+            !target.is_untried() && future.wants(&name)
         };
         let is_wanted = is_newest && planner.targets.iter().any(wants);
         assert!(self.preparing.is_some() || !is_wanted, "{name} is not prepared again");
@@ -279,14 +282,14 @@ impl Simulation<'_> {
     /// Lets loops whose work is done report their results.
     fn end_tasks(&mut self, planner: &mut Planner<'_>) -> Option<()> {
         planner.set_time(self.now);
-        if self.preparing.is_some() && (self.is_calm || self.percent(50)) {
+        if self.preparing.is_some() && (self.is_calm || self.draw_percent(50)) {
             self.end_preparation(planner);
         }
-        if self.rebasing.is_some() && (self.is_calm || self.percent(30)) {
-            let (name, stop) = self.rebasing.take().expect("it runs");
+        if self.rebasing.is_some() && (self.is_calm || self.draw_percent(30)) {
+            let RebaseTask { name, stop, .. } = self.rebasing.take().expect("it runs");
             let result = if stop.is_interrupted() {
                 Err(Error::interrupted())
-            } else if !self.is_calm && self.percent(20) {
+            } else if !self.is_calm && self.draw_percent(20) {
                 Err(Error::failed("a disk"))
             } else {
                 Ok(())
@@ -294,14 +297,14 @@ impl Simulation<'_> {
             if result.is_ok() {
                 let mut made = archive(name.base_slot, name.slot, 0);
                 let root = "1".repeat(64).parse().expect("a root");
-                let at = FrameHashesLocation { offset_bytes: 0, frames: 1 };
-                made.hashes = Some(FrameHashes { root, location: at, rebased_on: Some(name.hash) });
-                self.ready.insert(key(&name), ready(made));
+                let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };
+                made.hashes = Some(FrameHashes { root, location, rebased_on: Some(name.hash) });
+                self.ready.insert(key_of(&name), prepared_archive(made));
             }
-            planner.add_ended(EndedWork { name, result, elapsed: Duration::ZERO, source: None });
+            planner.queue_ended_task(EndedTask { name, result, elapsed: Duration::ZERO, source: None });
         }
         for at in 0..self.targets.len() {
-            if self.is_calm || self.percent(60) {
+            if self.is_calm || self.draw_percent(60) {
                 self.step_target(planner, at)?;
             }
         }
@@ -313,29 +316,29 @@ impl Simulation<'_> {
         let (source, result) = self.preparing.take().expect("it runs");
         let result = result.unwrap_or_else(|| {
             let error = match () {
-                () if self.damaged.contains(&key(&source)) => ErrorKind::Damaged,
-                () if !self.is_calm && self.percent(20) => ErrorKind::Failed,
+                () if self.damaged.contains(&key_of(&source)) => ErrorKind::Damaged,
+                () if !self.is_calm && self.draw_percent(20) => ErrorKind::Failed,
                 () => {
-                    self.ready.insert(key(&source), ready(archive(source.base_slot, source.slot, 0)));
+                    self.ready.insert(key_of(&source), prepared_archive(archive(source.base_slot, source.slot, 0)));
                     return Ok(());
                 }
             };
             Err(Error::new(error, "why"))
         });
-        if !self.is_calm && self.percent(30) {
+        if !self.is_calm && self.draw_percent(30) {
             self.preparing = Some((source, Some(result)));
             return;
         }
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Failed) {
             self.announced = Some((source.clone(), self.now + Duration::from_secs(3600)));
         }
-        let was = self.pins.get(&key(&source)).copied().unwrap_or_default();
-        let is_quiet = self.is_calm || self.percent(70);
-        planner.add_ended(EndedWork {
+        let file = self.pins.get(&key_of(&source)).copied().unwrap_or_default();
+        let is_quiet = self.is_calm || self.draw_percent(70);
+        planner.queue_ended_task(EndedTask {
             name: source,
             result,
             elapsed: Duration::ZERO,
-            source: Some(PinnedSource { was, is_quiet }),
+            source: Some(PinnedSource { file, is_quiet }),
         });
     }
 
@@ -359,7 +362,7 @@ impl Simulation<'_> {
             return Some(());
         }
         if let Some(PreparedArchive { archive, .. }) = sending {
-            let key = key(&archive.name);
+            let key = key_of(&archive.name);
             assert!(self.ready.contains_key(&key), "a ready archive was removed");
             assert!(self.reported.contains(&key), "it is published before it is reported as ready");
             assert!(!self.damaged.contains(&key), "a damaged archive was published");
@@ -386,9 +389,9 @@ impl Simulation<'_> {
         for (target, had) in self.targets.iter().zip(had_full) {
             assert!(target.index.keys().all(|key| target.files.contains(key)), "{target:?}");
             assert!(target.index.keys().all(|key| !self.damaged.contains(key)), "{target:?}");
-            let has = target.index.keys().any(|key| key.0.is_none());
-            assert!(has || !*had, "the last full archive is gone: {target:?}");
-            *had = has;
+            let has_full = target.index.keys().any(|key| key.base_slot.is_none());
+            assert!(has_full || !*had, "the last full archive is gone: {target:?}");
+            *had = has_full;
         }
     }
 
@@ -396,15 +399,17 @@ impl Simulation<'_> {
     /// are left over.
     fn check_end(&self, seed: u64) {
         let is_good = |key: &&StateKey| !self.damaged.contains(key);
-        let full = self.seen.keys().filter(is_good).filter(|key| key.0.is_none()).max_by_key(|key| key.1);
+        let full = self.seen.keys().filter(is_good).filter(|key| key.base_slot.is_none()).max_by_key(|key| key.slot);
         for target in &self.targets {
-            let newest = target.index.keys().filter(|key| key.0.is_none()).map(|key| key.1).max();
-            assert!(full.is_none_or(|full| newest >= Some(full.1)), "{seed}: {full:?} {target:?}");
-            let Some(base) = newest.filter(|base| self.seen.contains_key(&(None, *base, Hash([7; 32])))) else {
+            let newest = target.index.keys().filter(|key| key.base_slot.is_none()).map(|key| key.slot).max();
+            assert!(full.is_none_or(|full| newest >= Some(full.slot)), "{seed}: {full:?} {target:?}");
+            let Some(base) = newest.filter(|base| self.seen.contains_key(&key_of(&archive(None, *base, 0).name)))
+            else {
                 continue;
             };
-            let on_it = self.seen.keys().filter(is_good).filter(|key| key.0 == Some(base)).map(|key| key.1).max();
-            let has = target.index.keys().filter(|key| key.0 == Some(base)).map(|key| key.1).max();
+            let on_it =
+                self.seen.keys().filter(is_good).filter(|key| key.base_slot == Some(base)).map(|key| key.slot).max();
+            let has = target.index.keys().filter(|key| key.base_slot == Some(base)).map(|key| key.slot).max();
             assert!(has >= on_it, "{seed}: {on_it:?} on {base} {target:?}");
         }
         assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
@@ -420,22 +425,22 @@ fn prune(target: &mut SimulatedTarget, keep: &Keep) {
         .iter()
         .zip(reasons)
         .filter(|(_, reason)| reason.is_none())
-        .map(|(archive, _)| key(&archive.name))
+        .map(|(archive, _)| key_of(&archive.name))
         .collect();
     target.index.retain(|key, _| !gone.contains(key));
     target.files.retain(|key| !gone.contains(key));
 }
 
 fn simulate(seed: u64) {
-    let _seed = Seed(seed);
+    let _seed = SeedOfFailure(seed);
     let mut draws = Draws(seed);
     let random_options = RandomOptions::draw(&mut draws);
-    let to = ["/mirror", "s3://bucket/one", "/other"].map(|target| target.parse().expect("a target"));
-    let mut options = PublishOptions::new("/snapshots", to.into_iter().take(random_options.targets));
+    let targets = ["/mirror", "s3://bucket/one", "/other"].map(|target| target.parse().expect("a target"));
+    let mut options = PublishOptions::new("/snapshots", targets.into_iter().take(random_options.targets));
     options.rebase_onto = random_options.rebase_onto;
     options.keep = options.keep.rebased(options.rebase_onto);
     options.as_is = random_options.as_is;
-    let target = || SimulatedTarget {
+    let new_target = || SimulatedTarget {
         condition: TargetCondition::Works,
         files: BTreeSet::new(),
         index: BTreeMap::new(),
@@ -453,8 +458,8 @@ fn simulate(seed: u64) {
         damaged: BTreeSet::new(),
         refused: BTreeMap::new(),
         pins: BTreeMap::new(),
-        incremental_begun: None,
-        targets: options.targets.iter().map(|_| target()).collect(),
+        incremental_start: None,
+        targets: options.targets.iter().map(|_| new_target()).collect(),
         preparing: None,
         rebasing: None,
         reported: BTreeSet::new(),
@@ -465,7 +470,7 @@ fn simulate(seed: u64) {
     };
     let mut planner = Planner::new(&options, [], simulation.now);
     let mut had_full = vec![false; options.targets.len()];
-    let mut quiet = 0;
+    let mut idle_steps = 0;
     for step in 0..STEPS + CALM_STEPS {
         if step == STEPS {
             simulation.is_calm = true;
@@ -481,11 +486,11 @@ fn simulate(seed: u64) {
         }
         let outcome = simulation.scan_and_act(&mut planner).and_then(|()| simulation.end_tasks(&mut planner));
         simulation.check(&mut had_full);
-        quiet = if simulation.is_calm && simulation.acts == acts { quiet + 1 } else { 0 };
-        if quiet == IDLE_STEPS_MAX {
+        idle_steps = if simulation.is_calm && simulation.acts == acts { idle_steps + 1 } else { 0 };
+        if idle_steps == IDLE_STEPS_MAX {
             break;
         }
-        if outcome.is_none() || !simulation.is_calm && simulation.percent(3) {
+        if outcome.is_none() || !simulation.is_calm && simulation.draw_percent(3) {
             simulation.kill(&mut planner);
         }
     }
@@ -504,9 +509,9 @@ impl<'a> Simulation<'a> {
 
 #[test]
 fn random_runs_publish_the_newest_sound_archives() {
-    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
-    let first = number("PUBLISH_SEED", 1);
-    let runs = number("PUBLISH_RUNS", RUNS);
+    let number_of = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().expect("a number"));
+    let first = number_of("PUBLISH_SEED", 1);
+    let runs = number_of("PUBLISH_RUNS", RUNS);
     std::thread::scope(|scope| {
         for thread in 0..4 {
             scope.spawn(move || (first..first + runs).filter(|seed| seed % 4 == thread).for_each(simulate));

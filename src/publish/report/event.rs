@@ -16,7 +16,7 @@ pub type Variables = Vec<(String, String)>;
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "the names of fields say it")]
+#[allow(missing_docs, reason = "the names of the fields suffice")]
 pub enum PublishEvent {
     /// The run has begun.
     Watching {
@@ -92,10 +92,10 @@ pub struct ReadyArchive {
     pub elapsed: Duration,
 }
 
-/// Returns `checked` if capitalization and lattice hash match the bank file, or `unchecked`. The state
-/// of an incremental archive that the validator wrote is not checked, because that would read its full
-/// archive again.
-pub fn state_of(archive: &Archive) -> &'static str {
+/// Returns `checked` if capitalization and lattice hash were compared with the bank file, otherwise
+/// `unchecked`. The state of an incremental archive that the validator wrote is not checked, because
+/// that would read its full archive again.
+pub fn state_check_label(archive: &Archive) -> &'static str {
     if archive.is_full() || archive.is_rebased() { "checked" } else { "unchecked" }
 }
 
@@ -104,7 +104,7 @@ impl ReadyArchive {
         Self {
             name: archive.name.clone(),
             target,
-            state: state_of(archive),
+            state: state_check_label(archive),
             bytes: archive.size_bytes,
             root: archive.hashes.map(|hashes| hashes.root),
             rebased_on: archive.rebased_on(),
@@ -129,7 +129,7 @@ impl PublishEvent {
         })
     }
 
-    /// Variables of a hook: the fields of the event in JSON, as `PUBLISH_…`.
+    /// Returns the variables of a hook: the fields of the event in JSON, as `PUBLISH_…`.
     pub fn variables(&self) -> Variables {
         let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Variables::new() };
         let mut variables = Variables::new();

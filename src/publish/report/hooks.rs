@@ -1,5 +1,4 @@
-//! Runs the operator's programs (hooks), one after the other. Nothing waits for them but the end of
-//! the run.
+//! Runs the operator's programs (hooks), one after the other. Only the end of the run waits for them.
 
 use std::collections::VecDeque;
 use std::os::unix::process::CommandExt;
@@ -22,19 +21,25 @@ const HOOK_TIMEOUT: Duration = Duration::from_secs(60);
 
 const HOOK_TICK: Duration = Duration::from_millis(20);
 
-/// The hooks that wait, and the hook that runs. When the run ends, all of them together get the time
-/// that one hook may take.
+/// The waiting hooks and the running one. When the run ends, all of them share the timeout of one
+/// hook.
 pub struct Hooks<'a> {
     options: &'a PublishOptions,
     timeout: Duration,
     waiting: VecDeque<(&'a Path, Variables)>,
-    running: Option<(&'a Path, Child, Instant)>,
+    running: Option<RunningHook<'a>>,
+}
+
+struct RunningHook<'a> {
+    program: &'a Path,
+    child: Child,
+    start: Instant,
 }
 
 impl Drop for Hooks<'_> {
     fn drop(&mut self) {
-        if let Some((_, child, _)) = &mut self.running {
-            kill(child);
+        if let Some(hook) = &mut self.running {
+            kill(&mut hook.child);
         }
     }
 }
@@ -54,33 +59,37 @@ impl<'a> Hooks<'a> {
             _ => return true,
         };
         let Some(program) = program else { return true };
-        let has_room = self.waiting.len() < HOOKS_MAX;
-        self.waiting.extend(has_room.then(|| (program.as_path(), event.variables())));
-        has_room
+        if self.waiting.len() == HOOKS_MAX {
+            return false;
+        }
+        self.waiting.push_back((program, event.variables()));
+        true
     }
 
     /// Starts the next hook if none runs; kills one that runs for too long. Fails if a hook failed.
     pub fn poll(&mut self) -> Result<()> {
-        let Some((program, mut child, start)) = self.running.take() else {
+        let Some(mut hook) = self.running.take() else {
             if let Some((program, variables)) = self.waiting.pop_front() {
-                self.running = Some((program, start_hook(program, variables)?, Instant::now()));
+                self.running = Some(RunningHook::start(program, variables)?);
             }
             return Ok(());
         };
+        let program = hook.program;
         let failed = |why: String| Err(Error::failed(format!("{}: {why}", program.escaped())));
-        match child.try_wait() {
+        match hook.child.try_wait() {
             Ok(Some(status)) if status.success() => Ok(()),
             Ok(Some(status)) => failed(format!("it failed ({status})")),
-            Ok(None) if start.elapsed() < self.timeout => {
-                self.running = Some((program, child, start));
+            Ok(None) if hook.start.elapsed() < self.timeout => {
+                self.running = Some(hook);
                 Ok(())
             }
             Ok(None) => {
-                kill(&mut child);
-                failed(format!("it was killed: it took more than {} s", self.timeout.as_secs()))
+                kill(&mut hook.child);
+                let max = self.timeout.as_secs();
+                failed(format!("it was killed: it took more than {max} s"))
             }
             Err(error) => {
-                kill(&mut child);
+                kill(&mut hook.child);
                 failed(format!("cannot wait for it: {error}"))
             }
         }
@@ -95,7 +104,8 @@ impl<'a> Hooks<'a> {
         }
         if !self.is_idle() {
             let left_out = self.waiting.len() + usize::from(self.running.is_some());
-            failures.push(Error::failed(format!("the run ended before {left_out} of the hooks had finished")));
+            let message = format!("the run ended before {left_out} of the hooks had finished");
+            failures.push(Error::failed(message));
         }
         failures
     }
@@ -110,13 +120,17 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-fn start_hook(program: &Path, variables: Variables) -> Result<Child> {
-    let mut command = Command::new(program);
-    command.envs(variables).stdin(Stdio::null()).stdout(std::io::stderr()).process_group(0);
-    command.spawn().map_err(|error| {
-        Error::io("start", program, &error)
-            .with_hint("give a program with its full path that this user may run (chmod +x)")
-    })
+impl<'a> RunningHook<'a> {
+    fn start(program: &'a Path, variables: Variables) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.stdin(Stdio::null()).stdout(std::io::stderr());
+        command.envs(variables).process_group(0);
+        let child = command.spawn().map_err(|error| {
+            Error::io("start", program, &error)
+                .with_hint("give a program with its full path that this user may run (chmod +x)")
+        })?;
+        Ok(Self { program, child, start: Instant::now() })
+    }
 }
 
 #[cfg(test)]
@@ -129,7 +143,8 @@ mod tests {
 
     use super::*;
 
-    fn run(dir: &Path, script: &str, count: usize, timeout: Duration) -> Vec<String> {
+    /// Queues a hook `count` times, and ends the run. Returns the reported failures.
+    fn run_hooks(dir: &Path, script: &str, count: usize, timeout: Duration) -> Vec<String> {
         let program = dir.join("hook");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
@@ -144,31 +159,32 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_run_waits_as_long_as_for_one() {
+    fn all_hooks_share_one_timeout_at_the_end_of_a_run() {
         let dir = tempfile::tempdir().expect("a directory");
-        let failures = run(dir.path(), "sleep 1000", 20, Duration::from_millis(200));
+        let failures = run_hooks(dir.path(), "sleep 1000", 20, Duration::from_millis(200));
         assert!(failures.last().expect("failures").contains("of the hooks"), "{failures:?}");
     }
 
     #[test]
-    fn variables_arrive_and_failures_are_told() {
+    fn hooks_get_variables_and_their_failures_are_reported() {
         let dir = tempfile::tempdir().expect("a directory");
-        let told = dir.path().join("told");
-        let minute = HOOK_TIMEOUT;
-        let script = format!("printf '%s' \"$PUBLISH_MESSAGE$PUBLISH_TARGET\" > {}", told.escaped());
-        assert_eq!(run(dir.path(), &script, 1, minute), [""; 0]);
-        assert_eq!(fs::read_to_string(told).expect("told"), "a $(touch x); b");
-        assert!(run(dir.path(), "exit 3", 1, minute)[0].contains("failed (exit status: 3)"));
+        let output = dir.path().join("output");
+        let script = format!("printf '%s' \"$PUBLISH_MESSAGE$PUBLISH_TARGET\" > {}", output.escaped());
+        assert_eq!(run_hooks(dir.path(), &script, 1, HOOK_TIMEOUT), [""; 0]);
+        assert_eq!(fs::read_to_string(output).expect("read"), "a $(touch x); b");
+        assert!(run_hooks(dir.path(), "exit 3", 1, HOOK_TIMEOUT)[0].contains("failed (exit status: 3)"));
     }
 
     #[test]
-    fn what_hangs_is_killed() {
+    fn a_hook_that_hangs_is_killed() {
         let options = PublishOptions::new("/snapshots", []).on_failed(PathBuf::from("/usr/bin/yes"));
         let mut hooks = Hooks::new(&options);
         hooks.timeout = Duration::ZERO;
         let error = Error::failed("why");
         hooks.queue(&PublishEvent::Failed { error, target: None, retry: None });
-        assert!(hooks.poll().is_ok() && hooks.running.is_some());
-        assert!(hooks.poll().expect_err("killed").to_string().contains("it was killed") && hooks.is_idle());
+        hooks.poll().expect("started");
+        assert!(hooks.running.is_some());
+        assert!(hooks.poll().expect_err("killed").to_string().contains("it was killed"));
+        assert!(hooks.is_idle());
     }
 }

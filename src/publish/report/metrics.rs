@@ -17,7 +17,7 @@ use slotpress_read::catalog::Archive;
 use slotpress_read::{Catalog, unix_ns};
 
 use super::event::PublishEvent;
-use crate::publish::act::target::TargetContents;
+use crate::publish::decide::TargetStatus;
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -29,12 +29,16 @@ fn label(name: &'static str, value: &str) -> Labels {
     vec![(name, value.to_string())]
 }
 
+fn set(gauges: &Gauges, labels: &Labels, value: u64) {
+    gauges.get_or_create(labels).set(to_i64(value));
+}
+
 fn to_i64(value: u64) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
-/// The newest archive that a validator wrote, among some of an index.
-pub fn newest(index: &Catalog, is_counted: impl Fn(&Archive) -> bool) -> Option<&Archive> {
+/// Returns the newest archive in an index among those that a validator wrote and that count.
+pub fn newest_archive(index: &Catalog, is_counted: impl Fn(&Archive) -> bool) -> Option<&Archive> {
     let archives = index.archives().iter().filter(|archive| !archive.is_rebased() && is_counted(archive));
     archives.max_by_key(|archive| archive.name.slot)
 }
@@ -115,34 +119,34 @@ impl PublishMetrics {
         }
     }
 
-    /// Time since an archive was published; since the start of the run if none was, or its time is in
-    /// the future because the clock jumped back.
+    /// Returns the time since an archive was published. Counts from the start of the run if there is no
+    /// archive, or if its time is in the future because the clock jumped back.
     fn age(&self, published: Option<&Archive>) -> Duration {
         let age_ns = published.and_then(|archive| unix_ns(clock::now()).checked_sub(archive.modified_ns));
         age_ns.map_or_else(|| self.start.elapsed(), Duration::from_nanos)
     }
 
     pub fn count_event(&self, event: &PublishEvent) {
-        let stage = |stage: &'static str, elapsed: Duration| {
+        let add_seconds = |stage: &'static str, elapsed: Duration| {
             self.series.stage_seconds.get_or_create(&label("stage", stage)).inc_by(elapsed.as_secs_f64());
         };
-        let failure = |reason: &'static str| {
+        let count_failure = |reason: &'static str| {
             self.series.failures.get_or_create(&label("reason", reason)).inc();
         };
         match event {
             PublishEvent::Prepared(made) => {
-                stage(if made.rebased_on.is_some() { "rebase" } else { "prepare" }, made.elapsed);
+                add_seconds(if made.rebased_on.is_some() { "rebase" } else { "prepare" }, made.elapsed);
             }
             PublishEvent::Published(published) => {
-                stage("publish", published.elapsed);
+                add_seconds("publish", published.elapsed);
                 let labels = target_label(published.target.as_deref().unwrap_or_default());
                 self.series.published.get_or_create(&labels).inc();
                 self.series.published_bytes.get_or_create(&labels).inc_by(published.bytes);
             }
-            PublishEvent::Refused { .. } => failure("archive"),
-            PublishEvent::Skipped { .. } => failure("skipped"),
-            PublishEvent::Failed { target: Some(_), .. } => failure("target"),
-            PublishEvent::Failed { target: None, .. } => failure("other"),
+            PublishEvent::Refused { .. } => count_failure("archive"),
+            PublishEvent::Skipped { .. } => count_failure("skipped"),
+            PublishEvent::Failed { target: Some(_), .. } => count_failure("target"),
+            PublishEvent::Failed { target: None, .. } => count_failure("other"),
             _ => {}
         }
     }
@@ -155,14 +159,17 @@ impl PublishMetrics {
         self.series.pinned_bytes.set(to_i64(bytes));
     }
 
-    pub fn record(&self, target: &str, contents: &TargetContents, backlog: usize, is_up: bool) {
-        self.series.backlog.get_or_create(&target_label(target)).set(to_i64(backlog as u64));
-        self.series.is_up.get_or_create(&target_label(target)).set(i64::from(is_up));
+    pub fn record_target(&self, target: &str, status: &TargetStatus<'_>) {
+        let label = target_label(target);
+        let contents = status.contents;
+        set(&self.series.backlog, &label, status.backlog as u64);
+        set(&self.series.is_up, &label, u64::from(status.is_up));
         if let Some(free_bytes) = contents.free_bytes {
             self.set_free_bytes(target, free_bytes);
         }
-        if let Some(at) = contents.worked_at {
-            self.series.last_success.get_or_create(&target_label(target)).set(to_i64(clock::since_1970(at).as_secs()));
+        if let Some(time) = contents.worked_at {
+            let seconds = clock::since_1970(time).as_secs();
+            set(&self.series.last_success, &label, seconds);
         }
         if !contents.index.archives().is_empty() {
             self.targets.lock().insert(target.to_string(), contents.index.clone());
@@ -170,24 +177,25 @@ impl PublishMetrics {
     }
 
     pub fn set_free_bytes(&self, dir: &str, bytes: u64) {
-        self.series.free_bytes.get_or_create(&label("directory", dir)).set(to_i64(bytes));
+        set(&self.series.free_bytes, &label("directory", dir), bytes);
     }
 }
 
 impl Monitored for PublishMetrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
-        let set = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
+        let set_newest = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
             let Some(archive) = newest else { return };
-            slots.get_or_create(&labels).set(to_i64(archive.name.slot));
-            ages.get_or_create(&labels).set(to_i64(self.age(newest).as_secs()));
+            set(slots, &labels, archive.name.slot);
+            set(ages, &labels, self.age(newest).as_secs());
         };
         let series = &self.series;
         for (target, index) in self.targets.lock().iter() {
-            set(&series.newest_slot, &series.newest_age_seconds, target_label(target), newest(index, |_| true));
+            let newest = newest_archive(index, |_| true);
+            set_newest(&series.newest_slot, &series.newest_age_seconds, target_label(target), newest);
             for (kind, is_full) in [("full", true), ("incremental", false)] {
                 let labels = vec![("target", target.clone()), ("kind", kind.to_string())];
-                let newest = newest(index, |archive| archive.is_full() == is_full);
-                set(&series.kind_slot, &series.kind_age_seconds, labels, newest);
+                let newest = newest_archive(index, |archive| archive.is_full() == is_full);
+                set_newest(&series.kind_slot, &series.kind_age_seconds, labels, newest);
             }
         }
         self.registry.lock()
@@ -197,7 +205,7 @@ impl Monitored for PublishMetrics {
         let Some(alert_after) = self.alert_after else { return Ok(()) };
         let mut old = Vec::new();
         for (target, index) in self.targets.lock().iter() {
-            let age = self.age(newest(index, |_| true));
+            let age = self.age(newest_archive(index, |_| true));
             if age > alert_after {
                 old.push(format!("{target}: the newest archive was published {} ago", quantity::duration(age)));
             }
@@ -212,9 +220,10 @@ mod tests {
     use slotpress_serve::prometheus_client::encoding::text::encode;
 
     use super::*;
+    use crate::publish::act::target::TargetContents;
 
     #[test]
-    fn health_turns_red_when_a_target_is_stale() {
+    fn health_fails_when_a_target_is_stale() {
         let targets = ["a".to_string(), "b".to_string()];
         let metrics = PublishMetrics::new(targets.clone().into_iter(), Some(Duration::from_secs(600)));
         assert_eq!(metrics.health(), Ok(()), "it has just begun");
@@ -225,8 +234,8 @@ mod tests {
             let index = Catalog::new([Archive { modified_ns, ..Archive::new(name, "", 1) }]);
             TargetContents { index, ..TargetContents::default() }
         };
-        metrics.record("a", &contents(0), 0, true);
-        metrics.record("b", &contents(700), 1, false);
+        metrics.record_target("a", &TargetStatus { contents: &contents(0), backlog: 0, is_up: true });
+        metrics.record_target("b", &TargetStatus { contents: &contents(700), backlog: 1, is_up: false });
         let why = metrics.health().unwrap_err();
         assert!(why.starts_with("b: ") && !why.contains("a: "), "{why}");
         let mut text = String::new();

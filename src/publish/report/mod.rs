@@ -12,7 +12,7 @@ use slotpress_serve::monitoring::{MetricsServer, NotifyState, notify, serve_metr
 
 use self::event::PublishEvent;
 use self::hooks::Hooks;
-use self::metrics::{PublishMetrics, newest};
+use self::metrics::{PublishMetrics, newest_archive};
 use super::PublishOptions;
 use super::decide::Planner;
 
@@ -41,9 +41,10 @@ impl<'a> Reporter<'a> {
     }
 
     pub fn begin(&mut self) {
+        let targets = self.options.targets.iter().map(ToString::to_string);
         self.report(PublishEvent::Watching {
             snapshots: self.options.snapshots.clone(),
-            targets: self.options.targets.iter().map(ToString::to_string).collect(),
+            targets: targets.collect(),
             metrics: self.server.as_ref().map(|server| server.address),
         });
         notify(NotifyState::Ready);
@@ -58,7 +59,7 @@ impl<'a> Reporter<'a> {
                     ErrorKind::Network => 0,
                     _ => 1,
                 };
-                if self.worst_failure.as_ref().is_none_or(|other| rank(other) < rank(error)) {
+                if self.worst_failure.as_ref().map(rank) < Some(rank(error)) {
                     self.worst_failure = Some(error.clone());
                 }
             }
@@ -72,7 +73,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// Reports a failed hook. It is no failure of the run, and starts no other hook.
+    /// Reports a failed hook. It does not count as a failure of the run, and starts no other hook.
     fn report_hook_failure(&mut self, error: Error) {
         let event = PublishEvent::Failed { error, target: None, retry: None };
         self.metrics.count_hook_failure();
@@ -99,9 +100,10 @@ impl<'a> Reporter<'a> {
             self.metrics.set_free_bytes(&self.options.pins.escaped(), bytes);
         }
         let mut newest_slot = None;
-        for (target, (contents, waits, is_up)) in self.options.targets.iter().zip(planner.targets()) {
-            self.metrics.record(&target.to_string(), contents, waits, is_up);
-            newest_slot = newest_slot.max(newest(&contents.index, |_| true).map(|archive| archive.name.slot));
+        for (target, status) in self.options.targets.iter().zip(planner.target_statuses()) {
+            self.metrics.record_target(&target.to_string(), &status);
+            let newest = newest_archive(&status.contents.index, |_| true);
+            newest_slot = newest_slot.max(newest.map(|archive| archive.name.slot));
         }
         if let Some(slot) = newest_slot {
             notify(NotifyState::Status(&format!("slot {slot} is published")));

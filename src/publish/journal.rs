@@ -1,8 +1,8 @@
-//! The journal: what a run must remember for the next one. It is a small file that is replaced as a
-//! whole, because a run may be killed at any time.
+//! The journal keeps what the next run needs and cannot find elsewhere. It is a small file that is
+//! replaced as a whole, because a run may be killed at any time.
 //!
 //! Archives are found without it: pinned and ready ones in their directories, published ones on the
-//! targets. The journal adds what these do not show.
+//! targets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
@@ -58,7 +58,8 @@ pub struct TargetEntries {
 pub struct BegunUpload {
     /// Tag of the archive's content. The upload is not resumed for an archive of the same name with
     /// another tag.
-    pub of: String,
+    #[serde(rename = "of")]
+    pub archive_tag: String,
     pub state: UploadState,
 }
 
@@ -78,8 +79,8 @@ impl FileIdentity {
             && (self.modified_ns == other.modified_ns || (self.device, self.inode) != (other.device, other.inode))
     }
 
-    /// True if the file was modified within this time before `now`. A time in the future is that of
-    /// a clock that has jumped back since.
+    /// True if the file was modified within this time before `now`. False for a time in the future:
+    /// the clock has jumped back since.
     pub fn is_modified_within(&self, time: Duration, now: SystemTime) -> bool {
         let age_ns = unix_ns(now).checked_sub(self.modified_ns);
         age_ns.is_some_and(|age_ns| Duration::from_nanos(age_ns) < time)
@@ -103,14 +104,21 @@ impl PublishJournal {
         let mut entries = JournalEntries::default();
         if dir.stat_entry(NAME)?.is_some() {
             let path = dir.path_of(NAME);
-            let mut text = Vec::new();
-            dir.open_file(NAME)?.take(BYTES_MAX).read_to_end(&mut text).or_path("read", &path)?;
-            entries = serde_json::from_slice(&text).map_err(|error| {
+            let mut json = Vec::new();
+            let mut file = dir.open_file(NAME)?.take(BYTES_MAX);
+            file.read_to_end(&mut json).or_path("read", &path)?;
+            entries = serde_json::from_slice(&json).map_err(|error| {
                 Error::damaged(format!("{} is not a journal of slotpress: {error}", path.escaped()))
                     .with_hint("remove it: nothing is lost, because the targets say what is published")
             })?;
         }
         Ok(Self { dir, entries: Mutex::new(entries) })
+    }
+
+    pub fn refused_files(&self) -> Vec<(ArchiveName, FileIdentity)> {
+        let parse = |(name, identity): (&String, &FileIdentity)| Some((ArchiveName::parse(name)?, *identity));
+        let entries = self.entries.lock();
+        entries.refused.iter().filter_map(parse).collect()
     }
 
     pub fn read<R>(&self, look: impl FnOnce(&JournalEntries) -> R) -> R {
@@ -126,8 +134,8 @@ impl PublishJournal {
         if new != *entries {
             let file = StagedFile::create_in(&self.dir)?.replace(true);
             // Cannot fail: the structures are plain, and map keys are strings.
-            let text = serde_json::to_vec(&new).unwrap_or_default();
-            file.file().write_all(&text).or_path("write", file.path())?;
+            let json = serde_json::to_vec(&new).unwrap_or_default();
+            file.file().write_all(&json).or_path("write", file.path())?;
             file.publish(NAME)?;
             *entries = new;
         }
@@ -136,18 +144,14 @@ impl PublishJournal {
 }
 
 impl JournalEntries {
-    /// Records a file that failed its checks. Beyond the limit, forgets the archive of the oldest
+    /// Records a file that failed its checks. Beyond the limit, forgets the archive of the lowest
     /// slot.
     pub fn refuse(&mut self, name: &ArchiveName, identity: FileIdentity) {
         self.refused.insert(name.to_string(), identity);
         while self.refused.len() > REFUSED_MAX {
             let slot_of = |name: &&String| ArchiveName::parse(name).map(|name| name.slot);
-            let Some(oldest) = self.refused.keys().min_by_key(slot_of).cloned() else { return };
-            self.refused.remove(&oldest);
+            let Some(lowest) = self.refused.keys().min_by_key(slot_of).cloned() else { return };
+            self.refused.remove(&lowest);
         }
-    }
-
-    pub fn refused(&self) -> impl Iterator<Item = (ArchiveName, FileIdentity)> {
-        self.refused.iter().filter_map(|(name, was)| Some((ArchiveName::parse(name)?, *was)))
     }
 }
