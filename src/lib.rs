@@ -183,8 +183,8 @@ pub mod accounts {
 /// use slotpress::tables::{ExportOptions, ExportTo, Filter, export};
 ///
 /// let full = NamedArchive::from_path("/mnt/snapshots/snapshot-350006937-….tar.zst");
-/// let mut filter = Filter::default();
-/// filter.owners.insert("Stake11111111111111111111111111111111111111".parse()?);
+/// let stake_program = "Stake11111111111111111111111111111111111111".parse()?;
+/// let filter = Filter::default().owners([stake_program].into());
 /// let to = ExportTo::Dir("/mnt/tables".into());
 /// let report = export(Snapshot::Archive(&full), to, &ExportOptions::default().filter(filter), &NoProgress)?;
 /// println!("{} rows of slot {}", report.tables[0].rows, report.facts.slot);

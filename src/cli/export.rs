@@ -132,15 +132,14 @@ impl ExportArgs {
         for text in &self.address {
             addresses.extend(read_addresses(text)?);
         }
-        Ok(Filter {
-            owners: self.owner.iter().copied().collect(),
-            mints: self.mint.iter().copied().collect(),
-            wallets: self.wallet.iter().copied().collect(),
-            addresses: addresses.into_iter().collect(),
-            data_size: self.data_size,
-            memcmp: self.memcmp.clone(),
-            with_mints: self.with_mints,
-        })
+        Ok(Filter::default()
+            .owners(self.owner.iter().copied().collect())
+            .mints(self.mint.iter().copied().collect())
+            .wallets(self.wallet.iter().copied().collect())
+            .addresses(addresses.into_iter().collect())
+            .data_size(self.data_size)
+            .memcmp(self.memcmp.clone())
+            .with_mints(self.with_mints))
     }
 
     fn options(&self, is_stdout: bool, store_bytes: u64, ui: &Ui) -> Result<ExportOptions> {
@@ -177,7 +176,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let mut stream = is_stdout.then(|| stdout::open_rows(ui)).transpose()?;
     let to = match (&mut stream, &store) {
         (Some(stream), _) => ExportTo::Stream(stream),
-        (None, Some(store)) => ExportTo::Store(store, spill_dir(None)),
+        (None, Some(store)) => ExportTo::Store { store, scratch: spill_dir(None) },
         (None, None) => ExportTo::Dir(args.output.clone()),
     };
     let input = args.state.open(READ_TWICE, ui)?;

@@ -21,9 +21,9 @@ const AMOUNT: u8 = 32;
 
 /// Base58 texts of the addresses in a column. Some, like owners, recur, so the latest is kept for
 /// each last byte of an address.
-pub(super) struct Texts(Vec<([u8; 32], [u8; BASE58_ENCODED_32_MAX_LEN])>);
+pub(super) struct AddressTexts(Vec<([u8; 32], [u8; BASE58_ENCODED_32_MAX_LEN])>);
 
-impl Texts {
+impl AddressTexts {
     pub fn new() -> Self {
         Self(vec![([0; 32], padded_base58(&[0; 32])); 1 << u8::BITS])
     }
@@ -47,7 +47,7 @@ fn padded_base58(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
 
 /// Adds a cell to a row. With `texts`, an address is text. Texts are padded to the longest length,
 /// so that they sort as a text column does.
-pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Texts>) {
+pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut AddressTexts>) {
     let number = match cell {
         Cell::Integer(integer) => integer as u64,
         Cell::Amount(amount) => amount,
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    fn encoded_row(cells: &[Cell<'_>], mut texts: Option<&mut Texts>) -> Vec<u8> {
+    fn encoded_row(cells: &[Cell<'_>], mut texts: Option<&mut AddressTexts>) -> Vec<u8> {
         let mut row = Vec::new();
         cells.iter().for_each(|cell| push_cell(&mut row, *cell, texts.as_deref_mut()));
         row
@@ -170,7 +170,7 @@ mod tests {
                 key
             }).collect();
             let texts: Vec<String> = keys.iter().map(|key| bs58::encode(key).into_string()).collect();
-            let mut kept = Texts::new();
+            let mut kept = AddressTexts::new();
             let as_text: Vec<_> =
                 keys.iter().cycle().take(4).map(|key| encoded_row(&[Cell::Address(key)], Some(&mut kept))).collect();
             for (row, text) in as_text.iter().zip(texts.iter().cycle()) {

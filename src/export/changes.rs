@@ -1,7 +1,8 @@
-//! Finds what changed between two states: the rows of both, sorted together, lie side by side.
+//! Finds changes between two states. The rows of both are sorted together, so the old and the new row
+//! of an account are next to each other.
 //!
-//! Rows are compared, not accounts, since some columns change without their account. The slot of
-//! the storage does not count: clients move accounts that stay the same.
+//! Rows are compared, not accounts, because some columns change although their account does not. The
+//! slot of the storage does not count: clients move accounts that stay the same.
 
 use slotpress_base::{Progress, Result};
 
@@ -9,9 +10,10 @@ use super::cells::{cells, push_cell, split_cells};
 use super::sort::changed_error;
 use super::table::{ADDED, Cell, Table};
 
-/// Positions of a table's columns that rows are compared by.
+/// Positions of the columns of a table, for comparing rows.
 struct Comparison {
     key_columns: usize,
+    /// Number of columns between the key and the slot of the storage.
     columns_to_slot: usize,
 }
 
@@ -22,8 +24,8 @@ struct StateRow<'a> {
 }
 
 /// Takes the sorted rows of two states. The cell after the key of a row is true in the new state.
-/// Passes on rows that are new, different or gone, with the kind of change instead of this cell. A
-/// row that is gone is passed on as it was.
+/// Returns rows that are new, different or gone, with the kind of change instead of this cell. A row
+/// that is gone is returned as it was.
 pub(super) fn find_changes<'a>(
     table: Table,
     rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,
@@ -84,7 +86,10 @@ impl Comparison {
         let is_same = rest == new.rest
             || self.compared_bytes(rest).ok_or_else(changed_error)?
                 == self.compared_bytes(new.rest).ok_or_else(changed_error)?;
-        Ok((if is_same { None } else { with_change(Cell::Text("changed"), new.rest) }, true))
+        if is_same {
+            return Ok((None, true));
+        }
+        Ok((with_change(Cell::Text("changed"), new.rest), true))
     }
 }
 
@@ -96,7 +101,7 @@ mod tests {
     use slotpress_base::NoProgress;
 
     use super::*;
-    use crate::export::cells::Texts;
+    use crate::export::cells::AddressTexts;
 
     type State = BTreeMap<u8, (u64, Option<i64>)>;
 
@@ -106,7 +111,7 @@ mod tests {
         let front = [Cell::Address(&key), state, Cell::Address(&key)];
         let cells = front.into_iter().chain([Cell::Null; 5]).chain([Cell::Amount(lamports), slot]);
         let mut row = Vec::new();
-        cells.for_each(|cell| push_cell(&mut row, cell, Some(&mut Texts::new())));
+        cells.for_each(|cell| push_cell(&mut row, cell, Some(&mut AddressTexts::new())));
         row
     }
 

@@ -9,7 +9,7 @@ use arrow_schema::DataType;
 use slotpress_base::{Error, Result};
 
 use super::filter::to_hex;
-use super::table::{Cell, credits};
+use super::table::{Cell, credits_fields};
 
 /// Values of a column, in the form of its type.
 pub(super) enum ColumnValues {
@@ -29,7 +29,8 @@ impl ColumnValues {
             DataType::Boolean => Self::Boolean(BooleanBuilder::new()),
             DataType::Binary => Self::Bytes(BinaryBuilder::new()),
             DataType::List(element) => {
-                let list = ListBuilder::new(StructBuilder::from_fields(credits(), 0)).with_field(element.clone());
+                let list =
+                    ListBuilder::new(StructBuilder::from_fields(credits_fields(), 0)).with_field(element.clone());
                 Self::Credits(Box::new(list))
             }
             _ => Self::Text(StringBuilder::new()),
@@ -50,7 +51,7 @@ impl ColumnValues {
             (Self::Bytes(column), Cell::Bytes(bytes)) => column.append_value(bytes),
             (Self::Credits(column), Cell::Credits(items)) => {
                 for item in parse_credits(items) {
-                    push_credits(column.values(), item)?;
+                    push_credits(column.values(), &item)?;
                 }
                 column.append(true);
             }
@@ -71,26 +72,37 @@ impl ColumnValues {
     }
 }
 
-fn parse_credits(items: &[u8]) -> impl Iterator<Item = [u64; 3]> {
-    let numbers_of = |item: &[u8; 24]| [0, 1, 2].map(|at| u64::from_le_bytes(item.as_chunks().0[at]));
-    items.as_chunks().0.iter().map(numbers_of)
+struct EpochCredits {
+    epoch: u64,
+    credits: u64,
+    /// Credits at the start of the epoch.
+    previous: u64,
 }
 
-fn push_credits(item: &mut StructBuilder, [epoch, credits, previous]: [u64; 3]) -> Result<()> {
-    let other_type = || Error::failed("credits have columns of another type");
-    let epochs = item.field_builder::<Int64Builder>(0).ok_or_else(other_type)?;
-    epochs.append_option(i64::try_from(epoch).ok());
-    for (at, number) in [(1, credits), (2, previous)] {
-        item.field_builder::<Decimal128Builder>(at).ok_or_else(other_type)?.append_value(number.into());
+fn parse_credits(items: &[u8]) -> impl Iterator<Item = EpochCredits> {
+    items.as_chunks::<24>().0.iter().map(|item| {
+        let number = |at: usize| u64::from_le_bytes(item.as_chunks().0[at]);
+        EpochCredits { epoch: number(0), credits: number(1), previous: number(2) }
+    })
+}
+
+fn push_credits(column: &mut StructBuilder, item: &EpochCredits) -> Result<()> {
+    let type_error = || Error::failed("credits have columns of another type");
+    let epoch = i64::try_from(item.epoch).ok();
+    let epochs = column.field_builder::<Int64Builder>(0);
+    epochs.ok_or_else(type_error)?.append_option(epoch);
+    for (field, number) in [(1, item.credits), (2, item.previous)] {
+        let amounts = column.field_builder::<Decimal128Builder>(field);
+        amounts.ok_or_else(type_error)?.append_value(number.into());
     }
-    item.append(true);
+    column.append(true);
     Ok(())
 }
 
-fn with_base58<T>(key: &[u8; 32], then: impl FnOnce(&str) -> T) -> T {
+fn with_base58<T>(key: &[u8; 32], use_text: impl FnOnce(&str) -> T) -> T {
     let mut text = [0; five8::BASE58_ENCODED_32_MAX_LEN];
     let length = usize::from(five8::encode_32(key, &mut text));
-    then(text.get(..length).and_then(|text| std::str::from_utf8(text).ok()).unwrap_or_default())
+    use_text(std::str::from_utf8(&text[..length]).unwrap_or_default())
 }
 
 pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
@@ -103,16 +115,16 @@ pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::Text(word) => push_csv_text(text, word),
         Cell::Bytes(bytes) => text.extend_from_slice(to_hex(bytes).as_bytes()),
         Cell::Credits(items) => {
-            for (at, [epoch, credits, previous]) in parse_credits(items).enumerate() {
-                let space = if at > 0 { " " } else { "" };
-                text.extend_from_slice(format!("{space}{epoch}:{credits}:{previous}").as_bytes());
+            for (number, item) in parse_credits(items).enumerate() {
+                let space = if number > 0 { " " } else { "" };
+                text.extend_from_slice(format!("{space}{}:{}:{}", item.epoch, item.credits, item.previous).as_bytes());
             }
         }
     }
 }
 
-/// Adds text, in quotes if it needs them. A row must be a line, and a terminal may show it, so
-/// control characters are replaced.
+/// Adds text, in quotes if necessary. Control characters are replaced, because a row must be one line,
+/// and a terminal may show it.
 fn push_csv_text(text: &mut Vec<u8>, word: &str) {
     if !word.contains(|letter: char| letter.is_control() || matches!(letter, ',' | '"')) {
         return text.extend_from_slice(word.as_bytes());

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::str::FromStr;
 
+use derive_setters::Setters;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use slotpress_base::{Error, Result, to_usize};
@@ -20,6 +21,7 @@ pub const COMPARED_BYTES_MAX: usize = 128;
 
 /// Bytes that the data of an account must have at an offset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
 pub struct Memcmp {
     /// Offset in the data.
     pub offset: u64,
@@ -29,8 +31,14 @@ pub struct Memcmp {
 }
 
 impl Memcmp {
+    /// Compares the data from an offset with these bytes, at most 128.
+    pub fn new(offset: u64, bytes: impl Into<Vec<u8>>) -> Self {
+        Self { offset, bytes: bytes.into() }
+    }
+
     fn matches(&self, data: &[u8]) -> bool {
-        data.get(to_usize(self.offset)..).is_some_and(|rest| rest.starts_with(&self.bytes))
+        let rest = data.get(to_usize(self.offset)..);
+        rest.is_some_and(|rest| rest.starts_with(&self.bytes))
     }
 }
 
@@ -38,19 +46,19 @@ impl FromStr for Memcmp {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let wrong =
+        let syntax_error =
             || Error::usage("a comparison is OFFSET:BASE58 or OFFSET:0xHEX with 1 to 128 bytes, such as 32:0x01ff");
-        let (offset, value) = text.split_once(':').ok_or_else(wrong)?;
+        let (offset, value) = text.split_once(':').ok_or_else(syntax_error)?;
         // Longer text is never decoded: base58 takes quadratic time.
         if value.len() > 2 * COMPARED_BYTES_MAX + 2 {
-            return Err(wrong());
+            return Err(syntax_error());
         }
         let bytes = match value.strip_prefix("0x") {
             Some(digits) => parse_hex(digits),
             None => decode_base58(value),
         };
-        let bytes = bytes.filter(|bytes| (1..=COMPARED_BYTES_MAX).contains(&bytes.len())).ok_or_else(wrong)?;
-        Ok(Self { offset: offset.parse().map_err(|_| wrong())?, bytes })
+        let bytes = bytes.filter(|bytes| (1..=COMPARED_BYTES_MAX).contains(&bytes.len())).ok_or_else(syntax_error)?;
+        Ok(Self { offset: offset.parse().map_err(|_| syntax_error())?, bytes })
     }
 }
 
@@ -65,7 +73,11 @@ fn parse_hex(digits: &str) -> Option<Vec<u8>> {
 
 pub(super) fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).map(|half| char::from(DIGITS[usize::from(half)])).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for half in bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]) {
+        text.push(char::from(DIGITS[usize::from(half)]));
+    }
+    text
 }
 
 fn serialize_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
@@ -83,16 +95,22 @@ fn serialize_set<S: serde::Serializer>(set: &HashSet<Address>, serializer: S) ->
     if set.len() > LISTED_MAX {
         let mut sorted: Vec<&Address> = set.iter().collect();
         sorted.sort_unstable();
-        let hash = sorted.iter().fold(Sha256::new(), |hash, address| hash.chain_update(address.0)).finalize();
-        return serializer.serialize_str(&format!("{} addresses, SHA-256 {}", set.len(), to_hex(&hash)));
+        let mut hasher = Sha256::new();
+        for address in sorted {
+            hasher.update(address.0);
+        }
+        let count = set.len();
+        let hash = to_hex(&hasher.finalize());
+        return serializer.serialize_str(&format!("{count} addresses, SHA-256 {hash}"));
     }
     let mut listed: Vec<String> = set.iter().map(Address::to_string).collect();
     listed.sort_unstable();
     serializer.collect_seq(listed)
 }
 
-/// All filters of an export. An account must pass every one of them; an empty set allows all.
-#[derive(Clone, Debug, Default, Serialize)]
+/// All filters of an export. An account must pass every one of them. An empty set allows all accounts.
+#[derive(Clone, Debug, Default, Serialize, Setters)]
+#[non_exhaustive]
 pub struct Filter {
     /// Programs that own the accounts.
     #[serde(serialize_with = "serialize_set")]
@@ -107,6 +125,7 @@ pub struct Filter {
     #[serde(serialize_with = "serialize_set")]
     pub addresses: HashSet<Address>,
     /// Length of the data in bytes.
+    #[setters(into)]
     pub data_size: Option<u64>,
     /// Bytes of the data.
     pub memcmp: Vec<Memcmp>,
@@ -121,13 +140,12 @@ pub(super) fn parse_token<'a>(header: &RecordHeader, data: &'a [u8]) -> Option<T
 
 impl Filter {
     pub(super) fn check(&self) -> Result<()> {
-        if self.memcmp.len() + usize::from(self.data_size.is_some()) > DATA_FILTERS_MAX {
-            Err(Error::usage(format!(
-                "too many filters on data: at most {DATA_FILTERS_MAX} are allowed, counting the size and each comparison"
-            )))
-        } else {
-            Ok(())
+        if self.memcmp.len() + usize::from(self.data_size.is_some()) <= DATA_FILTERS_MAX {
+            return Ok(());
         }
+        Err(Error::usage(format!(
+            "too many filters on data: at most {DATA_FILTERS_MAX} are allowed, counting the size and each comparison"
+        )))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -175,20 +193,20 @@ mod tests {
 
     #[test]
     fn comparisons_are_those_of_rpc_servers() {
-        let parsed = |text: &str| text.parse::<Memcmp>().ok().map(|memcmp| (memcmp.offset, memcmp.bytes));
-        assert_eq!(parsed("3:0x01fF"), Some((3, vec![1, 255])));
-        assert_eq!(parsed("0:2"), Some((0, vec![1])));
-        assert_eq!(parsed(&format!("0:0x{}", "ab".repeat(128))).map(|(_, bytes)| bytes.len()), Some(128));
+        let parse = |text: &str| text.parse::<Memcmp>().ok().map(|memcmp| (memcmp.offset, memcmp.bytes));
+        assert_eq!(parse("3:0x01fF"), Some((3, vec![1, 255])));
+        assert_eq!(parse("0:2"), Some((0, vec![1])));
+        assert_eq!(parse(&format!("0:0x{}", "ab".repeat(128))).map(|(_, bytes)| bytes.len()), Some(128));
         for wrong in
             ["", "3", "3:", "3:0x", "3:0x1", "3:0xéé", "3:0OIl", "-1:2", "x:2", &format!("0:0x{}", "ab".repeat(129))]
         {
-            assert_eq!(parsed(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
-        let memcmp = Memcmp { offset: 2, bytes: vec![7, 8] };
+        let memcmp = Memcmp::new(2, [7, 8]);
         assert!(memcmp.matches(&[0, 0, 7, 8]));
         assert!(!memcmp.matches(&[0, 0, 7]));
         assert!(!memcmp.matches(&[0]));
-        assert!(!Memcmp { offset: u64::MAX, ..memcmp.clone() }.matches(&[7, 8]));
+        assert!(!Memcmp::new(u64::MAX, [7, 8]).matches(&[7, 8]));
         let mut filter = Filter { data_size: Some(1), memcmp: vec![memcmp; 3], ..Filter::default() };
         assert!(filter.check().is_ok());
         filter.memcmp.extend(filter.memcmp.clone());

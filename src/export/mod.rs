@@ -1,5 +1,5 @@
-//! Exports the accounts of a state as tables that database engines read. Contains only the newest
-//! version of each account.
+//! Exports the accounts of a state as tables that database engines read. Only the newest version of
+//! each account is exported.
 //!
 //! [`visit_state`] passes accounts to workers ([`visitor`]), which turn them into batches of rows
 //! ([`table`]). Writers write these to files with temporary names ([`parts`]). The files get their
@@ -29,7 +29,7 @@ use slotpress_read::{Snapshot, VerifyOptions, visit_state};
 
 use filter::Filter;
 use output::{ExportOutput, ExportTo};
-use parts::{ENCODER_BYTES, FILE_BYTES, GROUP_BYTES, Parts};
+use parts::{ENCODER_BYTES, FILE_BYTES, GROUP_BYTES, TableWriter};
 pub use report::{ExportReport, Manifest, SourceFields, TableFields};
 use sort::SortRun;
 use table::Table;
@@ -38,7 +38,7 @@ use visitor::Exporter;
 /// Version of the columns. Changes whenever they do.
 pub const SCHEMA_VERSION: u32 = 3;
 
-/// Rows of a worker and table that are sorted at a time, whatever the memory.
+/// Minimum size of the rows of a worker and table that are sorted at a time.
 const RUN_BYTES_MIN: u64 = 8 << 20;
 /// Size of the largest row: an account with 10 MiB of data, which is also decoded in one piece.
 const DATA_ROW_BYTES_MAX: u64 = 22 << 20;
@@ -128,7 +128,7 @@ pub struct ExportOptions {
     /// others and in a stream.
     #[setters(into)]
     pub order: Option<RowOrder>,
-    /// Exports only what changed since an older state, which [`export`] then takes too. Default: all.
+    /// Exports only what changed since an older state, which [`export`] then needs too. Default: false.
     pub changes: bool,
     /// Format of the files. Default: Parquet.
     pub format: TableFormat,
@@ -160,7 +160,7 @@ impl Default for ExportOptions {
 }
 
 impl ExportOptions {
-    /// Returns the memory that the rows of one worker take, and encoding them if they are not sorted.
+    /// Returns the memory for the rows of one worker, and for encoding them if they are not sorted.
     pub fn worker_bytes(&self) -> u64 {
         let table_bytes = |table: &Table| {
             let bytes_max = if self.is_sorted(*table) { RUN_BYTES_MIN } else { GROUP_BYTES as u64 };
@@ -171,7 +171,7 @@ impl ExportOptions {
         self.tables.iter().map(table_bytes).sum::<u64>() + encoder_bytes
     }
 
-    /// Returns the least value of [`memory_bytes`](Self::memory_bytes): enough for encoding the rows
+    /// Returns the minimum of [`memory_bytes`](Self::memory_bytes), which is enough for encoding the rows
     /// of a file.
     pub fn memory_bytes_min(&self) -> u64 {
         if self.format == TableFormat::Csv { RUN_BYTES_MIN } else { ENCODER_BYTES }
@@ -181,7 +181,8 @@ impl ExportOptions {
         if table == Table::Accounts && self.data != DataPart::None { DATA_ROW_BYTES_MAX } else { ROW_BYTES_MAX }
     }
 
-    fn foresee(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
+    /// Returns the fields of the manifests that are compared with published ones.
+    fn planned_fields(&self, slot: u64, since: Option<(u64, Hash)>) -> Value {
         json!({
             "schema_version": SCHEMA_VERSION, "slot": slot, "filter": self.filter, "data": self.data,
             "format": self.format, "since_slot": since.map(|(slot, _)| slot), "since_hash": since.map(|(_, hash)| hash),
@@ -201,13 +202,14 @@ impl ExportOptions {
         self.format != TableFormat::Csv && self.row_order(table) == RowOrder::Clustered
     }
 
-    /// True if each row says how it changed: all files do, so that all files of a table have the same columns.
+    /// True if each row says how it changed. All files do, so that all files of a table have the same
+    /// columns.
     fn has_change(&self) -> bool {
         self.format != TableFormat::Csv
     }
 
-    /// Returns the size of the rows of a worker and table that are sorted at a time. Half of the
-    /// memory for files, which are written later, is divided among them.
+    /// Returns the size of the rows of a worker and table that are sorted at a time. Half of the memory
+    /// for writing files is divided among workers and tables, because files are written later.
     fn run_bytes(&self) -> u64 {
         let runs = (self.tables.len() * self.visit.threads).max(1) as u64;
         RUN_BYTES_MIN + self.memory_bytes / 2 / runs * 4 / 5
@@ -237,15 +239,16 @@ impl ExportOptions {
             let message = format!("the table {} has no row of a mint or wallet", table.name());
             return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
         }
-        let is_test = self.format.takes_accounts();
-        if is_test && self.changes {
+        let takes_accounts = self.format.takes_accounts();
+        if takes_accounts && self.changes {
             return Err(Error::usage("a test validator takes whole states, not changes"));
         }
-        if is_test && (self.tables != [Table::Accounts] || self.data != DataPart::None || self.filter.is_empty()) {
+        let is_plain = self.tables == [Table::Accounts] && self.data == DataPart::None;
+        if takes_accounts && (!is_plain || self.filter.is_empty()) {
             return Err(Error::usage("a test validator takes accounts that filters name, whole, and no other tables")
                 .with_hint("name them by at least one filter, such as their addresses"));
         }
-        if self.filter.with_mints && !is_test {
+        if self.filter.with_mints && !takes_accounts {
             return Err(Error::usage("mints of token accounts are added for a test validator only"));
         }
         Ok(())
@@ -261,7 +264,8 @@ fn archive_name<'a>(input: &Snapshot<'a>) -> Option<&'a ArchiveName> {
 
 fn is_incremental_alone(input: &Snapshot<'_>) -> bool {
     let Snapshot::Archive(archive) = input else { return false };
-    archive.name.as_ref().is_some_and(|name| name.base_slot.is_some())
+    let name = archive.name.as_ref();
+    name.is_some_and(|name| name.base_slot.is_some())
 }
 
 /// The snapshots that [`export`] reads.
@@ -269,8 +273,8 @@ fn is_incremental_alone(input: &Snapshot<'_>) -> bool {
 pub struct ExportInput<'a> {
     /// The snapshot whose accounts are exported.
     pub snapshot: Snapshot<'a>,
-    /// An older snapshot: only the changes since it are exported, as
-    /// [`ExportOptions::changes`] asks.
+    /// An older snapshot. Given if, and only if, [`ExportOptions::changes`] is set: then only the changes
+    /// since this snapshot are exported.
     pub since: Option<Snapshot<'a>>,
 }
 
@@ -281,7 +285,7 @@ impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
 }
 
 /// Writes the accounts of a state as tables. Files get their names only if the state is right, or
-/// if the caller asked not to check it. A stream gets rows before that is known.
+/// if the caller asked not to check it. A stream gets rows before the state is checked.
 ///
 /// With `since`, only the changes since that older state are written, which must be the output's
 /// latest state. Both states are checked; an expected slot or hash is of the new state.
@@ -308,31 +312,33 @@ pub fn export<'a>(
         );
     }
     let mut stream = None;
-    let place = match to {
+    let output = match to {
         ExportTo::Dir(dir) => Some(ExportOutput::open_dir(&dir, progress)?),
-        ExportTo::Store(store, scratch) => Some(ExportOutput::open_store(store, &scratch, progress)?),
+        ExportTo::Store { store, scratch } => Some(ExportOutput::open_store(store, &scratch, progress)?),
         ExportTo::Stream(to) => {
             stream = Some(Mutex::new(to));
             None
         }
     };
     let old = since.as_ref().map(archive_name);
-    if let (Some(place), Some(new), None | Some(Some(_))) = (&place, archive_name(&input), old) {
-        // Before the state is read.
+    if let (Some(output), Some(new), None | Some(Some(_))) = (&output, archive_name(&input), old) {
+        // Find out before the state is read.
         let old = old.flatten().map(|old| (old.slot, old.hash));
-        place.check_free(&options.foresee(new.slot, old), &options.tables, progress)?;
+        let planned = options.planned_fields(new.slot, old);
+        output.check_is_free(&planned, &options.tables, progress)?;
     }
     let watch = SpaceWatch::default();
-    let (mut facts, tables, report) = match &place {
-        Some(place) if options.format.takes_accounts() => subset::write(input, options, place, progress)?,
-        place => {
-            let mut parts = Vec::new();
-            if let Some(place) = place {
+    let (facts, tables) = match &output {
+        Some(output) if options.format.takes_accounts() => subset::write(input, options, output, progress)?,
+        output => {
+            let mut writers = Vec::new();
+            if let Some(output) = output {
                 for table in &options.tables {
-                    parts.push(Parts::new(*table, options, place.work.dir(), &watch)?);
+                    let dir = output.work.dir();
+                    writers.push(TableWriter::new(*table, options, dir, &watch)?);
                 }
             }
-            let mut exporter = Exporter::new(options, place.as_ref(), parts, stream, progress);
+            let mut exporter = Exporter::new(options, output.as_ref(), writers, stream, progress);
             if let Some(since) = since {
                 let mut visit = options.visit.clone();
                 (visit.check.expect_hash, visit.check.expect_slot) = (None, None);
@@ -340,11 +346,9 @@ pub fn export<'a>(
                 exporter.end_old_state()?;
             }
             let report = visit_state(input, &options.visit, progress, &exporter)?;
-            let (facts, tables) = exporter.finish()?;
-            (facts, tables, report)
+            exporter.finish(&report)?
         }
     };
-    facts.accounts = report.counts.accounts;
-    let manifests = place.map(|place| place.publish(&facts, &tables, progress)).transpose()?.unwrap_or_default();
+    let manifests = output.map(|output| output.publish(&facts, &tables, progress)).transpose()?.unwrap_or_default();
     Ok(ExportReport { manifests, facts, tables, elapsed: stopwatch.elapsed() })
 }

@@ -1,13 +1,13 @@
 //! Publishes tables in a directory or store, after the state was found to be right.
 //!
-//! The manifest of a table is its commit: manifests get their names after all files have theirs. A
+//! A table is complete once it has its manifest, which is written after all files have their names. A
 //! journal marks an unfinished export of a slot, and names its run and its tables. A run that fails
 //! removes what it has published. After a kill, the next run of that slot, on any machine, replaces
 //! the journal, and removes what the earlier run left. If the earlier run is still alive, it ends as
 //! soon as it finds the journal replaced, and removes nothing.
 //!
-//! Files are first written to a work directory: in the output, or in a scratch directory for a
-//! store. So nothing unchecked is published, and memory does not grow with the number of files.
+//! Files are first written to a work directory in the output, or for a store in a scratch directory.
+//! So nothing unchecked is published, and memory does not grow with the number of files.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -36,8 +36,13 @@ pub(super) const MANIFEST_BYTES_MAX: u64 = 8 << 20;
 pub enum ExportTo<'a> {
     /// A directory, which is created if it is missing.
     Dir(PathBuf),
-    /// A store, and a scratch directory for its files.
-    Store(&'a Store, PathBuf),
+    /// A directory or bucket.
+    Store {
+        /// Store for the tables.
+        store: &'a Store,
+        /// Directory for files that are not published yet.
+        scratch: PathBuf,
+    },
     /// A stream, which gets the rows of one table as CSV before the state is known to be right.
     Stream(&'a mut (dyn std::io::Write + Send + 'a)),
 }
@@ -58,7 +63,7 @@ struct ExportJournal {
 
 /// Leftovers of an earlier run: its journal, and the names of its tables.
 #[derive(Default)]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedExport {
     journal: Option<SmallFile>,
     tables: Vec<String>,
 }
@@ -76,7 +81,8 @@ pub(super) fn manifest_name(slot: u64) -> String {
 }
 
 pub(super) fn manifest_slot(name: &str) -> Option<u64> {
-    name.strip_prefix("_manifest-")?.strip_suffix(".json")?.parse().ok()
+    let slot = name.strip_prefix("_manifest-")?.strip_suffix(".json")?;
+    slot.parse().ok()
 }
 
 fn exists_error(shown: &str) -> Error {
@@ -88,20 +94,22 @@ fn file_name(file: &ExportedFile) -> &str {
     file.path.rsplit('/').next().unwrap_or_default()
 }
 
-/// True if an export gives its files such names. Others in a partition are not removed.
+/// True if an export gives its files such names. Other files in a partition are not removed.
 fn is_export_name(name: &str) -> bool {
     name.starts_with("part-") || name.ends_with(".json")
 }
 
-/// Condition for replacing a file: it is still this one.
-fn if_unchanged(small: &Option<SmallFile>) -> Condition {
-    let Some(small) = small else { return Condition::Absent };
-    small.etag.clone().map_or(Condition::Always, Condition::Unchanged)
+/// Returns the condition that a file is still this one.
+fn if_unchanged(file: &Option<SmallFile>) -> Condition {
+    let Some(file) = file else { return Condition::Absent };
+    let etag = file.etag.clone();
+    etag.map_or(Condition::Always, Condition::Unchanged)
 }
 
 /// Opens a directory of a store, which is created if it is missing.
 fn open_or_create(store: &Store, name: &str) -> Result<Store> {
-    store.open_dir(name, true)?.ok_or_else(|| Error::failed(format!("{} is gone", store.location_of(name))))
+    let gone = || Error::failed(format!("{} is gone", store.location_of(name)));
+    store.open_dir(name, true)?.ok_or_else(gone)
 }
 
 impl ExportOutput {
@@ -132,12 +140,12 @@ impl ExportOutput {
         open_or_create(&self.open_table(table)?, &slot_dir(slot))
     }
 
-    /// Finds what an earlier run left unfinished. Removes the journal of one that had published all
-    /// of its tables.
-    fn find_unfinished(&self, slot: u64, progress: &dyn Progress) -> Result<Unfinished> {
+    /// Finds the leftovers of an earlier run. If that run had published all of its tables, only its
+    /// journal is left, and is removed.
+    fn find_unfinished(&self, slot: u64, progress: &dyn Progress) -> Result<UnfinishedExport> {
         let name = journal_name(slot);
         let Some(journal) = self.store.get_small_file(&name, MANIFEST_BYTES_MAX, progress)? else {
-            return Ok(Unfinished::default());
+            return Ok(UnfinishedExport::default());
         };
         let ExportJournal { tables, .. } = serde_json::from_slice(&journal.bytes).unwrap_or_default();
         let mut is_whole = !tables.is_empty();
@@ -150,20 +158,20 @@ impl ExportOutput {
         }
         if is_whole {
             self.store.delete(&name, progress)?;
-            return Ok(Unfinished::default());
+            return Ok(UnfinishedExport::default());
         }
-        Ok(Unfinished { journal: Some(journal), tables })
+        Ok(UnfinishedExport { journal: Some(journal), tables })
     }
 
-    /// Refuses tables that are there already, and changes that do not follow what is there. Allows
-    /// what an unfinished export left, which a run removes, and returns it.
-    pub fn check_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<Unfinished> {
+    /// Refuses tables that the output has already, and changes that do not follow its latest state.
+    /// Returns the leftovers of an unfinished export, which do not count.
+    pub fn check_is_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<UnfinishedExport> {
         progress.check()?;
         let slot = ours["slot"].as_u64().unwrap_or_default();
         let unfinished = self.find_unfinished(slot, progress)?;
         for table in tables {
             let store = self.store.open_dir(table.name(), false)?;
-            chain::check(ours, store.as_ref().unwrap_or(&self.store), progress)?;
+            chain::check_follows(ours, store.as_ref().unwrap_or(&self.store), progress)?;
             if unfinished.tables.iter().any(|name| name == table.name()) {
                 continue;
             }
@@ -180,8 +188,8 @@ impl ExportOutput {
         Ok(unfinished)
     }
 
-    /// Gives all files their names, after the state was found to be right. Returns the paths or URLs
-    /// of the manifests.
+    /// Gives all files their names, once the state is known to be right. Returns the paths or URLs of
+    /// the manifests.
     pub fn publish(
         mut self,
         manifest: &Manifest,
@@ -190,7 +198,7 @@ impl ExportOutput {
     ) -> Result<Vec<String>> {
         panic_point("export publisher");
         let names: Vec<Table> = tables.iter().map(|fields| fields.table).collect();
-        let unfinished = self.check_free(&manifest.to_value(), &names, progress)?;
+        let unfinished = self.check_is_free(&manifest.to_value(), &names, progress)?;
         let mut all = unfinished.tables.clone();
         all.extend(names.iter().map(|table| table.name().to_string()));
         all.sort_unstable();
@@ -198,7 +206,7 @@ impl ExportOutput {
         let run = random_name("").to_string_lossy().into_owned();
         let journal = text::json(&ExportJournal { run, tables: all }) + "\n";
         let name = journal_name(manifest.slot);
-        let run = PublishingRun { place: &self, manifest, tables, journal };
+        let run = PublishingRun { output: &self, manifest, tables, journal };
         let text = run.journal.as_bytes();
         let condition = if_unchanged(&unfinished.journal);
         let put = self.store.put_small_file(&name, text, &Attributes::new(), &condition, progress);
@@ -208,7 +216,7 @@ impl ExportOutput {
         });
         if published.is_err() {
             // If this fails too, the next run removes the files.
-            let _ = run.take_back(&NoProgress);
+            let _ = run.remove_published(&NoProgress);
         } else {
             self.made.keep();
         }
@@ -222,7 +230,7 @@ impl ExportOutput {
     }
 
     /// Removes a table of a slot: its manifest, then files of these names.
-    fn remove(&self, table: &str, slot: u64, names: &[String], progress: &dyn Progress) -> Result<()> {
+    fn remove(&self, table: &str, slot: u64, names: &[&str], progress: &dyn Progress) -> Result<()> {
         let Some(store) = self.store.open_dir(table, false)? else { return Ok(()) };
         store.delete(&manifest_name(slot), progress)?;
         let partition = slot_dir(slot);
@@ -231,7 +239,7 @@ impl ExportOutput {
                 files.delete(name, progress)?;
             }
         }
-        // Fails if others have put something there.
+        // Fails if other programs have put something there.
         let _ = store.dir().map(|dir| dir.remove_dir(&partition));
         let _ = self.store.dir().map(|dir| dir.remove_dir(table));
         Ok(())
@@ -239,42 +247,45 @@ impl ExportOutput {
 }
 
 struct PublishingRun<'a> {
-    place: &'a ExportOutput,
+    output: &'a ExportOutput,
     manifest: &'a Manifest,
     tables: &'a [TableFields],
     journal: String,
 }
 
 impl PublishingRun<'_> {
-    fn check_ours(&self, progress: &dyn Progress) -> Result<()> {
-        let store = &self.place.store;
+    /// Fails if the journal is not that of this run.
+    fn check_journal(&self, progress: &dyn Progress) -> Result<()> {
+        let store = &self.output.store;
         let slot = self.manifest.slot;
         let journal = store.get_small_file(&journal_name(slot), MANIFEST_BYTES_MAX, progress)?;
         let is_ours = journal.is_some_and(|journal| journal.bytes == self.journal.as_bytes());
-        if is_ours { Ok(()) } else { Err(self.place.taken_over_error(slot)) }
+        if is_ours { Ok(()) } else { Err(self.output.taken_over_error(slot)) }
     }
 
-    fn publish(&self, unfinished: &Unfinished, progress: &dyn Progress) -> Result<Vec<String>> {
-        let place = self.place;
+    fn publish(&self, unfinished: &UnfinishedExport, progress: &dyn Progress) -> Result<Vec<String>> {
+        let output = self.output;
         let slot = self.manifest.slot;
         for table in &unfinished.tables {
-            let files = place.open_slot(table, slot)?;
-            let names = files.list(progress)?.into_iter().map(|object| object.name).filter(|name| is_export_name(name));
-            place.remove(table, slot, &names.collect::<Vec<_>>(), progress)?;
+            let files = output.open_slot(table, slot)?;
+            let listed = files.list(progress)?;
+            let mut names: Vec<&str> = listed.iter().map(|object| &*object.name).collect();
+            names.retain(|name| is_export_name(name));
+            output.remove(table, slot, &names, progress)?;
         }
         if unfinished.journal.is_some() {
-            let shown = place.store.location_of("");
+            let shown = output.store.location_of("");
             progress.warn(&format!("{shown}: removed the files of an unfinished export of slot {slot}"));
         }
         let all_bytes = self.tables.iter().map(|fields| fields.bytes).sum();
         progress.stage(Stage::Sending, Some(all_bytes));
         for fields in self.tables {
-            let files = place.open_slot(fields.table.name(), slot)?;
+            let files = output.open_slot(fields.table.name(), slot)?;
             if !files.list(progress)?.is_empty() {
                 return Err(exists_error(&files.location_of("")));
             }
             for file in &fields.files {
-                self.check_ours(progress)?;
+                self.check_journal(progress)?;
                 self.send(&files, file, progress)?;
             }
             if let Some(dir) = files.dir() {
@@ -284,10 +295,10 @@ impl PublishingRun<'_> {
         for fields in self.tables {
             self.check_sent(fields, progress)?;
         }
-        self.check_ours(progress)?;
+        self.check_journal(progress)?;
         let mut published = Vec::new();
         for fields in self.tables {
-            let store = place.open_table(fields.table.name())?;
+            let store = output.open_table(fields.table.name())?;
             let name = manifest_name(slot);
             let text = self.manifest.table_json(fields);
             let put = store.put_small_file(&name, text.as_bytes(), &Attributes::new(), &Condition::Absent, progress)?;
@@ -295,44 +306,46 @@ impl PublishingRun<'_> {
                 return Err(exists_error(&store.location_of(&name)));
             }
             // Another run may have put the manifest of another slot there meanwhile.
-            chain::check(&self.manifest.to_value(), &store, progress)?;
+            chain::check_follows(&self.manifest.to_value(), &store, progress)?;
             published.push(store.location_of(&name));
         }
         // If this fails, a later run removes it.
-        let _ = place.store.delete(&journal_name(slot), progress);
+        let _ = output.store.delete(&journal_name(slot), progress);
         Ok(published)
     }
 
-    /// Removes what was published, and the journal last. Deletes files by name: listing may be the
-    /// request that the store fails at.
-    fn take_back(&self, progress: &dyn Progress) -> Result<()> {
-        let place = self.place;
+    /// Removes all published files, and the journal last. Deletes files by name, because listing them may
+    /// be the request that fails.
+    fn remove_published(&self, progress: &dyn Progress) -> Result<()> {
+        let output = self.output;
         let slot = self.manifest.slot;
-        self.check_ours(progress)?;
+        self.check_journal(progress)?;
         for fields in self.tables {
-            let store = place.open_table(fields.table.name())?;
+            let store = output.open_table(fields.table.name())?;
             let found = store.get_small_file(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
             if found.is_none_or(|found| found.bytes == self.manifest.table_json(fields).as_bytes()) {
-                let names: Vec<String> = fields.files.iter().map(|file| file_name(file).to_string()).collect();
-                place.remove(fields.table.name(), slot, &names, progress)?;
+                let names: Vec<&str> = fields.files.iter().map(file_name).collect();
+                output.remove(fields.table.name(), slot, &names, progress)?;
             }
         }
-        place.store.delete(&journal_name(slot), progress)
+        output.store.delete(&journal_name(slot), progress)
     }
 
     fn send(&self, to: &Store, file: &ExportedFile, progress: &dyn Progress) -> Result<()> {
-        let work = self.place.work.dir();
+        let work = self.output.work.dir();
+        let path = work.path_of(&file.part);
         let name = file_name(file);
         if let Some(dir) = to.dir() {
-            let found = work.stat_entry(&file.part)?.ok_or_else(|| changed_error(&work.path_of(&file.part)))?;
-            return work.move_checked(&file.part, &found, dir, name);
+            let stat = work.stat_entry(&file.part)?;
+            let stat = stat.ok_or_else(|| changed_error(&path))?;
+            return work.move_checked(&file.part, &stat, dir, name);
         }
         let headers = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
         let mut upload = to.upload(name, &headers, file.bytes, false, progress)?;
         let mut from = work.open_file(&file.part)?;
         let mut buffer = vec![0; 1 << 20];
         loop {
-            let count = from.read(&mut buffer).or_path("read", &work.path_of(&file.part))?;
+            let count = from.read(&mut buffer).or_path("read", &path)?;
             if count == 0 {
                 return upload.finish(progress);
             }
@@ -341,12 +354,18 @@ impl PublishingRun<'_> {
         }
     }
 
-    /// Fails if the output lists other files of a table than those that were sent.
+    /// Fails unless the output lists exactly the files of a table that were sent.
     fn check_sent(&self, fields: &TableFields, progress: &dyn Progress) -> Result<()> {
-        let files = self.place.open_slot(fields.table.name(), self.manifest.slot)?;
-        let listed = files.list(progress)?.into_iter().map(|object| (object.name, object.length_bytes));
-        let listed: BTreeMap<_, _> = listed.collect();
-        let sent = fields.files.iter().map(|file| (file_name(file).to_string(), file.bytes)).collect();
+        let slot = self.manifest.slot;
+        let files = self.output.open_slot(fields.table.name(), slot)?;
+        let mut listed = BTreeMap::new();
+        for object in files.list(progress)? {
+            listed.insert(object.name, object.length_bytes);
+        }
+        let mut sent = BTreeMap::new();
+        for file in &fields.files {
+            sent.insert(file_name(file).to_string(), file.bytes);
+        }
         if listed == sent {
             Ok(())
         } else {

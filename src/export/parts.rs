@@ -1,5 +1,5 @@
-//! Writes the files of tables under temporary names. Groups of rows are encoded on all cores: rows
-//! that are sorted when all were read, others as they come. One thread at a time appends to a table.
+//! Writes the files of tables under temporary names. Groups of rows are encoded on all cores: sorted
+//! rows once all are read, others as they come. One thread at a time appends to a table.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -33,21 +33,28 @@ use super::filter::to_hex;
 use super::sort::{SortRun, Sorter, changed_error, group_rows, split_counted};
 use super::table::{Cell, Table, not_written_error};
 
-/// Rows of a row group. A query for a key reads one or two groups of each file, and a Bloom filter
-/// of so many values takes all of 16 KiB.
+/// Maximum number of rows in a row group. A query for a key reads one or two groups of each file, and
+/// the Bloom filter of this many values fills 16 KiB.
 pub(super) const GROUP_ROWS: usize = 13_500;
 /// Limit on the bytes of a row group's rows, before they are encoded. One row may come on top.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
-/// Share of false positives of Bloom filters: row groups that do not have the address after all.
+/// Share of row groups that a Bloom filter names although they do not have the address.
 const FALSE_POSITIVES: f64 = 0.01;
-/// Memory for encoding a row group: rows as bytes, columns and pages, and in each form one account
-/// of 10 MiB.
+/// Memory for encoding a row group: its rows as bytes, as columns and as pages, with an account of
+/// 10 MiB in each form.
 pub(super) const ENCODER_BYTES: u64 = 48 << 20;
 /// Size at which a file is completed and the next one begins. Engines read files of this size well,
 /// and stores send them in one piece.
 pub(super) const FILE_BYTES: u64 = 896 << 20;
 
 type RowKey = Vec<Option<String>>;
+
+/// Keys of the first and the last row; empty if rows are not sorted.
+#[derive(Default)]
+struct KeyRange {
+    least: RowKey,
+    greatest: RowKey,
+}
 
 /// A complete file of a table.
 #[derive(Clone, Debug, Serialize)]
@@ -61,7 +68,7 @@ pub struct ExportedFile {
     pub bytes: u64,
     /// SHA-256 of the file, in hexadecimal digits.
     pub sha256: String,
-    /// Key of the first row, if rows are in order: a value for each column by which they are.
+    /// Key of the first row, if rows are sorted: a value for each column by which they are sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub least_key: Vec<Option<String>>,
     /// Key of the last row.
@@ -71,7 +78,8 @@ pub struct ExportedFile {
     pub(super) part: String,
 }
 
-pub(super) struct Parts<'a> {
+/// Writes the files of one table.
+pub(super) struct TableWriter<'a> {
     pub table: Table,
     options: &'a ExportOptions,
     dir: &'a KeptDir,
@@ -91,17 +99,16 @@ struct PartFiles<'a> {
 struct OpenPart<'a> {
     file: SerializedFileWriter<PartFile<'a>>,
     rows: u64,
-    keys: [RowKey; 2],
+    keys: KeyRange,
 }
 
-struct Encoded {
+struct EncodedGroup {
     chunks: Vec<ArrowColumnChunk>,
     rows: u64,
-    /// Keys of the first row and of the last; empty if rows are not sorted.
-    keys: [RowKey; 2],
+    keys: KeyRange,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> TableWriter<'a> {
     pub fn new(table: Table, options: &'a ExportOptions, dir: &'a KeptDir, watch: &'a SpaceWatch) -> Result<Self> {
         let new_sorter = || Sorter::new(&options.visit.check.spill_dir(None));
         Ok(Self {
@@ -116,7 +123,7 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// Writes rows, or passes them to the sorter. Leaves none.
+    /// Writes the rows, or passes them to the sorter, and empties the run.
     pub fn write(&self, rows: &mut SortRun) -> Result<()> {
         if let Some(sorter) = &self.sorter {
             return sorter.add(rows);
@@ -155,16 +162,16 @@ impl<'a> Parts<'a> {
         run_in_order(groups, encoders, &new_encoder, progress, &mut |_, encoded| self.append(encoded))
     }
 
-    fn append(&self, encoded: Encoded) -> Result<()> {
+    fn append(&self, encoded: EncodedGroup) -> Result<()> {
         let mut files = self.files.lock();
-        let mut part = match files.open.take() {
-            Some(part) => part,
+        let mut open = match files.open.take() {
+            Some(open) => open,
             None => self.open(files.done.len())?,
         };
-        if part.append(encoded)? >= self.options.file_bytes {
-            files.done.push(part.close()?)
+        if open.append(encoded)? >= self.options.file_bytes {
+            files.done.push(open.close()?)
         } else {
-            files.open = Some(part)
+            files.open = Some(open)
         }
         Ok(())
     }
@@ -174,32 +181,34 @@ impl<'a> Parts<'a> {
         let file = PartFile::create(self.dir, &name, self.watch)?;
         let footer = self.footer.get().cloned().unwrap_or_default();
         let file = parquet_writer(self.table, self.options, footer, file)?.0;
-        Ok(OpenPart { file, rows: 0, keys: Default::default() })
+        Ok(OpenPart { file, rows: 0, keys: KeyRange::default() })
     }
 
-    fn encode(&self, group: &[u8]) -> Result<Encoded> {
+    fn encode(&self, group: &[u8]) -> Result<EncodedGroup> {
         panic_point("row encoder");
         let schema = self.table.schema(self.options);
         let mut columns: Vec<ColumnValues> =
             schema.fields().iter().map(|field| ColumnValues::new(field.data_type())).collect();
         let mut rest = group;
         let mut rows = 0;
-        let mut ends = None;
+        let mut last = None;
         while let Some((row, after)) = split_counted(rest) {
             for (column, cell) in columns.iter_mut().zip(cells(row)) {
                 column.push(cell?)?;
             }
-            ends = Some((ends.map_or(row, |(first, _)| first), row));
+            last = Some(row);
             rest = after;
             rows += 1;
         }
-        let (first, last) = ends.ok_or_else(changed_error)?;
-        let is_sorted = self.sorter.is_some();
-        let keys = if is_sorted { [self.row_key(first)?, self.row_key(last)?] } else { Default::default() };
+        let (Some((first, _)), Some(last)) = (split_counted(group), last) else { return Err(changed_error()) };
+        let mut keys = KeyRange::default();
+        if self.sorter.is_some() {
+            keys = KeyRange { least: self.row_key(first)?, greatest: self.row_key(last)? };
+        }
         let arrays = columns.iter_mut().map(ColumnValues::finish).collect();
         let batch = RecordBatch::try_new(schema, arrays).map_err(|error| not_written_error(&error))?;
         let chunks = encode_columns(&batch, &self.encoder).map_err(parquet_error)?;
-        Ok(Encoded { chunks, rows, keys })
+        Ok(EncodedGroup { chunks, rows, keys })
     }
 
     fn row_key(&self, row: &[u8]) -> Result<RowKey> {
@@ -207,7 +216,8 @@ impl<'a> Parts<'a> {
             Cell::Text(text) => Some(text.to_string()),
             _ => None,
         };
-        cells(row).take(self.table.key_columns()).map(|cell| cell.map(text)).collect()
+        let cells = cells(row).take(self.table.key_columns());
+        cells.map(|cell| cell.map(text)).collect()
     }
 }
 
@@ -236,12 +246,12 @@ fn parquet_writer<W: Write + Send>(
         .set_created_by(format!("slotpress {}", env!("CARGO_PKG_VERSION")))
         .set_compression(zstd(3)?)
         .set_key_value_metadata(Some(footer));
-    // Nearly all values of these columns differ. A dictionary would be discarded, and minimum
-    // and maximum of the data would be useless.
+    // Nearly all values of these columns differ, so a dictionary would be discarded. The minimum and
+    // maximum of the data would be useless.
     for name in ["address", "data"] {
         properties = properties.set_column_dictionary_enabled(ColumnPath::from(name), false);
     }
-    // Nothing in these columns repeats: level 2 makes them as small, in half of the time.
+    // Nothing in these columns repeats: level 2 compresses them as well as level 3, in half of the time.
     for name in ["address", "owner"] {
         properties = properties.set_column_compression(ColumnPath::from(name), zstd(2)?);
     }
@@ -249,7 +259,8 @@ fn parquet_writer<W: Write + Send>(
     if options.is_sorted(table) {
         properties = set_order(table, properties);
     }
-    let settings = ArrowWriterOptions::new().with_properties(properties.build()).with_skip_arrow_metadata(true);
+    let settings = ArrowWriterOptions::new().with_skip_arrow_metadata(true);
+    let settings = settings.with_properties(properties.build());
     let writer = ArrowWriter::try_new_with_options(to, table.schema(options), settings);
     writer.and_then(ArrowWriter::into_serialized_writer).map_err(parquet_error)
 }
@@ -289,20 +300,19 @@ fn encode_columns(
 }
 
 impl OpenPart<'_> {
-    fn append(&mut self, encoded: Encoded) -> Result<u64> {
-        let [first, last] = encoded.keys;
+    fn append(&mut self, encoded: EncodedGroup) -> Result<u64> {
         if self.rows == 0 {
-            self.keys[0] = first;
+            self.keys.least = encoded.keys.least;
         }
-        self.keys[1] = last;
+        self.keys.greatest = encoded.keys.greatest;
         self.rows += encoded.rows;
         append_group(&mut self.file, encoded.chunks).map_err(parquet_error)
     }
 
     fn close(self) -> Result<ExportedFile> {
-        let [least_key, greatest_key] = self.keys;
+        let KeyRange { least, greatest } = self.keys;
         let file = self.file.into_inner().map_err(parquet_error)?;
-        Ok(ExportedFile { least_key, greatest_key, ..file.close(self.rows)? })
+        Ok(ExportedFile { least_key: least, greatest_key: greatest, ..file.close(self.rows)? })
     }
 }
 
@@ -316,13 +326,14 @@ fn append_group<W: Write + Send>(
     Ok(file.bytes_written() as u64)
 }
 
-/// Converts an error of the Parquet library. If an I/O error caused it, reports that one.
+/// Converts an error of the Parquet library. If an I/O error caused it, reports the I/O error.
 fn parquet_error(error: ParquetError) -> Error {
-    let source = match &error {
-        ParquetError::External(source) => source.downcast_ref::<io::Error>(),
-        _ => None,
-    };
-    source.map_or_else(|| not_written_error(&error), |source| Error::io("write", Path::new("the table"), source))
+    if let ParquetError::External(source) = &error
+        && let Some(source) = source.downcast_ref::<io::Error>()
+    {
+        return Error::io("write", Path::new("the table"), source);
+    }
+    not_written_error(&error)
 }
 
 pub(super) struct PartFile<'a> {
@@ -346,7 +357,9 @@ impl<'a> PartFile<'a> {
 
     /// Syncs the file. `rows` is the number of rows in it.
     pub fn close(mut self, rows: u64) -> Result<ExportedFile> {
-        self.to.finish().and_then(|()| self.file.sync_all()).or_path("write", &self.dir.path_of(&self.name))?;
+        let path = self.dir.path_of(&self.name);
+        self.to.finish().or_path("write", &path)?;
+        self.file.sync_all().or_path("write", &path)?;
         Ok(ExportedFile {
             path: String::new(),
             rows,

@@ -67,14 +67,18 @@ impl Manifest {
     /// Makes a manifest of what is known before the first account is exported.
     pub(super) fn new(facts: &StateFacts<'_>, since: Option<&BankFile>, options: &ExportOptions) -> Self {
         let bank = facts.bank;
-        let name = |path: &Path| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-        let source = |part: &StatePart| SourceFields { name: name(&part.path), root: part.root };
+        let name_of = |path: &Path| {
+            let name = path.file_name().unwrap_or(path.as_os_str());
+            name.to_string_lossy().into_owned()
+        };
+        let clock = facts.well_known.get(&CLOCK);
+        let source = |part: &StatePart| SourceFields { name: name_of(&part.path), root: part.root };
         Self {
             version: env!("CARGO_PKG_VERSION"),
             schema_version: SCHEMA_VERSION,
             slot: bank.slot,
             epoch: bank.epoch(),
-            block_time: facts.well_known.get(&CLOCK).and_then(|clock| parse_block_time(&clock.data).ok()),
+            block_time: clock.and_then(|clock| parse_block_time(&clock.data).ok()),
             block_height: bank.block_height,
             bank_hash: bank.hash,
             hash: bank.snapshot_hash(),

@@ -4,10 +4,10 @@ use sha2::{Digest, Sha256};
 use slotpress_base::Result;
 use slotpress_format::ledger::activation::{DelegatedStake, StakeHistory};
 use slotpress_format::ledger::programs::TOKEN_2022;
-use slotpress_format::{LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
+use slotpress_format::{Delegation, LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
 use super::filter::to_hex;
-use super::table::{Cell, RowBatch, extension_names, integer, slot_cell};
+use super::table::{Cell, RowBatch, extension_names, integer_cell, storage_slot_cell};
 
 pub(super) const MINTS: &str = "address:address token_program:address decimals:integer supply:amount
     mint_authority:address? freeze_authority:address? is_initialized:boolean extensions:text? name:text? symbol:text?
@@ -28,7 +28,7 @@ pub(super) const PROGRAMS: &str = "address:address loader:address programdata_ad
     upgrade_authority:address? deploy_slot:integer? code_length:integer? code_sha256:text? lamports:integer
     storage_slot:integer?";
 
-/// The epoch of a state, and how stakes take effect until then.
+/// The epoch of a state, and the rules by which stakes have taken effect until then.
 #[derive(Default)]
 pub(super) struct StakeRules {
     pub epoch: u64,
@@ -37,16 +37,17 @@ pub(super) struct StakeRules {
     pub reduced_from: Option<u64>,
 }
 
-/// Makes a cell of an epoch or slot: null if there is none, or one that no chain reaches.
-fn integer_cell<'a>(number: Option<u64>) -> Cell<'a> {
-    number.and_then(|number| i64::try_from(number).ok()).map_or(Cell::Null, Cell::Integer)
+/// Makes a cell of an epoch or slot: null if there is none, or if no chain can reach it.
+fn epoch_or_slot_cell<'a>(number: Option<u64>) -> Cell<'a> {
+    let number = number.and_then(|number| i64::try_from(number).ok());
+    number.map_or(Cell::Null, Cell::Integer)
 }
 
-pub(super) fn address(key: Option<&[u8; 32]>) -> Cell<'_> {
+pub(super) fn address_cell(key: Option<&[u8; 32]>) -> Cell<'_> {
     key.map_or(Cell::Null, Cell::Address)
 }
 
-pub(super) fn text(text: Option<&str>) -> Cell<'_> {
+pub(super) fn text_cell(text: Option<&str>) -> Cell<'_> {
     text.map_or(Cell::Null, Cell::Text)
 }
 
@@ -60,15 +61,15 @@ impl RowBatch {
             Cell::Address(&header.owner),
             Cell::Integer(mint.decimals.into()),
             Cell::Amount(mint.supply),
-            address(mint.mint_authority.as_ref()),
-            address(mint.freeze_authority.as_ref()),
+            address_cell(mint.mint_authority.as_ref()),
+            address_cell(mint.freeze_authority.as_ref()),
             Cell::Boolean(mint.is_initialized),
-            text((header.owner == TOKEN_2022).then_some(names.as_str())),
-            text(metadata.map(|metadata| metadata.name)),
-            text(metadata.map(|metadata| metadata.symbol)),
-            text(metadata.map(|metadata| metadata.uri)),
-            integer("lamports", header.lamports, &header.pubkey)?,
-            slot_cell(slot, &header.pubkey)?,
+            text_cell((header.owner == TOKEN_2022).then_some(names.as_str())),
+            text_cell(metadata.map(|metadata| metadata.name)),
+            text_cell(metadata.map(|metadata| metadata.symbol)),
+            text_cell(metadata.map(|metadata| metadata.uri)),
+            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(is_cut_off)
     }
@@ -82,37 +83,42 @@ impl RowBatch {
         slot: Option<u64>,
     ) -> Result<bool> {
         let Some(account) = StakeAccount::parse(data) else { return Ok(false) };
-        let (state, meta, delegation) = match &account {
-            StakeAccount::Uninitialized => ("uninitialized", None, None),
-            StakeAccount::Initialized(meta) => ("initialized", Some(meta), None),
-            StakeAccount::Delegated { meta, delegation, credits_observed } => {
-                ("delegated", Some(meta), Some((delegation.voter(), delegation.stake(), *credits_observed)))
-            }
-            StakeAccount::RewardsPool => ("rewardsPool", None, None),
+        let (state, meta) = match &account {
+            StakeAccount::Uninitialized => ("uninitialized", None),
+            StakeAccount::Initialized(meta) => ("initialized", Some(meta)),
+            StakeAccount::Delegated { meta, .. } => ("delegated", Some(meta)),
+            StakeAccount::RewardsPool => ("rewardsPool", None),
         };
-        let delegation = delegation.as_ref();
-        let amount = |amount: Option<u64>| amount.map_or(Cell::Null, Cell::Amount);
+        let (delegation, credits) = match &account {
+            StakeAccount::Delegated { delegation, credits_observed, .. } => {
+                (Some(delegation), Some(*credits_observed))
+            }
+            _ => (None, None),
+        };
+        let voter = delegation.map(Delegation::voter);
+        let stake = delegation.map(Delegation::stake);
         let activation = |stake: &DelegatedStake| stake.activation(rules.epoch, &rules.history, rules.reduced_from);
-        let in_epoch = delegation.map(|(_, stake, _)| activation(stake)).unwrap_or_default();
+        let in_epoch = stake.as_ref().map(activation).unwrap_or_default();
+        let amount = |amount: Option<u64>| amount.map_or(Cell::Null, Cell::Amount);
         self.push(&[
-            address(delegation.map(|(voter, ..)| voter)),
+            address_cell(voter.as_ref()),
             Cell::Address(&header.pubkey),
             Cell::Text(state),
-            address(meta.map(|meta| &meta.staker)),
-            address(meta.map(|meta| &meta.withdrawer)),
+            address_cell(meta.map(|meta| &meta.staker)),
+            address_cell(meta.map(|meta| &meta.withdrawer)),
             meta.map_or(Cell::Null, |meta| Cell::Integer(meta.lockup_timestamp)),
             amount(meta.map(|meta| meta.lockup_epoch)),
-            address(meta.map(|meta| &meta.lockup_custodian)),
+            address_cell(meta.map(|meta| &meta.lockup_custodian)),
             amount(meta.map(|meta| meta.rent_exempt_reserve)),
-            amount(delegation.map(|(_, stake, _)| stake.lamports)),
-            integer_cell(delegation.map(|(_, stake, _)| stake.activation_epoch)),
-            integer_cell(delegation.map(|(_, stake, _)| stake.deactivation_epoch)),
-            amount(delegation.map(|(.., credits)| *credits)),
+            amount(stake.as_ref().map(|stake| stake.lamports)),
+            epoch_or_slot_cell(stake.as_ref().map(|stake| stake.activation_epoch)),
+            epoch_or_slot_cell(stake.as_ref().map(|stake| stake.deactivation_epoch)),
+            amount(credits),
             Cell::Amount(in_epoch.effective),
             Cell::Amount(in_epoch.activating),
             Cell::Amount(in_epoch.deactivating),
-            integer("lamports", header.lamports, &header.pubkey)?,
-            slot_cell(slot, &header.pubkey)?,
+            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(true)
     }
@@ -123,24 +129,25 @@ impl RowBatch {
         let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
         let voter = state.authorized_voter(epoch);
         let v4 = state.v4.as_ref();
-        let epoch_credits = state.epoch_credits().map(|epoch| [epoch.epoch, epoch.credits, epoch.previous_credits]);
-        let credits: Vec<u8> = epoch_credits.flatten().flat_map(u64::to_le_bytes).collect();
+        let epochs = state.epoch_credits();
+        let numbers = epochs.flat_map(|epoch| [epoch.epoch, epoch.credits, epoch.previous_credits]);
+        let credits: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
         self.push(&[
             Cell::Address(&header.pubkey),
             Cell::Text(state.version),
             Cell::Address(&state.node),
-            address(voter.as_ref()),
+            address_cell(voter.as_ref()),
             Cell::Address(&state.authorized_withdrawer),
             Cell::Integer(state.commission_bps.into()),
             v4.map_or(Cell::Null, |fields| Cell::Integer(fields.block_revenue_commission_bps.into())),
-            address(v4.map(|fields| &fields.inflation_rewards_collector)),
-            address(v4.map(|fields| &fields.block_revenue_collector)),
+            address_cell(v4.map(|fields| &fields.inflation_rewards_collector)),
+            address_cell(v4.map(|fields| &fields.block_revenue_collector)),
             v4.and_then(|fields| fields.bls_key.as_ref()).map_or(Cell::Null, |key| Cell::Bytes(key)),
-            integer_cell(state.root_slot),
-            integer_cell(state.last_vote_slot),
+            epoch_or_slot_cell(state.root_slot),
+            epoch_or_slot_cell(state.last_vote_slot),
             Cell::Credits(&credits),
-            integer("lamports", header.lamports, &header.pubkey)?,
-            slot_cell(slot, &header.pubkey)?,
+            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(true)
     }
@@ -151,20 +158,20 @@ impl RowBatch {
         let (programdata, code) = match LoaderAccount::parse(&header.owner, header.executable == 1, data) {
             None => return Ok(false),
             Some(LoaderAccount::Other) => return Ok(true),
-            Some(LoaderAccount::Program(at)) => (Some(at), None),
+            Some(LoaderAccount::Program(programdata)) => (Some(programdata), None),
             Some(LoaderAccount::Code(code)) => (None, Some(code)),
         };
         let sha256 = code.map(|code| to_hex(&Sha256::digest(code.code)));
         self.push(&[
             Cell::Address(&header.pubkey),
             Cell::Address(&header.owner),
-            address(programdata.as_ref()),
-            address(code.as_ref().and_then(|code| code.upgrade_authority.as_ref())),
-            integer_cell(code.and_then(|code| code.deploy_slot)),
-            integer_cell(code.map(|code| code.code.len() as u64)),
-            text(sha256.as_deref()),
-            integer("lamports", header.lamports, &header.pubkey)?,
-            slot_cell(slot, &header.pubkey)?,
+            address_cell(programdata.as_ref()),
+            address_cell(code.as_ref().and_then(|code| code.upgrade_authority.as_ref())),
+            epoch_or_slot_cell(code.and_then(|code| code.deploy_slot)),
+            epoch_or_slot_cell(code.map(|code| code.code.len() as u64)),
+            text_cell(sha256.as_deref()),
+            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            storage_slot_cell(slot, &header.pubkey)?,
         ]);
         Ok(true)
     }

@@ -31,33 +31,48 @@ const BLOCK_BYTES: usize = 64 << 10;
 /// Memory of a run in the file while it is merged: a block, which its last row may exceed, and the
 /// heads of two rows.
 const SOURCE_BYTES: u64 = (BLOCK_BYTES + 4 * HEAD_BYTES_MAX) as u64;
-/// Limit on the runs that are merged at a time, whatever the memory: with more, each has few rows in
-/// the processor's cache.
+/// Limit on the runs that are merged at a time, however large the memory is: with more runs, each has
+/// few rows in the processor's cache.
 const SOURCES_MAX: u64 = 1024;
 /// Limit on the bytes of a run, so that the position of a row has 32 bits.
 const RUN_BYTES_MAX: u64 = 3 << 30;
 
-/// Bytes of a row beyond its head: their offset in the file, and their number.
-type RowTail = (u64, u32);
+/// Bytes in the temporary file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct SpilledBytes {
+    offset: u64,
+    length: u32,
+}
 
-/// A row, or its head and where the rest is.
-type SortRow = (Vec<u8>, RowTail);
+/// A row. The tail is empty unless the row is longer than its head.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct SortRow {
+    head: Vec<u8>,
+    tail: SpilledBytes,
+}
+
+/// Position of a row in memory, and eight bytes by which it is sorted.
+struct RowEntry {
+    prefix: u64,
+    position: u32,
+}
 
 type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 
-type Blocks = Vec<(u64, u32)>;
+type Blocks = Vec<SpilledBytes>;
 
 pub(super) fn changed_error() -> Error {
     Error::failed("sorted rows are not as they were written to the temporary file")
 }
 
-fn common_bytes(one: &[u8], other: &[u8]) -> usize {
-    let words = one.chunks_exact(8).zip(other.chunks_exact(8)).take_while(|(one, other)| one == other).count();
-    let rest = one.iter().zip(other).skip(words * 8);
-    words * 8 + rest.take_while(|(one, other)| one == other).count()
+/// Returns the number of first bytes that are equal.
+fn common_bytes(left: &[u8], right: &[u8]) -> usize {
+    let words = left.chunks_exact(8).zip(right.chunks_exact(8)).take_while(|(left, right)| left == right).count();
+    let rest = left.iter().zip(right).skip(words * 8);
+    words * 8 + rest.take_while(|(left, right)| left == right).count()
 }
 
-/// Splits off bytes that follow their number, a `u32`.
+/// Splits off bytes that are preceded by their number, a `u32`. Returns them and what follows.
 pub(super) fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
@@ -74,29 +89,29 @@ fn push_counted(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
 /// Rows in memory, each with its length before it.
 pub(super) struct SortRun {
     bytes: Vec<u8>,
-    /// Position of each row, and eight bytes by which it is sorted.
-    rows: Vec<(u64, u32)>,
+    rows: Vec<RowEntry>,
     bytes_max: usize,
     rows_max: usize,
 }
 
 impl SortRun {
-    /// Creates a run that is full when rows, and what is sorted with them, take `bytes_max`, or when
-    /// there are `rows_max`. Reserves [`SortRun::reserved_bytes`], since growing would copy all rows.
+    /// Creates a run that is full when rows and their entries take `bytes_max`, or when there are
+    /// `rows_max` rows. Reserves [`SortRun::reserved_bytes`], since growing would copy all rows.
     pub fn new(bytes_max: u64, rows_max: usize, row_bytes_max: u64) -> Self {
         let bytes_max = to_usize(bytes_max.min(RUN_BYTES_MAX));
         let bytes = Vec::with_capacity(bytes_max + to_usize(row_bytes_max));
-        Self { bytes, rows: Vec::with_capacity(bytes_max / 4 / size_of::<(u64, u32)>()), bytes_max, rows_max }
+        Self { bytes, rows: Vec::with_capacity(bytes_max / 4 / size_of::<RowEntry>()), bytes_max, rows_max }
     }
 
-    /// Memory of a run: for rows, for the last of them, and for their positions. Rows have at least
-    /// 48 bytes.
+    /// Returns the memory of a run: for rows, for the last of them, and for their entries. Rows have at
+    /// least 48 bytes.
     pub fn reserved_bytes(bytes_max: u64, row_bytes_max: u64) -> u64 {
         bytes_max + bytes_max / 4 + row_bytes_max
     }
 
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.rows.push((0, self.bytes.len() as u32));
+        let position = self.bytes.len() as u32;
+        self.rows.push(RowEntry { position, prefix: 0 });
         push_counted(&mut self.bytes, write);
     }
 
@@ -128,68 +143,83 @@ fn sorted_rows(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<
         if at.is_multiple_of(LOADED_ROWS) {
             load(bytes, &rows[at..]);
         }
-        Ok((row_at(bytes, rows[at].1).to_vec(), (0, 0)))
+        let head = row_at(bytes, rows[at].position).to_vec();
+        Ok(SortRow { head, tail: SpilledBytes::default() })
     })
 }
 
 /// Loads the first of these rows into the processor's cache.
-fn load(bytes: &[u8], rows: &[(u64, u32)]) {
-    let starts = rows.iter().take(LOADED_ROWS).map(|(_, position)| *position as usize);
-    let lines = starts.flat_map(|start| [start, start + LINE_BYTES]);
-    black_box(lines.filter_map(|at| bytes.get(at)).fold(0, |sum: u8, byte| sum ^ byte));
+fn load(bytes: &[u8], rows: &[RowEntry]) {
+    let mut sum = 0;
+    for row in rows.iter().take(LOADED_ROWS) {
+        let start = row.position as usize;
+        for offset in [start, start + LINE_BYTES] {
+            sum ^= bytes.get(offset).copied().unwrap_or(0);
+        }
+    }
+    black_box(sum);
 }
 
 fn row_at(bytes: &[u8], position: u32) -> &[u8] {
-    bytes.get(position as usize..).and_then(split_counted).map_or(&[], |(row, _)| row)
+    let row = bytes.get(position as usize..).and_then(split_counted);
+    row.map_or(&[], |(row, _)| row)
 }
 
-/// Sorts rows whose first `depth` bytes are equal: by the eight bytes after all equal ones, which lie
-/// beside their positions, and rows that are equal there too, by their following bytes.
-fn sort(bytes: &[u8], rows: &mut [(u64, u32)], depth: usize) {
+/// Sorts rows whose first `depth` bytes are equal: by the eight bytes after all bytes that they have in
+/// common. Rows that are equal there too are sorted by the bytes that follow.
+fn sort(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
     let rest = |position: u32| row_at(bytes, position).get(depth..).unwrap_or_default();
-    let Some(((_, first), others)) = rows.split_first() else { return };
+    let Some((first, others)) = rows.split_first() else { return };
     if others.is_empty() || depth >= KEY_BYTES_MAX {
         return;
     }
-    let first = rest(*first);
-    let common = others.iter().fold(first.len(), |common, (_, other)| common_bytes(&first[..common], rest(*other)));
-    for (word, position) in rows.iter_mut() {
-        let next = rest(*position)[common..].iter().chain(&[0; 8]).take(8);
-        *word = next.fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let first = rest(first.position);
+    let mut common = first.len();
+    for other in others {
+        common = common_bytes(&first[..common], rest(other.position));
     }
-    rows.sort_unstable_by_key(|(word, _)| *word);
-    rows.chunk_by_mut(|(one, _), (other, _)| one == other).for_each(|equal| sort(bytes, equal, depth + common + 8));
+    for row in rows.iter_mut() {
+        let next = rest(row.position)[common..].iter().chain(&[0; 8]).take(8);
+        row.prefix = next.fold(0, |prefix, byte| prefix << 8 | u64::from(*byte));
+    }
+    rows.sort_unstable_by_key(|row| row.prefix);
+    for equal in rows.chunk_by_mut(|row, next| row.prefix == next.prefix) {
+        sort(bytes, equal, depth + common + 8);
+    }
 }
 
-/// Writes a sorted run. The first bytes of a row's head are left out if the row before begins with
-/// them.
+fn spill_bytes(spill: &Spill, bytes: &[u8]) -> Result<SpilledBytes> {
+    Ok(SpilledBytes { offset: spill.write(bytes)?, length: bytes.len() as u32 })
+}
+
+/// Writes a sorted run. From the head of each row, leaves out the bytes that it has in common with the
+/// head of the row before.
 fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Result<Blocks> {
     let mut blocks = Vec::new();
     let mut block = Vec::new();
     let mut last = Vec::new();
     for row in rows {
-        let (mut head, mut tail) = row?;
+        let SortRow { mut head, mut tail } = row?;
         if head.len() > HEAD_BYTES_MAX {
-            let rest = &head[HEAD_BYTES_MAX..];
-            tail = (spill.write(rest)?, rest.len() as u32);
+            tail = spill_bytes(spill, &head[HEAD_BYTES_MAX..])?;
             head.truncate(HEAD_BYTES_MAX);
         }
         let common = common_bytes(&last, &head).min(255);
-        block.extend_from_slice(&[common as u8, u8::from(tail.1 > 0)]);
+        block.extend_from_slice(&[common as u8, u8::from(tail.length > 0)]);
         block.extend_from_slice(&((head.len() - common) as u16).to_le_bytes());
         block.extend_from_slice(&head[common..]);
-        if tail.1 > 0 {
-            block.extend_from_slice(&tail.0.to_le_bytes());
-            block.extend_from_slice(&tail.1.to_le_bytes());
+        if tail.length > 0 {
+            block.extend_from_slice(&tail.offset.to_le_bytes());
+            block.extend_from_slice(&tail.length.to_le_bytes());
         }
         last = head;
         if block.len() >= BLOCK_BYTES {
-            blocks.push((spill.write(&block)?, block.len() as u32));
+            blocks.push(spill_bytes(spill, &block)?);
             block.clear();
         }
     }
     if !block.is_empty() {
-        blocks.push((spill.write(&block)?, block.len() as u32));
+        blocks.push(spill_bytes(spill, &block)?);
     }
     Ok(blocks)
 }
@@ -201,31 +231,32 @@ fn read_run(spill: &Spill, blocks: Blocks) -> SortRows<'_> {
     let mut head = Vec::new();
     let mut next = move || -> Result<Option<SortRow>> {
         if at == block.len() {
-            let Some((offset, length)) = blocks.next() else { return Ok(None) };
-            block.resize(length as usize, 0);
-            spill.read(offset, &mut block)?;
+            let Some(next) = blocks.next() else { return Ok(None) };
+            block.resize(next.length as usize, 0);
+            spill.read(next.offset, &mut block)?;
             at = 0;
         }
         let (tail, after) = next_row(&block[at..], &mut head).ok_or_else(changed_error)?;
         at = block.len() - after;
-        Ok(Some((head.clone(), tail)))
+        Ok(Some(SortRow { head: head.clone(), tail }))
     };
     Box::new(std::iter::from_fn(move || next().transpose()))
 }
 
 /// Turns `head` from the head of the row before into the head of the next row. Returns the row's
 /// tail, and the number of bytes that follow in the block.
-fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(RowTail, usize)> {
+fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(SpilledBytes, usize)> {
     let ([common, has_tail, length @ ..], block) = block.split_first_chunk::<4>()?;
     let (bytes, block) = block.split_at_checked(u16::from_le_bytes(*length).into())?;
     head.truncate((*common).into());
     head.extend_from_slice(bytes);
     if *has_tail == 0 {
-        return Some(((0, 0), block.len()));
+        return Some((SpilledBytes::default(), block.len()));
     }
     let (offset, block) = block.split_first_chunk()?;
     let (length, block) = block.split_first_chunk()?;
-    Some(((u64::from_le_bytes(*offset), u32::from_le_bytes(*length)), block.len()))
+    let tail = SpilledBytes { offset: u64::from_le_bytes(*offset), length: u32::from_le_bytes(*length) };
+    Some((tail, block.len()))
 }
 
 fn merge(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
@@ -240,7 +271,10 @@ fn merge(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
         let Reverse((row, number)) = &mut *top;
         Some(match sources[*number].next() {
             Some(next) => next.map(|next| std::mem::replace(row, next)),
-            None => Ok(PeekMut::pop(top).0.0),
+            None => {
+                let Reverse((row, _)) = PeekMut::pop(top);
+                Ok(row)
+            }
         })
     })))
 }
@@ -257,8 +291,8 @@ impl Sorter {
         Self { spill: Spill::growing(dir, "sorting rows"), held: Mutex::default(), spilled: Mutex::default() }
     }
 
-    /// Sorts a run that is full, and writes it to the file. Keeps any other, such as the last one of a
-    /// worker, in memory. Leaves an empty run.
+    /// Sorts a full run and writes it to the file. Keeps any other run, such as a worker's last one, in
+    /// memory. Leaves an empty run.
     pub fn add(&self, run: &mut SortRun) -> Result<()> {
         if !run.is_full() {
             let empty = SortRun { bytes: Vec::new(), rows: Vec::new(), ..*run };
@@ -266,15 +300,15 @@ impl Sorter {
             return Ok(());
         }
         run.sort();
-        // Also after a failure: until the reading ends, further rows come.
+        // Empty the run even after a failure: more rows come until the reading ends.
         let blocks = write_run(&self.spill, sorted_rows(&*run));
         run.clear();
         self.spilled.lock().push(blocks?);
         Ok(())
     }
 
-    /// Takes all rows in their order. Sorts runs in memory on `threads` threads. Merges runs in the
-    /// file in `memory_bytes`; if they are too many, some of them to longer ones first.
+    /// Takes all rows in order. Sorts runs in memory on `threads` threads. Merges runs in the file
+    /// within `memory_bytes`; if there are too many, first merges some of them into longer ones.
     pub fn rows(
         &self,
         memory_bytes: u64,
@@ -287,24 +321,33 @@ impl Sorter {
         start_pool(threads)?.install(|| held.par_iter_mut().for_each(SortRun::sort));
         let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
         while spilled.len() > sources_max {
-            let sources = spilled.drain(..sources_max).map(|run| read_run(spill, run)).collect();
-            spilled.push(write_run(spill, merge(sources)?.map(|row| progress.check().and(row)))?);
-        }
-        let mut sources: Vec<SortRows<'_>> = spilled.into_iter().map(|run| read_run(spill, run)).collect();
-        sources.extend(held.into_iter().map(|run| Box::new(sorted_rows(run)) as SortRows<'_>));
-        Ok(merge(sources)?.map(|row| {
-            let (mut row, (offset, length)) = row?;
-            if length > 0 {
-                let start = row.len();
-                row.resize(start + length as usize, 0);
-                spill.read(offset, &mut row[start..])?;
+            let mut sources = Vec::new();
+            for run in spilled.drain(..sources_max) {
+                sources.push(read_run(spill, run));
             }
-            Ok(row)
+            let rows = merge(sources)?.map(|row| progress.check().and(row));
+            spilled.push(write_run(spill, rows)?);
+        }
+        let mut sources = Vec::new();
+        for run in spilled {
+            sources.push(read_run(spill, run));
+        }
+        for run in held {
+            sources.push(Box::new(sorted_rows(run)));
+        }
+        Ok(merge(sources)?.map(|row| {
+            let mut row = row?;
+            let start = row.head.len();
+            row.head.resize(start + row.tail.length as usize, 0);
+            if row.tail.length > 0 {
+                spill.read(row.tail.offset, &mut row.head[start..])?;
+            }
+            Ok(row.head)
         }))
     }
 }
 
-/// Puts rows in groups, each row with its length: `rows_max` of them, or fewer if these have
+/// Groups rows, each preceded by its length. A group is complete when it has `rows_max` rows or
 /// `bytes_max` bytes.
 pub(super) fn group_rows<'a>(
     mut rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,

@@ -19,24 +19,33 @@ fn push(run: &mut SortRun, row: &[u8]) {
     run.push(|to| to.extend_from_slice(row));
 }
 
-/// Merges runs, of which those with `true` are in the file. Returns the groups, and the bytes in the file.
-fn merged(runs: &[(bool, Vec<&[u8]>)], memory_bytes: u64, limits: (usize, usize)) -> (Vec<Vec<Vec<u8>>>, u64) {
+struct TestRun<'a> {
+    is_spilled: bool,
+    rows: Vec<&'a [u8]>,
+}
+
+struct MergedRuns {
+    groups: Vec<Vec<Vec<u8>>>,
+    spilled_bytes: u64,
+}
+
+fn merge_runs(runs: &[TestRun<'_>], memory_bytes: u64, rows_max: usize, bytes_max: usize) -> MergedRuns {
     let dir = tempfile::tempdir().expect("a directory");
     let sorter = Sorter::new(dir.path());
-    for (is_spilled, rows) in runs {
+    for TestRun { is_spilled, rows } in runs {
         let mut run = SortRun::new(if *is_spilled { 0 } else { 64 << 20 }, usize::MAX, 0);
         rows.iter().for_each(|row| push(&mut run, row));
         sorter.add(&mut run).expect("added");
         assert_eq!(run.row_count(), 0);
     }
     let rows = sorter.rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
-    let groups = group_rows(rows, limits.0, limits.1).map(|group| split_rows(&group.expect("read"))).collect();
+    let groups = group_rows(rows, rows_max, bytes_max).map(|group| split_rows(&group.expect("read"))).collect();
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "no name is left");
-    (groups, sorter.spill.bytes())
+    MergedRuns { groups, spilled_bytes: sorter.spill.bytes() }
 }
 
-/// Keys that have much in common, and what follows them, which may be long.
-fn table() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
+/// Generates rows by their keys, which have many bytes in common. Rows may be long.
+fn any_table() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
     let part = prop_oneof![
         4 => (0u8..3, 0u8..3).prop_map(|(one, other)| [vec![one; 40], vec![other; 5]].concat()),
         1 => proptest::collection::vec(0u8..2, 45),
@@ -50,10 +59,10 @@ fn table() -> impl Strategy<Value = BTreeMap<Vec<u8>, Vec<u8>>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However rows are divided among runs, in memory and in the file, the groups are those of the sorted rows.
+    /// The groups are those of the sorted rows, no matter how rows are divided among runs in memory and in the file.
     #[test]
     fn groups_depend_only_on_rows(
-        table in table(),
+        table in any_table(),
         picks in proptest::collection::vec(0usize..12, 200),
         spilled in proptest::collection::vec(any::<bool>(), 12),
         memory_bytes in prop_oneof![Just(0u64), Just(1 << 30)],
@@ -71,33 +80,34 @@ proptest! {
             expected.last_mut().expect("one").push(row.clone());
             bytes += 4 + row.len();
         }
-        let mut runs: Vec<(bool, Vec<&[u8]>)> = spilled.into_iter().map(|is_spilled| (is_spilled, Vec::new())).collect();
+        let mut runs: Vec<TestRun<'_>> =
+            spilled.into_iter().map(|is_spilled| TestRun { is_spilled, rows: Vec::new() }).collect();
         for (row, pick) in rows.iter().zip(&picks).rev() {
-            runs[*pick].1.push(row);
+            runs[*pick].rows.push(row);
         }
-        let has_spilled = runs.iter().any(|(is_spilled, rows)| *is_spilled && !rows.is_empty());
-        let (groups, spilled_bytes) = merged(&runs, memory_bytes, (rows_max, bytes_max));
-        prop_assert_eq!(groups, expected);
-        prop_assert_eq!(spilled_bytes > 0, has_spilled);
+        let has_spilled = runs.iter().any(|run| run.is_spilled && !run.rows.is_empty());
+        let merged = merge_runs(&runs, memory_bytes, rows_max, bytes_max);
+        prop_assert_eq!(merged.groups, expected);
+        prop_assert_eq!(merged.spilled_bytes > 0, has_spilled);
     }
 }
 
-/// Runs in the file have less than their rows: most bytes of a key are those of the key before.
+/// Runs in the file are shorter than their rows, because most bytes of a key are those of the key before.
 #[test]
-fn little_memory_takes_more_passes() {
+fn merging_in_little_memory_takes_more_passes() {
     let rows: Vec<Vec<u8>> = (0..4000u32).map(|number| [&[7; 80][..], &number.to_be_bytes()].concat()).collect();
-    let run_of = |first: usize| (true, rows.iter().skip(first).step_by(8).map(Vec::as_slice).collect::<Vec<_>>());
-    let runs: Vec<_> = (0..8).map(run_of).collect();
-    let (one_pass, bytes) = merged(&runs, 1 << 30, (1000, 1 << 20));
-    assert!(bytes < 4000 * 10, "{bytes}");
-    // Two runs at a time, which makes seven longer ones of eight.
-    let (more_passes, more_bytes) = merged(&runs, 0, (1000, 1 << 20));
-    assert!(one_pass == more_passes, "{more_bytes}");
-    assert!(more_bytes > 2 * bytes, "{more_bytes}");
+    let every_eighth = |first: usize| rows.iter().skip(first).step_by(8).map(Vec::as_slice).collect();
+    let runs: Vec<_> = (0..8).map(|first| TestRun { is_spilled: true, rows: every_eighth(first) }).collect();
+    let one_pass = merge_runs(&runs, 1 << 30, 1000, 1 << 20);
+    assert!(one_pass.spilled_bytes < 4000 * 10, "{}", one_pass.spilled_bytes);
+    // Merging two runs at a time writes seven longer runs.
+    let more_passes = merge_runs(&runs, 0, 1000, 1 << 20);
+    assert!(one_pass.groups == more_passes.groups);
+    assert!(more_passes.spilled_bytes > 2 * one_pass.spilled_bytes, "{}", more_passes.spilled_bytes);
 }
 
 #[test]
-fn a_run_is_full_by_its_memory() {
+fn a_run_is_full_when_it_takes_its_memory() {
     let mut run = SortRun::new(8 << 20, usize::MAX, 100);
     let reserved = |run: &SortRun| (run.bytes.capacity() + run.rows.capacity() * 16) as u64;
     let before = reserved(&run);
@@ -111,10 +121,10 @@ fn a_run_is_full_by_its_memory() {
 }
 
 #[test]
-fn an_altered_file_is_found() {
+fn a_row_that_is_cut_off_is_not_read() {
     let mut head = vec![7; 3];
     let sound = [&[2, 1, 1, 0, 9][..], &5u64.to_le_bytes(), &6u32.to_le_bytes()].concat();
-    assert_eq!(next_row(&sound, &mut head), Some(((5, 6), 0)));
+    assert_eq!(next_row(&sound, &mut head), Some((SpilledBytes { offset: 5, length: 6 }, 0)));
     assert_eq!(head, [7, 7, 9]);
     for length in 0..sound.len() {
         assert_eq!(next_row(&sound[..length], &mut head), None, "{length}");

@@ -1,9 +1,9 @@
 //! Exports accounts for a test validator: one JSON file for each, as `solana account` prints it, or
 //! one object of all, as surfpool loads it.
 //!
-//! Accounts that the selected ones name are exported with them: the code of programs, and, if asked
-//! for, the mints of token accounts. Some of them are read before the accounts that name them, so the
-//! input is then read once more.
+//! Accounts that the selected accounts name are exported too: the code of programs, and on request the
+//! mints of token accounts. If some of them were read before the accounts that name them, the input is
+//! read once more.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use serde_json::json;
 use slotpress_base::{Error, IoContext, Progress, Result, SpaceWatch, text};
 use slotpress_format::ledger::programs::UPGRADEABLE_LOADER;
 use slotpress_format::{Address, LoaderAccount, Record, RecordHeader, TokenData, programdata_candidates};
-use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, VerifyReport, visit_state};
+use slotpress_read::{Snapshot, StateFacts, StateVisitor, StateWorker, StorageRef, visit_state};
 
 use super::filter::{Filter, parse_token};
 use super::output::{ExportOutput, slot_dir};
@@ -31,66 +31,78 @@ const FILES_MAX: usize = 30_000;
 
 const SURFPOOL_NAME: &str = "surfpool.json";
 
-/// Limit on addresses of the filter for which addresses of code are derived, to bound memory. Code of
-/// other programs is found by the second read.
+/// Limit on the filter's addresses from which addresses of code are derived, to bound memory. The code
+/// of other programs is found by the second read.
 const DERIVED_MAX: usize = 10_000;
 
+/// Owners that accounts must have to be exported, by the addresses of the accounts.
 type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
+
+#[derive(Default)]
+struct FoundAccounts {
+    /// Files by the address of the account.
+    files: BTreeMap<[u8; 32], ExportedFile>,
+    /// Accounts that the exported ones name.
+    named: NamedAccounts,
+}
 
 struct Subset<'a> {
     /// `None` in the second read, when only named accounts are wanted.
     filter: Option<&'a Filter>,
     named: NamedAccounts,
     options: &'a ExportOptions,
-    place: &'a ExportOutput,
+    output: &'a ExportOutput,
     progress: &'a dyn Progress,
     watch: SpaceWatch,
-    begun: OnceLock<Manifest>,
-    /// Files by the address of the account, and the accounts that these name.
-    found: Mutex<(BTreeMap<[u8; 32], ExportedFile>, NamedAccounts)>,
+    manifest: OnceLock<Manifest>,
+    found: Mutex<FoundAccounts>,
 }
 
-/// Writes accounts into the work directory. Returns what the manifest says of them.
+/// Writes accounts into the work directory. Returns the fields of the manifest.
 pub(super) fn write(
     input: Snapshot<'_>,
     options: &ExportOptions,
-    place: &ExportOutput,
+    output: &ExportOutput,
     progress: &dyn Progress,
-) -> Result<(Manifest, Vec<TableFields>, VerifyReport)> {
+) -> Result<(Manifest, Vec<TableFields>)> {
     let programs = options.filter.addresses.iter().take(DERIVED_MAX);
     let code = programs.flat_map(|program| programdata_candidates(&program.0));
     let mut subset = Subset {
         filter: Some(&options.filter),
         named: code.map(|address| (address, UPGRADEABLE_LOADER)).collect(),
         options,
-        place,
+        output,
         progress,
         watch: SpaceWatch::default(),
-        begun: OnceLock::new(),
+        manifest: OnceLock::new(),
         found: Mutex::default(),
     };
     let report = visit_state(input, &options.visit, progress, &subset)?;
-    let (files, named) = subset.found.get_mut();
+    let FoundAccounts { files, named } = subset.found.get_mut();
     named.retain(|address, _| !files.contains_key(address));
     if !named.is_empty() {
-        (subset.filter, subset.named) = (None, std::mem::take(named));
+        subset.named = std::mem::take(named);
+        subset.filter = None;
         visit_state(input, &options.visit, progress, &subset)?;
     }
-    let mut files: Vec<ExportedFile> = std::mem::take(&mut subset.found.get_mut().0).into_values().collect();
+    let files = std::mem::take(&mut subset.found.get_mut().files);
+    let mut files: Vec<ExportedFile> = files.into_values().collect();
     if options.format == TableFormat::Surfpool {
         files = vec![subset.join(&files)?];
     }
-    let manifest = subset.begun.into_inner().ok_or_else(no_bank_error)?;
+    let mut manifest = subset.manifest.into_inner().ok_or_else(no_bank_error)?;
+    manifest.accounts = report.counts.accounts;
     let dir = format!("{}/{}", Table::Accounts.name(), slot_dir(manifest.slot));
     files.iter_mut().for_each(|file| file.path = format!("{dir}/{}", file.part));
-    Ok((manifest, vec![TableFields::new(Table::Accounts, RowOrder::Unordered, files)], report))
+    let table = TableFields::new(Table::Accounts, RowOrder::Unordered, files);
+    Ok((manifest, vec![table]))
 }
 
 impl StateVisitor for Subset<'_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let manifest = Manifest::new(facts, None, self.options);
-        self.place.check_free(&manifest.to_value(), &[Table::Accounts], self.progress)?;
-        if self.begun.get_or_init(|| manifest.clone()).hash == manifest.hash {
+        self.output.check_is_free(&manifest.to_value(), &[Table::Accounts], self.progress)?;
+        if self.manifest.get_or_init(|| manifest.clone()).hash == manifest.hash {
             Ok(())
         } else {
             Err(Error::failed("the second reading found another state").with_hint("run it again"))
@@ -109,8 +121,8 @@ impl StateWorker for SubsetWorker<'_, '_> {
         let subset = self.0;
         let header = record.header;
         let data = record.data;
-        // Without a bank file, the export fails at its end.
-        if is_superseded || header.lamports == 0 || subset.begun.get().is_none() {
+        // Without a bank file, the export fails when it ends.
+        if is_superseded || header.lamports == 0 || subset.manifest.get().is_none() {
             return Ok(());
         }
         let filter = subset.filter.filter(|filter| filter.allows(header, data));
@@ -120,17 +132,17 @@ impl StateWorker for SubsetWorker<'_, '_> {
             return Ok(());
         }
         let file = subset.write(header, data)?;
-        let (files, named) = &mut *subset.found.lock();
-        files.insert(header.pubkey, file);
-        let loaded = LoaderAccount::parse(&header.owner, header.executable == 1, data);
-        named.extend(match (loaded, token) {
-            (Some(LoaderAccount::Program(code)), _) => Some((code, UPGRADEABLE_LOADER)),
-            (_, Some(TokenData::Account(token))) if subset.options.filter.with_mints => {
-                Some((token.mint, header.owner))
-            }
-            _ => None,
-        });
-        if files.len() > FILES_MAX {
+        let found = &mut *subset.found.lock();
+        found.files.insert(header.pubkey, file);
+        if let Some(LoaderAccount::Program(code)) = LoaderAccount::parse(&header.owner, header.executable == 1, data) {
+            found.named.insert(code, UPGRADEABLE_LOADER);
+        }
+        if let Some(TokenData::Account(token)) = token
+            && subset.options.filter.with_mints
+        {
+            found.named.insert(token.mint, header.owner);
+        }
+        if found.files.len() > FILES_MAX {
             Err(Error::failed(format!("more than {FILES_MAX} accounts for a test validator"))
                 .with_hint("use filters that select fewer accounts"))
         } else {
@@ -153,7 +165,7 @@ impl Subset<'_> {
             account["space"] = json!(data.len());
             json!({"pubkey": address, "account": account})
         };
-        let dir = self.place.work.dir();
+        let dir = self.output.work.dir();
         let part = format!("{address}.json");
         let mut file = PartFile::create(dir, &part, &self.watch)?;
         file.write_all((text::json(&json) + "\n").as_bytes()).or_path("write", &dir.path_of(&part))?;
@@ -162,16 +174,16 @@ impl Subset<'_> {
 
     /// Joins the files of all accounts as the members of one object, and removes them.
     fn join(&self, files: &[ExportedFile]) -> Result<ExportedFile> {
-        let dir = self.place.work.dir();
+        let dir = self.output.work.dir();
         let path = dir.path_of(SURFPOOL_NAME);
         let mut joined = PartFile::create(dir, SURFPOOL_NAME, &self.watch)?;
-        let mut before = '{';
+        let mut separator = '{';
         for file in files {
             let address = file.part.trim_end_matches(".json");
-            write!(joined, "{before}\n\"{address}\": ").or_path("write", &path)?;
+            write!(joined, "{separator}\n\"{address}\": ").or_path("write", &path)?;
             io::copy(&mut dir.open_file(&file.part)?, &mut joined).or_path("write", &path)?;
             dir.remove_file(&file.part).map_err(io::Error::from).or_path("remove", &dir.path_of(&file.part))?;
-            before = ',';
+            separator = ',';
         }
         joined.write_all(if files.is_empty() { b"{}\n" } else { b"}\n" }).or_path("write", &path)?;
         joined.close(files.len() as u64)

@@ -9,9 +9,9 @@ use slotpress_base::{Error, Result};
 use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Address, Extensions, RecordHeader, TokenAccount, extension_name};
 
-use super::cells::{Texts, push_cell};
+use super::cells::{AddressTexts, push_cell};
 use super::parts::{GROUP_BYTES, GROUP_ROWS};
-use super::rows::{self, address, text};
+use super::rows::{self, address_cell, text_cell};
 use super::sort::SortRun;
 use super::{DataPart, ExportOptions};
 
@@ -43,11 +43,11 @@ pub(super) enum Cell<'a> {
     Boolean(bool),
     Text(&'a str),
     Bytes(&'a [u8]),
-    /// Epochs with the credits at the end and at the start of each: three numbers of 8 bytes.
+    /// For each epoch three numbers of 8 bytes: the epoch, and the credits at its end and at its start.
     Credits(&'a [u8]),
 }
 
-/// The change of a row that the state before did not have.
+/// The change of a row that the older state does not have.
 pub(super) const ADDED: Cell<'static> = Cell::Text("added");
 
 #[derive(Clone, Copy)]
@@ -58,8 +58,8 @@ pub(super) struct Column {
 }
 
 impl Column {
-    /// Parses a name and a type, which ends with `?` if the column may be null. An amount may be too
-    /// large for a signed 64-bit integer.
+    /// Parses a name and a type, which ends with `?` if the column may be null. The type `amount` is for
+    /// numbers that may be too large for a signed 64-bit integer.
     fn parse(column: &'static str) -> Self {
         let (name, kind) = column.split_once(':').unwrap_or((column, ""));
         let not_null = kind.trim_end_matches('?');
@@ -101,30 +101,37 @@ impl Table {
     }
 
     /// Returns the columns that the table has in an export with these options.
-    fn columns_with(self, options: &ExportOptions) -> impl Iterator<Item = Column> {
+    fn columns_with(self, options: &ExportOptions) -> Vec<Column> {
         let has_change = options.has_change();
         let has_data = self == Self::Accounts && options.data != DataPart::None;
-        let with_change = move |column: Column| {
-            let change = (has_change && column.name == "address").then(|| Column::parse("change:text"));
-            std::iter::once(column).chain(change)
-        };
-        let data = has_data.then(|| Column::parse("data:bytes"));
-        self.columns().flat_map(with_change).chain(data)
+        let mut columns = Vec::new();
+        for column in self.columns() {
+            let is_address = column.name == "address";
+            columns.push(column);
+            if is_address && has_change {
+                columns.push(Column::parse("change:text"));
+            }
+        }
+        if has_data {
+            columns.push(Column::parse("data:bytes"));
+        }
+        columns
     }
 
     /// Number of columns by which rows are sorted: the first ones, to the address.
     pub(super) fn key_columns(self) -> usize {
-        self.columns().position(|column| column.name == "address").map_or(0, |at| at + 1)
+        let address = self.columns().position(|column| column.name == "address");
+        address.map_or(0, |number| number + 1)
     }
 
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
-        let fields = self.columns_with(options).map(|column| {
+        let fields = self.columns_with(options).into_iter().map(|column| {
             let kind = match column.kind {
                 "address" | "text" => DataType::Utf8,
                 "integer" => DataType::Int64,
                 "amount" => AMOUNT,
                 "boolean" => DataType::Boolean,
-                "credits" => DataType::List(Arc::new(Field::new("element", DataType::Struct(credits()), false))),
+                "credits" => DataType::List(Arc::new(Field::new("element", DataType::Struct(credits_fields()), false))),
                 _ => DataType::Binary,
             };
             Field::new(column.name, kind, column.nullable)
@@ -133,7 +140,8 @@ impl Table {
     }
 
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
-        let names: Vec<&str> = self.columns_with(options).map(|column| column.name).collect();
+        let columns = self.columns_with(options);
+        let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
         names.join(",") + "\n"
     }
 }
@@ -142,7 +150,7 @@ impl Table {
 const AMOUNT: DataType = DataType::Decimal128(20, 0);
 
 /// Fields of an epoch's credits. The epoch is null where the list marks the change to Alpenglow.
-pub(super) fn credits() -> Fields {
+pub(super) fn credits_fields() -> Fields {
     Fields::from(vec![
         Field::new("epoch", DataType::Int64, true),
         Field::new("credits", AMOUNT, false),
@@ -154,16 +162,16 @@ pub(super) struct RowBatch {
     pub table: Table,
     key_columns: usize,
     data: DataPart,
-    /// Cell that each row gets after its key, if it gets one.
+    /// Cell after the key of each row; `None` in CSV.
     change: Option<Cell<'static>>,
     pub rows: SortRun,
-    /// Texts of the addresses in the columns of the key, if rows are going to be sorted.
-    texts: Vec<Texts>,
+    /// For each column of the key, the texts of its addresses; empty if rows are not sorted.
+    texts: Vec<AddressTexts>,
 }
 
 impl RowBatch {
-    /// Creates an empty batch. If the rows of two states are sorted together, `is_new` tells whether
-    /// these are of the new one.
+    /// Creates an empty batch. If the rows of two states are sorted together, `is_new` is true for rows
+    /// of the new state.
     pub fn new(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
         let key_columns = table.key_columns();
         let row_bytes_max = options.row_bytes_max(table);
@@ -175,7 +183,7 @@ impl RowBatch {
             SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, row_bytes_max)
         };
         let text_columns = if is_sorted { key_columns } else { 0 };
-        let texts = (0..text_columns).map(|_| Texts::new()).collect();
+        let texts = (0..text_columns).map(|_| AddressTexts::new()).collect();
         Self { table, key_columns, data: options.data, change, rows, texts }
     }
 
@@ -183,9 +191,9 @@ impl RowBatch {
         let row = [
             Cell::Address(&header.owner),
             Cell::Address(&header.pubkey),
-            integer("lamports", header.lamports, &header.pubkey)?,
-            slot_cell(slot, &header.pubkey)?,
-            integer("bytes of data", data.len() as u64, &header.pubkey)?,
+            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            storage_slot_cell(slot, &header.pubkey)?,
+            integer_cell("bytes of data", data.len() as u64, &header.pubkey)?,
             Cell::Boolean(header.executable == 1),
         ];
         match self.data.select(data) {
@@ -204,14 +212,14 @@ impl RowBatch {
             Cell::Address(&account.owner),
             Cell::Address(&header.owner),
             Cell::Amount(account.amount),
-            address(account.delegate.as_ref()),
+            address_cell(account.delegate.as_ref()),
             Cell::Amount(account.delegated_amount),
             Cell::Text(if account.is_frozen { "frozen" } else { "initialized" }),
             Cell::Boolean(account.native_reserve.is_some()),
-            address(account.close_authority.as_ref()),
-            text((header.owner == TOKEN_2022).then_some(names.as_str())),
-            integer("lamports", header.lamports, &header.pubkey)?,
-            slot_cell(slot, &header.pubkey)?,
+            address_cell(account.close_authority.as_ref()),
+            text_cell((header.owner == TOKEN_2022).then_some(names.as_str())),
+            integer_cell("lamports", header.lamports, &header.pubkey)?,
+            storage_slot_cell(slot, &header.pubkey)?,
         ];
         self.push(&row);
         Ok(is_cut_off)
@@ -232,6 +240,7 @@ impl RowBatch {
 /// Limit on the length of an account's list of extensions: enough for each extension once.
 const EXTENSIONS_CHARS_MAX: usize = 512;
 
+/// Returns the names of extensions, and true if one is cut off.
 pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
     let mut names = String::new();
     for extension in extensions {
@@ -248,18 +257,15 @@ pub(super) fn extension_names(extensions: Extensions<'_>) -> (String, bool) {
     (names, false)
 }
 
-pub(super) fn slot_cell<'a>(slot: Option<u64>, account: &[u8; 32]) -> Result<Cell<'a>> {
-    slot.map_or(Ok(Cell::Null), |slot| integer("storage slot", slot, account))
+pub(super) fn storage_slot_cell<'a>(slot: Option<u64>, account: &[u8; 32]) -> Result<Cell<'a>> {
+    slot.map_or(Ok(Cell::Null), |slot| integer_cell("storage slot", slot, account))
 }
 
-/// Converts a number of an account to a signed one.
-///
-/// # Errors
-/// The number is too large.
-pub(super) fn integer<'a>(of: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
+/// Makes a cell of a number of an account. Fails if the number is too large for a signed integer.
+pub(super) fn integer_cell<'a>(what: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
     i64::try_from(number).map(Cell::Integer).map_err(|_| {
         let account = Address(*account);
-        Error::failed(format!("the account {account} has {number} {of}: a column of int64 ends at {}", i64::MAX))
+        Error::failed(format!("the account {account} has {number} {what}: a column of int64 ends at {}", i64::MAX))
             .with_hint("the state is not damaged; leave the account out by a filter, such as by its owner")
     })
 }

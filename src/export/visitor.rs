@@ -1,5 +1,5 @@
-//! Visits the accounts of a state: decides which tables have a row for each, and collects rows in
-//! batches.
+//! Visits the accounts of a state: decides which tables have a row for an account, and collects rows
+//! in batches.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,11 +14,11 @@ use slotpress_format::ledger::activation::StakeHistory;
 use slotpress_format::{
     BankFile, REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
 };
-use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, require_newer_state};
+use slotpress_read::{StateFacts, StatePart, StateVisitor, StateWorker, StorageRef, VerifyReport, require_newer_state};
 
 use super::filter::parse_token;
 use super::output::{ExportOutput, slot_dir};
-use super::parts::{Parts, to_csv};
+use super::parts::{TableWriter, to_csv};
 use super::report::{Manifest, TableFields};
 use super::rows::StakeRules;
 use super::table::{RowBatch, Table};
@@ -30,6 +30,7 @@ pub(super) fn no_bank_error() -> Error {
     Error::damaged("the bank file cannot be read, so the slot of the state is unknown")
 }
 
+/// Facts about a state that are known before its first account.
 struct ExportStart {
     bank: BankFile,
     manifest: Manifest,
@@ -41,23 +42,25 @@ impl ExportStart {
     /// Returns the slot in which the accounts of a storage were written; `None` in archives of
     /// Firedancer, which do not record it.
     fn storage_slot(&self, storage: StorageRef) -> Option<u64> {
-        let part = self.parts.iter().rev().find(|part| part.first_storage <= storage.number)?;
+        let mut parts = self.parts.iter().rev();
+        let part = parts.find(|part| part.first_storage <= storage.number)?;
         (!part.is_from_firedancer).then_some(storage.slot)
     }
 }
 
 pub(super) struct Exporter<'a, 's> {
     options: &'a ExportOptions,
-    place: Option<&'a ExportOutput>,
-    parts: Vec<Parts<'a>>,
+    output: Option<&'a ExportOutput>,
+    writers: Vec<TableWriter<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
+    /// Bank file of the older state, once that state was read.
     old: Option<BankFile>,
-    begun: OnceLock<ExportStart>,
+    start: OnceLock<ExportStart>,
     /// Batches of workers that have ended. New workers continue them.
-    idle: Mutex<Vec<Vec<RowBatch>>>,
-    unparsed: AtomicU64,
-    cut_off: AtomicU64,
+    idle_batches: Mutex<Vec<Vec<RowBatch>>>,
+    unparsed_accounts: AtomicU64,
+    cut_off_extensions: AtomicU64,
     streamed_rows: AtomicU64,
     streamed_bytes: AtomicU64,
 }
@@ -65,22 +68,22 @@ pub(super) struct Exporter<'a, 's> {
 impl<'a, 's> Exporter<'a, 's> {
     pub fn new(
         options: &'a ExportOptions,
-        place: Option<&'a ExportOutput>,
-        parts: Vec<Parts<'a>>,
+        output: Option<&'a ExportOutput>,
+        writers: Vec<TableWriter<'a>>,
         stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
         progress: &'a dyn Progress,
     ) -> Self {
         Self {
             options,
-            place,
-            parts,
+            output,
+            writers,
             stream,
             progress,
             old: None,
-            begun: OnceLock::new(),
-            idle: Mutex::default(),
-            unparsed: AtomicU64::new(0),
-            cut_off: AtomicU64::new(0),
+            start: OnceLock::new(),
+            idle_batches: Mutex::default(),
+            unparsed_accounts: AtomicU64::new(0),
+            cut_off_extensions: AtomicU64::new(0),
             streamed_rows: AtomicU64::new(0),
             streamed_bytes: AtomicU64::new(0),
         }
@@ -92,8 +95,8 @@ impl<'a, 's> Exporter<'a, 's> {
             return Ok(());
         }
         let Some(stream) = &self.stream else {
-            let parts = self.parts.iter().find(|parts| parts.table == *table);
-            return parts.map_or(Ok(()), |parts| parts.write(rows));
+            let writer = self.writers.iter().find(|writer| writer.table == *table);
+            return writer.map_or(Ok(()), |writer| writer.write(rows));
         };
         let text = to_csv(rows.bytes());
         self.streamed_rows.fetch_add(rows.row_count() as u64, Relaxed);
@@ -103,45 +106,54 @@ impl<'a, 's> Exporter<'a, 's> {
 
     fn stream_text(&self, stream: &mut (dyn Write + Send), text: &[u8]) -> Result<()> {
         self.streamed_bytes.fetch_add(text.len() as u64, Relaxed);
-        stream.write_all(text).or_path("write", Path::new(STANDARD_OUTPUT))
+        let path = Path::new(STANDARD_OUTPUT);
+        stream.write_all(text).or_path("write", path)
     }
 
-    /// Ends the older state: the next rows are of the new one.
+    /// Ends the older state. All rows after this are of the new one.
     pub fn end_old_state(&mut self) -> Result<()> {
-        self.write_rest()?;
-        self.old = Some(self.begun.take().ok_or_else(no_bank_error)?.bank);
-        self.idle.get_mut().clear();
-        self.unparsed = AtomicU64::new(0);
-        self.cut_off = AtomicU64::new(0);
+        self.write_idle_batches()?;
+        self.old = Some(self.start.take().ok_or_else(no_bank_error)?.bank);
+        self.idle_batches.get_mut().clear();
+        self.unparsed_accounts = AtomicU64::new(0);
+        self.cut_off_extensions = AtomicU64::new(0);
         Ok(())
     }
 
-    /// Completes all files. Returns what their manifests say.
-    pub fn finish(mut self) -> Result<(Manifest, Vec<TableFields>)> {
-        self.write_rest()?;
-        let mut facts = self.begun.take().ok_or_else(no_bank_error)?.manifest;
-        facts.unparsed_accounts = *self.unparsed.get_mut();
-        facts.cut_off_extensions = *self.cut_off.get_mut();
+    /// Completes all files. Returns the fields of their manifests.
+    pub fn finish(mut self, report: &VerifyReport) -> Result<(Manifest, Vec<TableFields>)> {
+        self.write_idle_batches()?;
+        let mut facts = self.start.take().ok_or_else(no_bank_error)?.manifest;
+        facts.accounts = report.counts.accounts;
+        facts.unparsed_accounts = *self.unparsed_accounts.get_mut();
+        facts.cut_off_extensions = *self.cut_off_extensions.get_mut();
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
-            stream.lock().flush().or_path("write", Path::new(STANDARD_OUTPUT))?;
-            let [rows, bytes] = [&self.streamed_rows, &self.streamed_bytes].map(|counter| counter.load(Relaxed));
-            let order = RowOrder::Unordered;
-            return Ok((facts, vec![TableFields { table: *table, order, rows, bytes, files: Vec::new() }]));
+            let path = Path::new(STANDARD_OUTPUT);
+            stream.lock().flush().or_path("write", path)?;
+            let mut fields = TableFields::new(*table, RowOrder::Unordered, Vec::new());
+            fields.rows = *self.streamed_rows.get_mut();
+            fields.bytes = *self.streamed_bytes.get_mut();
+            return Ok((facts, vec![fields]));
         }
         let mut tables = Vec::new();
-        for parts in &self.parts {
-            let dir = format!("{}/{}", parts.table.name(), slot_dir(facts.slot));
-            let mut files = parts.finish(self.progress)?;
+        for writer in &self.writers {
+            let table = writer.table;
+            let dir = format!("{}/{}", table.name(), slot_dir(facts.slot));
+            let mut files = writer.finish(self.progress)?;
             for (number, file) in files.iter_mut().enumerate() {
                 file.path = format!("{dir}/part-{number:05}.parquet");
             }
-            tables.push(TableFields::new(parts.table, self.options.row_order(parts.table), files));
+            let order = self.options.row_order(table);
+            tables.push(TableFields::new(table, order, files));
         }
         Ok((facts, tables))
     }
 
-    fn write_rest(&self) -> Result<()> {
-        self.idle.lock().iter_mut().flatten().try_for_each(|batch| self.write(batch))
+    fn write_idle_batches(&self) -> Result<()> {
+        for batch in self.idle_batches.lock().iter_mut().flatten() {
+            self.write(batch)?;
+        }
+        Ok(())
     }
 
     fn wants(&self, table: Table) -> bool {
@@ -150,12 +162,12 @@ impl<'a, 's> Exporter<'a, 's> {
 
     /// Adds a row if the account has one in the batch's table. Returns false if its program cannot
     /// have written it.
-    fn push(
+    fn push_row(
         &self,
         batch: &mut RowBatch,
         record: &Record<'_>,
         token: &Option<TokenData<'_>>,
-        begun: &ExportStart,
+        start: &ExportStart,
         slot: Option<u64>,
     ) -> Result<bool> {
         let header = record.header;
@@ -166,14 +178,14 @@ impl<'a, 's> Exporter<'a, 's> {
             (Table::Accounts, _) => return batch.push_account(header, data, slot).map(|()| true),
             (Table::TokenAccounts, Some(TokenData::Account(account))) => batch.push_token(header, account, slot)?,
             (Table::Mints, Some(TokenData::Mint(mint))) => batch.push_mint(header, mint, slot)?,
-            (Table::Stakes, _) if header.owner == STAKE => return batch.push_stake(header, data, &begun.stakes, slot),
+            (Table::Stakes, _) if header.owner == STAKE => return batch.push_stake(header, data, &start.stakes, slot),
             (Table::Votes, _) if header.owner == VOTE => {
-                return batch.push_vote(header, data, begun.stakes.epoch, slot);
+                return batch.push_vote(header, data, start.stakes.epoch, slot);
             }
             (Table::Programs, _) => return batch.push_program(header, data, slot),
             _ => return Ok(true),
         };
-        self.cut_off.fetch_add(u64::from(is_cut_off), Relaxed);
+        self.cut_off_extensions.fetch_add(u64::from(is_cut_off), Relaxed);
         Ok(true)
     }
 }
@@ -186,8 +198,10 @@ impl StateVisitor for Exporter<'_, '_> {
         }
         let manifest = Manifest::new(facts, self.old.as_ref(), options);
         let is_old = options.changes && self.old.is_none();
-        if let (Some(place), false) = (self.place, is_old) {
-            place.check_free(&manifest.to_value(), &options.tables, self.progress)?;
+        if let Some(output) = self.output
+            && !is_old
+        {
+            output.check_is_free(&manifest.to_value(), &options.tables, self.progress)?;
         }
         let footer = [
             ("slotpress.schema_version", SCHEMA_VERSION.to_string()),
@@ -198,13 +212,13 @@ impl StateVisitor for Exporter<'_, '_> {
             ("slotpress.filter", text::json(&manifest.filter)),
             ("slotpress.since_slot", text::json(&manifest.since_slot)),
         ];
-        let footer = footer.map(|(key, value)| KeyValue::new(key.to_string(), value)).to_vec();
+        let footer = footer.map(|(key, value)| KeyValue::new(key.to_string(), value));
         if !is_old {
-            self.parts.iter().for_each(|parts| drop(parts.footer.set(footer.clone())));
+            self.writers.iter().for_each(|writer| drop(writer.footer.set(footer.to_vec())));
         }
         let has_epochs = self.wants(Table::Stakes) || self.wants(Table::Votes);
         let stakes = if has_epochs { read_stake_rules(facts)? } else { StakeRules::default() };
-        let _ = self.begun.set(ExportStart { bank: facts.bank.clone(), manifest, parts: facts.parts.clone(), stakes });
+        let _ = self.start.set(ExportStart { bank: facts.bank.clone(), manifest, parts: facts.parts.clone(), stakes });
         match (&self.stream, options.tables.first()) {
             (Some(stream), Some(table)) => self.stream_text(&mut **stream.lock(), table.csv_header(options).as_bytes()),
             _ => Ok(()),
@@ -212,7 +226,7 @@ impl StateVisitor for Exporter<'_, '_> {
     }
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
-        let idle = self.idle.lock().pop();
+        let idle = self.idle_batches.lock().pop();
         let is_new = self.options.changes.then_some(self.old.is_some());
         let new_batch = |table: &Table| RowBatch::new(*table, self.options, is_new);
         let batches = idle.unwrap_or_else(|| self.options.tables.iter().map(new_batch).collect());
@@ -231,40 +245,43 @@ impl StateWorker for ExportWorker<'_, '_, '_> {
         let data = record.data;
         let exporter = self.exporter;
         let filter = &exporter.options.filter;
-        // Without a bank file, the export fails at its end.
-        let Some(begun) = exporter.begun.get() else { return Ok(()) };
+        // Without a bank file, the export fails when it ends.
+        let Some(start) = exporter.start.get() else { return Ok(()) };
         if is_superseded || header.lamports == 0 || !filter.allows(header, data) {
             return Ok(());
         }
-        let slot = begun.storage_slot(storage);
+        let slot = start.storage_slot(storage);
         let is_parsed = filter.selects_tokens() || exporter.wants(Table::TokenAccounts) || exporter.wants(Table::Mints);
         let token = if is_parsed { parse_token(header, data) } else { None };
         let mut is_known = token != Some(TokenData::Unknown);
         if filter.allows_token(header, &token) {
             for batch in &mut self.batches {
-                is_known &= exporter.push(batch, record, &token, begun, slot)?;
+                is_known &= exporter.push_row(batch, record, &token, start, slot)?;
                 if batch.rows.is_full() {
                     exporter.write(batch)?;
                 }
             }
         }
-        exporter.unparsed.fetch_add(u64::from(!is_known), Relaxed);
+        let unparsed = u64::from(!is_known);
+        exporter.unparsed_accounts.fetch_add(unparsed, Relaxed);
         Ok(())
     }
 }
 
 fn read_stake_rules(facts: &StateFacts<'_>) -> Result<StakeRules> {
-    let data = |address: [u8; 32]| {
-        facts.well_known.get(&address).map(|account| &*account.data).filter(|data| !data.is_empty())
+    let data_of = |address: [u8; 32]| {
+        let account = facts.well_known.get(&address)?;
+        if account.data.is_empty() { None } else { Some(&*account.data) }
     };
-    let history = data(STAKE_HISTORY).map_or_else(|| Ok(StakeHistory::new()), parse_stake_history)?;
-    let reduced = data(REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(feature).ok().flatten());
+    let history = data_of(STAKE_HISTORY).map_or_else(|| Ok(StakeHistory::new()), parse_stake_history)?;
+    let reduced = data_of(REDUCED_STAKE_CHANGES).and_then(|feature| parse_feature(feature).ok().flatten());
     let reduced_from = reduced.map(|slot| facts.bank.epoch_at(slot));
     Ok(StakeRules { epoch: facts.bank.epoch(), history, reduced_from })
 }
 
 impl Drop for ExportWorker<'_, '_, '_> {
     fn drop(&mut self) {
-        self.exporter.idle.lock().push(std::mem::take(&mut self.batches));
+        let batches = std::mem::take(&mut self.batches);
+        self.exporter.idle_batches.lock().push(batches);
     }
 }
