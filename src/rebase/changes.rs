@@ -4,7 +4,7 @@ use serde::Serialize;
 use slotpress_base::{Error, Result, hint, quantity};
 use slotpress_read::state::marks::{Mark, Marks};
 
-use super::states::{StateItem, StateLog};
+use super::states::{ReadState, StateItem, StateLog};
 
 /// Numbers of changed, new, closed and unchanged accounts between the old and the new state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -36,22 +36,23 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares two states in the log, and empties it. `old` and `new` are the numbers that
-    /// `StateLog::end_state` returned for them.
+    /// Compares two states in the log, and empties it.
     ///
     /// # Errors
     /// Marks take more than `memory_bytes` and more than 64 MiB, or reading the log fails.
-    pub fn compare(log: &StateLog, old: usize, new: usize, threads: usize, memory_bytes: u64) -> Result<Self> {
-        let slots = [old, new].map(|reading| log.slots(reading));
+    pub fn compare(
+        log: &StateLog,
+        old: &ReadState,
+        new: &ReadState,
+        threads: usize,
+        memory_bytes: u64,
+    ) -> Result<Self> {
         let mut changes = Self::default();
-        log.items.for_each_partition(
-            threads,
-            &|sorted| PartitionChanges::find(sorted, [old, new], &slots),
-            &mut |found| {
-                changes.add(found);
-                changes.check_memory(memory_bytes)
-            },
-        )?;
+        let find = |sorted: &[StateItem]| PartitionChanges::find(sorted, old, new);
+        log.items.for_each_partition(threads, &find, &mut |found| {
+            changes.add(found);
+            changes.check_memory(memory_bytes)
+        })?;
         Ok(changes)
     }
 
@@ -76,9 +77,9 @@ impl Changes {
         if needed_bytes <= memory_bytes {
             return Ok(());
         }
-        let [needed, may] = [needed_bytes, memory_bytes].map(quantity::bytes);
+        let [needed, allowed] = [needed_bytes, memory_bytes].map(quantity::bytes);
         let message =
-            format!("marking changed records takes more than {needed} of memory, and at most {may} are allowed");
+            format!("marking changed records takes more than {needed} of memory, and at most {allowed} are allowed");
         Err(Error::failed(message).with_hint(hint::MORE_MEMORY))
     }
 }
@@ -95,18 +96,18 @@ struct PartitionChanges {
 
 impl PartitionChanges {
     /// Compares accounts. All records of an account are next to each other in `sorted`.
-    fn find(sorted: &[StateItem], readings: [usize; 2], slots: &[Vec<u64>; 2]) -> Self {
+    fn find(sorted: &[StateItem], old: &ReadState, new: &ReadState) -> Self {
         let mut found = Self::default();
         for records in sorted.chunk_by(|left, right| left.fingerprint == right.fingerprint) {
-            let newest = |side: usize| {
-                let slot_of = |item: &StateItem| slots[side].get(item.storage() as usize).copied();
-                // Firedancer writes several storages of one slot. The last one in the archive
-                // counts.
-                let of_state = records.iter().filter(|item| item.reading() == readings[side]);
-                of_state.max_by_key(|item| (slot_of(item), item.storage())).filter(|item| !item.is_tombstone())
+            let newest_in = |state: &ReadState| {
+                let slot_of = |item: &StateItem| state.slots.get(item.storage() as usize).copied();
+                // Firedancer writes several storages of one slot. The last one in the archive counts.
+                let items = records.iter().filter(|item| item.reading() == state.reading);
+                let newest = items.max_by_key(|item| (slot_of(item), item.storage()));
+                newest.filter(|item| !item.is_tombstone())
             };
             let mark = |item: &StateItem| Mark::new(item.storage(), item.offset_bytes());
-            match (newest(0), newest(1)) {
+            match (newest_in(old), newest_in(new)) {
                 (Some(old), Some(new)) if old.content == new.content => found.unchanged += 1,
                 (Some(old), Some(new)) => {
                     found.replaced.push(mark(old));
@@ -137,7 +138,8 @@ mod tests {
 
     const DATA: [u8; 16] = [1; 16];
 
-    fn read(log: &StateLog, state: &State) -> usize {
+    /// Logs the records of a state.
+    fn log_state(log: &StateLog, state: &State) -> ReadState {
         let mut worker = log.new_worker();
         for ((number, account), lamports) in state {
             let nothing = RecordHeader::parse(&[0; RECORD_HEADER_BYTES]);
@@ -164,18 +166,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn changes_are_those_of_two_maps(
+        fn changes_equal_those_of_two_maps(
             old in proptest::collection::btree_map((0u32..7, 0u8..60), 0u64..3, 0..150),
             new in proptest::collection::btree_map((0u32..7, 0u8..60), 0u64..3, 0..150),
         ) {
             let log = StateLog::new(0, &std::env::temp_dir(), 0).expect("made");
-            let new_reading = read(&log, &new);
-            let old_reading = read(&log, &old);
-            let changes = Changes::compare(&log, old_reading, new_reading, 2, 0).expect("compared");
+            let new_state = log_state(&log, &new);
+            let old_state = log_state(&log, &old);
+            let changes = Changes::compare(&log, &old_state, &new_state, 2, 0).expect("compared");
             let old = newest(&old);
             let new = newest(&new);
             let mut counts = ChangeCounts::default();
-            let at = |marks: &Marks, (storage, _): (u32, u64), account: u8| {
+            let has_mark = |marks: &Marks, (storage, _): (u32, u64), account: u8| {
                 is_marked(marks.of_storage(storage), u64::from(account) * 152)
             };
             for account in 0..60 {
@@ -183,17 +185,19 @@ mod tests {
                     (None, None) => {}
                     (Some(before), None) => {
                         counts.accounts_closed += 1;
-                        prop_assert!(at(&changes.closed, *before, account) && at(&changes.outdated, *before, account));
+                        prop_assert!(has_mark(&changes.closed, *before, account));
+                        prop_assert!(has_mark(&changes.outdated, *before, account));
                     }
                     (None, Some(after)) => {
                         counts.accounts_new += 1;
-                        prop_assert!(at(&changes.written, *after, account));
+                        prop_assert!(has_mark(&changes.written, *after, account));
                     }
                     (Some(before), Some(after)) if before.1 == after.1 => counts.accounts_unchanged += 1,
                     (Some(before), Some(after)) => {
                         counts.accounts_changed += 1;
-                        prop_assert!(at(&changes.outdated, *before, account) && at(&changes.written, *after, account));
-                        prop_assert!(!at(&changes.closed, *before, account));
+                        prop_assert!(has_mark(&changes.outdated, *before, account));
+                        prop_assert!(has_mark(&changes.written, *after, account));
+                        prop_assert!(!has_mark(&changes.closed, *before, account));
                     }
                 }
             }
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_keep_to_their_memory() {
+    fn marks_beyond_their_memory_are_refused() {
         let mut changes = Changes::default();
         changes.counts.accounts_new = MARKS_BYTES_MIN / MARK_BYTES + 1;
         assert!(changes.check_memory(MARKS_BYTES_MIN + MARK_BYTES).is_ok());

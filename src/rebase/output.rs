@@ -1,6 +1,6 @@
-//! Writes the differences between two states: documents of the new state, its marked records in the
-//! order of its archives, then tombstones of closed accounts in the order of the old archive. Sums
-//! up the written and the outdated records, to check that the result is the new state.
+//! Writes the differences between two states: the documents of the new state, its marked records in the
+//! order of its archives, then tombstones of closed accounts in the order of the old archive. Adds up
+//! the written and the outdated records, to check that the result is the new state.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -22,11 +22,11 @@ use slotpress_read::{ArchivePass, EntrySink, EntryUse, Visitor, read_in_order};
 use super::changes::Changes;
 use crate::archive::reframe::FrameFiller;
 
-/// Limit on the length of a storage. A storage is collected in memory, because its length is
-/// written before it.
+/// Limit on the length of a storage. A storage is collected in memory, because its length is written
+/// before its records.
 const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Records of the old state are summed up when they take this much memory.
+/// Memory for records of the old state, which are then added up together.
 const OUTDATED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Default)]
@@ -71,7 +71,8 @@ impl OutputWriter<'_> {
             next_storage = self.read(archive, role, next_storage, &changes.written, &mut output)?;
         }
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
-            self.read(self.old, ArchiveRole::Old(&changes.closed), 0, &changes.outdated, &mut output)?;
+            let role = ArchiveRole::Old(&changes.closed);
+            self.read(self.old, role, 0, &changes.outdated, &mut output)?;
         }
         output.finish()
     }
@@ -140,7 +141,8 @@ impl NewStorages<'_, '_> {
     fn end_storage(&mut self) -> Result<()> {
         let old = self.old_slot;
         let new = self.new_slot;
-        let count = self.totals.entries.iter().filter(|entry| is_storage(entry)).count() as u64;
+        let storages = self.totals.entries.iter().filter(|entry| is_storage(entry));
+        let count = storages.count() as u64;
         let id = u32::try_from(count + 1).ok();
         let slot = new.checked_sub(count).filter(|slot| *slot > old);
         let (Some(slot), Some(id)) = (slot, id) else {
@@ -150,7 +152,8 @@ impl NewStorages<'_, '_> {
             ))
             .with_hint("rebase onto an older full archive"));
         };
-        self.totals.written.add(&sum_records(&self.pool, &self.buffer));
+        let sum = sum_records(&self.pool, &self.buffer);
+        self.totals.written.add(&sum);
         let entry = Entry { kind: EntryKind::Storage { slot, id }, content_bytes: self.buffer.len() as u64 };
         self.frames.begin(&entry)?;
         self.frames.append(&self.buffer)?;
@@ -194,7 +197,10 @@ fn sum_records(pool: &ThreadPool, records: &[u8]) -> StateSum {
         sum.add(&other);
         sum
     };
-    pool.install(|| records.par_chunks(RECORDS).map(sum_of).reduce(StateSum::default, add))
+    pool.install(|| {
+        let sums = records.par_chunks(RECORDS).map(sum_of);
+        sums.reduce(StateSum::default, add)
+    })
 }
 
 fn is_storage(entry: &Entry) -> bool {
@@ -283,15 +289,16 @@ struct OutputSink<'a, 'o, 'p, 'f> {
 const EMPTY_MAP: [u8; 8] = [0; 8];
 
 impl OutputSink<'_, '_, '_, '_> {
-    fn map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
+    fn storage_map_of(&self, kind: EntryKind) -> Option<Range<u64>> {
         match (self.role, kind) {
             (ArchiveRole::Newest(storage_map_range), EntryKind::BankFile(_)) => Some(storage_map_range.clone()),
             _ => None,
         }
     }
 
-    fn entry_of(&self, entry: &Entry) -> Entry {
-        let map_bytes = self.map_of(entry.kind).map_or(0, |map| map.end - map.start);
+    /// Returns the entry that is written for an entry of the new state.
+    fn written_entry(&self, entry: &Entry) -> Entry {
+        let map_bytes = self.storage_map_of(entry.kind).map_or(0, |map| map.end - map.start);
         let removed_bytes = map_bytes.saturating_sub(EMPTY_MAP.len() as u64);
         Entry { content_bytes: entry.content_bytes.saturating_sub(removed_bytes), ..*entry }
     }
@@ -317,10 +324,11 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
         self.marks = None;
         if is_storage(entry) {
             self.walker.restart();
-            self.marks = self.visitor.wanted.of_storage(self.visitor.current_storage());
+            let storage = self.visitor.current_storage();
+            self.marks = self.visitor.wanted.of_storage(storage);
             return Ok(());
         }
-        let entry = self.entry_of(entry);
+        let entry = self.written_entry(entry);
         // Firedancer writes the status cache after the storages.
         if !self.output.buffer.is_empty() {
             self.output.end_storage()?;
@@ -334,20 +342,21 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
         if self.marks.is_some() {
             return self.feed_storage(bytes);
         }
-        let map = self.output.totals.entries.last().and_then(|entry| self.map_of(entry.kind));
+        let entry = self.output.totals.entries.last();
+        let map = entry.and_then(|entry| self.storage_map_of(entry.kind));
         let frames = &mut self.output.frames;
         let Some(map) = map else { return frames.append(bytes) };
         let end = offset_bytes + bytes.len() as u64;
-        let at = |place: u64| to_usize(place.clamp(offset_bytes, end) - offset_bytes);
-        frames.append(&bytes[..at(map.start)])?;
+        let index_of = |offset: u64| to_usize(offset.clamp(offset_bytes, end) - offset_bytes);
+        frames.append(&bytes[..index_of(map.start)])?;
         if (offset_bytes..end).contains(&map.start) {
             frames.append(&EMPTY_MAP)?;
         }
-        frames.append(&bytes[at(map.end)..])
+        frames.append(&bytes[index_of(map.end)..])
     }
 
     fn end(&mut self, entry: &Entry) -> Result<()> {
-        if is_storage(entry) { Ok(()) } else { self.output.frames.end(&self.entry_of(entry)) }
+        if is_storage(entry) { Ok(()) } else { self.output.frames.end(&self.written_entry(entry)) }
     }
 }
 

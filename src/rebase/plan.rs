@@ -19,7 +19,7 @@ use slotpress_read::{
 
 use super::changes::{ChangeCounts, Changes};
 use super::output::{OutputWriter, RebasedTotals};
-use super::states::{ITEM_BYTES, StateLog};
+use super::states::{ITEM_BYTES, ReadState, StateLog};
 use super::{RebaseInput, RebaseOptions, RebaseReport};
 use crate::archive::NewArchive;
 use crate::archive::reframe::{decoding_side_bytes, reframe};
@@ -55,8 +55,10 @@ pub fn rebase(
     progress: &dyn Progress,
 ) -> Result<RebaseReport> {
     let stopwatch = Stopwatch::start();
-    let workers = options.encoding.worker_count(decoding_side_bytes(options.encoding.frame_size_bytes))?;
-    if input.onto.name.as_ref().is_some_and(|name| name.base_slot.is_some()) {
+    let encoding = &options.encoding;
+    let workers = encoding.worker_count(decoding_side_bytes(encoding.frame_size_bytes))?;
+    let onto_name = input.onto.name.as_ref();
+    if onto_name.is_some_and(|name| name.base_slot.is_some()) {
         return Err(Error::usage(format!("{} is an incremental archive", input.onto.path.escaped()))
             .with_hint("give a full archive to rebase onto"));
     }
@@ -70,10 +72,11 @@ pub fn rebase(
     if job.read_front(&job.full)?.lacks_stakes() {
         return Err(Rule::NoStakes.unsupported_error().within(job.full.path.escaped()));
     }
-    let codec = &options.encoding.codec;
+    let codec = &encoding.codec;
     let new_bytes = job.new_archives().map(length_bytes).sum::<Result<u64>>()?;
     let input_bytes = new_bytes + length_bytes(&job.onto)?;
-    let unpacked_bytes = job.new_archives().chain([&job.onto]).map(unpacked_bytes).sum::<Result<u64>>()?;
+    let archives = job.new_archives().chain([&job.onto]);
+    let unpacked_bytes = archives.map(unpacked_bytes).sum::<Result<u64>>()?;
     job.announce(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
     let Compared { old, new, changes, spilled_bytes } = &compared;
@@ -85,7 +88,7 @@ pub fn rebase(
     };
     sink.check_name(&name.to_string())?;
     progress.stage(Stage::Rebasing, Some(input_bytes));
-    sink.begin(Some(&name), unpacked_bytes, options.encoding.io_policy.io_hint)?;
+    sink.begin(Some(&name), unpacked_bytes, encoding.io_policy.io_hint)?;
     let (entries, written) = job.write(&compared, sink)?;
     read_back(sink, &name, options, progress)?;
     let tar_bytes = tar_stream_bytes(&entries);
@@ -133,22 +136,26 @@ impl RebaseJob<'_> {
         let encoding = &self.options.encoding;
         let check = &self.options.check;
         let room_bytes = estimate_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
-        let log = StateLog::new(check.memory_bytes / 2, spill_dir, room_bytes)?;
-        let within = &without_steps(self.progress);
-        let half = check.clone().mode(CheckMode::State).memory_bytes(check.memory_bytes / 2);
-        let half = half.temporary_dir(spill_dir.to_path_buf());
+        let memory_bytes = check.memory_bytes / 2;
+        let log = StateLog::new(memory_bytes, spill_dir, room_bytes)?;
+        let progress = &without_steps(self.progress);
+        let check = check.clone().mode(CheckMode::State).memory_bytes(memory_bytes);
+        let check = check.temporary_dir(spill_dir.to_path_buf());
         let read = |full, incremental, check: CheckOptions, refused| {
             let options = VerifyOptions::default().check(check);
             let options = options.threads(encoding.threads).io_policy(encoding.io_policy.clone());
-            read_state(&log, full, incremental, &options, refused, within)
+            read_state(&log, full, incremental, &options, refused, progress)
         };
-        let (new, new_reading) = read(&self.full, self.incremental.as_ref(), half.clone(), Rule::is_refused)?;
-        let of_base = |rule: Rule| rule.is_refused() && !rule.concerns_newest_bank();
-        let (old, old_reading) = read(&self.onto, None, half.expect_hash(None).expect_slot(None), of_base)?;
+        let incremental = self.incremental.as_ref();
+        let (new, new_state) = read(&self.full, incremental, check.clone(), Rule::is_refused)?;
+        let is_refused_for_base = |rule: Rule| rule.is_refused() && !rule.concerns_newest_bank();
+        let check = check.expect_hash(None).expect_slot(None);
+        let (old, old_state) = read(&self.onto, None, check, is_refused_for_base)?;
         judge_pair(&old, &new)?;
         self.progress.stage(Stage::Comparing, None);
         let spilled_bytes = log.items.spilled_bytes();
-        let changes = Changes::compare(&log, old_reading, new_reading, encoding.threads, check.memory_bytes / 2)?;
+        let threads = encoding.threads;
+        let changes = Changes::compare(&log, &old_state, &new_state, threads, memory_bytes)?;
         Ok(Compared { old, new, changes, spilled_bytes })
     }
 
@@ -177,14 +184,15 @@ impl RebaseJob<'_> {
             };
             output.run(frames)
         })?;
-        check_sum(old, new, changes.counts, &totals)?;
+        check_totals(old, new, changes.counts, &totals)?;
         let note = format!("{REBASED_ON}{}", old.snapshot_hash());
-        let written = writer.finish(totals.entries.iter().copied(), Some(&note), encoding.frame_size_bytes)?;
+        let entries = totals.entries.iter().copied();
+        let written = writer.finish(entries, Some(&note), encoding.frame_size_bytes)?;
         Ok((totals.entries, written))
     }
 }
 
-fn check_sum(old: &BankFile, new: &BankFile, changes: ChangeCounts, totals: &RebasedTotals) -> Result<()> {
+fn check_totals(old: &BankFile, new: &BankFile, changes: ChangeCounts, totals: &RebasedTotals) -> Result<()> {
     let ChangeCounts { accounts_changed, accounts_new, accounts_closed, .. } = changes;
     let mut sum = sum_of(old);
     sum.subtract(&totals.outdated);
@@ -223,7 +231,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     }
 }
 
-/// Verifies a state and logs its records. Returns its bank file, and the number of the reading.
+/// Verifies a state and logs its records. Returns its bank file too.
 fn read_state(
     log: &StateLog,
     full: &NamedArchive,
@@ -231,7 +239,7 @@ fn read_state(
     options: &VerifyOptions,
     refused: fn(Rule) -> bool,
     progress: &dyn Progress,
-) -> Result<(BankFile, usize)> {
+) -> Result<(BankFile, ReadState)> {
     let (report, bank) = verify_with_observer(Snapshot::archives(full, incremental), options, log, progress)?;
     let path = || incremental.unwrap_or(full).path.escaped();
     if let Some(failure) = report.failures.iter().find(|failure| refused(failure.rule)) {

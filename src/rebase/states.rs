@@ -1,6 +1,6 @@
 //! Logs the accounts of two states, in 36 bytes per record, while each state is verified.
 //!
-//! An item has the account's fingerprint, a hash of its content, and the place of its record.
+//! An item has the account's fingerprint, a hash of its content, and the position of its record.
 //! Fingerprint and hash have random keys, so that nobody can make up accounts that share them. The
 //! result does not depend on the keys.
 
@@ -22,8 +22,8 @@ pub const ITEM_BYTES: u64 = StateItem::BYTES as u64;
 
 const READINGS: usize = 2;
 
-/// Number of bits below the storage number in [`StateItem::place`]: for the reading, and the
-/// tombstone flag.
+/// Number of bits below the storage number in [`StateItem::place`]: for the number of the reading, and
+/// the tombstone flag.
 const STORAGE_SHIFT: u32 = READINGS.ilog2() + 1;
 
 /// Records start at multiples of 8 bytes.
@@ -77,6 +77,15 @@ impl LogItem for StateItem {
     }
 }
 
+/// One of the two states, as it was read.
+#[derive(Debug)]
+pub struct ReadState {
+    /// Number of the reading, which is in each item of the state.
+    pub reading: usize,
+    /// Slots of the storages, by their numbers.
+    pub slots: Vec<u64>,
+}
+
 pub struct StateLog {
     fingerprinter: Fingerprinter,
     /// Keyed hash of an account's content. HighwayHash is well tested, and takes a quarter of
@@ -108,16 +117,14 @@ impl StateLog {
         })
     }
 
-    /// Ends the state that was read in the current reading. Returns the number of this reading.
-    pub fn end_state(&self) -> Result<usize> {
+    /// Ends the reading of a state.
+    pub fn end_state(&self) -> Result<ReadState> {
         if let Some(error) = self.error.lock().clone() {
             return Err(error);
         }
-        Ok(self.reading.fetch_add(1, Relaxed) as usize)
-    }
-
-    pub fn slots(&self, reading: usize) -> Vec<u64> {
-        self.slots.get(reading).map(|slots| slots.lock().clone()).unwrap_or_default()
+        let reading = self.reading.fetch_add(1, Relaxed) as usize;
+        let slots = std::mem::take(&mut *self.slots[reading].lock());
+        Ok(ReadState { reading, slots })
     }
 
     /// Hashes the content of an account. Vote accounts get different hashes in the two states:

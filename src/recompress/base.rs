@@ -2,7 +2,7 @@
 //! that both make up.
 //!
 //! It is read after the incremental one, so that accounts in both are not hashed twice. Its index is
-//! not used, as the index of the source is not.
+//! not used, just as that of the source is not.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use super::run::RecompressJob;
 
 pub struct BaseArchive {
     pub archive: OpenArchive,
-    /// Dropped last. Removes pages of the first bytes from the page cache if they were not there
+    /// Dropped last. Removes the pages of the first bytes from the page cache, unless they were there
     /// before.
     _watch: PageCacheWatch,
 }
@@ -26,7 +26,8 @@ impl BaseArchive {
     pub fn open(path: &Path, incremental: PairMember<'_>, io_policy: &IoPolicy) -> Result<Self> {
         let _watch = io_policy.io_hint.watch([path]);
         let archive = OpenArchive::open(path, io_policy)?.without_index();
-        judge_pair(PairMember::from_archive(&archive, None), incremental, &Failures::strict())?;
+        let full = PairMember::from_archive(&archive, None);
+        judge_pair(full, incremental, &Failures::strict())?;
         Ok(Self { archive, _watch })
     }
 
@@ -42,9 +43,11 @@ impl BaseArchive {
         let records = AccountsPass::new(accounts, &failures, Task::Add(None));
         let rules =
             ArchiveRules::from_archive(&self.archive, None, &seen_slots, &failures).with_records(Some(&records));
-        let mut read = self.archive.read(&ArchivePass::new(options.encoding.threads, progress), &rules)?;
+        let pass = ArchivePass::new(options.encoding.threads, progress);
+        let mut read = self.archive.read(&pass, &rules)?;
         let (_, bank) = rules.finish(&self.archive, &mut read)?;
         let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
-        judge_pair(PairMember::from_archive(&self.archive, Some(&bank)), incremental, &Failures::strict())
+        let full = PairMember::from_archive(&self.archive, Some(&bank));
+        judge_pair(full, incremental, &Failures::strict())
     }
 }

@@ -22,7 +22,7 @@ pub struct DecodedSource {
     pub is_from_firedancer: bool,
 }
 
-pub fn run(
+pub fn decode(
     job: RecompressJob<'_>,
     input: &mut RecompressInput<'_>,
     frames: &mut FrameFiller<'_>,

@@ -10,7 +10,7 @@ use slotpress_read::{Assurance, Failures, StateBuilder, judge_expected, rule_aga
 
 use super::base::BaseArchive;
 use super::input::RecompressInput;
-use super::reading::{self, DecodedSource};
+use super::reading::{DecodedSource, decode};
 use super::state::pipe_to_pipe_error;
 use super::{RecompressOptions, RecompressReport, RecompressSource};
 use crate::archive::NewArchive;
@@ -31,8 +31,8 @@ pub struct RecompressJob<'a> {
     pub progress: &'a dyn Progress,
 }
 
-/// Recompresses an archive. `interrupt` can end the waiting for a stream. Sets `is_unwanted` once the
-/// rest of a stream is not needed.
+/// Recompresses an archive. `interrupt` can end the wait for a stream. Sets `is_unwanted` once the rest
+/// of a stream is not needed.
 pub fn run(
     source: RecompressSource,
     sink: &mut dyn Sink,
@@ -46,7 +46,7 @@ pub fn run(
     let workers = encoding.worker_count(decoding_side_bytes(encoding.frame_size_bytes))?;
     let base_slot = base_slot_of(&source, options)?;
     let checks_state = options.check.checks_state(base_slot.is_some() && options.base.is_none())?;
-    check_combination(&source, sink, options, checks_state)?;
+    check_arguments(&source, sink, options, checks_state)?;
     let mut input = RecompressInput::open(source, options, interrupt)?;
     if let Some(archive) = input.archive() {
         // Only what a newer bank file does not replace: one without stakes is kept as it is.
@@ -63,7 +63,8 @@ pub fn run(
     if let (Some(dir), Some(length_bytes)) = (sink.dir_path(), input.length_bytes()) {
         check_room(dir, length_bytes, progress)?;
     }
-    let bytes_max = input.length_bytes().unwrap_or_default().saturating_mul(RATIO_MAX);
+    let length_bytes = input.length_bytes().unwrap_or_default();
+    let bytes_max = length_bytes.saturating_mul(RATIO_MAX);
     sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
     job.announce(&input, workers);
     let state = checks_state.then(|| job.new_state_check(&input, sink.dir_path())).transpose()?;
@@ -73,11 +74,12 @@ pub fn run(
     let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
     judge_expected(&options.check, slot, hash, &Failures::strict())
         .map_err(|error| error.within_damaged(input.path().escaped()))?;
-    warn_of_kind(&decoded, progress);
+    warn_of_result(&decoded, progress);
     let tar_bytes = tar_stream_bytes(&decoded.entries);
     let storages = count_storages(&decoded.entries);
     let name = ArchiveName { base_slot, slot, hash, compression };
-    let archive = NewArchive::publish(sink, name, storages, written, &encoding.codec, &stopwatch, progress)?;
+    let codec = &encoding.codec;
+    let archive = NewArchive::publish(sink, name, storages, written, codec, &stopwatch, progress)?;
     let input_bytes = decoded.input_bytes;
     let assurance = Assurance::new(accounts, false);
     Ok(RecompressReport { archive, input_bytes, tar_bytes, assurance })
@@ -106,18 +108,20 @@ impl RecompressJob<'_> {
         let encoding = &self.options.encoding;
         let mut writer = ArchiveWriter::new(sink, &encoding.codec);
         let read = |frames: &mut FrameFiller<'_>, reads: &dyn Progress| {
-            reading::run(self, input, frames, workers, state, reads)
+            decode(self, input, frames, workers, state, reads)
                 .map_err(|error| error.within_damaged(input.path().escaped()))
         };
-        let decoded = reframe(&mut writer, encoding, workers, is_unwanted, self.progress, read)?;
+        let progress = self.progress;
+        let decoded = reframe(&mut writer, encoding, workers, is_unwanted, progress, read)?;
         let note = decoded.is_from_firedancer.then_some(RECOMPRESSED);
-        let written = writer.finish(decoded.entries.iter().copied(), note, encoding.frame_size_bytes)?;
-        warn_of_unclustered(written.unclustered_pieces, self.progress);
+        let entries = decoded.entries.iter().copied();
+        let written = writer.finish(entries, note, encoding.frame_size_bytes)?;
+        warn_of_unclustered(written.unclustered_pieces, progress);
         Ok((decoded, written))
     }
 }
 
-fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
+fn warn_of_result(decoded: &DecodedSource, progress: &dyn Progress) {
     if decoded.left_out > 0 {
         progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));
     }
@@ -126,7 +130,7 @@ fn warn_of_kind(decoded: &DecodedSource, progress: &dyn Progress) {
     }
 }
 
-fn check_combination(
+fn check_arguments(
     source: &RecompressSource,
     sink: &dyn Sink,
     options: &RecompressOptions,

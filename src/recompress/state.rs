@@ -74,7 +74,9 @@ impl RecompressJob<'_> {
             if let Some(base) = base
                 && wanted.iter().any(|number| *number >= first_of_base)
             {
-                read_archive_storages(&base.archive, first_of_base, Some(wanted), &records, threads, progress)?;
+                let archive = &base.archive;
+                let wanted = Some(wanted);
+                read_archive_storages(archive, first_of_base, wanted, &records, threads, progress)?;
             }
             Ok(())
         });
