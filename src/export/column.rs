@@ -7,6 +7,7 @@ use arrow_array::builder::{
 };
 use arrow_schema::DataType;
 use slotpress_base::{Error, Result};
+use slotpress_format::ledger::votes::EpochCredits;
 
 use super::filter::to_hex;
 use super::table::{Cell, credits_fields};
@@ -72,17 +73,10 @@ impl ColumnValues {
     }
 }
 
-struct EpochCredits {
-    epoch: u64,
-    credits: u64,
-    /// Credits at the start of the epoch.
-    previous: u64,
-}
-
 fn parse_credits(items: &[u8]) -> impl Iterator<Item = EpochCredits> {
     items.as_chunks::<24>().0.iter().map(|item| {
         let number = |at: usize| u64::from_le_bytes(item.as_chunks().0[at]);
-        EpochCredits { epoch: number(0), credits: number(1), previous: number(2) }
+        EpochCredits { epoch: number(0), credits: number(1), previous_credits: number(2) }
     })
 }
 
@@ -91,7 +85,7 @@ fn push_credits(column: &mut StructBuilder, item: &EpochCredits) -> Result<()> {
     let epoch = i64::try_from(item.epoch).ok();
     let epochs = column.field_builder::<Int64Builder>(0);
     epochs.ok_or_else(type_error)?.append_option(epoch);
-    for (field, number) in [(1, item.credits), (2, item.previous)] {
+    for (field, number) in [(1, item.credits), (2, item.previous_credits)] {
         let amounts = column.field_builder::<Decimal128Builder>(field);
         amounts.ok_or_else(type_error)?.append_value(number.into());
     }
@@ -117,7 +111,9 @@ pub(super) fn push_csv(text: &mut Vec<u8>, cell: Cell<'_>) {
         Cell::Credits(items) => {
             for (number, item) in parse_credits(items).enumerate() {
                 let space = if number > 0 { " " } else { "" };
-                text.extend_from_slice(format!("{space}{}:{}:{}", item.epoch, item.credits, item.previous).as_bytes());
+                text.extend_from_slice(
+                    format!("{space}{}:{}:{}", item.epoch, item.credits, item.previous_credits).as_bytes(),
+                );
             }
         }
     }

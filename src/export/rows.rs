@@ -90,9 +90,7 @@ impl RowBatch {
             StakeAccount::RewardsPool => ("rewardsPool", None),
         };
         let (delegation, credits) = match &account {
-            StakeAccount::Delegated { delegation, credits_observed, .. } => {
-                (Some(delegation), Some(*credits_observed))
-            }
+            StakeAccount::Delegated { delegation, credits_observed, .. } => (Some(delegation), Some(*credits_observed)),
             _ => (None, None),
         };
         let voter = delegation.map(Delegation::voter);
