@@ -15,16 +15,25 @@ use slotpress_read::{CheckOptions, ClientVerdict, NamedArchive, Snapshot, Verify
 use crate::common::oracle::{Oracle, State};
 use crate::common::*;
 
-/// Compression levels and frame sizes.
-const SETTINGS: [(&str, &str); 8] = [
-    ("1", "64KiB"),
-    ("1", "32MiB"),
-    ("3", "64KiB"),
-    ("3", "32MiB"),
-    ("10", "64KiB"),
-    ("10", "32MiB"),
-    ("19", "64KiB"),
-    ("19", "32MiB"),
+/// Settings of `archive`.
+struct Setting {
+    level: &'static str,
+    frame_size: &'static str,
+}
+
+const fn setting(level: &'static str, frame_size: &'static str) -> Setting {
+    Setting { level, frame_size }
+}
+
+const SETTINGS: [Setting; 8] = [
+    setting("1", "64KiB"),
+    setting("1", "32MiB"),
+    setting("3", "64KiB"),
+    setting("3", "32MiB"),
+    setting("10", "64KiB"),
+    setting("10", "32MiB"),
+    setting("19", "64KiB"),
+    setting("19", "32MiB"),
 ];
 
 /// A chain with Agave's own archives of two states: an older one, and the newest one.
@@ -47,10 +56,10 @@ fn find_in(dir: &Path, prefix: &str) -> PathBuf {
 }
 
 /// Checks that Agave loads the same state from archives of slotpress as from its own.
-fn assert_archives_load(oracle: &Oracle, chain: &Chain, settings: &[(&str, &str)]) {
+fn assert_archives_load(oracle: &Oracle, chain: &Chain, settings: &[Setting]) {
     let full_state = oracle.load(&chain.full, None, &chain.genesis);
     let newest_state = oracle.load(&chain.full, Some(&chain.incremental), &chain.genesis);
-    for (number, (level, frame_size)) in settings.iter().flat_map(|setting| [setting; 2]).enumerate() {
+    for (number, Setting { level, frame_size }) in settings.iter().flat_map(|setting| [setting; 2]).enumerate() {
         let out = temp_dir();
         let level = format!("--zstd-level={level}");
         let layout = ["verbatim", "clustered"][number % 2];
@@ -62,11 +71,11 @@ fn assert_archives_load(oracle: &Oracle, chain: &Chain, settings: &[(&str, &str)
             &flags.iter().copied().chain(["--base-slot", &chain.full_slot]).collect::<Vec<_>>(),
         );
         let newest = archive(&chain.at_newest, out.path(), &flags);
-        let what = format!("{} {flags:?}", chain.name);
-        assert_eq!(oracle.load(&full, None, &chain.genesis), full_state, "{what}: full");
-        assert_eq!(oracle.load(&full, Some(&incremental), &chain.genesis), newest_state, "{what}: incremental");
-        assert_eq!(oracle.load(&chain.full, Some(&incremental), &chain.genesis), newest_state, "{what}: on Agave's");
-        assert_eq!(oracle.load(&newest, None, &chain.genesis), newest_state, "{what}: full of the newest slot");
+        let label = format!("{} {flags:?}", chain.name);
+        assert_eq!(oracle.load(&full, None, &chain.genesis), full_state, "{label}: full");
+        assert_eq!(oracle.load(&full, Some(&incremental), &chain.genesis), newest_state, "{label}: incremental");
+        assert_eq!(oracle.load(&chain.full, Some(&incremental), &chain.genesis), newest_state, "{label}: on Agave's");
+        assert_eq!(oracle.load(&newest, None, &chain.genesis), newest_state, "{label}: full of the newest slot");
     }
 }
 
@@ -79,7 +88,7 @@ fn assert_restored_ledgers_load(oracle: &Oracle, chain: &Chain) {
     let ours = archive(&chain.at_full, out.path(), &small);
     let ours_incremental =
         archive(&chain.at_newest, out.path(), &[&small[..], &["--base-slot", &chain.full_slot]].concat());
-    let (equal_full, equal_incremental) = copy_with_equal_ids(&chain.full, &chain.incremental, out.path());
+    let [equal_full, equal_incremental] = copy_with_equal_ids(&chain.full, &chain.incremental, out.path());
     for (full, incremental) in [
         (&chain.full, &chain.incremental),
         (&ours, &ours_incremental),
@@ -111,7 +120,7 @@ fn assert_restored_ledgers_load(oracle: &Oracle, chain: &Chain) {
 }
 
 /// Copies the archives with new storage ids, which start at 0 in both, as in archives of two nodes.
-fn copy_with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> (PathBuf, PathBuf) {
+fn copy_with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> [PathBuf; 2] {
     let renumber = |archive: &Path| {
         let mut entries = entries(archive);
         let storages = entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/"));
@@ -125,7 +134,7 @@ fn copy_with_equal_ids(full: &Path, incremental: &Path, dir: &Path) -> (PathBuf,
             .expect("written");
         to
     };
-    (renumber(full), renumber(incremental))
+    [full, incremental].map(renumber)
 }
 
 #[test]
@@ -171,7 +180,7 @@ fn assert_archives_of_a_validator_load(oracle: &Oracle) {
     let out = temp_dir();
     let genesis = fixture(FULL_3500).parent().expect("a parent").to_path_buf();
     let state = State::of("3575", "7rDVGfj5Dmq6iBayHsfFji2Jfg6Ch9jXupb3Cdn4xXTE", "503000734413701571", "1895");
-    for (level, frame_size) in SETTINGS {
+    for Setting { level, frame_size } in SETTINGS {
         let level = format!("--zstd-level={level}");
         let flags = [level.as_str(), "--frame-size", frame_size, "--force"];
         let full = archive(ledger.path(), out.path(), &flags);
@@ -292,13 +301,13 @@ fn check_answer(
     answer: Result<State, String>,
     expected: &State,
     verdicts: &[ClientVerdict],
-    what: &str,
+    label: &str,
 ) -> String {
     let verdict = verdicts.iter().find(|verdict| verdict.client == oracle.client).expect("a verdict");
-    assert_eq!(answer.is_ok(), verdict.loads, "{what}: {:?}: {answer:?}, verify: {verdict:?}", oracle.client);
+    assert_eq!(answer.is_ok(), verdict.loads, "{label}: {:?}: {answer:?}, verify: {verdict:?}", oracle.client);
     match answer {
         Ok(state) => {
-            assert_eq!(state, *expected, "{what}");
+            assert_eq!(state, *expected, "{label}");
             "accepted".to_string()
         }
         Err(_) => format!("refused: {}", verdict.because.unwrap_or_default()),
@@ -337,12 +346,14 @@ fn verify_agrees_with_agave_on_all_ledger_layouts() {
         let paths = LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() };
         let report = verify(Snapshot::ledger(&paths), &verify_options(), &NoProgress).expect("verified");
         let bank_snapshot = ledger.join("snapshots").join(LAYOUT_SLOT.to_string());
-        let mut print_row = |what: &str, verdicts: &[ClientVerdict], ask: &dyn Fn(&Oracle) -> Result<State, String>| {
-            let what = format!("{layout} | {what}");
+        let mut print_row = |label: &str,
+                             verdicts: &[ClientVerdict],
+                             ask: &dyn Fn(&Oracle) -> Result<State, String>| {
+            let label = format!("{layout} | {label}");
             let cells: Vec<String> =
-                oracles.iter().map(|oracle| check_answer(oracle, ask(oracle), &expected, verdicts, &what)).collect();
-            println!("| {what} | {} |", cells.join(" | "));
-            refused.extend(cells.into_iter().filter(|cell| cell != "accepted").map(|cell| format!("{what}: {cell}")));
+                oracles.iter().map(|oracle| check_answer(oracle, ask(oracle), &expected, verdicts, &label)).collect();
+            println!("| {label} | {} |", cells.join(" | "));
+            refused.extend(cells.into_iter().filter(|cell| cell != "accepted").map(|cell| format!("{label}: {cell}")));
         };
         print_row("the directory", &report.clients, &|oracle| {
             oracle.accepts_dir(&bank_snapshot, &[ledger.join("accounts")], &genesis)
@@ -365,7 +376,7 @@ fn verify_agrees_with_agave_on_all_ledger_layouts() {
             }
         }
     }
-    assert!(refused.iter().all(|what| what.contains("the directory")), "an archive does not load: {refused:#?}");
+    assert!(refused.iter().all(|label| label.contains("the directory")), "an archive does not load: {refused:#?}");
 }
 
 /// Prints the answers that docs/interop.md summarizes: each version of Agave reads archives of
@@ -379,7 +390,7 @@ fn verify_agrees_with_agave_on_archives_of_firedancer() {
         let [full, incremental] = ["snapshot-", "incremental-"].map(|prefix| fixture_of(chain, prefix));
         let [agave_full, agave_incremental] = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(agave, prefix));
         let genesis = agave_full.parent().expect("a parent");
-        for (what, full, incremental) in [
+        for (label, full, incremental) in [
             ("full", &full, None),
             ("full and incremental", &full, Some(&incremental)),
             ("incremental on Agave's full", &agave_full, Some(&incremental)),
@@ -392,10 +403,10 @@ fn verify_agrees_with_agave_on_archives_of_firedancer() {
                 .map(|oracle| {
                     let of_agave = incremental.map(|_| agave_incremental.as_path());
                     let expected = oracle.load(&agave_full, of_agave, genesis);
-                    check_answer(oracle, oracle.accepts(full, incremental, genesis), &expected, &verdicts, what)
+                    check_answer(oracle, oracle.accepts(full, incremental, genesis), &expected, &verdicts, label)
                 })
                 .collect();
-            println!("| {chain} | {what} | {} |", cells.join(" | "));
+            println!("| {chain} | {label} | {} |", cells.join(" | "));
         }
     }
 }

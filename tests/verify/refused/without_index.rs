@@ -50,10 +50,6 @@ fn verify_frames(tar: &[u8], frame_bytes: usize, damaged: &[usize], content_size
     VerifiedFrames { report: verify(&write_file(dir.path(), FULL, &bytes), None, &[]), starts }
 }
 
-fn skip_reason(report: &VerifyReport, check: Check) -> Option<String> {
-    report.checks.iter().find(|result| result.check == check).and_then(|result| result.skipped.clone())
-}
-
 /// The first damaged frame is reported with its number and offset, and reading ends there. Faults
 /// before it are found too.
 #[test]
@@ -86,9 +82,9 @@ fn the_first_damaged_frame_is_reported() {
             }
             assert_eq!(report.failures.len(), 1 + entries.len(), "no consequences are reported: {}", describe(&report));
             for check in [Check::Entries, Check::Records, Check::State] {
-                assert!(skip_reason(&report, check).is_some(), "{check:?}");
+                assert!(report.skip_reason(check).is_some(), "{check:?}");
             }
-            assert_eq!(skip_reason(&report, Check::Bank).is_some(), first == 0);
+            assert_eq!(report.skip_reason(Check::Bank).is_some(), first == 0);
             assert_eq!(report.slot.is_none(), first == 0);
         }
     }
@@ -117,7 +113,7 @@ fn a_damaged_header_does_not_hide_faults_before_it() {
         assert_eq!(failures_of(&report, Rule::Executable)[0].place.entry, Some(tar.members[early].path()));
         assert_eq!(report.failures.len(), 2, "{}", describe(&report));
         for check in [Check::Entries, Check::Records] {
-            assert_eq!(skip_reason(&report, check).as_deref(), Some("nothing after the damage was read"));
+            assert_eq!(report.skip_reason(check), Some("nothing after the damage was read"));
         }
     }
 }
@@ -137,5 +133,5 @@ fn reading_ends_at_the_first_damaged_header() {
     assert!(!report.ok);
     assert_eq!(failures_of(&report, Rule::TarDamaged).len(), 1);
     assert_eq!(report.counts.storages, 0, "reading ended before the storages");
-    assert!(skip_reason(&report, Check::Entries).is_some());
+    assert!(report.skip_reason(Check::Entries).is_some());
 }

@@ -15,12 +15,11 @@ pub struct Keep {
     /// Number of newest results of `rebase` to keep, unless their full archive is deleted.
     /// [`Keep::new`] keeps all of them.
     pub rebased: usize,
-    /// Keeps archives that were modified at most this time ago. [`Keep::new`] sets 0, which keeps
-    /// none.
+    /// Keeps archives that were modified within this time. [`Keep::new`] sets 0, which keeps none.
     pub within: Duration,
     /// Keeps the newest state of each of the last N days (UTC) that have one: a full archive, or an
     /// incremental archive with its full one. Days without a state do not count. An archive of unknown
-    /// time is kept: call `read_bank_times` first. [`Keep::new`] sets 0, as for the next two.
+    /// time is kept: call `read_bank_times` first. [`Keep::new`] sets this and the next two fields to 0.
     pub daily: usize,
     /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept.
     pub weekly: usize,

@@ -107,7 +107,8 @@ impl ArchiveFields {
         }
     }
 
-    /// Sets the path to that from a served list, which is in a subdirectory of the archives' URL.
+    /// Makes the path relative to the URL of a served list, which is in a subdirectory of the
+    /// archives' URL.
     pub fn with_path_from_list(self) -> Self {
         Self { path: format!("{ARCHIVES_FROM_LISTING}{}", self.name), ..self }
     }

@@ -296,8 +296,8 @@ impl Catalog {
     }
 
     /// Returns the archives that a node would choose. Leaves out formats that no client reads, and
-    /// results of `rebase`, because a node may have a full archive of a slot between their base slot and their
-    /// slot.
+    /// results of `rebase`, because a node may have a full archive of a slot between their base slot
+    /// and their slot.
     pub fn choice(&self) -> Option<NodeChoice<'_>> {
         let is_readable =
             |archive: &&Archive| !clients_that_read(archive.name.compression).is_empty() && !archive.is_rebased();

@@ -64,12 +64,11 @@ fn scan_and_judge(dirs: &[PathBuf], known: &Catalog) -> Result<(Vec<Archive>, Ve
     let usable = known.archives.iter().map(|archive| (archive, None));
     let others = known.unusable.iter().map(|unusable| (&unusable.archive, Some(unusable.fault)));
     let known_by_path: HashMap<PathBuf, (&Archive, Option<FileFault>)> =
-        usable.chain(others).map(|known| (known.0.path(), known)).collect();
+        usable.chain(others).map(|(archive, fault)| (archive.path(), (archive, fault))).collect();
+    let identity = |archive: &Archive| (archive.is_remote, archive.file_id, archive.size_bytes, archive.modified_ns);
     let mut archives = Vec::new();
     let mut unusable = Vec::new();
     for archive in find_archives(dirs)? {
-        let identity =
-            |archive: &Archive| (archive.is_remote, archive.file_id, archive.size_bytes, archive.modified_ns);
         let known = known_by_path.get(&archive.path()).filter(|(known, _)| identity(known) == identity(&archive));
         let judged = match known {
             Some((known, None)) => Ok((*known).clone()),

@@ -37,7 +37,7 @@ fn any_archive() -> impl Strategy<Value = Archive> {
     )
 }
 
-/// No schedule, or any, also impossible ones.
+/// Returns no schedule, or a possible or impossible one.
 fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
     let schedule = (0u64..6, 0u64..3, prop_oneof![0u64..6, any::<u64>()]).prop_map(
         |(slots_per_epoch, first_normal_epoch, first_normal_slot)| EpochSchedule {
@@ -69,7 +69,7 @@ proptest! {
         prop_assert!(groups.is_sorted_by(|a, b| a >= b), "{groups:?}");
         let orphans: Vec<bool> = catalog.archives().iter()
             .map(|archive| !archive.is_full() && catalog.base_of(archive).is_none()).collect();
-        prop_assert!(orphans.is_sorted(), "those without a full archive are last");
+        prop_assert!(orphans.is_sorted(), "archives without their full archive are not last");
         if let Some(choice) = catalog.choice() {
             prop_assert!(choice.full.is_full());
             if let Some(incremental) = choice.incremental {
@@ -90,12 +90,12 @@ proptest! {
         epoch_schedule in any_schedule(),
         bytes_max in proptest::option::of(0u64..40),
     ) {
-        let date = |archive: Archive| {
+        let with_bank_time = |archive: Archive| {
             let bank_unix_seconds = hours_per_slot.map(|hours| (20_000 + archive.name.slot * hours) * 3600);
             Archive { bank_unix_seconds, ..archive }
         };
         let catalog_of = |archives: Vec<Archive>| Catalog { epoch_schedule, ..Catalog::new(archives) };
-        let catalog = catalog_of(archives.into_iter().map(date).collect());
+        let catalog = catalog_of(archives.into_iter().map(with_bank_time).collect());
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(20);
         let within = Duration::from_secs(within);
         let keep = Keep { full, incremental, rebased, within, daily, weekly, epoch_ends, bytes_max };
@@ -106,10 +106,10 @@ proptest! {
         if bytes_max.is_none() {
             prop_assert_eq!(plan_prune(&without, &keep, now), others().map(|(_, reason)| *reason).collect::<Vec<_>>());
         } else {
-            let in_order = others().map(|(_, reason)| reason.is_some());
+            let are_kept = others().map(|(_, reason)| reason.is_some());
             let bytes_max = Some(others().filter(|(_, reason)| reason.is_some()).count() as u64);
             let again = plan_prune(&without, &Keep { bytes_max, ..keep }, now);
-            prop_assert!(again.iter().map(Option::is_some).eq(in_order), "{again:?}");
+            prop_assert!(again.iter().map(Option::is_some).eq(are_kept), "{again:?}");
         }
         prop_assert_eq!(reasons.len(), catalog.archives().len());
         let kept = |wanted: &Archive| {
@@ -121,25 +121,25 @@ proptest! {
                     prop_assert!(kept(base), "a kept archive loses its full archive");
                 }
             }
-            let has_gone = |base: u64| {
+            let is_full_archive_deleted = |base: u64| {
                 let mut fulls = catalog.archives().iter().filter(|a| a.is_full() && a.name.slot == base).peekable();
                 fulls.peek().is_some() && !fulls.any(&kept)
             };
-            let loses_base = archive.is_rebased() && archive.name.base_slot.is_some_and(has_gone);
-            prop_assert!(!loses_base || reason.is_none());
+            let loses_base = archive.is_rebased() && archive.name.base_slot.is_some_and(is_full_archive_deleted);
+            if loses_base {
+                prop_assert!(reason.is_none(), "a result of rebase is kept without its full archive");
+            }
             if !within.is_zero() && bytes_max.is_none() && archive.age(now) <= keep.within && !loses_base {
                 prop_assert!(reason.is_some());
             }
         }
-        let count = |is_full: bool| {
-            let all = others().filter(|(archive, _)| archive.is_full() == is_full).count();
-            let kept = others().filter(|(archive, reason)| archive.is_full() == is_full && reason.is_some()).count();
-            (all, kept)
-        };
-        let (fulls, fulls_kept) = count(true);
-        let (incrementals, incrementals_kept) = count(false);
-        let as_many = fulls_kept >= full.min(fulls) && incrementals_kept >= incremental.min(incrementals);
-        prop_assert!(bytes_max.is_some() || as_many);
+        if bytes_max.is_none() {
+            for (is_full, count) in [(true, full), (false, incremental)] {
+                let of_kind = || others().filter(|(archive, _)| archive.is_full() == is_full);
+                let kept_count = of_kind().filter(|(_, reason)| reason.is_some()).count();
+                prop_assert!(kept_count >= count.min(of_kind().count()), "too few archives of a kind are kept");
+            }
+        }
         if let Some(choice) = catalog.choice() {
             prop_assert!(kept(choice.full), "a node's choice is deleted");
             prop_assert!(choice.incremental.is_none_or(kept), "a node's choice is deleted");
@@ -150,8 +150,8 @@ proptest! {
             prop_assert!(catalog.archives().iter().any(|a| a.name.slot == slot && kept(a) && catalog.base_of(a).is_some_and(kept)));
         }
         // Pruning again deletes nothing more.
-        let left: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
-        let again = catalog_of(left);
+        let remaining: Vec<Archive> = catalog.archives().iter().filter(|archive| kept(archive)).cloned().collect();
+        let again = catalog_of(remaining);
         prop_assert!(plan_prune(&again, &keep, now).iter().all(Option::is_some));
     }
 
@@ -219,7 +219,7 @@ fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive()
 
 /// Archives of five days in three weeks, and of the first four epochs of a cluster that warms up:
 /// they end with the slots 31, 95, 223 and 479.
-fn three_weeks() -> Catalog {
+fn catalog_of_three_weeks() -> Catalog {
     // Day 4 was a Monday.
     let dated = |base_slot, slot, day: u64, hour: u64| Archive {
         bank_unix_seconds: Some((day * 24 + hour) * 3600),
@@ -252,15 +252,15 @@ fn kept_slots(catalog: &Catalog, keep: &Keep) -> Vec<(u64, KeepReason)> {
 #[test]
 fn the_newest_states_of_days_weeks_and_epochs_are_kept() {
     use KeepReason::*;
-    let catalog = three_weeks();
+    let catalog = catalog_of_three_weeks();
     let none = Keep::new(0, 0);
     let pair = |reason| vec![(300, LastPair), (310, reason)];
-    let more = [(210, Daily), (90, Base), (94, Daily)];
+    let older = [(210, Daily), (90, Base), (94, Daily)];
     let kept = |keep: Keep| kept_slots(&catalog, &keep);
     assert_eq!(kept(none), pair(LastPair));
     assert_eq!(kept(none.daily(1)), pair(Daily));
-    assert_eq!(kept(none.daily(2)), [&pair(Daily)[..], &more[..1]].concat());
-    assert_eq!(kept(none.daily(3)), [&pair(Daily)[..], &more].concat());
+    assert_eq!(kept(none.daily(2)), [&pair(Daily)[..], &older[..1]].concat());
+    assert_eq!(kept(none.daily(3)), [&pair(Daily)[..], &older].concat());
     let weekly = [(90, Base), (94, Weekly), (30, Weekly)];
     assert_eq!(kept(none.weekly(1)), pair(Weekly));
     assert_eq!(kept(none.weekly(2)), [&pair(Weekly)[..], &weekly[..2]].concat());
@@ -272,9 +272,11 @@ fn the_newest_states_of_days_weeks_and_epochs_are_kept() {
 
     // Archives kept only by count are deleted first, then days, weeks and epochs; the oldest first.
     let keep = Keep::new(3, 1).daily(3).weekly(1).epoch_ends(1);
-    let all = vec![(300, Newest), (310, Weekly), (210, EpochEnd), (200, Newest), (90, Base), (94, Daily)];
-    assert_eq!(kept(keep.bytes_max(6)), all);
-    let without = |gone: &[u64]| all.iter().filter(|(slot, _)| !gone.contains(slot)).copied().collect::<Vec<_>>();
+    let unlimited = vec![(300, Newest), (310, Weekly), (210, EpochEnd), (200, Newest), (90, Base), (94, Daily)];
+    assert_eq!(kept(keep.bytes_max(6)), unlimited);
+    let without = |deleted: &[u64]| -> Vec<(u64, KeepReason)> {
+        unlimited.iter().filter(|(slot, _)| !deleted.contains(slot)).copied().collect()
+    };
     assert_eq!(kept(keep.bytes_max(5)), without(&[200]));
     assert_eq!(kept(keep.bytes_max(4)), without(&[200, 94, 90]));
     assert_eq!(kept(keep.bytes_max(0)), without(&[200, 94, 90, 210]));
@@ -283,23 +285,23 @@ fn the_newest_states_of_days_weeks_and_epochs_are_kept() {
 #[test]
 fn archives_of_unknown_time_or_epoch_are_kept() {
     use KeepReason::*;
-    let whole = three_weeks();
+    let dated = catalog_of_three_weeks();
     let newest = archive(None, 400, 1, ArchiveCompression::Zstd);
     let undated = archive(None, 25, 1, ArchiveCompression::Zstd);
-    let with_both = |mut archives: Vec<Archive>| {
+    let catalog_with_both = |mut archives: Vec<Archive>| {
         archives.extend([newest.clone(), undated.clone()]);
-        Catalog { epoch_schedule: whole.epoch_schedule, ..Catalog::new(archives) }
+        Catalog { epoch_schedule: dated.epoch_schedule, ..Catalog::new(archives) }
     };
     // The time of slot 25 is known from slot 30, the time of slot 400 is not.
-    let catalog = with_both(whole.archives().to_vec());
+    let catalog = catalog_with_both(dated.archives().to_vec());
     let keep = Keep::new(0, 0).daily(9);
     let kept = kept_slots(&catalog, &keep);
     assert!(kept.contains(&(400, Undated)), "{kept:?}");
     assert!(!kept.iter().any(|(slot, _)| *slot == 25), "{kept:?}");
     assert_eq!(kept_slots(&catalog, &keep.bytes_max(0))[0], (400, Undated));
-    let catalog = with_both(Vec::new());
+    let catalog = catalog_with_both(Vec::new());
     assert_eq!(kept_slots(&catalog, &Keep::new(0, 0).weekly(1)), [(400, Undated), (25, Undated)]);
-    let unknown = Catalog { epoch_schedule: None, ..whole };
+    let unknown = Catalog { epoch_schedule: None, ..dated };
     let reasons = plan_prune(&unknown, &Keep::new(0, 0).epoch_ends(1).bytes_max(0), far_future());
     assert!(reasons.iter().all(|reason| *reason == Some(Undated)), "{reasons:?}");
 }

@@ -44,6 +44,8 @@ pub struct FoundAccount {
     pub slot: u64,
     /// Slot and id of the storage.
     pub storage: String,
+    #[serde(skip)]
+    storage_number: u32,
     /// Offset of the record in the storage as an archive holds it, without obsolete records.
     pub offset_bytes: u64,
     /// Serialized as its length.
@@ -63,10 +65,10 @@ pub fn find_account(
     progress: &dyn Progress,
 ) -> Result<Option<FoundAccount>> {
     let find = |storages: &StorageReader, path: &Path| {
-        let search = AccountSearch { pubkey, found: Mutex::default(), has_lost_records: AtomicBool::default() };
+        let search = AccountSearch { pubkey, newest: Mutex::default(), has_lost_records: AtomicBool::default() };
         match search.run(storages, threads, progress) {
             Err(error) if error.kind() == ErrorKind::Damaged => Err(lost_records_error(path)),
-            run => run.map(|()| search.found.into_inner().map(|(_, found)| found)),
+            run => run.map(|()| search.newest.into_inner()),
         }
     };
     let (full, incremental) = match input {
@@ -97,9 +99,9 @@ pub fn find_account(
 
 struct AccountSearch {
     pubkey: Address,
-    /// The newest record so far, with the number of its storage. If a slot has several storages, as
-    /// in Firedancer's archives, the record in the later storage counts.
-    found: Mutex<Option<(u32, FoundAccount)>>,
+    /// The newest record so far. If a slot has several storages, as in Firedancer's archives, the
+    /// record in the later storage counts.
+    newest: Mutex<Option<FoundAccount>>,
     has_lost_records: AtomicBool,
 }
 
@@ -111,7 +113,7 @@ impl AccountSearch {
         };
         remaining.sort_unstable_by_key(|storage| (storage.slot, storage.number));
         let mut round_bytes = ROUND_BYTES.saturating_mul(threads as u64);
-        while self.found.lock().is_none() && !remaining.is_empty() {
+        while self.newest.lock().is_none() && !remaining.is_empty() {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
@@ -176,13 +178,14 @@ impl RecordSink for AccountSearchWorker<'_> {
             is_executable: header.executable != 0,
             slot: storage.slot,
             storage: format!("{}.{}", storage.slot, storage.id),
+            storage_number: storage.number,
             offset_bytes: record.offset_bytes,
             data: record.data.to_vec(),
         };
-        let mut found = self.search.found.lock();
-        let position = |number: u32, account: &FoundAccount| (account.slot, number, account.offset_bytes);
-        if found.as_ref().is_none_or(|(number, other)| position(*number, other) <= position(storage.number, &account)) {
-            *found = Some((storage.number, account));
+        let mut newest = self.search.newest.lock();
+        let position = |account: &FoundAccount| (account.slot, account.storage_number, account.offset_bytes);
+        if newest.as_ref().is_none_or(|known| position(known) <= position(&account)) {
+            *newest = Some(account);
         }
     }
 }

@@ -16,8 +16,8 @@ use crate::inspect::visit::read_state;
 use crate::state::visitor::{StateVisitor, StateWorker};
 use crate::{Check, CheckMode, Snapshot, StorageRef, VerifyOptions};
 
-/// Limit on owners, far more than there are programs. Anyone can make up owners, and memory must not
-/// grow with them: this many take about 200 MB.
+/// Limit on the number of owners, far above the number of programs. Anyone can make up owners, so
+/// memory must not grow with them: a million owners take about 200 MB.
 const OWNERS_MAX: usize = 1_000_000;
 
 const WORKER_OWNERS_MAX: usize = 16 * 1024;

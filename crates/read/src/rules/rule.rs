@@ -176,7 +176,7 @@ macro_rules! rules {
 /// Consequence of a broken rule for a command that uses the archive as its input.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Severity {
-    /// Nothing may be made from it.
+    /// Nothing may be made from such an archive.
     Broken,
     /// The rule concerns only packing or naming, which unpacking corrects; the contents are sound.
     Packing,
@@ -395,8 +395,8 @@ impl Rule {
         self.is_refused() && !is_tolerated || self == Order
     }
 
-    /// Returns a caveat for a client that loads an archive although it breaks the rule. Agave's was
-    /// observed with its archiver.
+    /// Returns a caveat for a client that loads an archive although it breaks the rule. The caveat for
+    /// Agave was observed with its archiver.
     pub fn note(self, client: SnapshotClient) -> Option<&'static str> {
         match (self, client) {
             (Self::StoragePadded, Agave44) => Some("it cannot archive a storage that zero bytes pad"),

@@ -16,7 +16,7 @@ use crate::{Catalog, Check, CheckMode, NamedArchive, Snapshot, VerifyOptions, Ve
 pub struct ArchiveVerdict<'a> {
     /// The archive that was verified.
     pub archive: &'a Archive,
-    /// The full archive with which the archive's state was checked.
+    /// Full archive on which the archive builds, as far as it could be used.
     pub base: ArchiveBase<'a>,
     /// Report on the archive, or the error for which it could not be verified. The report on an
     /// incremental archive is about the pair. An error of the kind [`ErrorKind::Damaged`] means
@@ -52,7 +52,7 @@ impl ArchiveVerdict<'_> {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum ArchiveBase<'a> {
-    /// The archive is a full one itself.
+    /// The archive is a full archive.
     Itself,
     /// A full archive in which nothing wrong was found.
     Good(&'a Archive),

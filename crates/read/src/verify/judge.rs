@@ -81,7 +81,7 @@ fn judge_together<'a>(parts: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&
         judge_pair(full, incremental, failures)?;
     }
     if failures.has(Rule::BaseMismatch) {
-        // Failures that follow from this one would hide it.
+        // The state is wrong for the same reason, and its failures would hide this one.
         failures.skip(Check::State, "the archives are not a pair");
     }
     if let Some(bank) = &newest.bank {
@@ -109,7 +109,7 @@ fn judge_together<'a>(parts: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&
     Ok(newest)
 }
 
-/// Hint for a state that does not add up, of one archive whose name is not known.
+/// Hint for the wrong state of a single archive whose name does not say that it is a full one.
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
 fn make_report(parts: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {

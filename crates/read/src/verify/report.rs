@@ -17,7 +17,7 @@ pub struct CheckResult {
     /// One of the six checks.
     #[serde(rename = "name")]
     pub check: Check,
-    /// True if the check found nothing wrong, as far as it was made.
+    /// True if the check found nothing wrong, as far as it went.
     pub ok: bool,
     /// Reason for which the check did not complete; `None` if it did.
     pub skipped: Option<String>,
@@ -55,15 +55,15 @@ pub struct VerifyReport {
     pub complete: Option<Completeness>,
     /// All checks, in their order.
     pub checks: Vec<CheckResult>,
-    /// Broken rules for which the input fails: with `asked`, those that one of these clients does
-    /// not tolerate; otherwise all, except what is normal for some client version. At most 50 of
-    /// each rule, sorted by check and place.
+    /// Broken rules for which the input fails. If the caller asked about clients, these are the rules
+    /// that one of them does not tolerate; otherwise, all but deviations that are normal for some
+    /// client version. At most 50 of each rule, sorted by check and place.
     pub failures: Vec<Failure>,
     /// Broken rules that all clients in `asked` tolerate. At most 50 of each rule.
     pub warnings: Vec<Failure>,
     /// Number of failures and warnings that are not listed, because their rule has more than 50.
     pub unlisted_count: u64,
-    /// Verdict of each client, in the order of [`SnapshotClient::ALL`].
+    /// Verdicts of clients, in the order of [`SnapshotClient::ALL`]; on a ledger, only of Agave.
     pub clients: Vec<ClientVerdict>,
     /// Counts of what was read.
     #[serde(flatten)]
@@ -71,7 +71,7 @@ pub struct VerifyReport {
     /// Time that the verification took.
     #[serde(flatten)]
     pub elapsed: Elapsed,
-    /// Bank file of the newest archive; `None` for a ledger.
+    /// Bank file of the state, if it could be read.
     #[serde(skip)]
     pub(crate) bank: Option<BankFile>,
 }
@@ -175,7 +175,7 @@ impl VerifyReport {
         self.roots.is_empty()
     }
 
-    /// Returns the checks that did not complete. A ledger has no frames to check.
+    /// Returns the checks that did not complete, without the check of frames for a ledger.
     pub fn incomplete_checks(&self) -> impl Iterator<Item = &CheckResult> {
         let applies = |result: &&CheckResult| result.check != Check::Frames || !self.is_ledger();
         self.checks.iter().filter(|result| result.skipped.is_some()).filter(applies)
