@@ -184,7 +184,7 @@ impl<'a> EntryReader<'a, '_> {
 
     fn finish(self, decoded: Result<FrameStatistics>) -> Result<ArchiveContents> {
         let is_over = self.parser.end() != TarEnd::Inside;
-        let Self { parser, is_lost, is_ended, events, .. } = self;
+        let Self { parser, events, .. } = self;
         let visitor = events.visitor;
         let mut read = ArchiveContents {
             documents: events.documents.finish(),
@@ -196,7 +196,7 @@ impl<'a> EntryReader<'a, '_> {
         match decoded {
             Ok(frames) => {
                 read.frames = frames;
-                if !is_lost {
+                if !self.is_lost {
                     read.is_whole |= parser.is_between_entries();
                     if parser.end() != TarEnd::Clean {
                         let lost = (!read.is_whole).then_some(NOTHING_AFTER);
@@ -204,7 +204,7 @@ impl<'a> EntryReader<'a, '_> {
                     }
                 }
             }
-            Err(_) if is_ended => {}
+            Err(_) if self.is_ended => {}
             Err(error) if error.kind() == ErrorKind::Damaged => {
                 let lost = (!is_over).then_some(NOTHING_AFTER);
                 visitor.handle_fault(ReadFault::Unreadable { error: &error, is_after_end: is_over }, lost)?;

@@ -77,8 +77,10 @@ impl StateBuilder {
     /// Like [`new`](Self::new), for reading the newest storages first. An eighth of the memory keeps
     /// records that are probably superseded, so that few are read again.
     pub fn with_kept_records(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
-        let kept_records = Some(KeptRecords::new(memory_bytes / 8, estimate_records(storages_bytes)));
-        Ok(Self { kept_records, ..Self::new(memory_bytes - memory_bytes / 8, spill_dir, storages_bytes)? })
+        let kept_bytes = memory_bytes / 8;
+        let mut builder = Self::new(memory_bytes - kept_bytes, spill_dir, storages_bytes)?;
+        builder.kept_records = Some(KeptRecords::new(kept_bytes, estimate_records(storages_bytes)));
+        Ok(builder)
     }
 
     /// Subtracts the superseded records that were kept, and removes them from the list. Also drops
@@ -100,8 +102,9 @@ impl StateBuilder {
 
     pub fn add_storage(&self, slot: u64, id: u32) -> StorageRef {
         let mut slots = self.slots.write();
+        let number = slots.len() as u32;
         slots.push(slot);
-        StorageRef { number: (slots.len() - 1) as u32, slot, id }
+        StorageRef { number, slot, id }
     }
 
     pub fn storage_count(&self) -> u32 {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use slotpress_base::{
     AHEAD_BYTES, AheadItem, ErrorKind, EscapePath, ItemReader, Progress, Result, read_ahead, run_in_order, to_usize,
 };
-use slotpress_format::{Entry, EntryKind, RecordWalker};
+use slotpress_format::{Entry, EntryKind, RecordWalker, StorageFile};
 
 use crate::archive::OpenArchive;
 use crate::archive::visit::{ReadFault, unread_records_error};
@@ -81,7 +81,8 @@ fn read_ledger_storages(
         let mut walker = RecordWalker::default();
         Ok(move |mut ahead: AheadItem<'_, (u32, &PlannedStorage)>, buffer: &mut Vec<u8>| {
             let (number, storage) = *ahead.item();
-            let storage_ref = StorageRef { number, slot: storage.file.slot, id: storage.file.id };
+            let StorageFile { slot, id, .. } = storage.file;
+            let storage_ref = StorageRef { number, slot, id };
             worker.begin(storage_ref);
             walker.restart();
             let mut offset = 0u64;
@@ -138,20 +139,24 @@ pub enum StorageReader {
 impl StorageReader {
     /// Lists the storages in the order of their numbers. `None` for an archive without an index.
     pub fn list(&self) -> Option<Vec<ListedStorage>> {
-        let mut numbers = 0u32..;
-        let storage = |Entry { kind, content_bytes }| match kind {
-            // An empty storage has no number.
-            EntryKind::Storage { slot, .. } if content_bytes > 0 => {
-                Some(ListedStorage { number: numbers.next()?, slot, content_bytes })
-            }
-            _ => None,
-        };
-        Some(match self {
+        let entries: Box<dyn Iterator<Item = Entry>> = match self {
             Self::Archive(archive) => {
-                archive.tail.as_ref()?.index.entries.iter().copied().filter_map(storage).collect()
+                let tail = archive.tail.as_ref()?;
+                Box::new(tail.index.entries.iter().copied())
             }
-            Self::Ledger(plan) => plan.storages.iter().map(PlannedStorage::entry).filter_map(storage).collect(),
-        })
+            Self::Ledger(plan) => Box::new(plan.entries()),
+        };
+        let mut storages = Vec::new();
+        for Entry { kind, content_bytes } in entries {
+            // An empty storage has no number.
+            if let EntryKind::Storage { slot, .. } = kind
+                && content_bytes > 0
+            {
+                let number = storages.len() as u32;
+                storages.push(ListedStorage { number, slot, content_bytes });
+            }
+        }
+        Some(storages)
     }
 
     pub fn length_bytes(&self) -> Option<u64> {
