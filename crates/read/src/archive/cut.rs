@@ -1,5 +1,5 @@
-//! Recognizes plainly truncated files with a few reads. A listing cannot walk every archive from
-//! start to end, as [`shape`](super::shape) does.
+//! Recognizes plainly truncated files with a few reads. Walking every archive from start to end, as
+//! [`shape`](super::shape) does, would take too long for a listing.
 
 use slotpress_base::{Result, split_at_most, to_usize};
 use slotpress_format::{
@@ -10,8 +10,8 @@ use slotpress_format::{
 use super::shape::read_up_to;
 use super::source::Source;
 
-/// True if a few reads show a zstd file to be incomplete: it is empty, or its last bytes are not
-/// the end of a frame. Does not find a cut between two frames.
+/// True if a few reads show that a zstd file is incomplete: it is empty, or its last bytes are not the
+/// end of a frame. A cut between two frames is not found.
 ///
 /// # Errors
 /// The source cannot be read.
@@ -23,9 +23,9 @@ pub fn is_plainly_cut(source: &dyn Source) -> Result<bool> {
     }
 }
 
-/// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so these bytes of a whole
-/// archive end in a chain of three or more, each followed by the next. The end of a cut file looks
-/// like a block in about 1 of 40 files, and like such a chain in fewer than 1 in a million.
+/// Bytes read at the end of a file. zstd blocks are at most 128 KiB, so in a whole archive, these
+/// bytes end in a chain of at least three blocks. The end of a cut file looks like a block in about 1
+/// of 40 files, and like such a chain in fewer than 1 in a million.
 const END_BYTES: u64 = 512 * 1024;
 
 /// Possible meanings of a position near the end of an archive, combined as bits: the end of a
@@ -43,7 +43,7 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
     if read_up_to(source, &mut bytes, start)? < bytes.len() {
         return Ok(true);
     }
-    // A file with a seek table is whole. The table's frame may be longer than what was read here.
+    // A file with a seek table is whole. The table's frame may be longer than the bytes read here.
     if bytes.last_chunk::<SEEK_TABLE_FOOTER_BYTES>().is_some_and(|footer| seek_table_bytes(footer).is_some()) {
         return Ok(false);
     }
@@ -61,24 +61,29 @@ fn ends_within_a_frame(source: &dyn Source, length_bytes: u64) -> Result<bool> {
         }
     }
     // The first position that was read may lie inside a block, or inside its checksum.
-    let first = if start == 0 { 1 } else { to_usize(BLOCK_CONTENT_BYTES_MAX.saturating_add(8)) };
-    Ok(split_at_most(&classes, first).0.iter().all(|classes| *classes == 0))
+    let start_positions = if start == 0 { 1 } else { to_usize(BLOCK_CONTENT_BYTES_MAX.saturating_add(8)) };
+    Ok(split_at_most(&classes, start_positions).0.iter().all(|classes| *classes == 0))
 }
 
 /// Classifies a position as the start of a block. `classes_at(n)` gives the classes of the position
 /// `n` bytes later.
 fn classes_of_block(rest: &[u8], classes_at: impl Fn(u64) -> Classes) -> Classes {
     let Some(header) = rest.first_chunk::<3>() else { return 0 };
-    // Most positions are not the start of a block: this avoids making an error for each.
+    // Most positions are not the start of a block. This check avoids making an error for each.
     if u64::from(u32::from_le_bytes([header[0], header[1], header[2], 0]) >> 3) > BLOCK_CONTENT_BYTES_MAX {
         return 0;
     }
     let Ok(block) = parse_block_header(*header) else { return 0 };
     let end = u64::from(block.stored_bytes).saturating_add(3);
     if block.is_last {
-        let without = if classes_at(end) & FRAME_END != 0 { BLOCK } else { 0 };
-        let with = if classes_at(end.saturating_add(4)) & FRAME_END != 0 { BLOCK_BEFORE_CHECKSUM } else { 0 };
-        without | with
+        let mut classes = 0;
+        if classes_at(end) & FRAME_END != 0 {
+            classes |= BLOCK;
+        }
+        if classes_at(end.saturating_add(4)) & FRAME_END != 0 {
+            classes |= BLOCK_BEFORE_CHECKSUM;
+        }
+        classes
     } else {
         classes_at(end) & (BLOCK | BLOCK_BEFORE_CHECKSUM)
     }
@@ -119,7 +124,7 @@ mod tests {
         is_plainly_cut(&LocalFile::open(&path).expect("opened")).expect("read")
     }
 
-    fn frame(content_bytes: usize, level: i32, has_checksum: bool) -> Vec<u8> {
+    fn archive_of_one_frame(content_bytes: usize, level: i32, has_checksum: bool) -> Vec<u8> {
         let mut content = vec![0; content_bytes];
         let mut draw = 1u64;
         for word in content.chunks_mut(8) {
@@ -136,16 +141,16 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whole archives of one frame, as Agave writes them, never count as cut. Cut ones do,
+        /// Whole archives of one frame, as Agave writes them, never count as cut. Cut archives do,
         /// wherever they are cut. The same holds after other frames. Skippable frames may follow
-        /// whole ones.
+        /// whole frames.
         #[test]
         fn a_cut_inside_a_frame_is_found(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),
         ) {
             use slotpress_format::skippable_frame;
-            let archive = frame(content_bytes, level, has_checksum);
-            let small = frame(500, 1, !has_checksum);
+            let archive = archive_of_one_frame(content_bytes, level, has_checksum);
+            let small = archive_of_one_frame(500, 1, !has_checksum);
             prop_assert!(!is_cut(&archive));
             prop_assert!(!is_cut(&[small.as_slice(), &small, &archive].concat()));
             prop_assert!(!is_cut(&[archive.as_slice(), &small, &skippable_frame(3, &[5; 100]).expect("small")].concat()));

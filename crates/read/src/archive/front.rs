@@ -10,16 +10,16 @@ use super::tail::Tail;
 use crate::Rule;
 use crate::rules::documents::rule_against_agave;
 
-/// Bytes read from the start of the bank file: the slot duration follows after at most 300
-/// blockhashes of 56 bytes.
+/// Bytes read from the start of the bank file. The slot duration follows at most 300 blockhashes of 56
+/// bytes.
 const FRONT_BYTES: usize = 64 * 1024;
 
-/// Limit on decoded tar bytes when there is no index: Agave writes the status cache first (60 MB on
-/// mainnet), then the bank file.
+/// Limit on the tar bytes that are decoded without an index. Agave writes the status cache (60 MB on
+/// mainnet) before the bank file.
 const TAR_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
-/// Setting in the index of an archive that was recompressed from one of Firedancer, with unchanged
-/// storages.
+/// Setting in the index of an archive that was recompressed from an archive of Firedancer, with
+/// unchanged storages.
 pub const RECOMPRESSED: &str = "recompressed-from=firedancer";
 
 pub fn was_recompressed_from_firedancer(tail: &Tail) -> bool {
@@ -44,7 +44,7 @@ pub fn refuse_unless_agave_loads(archive: &OpenArchive, is_base: bool) -> Result
     }
 }
 
-/// True if the first two storages are of the same slot. Before September 2026, Firedancer wrote all
+/// True if the first two storages have the same slot. Before September 2026, Firedancer wrote all
 /// storages under one slot.
 ///
 /// # Errors
@@ -68,8 +68,8 @@ fn shares_slots(archive: &OpenArchive) -> Result<bool> {
     Ok(matches!(slots[..], [first, second] if first == second))
 }
 
-/// Reads the fields in front of the stakes in the bank file; `None` if a short read does not reach
-/// them. Does not report damage.
+/// Reads the fields of the bank file before the stakes. `None` if a short read does not reach them. Does
+/// not report damage.
 ///
 /// # Errors
 /// The disk fails, or there is not enough memory.

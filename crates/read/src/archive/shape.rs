@@ -186,11 +186,11 @@ pub(super) mod tests {
         builder.into_inner().expect("ended")
     }
 
-    fn archives(content: &[u8], frame: usize) -> Vec<Vec<u8>> {
+    fn archives_of_several_compressions(content: &[u8], frame_bytes: usize) -> Vec<Vec<u8>> {
         use std::io::Write;
         let tar = tar(content);
         let mut frames: Vec<u8> =
-            tar.chunks(frame).flat_map(|part| zstd::bulk::compress(part, 1).expect("compresses")).collect();
+            tar.chunks(frame_bytes).flat_map(|part| zstd::bulk::compress(part, 1).expect("compresses")).collect();
         frames.extend(slotpress_format::archive::zstd_frame::skippable_frame(3, b"a mark").expect("small"));
         let mut lz4 = lz4_flex::frame::FrameEncoder::new(Vec::new());
         lz4.write_all(&tar).expect("written");
@@ -201,15 +201,15 @@ pub(super) mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whole archives pass, cut ones do not, whatever their compression and wherever they are
+        /// Whole archives pass. Cut archives do not, whatever their compression and wherever they are
         /// cut.
         #[test]
         fn cuts_are_found(
             content in proptest::collection::vec(1u8.., 1..5000),
-            frame in 700usize..4000,
+            frame_bytes in 700usize..4000,
             cut in any::<prop::sample::Index>(),
         ) {
-            for bytes in archives(&content, frame) {
+            for bytes in archives_of_several_compressions(&content, frame_bytes) {
                 let shape = walk(&bytes).expect("whole");
                 prop_assert_eq!(shape.length_bytes, bytes.len() as u64);
                 let cut = cut.index(bytes.len());
@@ -234,14 +234,14 @@ pub(super) mod tests {
     /// True if a cut archive still has whole zstd frames, with all of the tar but some zeros at its
     /// end.
     fn has_all_but_zeros(bytes: &[u8], cut: usize) -> bool {
-        let (Ok(left), Ok(all)) = (zstd::decode_all(&bytes[..cut]), zstd::decode_all(bytes)) else { return false };
-        left.ends_with(&[0]) && all[left.len()..].iter().all(|byte| *byte == 0)
+        let (Ok(kept), Ok(whole)) = (zstd::decode_all(&bytes[..cut]), zstd::decode_all(bytes)) else { return false };
+        kept.ends_with(&[0]) && whole[kept.len()..].iter().all(|byte| *byte == 0)
     }
 
     /// The tar's padding and end begin in the second of three frames, so the third may be missing.
     #[test]
     fn a_last_frame_of_zeros_may_be_missing() {
-        let bytes = &archives(&[1; 1387], 1462)[0];
+        let bytes = &archives_of_several_compressions(&[1; 1387], 1462)[0];
         let ends: Vec<usize> = (0..bytes.len()).filter(|cut| walk(&bytes[..*cut]).is_ok()).collect();
         assert_eq!(ends.len(), 2, "before the last frame, and before the mark: {ends:?}");
         assert!(ends.iter().all(|cut| has_all_but_zeros(bytes, *cut)));

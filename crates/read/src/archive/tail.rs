@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use slotpress_base::bytes::saturating_add_to;
-use slotpress_base::{Error, IoContext, Progress, Result, prefix_mut, to_usize};
+use slotpress_base::{Error, IoContext, Progress, Result, prefix_mut, range_bytes, to_usize};
 use slotpress_format::{
     END_OF_ARCHIVE_BYTES, Entry, FrameHash, FrameSpan, INDEX_FRAME_BYTES_MAX, Index, Root, SEEK_TABLE_FOOTER_BYTES,
     SeekTableItem, parse_seek_table, seek_table_bytes,
@@ -187,16 +187,17 @@ pub fn check_hashes(
             continue;
         }
         progress.check()?;
-        if hash_range(source, range.clone(), &mut piece)? != *hash {
-            let why = format!("the frame at offset {} does not match its hash", range.start);
-            return Err(Error::damaged(why).with_hint("fetch it from another source").at_offset(range.start));
+        let Range { start, .. } = range;
+        if hash_range(source, &range, &mut piece)? != *hash {
+            let why = format!("the frame at offset {start} does not match its hash");
+            return Err(Error::damaged(why).with_hint("fetch it from another source").at_offset(start));
         }
-        progress.advance(range.end.saturating_sub(range.start), 0);
+        progress.advance(range_bytes(&range), 0);
     }
     Ok(Some(hashes.root))
 }
 
-fn hash_range(source: &dyn Source, range: Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
+fn hash_range(source: &dyn Source, range: &Range<u64>, piece: &mut Vec<u8>) -> Result<FrameHash> {
     let mut hasher = blake3::Hasher::new();
     piece.resize(HASHED_PIECE_BYTES, 0);
     let mut offset = range.start;

@@ -36,12 +36,12 @@ fn file_header(magic: &[u8; 16]) -> Vec<u8> {
     header
 }
 
-fn make(accounts: &[Account]) -> SplitFixture {
+fn split_fixture(accounts: &[Account]) -> SplitFixture {
     let meta = file_header(b"agave meta file\0");
     let data = file_header(b"agave data file\0");
-    let mut made = SplitFixture { meta, data, obsolete: Vec::new(), entry: Vec::new() };
+    let mut fixture = SplitFixture { meta, data, obsolete: Vec::new(), entry: Vec::new() };
     for (number, Account { data_len, is_obsolete }) in accounts.iter().enumerate() {
-        let SplitFixture { meta, data, obsolete, entry } = &mut made;
+        let SplitFixture { meta, data, obsolete, entry } = &mut fixture;
         let content: Vec<u8> = (0..*data_len).map(|index| (index * 7 + number) as u8 | 1).collect();
         let pubkey = [number as u8 + 1; 32];
         meta.resize(meta.len().next_multiple_of(32), 0);
@@ -76,7 +76,7 @@ fn make(accounts: &[Account]) -> SplitFixture {
         entry.extend_from_slice(&content);
         entry.resize(align8(entry.len() as u64) as usize, 0);
     }
-    made
+    fixture
 }
 
 fn accounts() -> impl Strategy<Value = Vec<Account>> {
@@ -92,16 +92,16 @@ fn accounts() -> impl Strategy<Value = Vec<Account>> {
     proptest::collection::vec(account, 0..30)
 }
 
-fn storage_of(dir: &Path, made: &SplitFixture, has_data: bool) -> StorageFile {
+fn write_storage(dir: &Path, fixture: &SplitFixture, has_data: bool) -> StorageFile {
     let stat = |ending: &str, bytes: &[u8]| {
         let path = dir.join(format!("7.9.{ending}"));
         fs::write(&path, bytes).expect("written");
         let metadata = fs::metadata(&path).expect("metadata");
         (metadata.len(), modified_ns(metadata.mtime(), metadata.mtime_nsec()))
     };
-    let (file_bytes, meta_modified_ns) = stat("meta", &made.meta);
+    let (file_bytes, meta_modified_ns) = stat("meta", &fixture.meta);
     let data = has_data.then(|| {
-        let (file_bytes, modified_ns) = stat("data", &made.data);
+        let (file_bytes, modified_ns) = stat("data", &fixture.data);
         StorageFileStat { file_bytes, modified_ns }
     });
     let kind = StorageKind::Split { data };
@@ -109,15 +109,15 @@ fn storage_of(dir: &Path, made: &SplitFixture, has_data: bool) -> StorageFile {
 }
 
 /// Scans and reads a whole storage; returns the bytes of its archive entry.
-fn read_whole(dir: &Path, made: &SplitFixture, has_data: bool) -> Result<(Vec<u8>, StorageLength)> {
-    let storage = storage_of(dir, made, has_data);
+fn read_whole(dir: &Path, fixture: &SplitFixture, has_data: bool) -> Result<(Vec<u8>, StorageLength)> {
+    let storage = write_storage(dir, fixture, has_data);
     let root = StorageRoot::open(dir.to_path_buf()).expect("opened");
     let opened = SplitStorage::open(&root, &storage, IoHint::Gentle)?;
-    let scanned = opened.scan(&made.obsolete, &mut Vec::new(), &mut |_| Ok(()))?;
+    let scanned = opened.scan(&fixture.obsolete, &mut Vec::new(), &mut |_| Ok(()))?;
     // Damaged files must not exhaust memory: an entry is at most twice as long as both files.
-    assert!(scanned.content_bytes <= (made.meta.len() + made.data.len()) as u64 * 2, "bounded by the files");
+    assert!(scanned.content_bytes <= (fixture.meta.len() + fixture.data.len()) as u64 * 2, "bounded by the files");
     let mut whole = vec![0xee; scanned.content_bytes as usize];
-    opened.read(&scanned.checkpoints, &made.obsolete, 0, &mut whole)?;
+    opened.read(&scanned.checkpoints, &fixture.obsolete, 0, &mut whole)?;
     Ok((whole, scanned))
 }
 
@@ -130,25 +130,25 @@ proptest! {
         accounts in accounts(),
         pieces in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 12),
     ) {
-        let made = make(&accounts);
+        let fixture = split_fixture(&accounts);
         let dir = tempfile::tempdir().expect("a directory");
         let has_data = accounts.iter().any(|account| account.data_len > INLINE_BYTES_MAX);
-        let (whole, scanned) = read_whole(dir.path(), &made, has_data).expect("sound");
-        prop_assert!(whole == made.entry);
+        let (whole, scanned) = read_whole(dir.path(), &fixture, has_data).expect("sound");
+        prop_assert!(whole == fixture.entry);
         prop_assert!(scanned.checkpoints.len() as u64 <= scanned.content_bytes / CHECKPOINT_BYTES);
 
-        let storage = storage_of(dir.path(), &made, has_data);
+        let storage = write_storage(dir.path(), &fixture, has_data);
         let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
         let opened = SplitStorage::open(&root, &storage, IoHint::None).expect("opened");
         for (from, length) in pieces {
             let from = from.index(whole.len() + 1);
             let length = length.index(whole.len() - from + 1);
             let mut to = vec![0xee; length];
-            opened.read(&scanned.checkpoints, &made.obsolete, from as u64, &mut to).expect("read");
+            opened.read(&scanned.checkpoints, &fixture.obsolete, from as u64, &mut to).expect("read");
             prop_assert!(to == whole[from..from + length], "{length} bytes from {from}");
         }
-        let mut more = vec![0; whole.len() + 1];
-        let error = opened.read(&scanned.checkpoints, &made.obsolete, 0, &mut more).expect_err("past the end");
+        let mut too_long = vec![0; whole.len() + 1];
+        let error = opened.read(&scanned.checkpoints, &fixture.obsolete, 0, &mut too_long).expect_err("past the end");
         prop_assert!(error.to_string().contains("changed while it was read"));
     }
 
@@ -162,20 +162,20 @@ proptest! {
         has_data in any::<bool>(),
         obsolete in proptest::collection::vec((0u64..4000, 0u64..5000), 0..3),
     ) {
-        let mut made = make(&accounts);
+        let mut fixture = split_fixture(&accounts);
         for (is_meta, index, value) in changes {
-            let file = if is_meta { &mut made.meta } else { &mut made.data };
+            let file = if is_meta { &mut fixture.meta } else { &mut fixture.data };
             let offset = index.index(file.len());
             file[offset] = value;
         }
         if let Some((is_meta, index)) = cut {
-            let file = if is_meta { &mut made.meta } else { &mut made.data };
+            let file = if is_meta { &mut fixture.meta } else { &mut fixture.data };
             file.truncate(index.index(file.len() + 1));
         }
-        made.obsolete.extend(obsolete.into_iter().map(|(units, data_len)| ObsoleteItem { offset: units * 32, data_len }));
-        made.obsolete.sort_unstable_by_key(|item| item.offset);
+        fixture.obsolete.extend(obsolete.into_iter().map(|(units, data_len)| ObsoleteItem { offset: units * 32, data_len }));
+        fixture.obsolete.sort_unstable_by_key(|item| item.offset);
         let dir = tempfile::tempdir().expect("a directory");
-        if let Err(error) = read_whole(dir.path(), &made, has_data) {
+        if let Err(error) = read_whole(dir.path(), &fixture, has_data) {
             prop_assert_eq!(error.kind(), ErrorKind::Damaged, "{}", error);
             prop_assert!(error.to_string().contains("7.9."), "{}", error);
         }
@@ -187,21 +187,18 @@ proptest! {
 fn errors_name_the_damaged_field_and_its_offset() {
     let lengths = [0, 165, 5000, 4008, 9000];
     let accounts = lengths.map(|data_len| Account { data_len, is_obsolete: false });
-    let sound = make(&accounts);
+    let sound = split_fixture(&accounts);
     // Entries begin at 64 and take 96 (88, padded), 256 (88 + 165, padded), 96 (88 + 8), 4096 (88 +
     // 4008).
     let [third, fifth] = [64 + 96 + 256, 64 + 96 + 256 + 96 + 4096];
     assert_eq!(sound.meta.len(), fifth + 96);
     type Change = Box<dyn Fn(&mut SplitFixture)>;
-    let overwrite = |is_meta: bool, offset: usize, bytes: &[u8]| -> Change {
+    let overwrite = |file_of: fn(&mut SplitFixture) -> &mut Vec<u8>, offset: usize, bytes: &[u8]| -> Change {
         let bytes = bytes.to_vec();
-        Box::new(move |made| {
-            let file = if is_meta { &mut made.meta } else { &mut made.data };
-            file[offset..offset + bytes.len()].copy_from_slice(&bytes);
-        })
+        Box::new(move |fixture| file_of(fixture)[offset..offset + bytes.len()].copy_from_slice(&bytes))
     };
-    let meta = |offset, bytes: &[u8]| overwrite(true, offset, bytes);
-    let data = |offset, bytes: &[u8]| overwrite(false, offset, bytes);
+    let meta = |offset, bytes: &[u8]| overwrite(|fixture| &mut fixture.meta, offset, bytes);
+    let data = |offset, bytes: &[u8]| overwrite(|fixture| &mut fixture.data, offset, bytes);
     let cases: Vec<(Change, &str)> = vec![
         (meta(0, b"agave data file"), "7.9.meta: not the magic of a .meta file, at offset 0"),
         (data(0, b"x"), "7.9.data: not the magic of a .data file, at offset 0"),
@@ -216,44 +213,47 @@ fn errors_name_the_damaged_field_and_its_offset() {
             meta(third + 88, &[1]),
             "its data is at 4097 of the .data file, which is not a multiple of 4096, at offset 416",
         ),
-        (meta(third + 88, &[0; 2]), "its data is at 0 of the .data file, which must be 4096 or more, at offset 416"),
-        (meta(fifth + 88, &[0, 0x10]), "its data is at 4096 of the .data file, which must be 12288 or more"),
+        (
+            meta(third + 88, &[0; 2]),
+            "its data is at 0 of the .data file, which must be 4096 or too_long, at offset 416",
+        ),
+        (meta(fifth + 88, &[0, 0x10]), "its data is at 4096 of the .data file, which must be 12288 or too_long"),
         (meta(third + 88, &[0, 0, 0, 1]), "past the end of that file at 21324, at offset 416"),
         (meta(third + 88, &[0xff; 8]), "which is not a multiple of 4096"),
         (meta(third, &[0]), "7.9.data: data of another account than in the .meta file, at offset 4096"),
         (data(4096 + 32, &[0]), "7.9.data: 4864 bytes of data, where the .meta file says 5000, at offset 4096"),
         (
-            Box::new(|made| made.meta.truncate(made.meta.len() - 1)),
+            Box::new(|fixture| fixture.meta.truncate(fixture.meta.len() - 1)),
             "an entry that runs past the end of the file, at offset 4608",
         ),
         (
-            Box::new(|made| made.meta.extend_from_slice(&[0; 33])),
+            Box::new(|fixture| fixture.meta.extend_from_slice(&[0; 33])),
             "an entry that runs past the end of the file, at offset 4704",
         ),
-        (Box::new(|made| made.meta.truncate(63)), "7.9.meta: 63 bytes, shorter than the file's header"),
-        (Box::new(|made| made.data.truncate(1)), "7.9.data: 1 byte, shorter than the file's header"),
+        (Box::new(|fixture| fixture.meta.truncate(63)), "7.9.meta: 63 bytes, shorter than the file's header"),
+        (Box::new(|fixture| fixture.data.truncate(1)), "7.9.data: 1 byte, shorter than the file's header"),
         (
-            Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 96, data_len: 0 })),
+            Box::new(|fixture| fixture.obsolete.push(ObsoleteItem { offset: 96, data_len: 0 })),
             "7.9.meta: an obsolete record at offset 96 with 0 bytes of data, which is not an entry of the file, or is listed twice",
         ),
         (
-            Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 160, data_len: 9 })),
+            Box::new(|fixture| fixture.obsolete.push(ObsoleteItem { offset: 160, data_len: 9 })),
             "an obsolete record at offset 160",
         ),
         (
-            Box::new(|made| made.obsolete.push(ObsoleteItem { offset: 1 << 30, data_len: 9 })),
+            Box::new(|fixture| fixture.obsolete.push(ObsoleteItem { offset: 1 << 30, data_len: 9 })),
             "an obsolete record at offset",
         ),
         (
-            Box::new(|made| made.obsolete = vec![ObsoleteItem { offset: 64, data_len: 0 }; 2]),
+            Box::new(|fixture| fixture.obsolete = vec![ObsoleteItem { offset: 64, data_len: 0 }; 2]),
             "an obsolete record at offset 64",
         ),
     ];
     for (change, expected) in cases {
-        let mut made = make(&accounts);
-        change(&mut made);
+        let mut fixture = split_fixture(&accounts);
+        change(&mut fixture);
         let dir = tempfile::tempdir().expect("a directory");
-        let error = read_whole(dir.path(), &made, true).expect_err(expected);
+        let error = read_whole(dir.path(), &fixture, true).expect_err(expected);
         assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
         assert!(error.to_string().contains(expected), "{error}\n{expected}");
     }
@@ -266,15 +266,15 @@ fn errors_name_the_damaged_field_and_its_offset() {
 #[test]
 fn a_file_that_changed_after_planning_is_not_called_damaged() {
     let accounts = [165, 5000].map(|data_len| Account { data_len, is_obsolete: false });
-    let made = make(&accounts);
+    let fixture = split_fixture(&accounts);
     for ending in ["meta", "data"] {
         let dir = tempfile::tempdir().expect("a directory");
-        let storage = storage_of(dir.path(), &made, true);
+        let storage = write_storage(dir.path(), &fixture, true);
         let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
         let opened = SplitStorage::open(&root, &storage, IoHint::Gentle).expect("opened");
-        let mut to = vec![0; made.entry.len()];
+        let mut to = vec![0; fixture.entry.len()];
         opened.read(&[], &[], 0, &mut to).expect("unchanged");
-        assert!(to == made.entry);
+        assert!(to == fixture.entry);
         let file = fs::File::options().write(true).open(dir.path().join(format!("7.9.{ending}"))).expect("opened");
         file.set_len(100).expect("cut");
         let error = opened.read(&[], &[], 0, &mut to).expect_err("changed").to_string();

@@ -198,16 +198,16 @@ mod tests {
     #[test]
     fn the_number_of_accounts_is_limited() {
         let stakes = StakeAccounts { newest: Newest::new(1), ..StakeAccounts::default() };
-        let judged = || {
+        let is_judged = || {
             let failures = Failures::new();
             stakes.judge(&Stakes::default(), &failures).expect("collected");
             failures.skip_reason(Check::State).is_none()
         };
         keep_account(&stakes, STAKE, [1; 32], (5, 0), &delegated_to(1));
         assert!(voter(&stakes, [1; 32]).is_some(), "the last account that fits");
-        assert!(judged());
+        assert!(is_judged());
         keep_account(&stakes, STAKE, [2; 32], (5, 0), &delegated_to(1));
         assert!(voter(&stakes, [2; 32]).is_none(), "one account too many");
-        assert!(!judged());
+        assert!(!is_judged());
     }
 }

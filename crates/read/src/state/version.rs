@@ -193,7 +193,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn grouped_is_sorted(seeds in proptest::collection::vec((any::<u32>(), 0u32..3, 0u32..4), 0..2000), many: bool) {
+        fn grouping_by_account_sorts_all_items(seeds in proptest::collection::vec((any::<u32>(), 0u32..3, 0u32..4), 0..2000), many: bool) {
             // Records of one partition; with `many`, enough for two steps.
             let times = if many { 20 } else { 1 };
             let version = |(seed, second, storage): &(u32, u32, u32), time: u32| {

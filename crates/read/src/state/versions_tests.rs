@@ -11,8 +11,8 @@ use crate::state::version::{ITEM_BYTES, partition_of};
 const CHUNK_BYTES: u64 = chunk_bytes::<RecordVersion>();
 const LOG_BYTES_MIN: u64 = log_bytes_min::<RecordVersion>();
 
-/// Finds superseded records where each storage's number is its slot.
-fn by_storage(sorted: &[RecordVersion]) -> Superseded {
+/// Finds superseded records of storages whose numbers are their slots.
+fn superseded_by_storage_number(sorted: &[RecordVersion]) -> Superseded {
     superseded_among(sorted, &u64::from, |version| !version.is_tombstone())
 }
 
@@ -86,7 +86,7 @@ fn spilling_loses_nothing() {
     assert!(log.partitions.iter().all(is_bounded));
     let mut superseded = 0;
     let mut found = 0;
-    log.find_superseded(2, &by_storage, &mut |round| {
+    log.find_superseded(2, &superseded_by_storage_number, &mut |round| {
         superseded += round.records.len();
         found += round.accounts;
         Ok(())
@@ -149,7 +149,7 @@ fn superseded_records_come_in_rounds_that_fit() {
             counts.push(round.records.len());
             Ok(())
         };
-        log.find_superseded(1, &by_storage, &mut on_round).expect("found");
+        log.find_superseded(1, &superseded_by_storage_number, &mut on_round).expect("found");
         assert_eq!((counts.len(), counts.iter().sum::<usize>()), (rounds, 8), "{sort_bytes}, {log_chunks}: {counts:?}");
     }
 }

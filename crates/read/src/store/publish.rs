@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_runs_remove_no_files_of_each_other() {
+    fn concurrent_runs_do_not_remove_each_others_files() {
         let dir = tempfile::tempdir().expect("a directory");
         std::thread::scope(|scope| {
             for thread in 0..8 {
