@@ -15,7 +15,6 @@ use slotpress_net::find::rank::time_at_rate;
 use slotpress_net::{FindReport, SourceLocation};
 use slotpress_read::catalog::REMOTE_DIR;
 
-/// Limit on the routes that a plan shows.
 const ROUTES_MAX: usize = 8;
 
 /// A combination of archives that gives a state, with estimated times.
@@ -38,7 +37,6 @@ pub struct Route {
     pub expected_age: Option<Duration>,
 }
 
-/// Lists the different combinations of archives among the candidates, best first.
 pub fn list_routes(report: &FindReport) -> Vec<Route> {
     let mut routes: Vec<Route> = Vec::new();
     for candidate in &report.candidates {

@@ -19,7 +19,6 @@ pub struct FetchContext<'a> {
     pub find: &'a FindOptions,
     pub limits: &'a FetchLimits,
     pub trusted: &'a [Url],
-    /// Number of trusted servers that must confirm a state.
     pub quorum: usize,
     /// The archives directory, to which archives are downloaded.
     pub dir: &'a Path,
@@ -39,7 +38,7 @@ impl FetchContext<'_> {
     /// directory.
     ///
     /// # Errors
-    /// No source has a usable archive, and the operator did not ask for a certain state.
+    /// No candidate has the expected state; or no source has an archive, and no state is expected.
     pub fn find_candidates(&self) -> Result<(FindReport, Selection)> {
         let progress = self.progress;
         let mut options = self.find.clone();

@@ -30,7 +30,6 @@ use super::next::{KEPT_HINT, Reason, Selection};
 use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, stat_file};
 use super::trust::Confirmations;
 
-/// Hint after sources sent a wrong archive.
 const SOURCES_HINT: &str = "give other sources, or try again later";
 
 /// Thread of a download. Returns the result, and the time at which the download ended.
@@ -246,7 +245,8 @@ impl World for Downloads<'_, '_> {
             return Ok(());
         }
         let confirmations = context.ask_trusted_servers(&choice.name)?;
-        if let Some(error) = context.too_few_error(&confirmations, &choice.name) {
+        let confirming = confirmations.confirmed_by.len();
+        if let Some(error) = context.too_few_error(confirming, &choice.name) {
             return Err(ArchiveFault::new(Reason::Unconfirmed, error));
         }
         self.confirmations = confirmations;
@@ -337,7 +337,6 @@ fn to_unusable(error: Error) -> Box<ArchiveFault> {
     }
 }
 
-/// Checks that a file has the length that its source states.
 fn check_length(path: &Path, stated_bytes: Option<u64>) -> Result<()> {
     let length_bytes = open_file(path)?.metadata().or_path("read", path)?.len();
     if let Some(stated) = stated_bytes

@@ -76,15 +76,17 @@ pub struct FetchedArchive {
 
 fn serialize_download<S: Serializer>(fetched: &Option<Fetched>, serializer: S) -> std::result::Result<S::Ok, S::Error> {
     let download = fetched.as_ref();
+    let file_bytes = download.map(|download| download.length_bytes);
+    let fetch_seconds = download.map(|download| download.elapsed.as_secs_f64());
     let kept_bytes = download.map_or(0, |download| download.kept_bytes);
     let servers = download.map_or(&[][..], |download| &download.servers);
     let mut fields = serializer.serialize_struct("Download", 6)?;
     fields.serialize_field("was_there", &download.is_none())?;
-    fields.serialize_field("file_bytes", &download.map(|download| download.length_bytes))?;
+    fields.serialize_field("file_bytes", &file_bytes)?;
     fields.serialize_field("kept_bytes", &kept_bytes)?;
     fields.serialize_field("fetched_bytes", &download.map_or(0, Fetched::fetched_bytes))?;
     fields.serialize_field("servers", servers)?;
-    fields.serialize_field("fetch_seconds", &download.map(|download| download.elapsed.as_secs_f64()))?;
+    fields.serialize_field("fetch_seconds", &fetch_seconds)?;
     fields.end()
 }
 
@@ -136,10 +138,10 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             downloads.ask_sources(&mut selection)?;
             let offers = selection.ranking.offers.iter();
             let mut names: Vec<ArchiveName> = offers.map(|offer| offer.name.clone()).collect();
-            // The newest incremental archive comes first.
-            let order = |name: &ArchiveName| (name.base_slot.is_none(), Reverse(name.slot), name.to_string());
-            names.sort_by_cached_key(order);
+            names.sort_by_cached_key(ArchiveName::to_string);
             names.dedup();
+            // The newest incremental archive comes first.
+            names.sort_by_key(|name| (name.base_slot.is_none(), Reverse(name.slot)));
             names.into_iter().map(Some).collect()
         } else {
             let (report, found) = downloads.context.find_candidates()?;

@@ -73,8 +73,8 @@ impl FetchedGenesis {
     }
 
     fn write_to(&self, ledger: &Path) -> Result<()> {
-        write_new_file(ledger, GENESIS_ARCHIVE_NAME, &self.archive)?;
-        write_new_file(ledger, GENESIS_FILE_NAME, &self.file)
+        write_if_missing(ledger, GENESIS_ARCHIVE_NAME, &self.archive)?;
+        write_if_missing(ledger, GENESIS_FILE_NAME, &self.file)
     }
 }
 
@@ -165,8 +165,7 @@ fn check_hash(hash: Hash, expected: Option<Hash>) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file, unless it exists.
-fn write_new_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+fn write_if_missing(dir: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     let file = StagedFile::create_in(&Arc::new(KeptDir::open(dir)?))?;
     file.file().write_all(bytes).or_path("write", file.path())?;
     match file.publish(name) {

@@ -17,7 +17,6 @@ use slotpress_net::{Candidate, Offer, Remote};
 use super::choose::ChosenArchive;
 use crate::restore::unsupported_compression_error;
 
-/// Hint after a failed download.
 pub const KEPT_HINT: &str = "received bytes are kept: run the same command again to continue";
 
 /// Limit on repetitions for each source that fails. Each repetition may cost a whole download.

@@ -86,7 +86,6 @@ pub struct ObtainedArchive {
     pub stat: Option<FileStat>,
 }
 
-/// Returns the identity and length of the file to which a path leads.
 pub fn stat_file(path: &Path) -> Option<FileStat> {
     rustix::fs::stat(path).ok().map(FileStat::from)
 }

@@ -19,7 +19,6 @@ use crate::restore::{Supplied, Supply};
 pub struct ArchiveSupply<'r> {
     world: &'r mut dyn World,
     selection: &'r mut Selection,
-    /// Archives of the candidate.
     planned: Attempt,
     /// Archives that are being obtained or read. A failure concerns the newest of them.
     current: Attempt,
@@ -108,7 +107,6 @@ impl<'r> ArchiveSupply<'r> {
         }
     }
 
-    /// Waits for the download of the last obtained archive.
     fn finish_last(&mut self) -> Attempted<()> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;
@@ -173,7 +171,8 @@ impl<'r> ArchiveSupply<'r> {
             && let Err(mut fault) = self.world.confirm(choice)
         {
             if fault.reason.is_some() {
-                let message = format!("{} has appeared meanwhile, and is left out: {}", choice.name, fault.error);
+                let name = &choice.name;
+                let message = format!("{name} has appeared meanwhile, and is left out: {}", fault.error);
                 fault.error = Error::new(ErrorKind::Network, message);
             }
             return Err(fault);

@@ -101,9 +101,9 @@ impl FetchContext<'_> {
     }
 
     /// Returns an error if fewer servers than the quorum confirm the archive.
-    pub fn too_few_error(&self, confirmations: &Confirmations, name: &ArchiveName) -> Option<Error> {
+    pub fn too_few_error(&self, confirming: usize, name: &ArchiveName) -> Option<Error> {
         let message = match self.quorum.max(1) {
-            quorum if confirmations.confirmed_by.len() >= quorum => return None,
+            quorum if confirming >= quorum => return None,
             1 => format!("no trusted server confirms {name}"),
             quorum => format!("fewer than {quorum} trusted servers confirm {name}"),
         };
@@ -123,7 +123,9 @@ impl FetchContext<'_> {
         // A slot has only one state and hash, in full and in incremental archives.
         offers.retain(|offer| offer.name.slot == name.slot);
         if let Some(other) = offers.iter().find(|offer| offer.name.hash != name.hash) {
-            let message = format!("{} has {} of slot {}, not {name}", show_url(url), other.name, name.slot);
+            let server = show_url(url);
+            let other = &other.name;
+            let message = format!("{server} has {other} of slot {}, not {name}", name.slot);
             return Err(Error::damaged(message).with_hint("do not use it: the two sources contradict each other"));
         }
         if !offers.is_empty() {

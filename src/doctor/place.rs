@@ -18,8 +18,7 @@ use super::{Finding, Verdict};
 /// with millions of storages takes no longer than others.
 const SEARCHED_FILES_MAX: usize = 20_000;
 
-/// Number of files that are read to measure the disk.
-const FILES_MAX: usize = 64;
+const MEASURED_FILES_MAX: usize = 64;
 
 pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     let lock = examine_lock(&paths.ledger);
@@ -155,6 +154,6 @@ pub fn find_largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
         }
     }
     files.sort_by_key(|(_, length)| Reverse(*length));
-    files.truncate(FILES_MAX);
+    files.truncate(MEASURED_FILES_MAX);
     files
 }

@@ -30,17 +30,17 @@ async fn send_piece(
     mut file: FileContent,
     progress: Arc<ConnectionProgress>,
 ) -> io::Result<Option<(Frame<Bytes>, FileContent)>> {
-    if file.offset >= file.reading.range.end {
+    if file.next_offset >= file.reading.range.end {
         return Ok(None);
     }
     progress.begin_step();
-    let max = file.admission.piece_bytes();
-    let length = file.reading.piece_bytes(file.offset, max);
+    let max = file.admission.piece_bytes_max();
+    let length = file.reading.piece_bytes(file.next_offset, max);
     file.admission.wait_for_rate(length).await;
     let piece = file.read_piece(length).await?;
     file.running.advance(length);
     progress.end_step();
-    file.offset = file.offset.saturating_add(length);
+    file.next_offset = file.next_offset.saturating_add(length);
     file.last_piece = piece.clone();
     Ok(Some((Frame::data(piece), file)))
 }
@@ -48,7 +48,7 @@ async fn send_piece(
 impl FileContent {
     /// Reads a piece: on this thread if it is in the page cache, otherwise on a thread that may block.
     async fn read_piece(&mut self, length: u64) -> io::Result<Bytes> {
-        let offset = self.offset;
+        let offset = self.next_offset;
         let reading = self.reading.clone();
         let is_resident = reading.is_resident(offset);
         let last_piece = std::mem::take(&mut self.last_piece);

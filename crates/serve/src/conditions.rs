@@ -35,7 +35,6 @@ pub enum FileAnswer {
 /// modified again within the same second, without a change of its date.
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 
-/// Decides the answer to a request with these headers for a file of this version.
 pub fn decide_answer(method: &Method, headers: &HeaderMap, version: &FileVersion, now: SystemTime) -> FileAnswer {
     let date = |name: HeaderName| single_value(headers, &name).and_then(|text| httpdate::parse_http_date(text).ok());
     if headers.contains_key(IF_MATCH) {

@@ -96,7 +96,8 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
         }
         match endpoint.limits.admit_connection(client.ip()) {
             Ok(admission) => {
-                tokio::spawn(handle_connection(endpoint.clone(), stream, client, admission));
+                let handling = handle_connection(endpoint.clone(), stream, client, admission);
+                tokio::spawn(handling);
             }
             Err(refusal) => {
                 if let Some(server) = endpoint.server() {

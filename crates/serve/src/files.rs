@@ -46,8 +46,7 @@ impl OpenFiles {
         if let Some(file) = files.get(&key).and_then(Weak::upgrade) {
             return file;
         }
-        let windows = Mutex::default();
-        let shared = Arc::new(SharedFile { file, length_bytes, hint, windows });
+        let shared = Arc::new(SharedFile { file, length_bytes, hint, windows: Mutex::default() });
         files.insert(key, Arc::downgrade(&shared));
         shared
     }

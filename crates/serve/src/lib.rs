@@ -117,13 +117,10 @@ pub struct ServeOptions {
     pub gathers_ranges: bool,
 }
 
-/// Default limit on connections.
 pub const CONNECTIONS_DEFAULT: usize = 1024;
 
-/// Default limit on connections of one client.
 pub const CLIENT_CONNECTIONS_DEFAULT: usize = 64;
 
-/// Largest default number of threads that answer requests.
 pub const THREADS_DEFAULT_MAX: usize = 8;
 
 #[warn(missing_docs)]
@@ -222,7 +219,6 @@ const LOG_EVENTS_MAX: usize = 4096;
 const TICK: Duration = Duration::from_millis(50);
 const SLOW_TICK: Duration = Duration::from_secs(1);
 
-/// Limit on threads that wait for the disk.
 const BLOCKING_THREADS_MAX: usize = 64;
 
 /// Number of open files other than connections and the files that they send.
@@ -239,8 +235,8 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     let server = Arc::new(Server::new(options, sender)?);
     let runtime = start_runtime(options.threads, "serve")?;
     let (listener, listen) = bind(&runtime, options.listen)?;
-    let serve_metrics = |address| serve_metrics(address, server.clone());
-    let metrics_server = options.metrics.map(serve_metrics).transpose()?;
+    let start_metrics = |address| serve_metrics(address, server.clone());
+    let metrics_server = options.metrics.map(start_metrics).transpose()?;
     raise_descriptor_limit(options.connections, progress);
 
     let (stop, stopping) = watch::channel(false);

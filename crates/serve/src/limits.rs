@@ -65,9 +65,7 @@ impl ClientUsage {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// All clients together have too many connections.
     ServerFull,
-    /// The client has too many connections.
     ClientFull,
 }
 
@@ -150,7 +148,6 @@ impl ClientLimits {
 }
 
 impl Admission {
-    /// Waits until the rate limits allow this many bytes to be sent.
     pub async fn wait_for_rate(&self, bytes: u64) {
         let limits = &self.limits;
         if limits.rate_min.is_none() {
@@ -166,8 +163,7 @@ impl Admission {
         sleep(wait.unwrap_or_default()).await;
     }
 
-    /// Returns the maximum length of the next piece.
-    pub fn piece_bytes(&self) -> u64 {
+    pub fn piece_bytes_max(&self) -> u64 {
         let connections = self.limits.connections() as u64;
         let share = PIECES_BYTES.checked_div(connections).unwrap_or(PIECES_BYTES);
         let max = match self.limits.rate_min {

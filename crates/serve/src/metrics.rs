@@ -97,7 +97,6 @@ impl Metrics {
         self.refused.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Sets the gauges to the present state of the server.
     pub(crate) fn set_gauges(&self, server: &Server) {
         let to_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let transfers = server.transfers.list().len() as u64;

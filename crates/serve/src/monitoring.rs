@@ -17,7 +17,6 @@ use super::connection::{self, Endpoint, Site};
 use super::limits::ClientLimits;
 use super::{ServeOptions, Server, bind, start_runtime};
 
-/// Limit on connections to the address of the metrics.
 const CONNECTIONS_MAX: usize = 32;
 
 /// A command whose metrics and health can be requested.

@@ -44,7 +44,8 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
     templates.add_filter("count", quantity::count);
     templates.add_filter("size", |bytes: Option<u64>| bytes.map(quantity::bytes));
     templates.add_filter("rate", |bytes: u64, seconds: f64| {
-        quantity::bytes(average_rate(bytes, Duration::try_from_secs_f64(seconds).unwrap_or_default()))
+        let time = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        quantity::bytes(average_rate(bytes, time))
     });
     templates.add_filter("age", |seconds: Option<u64>| {
         seconds.map_or("unknown".to_string(), |seconds| quantity::age(Duration::from_secs(seconds)))
@@ -58,7 +59,6 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
     templates
 });
 
-/// Renders the page for a client that reached the server as `host`.
 pub fn render_page(list: &List, host: &str, is_tls: bool) -> String {
     let context = context! {
         list => Serde(list),

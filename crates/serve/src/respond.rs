@@ -41,14 +41,13 @@ pub struct FileContent {
     pub running: RunningRequest,
     /// Admission of the connection or, behind a proxy, of the request. Its limits apply.
     pub admission: Arc<Admission>,
-    /// Offset of the next piece.
-    pub offset: u64,
+    pub next_offset: u64,
     pub last_piece: Bytes,
 }
 
 pub type Reply = Response<Content>;
 
-const METHODS: &str = "GET, HEAD, OPTIONS";
+const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
 
 pub async fn answer(
     endpoint: &Endpoint,
@@ -102,8 +101,8 @@ impl Exchange<'_> {
                 reply(StatusCode::PAYLOAD_TOO_LARGE, text)
             }
             Method::GET | Method::HEAD => self.route().await,
-            Method::OPTIONS => with_header(empty_reply(StatusCode::NO_CONTENT), ALLOW, METHODS),
-            _ => not_allowed_reply("Only GET, HEAD and OPTIONS are allowed.\n", METHODS),
+            Method::OPTIONS => with_header(empty_reply(StatusCode::NO_CONTENT), ALLOW, ALLOWED_METHODS),
+            _ => not_allowed_reply("Only GET, HEAD and OPTIONS are allowed.\n", ALLOWED_METHODS),
         };
         self.log(drop_head_body(self.request, response))
     }
@@ -128,7 +127,8 @@ impl Exchange<'_> {
             "/" => {
                 let headers = &self.request.headers;
                 let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-                let html = page::render_page(&server.list(), host.unwrap_or_default(), server.options.tls.is_some());
+                let is_tls = server.options.tls.is_some();
+                let html = page::render_page(&server.list(), host.unwrap_or_default(), is_tls);
                 let mut response = uncached_reply("text/html; charset=utf-8", html);
                 for (name, value) in page::HEADERS.iter() {
                     response = with_header(response, name.clone(), value);
@@ -228,7 +228,7 @@ impl Exchange<'_> {
             let io_hint = self.server.options.io_hint;
             let shared = self.server.files.share(open.file, &open.stat, io_hint);
             *response.body_mut() = Content::File(FileContent {
-                offset: range.start,
+                next_offset: range.start,
                 reading: Arc::new(Reading::new(shared, range)),
                 running,
                 admission: self.admission.clone(),

@@ -169,7 +169,6 @@ impl Transfers {
         RunningRequest { transfers: self.clone(), key, sent_bytes }
     }
 
-    /// Reports all transfers that have not been taken as finished.
     pub fn list(&self) -> Vec<TransferReport> {
         let now = Instant::now();
         let open = self.open.lock();
