@@ -71,7 +71,7 @@ pub fn read_index(store: &Store, ui: &Ui) -> Result<Option<SmallFile>> {
     let (dirs, name) = path.rsplit_once('/').unwrap_or_default();
     let mut dir = store.clone();
     for name in dirs.split('/') {
-        let Some(inner) = dir.open_dir(name, false)? else { return Ok(None) };
+        let Some(inner) = dir.open_dir(name)? else { return Ok(None) };
         dir = inner;
     }
     dir.get_small_file(name, INDEX_BYTES_MAX, ui)

@@ -106,12 +106,6 @@ fn if_unchanged(file: &Option<SmallFile>) -> Condition {
     etag.map_or(Condition::Always, Condition::Unchanged)
 }
 
-/// Opens a directory of a store, which is created if it is missing.
-fn open_or_create(store: &Store, name: &str) -> Result<Store> {
-    let gone = || Error::failed(format!("{} is gone", store.location_of(name)));
-    store.open_dir(name, true)?.ok_or_else(gone)
-}
-
 impl ExportOutput {
     pub fn open_dir(path: &Path, progress: &dyn Progress) -> Result<Self> {
         if path.exists() {
@@ -133,11 +127,11 @@ impl ExportOutput {
     }
 
     fn open_table(&self, table: &str) -> Result<Store> {
-        open_or_create(&self.store, table)
+        self.store.open_or_create_dir(table)
     }
 
     fn open_slot(&self, table: &str, slot: u64) -> Result<Store> {
-        open_or_create(&self.open_table(table)?, &slot_dir(slot))
+        self.open_table(table)?.open_or_create_dir(&slot_dir(slot))
     }
 
     /// Finds the leftovers of an earlier run. If that run had published all of its tables, only its
@@ -150,7 +144,7 @@ impl ExportOutput {
         let ExportJournal { tables, .. } = serde_json::from_slice(&journal.bytes).unwrap_or_default();
         let mut is_whole = !tables.is_empty();
         for table in &tables {
-            let has_manifest = match self.store.open_dir(table, false)? {
+            let has_manifest = match self.store.open_dir(table)? {
                 Some(table) => table.stat(&manifest_name(slot), progress)?.is_some(),
                 None => false,
             };
@@ -170,7 +164,7 @@ impl ExportOutput {
         let slot = ours["slot"].as_u64().unwrap_or_default();
         let unfinished = self.find_unfinished(slot, progress)?;
         for table in tables {
-            let store = self.store.open_dir(table.name(), false)?;
+            let store = self.store.open_dir(table.name())?;
             chain::check_follows(ours, store.as_ref().unwrap_or(&self.store), progress)?;
             if unfinished.tables.iter().any(|name| name == table.name()) {
                 continue;
@@ -180,7 +174,7 @@ impl ExportOutput {
             if store.stat(&manifest, progress)?.is_some() {
                 return Err(exists_error(&store.location_of(&manifest)));
             }
-            let files = store.open_dir(&slot_dir(slot), false)?;
+            let files = store.open_dir(&slot_dir(slot))?;
             if let Some(files) = files.filter(|files| files.list(progress).is_ok_and(|list| !list.is_empty())) {
                 return Err(exists_error(&files.location_of("")));
             }
@@ -231,10 +225,10 @@ impl ExportOutput {
 
     /// Removes a table of a slot: its manifest, then files of these names.
     fn remove(&self, table: &str, slot: u64, names: &[&str], progress: &dyn Progress) -> Result<()> {
-        let Some(store) = self.store.open_dir(table, false)? else { return Ok(()) };
+        let Some(store) = self.store.open_dir(table)? else { return Ok(()) };
         store.delete(&manifest_name(slot), progress)?;
         let partition = slot_dir(slot);
-        if let Some(files) = store.open_dir(&partition, false)? {
+        if let Some(files) = store.open_dir(&partition)? {
             for name in names {
                 files.delete(name, progress)?;
             }

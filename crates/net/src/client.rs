@@ -335,13 +335,13 @@ mod tests {
 
     /// Resolver that fails a given number of lookups, and then returns this machine's address.
     #[derive(Clone, Default)]
-    struct Away(Arc<AtomicUsize>);
+    struct FailingResolver(Arc<AtomicUsize>);
 
-    impl Resolve for Away {
+    impl Resolve for FailingResolver {
         fn resolve(&self, _: Name) -> Resolving {
-            let is_away = self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+            let fails = self.0.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
             Box::pin(async move {
-                if is_away {
+                if fails {
                     Err(std::io::Error::other("temporary failure in name resolution").into())
                 } else {
                     Ok(Box::new(std::iter::once(SocketAddr::from(([127, 0, 0, 1], 0)))) as Addrs)
@@ -351,7 +351,7 @@ mod tests {
     }
 
     /// Serves ranges of some bytes, with one answer per connection.
-    fn serve(listener: &TcpListener, bytes: &[u8]) {
+    fn serve_ranges(listener: &TcpListener, bytes: &[u8]) {
         for stream in listener.incoming().flatten() {
             let mut lines = BufReader::new(&stream).lines().map_while(std::io::Result::ok);
             let is_head = lines.next().is_some_and(|line| line.starts_with("HEAD"));
@@ -379,20 +379,20 @@ mod tests {
 
     #[test]
     fn a_download_outlives_failed_name_lookups() {
-        let away = Away::default();
-        let resolver = || -> Arc<dyn Resolve> { Arc::new(away.clone()) };
+        let failing = FailingResolver::default();
+        let resolver = || -> Arc<dyn Resolve> { Arc::new(failing.clone()) };
         let client = Client::with_resolver(&ClientOptions::default(), &|_| resolver()).expect("a client");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let name = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
         // A frame of 4,096 zeros is a valid archive as far as can be told without unpacking.
         let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x00, 0x0f, 0x03, 0x80, 0x00, 0x00];
-        std::thread::spawn(move || serve(&listener, &bytes));
+        std::thread::spawn(move || serve_ranges(&listener, &bytes));
         let url = Url::parse(&format!("http://mirror.example:{port}/{name}")).expect("a URL");
         let remote = client.head(&url, &NoProgress).expect("a head");
         let fetch = |failures, give_up_after| {
             let dir = tempfile::tempdir().expect("a directory");
-            away.0.store(failures, Relaxed);
+            failing.0.store(failures, Relaxed);
             let limits = FetchLimits::default().give_up_after(give_up_after);
             let remotes = vec![remote.clone()];
             let file = Arc::new(
@@ -402,7 +402,7 @@ mod tests {
             download.run(&NoProgress).map(drop)
         };
         fetch(3, Duration::from_secs(60)).expect("fetched, when the name is found again");
-        assert_eq!(away.0.load(Relaxed), 0);
+        assert_eq!(failing.0.load(Relaxed), 0);
         let ended = fetch(usize::MAX, Duration::from_millis(300));
         assert!(matches!(&ended, Err(error) if error.kind().exit_code() == 4), "{ended:?}");
     }

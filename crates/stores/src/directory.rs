@@ -34,9 +34,12 @@ impl Directory {
         Ok(Self(Arc::new(KeptDir::open(dir)?)))
     }
 
-    pub fn open_dir(&self, name: &str, makes: bool) -> Result<Option<Self>> {
-        let below = if makes { Some(self.0.open_or_create_dir(name, &mut || ())?) } else { self.0.open_dir(name)? };
-        Ok(below.map(|dir| Self(Arc::new(dir))))
+    pub fn open_dir(&self, name: &str) -> Result<Option<Self>> {
+        Ok(self.0.open_dir(name)?.map(|dir| Self(Arc::new(dir))))
+    }
+
+    pub fn open_or_create_dir(&self, name: &str) -> Result<Self> {
+        Ok(Self(Arc::new(self.0.open_or_create_dir(name, &mut || ())?)))
     }
 
     pub fn location_of(&self, name: &str) -> String {

@@ -87,6 +87,10 @@ impl BucketPrefix {
     pub fn url_of(&self, name: &str) -> Url {
         join_name(&self.url, name)
     }
+
+    fn join(&self, name: &str) -> Self {
+        Self { url: join_name(&self.url_of(name), ""), ..self.clone() }
+    }
 }
 
 impl Store {
@@ -108,31 +112,42 @@ impl Store {
         Ok(Self { target: target.clone(), backend, options: options.clone() })
     }
 
-    /// Creates a store from an open directory.
     #[doc(hidden)]
     pub fn from_dir(dir: Arc<KeptDir>) -> Self {
         let target = Target::Dir(dir.path().to_path_buf());
         Self { target, backend: Backend::Dir(Directory(dir)), options: StoreOptions::default() }
     }
 
-    /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer s3. Returns
-    /// `None` if the subdirectory does not exist; with `makes`, creates it.
+    /// Opens a target below this one: a subdirectory (not a symbolic link), or a longer prefix. Returns
+    /// `None` if the subdirectory does not exist.
     ///
     /// # Errors
     /// Something else has the name; the disk fails.
     #[doc(hidden)]
-    pub fn open_dir(&self, name: &str, makes: bool) -> Result<Option<Self>> {
+    pub fn open_dir(&self, name: &str) -> Result<Option<Self>> {
         check_name(name)?;
         let backend = match &self.backend {
-            Backend::Dir(dir) => match dir.open_dir(name, makes)? {
+            Backend::Dir(dir) => match dir.open_dir(name)? {
                 Some(dir) => Backend::Dir(dir),
                 None => return Ok(None),
             },
-            Backend::S3(s3) => {
-                Backend::S3(Box::new(BucketPrefix { url: join_name(&s3.url_of(name), ""), ..(**s3).clone() }))
-            }
+            Backend::S3(s3) => Backend::S3(Box::new(s3.join(name))),
         };
         Ok(Some(Self { target: self.target.join(name), backend, options: self.options.clone() }))
+    }
+
+    /// Same as [`Store::open_dir`], but creates a subdirectory that does not exist.
+    ///
+    /// # Errors
+    /// Something else has the name; the disk fails.
+    #[doc(hidden)]
+    pub fn open_or_create_dir(&self, name: &str) -> Result<Self> {
+        check_name(name)?;
+        let backend = match &self.backend {
+            Backend::Dir(dir) => Backend::Dir(dir.open_or_create_dir(name)?),
+            Backend::S3(s3) => Backend::S3(Box::new(s3.join(name))),
+        };
+        Ok(Self { target: self.target.join(name), backend, options: self.options.clone() })
     }
 
     /// Returns the open directory, if the target is one.

@@ -150,27 +150,27 @@ struct PublishedFields {
     state: &'static str,
 }
 
+fn dirs_of_index() -> impl Iterator<Item = &'static str> {
+    LISTING_PATH.trim_end_matches(INDEX).split('/').filter(|name| !name.is_empty())
+}
+
 impl IndexedStore {
     /// Opens the index of a target. Returns `None` if its directory is missing.
     pub fn open(store: &Store) -> Result<Option<Self>> {
-        Self::open_dirs(store, false)
-    }
-
-    pub fn open_or_create(store: &Store) -> Result<Self> {
-        Self::open_dirs(store, true)?.ok_or_else(|| {
-            Error::failed(format!("{} is not there any more", store.target()))
-                .with_hint("make the directory again, or mount what belongs there")
-        })
-    }
-
-    fn open_dirs(store: &Store, makes: bool) -> Result<Option<Self>> {
         let mut index = store.clone();
-        let dirs = LISTING_PATH.trim_end_matches(INDEX);
-        for name in dirs.split('/').filter(|name| !name.is_empty()) {
-            let Some(dir) = index.open_dir(name, makes)? else { return Ok(None) };
+        for name in dirs_of_index() {
+            let Some(dir) = index.open_dir(name)? else { return Ok(None) };
             index = dir;
         }
         Ok(Some(Self { store: store.clone(), index }))
+    }
+
+    pub fn open_or_create(store: &Store) -> Result<Self> {
+        let mut index = store.clone();
+        for name in dirs_of_index() {
+            index = index.open_or_create_dir(name)?;
+        }
+        Ok(Self { store: store.clone(), index })
     }
 
     /// Reads the index; a missing one is empty. Fails if the target does not answer, or the file is

@@ -132,7 +132,7 @@ impl Download {
         let is_damaged = AtomicBool::new(false);
         let is_over = || self.file.is_cancelled() || is_slow.load(Relaxed) || is_damaged.load(Relaxed);
         let stopping = Forward::until(progress, is_over);
-        let (fetched, kept, walked) = std::thread::scope(|scope| {
+        let (fetched, journaled, walked) = std::thread::scope(|scope| {
             let journal = spawn(scope, || catch_panic(|| self.keep_journal(progress, &is_slow)));
             // Walks the archive as its bytes arrive, while they are in memory.
             let walker = spawn(scope, || {
@@ -151,7 +151,7 @@ impl Download {
             // The damage says more than a failure that it may have caused.
             (Err(error), Err(damage)) if is_damaged.load(Relaxed) && is_minor(&error) => Err(damage),
             (Err(error), _) | (Ok(_), Err(error)) => Err(error),
-            (Ok(compared_bytes), Ok(shape)) => kept.and_then(|()| {
+            (Ok(compared_bytes), Ok(shape)) => journaled.and_then(|()| {
                 // The bytes were counted when they arrived.
                 let until = Until(|| progress.is_interrupted());
                 let name = self.file.archive_name();

@@ -36,7 +36,7 @@ enum MirrorState {
     /// The server's archive has not been compared yet.
     #[default]
     Unknown,
-    Good,
+    Approved,
     Dropped(Error),
 }
 
@@ -56,8 +56,8 @@ impl Mirror {
         show_url(&self.remote.url)
     }
 
-    pub fn is_good(&self) -> bool {
-        matches!(*self.state.lock(), MirrorState::Good)
+    pub fn is_approved(&self) -> bool {
+        matches!(*self.state.lock(), MirrorState::Approved)
     }
 
     pub fn drop_reason(&self) -> Option<Error> {
@@ -68,7 +68,7 @@ impl Mirror {
     }
 
     pub fn approve(&self) {
-        *self.state.lock() = MirrorState::Good;
+        *self.state.lock() = MirrorState::Approved;
     }
 
     pub fn is_unknown(&self) -> bool {

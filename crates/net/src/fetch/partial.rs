@@ -49,7 +49,7 @@ pub struct PartialFile {
     file: File,
     state: Mutex<PartialState>,
     changed: Condvar,
-    journal: Mutex<()>,
+    syncing: Mutex<()>,
     /// Held while bytes are written and marked: another connection may fetch the same ones.
     writing: Mutex<()>,
 }
@@ -111,7 +111,7 @@ impl PartialFile {
             file,
             state: Mutex::new(PartialState { journal, ..PartialState::default() }),
             changed: Condvar::new(),
-            journal: Mutex::default(),
+            syncing: Mutex::default(),
             writing: Mutex::default(),
         })
     }
@@ -277,7 +277,7 @@ impl PartialFile {
 
     /// Syncs the bytes that have arrived, then writes the journal.
     pub fn sync(&self) -> Result<()> {
-        let _writing = self.journal.lock();
+        let _syncing = self.syncing.lock();
         let (written, unsynced_bytes) = {
             let state = self.state.lock();
             (state.kept_ranges(), state.unsynced_bytes)

@@ -208,7 +208,7 @@ impl Fetching<'_> {
             {
                 self.compare(mirror, stopping);
             }
-            if mirror.is_good() {
+            if mirror.is_approved() {
                 if is_ready {
                     return Some((server, mirror));
                 }
@@ -298,7 +298,7 @@ impl Fetching<'_> {
                 }
                 break;
             }
-            if self.download.mirrors.iter().any(|other| other.is_good() && other.retries.pause().is_zero()) {
+            if self.download.mirrors.iter().any(|other| other.is_approved() && other.retries.pause().is_zero()) {
                 break;
             }
             progress::wait(&until, mirror.retries.pause());

@@ -122,36 +122,48 @@ pub fn ask_all(
     sources: &[AskedSource],
     progress: &dyn Progress,
 ) -> Result<Vec<Result<Vec<Offer>, String>>> {
-    let unasked = || Err("did not answer in time".to_string());
     let start = Instant::now();
     let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
     // Answers are not part of an archive: their bytes do not count as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
     let peer_client = client.for_untrusted_urls();
-    let has_offers = AtomicBool::new(false);
-    let ask = |(number, AskedSource { source, named_by_operator }): (usize, &AskedSource)| {
-        panic_point("asking");
-        if until.is_interrupted() {
-            return Ok((number, unasked()));
-        }
-        let answer = if *named_by_operator {
-            let waiting = Forward::until(&until, || has_offers.load(Ordering::Relaxed));
-            ask_patiently(client, source, BUSY_TIME_MAX, &waiting, &until)
-        } else {
-            peer_client.list_offers(source, &until)
-        };
-        has_offers.fetch_or(answer.is_ok() && source.url().is_some(), Ordering::Relaxed);
-        let answer = match answer {
-            Err(error) if error.kind() == ErrorKind::Interrupted => unasked(),
-            answer => answer.map_err(|error| describe_failure(&error)),
-        };
-        Ok((number, answer))
+    let asking = Asking { client, peer_client, until: &until, has_offers: AtomicBool::new(false) };
+    let ask_each = || {
+        // The sources are taken in their order: sources that the operator named are asked first.
+        let numbered = sources.iter().enumerate().par_bridge();
+        numbered.map(|(number, source)| catch_panic(|| Ok((number, asking.ask(source))))).collect()
     };
-    // The sources are taken in their order: sources that the operator named are asked first.
-    let ask_each = || sources.iter().enumerate().par_bridge().map(|source| catch_panic(|| ask(source))).collect();
     let answers: Result<BTreeMap<usize, _>> = start_pool(CONCURRENT_SOURCES_MAX.min(sources.len()))?.install(ask_each);
     progress.check()?;
     Ok(answers?.into_values().collect())
+}
+
+struct Asking<'a> {
+    client: &'a Client,
+    peer_client: Client,
+    until: &'a dyn Progress,
+    /// True once a server has offers. A busy source is then not waited for.
+    has_offers: AtomicBool,
+}
+
+impl Asking<'_> {
+    /// Returns the offers of a source, or the reason why it has none.
+    fn ask(&self, asked: &AskedSource) -> Result<Vec<Offer>, String> {
+        panic_point("asking");
+        let source = &asked.source;
+        let answer = if self.until.is_interrupted() {
+            Err(Error::interrupted())
+        } else if asked.named_by_operator {
+            let waiting = Forward::until(self.until, || self.has_offers.load(Ordering::Relaxed));
+            ask_patiently(self.client, source, BUSY_TIME_MAX, &waiting, self.until)
+        } else {
+            self.peer_client.list_offers(source, self.until)
+        };
+        if answer.is_ok() && source.url().is_some() {
+            self.has_offers.store(true, Ordering::Relaxed);
+        }
+        answer.map_err(|error| describe_failure(&error))
+    }
 }
 
 /// Asks a source for its offers, and asks again while it says that it is busy, until `time_max` is
@@ -188,6 +200,7 @@ fn is_busy(error: &NetError) -> bool {
 /// valid.
 fn describe_failure(error: &Error) -> String {
     match (NetError::find_in(error).map(NetError::kind), error.hint()) {
+        _ if error.kind() == ErrorKind::Interrupted => "did not answer in time".to_string(),
         (Some(NetErrorKind::Tls), Some(hint)) if !hint.contains("--") => format!("{error} ({hint})"),
         _ => error.to_string(),
     }

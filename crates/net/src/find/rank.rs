@@ -143,11 +143,11 @@ impl Ranking {
         let mut kept_bytes = 0;
         let mut fetching = Duration::ZERO;
         for (offer, remote) in remotes() {
-            let kept = node.kept_bytes(&offer.name);
-            saturating_add_to(&mut kept_bytes, kept);
-            let left = offer.length_bytes.map(|bytes| bytes.saturating_sub(kept));
+            let offer_kept_bytes = node.kept_bytes(&offer.name);
+            saturating_add_to(&mut kept_bytes, offer_kept_bytes);
+            let remaining_bytes = offer.length_bytes.map(|bytes| bytes.saturating_sub(offer_kept_bytes));
             let rate = self.rate(remote).unwrap_or(UNMEASURED_BYTES_PER_SECOND);
-            fetching = fetching.saturating_add(time_at_rate(left, rate));
+            fetching = fetching.saturating_add(time_at_rate(remaining_bytes, rate));
         }
         let restoring = time_at_rate(total_bytes(pair.offers()), self.restore_bytes_per_second);
         let rest = fetching.saturating_add(restoring);
@@ -180,25 +180,31 @@ impl Ranking {
     /// Incremental archives of another source will do, since all validators of a cluster have the
     /// same state at one slot. If a state is expected, only combinations with it remain.
     fn combine_offers(&self, node: &Node) -> Vec<OfferPair<'_>> {
-        let may_be = |offer: &Offer| match &node.requested {
-            Some(only) => *only == offer.name,
-            None => offer.is_full(),
-        };
         let mut pairs = Vec::new();
         for full in &self.offers {
-            if !may_be(full) || !node.allows(full, None) {
+            let is_wanted = match &node.requested {
+                Some(requested) => *requested == full.name,
+                None => full.is_full(),
+            };
+            if !is_wanted || !node.allows(full, None) {
                 continue;
             }
-            let newest_of = |source| self.newest_incremental_on(&full.name, &full.location(), node, source);
-            let own = newest_of(Some(&full.source));
-            let any = newest_of(None);
+            let location = full.location();
+            let own = self.newest_incremental_on(&full.name, &location, node, Some(&full.source));
+            let any = self.newest_incremental_on(&full.name, &location, node, None);
             // An incremental archive of another source is used if the full archive's own source has
             // none. With a local full archive, a newer incremental one from elsewhere is used too.
-            let any = any.filter(|any| own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot));
+            if let Some(any) = any
+                && own.is_none_or(|own| full.is_local() && own.name.slot < any.name.slot)
+            {
+                pairs.push(OfferPair { full, incremental: Some(any) });
+            }
+            if own.is_some() {
+                pairs.push(OfferPair { full, incremental: own });
+            }
             // The full archive alone can be the youngest at boot, if fetching the incremental one
             // takes longer than the time between their slots.
-            let incrementals = [any, own].into_iter().flatten().map(Some).chain([None]);
-            pairs.extend(incrementals.map(|incremental| OfferPair { full, incremental }));
+            pairs.push(OfferPair { full, incremental: None });
         }
         pairs.retain(|pair| pair.offers().any(|offer| node.expected.matches(&offer.name)));
         pairs
@@ -299,30 +305,43 @@ mod tests {
         }
     }
 
-    /// Age at boot, from the present age, bytes to fetch, total bytes, and the server's rate.
-    fn at_boot(
-        (age_ms, fetch_bytes, bytes, rate): (u64, Option<u64>, Option<u64>, Option<u64>),
-        restore: u64,
-    ) -> Duration {
-        let fetching = time_at_rate(fetch_bytes, rate.unwrap_or(UNMEASURED_BYTES_PER_SECOND));
-        let rest = fetching.saturating_add(time_at_rate(bytes, restore));
-        Duration::from_millis(age_ms).saturating_add(rest)
+    /// Facts about a state from which its age at boot follows.
+    #[derive(Clone, Copy, Debug)]
+    struct StateFacts {
+        age_ms: u64,
+        fetch_bytes: Option<u64>,
+        bytes: Option<u64>,
+        fetch_bytes_per_second: Option<u64>,
     }
 
-    fn facts() -> impl Strategy<Value = (u64, Option<u64>, Option<u64>, Option<u64>)> {
-        let option = || proptest::option::of(0u64..1 << 45);
-        (0u64..1 << 45, option(), option(), option())
+    fn age_at_boot(facts: StateFacts, restore_bytes_per_second: u64) -> Duration {
+        let rate = facts.fetch_bytes_per_second.unwrap_or(UNMEASURED_BYTES_PER_SECOND);
+        let fetching = time_at_rate(facts.fetch_bytes, rate);
+        let rest = fetching.saturating_add(time_at_rate(facts.bytes, restore_bytes_per_second));
+        Duration::from_millis(facts.age_ms).saturating_add(rest)
+    }
+
+    prop_compose! {
+        fn state_facts()(
+            age_ms in 0u64..1 << 45,
+            fetch_bytes in proptest::option::of(0u64..1 << 45),
+            bytes in proptest::option::of(0u64..1 << 45),
+            fetch_bytes_per_second in proptest::option::of(0u64..1 << 45),
+        ) -> StateFacts {
+            StateFacts { age_ms, fetch_bytes, bytes, fetch_bytes_per_second }
+        }
     }
 
     #[test]
     fn ages_at_boot_include_fetching_and_restoring() {
         // 110 GB take 880 s at 1 Gbit/s, and 550 s to restore; the state is 200 s old.
         let bytes = Some(110_000_000_000);
-        let rate = Some(125_000_000);
-        assert_eq!(at_boot((200_000, bytes, bytes, rate), 200_000_000), Duration::from_secs(200 + 880 + 550));
+        let facts =
+            StateFacts { age_ms: 200_000, fetch_bytes: bytes, bytes, fetch_bytes_per_second: Some(125_000_000) };
+        assert_eq!(age_at_boot(facts, 200_000_000), Duration::from_secs(200 + 880 + 550));
         // The full archive is on the disk; an incremental one of 2 GB is fetched.
-        let facts = (200_000, Some(2_000_000_000), Some(112_000_000_000), rate);
-        assert_eq!(at_boot(facts, 200_000_000), Duration::from_secs(200 + 16 + 560));
+        let facts = StateFacts { fetch_bytes: Some(2_000_000_000), bytes: Some(112_000_000_000), ..facts };
+        assert_eq!(age_at_boot(facts, 200_000_000), Duration::from_secs(200 + 16 + 560));
     }
 
     fn ranking(offers: Vec<Offer>) -> Ranking {
@@ -438,20 +457,29 @@ mod tests {
 
     proptest! {
         #[test]
-        fn older_larger_and_slower_is_never_better(facts in facts(), more in 1u64..1 << 40, restore in 1u64..1 << 40) {
-            let (age, fetch, bytes, rate) = facts;
+        fn older_larger_and_slower_is_never_better(
+            facts in state_facts(),
+            more in 1u64..1 << 40,
+            restore in 1u64..1 << 40,
+        ) {
             let add = |number: Option<u64>| number.map(|number| number + more);
-            let now = at_boot(facts, restore);
-            prop_assert!(at_boot((age + more, fetch, bytes, rate), restore) >= now);
-            prop_assert!(at_boot((age, fetch, add(bytes), rate), restore) >= now);
-            prop_assert!(at_boot((age, add(fetch), bytes, rate), restore) >= now);
-            prop_assert!(at_boot((age, fetch, bytes, add(rate)), restore) <= now);
-            prop_assert!(at_boot(facts, restore + more) <= now);
+            let now = age_at_boot(facts, restore);
+            let older = StateFacts { age_ms: facts.age_ms + more, ..facts };
+            let larger = StateFacts { bytes: add(facts.bytes), ..facts };
+            let less_local = StateFacts { fetch_bytes: add(facts.fetch_bytes), ..facts };
+            let faster = StateFacts { fetch_bytes_per_second: add(facts.fetch_bytes_per_second), ..facts };
+            for worse in [older, larger, less_local] {
+                prop_assert!(age_at_boot(worse, restore) >= now, "{:?}", worse);
+            }
+            prop_assert!(age_at_boot(faster, restore) <= now);
+            prop_assert!(age_at_boot(facts, restore + more) <= now);
         }
 
         #[test]
-        fn nothing_overflows(age in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore in any::<u64>()) {
-            let _ = at_boot((age, Some(bytes), Some(bytes), Some(rate)), restore);
+        fn ages_do_not_overflow(age_ms in any::<u64>(), bytes in any::<u64>(), rate in any::<u64>(), restore in any::<u64>()) {
+            let bytes = Some(bytes);
+            let facts = StateFacts { age_ms, fetch_bytes: bytes, bytes, fetch_bytes_per_second: Some(rate) };
+            let _ = age_at_boot(facts, restore);
         }
 
         #[test]

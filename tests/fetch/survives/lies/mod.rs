@@ -53,7 +53,7 @@ pub enum Named {
     AsBefore,
 }
 
-const fn run(servers: &'static [Behavior], exit_code: i32, named: Named) -> Run {
+const fn expect(servers: &'static [Behavior], exit_code: i32, named: Named) -> Run {
     Run { servers, exit_code, named }
 }
 
@@ -72,8 +72,8 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
             run.servers.iter().map(|behavior| LyingServer::start(archive, *behavior)).collect();
         let urls = servers.iter().map(LyingServer::url);
         let target = match lie.command {
-            "bootstrap" => ["--ledger".to_string(), text(&out)],
-            _ => ["-o".to_string(), text(&out)],
+            "bootstrap" => ["--ledger", text(&out)],
+            _ => ["-o", text(&out)],
         };
         let flags = lie.flags.iter().map(|flag| flag.replace("ROOT", &archive.root));
         let output = std::process::Command::new("timeout")
@@ -109,10 +109,6 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
         }
     }
     Ok(lie.runs.len())
-}
-
-fn text(path: &Path) -> String {
-    path.to_str().expect("plain").to_string()
 }
 
 #[test]
