@@ -7,7 +7,6 @@ use arrow_array::builder::{
 };
 use arrow_schema::DataType;
 use slotpress_base::{Error, Result};
-use slotpress_format::ledger::votes::EpochCredits;
 
 use super::filter::to_hex;
 use super::table::{Cell, credits_fields};
@@ -71,6 +70,12 @@ impl ColumnValues {
             Self::Credits(column) => ArrayBuilder::finish(&mut **column),
         }
     }
+}
+
+struct EpochCredits {
+    epoch: u64,
+    credits: u64,
+    previous_credits: u64,
 }
 
 fn parse_credits(items: &[u8]) -> impl Iterator<Item = EpochCredits> {

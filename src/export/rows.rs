@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 use slotpress_base::Result;
-use slotpress_format::ledger::activation::{DelegatedStake, StakeHistory};
+use slotpress_format::ledger::activation::StakeRules;
 use slotpress_format::ledger::programs::TOKEN_2022;
 use slotpress_format::{Delegation, LoaderAccount, Mint, RecordHeader, StakeAccount, VoteState};
 
@@ -27,15 +27,6 @@ pub(super) const VOTES: &str = "address:address version:text node:address author
 pub(super) const PROGRAMS: &str = "address:address loader:address programdata_address:address?
     upgrade_authority:address? deploy_slot:integer? code_length:integer? code_sha256:text? lamports:integer
     storage_slot:integer?";
-
-/// The epoch of a state, and the rules by which stakes have taken effect until then.
-#[derive(Default)]
-pub(super) struct StakeRules {
-    pub epoch: u64,
-    pub history: StakeHistory,
-    /// Epoch since which less stake takes effect at a time.
-    pub reduced_from: Option<u64>,
-}
 
 /// Makes a cell of an epoch or slot: null if there is none, or if no chain can reach it.
 fn epoch_or_slot_cell<'a>(number: Option<u64>) -> Cell<'a> {
@@ -95,8 +86,7 @@ impl RowBatch {
         };
         let voter = delegation.map(Delegation::voter);
         let stake = delegation.map(Delegation::stake);
-        let activation = |stake: &DelegatedStake| stake.activation(rules.epoch, &rules.history, rules.reduced_from);
-        let in_epoch = stake.as_ref().map(activation).unwrap_or_default();
+        let in_epoch = stake.as_ref().map(|stake| stake.activation(rules)).unwrap_or_default();
         let amount = |amount: Option<u64>| amount.map_or(Cell::Null, Cell::Amount);
         self.push(&[
             address_cell(voter.as_ref()),
@@ -127,9 +117,6 @@ impl RowBatch {
         let Some(state) = VoteState::parse(data) else { return Ok(data.starts_with(&[0; 4])) };
         let voter = state.authorized_voter(epoch);
         let v4 = state.v4.as_ref();
-        let epochs = state.epoch_credits();
-        let numbers = epochs.flat_map(|epoch| [epoch.epoch, epoch.credits, epoch.previous_credits]);
-        let credits: Vec<u8> = numbers.flat_map(u64::to_le_bytes).collect();
         self.push(&[
             Cell::Address(&header.pubkey),
             Cell::Text(state.version),
@@ -143,7 +130,7 @@ impl RowBatch {
             v4.and_then(|fields| fields.bls_key.as_ref()).map_or(Cell::Null, |key| Cell::Bytes(key)),
             epoch_or_slot_cell(state.root_slot),
             epoch_or_slot_cell(state.last_vote_slot),
-            Cell::Credits(&credits),
+            Cell::Credits(state.epoch_credits),
             integer_cell("lamports", header.lamports, &header.pubkey)?,
             storage_slot_cell(slot, &header.pubkey)?,
         ]);

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use parking_lot::Mutex;
 use parquet::file::metadata::KeyValue;
 use slotpress_base::{Error, IoContext, Progress, Result, text};
-use slotpress_format::ledger::activation::StakeHistory;
+use slotpress_format::ledger::activation::{StakeHistory, StakeRules};
 use slotpress_format::{
     BankFile, REDUCED_STAKE_CHANGES, Record, STAKE, STAKE_HISTORY, TokenData, VOTE, parse_feature, parse_stake_history,
 };
@@ -20,7 +20,6 @@ use super::filter::parse_token;
 use super::output::{ExportOutput, slot_dir};
 use super::parts::{TableWriter, to_csv};
 use super::report::{Manifest, TableFields};
-use super::rows::StakeRules;
 use super::table::{RowBatch, Table};
 use super::{ExportOptions, RowOrder, SCHEMA_VERSION};
 

@@ -56,7 +56,7 @@ pub use ledger::directory::{
 pub use ledger::fields::{FieldReader, READ_BUFFER_BYTES};
 pub use ledger::genesis::Genesis;
 pub use ledger::held_lock::{LockState, ledger_lock_state, lock_holder};
-pub use ledger::lattice::{AccountView, InstructionSet, LatticeAccumulator, LatticeHash};
+pub use ledger::lattice::{AccountView, LatticeAccumulator, LatticeHash};
 pub use ledger::leaders::Voter;
 pub use ledger::lists::{
     ObsoleteFormat, ObsoleteItem, ObsoleteLists, parse_storages_list, parse_tagged_storages_list,

@@ -81,8 +81,8 @@ impl Bank<'_> {
         out.bytes(&[1])?; // is_delta
 
         out.u64s(&[storage_map.len() as u64])?;
-        for StorageMapItem { slot, id, length_bytes } in storage_map {
-            out.u64s(&[slot, 1, id, length_bytes])?;
+        for item in storage_map {
+            out.u64s(&[item.slot, 1, item.id, item.length_bytes])?;
         }
         out.u64s(&[0, slot])?;
         out.bytes(&[0; 64])?;

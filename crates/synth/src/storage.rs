@@ -34,7 +34,7 @@ impl Sums {
     }
 
     fn add_account(&mut self, header: &RecordHeader, data: &[u8]) {
-        self.lattice.add(&LatticeHash::from_account(&header.account(data)));
+        self.lattice.add_account(&header.account(data));
         self.capitalization += header.lamports;
         self.accounts += 1;
         self.data_bytes += header.data_len;

@@ -25,7 +25,7 @@ fn archives(names: &[ArchiveName]) -> Vec<Archive> {
 }
 
 fn ready_archives(names: &[ArchiveName]) -> Vec<PreparedArchive> {
-    let ready = |archive| PreparedArchive { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None };
+    let ready = |archive| PreparedArchive { archive, slot_time: SlotTime::default(), epoch_schedule: None };
     archives(names).into_iter().map(ready).collect()
 }
 

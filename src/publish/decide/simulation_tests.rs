@@ -92,7 +92,7 @@ fn archive(base_slot: Option<u64>, slot: u64, inode: u64) -> Archive {
 }
 
 fn prepared_archive(archive: Archive) -> PreparedArchive {
-    PreparedArchive { archive, slot_time: SlotTime::ASSUMED, epoch_schedule: None }
+    PreparedArchive { archive, slot_time: SlotTime::default(), epoch_schedule: None }
 }
 
 impl Simulation<'_> {

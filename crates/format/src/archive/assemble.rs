@@ -79,7 +79,6 @@ mod tests {
     use crate::{BLOCK_BYTES, EntryKind, FrameCutter};
 
     proptest! {
-        /// Contents may arrive in pieces of any size.
         #[test]
         fn streams_are_cut_where_plans_are(
             lengths in proptest::collection::vec(0u64..6000, 0..20), blocks in 1u64..12, piece_bytes in 1usize..3000,

@@ -44,7 +44,7 @@ impl EntryKind {
         }
         if let Some(name) = path.strip_prefix("accounts/") {
             let (slot, id) = parse_storage_name(name)?;
-            return Some(Self::Storage { slot, id: id.try_into().ok()? });
+            return Some(Self::Storage { slot, id });
         }
         let rest = path.strip_prefix("snapshots/")?;
         match rest.split_once('/') {

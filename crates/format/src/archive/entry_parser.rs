@@ -26,11 +26,8 @@ pub enum TarEnd {
     Inside,
     /// The archive ends with exactly the zero bytes that both clients accept.
     Clean,
-    /// The archive ends with fewer zero bytes.
     Short,
-    /// The archive ends with more zero bytes.
     Long,
-    /// Other bytes follow the zero bytes.
     Junk,
 }
 
@@ -211,7 +208,6 @@ mod tests {
     use super::*;
     use crate::EntryKind;
 
-    /// Makes the tar bytes of an entry: header, content and padding.
     fn tar_entry(kind: EntryKind, content: &[u8]) -> Vec<u8> {
         let entry = Entry { kind, content_bytes: content.len() as u64 };
         let mut tar = [&entry.header()[..], content].concat();

@@ -41,7 +41,6 @@ impl<I: Iterator<Item = u64>> FrameCutter<I> {
         Self { entry_lengths: entry_lengths.enumerate(), frame_size_bytes: frame_size_bytes.max(1), pending: None }
     }
 
-    /// Returns the pending part of an entry, or the next whole entry.
     fn next_part(&mut self) -> Option<FrameSpan> {
         self.pending.take().or_else(|| {
             let (number, length_bytes) = self.entry_lengths.next()?;

@@ -145,7 +145,6 @@ mod tests {
             .prop_map(|(entries, frame_size_bytes, hashes)| Index { frame_size_bytes, hashes, ..index_of(entries) })
     }
 
-    /// An index made by an attacker may claim impossible entries.
     #[test]
     fn impossible_entries_are_refused() {
         let is_possible = |kind, content_bytes| write_and_parse(&index_of(vec![Entry { kind, content_bytes }])).is_ok();
@@ -173,7 +172,6 @@ mod tests {
         assert!(with_settings(&"x".repeat(TEXT_BYTES_MAX + 1)).is_err());
     }
 
-    /// The layout is that of docs/format.md.
     #[test]
     fn the_layout_is_the_documented_one() {
         let kind = EntryKind::Storage { slot: 300, id: 2 };

@@ -5,6 +5,7 @@
 //! share of the stake that was effective in the epoch before.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Lamports in effect, taking effect, and losing effect in an epoch: of one delegation, or of all
 /// delegations of the cluster. Stake that loses effect is still in effect.
@@ -15,7 +16,6 @@ pub struct StakeActivation {
     pub deactivating: u64,
 }
 
-/// Stake of the cluster in past epochs.
 pub type StakeHistory = BTreeMap<u64, StakeActivation>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,101 +28,89 @@ pub struct DelegatedStake {
     pub deactivation_epoch: u64,
 }
 
+/// The epoch of a state, and the rules by which stake takes and loses effect up to this epoch.
+#[derive(Clone, Debug, Default)]
+pub struct StakeRules {
+    pub epoch: u64,
+    pub history: StakeHistory,
+    /// Epoch from which a smaller share of the stake changes in each epoch.
+    pub reduced_from: Option<u64>,
+}
+
 /// Share of the effective stake that may change in an epoch, in ten thousandths. `RATE_REDUCED`
 /// applies once the feature `reduce_stake_warmup_cooldown` is active.
 const RATE_FIRST: u128 = 2_500;
 const RATE_REDUCED: u128 = 900;
 const RATE_UNIT: u128 = 10_000;
 
+impl StakeRules {
+    /// Returns the lamports of a delegation that have not changed after the epochs from `start + 1` to `end`,
+    /// and at least after `start + 1`. In each epoch, the cluster's change is limited to a share of its stake
+    /// in the epoch before. The delegation changes by its part of this change, and at least by a lamport.
+    /// `changing` selects the stake of the cluster that changes in the same direction.
+    fn unchanged_lamports(
+        &self,
+        mut lamports: u64,
+        epochs: Range<u64>,
+        changing: impl Fn(&StakeActivation) -> u64,
+    ) -> u64 {
+        for before in epochs.start..epochs.end.max(epochs.start.saturating_add(1)) {
+            let Some(cluster) = self.history.get(&before) else { break };
+            let is_reduced = self.reduced_from.is_some_and(|from| before.saturating_add(1) >= from);
+            let rate = if is_reduced { RATE_REDUCED } else { RATE_FIRST };
+            let product = u128::from(lamports).saturating_mul(u128::from(cluster.effective)).saturating_mul(rate);
+            let total = u128::from(changing(cluster)).saturating_mul(RATE_UNIT);
+            let Some(change) = product.checked_div(total) else { break };
+            lamports = lamports.saturating_sub(u64::try_from(change).unwrap_or(u64::MAX).max(1));
+        }
+        lamports
+    }
+}
+
 impl DelegatedStake {
-    /// Returns the lamports in effect in `epoch`. The reduced share applies from the epoch
-    /// `reduced_from` on.
-    fn effective_lamports(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
-        let activated = self.activated_lamports(epoch, history, reduced_from);
-        if epoch <= self.deactivation_epoch {
+    /// Returns the lamports of the delegation in effect, taking effect, and losing effect
+    /// (`Delegation::stake_activating_and_deactivating_v2`).
+    pub fn activation(&self, rules: &StakeRules) -> StakeActivation {
+        let effective = self.effective_lamports(rules);
+        let mut activation = StakeActivation { effective, ..StakeActivation::default() };
+        if (self.activation_epoch..self.deactivation_epoch).contains(&rules.epoch) {
+            activation.activating = self.lamports.saturating_sub(effective);
+        }
+        if rules.epoch >= self.deactivation_epoch {
+            activation.deactivating = effective;
+        }
+        activation
+    }
+
+    fn effective_lamports(&self, rules: &StakeRules) -> u64 {
+        let activated = self.activated_lamports(rules);
+        if rules.epoch <= self.deactivation_epoch {
             return activated;
         }
         // If the history does not reach back to this epoch, the stake has ended.
-        if !history.contains_key(&self.deactivation_epoch) {
+        if !rules.history.contains_key(&self.deactivation_epoch) {
             return 0;
         }
-        let epochs = change_limits(self.deactivation_epoch, epoch, history, reduced_from);
-        subtract_changes(activated, epochs, |cluster| cluster.deactivating)
+        let epochs = self.deactivation_epoch..rules.epoch;
+        rules.unchanged_lamports(activated, epochs, |cluster| cluster.deactivating)
     }
 
-    /// Returns the lamports of the delegation in effect, taking effect, and losing effect in `epoch`
-    /// (`Delegation::stake_activating_and_deactivating_v2`). The reduced share applies from the epoch
-    /// `reduced_from` on.
-    pub fn activation(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> StakeActivation {
-        let effective = self.effective_lamports(epoch, history, reduced_from);
-        let is_activating = (self.activation_epoch..self.deactivation_epoch).contains(&epoch);
-        StakeActivation {
-            effective,
-            activating: if is_activating { self.lamports.saturating_sub(effective) } else { 0 },
-            deactivating: if epoch >= self.deactivation_epoch { effective } else { 0 },
+    /// Returns the lamports that have been activated, as if nothing had been deactivated.
+    fn activated_lamports(&self, rules: &StakeRules) -> u64 {
+        if self.activation_epoch == u64::MAX {
+            return self.lamports;
         }
-    }
-
-    /// Returns the lamports activated by `epoch`, as if nothing had been deactivated.
-    fn activated_lamports(&self, epoch: u64, history: &StakeHistory, reduced_from: Option<u64>) -> u64 {
-        let Self { lamports, activation_epoch, deactivation_epoch } = *self;
-        if activation_epoch == u64::MAX {
-            return lamports;
-        }
-        if activation_epoch == deactivation_epoch || epoch <= activation_epoch {
+        if self.activation_epoch == self.deactivation_epoch || rules.epoch <= self.activation_epoch {
             return 0;
         }
         // If the history does not reach back to this epoch, all of the stake is in effect.
-        if !history.contains_key(&activation_epoch) {
-            return lamports;
+        if !rules.history.contains_key(&self.activation_epoch) {
+            return self.lamports;
         }
-        let until = epoch.min(deactivation_epoch);
-        let epochs = change_limits(activation_epoch, until, history, reduced_from);
-        lamports.saturating_sub(subtract_changes(lamports, epochs, |cluster| cluster.activating))
+        let epochs = self.activation_epoch..rules.epoch.min(self.deactivation_epoch);
+        let inactive = rules.unchanged_lamports(self.lamports, epochs, |cluster| cluster.activating);
+        self.lamports.saturating_sub(inactive)
     }
-}
-
-/// The limit on changes in an epoch.
-struct ChangeLimit {
-    /// Share of the effective stake that may change, in ten thousandths.
-    rate: u128,
-    /// Stake of the cluster in the epoch before.
-    cluster: StakeActivation,
-}
-
-/// Yields the limit for each epoch from `start + 1` to `until`, and at least for `start + 1`. Ends
-/// early where the history ends.
-fn change_limits(
-    start: u64,
-    until: u64,
-    history: &StakeHistory,
-    reduced_from: Option<u64>,
-) -> impl Iterator<Item = ChangeLimit> {
-    let end = until.max(start.saturating_add(1));
-    (start..end).map_while(move |before| {
-        let is_reduced = reduced_from.is_some_and(|from| before.saturating_add(1) >= from);
-        let rate = if is_reduced { RATE_REDUCED } else { RATE_FIRST };
-        history.get(&before).map(|cluster| ChangeLimit { rate, cluster: *cluster })
-    })
-}
-
-/// Returns the lamports of a delegation that have not changed after these epochs. `changing` selects
-/// the lamports of the cluster that change in the same direction. In each epoch, the delegation
-/// changes by its part of the cluster's limit, and at least by a lamport.
-fn subtract_changes(
-    mut lamports: u64,
-    epochs: impl Iterator<Item = ChangeLimit>,
-    changing: impl Fn(&StakeActivation) -> u64,
-) -> u64 {
-    for ChangeLimit { rate, cluster } in epochs {
-        if lamports == 0 {
-            break;
-        }
-        let product = u128::from(lamports).saturating_mul(u128::from(cluster.effective)).saturating_mul(rate);
-        let Some(change) = product.checked_div(u128::from(changing(&cluster)).saturating_mul(RATE_UNIT)) else { break };
-        lamports = lamports.saturating_sub(u64::try_from(change).unwrap_or(u64::MAX).max(1));
-    }
-    lamports
 }
 
 #[cfg(test)]
@@ -144,8 +132,12 @@ mod tests {
         DelegatedStake { lamports, activation_epoch, deactivation_epoch }
     }
 
+    fn rules(epoch: u64, history: &StakeHistory) -> StakeRules {
+        StakeRules { epoch, history: history.clone(), reduced_from: None }
+    }
+
     fn effective(stake: DelegatedStake, epoch: u64, history: &StakeHistory) -> u64 {
-        stake.effective_lamports(epoch, history, None)
+        stake.effective_lamports(&rules(epoch, history))
     }
 
     #[test]
@@ -162,7 +154,10 @@ mod tests {
     fn a_limited_share_takes_effect_in_an_epoch() {
         let history = history(3, &[[1000, 1000, 0], [1250, 750, 0], [1562, 438, 0]]);
         let in_epochs = |reduced_from| {
-            [3, 4, 5, 6].map(|epoch| stake(500, 3, u64::MAX).effective_lamports(epoch, &history, reduced_from))
+            [3, 4, 5, 6].map(|epoch| {
+                let rules = StakeRules { reduced_from, ..rules(epoch, &history) };
+                stake(500, 3, u64::MAX).effective_lamports(&rules)
+            })
         };
         assert_eq!(in_epochs(None), [0, 125, 281, 500 - 24]);
         assert_eq!(in_epochs(Some(5)), [0, 125, 125 + 56, 181 + 102]);
@@ -180,15 +175,14 @@ mod tests {
         assert_eq!(effective(stake(10, 3, u64::MAX), 4, &history(3, &[[1, 1_000_000, 0]])), 1);
     }
 
-    /// The rest of a delegation takes effect until its end is requested; then all that is in effect
-    /// loses it.
+    /// The rest of a delegation takes effect until its end is requested. Then all stake in effect loses it.
     #[test]
     fn stake_takes_effect_and_loses_it() {
         let history = history(3, &[[1000, 1000, 0], [1250, 750, 0], [1500, 0, 500], [1125, 0, 125]]);
         let in_epochs = |stake: DelegatedStake, epochs: [u64; 4]| {
             epochs.map(|epoch| {
-                let StakeActivation { effective, activating, deactivating } = stake.activation(epoch, &history, None);
-                [effective, activating, deactivating]
+                let activation = stake.activation(&rules(epoch, &history));
+                [activation.effective, activation.activating, activation.deactivating]
             })
         };
         let activated = in_epochs(stake(500, 3, u64::MAX), [2, 3, 4, 9]);

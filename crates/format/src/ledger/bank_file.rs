@@ -66,11 +66,9 @@ pub struct BankFile {
     pub storage_count: u64,
     /// Slot of the accounts database. It equals the bank's slot, but no client checks this.
     pub accounts_slot: u64,
-    pub epoch_stakes_count: u64,
     /// Lattice hash over all accounts. Every version since 3.0 writes it.
     pub lattice_hash: LatticeHash,
     pub block_id: Option<Hash>,
-    pub length_bytes: u64,
     pub breaches: Vec<Breach>,
     /// Slots of the status cache, if the status cache was read.
     pub cached_slots: Option<Arc<[u64]>>,
@@ -142,8 +140,7 @@ impl BankFile {
     pub fn time(&self) -> Option<SystemTime> {
         let since_1970 = Duration::from_millis(self.blockhashes.newest_ms);
         let time = SystemTime::UNIX_EPOCH.checked_add(since_1970)?;
-        let is_plausible = !since_1970.is_zero() && time <= clock::now();
-        is_plausible.then_some(time)
+        (!since_1970.is_zero() && time <= clock::now()).then_some(time)
     }
 }
 
@@ -159,10 +156,10 @@ pub struct EpochSchedule {
 impl EpochSchedule {
     /// Returns the first and last slot of the epoch that contains `slot`.
     pub fn epoch_slots_at(&self, slot: u64) -> RangeInclusive<u64> {
-        let EpochPosition { epoch, slot_index } = self.position_of(slot);
-        let first = slot.saturating_sub(slot_index);
+        let position = self.position_of(slot);
+        let first = slot.saturating_sub(position.slot_index);
         let slots = if slot < self.first_normal_slot {
-            u32::try_from(epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?))
+            u32::try_from(position.epoch).ok().and_then(|epoch| WARMUP_SLOTS.checked_mul(1u64.checked_shl(epoch)?))
         } else {
             Some(self.slots_per_epoch)
         };
@@ -173,15 +170,18 @@ impl EpochSchedule {
     fn position_of(&self, slot: u64) -> EpochPosition {
         if let Some(slots) = slot.checked_sub(self.first_normal_slot) {
             let epochs = slots.checked_div(self.slots_per_epoch).unwrap_or(0);
+            let epoch = self.first_normal_epoch.saturating_add(epochs);
             let slot_index = slots.checked_rem(self.slots_per_epoch).unwrap_or(0);
-            return EpochPosition { epoch: self.first_normal_epoch.saturating_add(epochs), slot_index };
+            return EpochPosition { epoch, slot_index };
         }
-        // Epoch N of the warm-up has `WARMUP_SLOTS << N` slots, so it begins at
-        // `(WARMUP_SLOTS << N) - WARMUP_SLOTS`.
-        let start_log = slot.saturating_add(WARMUP_SLOTS).checked_ilog2().unwrap_or_default();
-        let start = 1u64.checked_shl(start_log).unwrap_or_default().saturating_sub(WARMUP_SLOTS);
-        let epoch = start_log.saturating_sub(WARMUP_SLOTS.trailing_zeros());
-        EpochPosition { epoch: epoch.into(), slot_index: slot.saturating_sub(start) }
+        // Epoch N of the warm-up has `WARMUP_SLOTS << N` slots. If all slots are shifted by `WARMUP_SLOTS`,
+        // it also begins at `WARMUP_SLOTS << N`.
+        let shifted_slot = slot.saturating_add(WARMUP_SLOTS);
+        let start_log = shifted_slot.checked_ilog2().unwrap_or_default();
+        let shifted_start = 1u64.checked_shl(start_log).unwrap_or_default();
+        let epoch = u64::from(start_log.saturating_sub(WARMUP_SLOTS.trailing_zeros()));
+        let slot_index = slot.saturating_sub(shifted_start.saturating_sub(WARMUP_SLOTS));
+        EpochPosition { epoch, slot_index }
     }
 }
 
@@ -227,8 +227,8 @@ pub fn parse_bank_file_lenient<R: BufRead>(
     on_storage: &mut OnStorage<'_>,
     bank_stakes: BankStakes,
 ) -> Result<(BankFile, Option<Error>)> {
-    let mut bank = BankFile { length_bytes: r.remaining(), ..BankFile::default() };
-    read_fields_to_slot_duration(&mut r, &mut bank)?;
+    let mut bank = BankFile::default();
+    read_block_fields(&mut r, &mut bank)?;
     let mut stakes = Stakes::default();
     let kept = match bank_stakes {
         BankStakes::Keep => KeptStakes::All(&mut stakes),
@@ -249,8 +249,8 @@ pub fn parse_bank_file_lenient<R: BufRead>(
 /// The bytes are invalid, or `r` ends too early.
 pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     let mut bank = BankFile::default();
-    read_fields_to_slot_duration(&mut r, &mut bank)?;
-    read_fields_to_inflation(&mut r, &mut bank)?;
+    read_block_fields(&mut r, &mut bank)?;
+    read_chain_fields(&mut r, &mut bank)?;
     bank.vote_account_count = r.u64()?;
     if bank.vote_account_count == 0 {
         bank.delegation_count = r.u64()?;
@@ -258,7 +258,7 @@ pub fn read_bank_front<R: BufRead>(mut r: FieldReader<R>) -> Result<BankFile> {
     Ok(bank)
 }
 
-fn read_fields_to_slot_duration<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+fn read_block_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.blockhashes = BlockhashQueue::parse(r)?;
     let ancestors = r.skip_items("the ancestors", 16)?;
     r.check_limit(firedancer::ANCESTORS, ancestors);
@@ -279,7 +279,7 @@ fn read_fields_to_slot_duration<R: BufRead>(r: &mut FieldReader<R>, bank: &mut B
 }
 
 fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kept: KeptStakes<'_>) -> Result<()> {
-    read_fields_to_inflation(r, bank)?;
+    read_chain_fields(r, bank)?;
     let stakes = read_stakes(r, StakesKind::Bank, kept)?;
     r.check_limit(firedancer::VOTE_ACCOUNTS, stakes.vote_account_count);
     r.check_limit(firedancer::DELEGATIONS, stakes.delegation_count);
@@ -289,14 +289,14 @@ fn read_bank_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile, kep
     bank.stakes_epoch = stakes.epoch;
     for (name, item_bytes) in [("unused accounts", 32), ("unused credits", 32), ("unused votes", 32 + 8)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.check_limit(firedancer::limit(name, firedancer::SKIPPED_ITEMS_MAX), count);
+        r.check_limit((name, firedancer::ITEMS_MAX), count);
     }
     r.skip_items("the unused epoch stakes", 8)?;
     r.flag("is_delta")?;
     Ok(())
 }
 
-fn read_fields_to_inflation<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
+fn read_chain_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<()> {
     bank.genesis_creation_time = i64::from_le_bytes(r.array()?);
     bank.slots_per_year = f64::from_bits(r.u64()?);
     bank.accounts_data_bytes = r.u64()?;
@@ -320,12 +320,18 @@ fn read_fields_to_inflation<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankF
 const HARD_FORKS_MAX: u64 = 1024;
 
 fn read_hard_forks<R: BufRead>(r: &mut FieldReader<R>) -> Result<Vec<HardFork>> {
-    let count = r.count("the hard forks", 16)?;
-    r.check_limit(firedancer::HARD_FORKS, count);
-    if count > HARD_FORKS_MAX {
+    let fork_count = r.count("the hard forks", 16)?;
+    r.check_limit(firedancer::HARD_FORKS, fork_count);
+    if fork_count > HARD_FORKS_MAX {
         return Err(r.damage_error(format!("more than {HARD_FORKS_MAX} hard forks")));
     }
-    (0..count).map(|_| Ok(HardFork { slot: r.u64()?, count: r.u64()? })).collect()
+    let mut hard_forks = Vec::new();
+    for _ in 0..fork_count {
+        let slot = r.u64()?;
+        let count = r.u64()?;
+        hard_forks.push(HardFork { slot, count });
+    }
+    Ok(hard_forks)
 }
 
 fn read_accounts_fields<R: BufRead>(
@@ -335,11 +341,11 @@ fn read_accounts_fields<R: BufRead>(
 ) -> Result<()> {
     let map_start = r.position();
     let slots = r.count("the storage map", 16)?;
-    r.check_limit(firedancer::limit("slots in the storage map", firedancer::SKIPPED_ITEMS_MAX), slots);
+    r.check_limit(("slots in the storage map", firedancer::ITEMS_MAX), slots);
     for _ in 0..slots {
         let slot = r.u64()?;
         let storages = r.count("the storages of a slot", 16)?;
-        r.check_limit(firedancer::limit("storages of a slot", firedancer::STORAGES_OR_NODES_MAX), storages);
+        r.check_limit(("storages of a slot", firedancer::GROUPS_MAX), storages);
         for _ in 0..storages {
             let item = StorageMapItem { slot, id: r.u64()?, length_bytes: r.u64()? };
             bank.storage_count = bank.storage_count.saturating_add(1);
@@ -352,7 +358,7 @@ fn read_accounts_fields<R: BufRead>(
     r.skip(64 + 5 * 8)?; // unused hashes, statistics
     for (name, item_bytes) in [("historical roots", 8), ("historical roots with hashes", 8 + 32)] {
         let count = r.skip_items(name, item_bytes)?;
-        r.check_limit(firedancer::limit(name, firedancer::SKIPPED_ITEMS_MAX), count);
+        r.check_limit((name, firedancer::ITEMS_MAX), count);
     }
     Ok(())
 }
@@ -364,18 +370,18 @@ fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) ->
         r.skip(8 + 32 + 8 + 32 + 8)?;
     }
     r.optional_hash("the epoch accounts hash")?;
-    bank.epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
-    let EpochPosition { epoch, slot_index } = bank.epoch_schedule.position_of(bank.slot);
-    r.check_limit(firedancer::EPOCHS, bank.epoch_stakes_count);
-    let wanted = epoch..=bank.leader_schedule_epoch();
+    let epoch_stakes_count = r.count("the epoch stakes", 8 + 4)?;
+    let position = bank.epoch_schedule.position_of(bank.slot);
+    r.check_limit(firedancer::EPOCHS, epoch_stakes_count);
+    let wanted = position.epoch..=bank.leader_schedule_epoch();
     let mut voters = Voters::new();
-    for _ in 0..bank.epoch_stakes_count {
+    for _ in 0..epoch_stakes_count {
         if let Some(invalid) = read_epoch_stakes(r, &wanted, &mut voters)? {
             bank.invalid_vote_account.get_or_insert(invalid);
         }
     }
-    if bank.slot > 0 && slot_index < SLOTS_PER_EPOCH_MAX && voters.len() <= VOTE_ACCOUNTS_MAX {
-        bank.scheduled_leader = leader(epoch, slot_index, voters.into_values().collect())
+    if bank.slot > 0 && position.slot_index < SLOTS_PER_EPOCH_MAX && voters.len() <= VOTE_ACCOUNTS_MAX {
+        bank.scheduled_leader = leader(position.epoch, position.slot_index, voters.into_values().collect())
             .map_or(ScheduledLeader::NoStake, |leader| ScheduledLeader::Node(Hash(leader.node)));
     }
     bank.lattice_hash = if r.remaining() > 0 && r.flag("the lattice hash")? {

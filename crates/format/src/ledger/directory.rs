@@ -9,7 +9,6 @@ use std::fs;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
-use serde::{Serialize, Serializer};
 use slotpress_base::{Error, EscapePath, IoContext, Result, hint};
 
 use crate::ledger::storages::{APPEND_VEC, ListedStorage, MissingFile, list_roots, stat_listed};
@@ -70,12 +69,6 @@ pub enum Layout {
     /// fastboot 2.x: hard links under `snapshot/<slot>/`.
     HardLinks,
     Unpacked,
-}
-
-impl Serialize for Layout {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
 }
 
 impl Layout {

@@ -51,7 +51,6 @@ impl<R: BufRead> FieldReader<R> {
         self.length.saturating_sub(self.position)
     }
 
-    /// Makes an error about the field at this position.
     pub fn damage_error(&self, why: impl Display) -> Error {
         Error::damaged(format!("{}: {why}, at offset {}", self.what, self.position)).with_hint(DAMAGED_HINT)
     }
@@ -163,7 +162,7 @@ impl<R: BufRead> FieldReader<R> {
     }
 
     /// Records a breach if a number exceeds Firedancer's limit.
-    pub fn check_limit(&mut self, CountLimit { name, max }: CountLimit<'_>, count: u64) {
+    pub fn check_limit(&mut self, (name, max): CountLimit<'_>, count: u64) {
         if count > max {
             self.record_breach(None, Demand::FiredancerLimit, format_args!("{name}: at most {max}"), count);
         }

@@ -347,7 +347,6 @@ mod tests {
     }
 
     proptest! {
-        /// A parsed list has no more items than the bytes can hold.
         #[test]
         fn hostile_lists_never_panic(bytes in proptest::collection::vec(0u8..4, 0..200), is_split in any::<bool>()) {
             if let Ok(list) = parse_tagged_storages_list(reader(&bytes)) {

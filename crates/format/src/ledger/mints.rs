@@ -78,7 +78,6 @@ impl<'a> TokenMetadata<'a> {
     }
 }
 
-/// Takes a Borsh string: u32 length, and UTF-8.
 fn take_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
     let length = u32::from_le_bytes(take_array(rest)?);
     std::str::from_utf8(take_bytes(rest, to_usize(length))?).ok()
@@ -91,7 +90,6 @@ mod tests {
     use super::*;
     use crate::ledger::tokens::ExtensionCutOff;
 
-    /// Makes a mint field by field.
     fn mint() -> Vec<u8> {
         let mut data = vec![0; MINT_BYTES];
         data[0] = 1;

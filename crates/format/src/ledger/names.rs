@@ -240,9 +240,9 @@ pub fn parse_number(text: &str) -> Option<u64> {
 }
 
 /// Parses the file name of a storage, `<slot>.<id>`.
-pub fn parse_storage_name(file_name: &str) -> Option<(u64, u64)> {
+pub fn parse_storage_name(file_name: &str) -> Option<(u64, u32)> {
     let (slot, id) = file_name.split_once('.')?;
-    Some((parse_number(slot)?, parse_number(id)?))
+    Some((parse_number(slot)?, parse_number(id)?.try_into().ok()?))
 }
 
 #[cfg(test)]

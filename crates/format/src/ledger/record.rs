@@ -83,9 +83,7 @@ pub enum Remainder {
     /// The beginning of a record, and the length of the record without padding. If the header is
     /// incomplete, only the length of the header is known.
     NeedsAtLeast(usize),
-    /// See [`RecordStart::End`].
     End,
-    /// See [`RecordStart::TooLong`].
     TooLong,
 }
 

@@ -15,7 +15,6 @@ pub enum SlotTimeSource {
     Rpc,
     /// The bank file of an archive states the intended duration.
     BankFile,
-    /// The duration is not known.
     Assumed,
 }
 
@@ -27,10 +26,6 @@ pub struct SlotTime {
 }
 
 impl SlotTime {
-    /// The duration if there is no source: `DEFAULT_MS_PER_SLOT` of the clients. If slots are shorter, states
-    /// seem older than they are, never newer.
-    pub const ASSUMED: Self = Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed };
-
     /// Makes a measured or stated duration. Returns `None` if it is implausible (below 50 ms or above
     /// 2 s).
     #[doc(hidden)]
@@ -76,9 +71,11 @@ impl Serialize for SlotTime {
     }
 }
 
+/// The duration if there is no source: `DEFAULT_MS_PER_SLOT` of the clients. If slots are shorter, states seem
+/// older than they are, never newer.
 impl Default for SlotTime {
     fn default() -> Self {
-        Self::ASSUMED
+        Self { per_slot: Duration::from_millis(400), source: SlotTimeSource::Assumed }
     }
 }
 
@@ -105,11 +102,11 @@ mod tests {
         let short = SlotTime::new(Duration::from_millis(200), SlotTimeSource::Rpc).expect("plausible");
         assert_eq!(short.duration(100_000), Duration::from_secs(20_000));
         assert_eq!(
-            (short.slots_in(Duration::from_secs(60)), SlotTime::ASSUMED.slots_in(Duration::from_secs(60))),
+            (short.slots_in(Duration::from_secs(60)), SlotTime::default().slots_in(Duration::from_secs(60))),
             (300, 150)
         );
         assert_eq!(short.show(300), "300 slots (60 s)");
-        assert_eq!(SlotTime::ASSUMED.to_string(), "400 ms (assumed)");
+        assert_eq!(SlotTime::default().to_string(), "400 ms (assumed)");
         for implausible_ms in [0, 49, 2001, 400_000] {
             assert_eq!(SlotTime::new(Duration::from_millis(implausible_ms), SlotTimeSource::Rpc), None);
         }
@@ -118,8 +115,8 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_overflows(slots in any::<u64>(), nanos in any::<u64>()) {
-            let _ = SlotTime::ASSUMED.duration(slots);
-            let _ = SlotTime::ASSUMED.slots_in(Duration::from_nanos(nanos));
+            let _ = SlotTime::default().duration(slots);
+            let _ = SlotTime::default().slots_in(Duration::from_nanos(nanos));
         }
     }
 }

@@ -159,20 +159,27 @@ pub struct MetaWalk<'a> {
     window: &'a mut Vec<u8>,
     window_bytes: usize,
     window_start: u64,
-    /// Offset of the next entry.
-    next: u64,
+    next_offset: u64,
     /// Smallest possible offset of the next data in the `.data` file. Offsets ascend there.
-    next_data: u64,
+    next_data_offset: u64,
 }
 
 impl<'a> MetaWalk<'a> {
     pub fn new(range: MetaRange, window: &'a mut Vec<u8>, read: &'a mut ReadAt<'a>) -> Self {
         let first = range.first;
-        Self { read, range, window, window_bytes: 0, window_start: first, next: first, next_data: DATA_ALIGNMENT }
+        Self {
+            read,
+            range,
+            window,
+            window_bytes: 0,
+            window_start: first,
+            next_offset: first,
+            next_data_offset: DATA_ALIGNMENT,
+        }
     }
 
     pub fn next_entry(&mut self) -> Result<Option<MetaEntry<'_>>> {
-        let offset = self.next;
+        let offset = self.next_offset;
         if offset >= self.range.meta_bytes {
             return Ok(None);
         }
@@ -187,19 +194,16 @@ impl<'a> MetaWalk<'a> {
         let payload_bytes = if is_inline { to_usize(data_len) } else { size_of::<u64>() };
         let entry_bytes = META_HEADER_BYTES.saturating_add(payload_bytes);
         self.fill_window(offset, entry_bytes)?;
-        self.next = align_up(offset.saturating_add(entry_bytes as u64), META_ALIGNMENT);
-        let (_, payload) = self.split_window(offset)?;
-        let data_offset = if is_inline {
-            None
-        } else {
-            Some(u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| overrun_error(offset))?))
-        };
-        if let Some(data_offset) = data_offset {
+        self.next_offset = align_up(offset.saturating_add(entry_bytes as u64), META_ALIGNMENT);
+        if !is_inline {
+            let (_, payload) = self.split_window(offset)?;
+            let data_offset = u64::from_le_bytes(*payload.first_chunk().ok_or_else(|| overrun_error(offset))?);
             self.check_data_offset(offset, data_offset, data_len)?;
+            let (header, _) = self.split_window(offset)?;
+            return Ok(Some(MetaEntry { offset, header, data_len, data: AccountData::At(data_offset) }));
         }
         let (header, payload) = self.split_window(offset)?;
-        let payload = payload.get(..payload_bytes).ok_or_else(|| overrun_error(offset))?;
-        let data = data_offset.map_or(AccountData::Inline(payload), AccountData::At);
+        let data = AccountData::Inline(payload.get(..payload_bytes).ok_or_else(|| overrun_error(offset))?);
         Ok(Some(MetaEntry { offset, header, data_len, data }))
     }
 
@@ -214,12 +218,12 @@ impl<'a> MetaWalk<'a> {
         let end = data_offset.saturating_add(DATA_HEADER_BYTES as u64).saturating_add(u64::from(data_len));
         let why = if !data_offset.is_multiple_of(DATA_ALIGNMENT) {
             "which is not a multiple of 4096".to_string()
-        } else if data_offset < self.next_data {
-            format!("which must be {} or more", self.next_data)
+        } else if data_offset < self.next_data_offset {
+            format!("which must be {} or more", self.next_data_offset)
         } else if end > data_bytes {
             format!("up to {end}, past the end of that file at {data_bytes}")
         } else {
-            self.next_data = align_up(end, DATA_ALIGNMENT);
+            self.next_data_offset = align_up(end, DATA_ALIGNMENT);
             return Ok(());
         };
         Err(damage_error(offset, format_args!("its data is at {data_offset} of the .data file, {why}")))
@@ -302,7 +306,6 @@ mod tests {
         assert!(check_data_header(&header, 4096, &[9; 32], 5001).is_err());
     }
 
-    /// Makes an entry: the fixed part, then the payload.
     fn entry(key: u8, data_len: u32, payload: &[u8]) -> Vec<u8> {
         let mut entry =
             [&[key; 32][..], &[key + 1; 32], &7u64.to_le_bytes(), &8u64.to_le_bytes(), &[1, 0, 0, 0]].concat();
@@ -311,7 +314,6 @@ mod tests {
         entry
     }
 
-    /// Makes a file of aligned entries. The last entry is not padded.
     fn aligned_file(entries: &[Vec<u8>]) -> Vec<u8> {
         let mut file = vec![0; FILE_HEADER_BYTES];
         for entry in entries {

@@ -74,7 +74,6 @@ mod tests {
 
     use super::*;
 
-    /// Makes the state of a delegated account field by field.
     fn delegated() -> Vec<u8> {
         let mut data = [&[2, 0, 0, 0][..], &2_282_880u64.to_le_bytes(), &[1; 32], &[2; 32]].concat();
         data.extend([&(-5i64).to_le_bytes()[..], &9u64.to_le_bytes(), &[3; 32], &[4; 32]].concat());

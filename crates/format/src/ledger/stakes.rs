@@ -171,11 +171,10 @@ pub fn read_stakes<R: BufRead>(
     // An account has lamports, data, owner, executable flag and rent epoch.
     let vote_account_count = r.count(name, 32 + 8 + 8 + 8 + 32 + 1 + 8)?;
     let mut summary = StakesSummary { vote_account_count, ..StakesSummary::default() };
-    let mut data = Vec::new();
     for _ in 0..summary.vote_account_count {
         let address = r.array::<32>()?;
         let stake = r.u64()?;
-        let account = read_vote_account(r, &address, &mut data)?;
+        let account = read_vote_account(r, &address)?;
         if account.node.is_none() {
             summary.invalid_vote_account.get_or_insert(Address(address));
         }
@@ -212,7 +211,7 @@ pub fn read_stakes<R: BufRead>(
     r.skip(8)?; // always 0
     summary.epoch = r.u64()?;
     let history = r.skip_items("the stake history", 4 * 8)?;
-    r.check_limit(firedancer::limit("epochs of the stake history", firedancer::SKIPPED_ITEMS_MAX), history);
+    r.check_limit(("epochs of the stake history", firedancer::ITEMS_MAX), history);
     Ok(summary)
 }
 
@@ -220,34 +219,29 @@ pub fn read_stakes<R: BufRead>(
 pub fn skip_nodes_and_voters<R: BufRead>(r: &mut FieldReader<R>) -> Result<()> {
     r.skip(8)?; // total stake
     let nodes = r.count("the vote accounts of nodes", 32 + 8 + 8)?;
-    r.check_limit(firedancer::limit("nodes of an epoch", firedancer::STORAGES_OR_NODES_MAX), nodes);
+    r.check_limit(("nodes of an epoch", firedancer::GROUPS_MAX), nodes);
     for _ in 0..nodes {
         r.skip(32)?;
         let accounts = r.skip_items("the vote accounts of a node", 32)?;
-        r.check_limit(firedancer::limit("vote accounts of a node", firedancer::SKIPPED_ITEMS_MAX), accounts);
+        r.check_limit(("vote accounts of a node", firedancer::ITEMS_MAX), accounts);
         r.skip(8)?;
     }
     let voters = r.skip_items("the authorized voters", 64)?;
-    r.check_limit(firedancer::limit("authorized voters of an epoch", firedancer::SKIPPED_ITEMS_MAX), voters);
+    r.check_limit(("authorized voters of an epoch", firedancer::ITEMS_MAX), voters);
     Ok(())
 }
 
-/// Parses a vote account. `data` is a buffer for the account's data.
-fn read_vote_account<R: BufRead>(
-    r: &mut FieldReader<R>,
-    address: &[u8; 32],
-    data: &mut Vec<u8>,
-) -> Result<VoteAccount> {
+fn read_vote_account<R: BufRead>(r: &mut FieldReader<R>, pubkey: &[u8; 32]) -> Result<VoteAccount> {
     let lamports = r.u64()?;
     let data_bytes = r.count("a vote account's data", 1)?;
     if data_bytes > ACCOUNT_DATA_BYTES_MAX {
         return Err(r.damage_error(format!("a vote account of {data_bytes} bytes, more than an account can hold")));
     }
-    data.resize(to_usize(data_bytes), 0);
-    r.read_exact(data)?;
+    let mut data = vec![0; to_usize(data_bytes)];
+    r.read_exact(&mut data)?;
     let owner = r.array()?;
     let executable = r.flag("a vote account's executable flag")?;
-    let account = AccountView { pubkey: address, owner: &owner, lamports, executable, data };
+    let account = AccountView { pubkey, owner: &owner, lamports, executable, data: &data };
     Ok(VoteAccount::new(&account, r.u64()?))
 }
 

@@ -49,11 +49,11 @@ pub enum StorageKind {
     Split { data: Option<StorageFileStat> },
 }
 
-/// Length and modification time of a file. They show whether the file changes while it is read.
+/// Length of a file, and modification time in nanoseconds since 1970. They show whether the file changes
+/// while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageFileStat {
     pub file_bytes: u64,
-    /// Modification time in nanoseconds since 1970.
     pub modified_ns: i64,
 }
 
@@ -115,26 +115,21 @@ impl StorageFile {
 
 /// Lists all files of the roots, each of which must be an append vec. `threads` threads read the metadata.
 pub fn list_roots(roots: &[StorageRoot], threads: usize) -> Result<Vec<StorageFile>> {
-    let mut names = Vec::new();
+    let mut files = Vec::new();
     for (index, root) in number_roots(roots)? {
         for entry in fs::read_dir(&root.path).or_path("read", &root.path)? {
             let name = entry.or_path("read", &root.path)?.file_name();
-            let storage = name
-                .to_str()
-                .and_then(parse_storage_name)
-                .and_then(|(slot, id)| Some((slot, u32::try_from(id).ok()?)))
-                .ok_or_else(|| foreign_file_error(&root.path.join(&name)))?;
-            names.push((storage, index, root));
-            if names.len() as u64 > STORAGES_MAX {
+            let (slot, id) =
+                name.to_str().and_then(parse_storage_name).ok_or_else(|| foreign_file_error(&root.path.join(&name)))?;
+            files.push((index, root, ListedStorage { slot, id, endings: APPEND_VEC }));
+            if files.len() as u64 > STORAGES_MAX {
                 return Err(Error::failed(format!("{} holds more than {STORAGES_MAX} files", root.path.escaped()))
                     .with_hint("unpack one archive into one empty directory"));
             }
         }
     }
     let pool = start_pool(threads)?;
-    pool.install(|| {
-        names.par_iter().map(|((slot, id), index, root)| require_storage(root, *index, *slot, *id)).collect()
-    })
+    pool.install(|| files.par_iter().map(|(index, root, file)| require_storage(root, *index, file)).collect())
 }
 
 /// Numbers the directories. [`StorageFile::root`] is such a number.
@@ -176,7 +171,7 @@ pub fn stat_listed(
         let mut found = None;
         let mut missing = MissingFile { slot, id, ending: first_ending };
         for (index, root) in roots.clone() {
-            match stat_storage(root, index, slot, id, endings)? {
+            match stat_storage(root, index, listed)? {
                 FoundFiles::All(storage) if found.replace(storage).is_some() => {
                     return Err(Error::failed(format!("storage {slot}.{id} is in two accounts paths"))
                         .with_hint("give only the accounts paths that the validator uses, each once"));
@@ -189,15 +184,8 @@ pub fn stat_listed(
         Ok(found.ok_or(missing))
     };
     let results = start_pool(threads)?.install(|| list.par_iter().map(find).collect::<Result<Vec<_>>>())?;
-    let mut storages = Vec::with_capacity(results.len());
-    let mut missing = Vec::new();
-    for result in results {
-        match result {
-            Ok(storage) => storages.push(storage),
-            Err(file) => missing.push(file),
-        }
-    }
-    Ok((storages, missing))
+    let missing = results.iter().filter_map(|result| result.err()).collect();
+    Ok((results.into_iter().flatten().collect(), missing))
 }
 
 fn foreign_file_error(path: &Path) -> Error {
@@ -205,11 +193,11 @@ fn foreign_file_error(path: &Path) -> Error {
         .with_hint("move files that do not belong to the archive to another directory")
 }
 
-fn require_storage(root: &StorageRoot, index: u16, slot: u64, id: u32) -> Result<StorageFile> {
-    if let FoundFiles::All(storage) = stat_storage(root, index, slot, id, APPEND_VEC)? {
+fn require_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Result<StorageFile> {
+    if let FoundFiles::All(storage) = stat_storage(root, index, listed)? {
         return Ok(storage);
     }
-    let path = root.path.join(format!("{slot}.{id}"));
+    let path = root.path.join(format!("{}.{}", listed.slot, listed.id));
     Err(Error::failed(format!("{} was there a moment ago, and has vanished", path.escaped()))
         .with_hint("something changes the directory: stop it, then run this again"))
 }
@@ -221,7 +209,8 @@ enum FoundFiles {
     Missing(&'static str),
 }
 
-fn stat_storage(root: &StorageRoot, index: u16, slot: u64, id: u32, endings: &[&'static str]) -> Result<FoundFiles> {
+fn stat_storage(root: &StorageRoot, index: u16, listed: &ListedStorage) -> Result<FoundFiles> {
+    let ListedStorage { slot, id, endings } = *listed;
     let is_split = endings != APPEND_VEC;
     let mut stats = [None; 2];
     for (ending, stat) in endings.iter().zip(&mut stats) {
@@ -230,9 +219,7 @@ fn stat_storage(root: &StorageRoot, index: u16, slot: u64, id: u32, endings: &[&
             return Ok(FoundFiles::Missing(ending));
         }
     }
-    let [Some(StorageFileStat { file_bytes, modified_ns }), data] = stats else {
-        return Ok(FoundFiles::Missing(""));
-    };
+    let [Some(StorageFileStat { file_bytes, modified_ns }), data] = stats else { return Ok(FoundFiles::Missing("")) };
     let kind = if is_split { StorageKind::Split { data } } else { StorageKind::AppendVec };
     Ok(FoundFiles::All(StorageFile { slot, id, root: index, file_bytes, modified_ns, kind }))
 }

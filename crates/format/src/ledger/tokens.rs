@@ -142,7 +142,6 @@ pub fn extension_name(kind: u16) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    /// Makes an account field by field, in the layout that the program documents.
     fn account() -> Vec<u8> {
         let mut data = vec![0; TOKEN_ACCOUNT_BYTES];
         data[..32].fill(1);

@@ -13,9 +13,6 @@ pub(super) const PRIOR_VOTERS_BYTES: usize = 32 * 48 + 8 + 1;
 /// Length of an authorized voter: the epoch since which the voter is authorized, and an address.
 const VOTER_BYTES: usize = 8 + 32;
 
-/// Length of the credits of an epoch: its number, and the credits at its end and at its start.
-const EPOCH_CREDITS_BYTES: usize = 3 * 8;
-
 /// Limit of Agave on votes, authorized voters and epochs of credits.
 const ITEMS_MAX: u64 = 255;
 
@@ -35,18 +32,9 @@ pub struct VoteState<'a> {
     pub root_slot: Option<u64>,
     /// Authorized voters, of [`VOTER_BYTES`] each.
     voters: &'a [u8],
-    /// Credits of epochs, of [`EPOCH_CREDITS_BYTES`] each.
-    credits: &'a [u8],
-}
-
-/// Credits that a vote account has earned from its creation up to an epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EpochCredits {
-    pub epoch: u64,
-    /// Credits at the end of the epoch.
-    pub credits: u64,
-    /// Credits at the start of the epoch.
-    pub previous_credits: u64,
+    /// Credits of epochs, oldest first. Each has three little-endian u64: the epoch, and the credits at its
+    /// end and at its start.
+    pub epoch_credits: &'a [u8],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +87,7 @@ impl<'a> VoteState<'a> {
         if matches!(version, STATE_1_14_11 | STATE_3) {
             take_bytes(rest, PRIOR_VOTERS_BYTES)?;
         }
-        let credits = take_list(rest, EPOCH_CREDITS_BYTES)?;
+        let epoch_credits = take_list(rest, 3 * 8)?;
         take_bytes(rest, 2 * 8)?; // last timestamp
         Some(Self {
             version: name,
@@ -110,7 +98,7 @@ impl<'a> VoteState<'a> {
             last_vote_slot: last_vote_slot.map(u64::from_le_bytes),
             root_slot,
             voters,
-            credits,
+            epoch_credits,
         })
     }
 
@@ -119,16 +107,6 @@ impl<'a> VoteState<'a> {
         let (voters, _) = self.voters.as_chunks::<VOTER_BYTES>();
         let voter = voters.iter().rev().find(|voter| u64_at::<0, _>(*voter) <= epoch)?;
         Some(array_at::<8, 32, _>(voter))
-    }
-
-    /// Yields the credits of each epoch, oldest first.
-    pub fn epoch_credits(&self) -> impl Iterator<Item = EpochCredits> + use<'a> {
-        let (items, _) = self.credits.as_chunks::<EPOCH_CREDITS_BYTES>();
-        items.iter().map(|item| EpochCredits {
-            epoch: u64_at::<0, _>(item),
-            credits: u64_at::<8, _>(item),
-            previous_credits: u64_at::<16, _>(item),
-        })
     }
 }
 
@@ -154,7 +132,6 @@ fn take_optional_array<const N: usize>(rest: &mut &[u8]) -> Option<Option<[u8; N
     }
 }
 
-/// Takes the bytes of a list, after the number of its items.
 fn take_list<'a>(rest: &mut &'a [u8], item_bytes: usize) -> Option<&'a [u8]> {
     let count = u64::from_le_bytes(take_array(rest)?);
     if count > ITEMS_MAX {
@@ -214,8 +191,7 @@ mod tests {
             let new = Some([8; 32]);
             assert_eq!(voters, [None, old, old, new, new], "{name}");
             assert_eq!(found.commission_bps, if version == STATE_4 { 650 } else { 600 });
-            let credits = found.epoch_credits().map(|epoch| [epoch.epoch, epoch.credits, epoch.previous_credits]);
-            assert_eq!(credits.collect::<Vec<_>>(), [[4, 30, 0], [5, 70, 30]]);
+            assert_eq!(found.epoch_credits, numbers(&[4, 30, 0, 5, 70, 30]));
             let v4 = VoteFieldsV4 {
                 inflation_rewards_collector: [1; 32],
                 block_revenue_collector: [2; 32],
@@ -254,7 +230,7 @@ mod tests {
         fn hostile_states_never_panic(data in proptest::collection::vec(any::<u8>(), 0..500), version in 0u8..5) {
             let data = [&[version, 0, 0, 0][..], &data, &[0; 3000]].concat();
             if let Some(state) = VoteState::parse(&data) {
-                prop_assert!(state.epoch_credits().count() <= 255);
+                prop_assert!(state.epoch_credits.len() <= 255 * 3 * 8);
                 let _ = state.authorized_voter(7);
             }
         }

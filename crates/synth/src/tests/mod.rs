@@ -144,7 +144,7 @@ fn assert_state_adds_up(state: &SynthState) -> Read {
     let mut accounts = 0;
     let mut data_bytes = 0;
     for (_, header, data) in newest.values().filter(|(_, header, _)| header.lamports > 0) {
-        lattice.add(&LatticeHash::from_account(&header.account(data)));
+        lattice.add_account(&header.account(data));
         capitalization += header.lamports;
         accounts += 1;
         data_bytes += header.data_len;

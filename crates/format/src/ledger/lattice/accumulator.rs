@@ -8,9 +8,7 @@
 use blake3::hazmat::{ChainingValue, HasherExt, left_subtree_len};
 use blake3::{CHUNK_LEN, Hasher};
 
-use super::lanes::{
-    BLOCK_BYTES, BLOCK_WORDS, CHUNK_BLOCKS, InstructionSet, Kernel, LaneSums, LaneWords, Lanes, WIDTH_MAX, flags,
-};
+use super::lanes::{BLOCK_BYTES, BLOCK_WORDS, CHUNK_BLOCKS, Kernel, LaneSums, LaneWords, Lanes, WIDTH_MAX, flags};
 use super::{AccountView, LatticeHash};
 
 /// Sums the hashes of accounts. Accounts are added one by one, and hashed when enough are waiting.
@@ -18,27 +16,20 @@ use super::{AccountView, LatticeHash};
 ///
 /// Uses at most 200 KiB of memory, and 32 KiB more while it hashes a long account.
 pub struct LatticeAccumulator {
+    /// Sum of the accounts that the `blake3` crate hashed, if there is no kernel.
     sum: LatticeHash,
     lanes: Option<LaneAccumulator>,
 }
 
-/// Uses the fastest instruction set of this machine.
 impl Default for LatticeAccumulator {
     fn default() -> Self {
-        let lanes = Kernel::new(InstructionSet::fastest()).map(LaneAccumulator::new);
-        Self { sum: LatticeHash::default(), lanes }
+        Self::with_kernel(Kernel::supported().pop())
     }
 }
 
 impl LatticeAccumulator {
-    /// Makes an accumulator for an instruction set, for tests and measurements. Returns `None` if
-    /// this machine does not support it.
-    pub fn with_instructions(instructions: InstructionSet) -> Option<Self> {
-        let lanes = Kernel::new(instructions).map(LaneAccumulator::new);
-        if lanes.is_none() && instructions != InstructionSet::Crate {
-            return None;
-        }
-        Some(Self { sum: LatticeHash::default(), lanes })
+    pub(super) fn with_kernel(kernel: Option<Kernel>) -> Self {
+        Self { sum: LatticeHash::default(), lanes: kernel.map(LaneAccumulator::new) }
     }
 
     pub fn add(&mut self, account: &AccountView<'_>) {

@@ -10,7 +10,6 @@ mod lanes;
 mod tests;
 
 pub use accumulator::LatticeAccumulator;
-pub use lanes::InstructionSet;
 
 use crate::Hash;
 
@@ -24,7 +23,6 @@ pub const ELEMENTS: usize = LATTICE_HASH_BYTES / 2;
 #[derive(Clone, PartialEq, Eq)]
 pub struct LatticeHash(pub [u16; ELEMENTS]);
 
-/// The hash of no accounts: zeros.
 impl Default for LatticeHash {
     fn default() -> Self {
         Self([0; ELEMENTS])
@@ -110,12 +108,6 @@ impl LatticeHash {
     /// Returns the hash that an archive's name contains.
     pub fn snapshot_hash(&self) -> Hash {
         Hash(*blake3::hash(&self.to_bytes()).as_bytes())
-    }
-
-    pub fn from_account(account: &AccountView<'_>) -> Self {
-        let mut hash = Self::default();
-        hash.add_account(account);
-        hash
     }
 
     pub fn add_account(&mut self, account: &AccountView<'_>) {

@@ -40,25 +40,6 @@ pub(super) mod flags {
     pub const ROOT: u32 = 8;
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InstructionSet {
-    /// The `blake3` crate alone: the reference, and the fallback.
-    Crate,
-    Avx2,
-    Avx512,
-}
-
-impl InstructionSet {
-    /// All instruction sets, the fastest last.
-    pub const ALL: [Self; 3] = [Self::Crate, Self::Avx2, Self::Avx512];
-
-    /// Returns the fastest instruction set of this machine.
-    pub fn fastest() -> Self {
-        let has_kernel = |instructions: &Self| Kernel::new(*instructions).is_some();
-        Self::ALL.into_iter().rev().find(has_kernel).unwrap_or(Self::Crate)
-    }
-}
-
 /// Words in lanes. They are aligned, so that no vector crosses a cache line.
 #[repr(align(64))]
 pub(super) struct AlignedWords<const WORDS: usize>(pub [u32; WORDS]);
@@ -89,7 +70,7 @@ pub(super) struct Lanes<'a> {
     pub last_flags: u32,
 }
 
-/// The code for an instruction set that this machine supports.
+/// The code for an instruction set.
 #[derive(Clone, Copy)]
 pub(super) struct Kernel {
     pub width: usize,
@@ -98,23 +79,26 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Returns the code for an instruction set, or `None` if this machine does not support it.
-    pub fn new(instructions: InstructionSet) -> Option<Self> {
-        match instructions {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            InstructionSet::Avx2 if is_x86_feature_detected!("avx2") => Some(x86::avx2::KERNEL),
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            InstructionSet::Avx512 if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") => {
-                Some(x86::avx512::KERNEL)
+    /// Returns the kernels that this machine supports, the fastest last.
+    #[cfg_attr(any(not(target_arch = "x86_64"), miri), allow(unused_mut))]
+    pub fn supported() -> Vec<Self> {
+        let mut kernels = Vec::new();
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            if is_x86_feature_detected!("avx2") {
+                kernels.push(x86::avx2::KERNEL);
             }
-            _ => None,
+            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw") {
+                kernels.push(x86::avx512::KERNEL);
+            }
         }
+        kernels
     }
 
     /// Hashes the accounts in the lanes, and adds their extended outputs to `sums`.
     pub fn add_lanes(&self, lanes: &Lanes<'_>, sums: &mut LaneSums) {
         let sums = &mut sums.0[..OUTPUT_WORDS * self.width];
-        // SAFETY: `add_lanes` needs only the instruction set, which `new` has checked.
+        // SAFETY: `add_lanes` needs only the instruction set, which `supported` has checked.
         unsafe { (self.add_lanes)(lanes, sums) }
     }
 
