@@ -383,7 +383,6 @@ mod tests {
         records
     }
 
-    /// Clusters a whole storage. Also returns whether its records are valid and sorted.
     fn cluster(storage: &[u8]) -> (Vec<u8>, bool) {
         let mut clusterer = Clusterer::default();
         let mut to = vec![0xee; storage.len()];

@@ -163,7 +163,6 @@ fn zstd_error(doing: &str, code: usize) -> Error {
     Error::failed(format!("zstd cannot {doing}: {}", zstd_safe::get_error_name(code)))
 }
 
-/// An encoded frame, without its bytes.
 pub struct FrameSummary {
     pub content_bytes: u64,
     /// Number of storages in the frame whose records kept their order although the layout

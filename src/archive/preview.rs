@@ -74,7 +74,6 @@ pub fn preview_archive(options: &ArchiveOptions, sink: &dyn Sink, progress: &dyn
 }
 
 struct Estimate {
-    /// Length of the sample before compression.
     sample_bytes: u64,
     archive_bytes: u64,
 }

@@ -43,7 +43,6 @@ struct FrameSender<'a> {
 }
 
 impl FrameSender<'_> {
-    /// Sends a frame. Returns a buffer for the next one.
     fn send(&mut self, content: Vec<u8>) -> Result<Vec<u8>> {
         let link = self.linker.link(self.is_inside_entry);
         let frame = ReadFrame { content, link, pool: self.pool };

@@ -33,7 +33,6 @@ pub fn count_storages(entries: &[Entry]) -> u64 {
     entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. })).count() as u64
 }
 
-/// Returns the length of the tar stream with these entries, in bytes.
 pub fn tar_stream_bytes(entries: &[Entry]) -> u64 {
     entries.iter().map(Entry::tar_bytes).sum::<u64>() + END_OF_ARCHIVE_BYTES
 }

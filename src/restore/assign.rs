@@ -16,8 +16,8 @@ pub struct AssignedStorage {
     pub id: u32,
     /// Id in the archive.
     pub archive_id: u32,
-    /// Number of the accounts path.
-    pub root: u16,
+    /// Index of the accounts path.
+    pub accounts_path: u16,
     pub content_bytes: u64,
 }
 
@@ -27,11 +27,11 @@ impl AssignedStorage {
     }
 }
 
-/// Assigns entries, archive after archive. The rules must have checked that the entry may be in an
-/// archive.
+/// Assigns storages to places, archive after archive. The caller must have checked each entry by the
+/// rules.
 #[derive(Clone, Debug)]
 pub struct Assigner {
-    roots: u16,
+    accounts_paths: u16,
     /// Storages of all archives so far, in the order of the archives.
     pub storages: Vec<AssignedStorage>,
     ids: HashSet<u32>,
@@ -39,8 +39,9 @@ pub struct Assigner {
 }
 
 impl Assigner {
-    pub fn new(roots: u16) -> Self {
-        Self { roots: roots.max(1), storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
+    pub fn new(accounts_paths: u16) -> Self {
+        let accounts_paths = accounts_paths.max(1);
+        Self { accounts_paths, storages: Vec::new(), ids: HashSet::new(), next_id: 0 }
     }
 
     pub fn assign(&mut self, entry: &Entry) -> Result<Option<AssignedStorage>> {
@@ -50,14 +51,14 @@ impl Assigner {
             let kind = entry.kind;
             return Err(Error::damaged(format!("storage {kind} exceeds the limit of {STORAGES_MAX} storages")));
         }
-        // If the archive's id is not free, the storage gets the next one that is.
+        // If the archive's id is taken or too large, the storage gets the next free id.
         let mut id = archive_id;
         while id >= ID_MAX || !self.ids.insert(id) {
             id = self.next_id;
             self.next_id += 1;
         }
-        let root = (number % usize::from(self.roots)) as u16;
-        let storage = AssignedStorage { slot, id, archive_id, root, content_bytes: entry.content_bytes };
+        let accounts_path = (number % usize::from(self.accounts_paths)) as u16;
+        let storage = AssignedStorage { slot, id, archive_id, accounts_path, content_bytes: entry.content_bytes };
         self.storages.push(storage);
         Ok(Some(storage))
     }
@@ -77,17 +78,20 @@ mod tests {
         /// Ids on disk are unique and small, whatever ids the archives have. Ids are kept where
         /// possible.
         #[test]
-        fn ids_are_unique(ids in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>()], 1..60), roots in 1u16..4) {
-            let mut assigner = Assigner::new(roots);
+        fn ids_are_unique(ids in proptest::collection::vec(prop_oneof![0u32..20, any::<u32>()], 1..60), accounts_paths in 1u16..4) {
+            let mut assigner = Assigner::new(accounts_paths);
             let mut seen = HashSet::new();
             for (slot, archive_id) in ids.iter().enumerate() {
                 let assigned = assigner.assign(&storage(slot as u64, *archive_id)).expect("a good entry");
-                let AssignedStorage { root, id, .. } = assigned.expect("a storage");
-                prop_assert!(root < roots && id < ID_MAX);
+                let AssignedStorage { accounts_path, id, .. } = assigned.expect("a storage");
+                prop_assert!(accounts_path < accounts_paths);
+                prop_assert!(id < ID_MAX);
                 prop_assert!(seen.insert(id));
-                if *archive_id < ID_MAX && !ids[..slot].contains(archive_id) && id != *archive_id {
-                    // An id is changed only if another storage has got it before.
-                    prop_assert!(ids[..slot].iter().any(|other| *other >= ID_MAX || ids[..slot].iter().filter(|id| *id == other).count() > 1));
+                let earlier = &ids[..slot];
+                if *archive_id < ID_MAX && !earlier.contains(archive_id) && id != *archive_id {
+                    // An earlier storage has got this id in place of its own.
+                    let is_replaced = |id: &u32| *id >= ID_MAX || earlier.iter().filter(|other| *other == id).count() > 1;
+                    prop_assert!(earlier.iter().any(is_replaced));
                 }
             }
         }

@@ -9,27 +9,30 @@ use slotpress_read::{
 };
 
 use crate::restore::TargetOptions;
-use crate::restore::input::{Opened, RestoreInput};
-use crate::restore::unpack::{Unpacked, Unpacker};
+use crate::restore::input::{OpenedArchive, RestoreInput};
+use crate::restore::unpack::{UnpackedArchive, Unpacker};
 
-impl Opened {
-    /// Judges whether this archive belongs to the full one that was unpacked before it. `bank` is the
-    /// bank file of this archive, once it was read.
-    pub fn judge_pair(&self, full: Option<(&Self, &Unpacked)>, bank: Option<&BankFile>) -> Result<()> {
+impl OpenedArchive {
+    /// Judges whether this archive builds on the full archive that was unpacked before it, if there is
+    /// one. `bank` is the bank file of this archive, once it was read.
+    pub fn judge_pair(&self, full: Option<(&Self, &UnpackedArchive)>, bank: Option<&BankFile>) -> Result<()> {
         let Some((opened, full)) = full else { return Ok(()) };
         let full = PairMember::from_archive(&opened.archive, Some(&full.bank));
-        judge_pair(full, PairMember::from_archive(&self.archive, bank), &Failures::strict())
+        let incremental = PairMember::from_archive(&self.archive, bank);
+        judge_pair(full, incremental, &Failures::strict())
     }
 }
 
 impl Unpacker<'_> {
-    pub fn check_state(&self, newest: &Unpacked, input: &RestoreInput<'_>) -> Result<Assurance> {
-        let accounts = match &self.state {
-            Some(state) => Some(self.read_state(state, &newest.bank).map_err(|error| explain(error, input))?),
-            None => None,
-        };
+    pub fn check_state(&self, newest: &UnpackedArchive, input: &RestoreInput<'_>) -> Result<Assurance> {
+        let bank = &newest.bank;
+        let mut accounts = None;
+        if let Some(state) = &self.state {
+            let read = self.read_state(state, bank);
+            accounts = Some(read.map_err(|error| hint_at_full_archive(error, input))?);
+        }
         let check = &self.run.options.check;
-        judge_expected(check, newest.bank.slot, newest.bank.snapshot_hash(), &Failures::strict())?;
+        judge_expected(check, bank.slot, bank.snapshot_hash(), &Failures::strict())?;
         let has_index = input.archives().all(|archive| archive.tail.is_some());
         Ok(Assurance::new(accounts, has_index))
     }
@@ -52,9 +55,9 @@ impl Unpacker<'_> {
     }
 }
 
-fn explain(error: Error, input: &RestoreInput<'_>) -> Error {
+fn hint_at_full_archive(error: Error, input: &RestoreInput<'_>) -> Error {
     match input.opened.as_slice() {
-        [Opened { archive, .. }] if archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
+        [only] if only.archive.name.is_none() && error.kind() == ErrorKind::Damaged => {
             error.with_hint("if it is an incremental archive, give its full archive first")
         }
         _ => error,
@@ -62,18 +65,19 @@ fn explain(error: Error, input: &RestoreInput<'_>) -> Error {
 }
 
 /// Refuses an archive whose chain did not begin with the known genesis, if one is known: Agave
-/// compares the two, and would not start. A genesis in the ledger that cannot be read is left to
-/// the validator.
+/// compares the two, and would not start. Ignores a genesis in the ledger that cannot be read, which
+/// the validator reports.
 pub fn check_chain(bank: &BankFile, options: &TargetOptions) -> Result<()> {
     let path = options.paths.ledger.join(GENESIS_FILE_NAME);
-    let (known, shown) = if options.genesis.is_empty() {
-        (Genesis::read(&path).into_iter().collect(), path.escaped())
-    } else {
-        (options.genesis.clone(), "the genesis that was fetched".to_string())
-    };
+    let mut known = options.genesis.clone();
+    let mut place = "the genesis that was fetched".to_string();
+    if known.is_empty() {
+        known.extend(Genesis::read(&path));
+        place = path.escaped();
+    }
     if known.is_empty() || known.iter().any(|genesis| genesis.matches(bank)) {
         return Ok(());
     }
-    Err(Error::damaged(format!("the archive is of another chain than {shown}"))
+    Err(Error::damaged(format!("the archive is of another chain than {place}"))
         .with_hint("take archives and genesis of one cluster; genesis.bin in the ledger says which cluster that is"))
 }

@@ -18,7 +18,7 @@ use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::SOURCE_PIECE_BYTES;
 use slotpress_read::{LocalFile, Publishable, REMOTE_DIR, Source, StagedFile};
 
-use crate::restore::input::Opened;
+use crate::restore::input::OpenedArchive;
 use crate::restore::journal::{Move, Moves};
 use crate::restore::target::Target;
 
@@ -26,10 +26,10 @@ use crate::restore::target::Target;
 pub enum ArchiveCopy {
     /// A download in the archives directory, which stays even if the restore fails.
     Fetched(Arc<dyn Publishable>),
-    /// A new file: a clone of the archive, or what was saved from standard input; or, if it is not
-    /// complete, one that will be filled after everything else was written.
+    /// A new file, which is complete if it is a clone of the archive, or was saved from standard input.
+    /// Otherwise, it is filled after everything else was written.
     New { file: StagedFile, is_complete: bool },
-    /// The file itself, by its directory and its name there; it will be renamed.
+    /// The archive's file itself, which will be renamed: its directory, and its name there.
     Moved(Arc<KeptDir>, String),
 }
 
@@ -40,18 +40,24 @@ impl ArchiveCopy {
     pub fn from_file(archive: &OpenArchive, dir: &Arc<KeptDir>, move_archives: bool) -> Result<Option<Self>> {
         let path = archive.path();
         let parent_path = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let parent = fs::metadata(parent_path).ok().map(|found| (found.dev(), found.ino()));
-        // Agave downloads archives to the subdirectory `remote`.
-        let remote = rustix::fs::statat(dir, REMOTE_DIR, AtFlags::empty()).ok().map(FileStat::from);
-        if [Some(dir.stat()?), remote].iter().flatten().any(|place| parent == Some((place.device, place.inode))) {
-            return Ok(None);
+        let dir_stat = dir.stat()?;
+        if let Ok(parent) = rustix::fs::stat(parent_path).map(FileStat::from) {
+            // Agave downloads archives to the subdirectory `remote`.
+            let remote = rustix::fs::statat(dir, REMOTE_DIR, AtFlags::empty()).map(FileStat::from);
+            if parent.is_same(&dir_stat) || remote.is_ok_and(|remote| parent.is_same(&remote)) {
+                return Ok(None);
+            }
         }
         if move_archives {
-            let found = fs::symlink_metadata(path).or_path("read", path)?;
-            let name = path.file_name().and_then(OsStr::to_str);
-            let is_movable = found.is_file() && found.nlink() == 1 && found.dev() == dir.stat()?.device;
-            let (Some(name), true) = (name, is_movable) else { return Err(not_movable_error(path, dir)) };
-            return Ok(Some(Self::Moved(Arc::new(KeptDir::open(parent_path)?), name.to_string())));
+            let metadata = fs::symlink_metadata(path).or_path("read", path)?;
+            let is_movable = metadata.is_file() && metadata.nlink() == 1 && metadata.dev() == dir_stat.device;
+            return match path.file_name().and_then(OsStr::to_str) {
+                Some(name) if is_movable => {
+                    let parent = Arc::new(KeptDir::open(parent_path)?);
+                    Ok(Some(Self::Moved(parent, name.to_string())))
+                }
+                _ => Err(not_movable_error(path, dir)),
+            };
         }
         let file = StagedFile::create_in(dir)?;
         let source = archive.source.file();
@@ -61,15 +67,15 @@ impl ArchiveCopy {
 }
 
 fn not_movable_error(path: &Path, dir: &KeptDir) -> Error {
-    let shown = path.escaped();
+    let path = path.escaped();
     let dir = dir.path().escaped();
     Error::failed(format!(
-        "{shown} cannot be moved: it is a link, has several hard links, or is on another file system than {dir}"
+        "{path} cannot be moved: it is a link, has several hard links, or is on another file system than {dir}"
     ))
     .with_hint("leave out --move: the archive is copied then")
 }
 
-impl Opened {
+impl OpenedArchive {
     pub fn bytes_to_copy(&self) -> u64 {
         match self.copy {
             Some(ArchiveCopy::New { is_complete: false, .. }) => self.archive.source.length_bytes().unwrap_or_default(),
@@ -77,12 +83,12 @@ impl Opened {
         }
     }
 
-    /// Copies the archive if it was not cloned, and gives it its name and owner. Does not replace an
-    /// archive of this name that is already in the directory. Returns the path. An archive that is to
-    /// be renamed gets this path only when `moves` are made.
+    /// Copies the archive if it was not cloned, and gives it its name and owner. Uses the same archive
+    /// that is already in the directory. Returns the path, which an archive that is to be renamed gets
+    /// only when `moves` are made.
     ///
     /// # Errors
-    /// There is another archive of this name, or the disk fails.
+    /// The directory has another archive of this name, or the disk fails.
     pub fn place(
         self,
         name: &ArchiveName,
@@ -116,7 +122,8 @@ impl Opened {
             return Err(error.with_hint("move it away: one of the two archives is damaged"));
         }
         if let Some(file) = source.file() {
-            target.owner.apply_to(file).or_path("change the owner of", source.path())?;
+            let changed = target.owner.apply_to(file);
+            changed.or_path("change the owner of", source.path())?;
         }
         match copy {
             ArchiveCopy::Fetched(file) => return file.publish(&name),
@@ -130,28 +137,29 @@ impl Opened {
     }
 }
 
-/// Returns the path of an archive that is in the archives directory already.
+/// Returns the path of an archive that is already in the archives directory.
 ///
 /// # Errors
-/// A validator does not read its name.
+/// No validator reads its name.
 fn check_archive_name(archive: &OpenArchive, name: &ArchiveName) -> Result<PathBuf> {
     let path = archive.path().to_path_buf();
     if ArchiveName::from_path(&path).as_ref() == Some(name) {
         return Ok(path);
     }
-    let shown = path.escaped();
-    Err(Error::failed(format!("{shown} is in the archives directory under a name that no validator reads"))
-        .with_hint(format!("rename it to {name}")))
+    let message = format!("{} is in the archives directory under a name that no validator reads", path.escaped());
+    Err(Error::failed(message).with_hint(format!("rename it to {name}")))
 }
 
-pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
+pub fn has_same_content(source: &dyn Source, other: &dyn Source, progress: &dyn Progress) -> Result<bool> {
     let mut piece = vec![0; SOURCE_PIECE_BYTES];
     let mut other_piece = vec![0; SOURCE_PIECE_BYTES];
     let mut offset_bytes = 0;
     loop {
         progress.check()?;
-        let read = one.read_up_to(&mut piece, offset_bytes).or_path("read", one.path())?;
-        let read_other = other.read_up_to(&mut other_piece, offset_bytes).or_path("read", other.path())?;
+        let read = source.read_up_to(&mut piece, offset_bytes);
+        let read = read.or_path("read", source.path())?;
+        let read_other = other.read_up_to(&mut other_piece, offset_bytes);
+        let read_other = read_other.or_path("read", other.path())?;
         if piece.get(..read) != other_piece.get(..read_other) {
             return Ok(false);
         }
@@ -162,8 +170,8 @@ pub fn has_same_content(one: &dyn Source, other: &dyn Source, progress: &dyn Pro
     }
 }
 
-/// Copies an archive, bypassing the page cache where that is supported. Bytes are read ahead while
-/// others are written.
+/// Copies an archive, and bypasses the page cache where that is supported. Reads bytes ahead while it
+/// writes earlier ones.
 fn copy_archive(archive: &OpenArchive, to: &StagedFile, progress: &dyn Progress) -> Result<()> {
     let mut writer = StreamWriter::direct(to.file(), archive.io_policy.io_hint);
     archive.with_stream(AHEAD_BYTES, progress, |mut stream| {

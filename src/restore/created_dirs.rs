@@ -10,12 +10,11 @@ use slotpress_format::LEDGER_LOCK_NAME;
 use slotpress_read::DirLocks;
 
 /// Directories that were created for a restore. Dropping this value removes them, unless
-/// [`Self::keep`] was called.
+/// [`keep`](Self::keep) was called.
 #[derive(Debug, Default)]
 pub struct CreatedDirs {
-    made: Vec<(Arc<KeptDir>, OsString)>,
-    /// Locks on the written directories. They are released after the created directories were
-    /// removed.
+    created: Vec<(Arc<KeptDir>, OsString)>,
+    /// Locks on the written directories. Dropped after the created directories are removed.
     pub locks: DirLocks,
 }
 
@@ -23,9 +22,12 @@ impl CreatedDirs {
     /// Opens a directory that the user names. Creates it if it is missing, but nothing above it. A new
     /// directory belongs to `owner`, or to the owner of the directory above.
     pub fn open_or_create(&mut self, path: &Path, owner: Option<&Owner>) -> Result<Arc<KeptDir>> {
-        let count = self.made.len();
-        let dir = KeptDir::open_or_create(path, &mut |dir, name| self.made.push((dir.clone(), name.to_os_string())))?;
-        if let Some(owner) = owner.filter(|_| self.made.len() > count) {
+        let count = self.created.len();
+        let mut record = |parent: &Arc<KeptDir>, name: &OsStr| self.created.push((parent.clone(), name.into()));
+        let dir = KeptDir::open_or_create(path, &mut record)?;
+        if let Some(owner) = owner
+            && self.created.len() > count
+        {
             owner.apply_to(&*dir).or_path("change the owner of", path)?;
         }
         Ok(dir)
@@ -36,17 +38,17 @@ impl CreatedDirs {
             return Ok(Arc::new(dir));
         }
         let dir = parent.create_dir(name)?;
-        self.made.push((parent.clone(), name.into()));
+        self.created.push((parent.clone(), name.into()));
         owner.apply_to(&dir).or_path("change the owner of", dir.path())?;
         Ok(Arc::new(dir))
     }
 
     pub fn keep(&mut self) {
-        self.made.clear();
+        self.created.clear();
     }
 
-    /// Removes a created directory, if it is empty but for the lock of a ledger, and no other restore
-    /// has locked it to use it.
+    /// Removes a created directory, if it holds at most the lock of a ledger, and no other restore has
+    /// locked it.
     fn remove(&self, parent: &KeptDir, name: &OsStr) -> Result<()> {
         if let Some(dir) = parent.open_dir(name)?.map(Arc::new) {
             let _lock = self.locks.lock(&dir)?;
@@ -61,7 +63,7 @@ impl CreatedDirs {
 
 impl Drop for CreatedDirs {
     fn drop(&mut self) {
-        for (parent, name) in self.made.iter().rev() {
+        for (parent, name) in self.created.iter().rev() {
             let _ = self.remove(parent, name);
         }
     }
@@ -71,9 +73,8 @@ impl Drop for CreatedDirs {
 mod tests {
     use super::*;
 
-    /// Opens `accounts` in a directory as two restores at the same time do: one creates it, both
-    /// open it.
-    fn two_restores(dir: &Path) -> [(CreatedDirs, Arc<KeptDir>); 2] {
+    /// Opens `accounts` in a directory as two restores at the same time do. The first creates it.
+    fn open_accounts_in_two_restores(dir: &Path) -> [(CreatedDirs, Arc<KeptDir>); 2] {
         [(), ()].map(|()| {
             let mut dirs = CreatedDirs::default();
             let accounts = dirs.open_or_create(&dir.join("accounts"), None).expect("made");
@@ -84,7 +85,7 @@ mod tests {
     #[test]
     fn a_directory_that_another_restore_locked_stays() {
         let dir = tempfile::tempdir().expect("a directory");
-        let [(mut first, first_accounts), (mut second, second_accounts)] = two_restores(dir.path());
+        let [(mut first, first_accounts), (mut second, second_accounts)] = open_accounts_in_two_restores(dir.path());
         second.locks.add(&second_accounts).expect("free");
         first.locks.add(&first_accounts).expect_err("locked by the second restore");
         drop(first);
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn a_removed_directory_cannot_be_locked() {
         let dir = tempfile::tempdir().expect("a directory");
-        let [(mut first, first_accounts), (mut second, second_accounts)] = two_restores(dir.path());
+        let [(mut first, first_accounts), (mut second, second_accounts)] = open_accounts_in_two_restores(dir.path());
         first.locks.add(&first_accounts).expect("free");
         drop(first);
         assert!(!dir.path().join("accounts").exists());

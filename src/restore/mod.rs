@@ -38,23 +38,23 @@ use std::path::PathBuf;
 pub(crate) use input::{Supplied, Supply, unsupported_compression_error};
 pub use options::{ExistingState, RestoreOptions, RestoreReport, RestoreSource, TargetOptions};
 use slotpress_base::{
-    Elapsed, Error, EscapePath, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flusher_memory_bytes,
+    Elapsed, Error, IoContext, Progress, Result, Space, Stage, Step, Stopwatch, flusher_memory_bytes, quantity,
 };
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
-use slotpress_read::{Assurance, LocalFile, RATIO_TYPICAL, SeenSlots, StateBuilder, is_rebased};
+use slotpress_read::{Assurance, LocalFile, RATIO_TYPICAL, SeenSlots, StateBuilder};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub(crate) use target::Preview;
 
 use crate::restore::assign::{AssignedStorage, Assigner};
-use crate::restore::finish::finish;
-use crate::restore::input::{Opened, RestoreInput, moved_path, with_archives};
+use crate::restore::finish::complete_ledger;
+use crate::restore::input::{OpenedArchive, RestoreInput, current_path, with_archives};
 use crate::restore::journal::Move;
 use crate::restore::newer::{RestoredSlots, plan_moves_aside};
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
-use crate::restore::target::{RATIO_MIN, RestoredBytes, Target, space_for};
-use crate::restore::unpack::{Unpacked, Unpacker};
+use crate::restore::target::{RATIO_MIN, RestoredBytes, Target, needed_spaces};
+use crate::restore::unpack::{UnpackedArchive, Unpacker};
 
 /// Restores one archive, or a full and an incremental one.
 ///
@@ -64,17 +64,18 @@ use crate::restore::unpack::{Unpacked, Unpacker};
 /// is full. After an error, the ledger is as it was before.
 pub fn restore(options: &RestoreOptions, progress: &dyn Progress) -> Result<RestoreReport> {
     for path in options.sources().filter_map(RestoreSource::path) {
-        // If an archive is gone, the target stays as it is.
-        LocalFile::open(&moved_path(path, options))?;
+        // If an archive is missing, the target stays as it is.
+        LocalFile::open(&current_path(path, options))?;
     }
-    let newest = options.sources().last().and_then(RestoreSource::path).and_then(ArchiveName::from_path);
+    let newest = options.sources().last().and_then(RestoreSource::path);
+    let newest = newest.and_then(ArchiveName::from_path);
     restore_into(&options.target, newest.as_ref(), progress, |run| {
         let io_hint = options.target.io_policy.io_hint;
         let _watch = io_hint.watch(options.sources().filter_map(RestoreSource::path));
         with_archives(run, options, |input| {
             input.check_pair(&options.target.check)?;
             if let Some(slots) = input.slots() {
-                // Refused now, not after everything is unpacked.
+                // Refuses archives in the way now, and not after everything is unpacked.
                 plan_moves_aside(run.target, slots)?;
             }
             progress.steps(&plan_steps(&input));
@@ -91,7 +92,7 @@ pub(crate) fn restore_supplied(
     expect_roots: &[slotpress_format::Root],
     progress: &dyn Progress,
 ) -> Result<RestoreReport> {
-    restore_into(options, None, progress, |run| run.restore(RestoreInput::from_supply(run, supply, expect_roots)))
+    restore_into(options, None, progress, |run| run.restore(RestoreInput::new(run, Some(supply), expect_roots)))
 }
 
 /// Prepares the target, and calls `work` to restore into it. `newest` is the name of the archive whose
@@ -105,17 +106,18 @@ fn restore_into(
     let stopwatch = Stopwatch::start();
     let mut target = Target::prepare(options, newest)?;
     let written = [&target.snapshots_dir].into_iter().chain(&target.accounts);
-    let report =
-        work(Run { target: &target, options, progress }).map_err(|error| target.old.hint_to_remove(error, written))?;
-    target.made.keep();
+    let result = work(Run { target: &target, options, progress });
+    let report = result.map_err(|error| target.old.hint_at_old_states(error, written))?;
+    target.created.keep();
     // Writes out data that is still in the page cache.
     options.io_policy.io_hint.write_out_dir(&report.path);
     Ok(RestoreReport { elapsed: stopwatch.elapsed(), ..report })
 }
 
 fn plan_steps(input: &RestoreInput<'_>) -> Vec<Step> {
-    let mut steps: Vec<Step> = input.lengths().map(|bytes| Step::new(Stage::Restoring, bytes)).collect();
-    let copies = input.copies_bytes().filter(|bytes| *bytes > 0);
+    let restoring = input.lengths().map(|bytes| Step::new(Stage::Restoring, bytes));
+    let mut steps: Vec<Step> = restoring.collect();
+    let copies = input.bytes_to_copy().filter(|bytes| *bytes > 0);
     steps.extend(copies.map(|bytes| Step::new(Stage::Copying, Some(bytes))));
     steps.push(Step::new(Stage::Syncing, Some(0)));
     steps
@@ -125,8 +127,8 @@ fn describe(input: &RestoreInput<'_>, options: &TargetOptions) -> String {
     let bytes: Option<u64> = input.lengths().sum();
     format!(
         "plan: {} to read, {} to copy into the archives directory; workers: {}, page cache: {}",
-        bytes.map_or("an unknown size".to_string(), slotpress_base::quantity::bytes),
-        slotpress_base::quantity::bytes(input.copies_bytes().sum()),
+        bytes.map_or("an unknown size".to_string(), quantity::bytes),
+        quantity::bytes(input.bytes_to_copy().sum()),
         options.threads,
         options.io_policy.io_hint.as_str()
     )
@@ -141,39 +143,40 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn restore(self, mut input: RestoreInput<'_>) -> Result<RestoreReport> {
-        let target = self.target;
         if input.opened.is_empty() {
             input.open_next()?;
         } else {
             self.check_space(&input.opened)?;
         }
-        let new_root = |parent| PartialDir::create(parent, "run", target.owner);
-        let roots = target.accounts.iter().map(new_root).collect::<Result<Vec<_>>>()?;
-        let restored = self.unpack_all(&mut input, &roots)?;
+        let run_dirs = self.target.create_partial_dirs("run")?;
+        let restored = self.unpack_all(&mut input, &run_dirs)?;
         self.progress.check()?;
-        self.place(input.opened, restored, roots)
+        self.place(input.opened, restored, run_dirs)
     }
 
-    fn unpack_all(self, input: &mut RestoreInput<'_>, roots: &[PartialDir]) -> Result<Restored> {
-        let is_part = input.archives().next().is_some_and(|archive| archive.base_slot().is_some());
-        let checks_state = self.options.check.checks_state(is_part)?;
+    fn unpack_all(self, input: &mut RestoreInput<'_>, run_dirs: &[PartialDir]) -> Result<Restored> {
+        let first = input.archives().next();
+        let is_incremental = first.is_some_and(|first| first.base_slot().is_some());
+        let checks_state = self.options.check.checks_state(is_incremental)?;
         let state = if checks_state { Some(self.new_state_check(&input.opened)?) } else { None };
-        let assigner = Assigner::new(roots.len() as u16);
-        let mut unpacker = Unpacker { run: self, roots, assigner, seen_slots: SeenSlots::default(), state };
-        let mut unpacked: Vec<Unpacked> = Vec::new();
+        let assigner = Assigner::new(run_dirs.len() as u16);
+        let mut unpacker = Unpacker { run: self, run_dirs, assigner, seen_slots: SeenSlots::default(), state };
+        let mut unpacked: Vec<UnpackedArchive> = Vec::new();
         while unpacked.len() < input.opened.len() || input.open_next()? {
             let full = input.opened.iter().zip(&unpacked).next_back();
-            let (next, rest) = input.opened[unpacked.len()..].split_first().ok_or_else(no_archive_error)?;
-            let checked = unpacker.unpack_checked(next, full, !rest.is_empty());
-            unpacked.push(checked.map_err(|error| error.within_damaged(next.archive.path().escaped()))?);
+            let next = &input.opened[unpacked.len()];
+            let is_base = unpacked.len() + 1 < input.opened.len();
+            let checked = unpacker.unpack_checked(next, full, is_base);
+            unpacked.push(checked.map_err(|error| next.add_path(error))?);
         }
-        input.check_count()?;
-        let is_on_full_without_map = matches!(&unpacked[..], [full, _] if full.bank.storage_count == 0);
+        input.require_expected_archives()?;
+        let has_base_without_map = matches!(&unpacked[..], [base, _] if base.bank.storage_count == 0);
         let newest = unpacked.last_mut().ok_or_else(no_archive_error)?;
-        let path = input.archives().last().map_or(String::new(), |archive| archive.path().escaped());
-        let assurance = unpacker.check_state(newest, input).map_err(|error| error.within_damaged(path))?;
+        let last = input.opened.last().ok_or_else(no_archive_error)?;
+        let checked = unpacker.check_state(newest, input);
+        let assurance = checked.map_err(|error| last.add_path(error))?;
         let storages = unpacker.assigner.storages;
-        if newest.bank.storage_count > 0 && (is_on_full_without_map || !newest.has_map_of(&storages)?) {
+        if newest.bank.storage_count > 0 && (has_base_without_map || !newest.has_map_of(&storages)?) {
             newest.leave_out_storage_map()?;
         }
         Ok(Restored { storages, unpacked, assurance })
@@ -181,12 +184,13 @@ impl Run<'_> {
 
     /// Moves the unpacked files and the archives into place. The ledger gets the newest archive's
     /// bank file, status cache and version.
-    fn place(self, opened: Vec<Opened>, restored: Restored, roots: Vec<PartialDir>) -> Result<RestoreReport> {
+    fn place(self, opened: Vec<OpenedArchive>, restored: Restored, run_dirs: Vec<PartialDir>) -> Result<RestoreReport> {
         let target = self.target;
         let Restored { mut unpacked, mut storages, assurance } = restored;
-        let input_bytes = opened.iter().filter_map(|opened| opened.archive.source.length_bytes()).sum();
+        let lengths = opened.iter().filter_map(|opened| opened.archive.source.length_bytes());
+        let input_bytes = lengths.sum();
         // A validator finds an archive by the name that follows from its content.
-        let name = |(opened, unpacked): (&Opened, &Unpacked)| ArchiveName {
+        let name = |(opened, unpacked): (&OpenedArchive, &UnpackedArchive)| ArchiveName {
             base_slot: unpacked.base_slot,
             slot: unpacked.bank.slot,
             hash: unpacked.bank.snapshot_hash(),
@@ -197,16 +201,19 @@ impl Run<'_> {
         let newest = unpacked.pop().ok_or_else(no_archive_error)?;
         let slot = newest.bank.slot;
         let hash = newest.bank.snapshot_hash();
-        let genesis = self.options.genesis.iter().find(|genesis| genesis.matches(&newest.bank)).copied();
-        let base_slot = unpacked.pop().map(|full| full.bank.slot);
-        let added = storages.iter().filter(|storage| base_slot.is_some_and(|base_slot| storage.slot > base_slot));
-        let is_rebased = is_rebased(slot, added.map(|storage| (storage.slot, storage.archive_id)));
-        let rebased_on = if is_rebased { base_slot } else { None };
-        let in_the_way = plan_moves_aside(target, RestoredSlots { newest: slot, rebased_on })?;
+        let mut genesis = self.options.genesis.iter();
+        let genesis = genesis.find(|genesis| genesis.matches(&newest.bank)).copied();
+        let base_slot = unpacked.pop().map(|base| base.bank.slot);
+        let is_added = |storage: &&AssignedStorage| base_slot.is_some_and(|base_slot| storage.slot > base_slot);
+        let added = storages.iter().filter(is_added);
+        let added = added.map(|storage| (storage.slot, storage.archive_id));
+        let slots = RestoredSlots::new(slot, base_slot, added);
+        let in_the_way = plan_moves_aside(target, slots)?;
         let aside = [target.old.moves.clone(), in_the_way].concat();
         let replaced: BTreeSet<PathBuf> = aside.iter().map(Move::top_path).collect();
         let archives = opened.into_iter().zip(names).collect();
-        let (path, archives) = finish(self, newest, &storages, roots, archives, aside)?;
+        let (path, archives) = complete_ledger(self, newest, &storages, run_dirs, archives, aside)?;
+        let accounts = target.accounts.iter().map(|dir| dir.path().to_path_buf());
         Ok(RestoreReport {
             path,
             slot,
@@ -216,7 +223,7 @@ impl Run<'_> {
             input_bytes,
             output_bytes: storages.iter().map(|storage| storage.content_bytes).sum(),
             archives,
-            accounts: target.accounts.iter().map(|dir| dir.path().to_path_buf()).collect(),
+            accounts: accounts.collect(),
             replaced: replaced.into_iter().collect(),
             assurance,
             elapsed: Elapsed::default(),
@@ -224,16 +231,11 @@ impl Run<'_> {
         })
     }
 
-    /// Bytes of files that may wait for the disk, a part of the memory that the options allow.
-    fn flusher_memory_bytes(self) -> u64 {
-        flusher_memory_bytes(self.options.check.memory_bytes)
-    }
-
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    fn new_state_check(self, archives: &[Opened]) -> Result<StateBuilder> {
+    fn new_state_check(self, archives: &[OpenedArchive]) -> Result<StateBuilder> {
         let check = &self.options.check;
-        let memory_bytes = check.memory_bytes - self.flusher_memory_bytes();
+        let memory_bytes = check.memory_bytes - flusher_memory_bytes(check.memory_bytes);
         let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
         let spill_dir = check.spill_dir(Some(self.target.snapshots_dir.path()));
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, bytes)?;
@@ -241,14 +243,13 @@ impl Run<'_> {
         Ok(accounts)
     }
 
-    /// Refuses to restore if there is no room for the smallest possible content of the archives,
-    /// and warns if there is no room for their usual content. Without an index, the exact size is
-    /// known only at the end.
-    fn check_space(self, archives: &[Opened]) -> Result<()> {
-        let archives_bytes = archives.iter().map(Opened::bytes_to_copy).sum();
+    /// Refuses to restore if the smallest possible content of the archives has no room, and warns if
+    /// their usual content has none. Without an index, the exact size is known only at the end.
+    fn check_space(self, archives: &[OpenedArchive]) -> Result<()> {
+        let archives_bytes = archives.iter().map(OpenedArchive::bytes_to_copy).sum();
         let check = |ratio: u64| {
             let bytes = RestoredBytes { unpacked_bytes: unpacked_bytes(archives, ratio), archives_bytes };
-            let spaces = space_for(&self.target.accounts, &self.target.snapshots_dir, bytes)?;
+            let spaces = needed_spaces(&self.target.accounts, &self.target.snapshots_dir, bytes)?;
             spaces.iter().try_for_each(Space::check)
         };
         check(RATIO_MIN)?;
@@ -259,10 +260,10 @@ impl Run<'_> {
     }
 }
 
-/// Unpacked size of archives, from their indexes. Without an index, it is estimated from the
+/// Returns the unpacked size of archives, from their indexes. Without an index, estimates it from the
 /// archive's length and `ratio`.
-fn unpacked_bytes(archives: &[Opened], ratio: u64) -> u64 {
-    let bytes = |Opened { archive, .. }: &Opened| {
+fn unpacked_bytes(archives: &[OpenedArchive], ratio: u64) -> u64 {
+    let bytes = |OpenedArchive { archive, .. }: &OpenedArchive| {
         let length_bytes = archive.source.length_bytes().unwrap_or_default();
         match &archive.tail {
             Some(tail) => tail.index.tar_bytes(),
@@ -279,21 +280,22 @@ fn no_archive_error() -> Error {
 }
 
 struct Restored {
-    unpacked: Vec<Unpacked>,
+    unpacked: Vec<UnpackedArchive>,
     /// Storages of all archives, in the order of the archives.
     storages: Vec<AssignedStorage>,
     assurance: Assurance,
 }
 
-impl Unpacked {
-    /// True if the bank file's storage map names these storages. Storages of the full archive may
-    /// have other lengths: the validator may have rewritten or emptied them before it wrote the map.
+impl UnpackedArchive {
+    /// True if the bank file's storage map names these storages with their lengths. A storage of the full
+    /// archive may have another length, or be missing in the map: the validator may have rewritten or
+    /// emptied it before it wrote the map.
     fn has_map_of(&self, storages: &[AssignedStorage]) -> Result<bool> {
         let file = self.bank_snapshot.dir().open_file(BANK_FILE_PARTIAL)?;
-        let length = file.metadata().or_path("read", &self.bank_snapshot.path)?.len();
-        let fields = FieldReader::new(BufReader::new(file), length, "the bank file");
-        let mut lengths: HashMap<u64, u64> =
-            storages.iter().map(|storage| (storage.slot, storage.content_bytes)).collect();
+        let metadata = file.metadata().or_path("read", &self.bank_snapshot.path)?;
+        let fields = FieldReader::new(BufReader::new(file), metadata.len(), "the bank file");
+        let lengths = storages.iter().map(|storage| (storage.slot, storage.content_bytes));
+        let mut lengths: HashMap<u64, u64> = lengths.collect();
         let mut is_equal = true;
         let is_older = |slot| self.base_slot.is_some_and(|base| slot <= base);
         let mut on_storage = |item: StorageMapItem| {
@@ -305,9 +307,8 @@ impl Unpacked {
         Ok(is_equal && lengths.into_keys().all(is_older))
     }
 
-    /// Empties the storage map of the bank file, as Agave 4.4 and later do: archiving the ledger
-    /// would take lengths from a wrong map. If another writer made the full archive, the map has
-    /// that writer's storages.
+    /// Empties the storage map of the bank file, as Agave 4.4 and later do. If the map names other
+    /// storages than those of the ledger, archiving the ledger would use wrong lengths.
     fn leave_out_storage_map(&mut self) -> Result<()> {
         const WITHOUT_MAP: &str = "bank-file-without-map";
         let dir = &self.bank_snapshot;

@@ -10,99 +10,117 @@ use std::sync::Arc;
 
 use slotpress_base::{Error, ErrorKind, EscapePath, FileStat, KeptDir, Result};
 use slotpress_format::ArchiveName;
-use slotpress_read::REMOTE_DIR;
+use slotpress_read::{REMOTE_DIR, is_rebased};
 
 use crate::restore::journal::Move;
 use crate::restore::target::{Target, check_same_file_system};
 
 struct FoundArchive {
     dir: Arc<KeptDir>,
-    /// Path of `dir` below the archives directory, with a slash, or empty.
-    below: &'static str,
+    /// Path of `dir` below the archives directory, with a slash at its end, or empty.
+    prefix: &'static str,
     name: ArchiveName,
-    found: FileStat,
+    stat: FileStat,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct RestoredSlots {
-    pub newest: u64,
+    newest: u64,
     /// Slot of the full archive, if the incremental one was made by `rebase`.
-    pub rebased_on: Option<u64>,
+    rebased_on: Option<u64>,
 }
 
 impl RestoredSlots {
+    /// Tells from slots and ids of an incremental archive's storages whether it was made by `rebase`.
+    pub fn new(newest: u64, base_slot: Option<u64>, storages: impl Iterator<Item = (u64, u32)>) -> Self {
+        let rebased_on = if is_rebased(newest, storages) { base_slot } else { None };
+        Self { newest, rebased_on }
+    }
+
     /// True for a full archive between the two archives of a rebased pair. A validator makes
-    /// incremental archives on its newest full one, from storages of later slots. In a rebased
-    /// pair, these storages need not hold all accounts that changed or were closed after the
-    /// archive between.
+    /// incremental archives on its newest full archive, from storages of later slots. In a rebased
+    /// pair, these storages need not hold all accounts that changed or were closed since that archive.
     fn encloses(&self, name: &ArchiveName) -> bool {
         let is_inside = |base: u64| base < name.slot && name.slot < self.newest;
         name.base_slot.is_none() && self.rebased_on.is_some_and(is_inside)
     }
 }
 
-/// Finds newer archives and full archives in between, and plans to move them aside.
+/// Plans to move aside the archives that would make a validator ignore or damage the restored state.
 ///
 /// # Errors
-/// Such archives exist and the options do not allow moving them; or the disk fails.
+/// Such archives exist, and the options do not allow moving them; or the disk fails.
 pub fn plan_moves_aside(target: &Target, slots: RestoredSlots) -> Result<Vec<Move>> {
     let archives_dir = &target.snapshots_dir;
     let slot = slots.newest;
     let mut archives = Vec::new();
     add_archives(archives_dir, "", &mut archives)?;
-    if archives_dir.stat_entry(REMOTE_DIR)?.is_some_and(|found| found.kind.is_dir())
+    let remote = archives_dir.stat_entry(REMOTE_DIR)?;
+    if remote.is_some_and(|remote| remote.kind.is_dir())
         && let Some(remote) = archives_dir.open_dir(REMOTE_DIR)?
     {
         add_archives(&Arc::new(remote), "remote/", &mut archives)?;
     }
-    let newest = choose_archive(&archives).filter(|newest| newest.name.slot > slot);
-    let between = archives.iter().find(|archive| slots.encloses(&archive.name));
-    let Some(first) = newest.or(between) else { return Ok(Vec::new()) };
+    let newest = choose_newest(&archives).filter(|newest| newest.name.slot > slot);
+    let mut enclosed = archives.iter().filter(|archive| slots.encloses(&archive.name));
+    let Some(first) = newest.or(enclosed.next()) else { return Ok(Vec::new()) };
     let Some(replaced) = &target.old.name else {
         let existing = first.dir.path_of(first.name.to_string());
         let path = existing.escaped();
-        let error = |message| Error::new(ErrorKind::Exists, message).with_existing_path(&existing);
-        if newest.is_some() {
-            return Err(error(format!(
-                "{path} is newer than the restored state (slot {slot}): a validator would start from it, and discard the \
-                 restored state"
-            ))
-            .with_hint("restore the newer archive, move it to another directory, or have --replace-state move all newer ones aside"));
-        }
-        return Err(error(format!(
-            "{path} is between the archives that are restored: a validator would make its next incremental archive on it, \
-             and closed accounts would come back"
-        ))
-        .with_hint("move it to another directory, or have --replace-state move it aside"));
+        let (message, hint) = if newest.is_some() {
+            (
+                format!(
+                    "{path} is newer than the restored state (slot {slot}): a validator would start from it, and discard the \
+                     restored state"
+                ),
+                "restore the newer archive, move it to another directory, or have --replace-state move all newer ones aside",
+            )
+        } else {
+            (
+                format!(
+                    "{path} is between the archives that are restored: a validator would make its next incremental archive on it, \
+                     and closed accounts would come back"
+                ),
+                "move it to another directory, or have --replace-state move it aside",
+            )
+        };
+        let error = Error::new(ErrorKind::Exists, message).with_existing_path(&existing);
+        return Err(error.with_hint(hint));
     };
     let has_newer = newest.is_some();
     let mut moves = Vec::new();
-    for FoundArchive { dir, below, name, found } in &archives {
-        if (has_newer && name.slot > slot) || slots.encloses(name) {
-            let name = name.to_string();
-            check_same_file_system(&dir.path_of(&name), found, archives_dir)?;
-            moves.push(Move::new((dir, &name), (archives_dir, &format!("{replaced}/{below}{name}")))?);
+    for archive in &archives {
+        if (has_newer && archive.name.slot > slot) || slots.encloses(&archive.name) {
+            let name = archive.name.to_string();
+            check_same_file_system(&archive.dir.path_of(&name), &archive.stat, archives_dir)?;
+            let to = format!("{replaced}/{}{name}", archive.prefix);
+            moves.push(Move::new((&archive.dir, &name), (archives_dir, &to))?);
         }
     }
     Ok(moves)
 }
 
-fn add_archives(dir: &Arc<KeptDir>, below: &'static str, archives: &mut Vec<FoundArchive>) -> Result<()> {
+fn add_archives(dir: &Arc<KeptDir>, prefix: &'static str, archives: &mut Vec<FoundArchive>) -> Result<()> {
     for name in dir.names()? {
         let Some(name) = name.to_str().and_then(ArchiveName::parse) else { continue };
-        if let Some(found) = dir.stat_entry(name.to_string())?
-            && !found.kind.is_dir()
+        if let Some(stat) = dir.stat_entry(name.to_string())?
+            && !stat.kind.is_dir()
         {
-            archives.push(FoundArchive { dir: dir.clone(), below, name, found });
+            let dir = dir.clone();
+            archives.push(FoundArchive { dir, prefix, name, stat });
         }
     }
     Ok(())
 }
 
-fn choose_archive(archives: &[FoundArchive]) -> Option<&FoundArchive> {
-    let highest = |base_slot: Option<u64>| {
-        archives.iter().filter(|archive| archive.name.base_slot == base_slot).max_by_key(|archive| archive.name.slot)
+fn choose_newest(archives: &[FoundArchive]) -> Option<&FoundArchive> {
+    let newest_on = |base_slot: Option<u64>| {
+        let on_base = archives.iter().filter(|archive| archive.name.base_slot == base_slot);
+        on_base.max_by_key(|archive| archive.name.slot)
     };
-    let full = highest(None)?;
-    Some(highest(Some(full.name.slot)).filter(|incremental| incremental.name.slot > full.name.slot).unwrap_or(full))
+    let full = newest_on(None)?;
+    match newest_on(Some(full.name.slot)) {
+        Some(incremental) if incremental.name.slot > full.name.slot => Some(incremental),
+        _ => Some(full),
+    }
 }

@@ -1,5 +1,5 @@
-//! Temporary directories for the files of a running restore. The files belong to the target's
-//! owner, and are removed if the restore does not finish.
+//! Temporary directories for the files of a running restore. Their files belong to the target's owner,
+//! and are removed if the restore does not finish.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use slotpress_read::WorkDir;
 
 /// Prefix of the directories in which a restore collects files, next to their final place.
 /// Validators ignore such directories. Each is locked while its restore runs. The next restore
-/// removes directories that a killed one left.
+/// removes the directories that a killed restore left.
 pub const PARTIAL_PREFIX: &str = "slotpress-partial-";
 
 /// Name of the bank file in a partial directory. Its final name is its slot.
@@ -40,7 +40,7 @@ impl PartialDir {
         self.work.dir()
     }
 
-    /// Creates a file for writing, or opens it if another worker has created it to write another part.
+    /// Opens a file for writing. Creates it, unless another worker has, which writes another part of it.
     pub fn create_file(&self, name: &str) -> Result<File> {
         let path = self.path.join(name);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,15 +1,12 @@
 //! Reads superseded records again from the unpacked storages, in the order of storage and offset.
 
-// The files may have been changed meanwhile, so this file must not panic on any content.
-#![cfg_attr(
-    not(test),
-    warn(
-        clippy::indexing_slicing,
-        clippy::arithmetic_side_effects,
-        clippy::cast_possible_truncation,
-        clippy::cast_possible_wrap,
-        clippy::cast_sign_loss
-    )
+// The files may have been changed meanwhile, so this module must not panic on any content.
+#![warn(
+    clippy::indexing_slicing,
+    clippy::arithmetic_side_effects,
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss
 )]
 
 use std::fs::File;
@@ -25,19 +22,19 @@ use crate::restore::unpack::Unpacker;
 const FIRST_READ_BYTES: usize = 512;
 
 impl Unpacker<'_> {
-    /// Passes superseded records to `records`. Storages are numbered in the order of the archives.
+    /// Passes superseded records to `records`, by storages in the order of the archives.
     pub fn read_superseded(&self, superseded: &Superseded, records: &AccountsPass<'_>) -> Result<()> {
         let options = self.run.options;
         let new_worker = || {
             let mut worker = records.new_worker();
             Ok(move |records: &[RecordVersion], buffer: &mut Vec<u8>| {
                 let number = records.first().map(RecordVersion::storage).unwrap_or_default();
-                let missing = || Error::failed(format!("storage number {number} was not placed"));
-                let storage = self.assigner.storages.get(number as usize).ok_or_else(missing)?;
-                let root = self.roots.get(usize::from(storage.root)).ok_or_else(missing)?;
+                let missing_error = || Error::failed(format!("storage number {number} was not placed"));
+                let storage = self.assigner.storages.get(number as usize).ok_or_else(missing_error)?;
+                let run_dir = self.run_dirs.get(usize::from(storage.accounts_path)).ok_or_else(missing_error)?;
                 let name = storage.file_name();
-                let path = root.path.join(&name);
-                let file = root.dir().open_file(&name)?;
+                let path = run_dir.path.join(&name);
+                let file = run_dir.dir().open_file(&name)?;
                 worker.begin(StorageRef { number, slot: storage.slot, id: storage.id });
                 let mut offsets: Vec<u64> = records.iter().map(RecordVersion::offset_bytes).collect();
                 offsets.sort_unstable();
@@ -45,11 +42,11 @@ impl Unpacker<'_> {
                     let (header, data) = read_record(&file, offset_bytes, buffer).or_path("read", &path)?;
                     worker.record(Record { offset_bytes, header: &header, data });
                 }
-                // Nothing else reads the file, so its pages are dropped again, as after writing it.
+                // Nothing else reads the file, so its pages are dropped again.
                 options.io_policy.io_hint.flush_range(&file, &(0..storage.content_bytes)).or_path("write", &path)
             })
         };
-        let by_storage = superseded.records.chunk_by(|one, other| one.storage() == other.storage());
+        let by_storage = superseded.records.chunk_by(|record, next| record.storage() == next.storage());
         let mut check = |_: &[u8], ()| records.accounts.check();
         run_in_order(by_storage.map(Ok), options.threads, &new_worker, self.run.progress, &mut check)
     }
@@ -60,19 +57,19 @@ fn read_record<'a>(
     offset_bytes: u64,
     buffer: &'a mut Vec<u8>,
 ) -> std::io::Result<(RecordHeader, &'a [u8])> {
-    let changed = || std::io::Error::other("it has changed since it was written");
+    let changed_error = || std::io::Error::other("it has changed since it was written");
     buffer.resize(FIRST_READ_BYTES, 0);
     let read = file.read_at(buffer, offset_bytes)?;
     let header = split_at_most(buffer, read).0.first_chunk::<RECORD_HEADER_BYTES>();
-    let header = header.map(RecordHeader::parse).ok_or_else(changed)?;
+    let header = header.map(RecordHeader::parse).ok_or_else(changed_error)?;
     if header.data_len > ACCOUNT_DATA_BYTES_MAX {
-        return Err(changed());
+        return Err(changed_error());
     }
     let end = to_usize(header.data_len).saturating_add(RECORD_HEADER_BYTES);
     if end > read {
         buffer.resize(end, 0);
-        let left = buffer.get_mut(read..).unwrap_or_default();
-        file.read_exact_at(left, offset_bytes.saturating_add(read as u64))?;
+        let rest = buffer.get_mut(read..).unwrap_or_default();
+        file.read_exact_at(rest, offset_bytes.saturating_add(read as u64))?;
     }
-    Ok((header, buffer.get(RECORD_HEADER_BYTES..end).ok_or_else(changed)?))
+    Ok((header, buffer.get(RECORD_HEADER_BYTES..end).ok_or_else(changed_error)?))
 }

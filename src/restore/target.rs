@@ -1,6 +1,8 @@
 //! Prepares the target directories of a restore, and checks that no existing data can be lost.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,7 +21,7 @@ use slotpress_read::restore_journal;
 
 use crate::restore::created_dirs::CreatedDirs;
 use crate::restore::journal::{Move, REPLACED_PREFIX, recover};
-use crate::restore::place::PARTIAL_PREFIX;
+use crate::restore::place::{PARTIAL_PREFIX, PartialDir};
 use crate::restore::{ExistingState, TargetOptions};
 
 /// Target directories of a restore, created and checked. Holds the lock of the ledger, and of each
@@ -33,46 +35,53 @@ pub struct Target {
     pub accounts: Vec<Arc<KeptDir>>,
     pub owner: Owner,
     pub old: OldState,
-    // Dropped before `lock`, so that nobody else has the lock of a ledger that is removed.
-    pub made: CreatedDirs,
+    // Dropped before the lock, so that no other process locks a ledger that is being removed.
+    pub created: CreatedDirs,
     _lock: LedgerLock,
 }
 
 impl Target {
     /// Creates missing directories and takes the locks. Refuses a target that holds a state, unless
-    /// the options allow replacing it; `newest` is the name of the archive whose state the ledger
-    /// gets. The state is not touched yet.
+    /// the options allow replacing it. Does not touch that state yet. `newest` is the name of the
+    /// archive whose state the ledger gets.
     pub fn prepare(options: &TargetOptions, newest: Option<&ArchiveName>) -> Result<Self> {
         let paths = &options.paths;
-        let mut made = CreatedDirs::default();
-        let ledger = made.open_or_create(&paths.ledger, None)?;
+        let mut created = CreatedDirs::default();
+        let ledger = created.open_or_create(&paths.ledger, None)?;
         let owner = Owner::from_dir(&ledger)?;
         let lock = LedgerLock::acquire_in(&ledger)?;
         let snapshots_dir = match paths.snapshots_dir() {
             path if path == ledger.path() => ledger.clone(),
-            path => made.open_or_create(path, Some(&owner))?,
+            path => created.open_or_create(path, Some(&owner))?,
         };
-        let accounts_dirs = paths.accounts_dirs();
-        let accounts = accounts_dirs.iter().map(|path| made.open_or_create(path, Some(&owner)));
-        let accounts = accounts.collect::<Result<Vec<_>>>()?;
+        let mut accounts = Vec::new();
+        for path in paths.accounts_dirs() {
+            accounts.push(created.open_or_create(&path, Some(&owner))?);
+        }
         check_accounts_paths(&accounts, &snapshots_dir, &ledger)?;
         for dir in [&ledger, &snapshots_dir].into_iter().chain(&accounts) {
-            made.locks.add(dir)?;
+            created.locks.add(dir)?;
         }
-        recover(&snapshots_dir, &mut made.locks)?;
+        recover(&snapshots_dir, &mut created.locks)?;
         let old = OldState::find(options, Some(&snapshots_dir), &accounts, newest)?;
-        let bank_snapshots = made.open_or_create_in(&snapshots_dir, BANK_SNAPSHOTS_DIR, &owner)?;
+        let bank_snapshots = created.open_or_create_in(&snapshots_dir, BANK_SNAPSHOTS_DIR, &owner)?;
         for dir in [&snapshots_dir].into_iter().chain(&accounts) {
             remove_stale_dirs(dir, PARTIAL_PREFIX, &mut |_| Ok(()))?;
         }
-        Ok(Self { ledger, snapshots_dir, bank_snapshots, accounts, owner, old, made, _lock: lock })
+        Ok(Self { ledger, snapshots_dir, bank_snapshots, accounts, owner, old, created, _lock: lock })
+    }
+
+    pub fn create_partial_dirs(&self, kind: &str) -> Result<Vec<PartialDir>> {
+        let create = |accounts_dir| PartialDir::create(accounts_dir, kind, self.owner);
+        self.accounts.iter().map(create).collect()
     }
 
     /// Fails if the paths no longer lead to the written directories, since a validator would look
     /// elsewhere.
     pub fn check_paths(&self) -> Result<()> {
         let dirs = [&self.ledger, &self.snapshots_dir, &self.bank_snapshots];
-        dirs.into_iter().chain(&self.accounts).try_for_each(|dir| dir.check_path())
+        let mut dirs = dirs.into_iter().chain(&self.accounts);
+        dirs.try_for_each(|dir| dir.check_path())
     }
 }
 
@@ -85,77 +94,94 @@ pub struct Preview {
     pub room: Result<()>,
 }
 
-/// Checks that the target holds no ledger. The files that a killed restore left do not count.
+/// Checks that the target holds no ledger. Files that a killed restore left do not count.
 ///
 /// # Errors
-/// [`ErrorKind::Exists`], with the path of a part of it.
+/// [`ErrorKind::Exists`], with the path of a part of the ledger.
 #[cfg(feature = "net")]
 pub fn check_is_new(paths: &LedgerPaths) -> Result<()> {
     if restore_journal(paths.snapshots_dir()).is_some() {
         return Ok(());
     }
     let snapshots_dir = open_existing(paths.snapshots_dir())?;
-    let accounts: Result<Vec<_>> =
-        paths.accounts_dirs().iter().filter_map(|path| open_existing(path).transpose()).collect();
-    OldState::find(&TargetOptions::new(&paths.ledger), snapshots_dir.as_ref(), &accounts?, None)?;
-    Ok(())
+    let accounts = open_all_existing(&paths.accounts_dirs())?;
+    let options = TargetOptions::new(&paths.ledger);
+    OldState::find(&options, snapshots_dir.as_ref(), &accounts, None).map(drop)
 }
 
 #[cfg(feature = "net")]
 fn open_existing(path: &Path) -> Result<Option<Arc<KeptDir>>> {
-    path.exists().then(|| KeptDir::open(path).map(Arc::new)).transpose()
+    if path.exists() { Ok(Some(Arc::new(KeptDir::open(path)?))) } else { Ok(None) }
+}
+
+#[cfg(feature = "net")]
+fn open_all_existing(paths: &[PathBuf]) -> Result<Vec<Arc<KeptDir>>> {
+    paths.iter().filter_map(|path| open_existing(path).transpose()).collect()
+}
+
+#[cfg(feature = "net")]
+fn lock_existing(ledger: &Path) -> Result<Option<LedgerLock>> {
+    match open_existing(ledger)? {
+        Some(dir) if dir.path_of(LEDGER_LOCK_NAME).exists() => Ok(Some(LedgerLock::acquire_in(&dir)?)),
+        _ => Ok(None),
+    }
+}
+
+/// Opens the nearest existing directory at or above a path. Missing directories will be on its file
+/// system.
+#[cfg(feature = "net")]
+fn open_nearest(path: &Path) -> Result<Arc<KeptDir>> {
+    let path = std::path::absolute(path).or_path("find the absolute path of", path)?;
+    for above in path.ancestors() {
+        if let Some(dir) = open_existing(above)? {
+            return Ok(dir);
+        }
+    }
+    KeptDir::open(&path).map(Arc::new)
 }
 
 #[cfg(feature = "net")]
 impl Preview {
-    /// Examines the target of a restore that writes `bytes`, and whose last archive is `newest`. A dry
-    /// run writes nothing; others undo what a killed restore left.
+    /// Examines the target of a restore that writes `bytes`, and whose last archive is `newest`. Undoes
+    /// what a killed restore left, except in a dry run, which writes nothing.
     ///
     /// # Errors
     /// The restore would refuse the target.
-    pub fn new(options: &TargetOptions, newest: &ArchiveName, bytes: RestoredBytes, is_dry: bool) -> Result<Self> {
+    pub fn new(options: &TargetOptions, newest: &ArchiveName, bytes: RestoredBytes, dry_run: bool) -> Result<Self> {
         let paths = &options.paths;
-        let accounts_dirs = options.paths.accounts_dirs();
-        let is_to_be_undone = restore_journal(paths.snapshots_dir()).is_some();
-        if is_to_be_undone && !is_dry {
+        let accounts_dirs = paths.accounts_dirs();
+        let has_journal = restore_journal(paths.snapshots_dir()).is_some();
+        if has_journal && !dry_run {
             Target::prepare(options, Some(newest))?;
         }
-        let ledger = open_existing(&paths.ledger)?;
+        let _lock = lock_existing(&paths.ledger)?;
         let snapshots_dir = open_existing(paths.snapshots_dir())?;
-        let lock_in = |ledger: &&Arc<KeptDir>| ledger.path_of(LEDGER_LOCK_NAME).exists();
-        let _lock = ledger.as_ref().filter(lock_in).map(|ledger| LedgerLock::acquire_in(ledger)).transpose()?;
-        let accounts = accounts_dirs.iter().filter_map(|path| open_existing(path).transpose());
-        let accounts = accounts.collect::<Result<Vec<_>>>()?;
-        let old = if is_to_be_undone && is_dry {
-            // It is not known yet what the directories will hold.
-            OldState { name: None, moves: Vec::new() }
-        } else {
-            OldState::find(options, snapshots_dir.as_ref(), &accounts, Some(newest))?
-        };
-        // A directory that is missing will be on the file system of the one above it.
-        let nearest = |path: &Path| {
-            let path = std::path::absolute(path).or_path("find the absolute path of", path)?;
-            let existing = path.ancestors().find_map(|above| open_existing(above).transpose());
-            existing.unwrap_or_else(|| KeptDir::open(&path).map(Arc::new))
-        };
-        let accounts_on = accounts_dirs.iter().map(|path| nearest(path)).collect::<Result<Vec<_>>>()?;
-        let archives_on = nearest(paths.snapshots_dir())?;
-        let space = space_for(&accounts_on, &archives_on, bytes)?;
+        let accounts = open_all_existing(&accounts_dirs)?;
+        let mut old = OldState::default();
+        // With a journal, it is not known yet what the directories will hold.
+        if !has_journal || !dry_run {
+            old = OldState::find(options, snapshots_dir.as_ref(), &accounts, Some(newest))?;
+        }
+        let nearest = accounts_dirs.iter().map(|path| open_nearest(path));
+        let nearest = nearest.collect::<Result<Vec<_>>>()?;
+        let space = needed_spaces(&nearest, &*open_nearest(paths.snapshots_dir())?, bytes)?;
         let room = space.iter().try_for_each(Space::check);
-        let room = room.map_err(|error| old.hint_to_remove(error, snapshots_dir.iter().chain(&accounts)));
-        Ok(Self { space, existing: old.moves.iter().map(Move::source_path).collect(), room })
+        let dirs = snapshots_dir.iter().chain(&accounts);
+        let room = room.map_err(|error| old.hint_at_old_states(error, dirs));
+        let existing = old.moves.iter().map(Move::source_path).collect();
+        Ok(Self { space, existing, room })
     }
 }
 
-/// Bytes that a restore writes: unpacked content, and archives.
+/// Bytes that a restore writes.
 #[derive(Clone, Copy)]
 pub struct RestoredBytes {
     pub unpacked_bytes: u64,
     pub archives_bytes: u64,
 }
 
-/// Returns needed and free bytes per file system.
-pub fn space_for(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, bytes: RestoredBytes) -> Result<Vec<Space>> {
+/// Returns the needed and the free space of each file system.
+pub fn needed_spaces(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, bytes: RestoredBytes) -> Result<Vec<Space>> {
     let mut spaces: BTreeMap<u64, Space> = BTreeMap::new();
     let unpacked = accounts.iter().map(|dir| (&**dir, bytes.unpacked_bytes / accounts.len() as u64));
     for (dir, needed_bytes) in unpacked.chain([(snapshots_dir, bytes.archives_bytes)]) {
@@ -174,11 +200,11 @@ const BANK_SNAPSHOTS_DIR: &str = "snapshots";
 /// Directory of storages in an accounts path.
 pub const RUN_DIR: &str = "run";
 
-/// Directory next to [`RUN_DIR`] that a starting validator requires.
+/// Empty directory next to [`RUN_DIR`], which a starting validator requires.
 pub const SNAPSHOT_DIR: &str = "snapshot";
 
-/// The parts of an existing state.
-#[derive(Debug)]
+/// Moves of an existing state.
+#[derive(Debug, Default)]
 pub struct OldState {
     /// Name of the directories to which the old state and archives are moved; `None` if that is
     /// not allowed.
@@ -187,37 +213,32 @@ pub struct OldState {
 }
 
 impl OldState {
-    /// Finds the parts of a state.
+    /// Finds the parts of a state, and plans their moves.
     ///
     /// # Errors
-    /// A state exists, and moving it is not allowed; or a directory cannot be moved to its place.
+    /// A state exists, and the options do not allow moving it; or no directory can take its place.
     fn find(
         options: &TargetOptions,
         snapshots_dir: Option<&Arc<KeptDir>>,
         accounts: &[Arc<KeptDir>],
         newest: Option<&ArchiveName>,
     ) -> Result<Self> {
-        let is_replaced = options.existing_state == ExistingState::MoveAside;
-        let is_taken = |name: &String| {
-            let has_name = |dir: &Arc<KeptDir>| dir.stat_entry(name).is_ok_and(|found| found.is_some());
-            snapshots_dir.into_iter().chain(accounts).any(has_name)
-        };
-        let seconds = clock::since_1970(clock::now()).as_secs();
-        let mut names = (seconds..).map(|number| format!("{REPLACED_PREFIX}{number}"));
-        let free_name = names.find(|name| !is_taken(name));
-        let name = if is_replaced { free_name } else { None };
-        let mut old = Self { name, moves: Vec::new() };
+        let mut old = Self::default();
+        if options.existing_state == ExistingState::MoveAside {
+            old.name = Some(choose_replaced_name(snapshots_dir.into_iter().chain(accounts)));
+        }
         if let Some(snapshots_dir) = snapshots_dir {
-            check_takes_directory(snapshots_dir, BANK_SNAPSHOTS_DIR)?;
+            check_rename_target(snapshots_dir, BANK_SNAPSHOTS_DIR)?;
         }
         if let Some(snapshots_dir) = snapshots_dir
             && let Some(bank_snapshots) = snapshots_dir.open_dir(BANK_SNAPSHOTS_DIR)?.map(Arc::new)
         {
             let names = bank_snapshots.names()?;
-            let mut slots: Vec<u64> = names.iter().filter_map(|name| name.to_str().and_then(parse_number)).collect();
-            slots.sort_unstable_by(|one, other| other.cmp(one));
+            let slots = names.iter().filter_map(|name| parse_number(name.to_str()?));
+            let mut slots: Vec<u64> = slots.collect();
+            slots.sort_unstable_by_key(|slot| Reverse(*slot));
             if let Some(newest) = newest
-                && !is_replaced
+                && old.name.is_none()
                 && slots.first() == Some(&newest.slot)
                 && snapshots_dir.stat_entry(newest.to_string())?.is_some()
                 && bank_snapshots.path_of(format!("{}/fastboot_version", newest.slot)).exists()
@@ -232,7 +253,7 @@ impl OldState {
         }
         for dir in accounts {
             for inner in [RUN_DIR, SNAPSHOT_DIR] {
-                check_takes_directory(dir, inner)?;
+                check_rename_target(dir, inner)?;
                 if let Some(open) = dir.open_dir(inner)?
                     && !open.names()?.is_empty()
                 {
@@ -246,48 +267,59 @@ impl OldState {
     fn add_move(&mut self, dir: &Arc<KeptDir>, part: &str, parent: &Arc<KeptDir>, inner: &str) -> Result<()> {
         let path = dir.path_of(part);
         let Some(name) = &self.name else {
-            let shown = path.escaped();
             let message = format!(
-                "{shown} exists already: the target holds a ledger, or the remains of one; nothing was changed"
+                "{} exists already: the target holds a ledger, or the remains of one; nothing was changed",
+                path.escaped()
             );
-            let error = Error::new(ErrorKind::Exists, message)
-                .with_hint("restore into an empty directory, or replace that state with --replace-state");
-            return Err(error.with_existing_path(&path));
+            let error = Error::new(ErrorKind::Exists, message).with_existing_path(&path);
+            return Err(error.with_hint("restore into an empty directory, or replace that state with --replace-state"));
         };
-        if let Some(found) = dir.stat_entry(part)? {
-            check_same_file_system(&path, &found, parent)?;
+        if let Some(stat) = dir.stat_entry(part)? {
+            check_same_file_system(&path, &stat, parent)?;
         }
         let to = format!("{name}/{inner}{part}");
         self.moves.push(Move::new((dir, part), (parent, &to))?);
         Ok(())
     }
 
-    /// Adds a hint to an error for a lack of space: the old states in `dirs` that could be removed, with
-    /// their sizes.
-    pub fn hint_to_remove<'a>(&self, error: Error, dirs: impl Iterator<Item = &'a Arc<KeptDir>>) -> Error {
+    /// Adds a hint to an error for a lack of space: the old states that could be removed, with their
+    /// sizes. Those of earlier restores are in `dirs`.
+    pub fn hint_at_old_states<'a>(&self, error: Error, dirs: impl Iterator<Item = &'a Arc<KeptDir>>) -> Error {
         if error.kind() != ErrorKind::NoSpace {
             return error;
         }
         let mut paths: Vec<PathBuf> = self.moves.iter().map(Move::source_path).collect();
         for dir in dirs {
             let names = dir.names().unwrap_or_default();
-            let earlier = names.iter().filter(|name| name.to_string_lossy().starts_with(REPLACED_PREFIX));
-            paths.extend(earlier.map(|name| dir.path_of(name)));
+            let replaced = |name: &&OsString| name.to_string_lossy().starts_with(REPLACED_PREFIX);
+            paths.extend(names.iter().filter(replaced).map(|name| dir.path_of(name)));
         }
         if paths.is_empty() {
             return error;
         }
-        let shown = paths.iter().map(|path| format!("{} ({})", path.escaped(), quantity::bytes(disk_bytes(path))));
-        let shown: Vec<String> = shown.collect();
-        error.with_hint(format!("an old state could be removed, if you do not need it: {}", shown.join(", ")))
+        let states = paths.iter().map(|path| format!("{} ({})", path.escaped(), quantity::bytes(disk_bytes(path))));
+        let states = states.collect::<Vec<_>>().join(", ");
+        error.with_hint(format!("an old state could be removed, if you do not need it: {states}"))
+    }
+}
+
+fn choose_replaced_name<'a>(dirs: impl Iterator<Item = &'a Arc<KeptDir>> + Clone) -> String {
+    let mut number = clock::since_1970(clock::now()).as_secs();
+    loop {
+        let name = format!("{REPLACED_PREFIX}{number}");
+        let is_taken = |dir: &Arc<KeptDir>| dir.stat_entry(&name).is_ok_and(|stat| stat.is_some());
+        if !dirs.clone().any(is_taken) {
+            return name;
+        }
+        number += 1;
     }
 }
 
 /// Returns the bytes that a directory takes on the disk. Parts that cannot be read count as nothing.
 fn disk_bytes(path: &Path) -> u64 {
-    let Ok(found) = fs::symlink_metadata(path) else { return 0 };
-    let mut bytes = found.blocks().saturating_mul(512);
-    if found.is_dir() {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return 0 };
+    let mut bytes = metadata.blocks().saturating_mul(512);
+    if metadata.is_dir() {
         for entry in fs::read_dir(path).into_iter().flatten().flatten() {
             bytes = bytes.saturating_add(disk_bytes(&entry.path()));
         }
@@ -295,8 +327,9 @@ fn disk_bytes(path: &Path) -> u64 {
     bytes
 }
 
-/// Refuses an accounts path that is the snapshots path (a validator does too), or that is given
-/// twice, or is within another accounts path: a validator deletes unknown files in accounts paths.
+/// Refuses an accounts path that is the ledger, the snapshots path (as a validator does) or the directory
+/// of bank snapshots, that is given twice, or that is within another accounts path: a validator deletes
+/// unknown files in accounts paths.
 fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledger: &KeptDir) -> Result<()> {
     let canonical = |dir: &KeptDir| fs::canonicalize(dir.path()).or_path("read", dir.path());
     let ledger = canonical(ledger)?;
@@ -304,8 +337,11 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
     let mut seen: Vec<PathBuf> = Vec::new();
     for dir in accounts {
         let path = canonical(dir)?;
-        let is_in_another = seen.iter().any(|other| path.starts_with(other) || other.starts_with(&path));
-        if is_in_another || path == snapshots || path == ledger || path.starts_with(snapshots.join(BANK_SNAPSHOTS_DIR))
+        let overlaps = |other: &PathBuf| path.starts_with(other) || other.starts_with(&path);
+        if seen.iter().any(overlaps)
+            || path == snapshots
+            || path == ledger
+            || path.starts_with(snapshots.join(BANK_SNAPSHOTS_DIR))
         {
             let message =
                 format!("the accounts path {} is or overlaps another directory of this ledger", dir.path().escaped());
@@ -318,33 +354,31 @@ fn check_accounts_paths(accounts: &[Arc<KeptDir>], snapshots_dir: &KeptDir, ledg
     Ok(())
 }
 
-/// Fails if no directory can be renamed to `name` in `parent`. Checked before any work is done.
-fn check_takes_directory(parent: &KeptDir, name: &str) -> Result<()> {
+/// Fails if no directory can be renamed to `name` in `parent`.
+fn check_rename_target(parent: &KeptDir, name: &str) -> Result<()> {
     let place = parent.path_of(name);
     match parent.stat_entry(name)? {
-        Some(found) if found.kind == FileType::Symlink => {
-            if let Ok(behind) = rustix::fs::statat(parent, name, AtFlags::empty()) {
-                check_same_file_system(&place, &behind.into(), parent)?;
+        Some(stat) if stat.kind == FileType::Symlink => {
+            if let Ok(linked) = rustix::fs::statat(parent, name, AtFlags::empty()) {
+                check_same_file_system(&place, &linked.into(), parent)?;
             }
-            Err(Error::failed(format!("{} is a symbolic link, where a restore puts a directory", place.escaped()))
-                .with_hint(hint::OTHER_DIRECTORIES))
+            let message = format!("{} is a symbolic link, where a restore puts a directory", place.escaped());
+            Err(Error::failed(message).with_hint(hint::OTHER_DIRECTORIES))
         }
-        Some(found) => check_same_file_system(&place, &found, parent),
+        Some(stat) => check_same_file_system(&place, &stat, parent),
         None => Ok(()),
     }
 }
 
-/// Fails if `place` is not on the file system of `parent`, since no rename would be possible.
-pub fn check_same_file_system(place: &Path, found: &FileStat, parent: &KeptDir) -> Result<()> {
-    if found.device == parent.stat()?.device {
+/// Fails if `place` is on another file system than `parent`, because renames would be impossible.
+pub fn check_same_file_system(place: &Path, stat: &FileStat, parent: &KeptDir) -> Result<()> {
+    if stat.device == parent.stat()?.device {
         return Ok(());
     }
-    Err(Error::failed(format!(
-        "{} is on another file system than {}: restored directories cannot be moved there",
-        place.escaped(),
-        parent.path().escaped()
-    ))
-    .with_hint(hint::OTHER_DIRECTORIES))
+    let [place, parent] = [place, parent.path()].map(EscapePath::escaped);
+    let message =
+        format!("{place} is on another file system than {parent}: restored directories cannot be moved there");
+    Err(Error::failed(message).with_hint(hint::OTHER_DIRECTORIES))
 }
 
 /// Ratio of unpacked to compressed size of mainnet's archives: 450 GB to 110 GB.

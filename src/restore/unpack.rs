@@ -6,7 +6,9 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use parking_lot::{Mutex, RwLock};
-use slotpress_base::{Error, ErrorKind, EscapePath, Flushers, IoContext, Progress, Result, SpaceWatch, Stage};
+use slotpress_base::{
+    Error, ErrorKind, EscapePath, Flushers, IoContext, Progress, Result, SpaceWatch, Stage, flusher_memory_bytes,
+};
 use slotpress_format::{BankFile, Entry, EntryKind, Root};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::tail::check_hashes;
@@ -19,68 +21,68 @@ use slotpress_read::{
 use crate::restore::Run;
 use crate::restore::assign::{AssignedStorage, Assigner};
 use crate::restore::check::check_chain;
-use crate::restore::input::Opened;
+use crate::restore::input::OpenedArchive;
 use crate::restore::place::{BANK_FILE_PARTIAL, PartialDir};
 
 pub struct Unpacker<'a> {
     pub run: Run<'a>,
-    pub roots: &'a [PartialDir],
+    pub run_dirs: &'a [PartialDir],
     pub assigner: Assigner,
     pub seen_slots: SeenSlots,
     pub state: Option<StateBuilder>,
 }
 
-pub struct Unpacked {
+pub struct UnpackedArchive {
     pub base_slot: Option<u64>,
     pub bank: BankFile,
     /// Directory of bank file, status cache and version.
     pub bank_snapshot: PartialDir,
 }
 
-/// True for rules that may be broken without a warning, since they concern only name and format.
+/// True for rules that may be broken without a warning, because they concern only name and format.
 fn is_silent(rule: Rule) -> bool {
     use Rule::*;
     matches!(rule, Index | NameUnknown | ExtensionWrong | Lz4)
 }
 
 impl Unpacker<'_> {
-    /// Unpacks an archive that builds on `full`, if it is incremental. `is_below` is true for the full
-    /// archive of a pair.
+    /// Unpacks an archive, which builds on `full` if that is given. `is_base` is true if an incremental
+    /// archive is known to follow.
     pub fn unpack_checked(
         &mut self,
-        opened: &Opened,
-        full: Option<(&Opened, &Unpacked)>,
-        is_below: bool,
-    ) -> Result<Unpacked> {
+        opened: &OpenedArchive,
+        full: Option<(&OpenedArchive, &UnpackedArchive)>,
+        is_base: bool,
+    ) -> Result<UnpackedArchive> {
         opened.judge_pair(full, None)?;
-        let base_slot = full.map(|(_, full)| full.bank.slot).or(opened.archive.base_slot());
-        let unpacked = self.unpack(opened, base_slot, is_below)?;
+        let base_slot = full.map(|(_, full)| full.bank.slot);
+        let unpacked = self.unpack(opened, base_slot.or(opened.archive.base_slot()), is_base)?;
         opened.judge_pair(full, Some(&unpacked.bank))?;
         check_chain(&unpacked.bank, self.run.options)?;
-        if opened.expect_root.is_some() && opened.is_hashed_at_end {
+        if opened.expect_root.is_some() && opened.is_judged_at_end {
             opened.judge_root(compare_frames(&opened.archive, self.run.progress)?)?;
         }
         Ok(unpacked)
     }
 
-    /// Unpacks an archive, by its index if it has one, else in order. Version, status cache and
-    /// bank file get a directory of their own. If the state is checked, records are hashed while they
-    /// are written.
-    fn unpack(&mut self, opened: &Opened, base_slot: Option<u64>, is_below: bool) -> Result<Unpacked> {
+    /// Unpacks an archive, by its index if it has one, else in order. Version, status cache and bank file
+    /// get a separate directory. If the state is checked, hashes records while they are written.
+    fn unpack(&mut self, opened: &OpenedArchive, base_slot: Option<u64>, is_base: bool) -> Result<UnpackedArchive> {
         let run = self.run;
         let archive = &opened.archive;
         let bank_snapshot = PartialDir::create(&run.target.snapshots_dir, "bank", run.target.owner)?;
         run.progress.stage(Stage::Restoring, archive.source.length_bytes());
-        let flushers = &Flushers::start(archive.io_policy.io_hint, run.flusher_memory_bytes())?;
-        let failures = Failures::with_refused(Rule::is_refused).for_base(is_below);
+        let memory_bytes = flusher_memory_bytes(run.options.check.memory_bytes);
+        let flushers = &Flushers::start(archive.io_policy.io_hint, memory_bytes)?;
+        let failures = Failures::with_refused(Rule::is_refused).for_base(is_base);
         let accounts = self.state.as_ref();
         let records = accounts.map(|accounts| AccountsPass::new(accounts, &failures, Task::Add(None)));
         let rules = ArchiveRules::from_archive(archive, base_slot, &self.seen_slots, &failures)
             .with_records(records.as_ref())
             .with_sink();
-        let reader = Unpacking {
+        let visitor = UnpackVisitor {
             rules,
-            roots: self.roots,
+            run_dirs: self.run_dirs,
             bank_snapshot: &bank_snapshot,
             assigner: Mutex::new(&mut self.assigner),
             storages: RwLock::default(),
@@ -88,9 +90,9 @@ impl Unpacker<'_> {
             flushers,
         };
         let pass = ArchivePass::new(run.options.threads, run.progress).check_hashes(opened.expect_root.is_some());
-        let mut read = archive.read(&pass, &reader)?;
+        let mut read = archive.read(&pass, &visitor)?;
         flushers.finish()?;
-        let (_, bank) = reader.rules.finish(archive, &mut read)?;
+        let (_, bank) = visitor.rules.finish(archive, &mut read)?;
         let broken = failures.broken_rules();
         if let Some(rule) = broken.into_keys().find(|rule| !is_silent(*rule)) {
             let path = archive.path().escaped();
@@ -99,13 +101,13 @@ impl Unpacker<'_> {
         }
         // The rules require a bank file.
         let bank = bank.ok_or_else(|| Error::damaged("the archive holds no bank file"))?;
-        drop(reader);
-        Ok(Unpacked { base_slot, bank, bank_snapshot })
+        drop(visitor);
+        Ok(UnpackedArchive { base_slot, bank, bank_snapshot })
     }
 }
 
-/// Compares the frames of an archive that was read without its tail; returns its root, or `None`
-/// without valid hashes.
+/// Compares the frames of an archive, which was read without its tail, with their hashes. Returns its
+/// root; `None` if it has no valid hashes.
 fn compare_frames(archive: &OpenArchive, progress: &dyn Progress) -> Result<Option<Root>> {
     let source = archive.source.as_ref();
     let tail = match Tail::read(source) {
@@ -117,9 +119,9 @@ fn compare_frames(archive: &OpenArchive, progress: &dyn Progress) -> Result<Opti
     check_hashes(source, &tail, &|_| false, progress)
 }
 
-struct Unpacking<'a> {
+struct UnpackVisitor<'a> {
     rules: ArchiveRules<'a>,
-    roots: &'a [PartialDir],
+    run_dirs: &'a [PartialDir],
     bank_snapshot: &'a PartialDir,
     assigner: Mutex<&'a mut Assigner>,
     /// For each entry, its place if it is a storage.
@@ -128,7 +130,7 @@ struct Unpacking<'a> {
     flushers: &'a Flushers,
 }
 
-impl Visitor for Unpacking<'_> {
+impl Visitor for UnpackVisitor<'_> {
     fn choose_use(&self, entry: &Entry) -> Result<EntryUse> {
         let wanted = self.rules.choose_use(entry)?;
         // The order of assignments gives storages their numbers.
@@ -150,13 +152,14 @@ impl Visitor for Unpacking<'_> {
     }
 
     fn new_sink(&self) -> Option<Box<dyn EntrySink + '_>> {
-        Some(Box::new(EntryWriter { unpacking: self, current: None, written: 0..0 }))
+        Some(Box::new(EntryWriter { visitor: self, current: None, written: 0..0 }))
     }
 }
 
-/// Writes the entries of one frame, or a part of one, to their places. Others may write other parts.
+/// Writes the entries of one frame to their places. An entry that continues in another frame is written
+/// by several writers.
 struct EntryWriter<'w, 'a> {
-    unpacking: &'w Unpacking<'a>,
+    visitor: &'w UnpackVisitor<'a>,
     current: Option<(File, PathBuf)>,
     written: Range<u64>,
 }
@@ -166,20 +169,24 @@ impl EntryWriter<'_, '_> {
     fn end_current(&mut self) -> Result<()> {
         let Some((file, path)) = self.current.take() else { return Ok(()) };
         let written = std::mem::take(&mut self.written);
-        self.unpacking.flushers.add(file, path, written)
+        self.visitor.flushers.add(file, path, written)
     }
 }
 
 impl EntrySink for EntryWriter<'_, '_> {
     fn begin(&mut self, number: u32, entry: &Entry) -> Result<()> {
         self.end_current()?;
-        let bank_snapshot = self.unpacking.bank_snapshot;
-        let storage = self.unpacking.storages.read().get(number as usize).copied().flatten();
-        let (dir, name) = match (entry.kind, storage) {
+        let visitor = self.visitor;
+        let bank_snapshot = visitor.bank_snapshot;
+        let storage = visitor.storages.read().get(number as usize).copied();
+        let (dir, name) = match (entry.kind, storage.flatten()) {
             (EntryKind::Version, _) => (bank_snapshot, "version".to_string()),
             (EntryKind::StatusCache, _) => (bank_snapshot, "status_cache".to_string()),
             (EntryKind::BankFile(_), _) => (bank_snapshot, BANK_FILE_PARTIAL.to_string()),
-            (_, Some(storage)) => (&self.unpacking.roots[usize::from(storage.root)], storage.file_name()),
+            (_, Some(storage)) => {
+                let run_dir = &visitor.run_dirs[usize::from(storage.accounts_path)];
+                (run_dir, storage.file_name())
+            }
             _ => return Ok(()),
         };
         self.current = Some((dir.create_file(&name)?, dir.path.join(&name)));
@@ -189,9 +196,10 @@ impl EntrySink for EntryWriter<'_, '_> {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
         slotpress_base::threads::panic_point("unpacking");
         let Some((file, path)) = &self.current else { return Ok(()) };
-        let dir = &self.unpacking.bank_snapshot.path;
-        self.unpacking.space.check_before_writing(bytes.len() as u64, file, dir)?;
-        file.write_all_at(bytes, offset_bytes).or_path("write", path)?;
+        let UnpackVisitor { space, bank_snapshot, .. } = self.visitor;
+        space.check_before_writing(bytes.len() as u64, file, &bank_snapshot.path)?;
+        let written = file.write_all_at(bytes, offset_bytes);
+        written.or_path("write", path)?;
         if self.written.is_empty() {
             self.written.start = offset_bytes;
         }
