@@ -9,8 +9,8 @@ use std::time::SystemTime;
 use slotpress::accounts::{Account, AccountVisitor, visit_accounts};
 use slotpress::archive::{ArchiveOptions, Codec, DirSink, EncodingOptions, archive};
 use slotpress::catalog::{
-    Archive as ListedArchive, FileFault, Keep, KeepReason, find_partials, plan_prune, read_bank_times,
-    remove as remove_archive, scan as list_archives,
+    Archive as ListedArchive, FileFault, Keep, KeepReason, find_partials, plan_prune, read_bank_times, remove_archive,
+    scan as list_archives,
 };
 use slotpress::inspect::inspect_archive;
 use slotpress::levels::{MeasureOptions, measure as measure_levels};

@@ -9,7 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 use slotpress::catalog::{
-    Archive, Catalog, FileFault, Keep, KeepReason, UnusableFile, find_partials, plan_prune, remove,
+    Archive, Catalog, FileFault, Keep, KeepReason, UnusableFile, find_partials, plan_prune, remove_archive,
 };
 use slotpress::stores::{Store, Target};
 use slotpress::types::Space;
@@ -147,7 +147,7 @@ fn prune_target(target: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
         read_bank_times(&mut catalog);
     }
     prune_partials(target, args, ui)?;
-    prune(target, &catalog, &remove, args, ui)
+    prune(target, &catalog, &remove_archive, args, ui)
 }
 
 /// Refuses a target of `publish`, whose index would still name archives that are removed. Also refuses

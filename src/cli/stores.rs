@@ -15,7 +15,7 @@ use slotpress_format::{BankFile, LISTING_PATH};
 use slotpress_net::{UrlSource, parse_url};
 use slotpress_read::archive::front;
 use slotpress_read::catalog::list_parser::INDEX_BYTES_MAX;
-use slotpress_read::catalog::usable::judge;
+use slotpress_read::catalog::usable::judge_source;
 use slotpress_read::{archive, unix_ns};
 use slotpress_stores::SmallFile;
 
@@ -102,7 +102,7 @@ pub fn read_catalog(store: &Store, times: BankTimes, args: &ConnectionArgs, ui: 
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag())).ok();
             // An archive that cannot be read counts as a validator's, so its full archive is kept.
-            archive.hashes = source.as_ref().and_then(|source| judge(source).ok()?);
+            archive.hashes = source.as_ref().and_then(|source| judge_source(source).ok()?);
             if times == BankTimes::Read
                 && let Some(bank) = source.and_then(|source| read_bank(source, &archive.name))
             {

@@ -20,7 +20,7 @@ use slotpress_format::{
 };
 use slotpress_read::catalog::REMOTE_DIR;
 use slotpress_read::catalog::list_parser::parse_list;
-use slotpress_read::catalog::usable::judge;
+use slotpress_read::catalog::usable::judge_source;
 use slotpress_read::{Catalog, LocalFile, Source};
 
 use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, show_url, stores, url_of_host};
@@ -228,7 +228,7 @@ impl Offer {
     fn from_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
-        let hashes = match judge(&file) {
+        let hashes = match judge_source(&file) {
             Ok(hashes) => hashes,
             Err(fault) => {
                 stop.warn(&format!("{} is not used: {fault}", path.escaped()));

@@ -155,7 +155,7 @@ fn shrink(plan: &mut [PlannedArchive<'_>], must_stay: &[&ArchiveName], bytes_max
 ///
 /// # Errors
 /// Another file has its name now, or the file system refuses.
-pub fn remove(archive: &Archive) -> Result<()> {
+pub fn remove_archive(archive: &Archive) -> Result<()> {
     let path = archive.path();
     let failed = |error: rustix::io::Errno| Error::io("remove", &path, &error.into());
     let name = archive.name.to_string();

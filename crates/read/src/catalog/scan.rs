@@ -24,7 +24,7 @@ use crate::archive::front;
 const ARCHIVES_MAX: usize = 10_000;
 
 /// Lists the archives in directories, and in the directory `remote` of each. If several files have
-/// the same name, keeps the first usable one. [Judges](super::usable::judge) each file by a few
+/// the same name, keeps the first usable one. [Judges](super::usable::judge_source) each file by a few
 /// reads. Does not read bank files: [`read_bank_times`] does.
 ///
 /// # Errors

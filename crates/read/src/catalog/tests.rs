@@ -337,7 +337,7 @@ fn only_ordinary_files_of_the_directory_are_found() {
     fs::remove_file(dir.path().join(name(1))).expect("removed");
     std::os::unix::fs::symlink(outside.path().join(name(6)), dir.path().join(name(1))).expect("linked");
     assert!(catalog.archives()[1].open().is_err());
-    assert!(prune::remove(&catalog.archives()[1]).is_err(), "another file now");
+    assert!(prune::remove_archive(&catalog.archives()[1]).is_err(), "another file now");
     fs::rename(dir.path().join("remote"), outside.path().join("moved")).expect("moved");
     std::os::unix::fs::symlink(outside.path().join("moved"), dir.path().join("remote")).expect("linked");
     assert!(catalog.archives()[0].open().is_err());

@@ -19,7 +19,7 @@ use crate::{LocalFile, Source, Tail, tail_read_offset};
 ///
 /// # Errors
 /// The fault.
-pub fn judge(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
+pub fn judge_source(source: &dyn Source) -> Result<Option<FrameHashes>, FileFault> {
     let mut start = [0; BLOCK];
     let read = source.read_up_to(&mut start, 0).map_err(|_| FileFault::Unreadable)?;
     if read == 0 {
@@ -60,5 +60,5 @@ fn has_end_mark(source: &dyn Source, length_bytes: u64) -> io::Result<bool> {
 
 pub fn judge_file(archive: &Archive) -> Result<Option<FrameHashes>, FileFault> {
     let (file, _) = archive.open().map_err(|_| FileFault::Unreadable)?;
-    judge(&LocalFile::new(archive.path(), file).map_err(|_| FileFault::Unreadable)?)
+    judge_source(&LocalFile::new(archive.path(), file).map_err(|_| FileFault::Unreadable)?)
 }

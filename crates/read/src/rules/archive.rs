@@ -76,8 +76,9 @@ impl<'a> ArchiveRules<'a> {
                 if !self.is_by_index {
                     // Later frames do not count, although some were read ahead.
                     let last_offset_bytes = error.offset_bytes().unwrap_or_default();
-                    let count = number.saturating_add(1);
-                    *self.frames.lock() = FrameWatch { count, last_offset_bytes, has_index: false, has_ended: true };
+                    let frame_count = number.saturating_add(1);
+                    *self.frames.lock() =
+                        FrameWatch { frame_count, last_offset_bytes, has_index: false, has_ended: true };
                 }
                 failures.at(FailurePlace::frame(Some(number), error.offset_bytes())).add_error(rule, error)
             }
@@ -137,7 +138,7 @@ impl<'a> ArchiveRules<'a> {
                 let found = "an index without a seek table that fits";
                 self.failures.add(Rule::Index, "an index and its seek table", found)?;
             }
-            read.frames.frames = watch.count;
+            read.frames.frames = watch.frame_count;
         }
         let (entries, bank) = self.finish_entries(read)?;
         judge_name(archive, bank.as_ref(), self.failures)?;
@@ -175,7 +176,7 @@ impl Visitor for ArchiveRules<'_> {
         match frame.start {
             _ if watch.has_ended => Ok(()),
             FrameStart::Zstd(header) => {
-                watch.count = frame.number.map_or(0, |number| number.saturating_add(1));
+                watch.frame_count = frame.number.map_or(0, |number| number.saturating_add(1));
                 watch.last_offset_bytes = frame.offset_bytes;
                 drop(watch);
                 check_window(&header, &self.failures.at(FailurePlace::frame(frame.number, Some(frame.offset_bytes))))
@@ -218,7 +219,7 @@ fn check_window(header: &FrameHeader, failures: &FailuresAt<'_>) -> Result<()> {
 /// Frames with tar data that were seen so far in an archive, if it is read in order.
 #[derive(Debug, Default)]
 struct FrameWatch {
-    count: u64,
+    frame_count: u64,
     last_offset_bytes: u64,
     has_index: bool,
     has_ended: bool,
@@ -227,7 +228,7 @@ struct FrameWatch {
 impl FrameWatch {
     /// Returns the number of the last frame, if the offset is not before it.
     fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
-        let last = self.count.checked_sub(1)?;
+        let last = self.frame_count.checked_sub(1)?;
         if offset_bytes? >= self.last_offset_bytes { Some(last) } else { None }
     }
 }
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn damage_after_the_start_of_the_last_frame_is_in_that_frame() {
-        let watch = FrameWatch { count: 3, last_offset_bytes: 700, ..FrameWatch::default() };
+        let watch = FrameWatch { frame_count: 3, last_offset_bytes: 700, ..FrameWatch::default() };
         let numbers = [None, Some(699), Some(700), Some(9000)].map(|offset_bytes| watch.number_of(offset_bytes));
         assert_eq!(numbers, [None, None, Some(2), Some(2)]);
         assert_eq!(FrameWatch::default().number_of(Some(0)), None);

@@ -16,8 +16,9 @@ const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 /// 4.2 to 4.5".
 pub fn client_names(clients: &[SnapshotClient]) -> Vec<String> {
     let all = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);
-    let wanted = all.filter(|client| clients.contains(client)).map(|client| (client, ()));
-    merge_versions(wanted.collect()).into_iter().map(|(name, ())| name).collect()
+    // All clients have the same empty statement, so versions of Agave are merged.
+    let statements = all.filter(|client| clients.contains(client)).map(|client| (client, ()));
+    merge_versions(statements.collect()).into_iter().map(|(name, ())| name).collect()
 }
 
 /// Names the clients that statements are about. If all versions of Agave have the same statement, they

@@ -35,7 +35,7 @@ pub fn judge_documents(documents: Documents, entry_slot: Option<u64>, failures: 
                 judge_unreadable(Rule::BankFileEnd, &error, bank_failures)?;
             }
             judge_bank(&bank, entry_slot, bank_failures)?;
-            judge_hash_and_leader(&bank, bank_failures)?;
+            judge_client_requirements(&bank, bank_failures)?;
             Some(bank)
         }
     };
@@ -99,19 +99,19 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, failures: &FailuresAt<'_
     if let Some(slot) = entry_slot.filter(|slot| *slot != bank.slot) {
         failures.add(Rule::BankFile, format!("slot {slot}"), format!("slot {}", bank.slot))?;
     }
-    let field = |name: &str, is_right: bool, expected: String, found: u64| {
+    let require = |name: &str, is_right: bool, expected: String, found: u64| {
         if is_right {
             Ok(())
         } else {
             failures.add(Rule::BankField, format!("{name} {expected}"), format!("{name} {found}"))
         }
     };
-    let equal = |name, found: u64, expected: u64| field(name, found == expected, expected.to_string(), found);
+    let require_equal = |name, found: u64, expected: u64| require(name, found == expected, expected.to_string(), found);
     let slot = bank.slot;
-    equal("slot of the accounts", bank.accounts_slot, slot)?;
-    field("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot)?;
-    field("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height)?;
-    equal("stakes epoch", bank.stakes_epoch, bank.epoch())?;
+    require_equal("slot of the accounts", bank.accounts_slot, slot)?;
+    require("parent slot", bank.parent_slot < slot || slot == 0, format!("below {slot}"), bank.parent_slot)?;
+    require("block height", bank.block_height <= slot, format!("up to {slot}"), bank.block_height)?;
+    require_equal("stakes epoch", bank.stakes_epoch, bank.epoch())?;
     let ticks = slot.saturating_add(1).saturating_mul(bank.ticks_per_slot);
     if bank.max_tick_height != ticks {
         failures.add(Rule::MaxTickHeight, ticks, bank.max_tick_height)?;
@@ -120,7 +120,7 @@ fn judge_bank(bank: &BankFile, entry_slot: Option<u64>, failures: &FailuresAt<'_
         let rule = if hashes == 0 { Rule::NoHashesPerTick } else { Rule::HashesPerTick };
         failures.add(rule, "none, or at least 2", hashes)?;
     }
-    equal("tick height", bank.tick_height, ticks)
+    require_equal("tick height", bank.tick_height, ticks)
 }
 
 pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Failures) -> Result<()> {
@@ -185,7 +185,7 @@ fn judge_breaches(breaches: &[Breach], failures: &FailuresAt<'_>) -> Result<()> 
     })
 }
 
-fn judge_hash_and_leader(bank: &BankFile, failures: &FailuresAt<'_>) -> Result<()> {
+fn judge_client_requirements(bank: &BankFile, failures: &FailuresAt<'_>) -> Result<()> {
     match bank.compute_hash() {
         Some(hash) if hash == bank.hash => {}
         Some(hash) => failures.add(Rule::BankHash, hash, bank.hash)?,

@@ -9,7 +9,7 @@ use slotpress_base::{Error, Result, Stage};
 use slotpress_format::ArchiveName;
 
 use super::job::{VerifyJob, lost_records_error};
-use super::part::JudgedInput;
+use super::part::JudgedPart;
 use super::report::{Counts, VerifyReport};
 use crate::archive::OpenArchive;
 use crate::state::accounts::StateBuilder;
@@ -23,7 +23,7 @@ use crate::{
 pub const CLIENTS_OF_LEDGERS: &[SnapshotClient] = &SnapshotClient::AGAVE;
 
 /// Makes the checks that need the whole state, and the report. The newest part is the first one.
-pub fn judge(parts: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
+pub fn judge(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<VerifyReport> {
     let newest = judge_together(&parts, job)?;
     if let (Some(bank), Some(visitor)) = (&newest.bank, job.visitor) {
         let parts = parts.iter().map(|part| part.facts.clone()).collect();
@@ -34,7 +34,7 @@ pub fn judge(parts: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'
 }
 
 /// Reads again what the check or the visit of the state needs, and judges the state.
-fn read_again(parts: &[JudgedInput], newest: &JudgedInput, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<()> {
+fn read_again(parts: &[JudgedPart], newest: &JudgedPart, accounts: &StateBuilder, job: &VerifyJob<'_>) -> Result<()> {
     let progress = job.progress;
     let threads = job.options.threads;
     let bank = newest.bank.as_ref();
@@ -64,7 +64,7 @@ fn read_again(parts: &[JudgedInput], newest: &JudgedInput, accounts: &StateBuild
 }
 
 /// Makes the checks that need all parts, but not their accounts. Returns the newest part.
-fn judge_together<'a>(parts: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&'a JudgedInput> {
+fn judge_together<'a>(parts: &'a [JudgedPart], job: &VerifyJob<'_>) -> Result<&'a JudgedPart> {
     let options = job.options;
     let (Some(newest), base) = (parts.first(), parts.get(1)) else {
         return Err(Error::usage("there is no archive to verify"));
@@ -112,13 +112,13 @@ fn judge_together<'a>(parts: &'a [JudgedInput], job: &VerifyJob<'_>) -> Result<&
 /// Hint for the wrong state of a single archive whose name does not say that it is a full one.
 const MAYBE_INCREMENTAL: &str = "if it is an incremental archive, give its full archive first";
 
-fn make_report(parts: Vec<JudgedInput>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
+fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<'_>) -> VerifyReport {
     let options = job.options;
     let is_nameless = matches!(&parts[..], [part] if part.archive().is_some_and(|archive| archive.name.is_none()));
-    let base_slot = parts.first().and_then(JudgedInput::base_slot);
+    let base_slot = parts.first().and_then(JudgedPart::base_slot);
     let bank = parts.first().and_then(|newest| newest.bank.clone());
     let has_index = parts.iter().all(|part| part.has_index);
-    let archives = parts.iter().rev().filter_map(JudgedInput::archive);
+    let archives = parts.iter().rev().filter_map(JudgedPart::archive);
     let roots = archives.map(OpenArchive::root).collect();
     let counts = count_parts(&parts, accounts);
     let mut failures = Failures::new();
@@ -173,8 +173,8 @@ impl VerifyReport {
     }
 }
 
-fn correct_names(parts: &[JudgedInput]) -> HashMap<PathBuf, ArchiveName> {
-    let name_of = |(number, part): (usize, &JudgedInput)| {
+fn correct_names(parts: &[JudgedPart]) -> HashMap<PathBuf, ArchiveName> {
+    let name_of = |(number, part): (usize, &JudgedPart)| {
         let base = parts.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = part.base_slot().or(base.map(|bank| bank.slot));
         let bank = part.bank.as_ref()?;
@@ -185,7 +185,7 @@ fn correct_names(parts: &[JudgedInput]) -> HashMap<PathBuf, ArchiveName> {
     parts.iter().enumerate().filter_map(name_of).collect()
 }
 
-fn count_parts(parts: &[JudgedInput], accounts: &StateBuilder) -> Counts {
+fn count_parts(parts: &[JudgedPart], accounts: &StateBuilder) -> Counts {
     let sums = accounts.sums();
     let mut counts = Counts {
         records: sums.records,

@@ -15,7 +15,7 @@ use crate::state::storages::StorageReader;
 use crate::state::visitor::StatePart;
 use crate::verify::job::{VerifyJob, new_state_builder};
 use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
-use crate::verify::part::JudgedInput;
+use crate::verify::part::JudgedPart;
 use crate::{
     Check, Documents, FailurePlace, Failures, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyReport,
     judge_documents, restore_journal,
@@ -69,7 +69,7 @@ fn read_bank_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Veri
     for storage in &plan.storages {
         accounts.add_storage(storage.file.slot, storage.file.id);
     }
-    let part = JudgedInput {
+    let part = JudgedPart {
         facts: StatePart { path, root: None, first_storage: 0, is_from_firedancer: false },
         failures,
         bank,

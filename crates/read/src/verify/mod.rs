@@ -25,7 +25,7 @@ use crate::state::visitor::StateVisitor;
 use crate::verify::job::{VerifyJob, VerifyOptions, new_state_builder};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
-use crate::verify::part::JudgedInput;
+use crate::verify::part::JudgedPart;
 use crate::{Failures, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
 /// Verifies a snapshot. The report says what is wrong with it. A ledger's lock is held during the
@@ -79,14 +79,14 @@ fn read_archives(
     let options = job.options;
     let mut accounts = new_state_builder(&job, estimate_unpacked_bytes(&archives)?)?;
     let seen_slots = SeenSlots::default();
-    let mut parts: Vec<JudgedInput> = Vec::new();
+    let mut parts: Vec<JudgedPart> = Vec::new();
     job.announce(&archives);
     for (number, archive) in archives.iter().enumerate() {
         if number > 0 {
             accounts.begin_older_archive(options.threads)?;
         }
         let failures = Failures::new().for_base(number > 0);
-        let part = JudgedInput::read(archive, failures, &accounts, &seen_slots, &job)?;
+        let part = JudgedPart::read(archive, failures, &accounts, &seen_slots, &job)?;
         accounts.stakes.lacks_rent_epochs |= part.facts.is_from_firedancer;
         parts.push(part);
     }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// An archive or a ledger that has been read and judged except for its state.
-pub struct JudgedInput {
+pub struct JudgedPart {
     pub facts: StatePart,
     pub storages: StorageReader,
     pub failures: Failures,
@@ -27,7 +27,7 @@ pub struct JudgedInput {
     pub has_index: bool,
 }
 
-impl JudgedInput {
+impl JudgedPart {
     /// Reads an archive, and adds what is wrong with it to `failures`.
     pub fn read(
         archive: &NamedArchive,
