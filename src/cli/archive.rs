@@ -85,7 +85,8 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     if args.dry_run {
         let preview = new_archive.write(&mut output, ui, |sink| preview_archive(&options, sink, ui))?;
         let Some(preview) = preview else { return Ok(()) };
-        ui.print_report("archive_preview", &preview.path.escaped(), &preview, PREVIEW_ROWS);
+        let path = preview.path.escaped();
+        ui.print_report("archive_preview", &path, &preview, PREVIEW_ROWS);
         ui.say("Nothing was written.");
         return preview.check_room();
     }
@@ -106,6 +107,7 @@ fn print_report(report: &ArchiveReport, ui: &Ui) {
     if report.archive.name.base_slot.is_some() && !is_state_checked {
         let full = report.base.as_ref().map_or("FULL".to_string(), |base| quote_for_shell(base));
         ui.say("To check that it fits its full archive:");
-        ui.say(&format!("  slotpress verify {full} {}", quote_for_shell(&path)));
+        let incremental = quote_for_shell(&path);
+        ui.say(&format!("  slotpress verify {full} {incremental}"));
     }
 }

@@ -14,7 +14,7 @@ use slotpress_base::{NICENESS_MAX, RATE_MIN, available_threads, lower_priority};
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::environment::ACCOUNTS;
-use super::memory::DECODING_WORKER_BYTES;
+use super::memory::{DECODING_WORKER_BYTES, choose_memory};
 use super::ui::Ui;
 use super::values::Choice;
 use super::{memory, values};
@@ -47,7 +47,8 @@ pub struct WorkArgs {
 impl WorkArgs {
     /// Returns the number of threads that fit into memory: see [`memory::threads_that_fit`].
     pub fn threads(&self, worker_bytes: u64, other_bytes: u64, ui: &Ui) -> Result<usize> {
-        memory::threads_that_fit(self.workers.threads, || Ok(worker_bytes), other_bytes, ui)
+        let worker_bytes = || Ok(worker_bytes);
+        memory::threads_that_fit(self.workers.threads, worker_bytes, other_bytes, ui)
     }
 }
 
@@ -217,7 +218,7 @@ impl CheckArgs {
 impl ExpectedArgs {
     pub fn options(&self, memory_bytes: Option<u64>) -> CheckOptions {
         CheckOptions::default()
-            .memory_bytes(memory::choose_memory(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
+            .memory_bytes(choose_memory(memory_bytes, STATE_MEMORY_BYTES_DEFAULT))
             .expect_hash(self.expect_hash)
             .expect_slot(self.expect_slot)
     }
@@ -274,7 +275,8 @@ impl RetentionArgs {
     /// of `rebase`.
     pub fn apply(&self, keep: Keep, rebased_default: usize) -> Keep {
         let count = |flag: Option<u64>| flag.unwrap_or_default() as usize;
-        keep.rebased(self.keep_rebased.map_or(rebased_default, |count| count as usize))
+        let rebased = self.keep_rebased.map_or(rebased_default, |count| count as usize);
+        keep.rebased(rebased)
             .within(self.keep_within.unwrap_or_default())
             .daily(count(self.keep_daily))
             .weekly(count(self.keep_weekly))

@@ -121,7 +121,8 @@ fn describe_downloads(report: &BootstrapReport) -> String {
     let mut servers = BTreeSet::new();
     let mut bytes = 0;
     let mut time = Duration::ZERO;
-    for download in report.archives.iter().filter_map(|archive| archive.fetched.as_ref()) {
+    let downloads = report.archives.iter().flat_map(|archive| &archive.fetched);
+    for download in downloads {
         servers.extend(download.servers.iter().map(|share| share.server.as_str()));
         bytes += download.fetched_bytes();
         time += download.elapsed;
@@ -165,10 +166,12 @@ fn print_plan(plan: &BootstrapPlan, options: &BootstrapOptions, ui: &Ui) {
     if plan.routes.len() > 1 {
         let incremental = plan.incremental.as_ref().map(|choice| &choice.name);
         let describe_full = |route: &Route| {
-            let place = if route.is_full_local { "here" } else { "fetched" };
-            let is_chosen = route.full == plan.full.name && route.incremental.as_ref() == incremental;
-            let chosen = if is_chosen { ", chosen" } else { "" };
-            format!("{} {place}{chosen}", route.full.slot)
+            let mut text = route.full.slot.to_string();
+            text += if route.is_full_local { " here" } else { " fetched" };
+            if route.full == plan.full.name && route.incremental.as_ref() == incremental {
+                text += ", chosen";
+            }
+            text
         };
         let table = TableBuilder::new("", "", &plan.routes)
             .add_visible("at boot", Unit::Age, |route| route.expected_age.map(|age| age.as_secs_f64()))

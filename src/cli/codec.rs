@@ -6,7 +6,7 @@ use slotpress::program::{decoding_side_bytes, worker_memory_bytes};
 use slotpress::{Error, Progress, Result};
 use slotpress_read::describe_readers;
 
-use super::arguments::{IoPolicyArgs, WorkerArgs};
+use super::arguments::WorkerArgs;
 use super::memory::threads_that_fit;
 use super::ui::Ui;
 use super::values::{self, Choice};
@@ -47,18 +47,16 @@ const FORMATS: &[Choice<ArchiveFormat>] = &[
     Choice("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
 ];
 
-/// Sets the number of workers to what fits into the memory limit of the process beside `other_bytes`,
-/// and the I/O policy. Lowers the process's priority: see [`IoPolicyArgs::apply`].
-pub fn apply_resource_flags(
+/// Sets the number of workers to what fits into the memory limit of the process beside `other_bytes`.
+pub fn set_workers(
     options: EncodingOptions,
     other_bytes: u64,
     workers: &WorkerArgs,
-    io_policy: &IoPolicyArgs,
     ui: &Ui,
 ) -> Result<EncodingOptions> {
     let worker_bytes = || worker_memory_bytes(&options.codec, options.frame_size_bytes);
     let threads = threads_that_fit(workers.threads, worker_bytes, other_bytes, ui)?;
-    Ok(options.threads(threads).io_policy(io_policy.apply(ui)))
+    Ok(options.threads(threads))
 }
 
 impl ZstdArgs {

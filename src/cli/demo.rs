@@ -73,7 +73,8 @@ fn run_script(size: &str, ui: &Ui) -> Result<()> {
     let newer_bytes = (values::parse_size(size).map_err(Error::usage)? / 10).max(INCREMENTAL_BYTES_MIN);
 
     let title = "A ledger, as a validator leaves it when it is stopped gracefully, and its older state";
-    run_step(title, &format!("synth ledger --size {} --incremental {}KiB", size.replace(' ', ""), newer_bytes >> 10))?;
+    let [size, newer_kib] = [size.replace(' ', ""), (newer_bytes >> 10).to_string()];
+    run_step(title, &format!("synth ledger --size {size} --incremental {newer_kib}KiB"))?;
     fs::create_dir("archives").or_path("create", Path::new("archives"))?;
     run_step("A full archive of the older state", "archive ledger/at-full -o archives")?;
     let catalog = scan_archives()?;
@@ -85,7 +86,8 @@ fn run_script(size: &str, ui: &Ui) -> Result<()> {
     let hash = scan_archives()?.choice().and_then(|choice| Some(choice.incremental?.name.hash.to_string()));
     let hash = hash.unwrap_or_default();
     let title = "Both archives back into a ledger, in the layout from which a validator boots";
-    run_step(title, &format!("restore archives --ledger restored --expect-hash {hash}"))?;
+    let restore = format!("restore archives --ledger restored --expect-hash {hash}");
+    run_step(title, &restore)?;
     let title = "Every checksum, and every account against the hash of the state";
     run_step(title, "verify archives")?;
     run_step("The restored ledger, verified", "verify restored")

@@ -108,7 +108,8 @@ fn parse_data_part(text: &str) -> Result<DataPart, String> {
         slice => {
             let (offset, length) = slice.split_once(':').ok_or_else(error)?;
             let number = |text: &str| text.parse::<u32>().map_err(|_| error());
-            Ok(DataPart::Slice { offset: number(offset)?, length: number(length)? })
+            let [offset, length] = [number(offset)?, number(length)?];
+            Ok(DataPart::Slice { offset, length })
         }
     }
 }
@@ -146,7 +147,8 @@ impl ExportArgs {
         let mut options = ExportOptions::default().filter(self.filter()?).data(self.data);
         options.order = self.order;
         options.changes = !self.since.is_empty();
-        options.format = self.format.unwrap_or(if is_stdout { TableFormat::Csv } else { TableFormat::Parquet });
+        let default_format = if is_stdout { TableFormat::Csv } else { TableFormat::Parquet };
+        options.format = self.format.unwrap_or(default_format);
         if !self.tables.is_empty() {
             options.tables.clear();
         }
@@ -157,8 +159,9 @@ impl ExportArgs {
         }
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
         // One share is for the files being written, the other for finding superseded records.
-        let (threads, share_bytes) =
-            divide_memory(self.work.memory, self.work.workers.threads(), worker_bytes, options.memory_bytes_min())?;
+        let threads = self.work.workers.threads();
+        let bytes_min = options.memory_bytes_min();
+        let (threads, share_bytes) = divide_memory(self.work.memory, threads, worker_bytes, bytes_min)?;
         options.memory_bytes = share_bytes;
         let other_bytes = (2 * share_bytes).saturating_add(store_bytes);
         let threads = threads.min(self.work.threads(worker_bytes, other_bytes, ui)?);

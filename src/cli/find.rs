@@ -36,15 +36,17 @@ const ROWS_MAX: usize = 20;
 const REASONS_MAX: usize = 8;
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {
-    let options = args.peers.find_options()?.measure_single(true).read_bank_times(true);
+    let options = args.peers.find_options()?;
+    let options = options.measure_single(true).read_bank_times(true);
     // Many peers do not answer quickly, and such peers are useless as sources.
     let seconds = Duration::from_secs;
-    let client_options =
-        args.network.options().connect_timeout(seconds(4)).head_timeout(seconds(6)).read_timeout(seconds(4));
+    let client_options = args.network.options().connect_timeout(seconds(4));
+    let client_options = client_options.head_timeout(seconds(6)).read_timeout(seconds(4));
     let client = Client::new(&client_options)?;
     let report = find(&client, &options, ui)?;
     for (number, candidate) in report.candidates.iter().enumerate() {
-        ui.print_object("candidate", &merge(json!({ "rank": number + 1 }), candidate));
+        let rank = json!({ "rank": number + 1 });
+        ui.print_object("candidate", &merge(rank, candidate));
     }
     for refused in &report.refused {
         ui.print_object("refused", refused);

@@ -194,7 +194,8 @@ fn owner_table(summary: &AccountsSummary) -> Table {
     }
     let omitted_count = summary.owners.len().saturating_sub(OWNER_ROWS_MAX) as u64;
     if omitted_count > 0 {
-        rows.push((format!("{} more", values::show_count(omitted_count)), omitted));
+        let count = values::show_count(omitted_count);
+        rows.push((format!("{count} more"), omitted));
     }
     let all_bytes = summary.totals.stored_bytes.max(1) as f64;
     TableBuilder::new("", "", &rows)
@@ -218,9 +219,12 @@ fn print_account(input: Snapshot<'_>, pubkey: Address, threads: usize, input_pat
         });
     };
     let more = json!({ "path": input_path.to_string_lossy(), "data_base64": STANDARD.encode(&account.data) });
-    let state = if account.is_closed { "state: closed: its newest record has no lamports" } else { "" };
-    let rows = [&[state], ACCOUNT].concat();
-    ui.print_report("account", &pubkey.to_string(), &merge(&account, more), &rows);
+    let mut rows = ACCOUNT.to_vec();
+    if account.is_closed {
+        rows.insert(0, "state: closed: its newest record has no lamports");
+    }
+    let fields = merge(&account, more);
+    ui.print_report("account", &pubkey.to_string(), &fields, &rows);
     let data = &account.data[..account.data.len().min(DATA_BYTES_MAX)];
     for (number, bytes) in data.chunks(16).enumerate() {
         ui.say(&hex_row(number * 16, bytes));
@@ -249,5 +253,6 @@ fn hex_row(offset: usize, bytes: &[u8]) -> String {
         b' '..=b'~' => char::from(*byte),
         _ => '.',
     };
-    format!("{text:<60} {}", bytes.iter().map(show_byte).collect::<String>())
+    let shown = bytes.iter().map(show_byte).collect::<String>();
+    format!("{text:<60} {shown}")
 }

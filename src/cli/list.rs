@@ -72,7 +72,8 @@ pub fn url_of(place: &Path) -> Option<&str> {
 /// If a node would choose none.
 pub fn require_choice<'a>(catalog: &'a Catalog, place: &Path) -> Result<NodeChoice<'a>> {
     catalog.choice().ok_or_else(|| {
-        Error::failed(format!("{} has no archive that a node would choose", place.escaped()))
+        let place = place.escaped();
+        Error::failed(format!("{place} has no archive that a node would choose"))
             .with_hint("`slotpress list` shows what is there, and why it is not usable")
     })
 }
@@ -89,7 +90,9 @@ fn check_age(catalog: &Catalog, max_age: Duration, place: &Path) -> Result<()> {
     }
     let age = age.map_or("an unknown time".to_string(), values::show_age);
     let max_age = values::show_age(max_age);
-    Err(Error::failed(format!("the newest archive in {place} is {age} old, more than {max_age}: {}", newest.name)))
+    let name = &newest.name;
+    let message = format!("the newest archive in {place} is {age} old, more than {max_age}: {name}");
+    Err(Error::failed(message))
 }
 
 fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &Ui) {
@@ -105,8 +108,9 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
         let path = archive.path();
         let fields = ArchiveFields::new(archive, catalog, now);
         let mark = if is_chosen { "*" } else { " " };
-        let line = format!("{mark} {}", archive_line(archive, catalog, &fields, now));
-        let fields = merge(&fields, json!({ "file": path.to_string_lossy(), "chosen": is_chosen }));
+        let line = format!("{mark} {}", line(archive, catalog, &fields, now));
+        let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
+        let fields = merge(&fields, more);
         ui.print_item("archive_listed", &fields, &path.escaped(), &line);
     }
     for unusable in catalog.unusable() {
@@ -137,7 +141,8 @@ pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> S
 
 /// Prints an unfinished download that stays.
 pub fn print_partial(partial: &Partial, ui: &Ui) {
-    ui.print_object("partial_download", &merge(partial, json!({ "removed": false })));
+    let fields = merge(partial, json!({ "removed": false }));
+    ui.print_object("partial_download", &fields);
     ui.say(&format!("  {}", partial_line(partial)));
 }
 
@@ -163,15 +168,15 @@ pub fn warn_of_partials(dir: &Path, ui: &Ui) {
 }
 
 /// Names of files and directories; a ledger or an unpacked archive has at least one of them.
-const LEDGER_NAMES: [&str; 5] = ["accounts", "genesis.bin", "ledger.lock", "rocksdb", "version"];
+const LEDGER_NAMES: &str = "accounts genesis.bin ledger.lock rocksdb version";
 
 /// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
 /// archive, for a ledger, and for a directory without archives: the caller then reads the directory as
 /// a ledger, and says what is missing.
-pub fn catalog_of_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
+pub fn catalog_of(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     let is_empty = |catalog: &Catalog| catalog.archives().is_empty() && catalog.unusable().is_empty();
     let Some((text, network)) = url_of(place).zip(network) else {
-        if !place.is_dir() || LEDGER_NAMES.iter().any(|name| place.join(name).exists()) {
+        if !place.is_dir() || LEDGER_NAMES.split(' ').any(|name| place.join(name).exists()) {
             return Ok(None);
         }
         let catalog = scan_with_copies(&[place.to_path_buf()])?;
@@ -221,7 +226,7 @@ pub fn request_catalog(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Cat
     })))
 }
 
-fn archive_line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
+fn line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
     let mut text = String::from("{name}\n    ");
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };

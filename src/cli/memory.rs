@@ -78,7 +78,10 @@ fn fit_threads(limit: &MemoryLimit, threads: usize, worker_bytes: u64, other_byt
 /// Returns the requested memory, or else the default, but at most a quarter of what the tightest limit
 /// leaves.
 pub fn choose_memory(requested: Option<u64>, default_bytes: u64) -> u64 {
-    requested.unwrap_or_else(|| tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4)))
+    if let Some(bytes) = requested {
+        return bytes;
+    }
+    tightest_limit().map_or(default_bytes, |limit| default_bytes.min(limit.left_bytes / 4))
 }
 
 /// Returns the requested memory, or else half of the free memory, but at most a quarter of what the
@@ -86,7 +89,8 @@ pub fn choose_memory(requested: Option<u64>, default_bytes: u64) -> u64 {
 pub fn choose_half_of_memory(requested: Option<u64>) -> u64 {
     /// Used if free memory cannot be determined.
     const UNKNOWN_BYTES: u64 = 2 << 30;
-    choose_memory(requested, available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2))
+    let half = available_bytes().map_or(UNKNOWN_BYTES, |bytes| bytes / 2);
+    choose_memory(requested, half)
 }
 
 /// Divides memory into workers, which take at most half of it, and two equal shares of at least
@@ -113,7 +117,8 @@ pub fn divide_memory(
     let bytes = choose_half_of_memory(requested).max(bytes_min);
     let fitting = (bytes / 2).saturating_sub(COMMAND_BYTES) / worker_bytes;
     let threads = (threads as u64).min(fitting).max(1);
-    Ok((threads as usize, (bytes - COMMAND_BYTES - threads * worker_bytes) / 2))
+    let shares_bytes = bytes - COMMAND_BYTES - threads * worker_bytes;
+    Ok((threads as usize, shares_bytes / 2))
 }
 
 #[cfg(test)]

@@ -132,7 +132,8 @@ impl Meter {
         let overall = state.step.and_then(|step| {
             let sizes: Vec<u64> = state.steps.iter().map(|step| step.input_bytes).collect::<Option<_>>()?;
             let done_bytes = sizes[..step].iter().sum::<u64>() + input_bytes.min(sizes[step]);
-            Some((done_bytes, sizes.iter().sum::<u64>(), state.steps_start?.elapsed()))
+            let all_bytes = sizes.iter().sum::<u64>();
+            Some((done_bytes, all_bytes, state.steps_start?.elapsed()))
         });
         let (done_bytes, all_bytes, elapsed_for_bytes) = match (overall, state.total_bytes) {
             // A step without a size, such as syncing, tells nothing about the time left.
@@ -170,7 +171,8 @@ struct Arrival {
 
 impl Arrival {
     fn new(arriving: &Arriving<'_>) -> Self {
-        Self { time: Instant::now(), received_bytes: sum_received_bytes(arriving), waited: arriving.waited }
+        let received_bytes = sum_received_bytes(arriving);
+        Self { time: Instant::now(), received_bytes, waited: arriving.waited }
     }
 
     /// Says how much has arrived, at which rate since this moment, and whether network or restore is
@@ -212,7 +214,8 @@ impl MeterReading {
         let of_all = if self.is_overall { " of all" } else { "" };
         let done = self.done_percent.map(|percent| format!("{} %{of_all}", percent as u64));
         let mut parts = vec![done.unwrap_or_else(|| show_whole_seconds(self.elapsed_seconds))];
-        parts.extend(self.left_seconds.map(|seconds| format!("{} left", show_whole_seconds(seconds))));
+        let show_left = |seconds| format!("{} left", show_whole_seconds(seconds));
+        parts.extend(self.left_seconds.map(show_left));
         parts.extend(self.note.clone());
         if self.input_bytes > 0 {
             if self.note.is_none() {

@@ -211,8 +211,7 @@ fn run(command: CommandArgs, ui: &Ui) -> Result<(), Error> {
 
 /// Headings whose flags are shown by `--help` but not by `-h`, because many commands share them or few
 /// people type them.
-const RARE_HEADINGS: [&str; 8] =
-    ["Hooks", "Monitoring", "Network", "Output", "Resource use", "Retention by time", "Stores", "Targets"];
+const RARE_HEADINGS: &str = "Hooks, Monitoring, Network, Output, Resource use, Retention by time, Stores, Targets";
 
 /// Further flags that `-h` does not show.
 const RARE_FLAGS: &str = "any-format check data-size expect-genesis-hash expect-root expect-slot force-base \
@@ -232,7 +231,8 @@ fn hide_rare_flags(command: Command) -> Command {
         let is_listed = arg.get_long().is_some_and(|name| flags.any(|flag| flag == name));
         let heading = arg.get_help_heading().unwrap_or_default();
         // The filters of `export` alone fill half a screen.
-        is_listed || RARE_HEADINGS.contains(&heading) || is_export && ["Check", "Ledger"].contains(&heading)
+        let is_rare_heading = RARE_HEADINGS.split(", ").any(|rare| rare == heading);
+        is_listed || is_rare_heading || is_export && ["Check", "Ledger"].contains(&heading)
     };
     let hide_if_rare = |arg: Arg| if is_rare(&arg) { arg.hide_short_help(true) } else { arg };
     command.mut_args(hide_if_rare).mut_subcommands(hide_rare_flags)

@@ -95,7 +95,8 @@ impl PeersArgs {
             sources.push(text.parse()?);
         }
         if let Some(path) = &self.sources_from {
-            sources.extend(values::read_list(path, "source", str::parse::<SourceLocation>)?);
+            let listed = values::read_list(path, "source", str::parse::<SourceLocation>)?;
+            sources.extend(listed);
         }
         let mut options = FindOptions::new(sources).rpc(parse_urls(&self.rpc)?);
         options.max_age = self.max_age;
@@ -203,8 +204,10 @@ pub fn open_archive(path: &Path, reads_twice: bool, args: &NetworkArgs, ui: &Ui)
         Arc::new(UrlSource::from_remote(&client, remote, stop)?)
     } else if reads_twice {
         let place = show_url(&remote.url);
-        let message = format!("{place}: the server does not send ranges of the file, and parts of it are read twice");
-        let hint = format!("`slotpress fetch {} -o DIR` fetches it; then use the file", show_url(&url));
+        let url = show_url(&url);
+        let reason = "the server does not send ranges of the file, and parts of it are read twice";
+        let message = format!("{place}: {reason}");
+        let hint = format!("`slotpress fetch {url} -o DIR` fetches it; then use the file");
         return Err(Error::new(ErrorKind::Network, message).with_hint(hint));
     } else {
         Arc::new(StreamSource::open(&client, remote, stop)?)
@@ -237,21 +240,23 @@ pub fn path_with_credentials(archive: &Archive, place: &Path) -> PathBuf {
 }
 
 /// Returns the catalog of a place, or of more than two archives; `None` for an archive, a pair, and a
-/// place that [`list::catalog_of_place`] does not list.
+/// place that [`list::catalog_of`] does not list.
 ///
 /// # Errors
 /// If one of more than two files does not have an archive's name.
 pub fn catalog_of_inputs(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     match paths {
-        [place] => list::catalog_of_place(place, network, ui),
+        [place] => list::catalog_of(place, network, ui),
         [_, _] => Ok(None),
         paths => {
             let mut archives = Vec::new();
             for path in paths {
                 let Some(name) = ArchiveName::from_path(path) else {
-                    return Err(Error::usage(format!("{} does not have the name of an archive", path.escaped())));
+                    let path = path.escaped();
+                    return Err(Error::usage(format!("{path} does not have the name of an archive")));
                 };
-                archives.push(Archive::new(name, path.parent().unwrap_or(Path::new("")), 0));
+                let dir = path.parent().unwrap_or(Path::new(""));
+                archives.push(Archive::new(name, dir, 0));
             }
             Ok(Some(Catalog::with_copies(archives)))
         }
@@ -271,10 +276,15 @@ pub fn choose_archives(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui
         return Ok(vec![second.clone(), first.clone()]);
     }
     let Some(catalog) = catalog_of_inputs(paths, network, ui)? else { return Ok(paths.to_vec()) };
-    let place = if let [place] = paths { place } else { Path::new("the list of archives") };
+    let place = match paths {
+        [place] => place,
+        _ => Path::new("the list of archives"),
+    };
     let choice = list::require_choice(&catalog, place)?;
     let mut chosen = vec![path_with_credentials(choice.full, place)];
-    chosen.extend(choice.incremental.map(|archive| path_with_credentials(archive, place)));
+    if let Some(incremental) = choice.incremental {
+        chosen.push(path_with_credentials(incremental, place));
+    }
     Ok(chosen)
 }
 

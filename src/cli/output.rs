@@ -12,7 +12,7 @@ use slotpress_base::{EscapePath, InterruptibleWriter};
 use slotpress_read::check_output_dir;
 
 use super::arguments::{IoPolicyArgs, WorkArgs};
-use super::codec::{EncodingArgs, apply_resource_flags};
+use super::codec::{EncodingArgs, set_workers};
 use super::network::ConnectionArgs;
 use super::stdout;
 use super::ui::Ui;
@@ -41,7 +41,8 @@ impl NewArchiveArgs {
         let mut options = self.encoding.options(ui)?;
         options.memory_bytes = self.work.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
         let other_bytes = other_bytes + upload_bytes;
-        apply_resource_flags(options, other_bytes, &self.work.workers, &self.io_policy, ui)
+        let options = set_workers(options, other_bytes, &self.work.workers, ui)?;
+        Ok(options.io_policy(self.io_policy.apply(ui)))
     }
 
     /// Makes an archive. Returns `None` if an archive of its name exists and is left as it is.
@@ -58,7 +59,10 @@ impl NewArchiveArgs {
             Err(error) if error.kind() == ErrorKind::Failed => ui.check().err().unwrap_or(error),
             Err(error) => error,
         };
-        if self.skip_existing { skip_existing(error, ui).map(|()| None) } else { Err(error) }
+        if !self.skip_existing {
+            return Err(error);
+        }
+        skip_existing(error, ui).map(|()| None)
     }
 }
 
@@ -99,7 +103,10 @@ impl<'a> Output<'a> {
     }
 
     fn memory_bytes(&self) -> u64 {
-        if let Self::Store(store) = self { store.options().memory_bytes } else { 0 }
+        match self {
+            Self::Store(store) => store.options().memory_bytes,
+            _ => 0,
+        }
     }
 
     fn sink<'s>(&'s mut self, replace: bool, ui: &'s Ui) -> Result<Box<dyn Sink + 's>> {

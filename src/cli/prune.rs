@@ -28,8 +28,7 @@ use super::ui::Ui;
 use super::{stores, values};
 
 /// Flags of which one is enough instead of `--keep-full` and `--keep-incremental`.
-const SUFFICIENT_FLAGS: [&str; 7] =
-    ["keep_within", "keep_daily", "keep_weekly", "keep_epoch_ends", "keep_bytes", "keep_free", "unusable"];
+const SUFFICIENT_FLAGS: &str = "keep_within keep_daily keep_weekly keep_epoch_ends keep_bytes keep_free unusable";
 
 /// Remove old archives from directories or stores
 ///
@@ -44,11 +43,11 @@ pub struct PruneArgs {
     #[arg(value_name = "TARGET", required = true)]
     dirs: Vec<PathBuf>,
     /// Number of newest full archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS, help_heading = "Retention",
+    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS.split(' '), help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_full: Option<u64>,
     /// Number of newest incremental archives to keep
-    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS, help_heading = "Retention",
+    #[arg(long, value_name = "N", required_unless_present_any = SUFFICIENT_FLAGS.split(' '), help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: Option<u64>,
     /// Remove the oldest of the kept archives until those of the directory take at most this much
@@ -71,6 +70,12 @@ pub struct PruneArgs {
     retention: RetentionArgs,
     #[command(flatten)]
     connection: ConnectionArgs,
+}
+
+impl PruneArgs {
+    fn verb(&self) -> &'static str {
+        if self.dry_run { "would remove" } else { "removed" }
+    }
 }
 
 /// An archive or an unusable file, and what to do with it.
@@ -200,7 +205,7 @@ fn prune(
 
     let path = dir.to_string_lossy().into_owned();
     let mut summary = Summary { path, dry_run: args.dry_run, ..Summary::default() };
-    let verb = if args.dry_run { "would remove" } else { "removed" };
+    let verb = args.verb();
     let mut last_error = None;
     for decision in decisions {
         ui.check()?;
@@ -238,9 +243,11 @@ fn prune(
     }
     let archives = values::count_of(summary.removed, "archive");
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
-    let line = format!("{verb} {archives} ({removed}), kept {} ({kept})", summary.kept);
+    let kept_count = summary.kept;
+    let line = format!("{verb} {archives} ({removed}), kept {kept_count} ({kept})");
     ui.print_item("prune", &summary, "", &line);
-    let excess_bytes = summary.kept_bytes.saturating_sub(keep.bytes_max.unwrap_or(u64::MAX));
+    let bytes_max = keep.bytes_max.unwrap_or(u64::MAX);
+    let excess_bytes = summary.kept_bytes.saturating_sub(bytes_max);
     if excess_bytes > 0 {
         let excess = values::show_bytes(excess_bytes);
         ui.warn(&format!(
@@ -267,9 +274,10 @@ fn prune_partials(dir: &Path, args: &PruneArgs, ui: &Ui) -> Result<()> {
             print_partial(&partial, ui);
             continue;
         }
-        let verb = if args.dry_run { "would remove" } else { "removed" };
+        let verb = args.verb();
         let size = values::show_bytes(partial.size_bytes);
-        ui.print_object("partial_download", &merge(&partial, json!({ "removed": !args.dry_run })));
+        let fields = merge(&partial, json!({ "removed": !args.dry_run }));
+        ui.print_object("partial_download", &fields);
         ui.print_quiet(&partial.path().escaped());
         ui.say(&format!("{verb} {partial} ({size})"));
     }
@@ -283,13 +291,16 @@ fn make_keep_rule(catalog: &Catalog, dir: &Path, freed_bytes: u64, args: &PruneA
     if let Some(keep_free) = args.keep_free {
         let sizes = catalog.archives().iter().map(|archive| archive.size_bytes);
         let free_bytes = Space::new(dir, 0)?.free_bytes.saturating_add(freed_bytes);
-        let room_bytes = sizes.sum::<u64>().saturating_sub(keep_free.saturating_sub(free_bytes));
+        let missing_bytes = keep_free.saturating_sub(free_bytes);
+        let room_bytes = sizes.sum::<u64>().saturating_sub(missing_bytes);
         bytes_max = Some(room_bytes.min(bytes_max.unwrap_or(u64::MAX)));
     }
-    let counts = [args.keep_full, args.keep_incremental, args.keep_bytes, args.keep_free];
-    let is_by_time = args.retention.is_by_time_alone() && counts.iter().all(Option::is_none);
+    let has_counts = args.keep_full.is_some() || args.keep_incremental.is_some();
+    let has_sizes = args.keep_bytes.is_some() || args.keep_free.is_some();
+    let is_by_time = args.retention.is_by_time_alone() && !has_counts && !has_sizes;
     let default_count = if is_by_time { 0 } else { usize::MAX };
     let count_of = |count: Option<u64>| count.map_or(default_count, |count| count as usize);
     let newest = Keep::new(count_of(args.keep_full), count_of(args.keep_incremental));
-    Ok(args.retention.apply(newest, default_count).bytes_max(bytes_max))
+    let keep = args.retention.apply(newest, default_count);
+    Ok(keep.bytes_max(bytes_max))
 }

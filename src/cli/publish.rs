@@ -17,7 +17,7 @@ use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
 use super::arguments::{IoPolicyArgs, RetentionArgs, WorkArgs};
-use super::codec::{ZstdArgs, apply_resource_flags};
+use super::codec::{ZstdArgs, set_workers};
 use super::json::merge;
 use super::network::ConnectionArgs;
 use super::ui::{LogLevel, Ui};
@@ -143,7 +143,8 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
 }
 
 fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
-    let targets: Vec<Target> = args.to.iter().map(|target| target.parse()).collect::<Result<_>>()?;
+    let targets = args.to.iter().map(|target| target.parse());
+    let targets = targets.collect::<Result<Vec<Target>>>()?;
     let memory_bytes = memory::choose_memory(args.work.memory, STATE_MEMORY_BYTES_DEFAULT);
     let other_bytes = decoding_side_bytes(FRAME_SIZE_BYTES_DEFAULT).saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
@@ -154,7 +155,8 @@ fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
     let encoding = args.encoding.options().memory_bytes(args.work.memory);
-    let encoding = apply_resource_flags(encoding, other_bytes, &args.work.workers, &args.io_policy, ui)?;
+    let encoding = set_workers(encoding, other_bytes, &args.work.workers, ui)?;
+    let encoding = encoding.io_policy(args.io_policy.apply(ui));
     let check = CheckOptions::default().memory_bytes(memory_bytes);
     options.recompress = RecompressOptions::default().encoding(encoding).check(check);
     if let Some(pins) = &args.pins {

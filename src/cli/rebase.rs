@@ -82,7 +82,8 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let Some(report) = new_archive.write(&mut output, ui, |sink| rebase(input, sink, &options, ui))? else {
         return Ok(());
     };
-    ui.print_report("rebase", &path_or_name(&report.archive).escaped(), &report, REPORT_ROWS);
+    let path = path_or_name(&report.archive).escaped();
+    ui.print_report("rebase", &path, &report, REPORT_ROWS);
     state.print_transfers(ui);
     print_transfer(&onto, ui);
     Ok(())

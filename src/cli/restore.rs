@@ -89,7 +89,8 @@ fn directory_error(dir: &Path) -> Error {
 
 pub fn print_report(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     let flags = json!({ "validator_flags": validator_flags(target, report) });
-    ui.print_report("restore", &report.path.escaped(), &merge(report, flags), REPORT_ROWS);
+    let fields = merge(report, flags);
+    ui.print_report("restore", &report.path.escaped(), &fields, REPORT_ROWS);
 }
 
 const REPORT_ROWS: &[&str] = &[
@@ -102,9 +103,10 @@ const REPORT_ROWS: &[&str] = &[
 /// Prints what to delete, and how to start a validator on the ledger, as lines to paste.
 pub fn say_how_to_start(report: &RestoreReport, target: &TargetOptions, ui: &Ui) {
     if !report.replaced.is_empty() {
-        let dirs: Vec<String> = report.replaced.iter().map(|dir| quote_for_shell(dir)).collect();
-        let dirs = dirs.join(" ");
-        ui.print_row("aside", &format!("when the validator runs, delete: rm -r {dirs}"));
+        let dirs = report.replaced.iter().map(|dir| quote_for_shell(dir));
+        let dirs = Vec::from_iter(dirs).join(" ");
+        let text = format!("when the validator runs, delete: rm -r {dirs}");
+        ui.print_row("aside", &text);
     }
     // Firedancer builds its own accounts database from the archives, and ignores the rest of the
     // ledger. These are the keys of its default.toml (src/app/firedancer/config/default.toml).
@@ -130,12 +132,12 @@ fn quote_for_toml(path: &Path) -> String {
 }
 
 fn validator_flags(target: &TargetOptions, report: &RestoreReport) -> Vec<String> {
-    let mut flags = vec!["--ledger".to_string(), quote_for_shell(&make_absolute(&target.paths.ledger))];
-    if let Some(snapshots) = &target.paths.snapshots {
-        flags.extend(["--snapshots".to_string(), quote_for_shell(&make_absolute(snapshots))]);
-    }
-    for accounts in &report.accounts {
-        flags.extend(["--accounts".to_string(), quote_for_shell(&make_absolute(accounts))]);
+    let mut paths = vec![("--ledger", &target.paths.ledger)];
+    paths.extend(target.paths.snapshots.iter().map(|dir| ("--snapshots", dir)));
+    paths.extend(report.accounts.iter().map(|dir| ("--accounts", dir)));
+    let mut flags = Vec::new();
+    for (flag, path) in paths {
+        flags.extend([flag.to_string(), quote_for_shell(&make_absolute(path))]);
     }
     // Without this flag, the validator downloads a newer archive if it knows of one.
     flags.push("--no-snapshot-fetch".to_string());

@@ -75,7 +75,8 @@ pub struct ServeArgs {
 fn parse_connections(text: &str) -> std::result::Result<usize, String> {
     /// Bounds the memory: 64 KiB per connection make about 61 GiB.
     const CONNECTIONS_MAX: usize = 1_000_000;
-    values::parse_within(text, 1..=CONNECTIONS_MAX, &format!("1 to {CONNECTIONS_MAX} connections"))
+    let message = format!("1 to {CONNECTIONS_MAX} connections");
+    values::parse_within(text, 1..=CONNECTIONS_MAX, &message)
 }
 
 fn parse_timeout(text: &str) -> std::result::Result<Duration, String> {
@@ -96,7 +97,8 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
     if args.tls_cert.is_some() != args.tls_key.is_some() {
         return Err(Error::usage("--tls-cert and --tls-key belong together"));
     }
-    let tls = args.tls_cert.clone().zip(args.tls_key.clone()).map(|(cert, key)| TlsFiles { cert, key });
+    let cert_and_key = args.tls_cert.clone().zip(args.tls_key.clone());
+    let tls = cert_and_key.map(|(cert, key)| TlsFiles { cert, key });
     let scheme = if tls.is_some() { "https" } else { "http" };
     let mut options = ServeOptions::new(args.dirs.clone(), args.listen)
         .max_rate_bytes_per_second(args.max_rate)
@@ -130,7 +132,10 @@ fn print_event(event: Event, scheme: &str, logs_all: bool, ui: &Ui) {
                 ui.say(&line);
             }
         }
-        Event::Finished(finished) => ui.log_event("served", LogLevel::Info, &finished, &transfer_text(&finished)),
+        Event::Finished(finished) => {
+            let text = transfer_text(&finished);
+            ui.log_event("served", LogLevel::Info, &finished, &text);
+        }
         Event::Answered(answered) if !logs_all && answered.status < 400 => {}
         Event::Answered(answered) => {
             let refused = if answered.request.is_empty() { "connection refused: " } else { "" };

@@ -65,7 +65,9 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         .agave(args.agave)
         .mix(args.mix);
     let memory = memory_of(&options)?;
-    options.threads = threads_that_fit(args.workers.threads, || Ok(memory.worker_bytes), memory.other_bytes, ui)?;
+    let worker_bytes = || Ok(memory.worker_bytes);
+    let requested = args.workers.threads;
+    options.threads = threads_that_fit(requested, worker_bytes, memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     for state in &report.states {
         let fields = merge(state, &report);

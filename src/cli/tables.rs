@@ -116,7 +116,8 @@ impl<'a, R> TableBuilder<'a, R> {
     pub fn new(id: &'static str, kind: &'static str, items: impl IntoIterator<Item = &'a R>) -> Self {
         let items: Vec<&R> = items.into_iter().collect();
         let rows = items.iter().map(|_| Vec::new()).collect();
-        Self { items, table: Table { id, kind, rows, ..Table::default() } }
+        let table = Table { id, kind, rows, ..Table::default() };
+        Self { items, table }
     }
 
     /// Adds a column for people and programs.
@@ -130,7 +131,8 @@ impl<'a, R> TableBuilder<'a, R> {
         for (item, row) in self.items.iter().zip(&mut self.table.rows) {
             row.push(value(item).into());
         }
-        self.table.columns.push(Column { heading: heading.into(), unit, name });
+        let heading = heading.into();
+        self.table.columns.push(Column { heading, unit, name });
         self
     }
 
@@ -209,7 +211,8 @@ impl Table {
         let mut grid = comfy_table::Table::new();
         grid.load_style(NOTHING).set_header(columns.iter().map(|(_, column)| &column.heading));
         for row in &self.rows {
-            grid.add_row(columns.iter().map(|(index, column)| column.unit.show(&row[*index])));
+            let cells = columns.iter().map(|(index, column)| column.unit.show(&row[*index]));
+            grid.add_row(cells);
         }
         for (grid_column, (_, column)) in grid.column_iter_mut().zip(&columns) {
             let side = match column.unit {
@@ -275,7 +278,9 @@ impl JsonLine {
         for (name, value) in self.0 {
             match value {
                 Value::Object(fields) => {
-                    flat.extend(fields.iter().map(|(field, value)| (format!("{name}_{field}"), flatten_value(value))));
+                    for (field, value) in &fields {
+                        flat.push((format!("{name}_{field}"), flatten_value(value)));
+                    }
                 }
                 value => flat.push((name.to_string(), flatten_value(&value))),
             }

@@ -13,7 +13,8 @@ pub const EXIT_CODE: u8 = 2;
 
 /// Escapes control characters in arguments, for messages that repeat them.
 pub fn escape_arguments(arguments: &[OsString]) -> Vec<OsString> {
-    arguments.iter().map(|argument| text::escape(&argument.to_string_lossy()).into_owned().into()).collect()
+    let escape = |argument: &OsString| text::escape(&argument.to_string_lossy()).into_owned();
+    arguments.iter().map(|argument| escape(argument).into()).collect()
 }
 
 /// Prints clap's result: help and version unchanged, errors as text or JSON. `variable` is the
@@ -28,7 +29,8 @@ pub fn print(error: &clap::Error, arguments: &[OsString], variable: Option<Strin
         return hint.map_or(Ok(()), |text| writeln!(io::stderr(), "hint: {text}"));
     }
     let hint = hint.as_deref().or(Some("see --help"));
-    writeln!(io::stderr(), "{}", error_line(&message_of(error), hint, EXIT_CODE))
+    let line = error_line(&message_of(error), hint, EXIT_CODE);
+    writeln!(io::stderr(), "{line}")
 }
 
 fn explain_missing_command(error: &clap::Error) -> Option<String> {

@@ -45,8 +45,8 @@ pub fn read_list<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, E
     let mut text = String::new();
     slotpress_base::open_file(path)?.take(LIST_BYTES_MAX + 1).read_to_string(&mut text).or_path("read", path)?;
     if text.len() as u64 > LIST_BYTES_MAX {
-        let max = show_bytes(LIST_BYTES_MAX);
-        return Err(Error::usage(format!("{} is longer than {max}", path.escaped())));
+        let [path, max] = [path.escaped(), show_bytes(LIST_BYTES_MAX)];
+        return Err(Error::usage(format!("{path} is longer than {max}")));
     }
     let mut items = Vec::new();
     for (index, line) in text.lines().map(str::trim).enumerate() {
@@ -130,11 +130,13 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 }
 
 pub fn parse_threads(text: &str) -> Result<usize, String> {
-    parse_within(text, 1..=THREADS_MAX, &format!("1 to {THREADS_MAX} threads"))
+    let message = format!("1 to {THREADS_MAX} threads");
+    parse_within(text, 1..=THREADS_MAX, &message)
 }
 
 pub fn parse_slot(text: &str) -> Result<u64, String> {
-    parse_within(text, 0..=u64::MAX, "a slot is a whole number, such as 350006937")
+    let message = "a slot is a whole number, such as 350006937";
+    parse_within(text, 0..=u64::MAX, message)
 }
 
 pub fn parse_pubkey(text: &str) -> Result<Address, String> {
@@ -164,9 +166,12 @@ pub fn check_ledger(path: &Path) -> Result<(), Error> {
         _ => return Ok(()),
     };
     let Some(ledger) = ledger else { return Ok(()) };
-    let ledger = if ledger.as_os_str().is_empty() { Path::new(".") } else { ledger };
-    Err(Error::usage(format!("{} is a directory inside a ledger, not the ledger", path.escaped()))
-        .with_hint(format!("give the ledger directory: {}{choice}", ledger.escaped())))
+    let [path, mut ledger] = [path, ledger].map(|path| path.escaped());
+    if ledger.is_empty() {
+        ledger = ".".to_string();
+    }
+    Err(Error::usage(format!("{path} is a directory inside a ledger, not the ledger"))
+        .with_hint(format!("give the ledger directory: {ledger}{choice}")))
 }
 
 /// Quotes a path for pasting into a shell. Control characters are escaped in bash's `$'…'` syntax.

@@ -92,7 +92,10 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
         && args.state.slot.is_none()
         && let Some(catalog) = catalog_of_inputs(paths, Some(&args.state.network), ui)?
     {
-        let place = if let [path] = paths.as_slice() { Some(path.as_path()) } else { None };
+        let place = match paths.as_slice() {
+            [place] => Some(place.as_path()),
+            _ => None,
+        };
         return verify_all(&catalog, place, &options, args, ui);
     }
     let input = args.state.open(args.reads_twice(args.check.check), ui)?;
@@ -152,7 +155,8 @@ fn report_lines(report: &VerifyReport) -> Vec<String> {
         "  elapsed  {elapsed_seconds} at {tar_bytes/elapsed_seconds}, CPU load {cpu_seconds%elapsed_seconds}",
     ));
     lines.extend(failure_lines("failure", &report.failures, 0, report));
-    lines.extend(failure_lines("warning", &report.warnings, report.unlisted_count, report));
+    let unlisted = report.unlisted_count;
+    lines.extend(failure_lines("warning", &report.warnings, unlisted, report));
     if report.ok {
         match report.expected_hash {
             _ if !report.has_completed(Check::State) => {}
@@ -247,9 +251,11 @@ fn failure_lines(word: &str, failures: &[Failure], unlisted_count: u64, report: 
             place if place.frame.is_some() => "offset: {offset_bytes} of the file",
             _ => "offset: {offset_bytes} of the tar stream",
         };
-        let file = if report.paths.len() > 1 { "file: {path}" } else { "" };
-        let place = [file, "frame: {frame}", "entry: {entry}", offset, "account: {account}"];
-        let rows = [&place[..], &["expected: {expected}", "found: {found}"]].concat();
+        let mut rows = vec!["frame: {frame}", "entry: {entry}", offset];
+        rows.extend(["account: {account}", "expected: {expected}", "found: {found}"]);
+        if report.paths.len() > 1 {
+            rows.insert(0, "file: {path}");
+        }
         let fields = serde_json::to_value(failure).unwrap_or_default();
         lines.extend(render::fill_rows(&fields, &rows));
     }
@@ -301,9 +307,10 @@ fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         }
         Err(error) => {
             let text = error.to_string();
-            let reason = text.strip_prefix(&format!("{path}: ")).unwrap_or(&text).to_string();
-            failure = Some(reason.clone());
-            why_not_checked = Some(reason);
+            let prefix = format!("{path}: ");
+            let reason = text.strip_prefix(&prefix).unwrap_or(&text);
+            failure = Some(reason.to_string());
+            why_not_checked = failure.clone();
         }
     }
     if let Some(reason) = &why_not_checked {
@@ -321,7 +328,8 @@ fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         ui.say(&format!("partly  {path}: {reason}"));
     } else {
         ui.print_quiet(&path);
-        ui.say(&format!("{:8}{path}", if has_skipped_checks { "partly" } else { "ok" }));
+        let word = if has_skipped_checks { "partly" } else { "ok" };
+        ui.say(&format!("{word:8}{path}"));
     }
 }
 
@@ -342,7 +350,8 @@ fn summary_line(verdict: &CatalogVerdict) -> String {
         let left_out = Vec::from_iter(left_out.iter().map(|check| check.name())).join(", ");
         text += &format!("; {partly} without a failure, but not all checks were made: {left_out}");
     }
-    for (count, word) in [(*damaged, "damaged"), (archives - good - partly - damaged, "not verified")] {
+    let unverified = archives - good - partly - damaged;
+    for (count, word) in [(*damaged, "damaged"), (unverified, "not verified")] {
         if count > 0 {
             text += &format!("; {count} {word}");
         }

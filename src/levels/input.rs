@@ -100,11 +100,13 @@ impl Input {
             if span.offset_bytes > 0
                 && let Some(entry) = entries.first()
             {
-                frame.carry = Some(CarriedPosition::find(*entry, span.offset_bytes, &frame.content));
+                let position = CarriedPosition::find(*entry, span.offset_bytes, &frame.content);
+                frame.carry = Some(position);
             }
         }
         if frames.iter().all(|frame| frame.content.is_empty()) {
-            return Err(Error::usage(format!("{} holds nothing to measure", options.paths.ledger.escaped())));
+            let path = options.paths.ledger.escaped();
+            return Err(Error::usage(format!("{path} holds nothing to measure")));
         }
         Ok(Self { kind: source.kind, total_bytes, total_frames, frames })
     }

@@ -286,7 +286,8 @@ impl<'a> Bench<'a> {
         let decompress = self.repeat(&team, &Worker::decode)?;
 
         let input_bytes = self.batches.iter().map(Batch::content_bytes).sum();
-        let output_bytes = self.batches.iter().map(|batch| batch.sizes().compressed_bytes).sum();
+        let sizes = self.batches.iter().map(Batch::sizes);
+        let output_bytes = sizes.map(|sizes| sizes.compressed_bytes).sum();
         let pieces = self.batches.iter().flat_map(|batch| &batch.pieces);
         let longest = pieces.map(|piece| piece.len()).max().unwrap_or(0);
         let buffer_bytes = (longest + codec.encoded_bytes_max(longest)) as u64;

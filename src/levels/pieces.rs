@@ -16,7 +16,7 @@ use slotpress_format::{RECORD_HEADER_BYTES, RawRecord, Records};
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
-use crate::levels::measure::{Batch, Bench, Measurement};
+use crate::levels::measure::{Batch, Bench};
 use crate::levels::statistics::{Latency, load_warning};
 use crate::levels::{LevelRow, MeasureOptions};
 
@@ -151,7 +151,7 @@ pub fn measure_sizes(
         let row = PieceRow {
             class,
             from_bytes,
-            below_bytes: CLASSES.get(number + 1).map(|(next_from_bytes, _)| *next_from_bytes),
+            below_bytes: CLASSES.get(number + 1).map(|next| next.0),
             pieces: pieces.len() as u64,
             piece_bytes: bytes as u64,
             measured_pieces: bench.pieces(),
@@ -194,9 +194,15 @@ pub fn measure_frames(
         let mut bench = Bench::new(batches, &options, progress);
         bench.timed_pass_max = Some(FIRST_PASS_MAX);
         let stage = format!("Frames of {}", quantity::bytes(from_bytes));
-        let Measurement { row: totals, compress, decompress } = bench.measure(codec, stage)?;
-        let measured_pieces = bench.pieces();
-        rows.push(PieceRow { from_bytes, measured_pieces, totals, compress, decompress, ..PieceRow::default() });
+        let measurement = bench.measure(codec, stage)?;
+        rows.push(PieceRow {
+            from_bytes,
+            measured_pieces: bench.pieces(),
+            totals: measurement.row,
+            compress: measurement.compress,
+            decompress: measurement.decompress,
+            ..PieceRow::default()
+        });
         if from_bytes >= largest {
             break;
         }
@@ -216,12 +222,13 @@ pub fn measure_frames(
 fn cut_frames<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [u8]> {
     let size = usize::try_from(size_bytes).unwrap_or(usize::MAX).max(1);
     let cut = move |content: &'a [u8]| {
-        let whole = if content.len() < size { Some(content) } else { None };
+        let whole = (content.len() < size).then_some(content);
         content.chunks_exact(size).chain(whole)
     };
     let pieces = || input.frames.iter().flat_map(move |frame| cut(&frame.content));
     let longest = pieces().map(<[u8]>::len).max().unwrap_or(0);
-    choose_evenly(|| pieces().filter(move |piece| piece.len() * 2 >= longest), wanted)
+    let represents_size = move |piece: &&[u8]| piece.len() * 2 >= longest;
+    choose_evenly(|| pieces().filter(represents_size), wanted)
 }
 
 /// Chooses `wanted` pieces, at least one and at most all, spread evenly, and ordered so that any first

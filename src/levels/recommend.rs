@@ -73,7 +73,8 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let smallest = *curve.last()?;
     let is_worth = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= WORTH_PERCENT_MIN;
     let knee = knee_of(&curve).filter(is_worth).unwrap_or(fastest);
-    let knee_index = curve.iter().position(|row| row.codec == knee.codec).unwrap_or_default();
+    let knee_index = curve.iter().position(|row| row.codec == knee.codec);
+    let knee_index = knee_index.unwrap_or_default();
     let knee_and_neighbours = &curve[knee_index.saturating_sub(1)..curve.len().min(knee_index + 2)];
     let scatters = |row: &&LevelRow| row.warnings.iter().any(|warning| warning.about == "times");
 
@@ -88,9 +89,11 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         let factor = quantity::significant(row.compress.median / fastest.compress.median.max(1e-9));
         format!("{difference} than {codec} in {factor} times its {time}")
     };
-    let choice = |row: &LevelRow, reason: String| match format_of(row.codec).and_then(describe_readers) {
-        Some(readers) => CodecChoice { codec: row.codec, reason: format!("{reason}; {readers}") },
-        None => CodecChoice { codec: row.codec, reason },
+    let choice = |row: &LevelRow, mut reason: String| {
+        if let Some(readers) = format_of(row.codec).and_then(describe_readers) {
+            reason += &format!("; {readers}");
+        }
+        CodecChoice { codec: row.codec, reason }
     };
     let mut others = Vec::new();
     for row in pareto_curve(rows.iter().collect()) {

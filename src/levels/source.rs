@@ -78,7 +78,8 @@ impl OpenInput {
             return Err(Error::usage(message));
         }
         if options.slot.is_some() || options.base_slot.is_some() {
-            let message = format!("{} is a file, which has no slot and base slot to choose", path.escaped());
+            let path = path.escaped();
+            let message = format!("{path} is a file, which has no slot and base slot to choose");
             return Err(Error::usage(message).with_hint("give a ledger, or leave them out"));
         }
         let archive = match OpenArchive::open(path, &Default::default()) {
@@ -227,7 +228,8 @@ fn load_stream(
         Ok(())
     })?;
     if frames.len() < chosen.len() {
-        return Err(Error::failed(format!("{} changed while it was read", archive.path().escaped()))
+        let path = archive.path().escaped();
+        return Err(Error::failed(format!("{path} changed while it was read"))
             .with_hint("something writes to it: run this again when it is whole"));
     }
     Ok(frames)

@@ -187,7 +187,9 @@ impl MeasureArgs {
             }
             Ok(max_bytes)
         };
-        let threads = memory::threads_that_fit(self.workers.threads, worker_bytes, held_bytes.saturating_mul(2), ui)?;
+        // The content, and its compressed copy.
+        let other_bytes = held_bytes.saturating_mul(2);
+        let threads = memory::threads_that_fit(self.workers.threads, worker_bytes, other_bytes, ui)?;
         let mut options = self.repeat.apply(self.source.options(threads, held_bytes));
         options.frame_size_bytes = self.frame_size;
         options.codecs = codecs;

@@ -11,23 +11,31 @@ use crate::archive::encode::{ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN};
 struct CodecSpec {
     name: &'static str,
     /// Ranges of accepted levels; empty if the codec has no levels.
-    levels: &'static [RangeInclusive<i32>],
+    levels: LevelRanges,
     /// Measured if the list names no level; `[0]` for a codec without levels.
     default_levels: &'static [i32],
 }
 
-const ZSTD_LEVELS: &[RangeInclusive<i32>] = &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1];
+type LevelRanges = &'static [RangeInclusive<i32>];
+
+impl CodecSpec {
+    const fn new(name: &'static str, levels: LevelRanges, default_levels: &'static [i32]) -> Self {
+        Self { name, levels, default_levels }
+    }
+}
+
+const ZSTD_LEVELS: LevelRanges = &[1..=ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN..=-1];
 const CLUSTERED_LEVELS: &[i32] = &[1, 2, 3];
 
 const CODECS: [CodecSpec; 8] = [
-    CodecSpec { name: REFERENCE_CODEC, levels: ZSTD_LEVELS, default_levels: &[REFERENCE_LEVEL] },
-    CodecSpec { name: CLUSTERED_CODEC, levels: ZSTD_LEVELS, default_levels: CLUSTERED_LEVELS },
-    CodecSpec { name: "lz4", levels: &[], default_levels: &[0] },
-    CodecSpec { name: "zlib", levels: &[1..=9], default_levels: &[1, 6, 9] },
-    CodecSpec { name: "bzip2", levels: &[1..=9], default_levels: &[9] },
-    CodecSpec { name: "snappy", levels: &[], default_levels: &[0] },
-    CodecSpec { name: "lzo", levels: &[1..=1, 999..=999], default_levels: &[1, 999] },
-    CodecSpec { name: "none", levels: &[], default_levels: &[0] },
+    CodecSpec::new(REFERENCE_CODEC, ZSTD_LEVELS, &[REFERENCE_LEVEL]),
+    CodecSpec::new(CLUSTERED_CODEC, ZSTD_LEVELS, CLUSTERED_LEVELS),
+    CodecSpec::new("lz4", &[], &[0]),
+    CodecSpec::new("zlib", &[1..=9], &[1, 6, 9]),
+    CodecSpec::new("bzip2", &[1..=9], &[9]),
+    CodecSpec::new("snappy", &[], &[0]),
+    CodecSpec::new("lzo", &[1..=1, 999..=999], &[1, 999]),
+    CodecSpec::new("none", &[], &[0]),
 ];
 
 /// Parses a list such as `zstd,lz4,zlib:1,6,9` to codecs at levels, in the given order, without

@@ -143,12 +143,14 @@ impl Encoder {
             Self::Lz4 => append_blocks(content, to),
             Self::Zlib(stream) => {
                 stream.reset();
-                require_end(stream.compress_vec(content, to, FlushCompress::Finish), flate2::Status::StreamEnd)?;
+                let status = stream.compress_vec(content, to, FlushCompress::Finish);
+                require_end(status, flate2::Status::StreamEnd)?;
             }
             Self::Bzip2(level) => {
                 const WORK_FACTOR: u32 = 0;
                 let mut stream = bzip2::Compress::new(bzip2::Compression::new(*level), WORK_FACTOR);
-                require_end(stream.compress_vec(content, to, Action::Finish), bzip2::Status::StreamEnd)?;
+                let status = stream.compress_vec(content, to, Action::Finish);
+                require_end(status, bzip2::Status::StreamEnd)?;
             }
             Self::Snappy(snappy) => {
                 to.resize(snap::raw::max_compress_len(content.len()), 0);
@@ -228,7 +230,8 @@ impl Decoder {
             Self::Lz4 => decode_blocks(frame, to),
             Self::Zlib(stream) => {
                 stream.reset(true);
-                require_end(stream.decompress(frame, to, FlushDecompress::Finish), flate2::Status::StreamEnd)?;
+                let status = stream.decompress(frame, to, FlushDecompress::Finish);
+                require_end(status, flate2::Status::StreamEnd)?;
                 Ok(stream.total_out() as usize)
             }
             Self::Bzip2(_) => {
@@ -264,7 +267,10 @@ fn to_text(error: impl fmt::Display) -> String {
 }
 
 fn require_end<S: PartialEq>(status: Result<S, impl fmt::Display>, end: S) -> Result<(), String> {
-    if status.map_err(to_text)? == end { Ok(()) } else { Err("it does not end where it should".to_string()) }
+    if status.map_err(to_text)? != end {
+        return Err("it does not end where it should".to_string());
+    }
+    Ok(())
 }
 
 /// Decodes blocks of lz4, each with its length before it and its checksum after it.
@@ -288,7 +294,10 @@ fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
         };
         frame = rest;
     }
-    if frame.is_empty() { Ok(filled) } else { Err("it is cut off".to_string()) }
+    if !frame.is_empty() {
+        return Err("it is cut off".to_string());
+    }
+    Ok(filled)
 }
 
 #[cfg(test)]

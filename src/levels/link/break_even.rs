@@ -16,8 +16,8 @@ const LOG_BANDWIDTHS: (f64, f64) = (3.0, 13.0);
 /// Bisection steps: the result is far more exact than what is shown.
 const HALVINGS: usize = 40;
 
-/// Relative difference below which times count as equal, because no measurement distinguishes them.
-const EQUAL_SHARE: f64 = 1e-3;
+/// Relative difference below which two times are a tie, because no measurement distinguishes them.
+const TIE: f64 = 1e-3;
 
 /// The bandwidths, in bit/s, at which a level starts a node sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -50,7 +50,8 @@ pub fn find_break_evens(rows: &[LinkRow], options: &LinkOptions) -> Vec<BreakEve
     for mode in TransferMode::ALL {
         for pair in rows.windows(2) {
             let [before, row] = [&pair[0], &pair[1]];
-            let lighter = if before.codec.name == row.codec.name { before } else { &rows[0] };
+            let is_same_codec = before.codec.name == row.codec.name;
+            let lighter = if is_same_codec { before } else { &rows[0] };
             found.push(find_break_even(lighter, row, mode, options));
         }
     }
@@ -81,13 +82,13 @@ fn find_crossing(lead: &dyn Fn(f64) -> f64) -> SoonerAt {
     let (mut low, mut high) = LOG_BANDWIDTHS;
     let at_low = lead(low);
     let at_high = lead(high);
-    let is_below = match (at_low > EQUAL_SHARE, at_high > EQUAL_SHARE) {
+    let is_below = match (at_low > TIE, at_high > TIE) {
         (false, false) => return SoonerAt::Never,
         (true, true) => return SoonerAt::Always,
         (is_below, _) => is_below,
     };
     // If the lighter level never leads, the heavier one is sooner until they count as equal.
-    let lead_min = if at_low.min(at_high) < -EQUAL_SHARE { 0.0 } else { EQUAL_SHARE };
+    let lead_min = if at_low.min(at_high) < -TIE { 0.0 } else { TIE };
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
         if (lead(middle) > lead_min) == is_below { low = middle } else { high = middle }
@@ -161,7 +162,7 @@ mod tests {
                     let seconds = |row: &LinkRow| options.seconds_at(row, mode, bits);
                     (seconds(&light) - seconds(&heavy)) / seconds(&light).min(seconds(&heavy))
                 };
-                let ends = (lead(1e3) > EQUAL_SHARE, lead(1e13) > EQUAL_SHARE);
+                let ends = (lead(1e3) > TIE, lead(1e13) > TIE);
                 let expected = match found {
                     SoonerAt::Never => (false, false),
                     SoonerAt::Always => (true, true),
@@ -173,7 +174,7 @@ mod tests {
                     let below = lead(bits * 0.9999);
                     let above = lead(bits * 1.0001);
                     let (sooner, later) = if ends.0 { (below, above) } else { (above, below) };
-                    prop_assert!(sooner > -1e-4 && later < EQUAL_SHARE + 1e-4, "{} {}", sooner, later);
+                    prop_assert!(sooner > -1e-4 && later < TIE + 1e-4, "{} {}", sooner, later);
                 }
             }
         }

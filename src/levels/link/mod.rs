@@ -107,7 +107,8 @@ impl LinkOptions {
         // The maximum over the stages: a stage with a long fill may decide even if another one is a
         // little slower.
         let mut streaming_seconds = send + fill - send_fill;
-        for (seconds, stage_fill) in [(archive, archive_fill), (decode, decode_fill), (place, place_fill)] {
+        let stages = [(archive, archive_fill), (decode, decode_fill), (place, place_fill)];
+        for (seconds, stage_fill) in stages {
             if seconds * link.bytes_per_second() > archive_bytes {
                 let transfer = link.seconds_at_rate(archive_bytes, archive_bytes / seconds);
                 streaming_seconds = streaming_seconds.max(transfer + fill - stage_fill);
@@ -174,8 +175,8 @@ impl LinkRow {
     pub fn slowest_stage(&self) -> &'static str {
         let names = ["archive", "send", "decode", "place"];
         let longest = self.stages.to_array().into_iter().fold(0.0, f64::max);
-        let slowest = names.into_iter().zip(self.stages.to_array()).find(|(_, seconds)| *seconds >= longest);
-        slowest.map_or("", |(name, _)| name)
+        let mut stages = names.into_iter().zip(self.stages.to_array());
+        stages.find(|(_, seconds)| *seconds >= longest).map_or("", |(name, _)| name)
     }
 
     /// Returns the seconds from the start until a node has all storages in place.
@@ -219,7 +220,10 @@ impl LinkReport {
             }
         }
         // zstd comes first, as the usual choice.
-        rows.sort_by_key(|row| (row.codec.name != REFERENCE_CODEC, row.codec.name, row.codec.level));
+        rows.sort_by_key(|row: &LinkRow| {
+            let FrameCodec { name, level } = row.codec;
+            (name != REFERENCE_CODEC, name, level)
+        });
         rows.insert(0, options.make_row(&plain, tar_bytes));
         let recommended = |mode| recommend(&rows, mode, options.any_format);
         let recommendations = TransferMode::ALL.into_iter().filter_map(recommended).collect();

@@ -15,7 +15,7 @@ use crate::levels::link::{LinkRow, TransferMode};
 use crate::levels::recommend::{flags_of, format_of};
 
 /// Times within this share of the shortest one count as equal.
-const EQUAL_SHARE: f64 = 0.01;
+const TIE: f64 = 0.01;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename = "link_recommendation")]
@@ -38,9 +38,10 @@ pub fn recommend(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> Opti
     let seconds = |row: &LinkRow| row.total_seconds(mode);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;
     let choice = candidates()
-        .filter(|row| seconds(row) <= soonest * (1.0 + EQUAL_SHARE))
+        .filter(|row| seconds(row) <= soonest * (1.0 + TIE))
         .min_by(|a, b| a.archive_bytes.cmp(&b.archive_bytes).then(seconds(a).total_cmp(&seconds(b))))?;
-    Some(LinkRecommendation { mode, codec: choice.codec, flag: flags_of(choice.codec), seconds: seconds(choice) })
+    let codec = choice.codec;
+    Some(LinkRecommendation { mode, codec, flag: flags_of(codec), seconds: seconds(choice) })
 }
 
 #[cfg(test)]
