@@ -21,7 +21,6 @@ fn the_demo_shows_a_script_of_commands() {
     );
 }
 
-/// A demo removes what a killed demo has left.
 #[test]
 fn a_demo_removes_what_a_killed_demo_left() {
     let dir = temp_dir();

@@ -108,7 +108,8 @@ pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<
         )));
     }
     crate::archive::encoding::check_frame_size(options.frame_size_bytes)?;
-    let options = options.clone().threads(options.threads.clamp(1, THREADS_MAX));
+    let threads = options.threads.clamp(1, THREADS_MAX);
+    let options = options.clone().threads(threads);
     let input = Input::read(&options, progress)?;
     let mut rows = Vec::new();
     measure_levels(&input, &options, progress, &mut rows)?;

@@ -26,8 +26,8 @@ impl Summary {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
         let [Some(min), Some(max)] = [sorted.first(), sorted.last()] else { return Self::default() };
-        let middle = sorted.len() / 2;
-        let median = if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        // The two in the middle are the same one if their number is odd.
+        let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
         Self { median, min: *min, max: *max, runs: runs.len() }
     }
 

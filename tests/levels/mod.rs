@@ -22,18 +22,21 @@ use serde_json::Value;
 use crate::common::{json_lines, slotpress};
 
 /// Runs `levels --json` with one short run each, and returns its lines.
-pub fn levels(input: &Path, arguments: &[&str]) -> Vec<Value> {
+pub fn run_levels(input: &Path, arguments: &[&str]) -> Vec<Value> {
     let short = ["levels", "--json", "--repeat", "1", "--min-time", "0"];
     json_lines(slotpress().args(short).args(arguments).arg(input))
 }
 
-pub fn json(arguments: &[&str], input: &Path) -> Vec<Value> {
+/// Runs a command with `--json` on an input, and returns its lines.
+pub fn run_with_json(arguments: &[&str], input: &Path) -> Vec<Value> {
     json_lines(slotpress().args(arguments).arg("--json").arg(input))
 }
 
+/// One short run of each measurement.
 pub const QUICK: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
 
-pub fn frames(arguments: &[&str]) -> Command {
+/// Prepares `levels frames` with one short run for each size.
+pub fn frames_command(arguments: &[&str]) -> Command {
     let mut command = slotpress();
     command.args(["levels", "frames", "--min-time", "0"]).args(arguments);
     command

@@ -168,7 +168,8 @@ fn times_table(link: &LinkReport) -> Table {
         let nodes = quantity::count_of(link.options.link.nodes.into(), "node");
         table.notes.push(format!("Price of egress to {nodes} at {price} per GB (10^9 bytes of archive)."));
     }
-    let best = link.recommendations.iter().find(|choice| choice.mode == TransferMode::Streaming);
+    let mut choices = link.recommendations.iter();
+    let best = choices.find(|choice| choice.mode == TransferMode::Streaming);
     table.best = best.and_then(|best| link.rows.iter().position(|row| row.codec == best.codec));
     table.optional_columns = &[5, 4, 2, 3, 8];
     table
@@ -188,8 +189,8 @@ fn break_even_table(link: &LinkReport) -> Table {
     table.title =
         "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string();
     if let Some(bits) = link.options.link.useful_bits_per_second() {
-        let bandwidth = show_bandwidth(bits);
-        table.notes.push(format!("Above {bandwidth}, the window is the limit."));
+        let note = format!("Above {}, the window is the limit.", show_bandwidth(bits));
+        table.notes.push(note);
     }
     table.optional_columns = &[3, 1];
     table
@@ -212,10 +213,12 @@ fn show_sooner_at(item: &BreakEven) -> String {
 
 fn describe(report: &LinkReport) -> Vec<String> {
     let link = &report.options.link;
+    let window = quantity::bytes(link.window_bytes);
+    let rate = quantity::rate(report.node_bytes_per_second);
     let limit = match report.limit {
         "bandwidth" if link.nodes > 1 => "a share of the bandwidth".to_string(),
         "bandwidth" => "the bandwidth".to_string(),
-        _ => format!("a window of {} per round trip", quantity::bytes(link.window_bytes)),
+        _ => format!("a window of {window} per round trip"),
     };
     vec![
         format!(
@@ -225,7 +228,7 @@ fn describe(report: &LinkReport) -> Vec<String> {
             quantity::count_of(link.nodes.into(), "node"),
             quantity::count_of(link.streams.into(), "stream"),
         ),
-        format!("a node gets {} of archive; the limit is {limit}", quantity::rate(report.node_bytes_per_second)),
+        format!("a node gets {rate} of archive; the limit is {limit}"),
         format!(
             "disks: read {} (--read-rate), place {} (--place-rate)",
             quantity::rate(report.options.read_bytes_per_second),

@@ -82,7 +82,11 @@ fn average(row: &PieceRow, sum: f64) -> f64 {
 
 fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> LevelsReport {
     let classes = rows.split_last().map_or(rows, |(_, classes)| classes);
-    let points = classes.iter().map(|row| (average(row, row.totals.input_bytes as f64), row.totals.saving_percent()));
+    let point = |row: &PieceRow| {
+        let average_bytes = average(row, row.totals.input_bytes as f64);
+        (average_bytes, row.totals.saving_percent())
+    };
+    let points = classes.iter().map(point);
     let caption = format!("What compressing saves, by the size of a {unit}; below 0, it grows.");
     let x_label = "size before compressing (logarithmic)";
     LevelsReport {
@@ -177,16 +181,18 @@ pub fn run_frames(args: &FramesArgs, ui: &Ui) -> Result<()> {
 }
 
 fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> LevelsReport {
-    let points = rows.iter().map(|row| (row.from_bytes as f64, row.totals.ratio())).collect();
+    let point = |row: &PieceRow| (row.from_bytes as f64, row.totals.ratio());
+    let points = rows.iter().map(point).collect();
     let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
     let chart = Chart::new_by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
     let clock = quantity::time(timer_seconds);
+    let frames = frames_table(rows, codec, timer_seconds);
     let compress = latency_table(rows, "compress-table", "compress", |row| &row.compress);
     let decompress = latency_table(rows, "decompress-table", "decompress", |row| &row.decompress);
     LevelsReport {
         facts: vec![format!("{codec}, one core; each frame alone; every time contains {clock} of reading the clock")],
         chart: (rows.len() > 1).then_some(chart),
-        tables: vec![frames_table(rows, codec, timer_seconds), compress, decompress],
+        tables: vec![frames, compress, decompress],
         ..LevelsReport::default()
     }
 }

@@ -15,7 +15,8 @@ use crate::cli::ui::Ui;
 
 pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
     let measured = args.measure(ClusteredRows::ByDefault, ui)?;
-    print_report(&make_report(&measured.rows), &measured.subject, &args.files, ui)?;
+    let report = make_report(&measured.rows);
+    print_report(&report, &measured.subject, &args.files, ui)?;
     if let Some(recommendation) = recommend(&measured.rows) {
         ui.print_json(&recommendation);
     }
@@ -82,7 +83,8 @@ fn make_table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
             .add_data("estimated_output_bytes", |row| row.estimated_output_bytes);
     }
     let mut table = table.add_data("warnings", |row| to_json(&row.warnings)).finish();
-    table.title = format!("against {}: % of its size, x its time; CPU in percent of a core", reference.codec);
+    let codec = reference.codec;
+    table.title = format!("against {codec}: % of its size, x its time; CPU in percent of a core");
     if rows.iter().any(|row| row.compares_cpu_time_with(reference)) {
         table.notes.push("* by CPU time".to_string());
     }
@@ -105,8 +107,9 @@ fn make_chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
     let mut series: Vec<Series> = Vec::new();
     for row in &plotted {
         let FrameCodec { name, level } = row.codec;
+        let position = position_of(row);
         let label = if level == 0 { String::new() } else { level.to_string() };
-        let point = Point { position: position_of(row), label };
+        let point = Point { position, label };
         match series.last_mut() {
             Some(last) if last.name == name => last.points.push(point),
             _ => series.push(Series { name: name.to_string(), points: vec![point] }),
@@ -128,7 +131,8 @@ fn make_chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
 fn make_advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice> {
     let advice_for = |goal: &str, choice: &CodecChoice| {
         let mut reason = choice.reason.clone();
-        if let Some(estimate) = rows.iter().find(|row| row.codec == choice.codec).and_then(describe_estimate) {
+        let row = rows.iter().find(|row| row.codec == choice.codec);
+        if let Some(estimate) = row.and_then(describe_estimate) {
             reason += &format!("; {estimate}");
         }
         Advice { goal: goal.to_string(), choice: choice.flag(), reason }
@@ -150,9 +154,9 @@ fn make_advice(recommendation: &Recommendation, rows: &[LevelRow]) -> Vec<Advice
 }
 
 fn describe_estimate(row: &LevelRow) -> Option<String> {
-    let bytes = row.estimated_output_bytes?;
+    let size = quantity::bytes(row.estimated_output_bytes?);
     let error = quantity::percent(row.size_error_percent?);
-    Some(format!("the whole becomes {} ± {error}", quantity::bytes(bytes)))
+    Some(format!("the whole becomes {size} ± {error}"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! [`network`] computes the rate of a link. This module computes the stages until a node can be
 //! started, and the report that compares levels; [`break_even`] finds the bandwidth at which one
-//! level overtakes another, and [`recommend()`] chooses. None of it does I/O: rows of measured
+//! level overtakes another, and [`recommend`] chooses. None of it does I/O: rows of measured
 //! levels go in, numbers come out. `docs/levels.md` describes the model and its validation.
 //!
 //! Store and forward runs the stages one after the other: the time is their sum. Streaming runs
@@ -28,7 +28,7 @@ use serde::Serialize;
 
 use self::break_even::{BreakEven, find_break_evens};
 use self::network::Link;
-use self::recommend::{LinkRecommendation, recommend};
+use self::recommend::{LinkRecommendation, choose};
 use crate::levels::LevelRow;
 use crate::levels::codec::{FrameCodec, REFERENCE_CODEC};
 use crate::levels::recommend::is_plain;
@@ -225,12 +225,13 @@ impl LinkReport {
             (name != REFERENCE_CODEC, name, level)
         });
         rows.insert(0, options.make_row(&plain, tar_bytes));
-        let recommended = |mode| recommend(&rows, mode, options.any_format);
-        let recommendations = TransferMode::ALL.into_iter().filter_map(recommended).collect();
+        let is_window = options.link.is_limited_by_window();
+        let choose_for = |mode| choose(&rows, mode, options.any_format);
+        let recommendations = TransferMode::ALL.into_iter().filter_map(choose_for).collect();
         Self {
             tar_bytes,
             node_bytes_per_second: options.link.bytes_per_second(),
-            limit: if options.link.is_limited_by_window() { "window" } else { "bandwidth" },
+            limit: if is_window { "window" } else { "bandwidth" },
             break_evens: find_break_evens(&rows, &options),
             recommendations,
             rows,

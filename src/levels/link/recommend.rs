@@ -31,7 +31,7 @@ pub struct LinkRecommendation {
 
 /// Chooses a row; `None` if there are none. With `any_format`, formats that not every client reads
 /// are considered too.
-pub fn recommend(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
+pub fn choose(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
     let is_offered =
         |row: &&LinkRow| format_of(row.codec).is_some_and(|format| any_format || excluded_client(format).is_none());
     let candidates = || rows.iter().filter(is_offered);

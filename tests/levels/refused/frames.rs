@@ -12,20 +12,19 @@ fn invalid_frame_sizes_and_inputs_are_refused() {
     let empty = dir.path().join("empty");
     fs::write(&empty, "").expect("written");
     let archive = fixture(FULL_26);
-    let cases: [(&Path, &[&str], &str); 9] = [
-        (&empty, &[], "is empty"),
-        (&dir.path().join("none"), &[], "none"),
-        (&archive, &["--sizes", "0"], "frames have 1 byte"),
-        (&archive, &["--sizes", "33MiB"], "1 byte to 32 MiB"),
-        (&archive, &["--sizes", "8MiB,"], "sizes look like"),
-        (&archive, &["--codec", "lz5"], "is not a codec"),
-        (&archive, &["--codec", "zlib"], "3 codecs and levels"),
-        (&archive, &["--codec", "zstd:23"], "zstd"),
-        (&archive, &["--frame-size", "8MiB"], "unexpected argument"),
+    let cases: [(&Path, &[&str], i32, &str); 9] = [
+        (&empty, &[], 2, "is empty"),
+        (&dir.path().join("missing"), &[], 1, "missing"),
+        (&archive, &["--sizes", "0"], 2, "frames have 1 byte"),
+        (&archive, &["--sizes", "33MiB"], 2, "1 byte to 32 MiB"),
+        (&archive, &["--sizes", "8MiB,"], 2, "sizes look like"),
+        (&archive, &["--codec", "lz5"], 2, "is not a codec"),
+        (&archive, &["--codec", "zlib"], 2, "3 codecs and levels"),
+        (&archive, &["--codec", "zstd:23"], 2, "zstd"),
+        (&archive, &["--frame-size", "8MiB"], 2, "unexpected argument"),
     ];
-    for (input, arguments, message) in cases {
-        let code = if message == "none" { 1 } else { 2 };
-        let assert = frames(arguments).arg(input).assert().code(code).stdout("");
+    for (input, arguments, code, message) in cases {
+        let assert = frames_command(arguments).arg(input).assert().code(code).stdout("");
         let stderr = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
         assert!(stderr.contains(message), "{arguments:?}: {stderr}");
     }

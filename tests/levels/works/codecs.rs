@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::{FULL_26, fixture, number, slotpress};
 use crate::levels::*;
 
-fn screen(arguments: &[&str], input: &Path) -> String {
+fn run_on_screen(arguments: &[&str], input: &Path) -> String {
     let assert = slotpress().args(arguments).arg(input).assert().success();
     let text = String::from_utf8(assert.get_output().stdout.clone()).expect("UTF-8");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
@@ -15,13 +15,13 @@ fn screen(arguments: &[&str], input: &Path) -> String {
 }
 
 #[test]
-fn codecs_are_compared_with_zstd() {
+fn every_codec_is_compared_with_zstd() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
     let (csv, html) = (path("a.csv"), path("a.html"));
     let codecs = "lz4,zlib,bzip2:1,none,snappy,lzo,zstd:3,1";
     let exports = ["--csv", &csv, "--html", &html, "--codec", codecs];
-    let lines = json(&[&QUICK[..], &exports[..]].concat(), &fixture(FULL_26));
+    let lines = run_with_json(&[&QUICK[..], &exports[..]].concat(), &fixture(FULL_26));
     let names: Vec<String> = lines[..11].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
     let expected = [
         "zstd 1", "zstd 3", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "snappy 0", "lzo 1", "lzo 999",
@@ -30,7 +30,7 @@ fn codecs_are_compared_with_zstd() {
         let (codec, level) = name.split_once(' ').expect("two words");
         format!("\"{codec}\" {level}")
     });
-    assert_eq!(names, expected, "what the others are set against comes first");
+    assert_eq!(names, expected, "the codec with which others are compared comes first");
     let output = |name: &str| {
         let index = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
         number(&lines[index], "output_bytes")
@@ -50,7 +50,7 @@ fn codecs_are_compared_with_zstd() {
     assert_eq!(read(&csv).lines().count(), 12);
     assert!(read(&html).contains("bzip2 1"));
 
-    let text = screen(&[&QUICK[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
+    let text = run_on_screen(&[&QUICK[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
     assert!(text.contains("\nzlib 9 "), "{text}");
     assert!(text.contains("against zstd 1"), "{text}");
     assert!(!text.contains("--format none"), "{text}");
@@ -65,7 +65,7 @@ fn sizes_match_those_of_the_libraries() {
     let content: Vec<u8> = (0..200_000u32).flat_map(|number| (number / 5).to_le_bytes()).collect();
     fs::write(&path, &content).expect("written");
     let arguments = [&QUICK[..], &["--frame-size", "1MiB", "--codec", "zlib:6,bzip2:9"]].concat();
-    let lines = json(&arguments, &path);
+    let lines = run_with_json(&arguments, &path);
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(6));
     std::io::Write::write_all(&mut zlib, &content).expect("compressed");
     let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::new(9));

@@ -9,8 +9,8 @@ use serde_json::Value;
 use crate::common::{FULL_26, fixture, json_lines, number};
 use crate::levels::*;
 
-fn lines(input: &Path, arguments: &[&str]) -> Vec<Value> {
-    json_lines(frames(&["--json"]).args(arguments).arg(input))
+fn run_frames(input: &Path, arguments: &[&str]) -> Vec<Value> {
+    json_lines(frames_command(&["--json"]).args(arguments).arg(input))
 }
 
 /// Checks that the lines add up, and returns them.
@@ -46,7 +46,7 @@ fn assert_adds_up(lines: Vec<Value>) -> Vec<Value> {
 
 #[test]
 fn frames_of_an_archive_add_up() {
-    let sizes = assert_adds_up(lines(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
+    let sizes = assert_adds_up(run_frames(&fixture(FULL_26), &["--sizes", "64,4KiB,32MiB", "--codec", "zstd:3"]));
     let bytes: Vec<f64> = sizes.iter().map(|row| number(row, "frame_size_bytes")).collect();
     assert_eq!(bytes, [64.0, 4096.0, f64::from(32 << 20)]);
     assert!(sizes.iter().all(|row| row["codec"] == "zstd" && row["level"] == 3));
@@ -62,10 +62,10 @@ fn any_file_can_be_cut_into_frames() {
     let text: String =
         (0..5000).map(|number| format!("slot {} rooted after {} ms\n", 7000 + number, number % 97)).collect();
     fs::write(&path, &text).expect("written");
-    let sizes = assert_adds_up(lines(&path, &["--sizes", "100,1k"]));
+    let sizes = assert_adds_up(run_frames(&path, &["--sizes", "100,1k"]));
     assert_eq!(sizes.len(), 2);
     // Without compression, no bytes are saved.
-    let sizes = assert_adds_up(lines(&path, &["--sizes", "100", "--codec", "none"]));
+    let sizes = assert_adds_up(run_frames(&path, &["--sizes", "100", "--codec", "none"]));
     assert_eq!(number(&sizes[0], "output_bytes"), number(&sizes[0], "input_bytes"));
 }
 
@@ -73,7 +73,7 @@ fn any_file_can_be_cut_into_frames() {
 fn files_hold_what_the_screen_shows() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = |name: &str| dir.path().join(name);
-    let mut command = frames(&[]);
+    let mut command = frames_command(&[]);
     for (flag, name) in [("--csv", "t.csv"), ("--html", "t.html")] {
         command.arg(flag).arg(path(name));
     }

@@ -89,12 +89,12 @@ fn archive_into(out: &Path, ledger: &TempDir, flags: &[&str]) -> PathBuf {
 }
 
 fn measure_sizes(input: &Path) -> LevelSizes {
-    assert_rows_add_up(&levels(input, &[&FRAME_SIZE[..], &["--levels", "1"]].concat()), &[1])[0]
+    assert_rows_add_up(&run_levels(input, &[&FRAME_SIZE[..], &["--levels", "1"]].concat()), &[1])[0]
 }
 
 #[test]
 fn archives_of_agave_are_measured() {
-    let lines = levels(&fixture(FULL_26), &["--levels", "3,-5--4,1"]);
+    let lines = run_levels(&fixture(FULL_26), &["--levels", "3,-5--4,1"]);
     let rows = assert_rows_add_up(&lines, &[-5, -4, 1, 3]);
     let size = |level: i64| rows.iter().find(|row| row.level == level).map(|row| row.output_bytes);
     assert!(size(-5) > size(1));
@@ -119,7 +119,7 @@ fn clustered_sizes_are_those_of_archive() {
     };
     let plain_bytes = measure_sizes(&same.archive).output_bytes;
     for input in same.inputs() {
-        let lines = levels(&input, &[&FRAME_SIZE[..], &["--codec", "clustered:1"]].concat());
+        let lines = run_levels(&input, &[&FRAME_SIZE[..], &["--codec", "clustered:1"]].concat());
         let clustered_bytes = assert_row_adds_up(&lines[0]).output_bytes;
         assert!(clustered_bytes < plain_bytes, "{clustered_bytes}");
         assert_eq!(
@@ -139,9 +139,9 @@ fn samples_do_not_depend_on_the_kind_of_input() {
     fs::write(&foreign, zstd::encode_all(plain, 1).expect("zstd")).expect("written");
     let arguments = [&FRAME_SIZE[..], &["--levels", "1", "--sample", "300KiB"]].concat();
     let whole = measure_sizes(&same.archive);
-    let first = assert_row_adds_up(&levels(same.ledger.path(), &arguments)[0]);
+    let first = assert_row_adds_up(&run_levels(same.ledger.path(), &arguments)[0]);
     for input in same.inputs().into_iter().chain([foreign]) {
-        let row = levels(&input, &arguments)[0].clone();
+        let row = run_levels(&input, &arguments)[0].clone();
         let sample = assert_row_adds_up(&row);
         assert!(sample.input_bytes <= 300 * 1024, "{row}");
         assert!(sample.input_bytes < whole.input_bytes, "{row}");
@@ -158,7 +158,7 @@ fn any_file_can_be_measured() {
     let path = dir.path().join("bank");
     let content: Vec<u8> = (0..300_000u32).flat_map(|number| (number / 3).to_le_bytes()).collect();
     fs::write(&path, &content).expect("written");
-    let rows = assert_rows_add_up(&levels(&path, &["--levels", "2", "--frame-size", "256KiB"]), &[2]);
+    let rows = assert_rows_add_up(&run_levels(&path, &["--levels", "2", "--frame-size", "256KiB"]), &[2]);
     /// Length of the checksum that slotpress adds to frames of `zstd`.
     const CHECKSUM_BYTES: usize = 4;
     let expected: usize = content
@@ -173,7 +173,7 @@ fn any_file_can_be_measured() {
 /// is better.
 #[test]
 fn clustered_records_are_measured_too() {
-    let lines = levels(&fixture(FULL_26), &["--levels", "1-4"]);
+    let lines = run_levels(&fixture(FULL_26), &["--levels", "1-4"]);
     let row = |line: &Value| Some((line["codec"].as_str()?.to_string(), line["level"].as_i64()?));
     let rows: Vec<_> = lines.iter().filter_map(row).map(|(codec, level)| format!("{codec} {level}")).collect();
     let expected = ["zstd 1", "zstd 2", "zstd 3", "zstd 4", "clustered 1", "clustered 2", "clustered 3"];
@@ -183,7 +183,7 @@ fn clustered_records_are_measured_too() {
     assert!(sizes[6] < sizes[2], "{sizes:?}");
     assert!(lines[7]["measured_well_enough"].is_boolean(), "{}", lines[7]);
     // If codecs are named, only these are measured.
-    let named = levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
+    let named = run_levels(&fixture(FULL_26), &["--codec", "zstd", "--levels", "1"]);
     assert_eq!(named.iter().filter_map(row).count(), 1);
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::common::{FULL_3500, fixture, json_lines, number, slotpress};
 
-fn lines(arguments: &[&str]) -> Vec<Value> {
+fn run_link(arguments: &[&str]) -> Vec<Value> {
     let short = ["levels", "link", "--json", "--repeat", "1", "--min-time", "0"];
     json_lines(slotpress().args(short).args(arguments).arg(fixture(FULL_3500)))
 }
@@ -16,9 +16,9 @@ fn of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn json_adds_up() {
+fn json_lines_of_a_link_add_up() {
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
-    let all = lines(&[&["--levels", "1,3"][..], &link[..]].concat());
+    let all = run_link(&[&["--levels", "1,3"][..], &link[..]].concat());
     let link = of_type(&all, "link")[0];
     assert_eq!(number(link, "bandwidth_bits_per_second"), 1e8);
     assert_eq!((number(link, "rtt_seconds"), number(link, "nodes")), (0.06, 3.0));
@@ -45,12 +45,12 @@ fn json_adds_up() {
     assert_eq!(rows[0]["archive_bytes"], link["tar_bytes"], "uncompressed is the tar");
     assert!(number(rows[1], "archive_bytes") < number(rows[0], "archive_bytes"));
 
-    // Two pairs, two ways.
+    // Two pairs of levels, in two modes.
     let break_evens = of_type(&all, "link_break_even");
     assert_eq!(break_evens.len(), 4);
     for found in break_evens {
-        let is_at = ["below", "above"].contains(&found["heavier_is_sooner"].as_str().expect("where"));
-        assert_eq!(found["bits_per_second"].is_number(), is_at, "{found}");
+        let has_bandwidth = ["below", "above"].contains(&found["heavier_is_sooner"].as_str().expect("where"));
+        assert_eq!(found["bits_per_second"].is_number(), has_bandwidth, "{found}");
     }
     for choice in of_type(&all, "link_recommendation") {
         let way = format!("{}_seconds", choice["way"].as_str().expect("a way"));
@@ -65,7 +65,7 @@ fn json_adds_up() {
 fn the_recommendation_follows_the_link() {
     let flag = |bandwidth: &str, more: &[&str]| {
         let arguments = ["--levels", "-100,19", "--bandwidth", bandwidth, "--read-rate", "100TB/s"];
-        let all = lines(&[&arguments[..], more].concat());
+        let all = run_link(&[&arguments[..], more].concat());
         let choices = of_type(&all, "link_recommendation");
         let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per way");
         choice["flag"].as_str().expect("a flag").to_string()

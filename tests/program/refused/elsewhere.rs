@@ -5,9 +5,8 @@ use std::fs;
 use crate::common::runs::*;
 use crate::common::*;
 
-/// No lock file is made in a directory that is not a ledger.
 #[test]
-fn no_lock_outside_of_ledgers() {
+fn no_file_is_made_in_directories_that_are_not_ledgers() {
     let dir = temp_dir();
     let out = temp_dir();
     fs::create_dir(dir.path().join("snapshots")).expect("made");

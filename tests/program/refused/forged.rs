@@ -18,8 +18,14 @@ enum Forgery {
     Data,
 }
 
-/// Makes an archive in which one account of the newest storage is changed, and indexes it like
-/// others.
+/// The expected end of a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Accepted,
+    Refused,
+}
+
+/// Makes an archive with an index in which one account of the newest storage is changed.
 fn forge(source: &Path, forgery: Forgery, to: &Path) -> PathBuf {
     let mut entries = entries(source);
     let slot_of = |path: &str| path.strip_prefix("accounts/")?.split_once('.')?.0.parse::<u64>().ok();
@@ -57,7 +63,7 @@ fn add_index(source: &Path, to: &Path) -> PathBuf {
     PathBuf::from(line["path"].as_str().expect("a path"))
 }
 
-fn run(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> (Option<i32>, String) {
+fn run_with_input(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> (Option<i32>, String) {
     let mut child = std::process::Command::new(slotpress_path());
     child.arg(command).args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
     child.stdin(input.map_or_else(Stdio::null, |path| Stdio::from(fs::File::open(path).expect("opened"))));
@@ -65,20 +71,22 @@ fn run(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> (Option<i32
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Checks that a command ends as it should, and that a refused one leaves no file that counts.
-fn assert_ends(what: &str, is_right: bool, (code, stderr): (Option<i32>, String), result: &Path) {
-    assert_eq!(code, Some(if is_right { 0 } else { 3 }), "{what}: {stderr}");
+/// Asserts the end of a command, and that a refused one leaves no archive or ledger that looks complete.
+fn assert_ends(what: &str, expected: Outcome, (code, stderr): (Option<i32>, String), result: &Path) {
+    let exit_code = if expected == Outcome::Accepted { 0 } else { 3 };
+    assert_eq!(code, Some(exit_code), "{what}: {stderr}");
     let left = if result.exists() { names(result) } else { Vec::new() };
-    let is_there = left.iter().any(|name| name.ends_with(".tar.zst") || name.ends_with("fastboot_version"));
-    assert_eq!(is_there, is_right, "{what}: {left:?}");
-    if !is_right {
+    let is_complete = left.iter().any(|name| name.ends_with(".tar.zst") || name.ends_with("fastboot_version"));
+    assert_eq!(is_complete, expected == Outcome::Accepted, "{what}: {left:?}");
+    if expected == Outcome::Refused {
         assert!(stderr.contains("bank file's"), "{what}: {stderr}");
     }
     let _ = fs::remove_dir_all(result);
 }
 
-/// Restores and recompresses in every way: by index, in order, from standard input.
-fn assert_every_command(what: &str, is_right: bool, full: &Path, incremental: Option<&Path>) {
+/// Restores and recompresses in every way: by index, in order, from standard input. Asserts that each
+/// command ends as expected.
+fn assert_every_command(what: &str, expected: Outcome, full: &Path, incremental: Option<&Path>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let out = dir.path().join("out");
@@ -87,23 +95,23 @@ fn assert_every_command(what: &str, is_right: bool, full: &Path, incremental: Op
     let newest = incremental.unwrap_or(full);
     let archives: Vec<&OsStr> = [Some(full), incremental].into_iter().flatten().map(Path::as_os_str).collect();
     let piped: Vec<&OsStr> = archives.iter().map(|path| if *path == newest { pipe } else { *path }).collect();
-    let restored = run("restore", &[&archives[..], &to_ledger].concat(), None);
-    assert_ends(&format!("{what}: restore by index"), is_right, restored, &ledger);
+    let restored = run_with_input("restore", &[&archives[..], &to_ledger].concat(), None);
+    assert_ends(&format!("{what}: restore by index"), expected, restored, &ledger);
     let cut: Vec<PathBuf> = archives.iter().map(|archive| without_index(Path::new(archive), dir.path())).collect();
     let in_order: Vec<&OsStr> = cut.iter().map(|path| path.as_os_str()).collect();
-    let restored = run("restore", &[&in_order[..], &to_ledger].concat(), None);
-    assert_ends(&format!("{what}: restore in order"), is_right, restored, &ledger);
-    let restored = run("restore", &[&piped[..], &to_ledger].concat(), Some(newest));
-    assert_ends(&format!("{what}: restore from standard input"), is_right, restored, &ledger);
+    let restored = run_with_input("restore", &[&in_order[..], &to_ledger].concat(), None);
+    assert_ends(&format!("{what}: restore in order"), expected, restored, &ledger);
+    let restored = run_with_input("restore", &[&piped[..], &to_ledger].concat(), Some(newest));
+    assert_ends(&format!("{what}: restore from standard input"), expected, restored, &ledger);
 
     let to_out: [&OsStr; 2] = ["-o".as_ref(), out.as_ref()];
     let base: Vec<&OsStr> = incremental.map_or(Vec::new(), |_| vec!["--base".as_ref(), full.as_ref()]);
     fs::create_dir(&out).expect("made");
-    let recompressed = run("recompress", &[&[newest.as_ref()], &to_out[..], &base].concat(), None);
-    assert_ends(&format!("{what}: recompress"), is_right, recompressed, &out);
+    let recompressed = run_with_input("recompress", &[&[newest.as_ref()], &to_out[..], &base].concat(), None);
+    assert_ends(&format!("{what}: recompress"), expected, recompressed, &out);
     fs::create_dir(&out).expect("made");
-    let recompressed = run("recompress", &[&[pipe], &to_out[..], &base].concat(), Some(newest));
-    assert_ends(&format!("{what}: recompress from standard input"), is_right, recompressed, &out);
+    let recompressed = run_with_input("recompress", &[&[pipe], &to_out[..], &base].concat(), Some(newest));
+    assert_ends(&format!("{what}: recompress from standard input"), expected, recompressed, &out);
 }
 
 #[test]
@@ -112,10 +120,11 @@ fn a_forged_full_archive_is_refused() {
         let full = fixture_of(chain, "snapshot-26-");
         for forgery in [Forgery::Lamports, Forgery::Data] {
             let dir = temp_dir();
-            assert_every_command(&format!("{chain}, {forgery:?}"), false, &forge(&full, forgery, dir.path()), None);
+            let forged = forge(&full, forgery, dir.path());
+            assert_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &forged, None);
         }
         let dir = temp_dir();
-        assert_every_command(chain, true, &add_index(&full, dir.path()), None);
+        assert_every_command(chain, Outcome::Accepted, &add_index(&full, dir.path()), None);
     }
 }
 
@@ -128,14 +137,10 @@ fn a_forged_incremental_archive_is_refused() {
         let full = add_index(&full, dir.path());
         for forgery in [Forgery::Lamports, Forgery::Data] {
             let dir = temp_dir();
-            assert_every_command(
-                &format!("{chain}, {forgery:?}"),
-                false,
-                &full,
-                Some(&forge(&newest, forgery, dir.path())),
-            );
+            let forged = forge(&newest, forgery, dir.path());
+            assert_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &full, Some(&forged));
         }
-        assert_every_command(chain, true, &full, Some(&add_index(&newest, dir.path())));
+        assert_every_command(chain, Outcome::Accepted, &full, Some(&add_index(&newest, dir.path())));
     }
 }
 
@@ -152,10 +157,10 @@ fn the_base_of_a_recompressed_archive_is_checked() {
         let mut arguments: Vec<&OsStr> =
             vec![archive.as_ref(), "-o".as_ref(), out.as_ref(), "--base".as_ref(), base.as_ref()];
         arguments.extend(more.iter().map(OsStr::new));
-        run("recompress", &arguments, None)
+        run_with_input("recompress", &arguments, None)
     };
     let forged = forge(&full, Forgery::Lamports, dir.path());
-    assert_ends("a forged base", false, with_base(&forged, &newest, &[]), &out);
+    assert_ends("a forged base", Outcome::Refused, with_base(&forged, &newest, &[]), &out);
     let cut = dir.path().join(name(&full));
     let bytes = fs::read(&full).expect("read");
     fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
@@ -168,12 +173,12 @@ fn the_base_of_a_recompressed_archive_is_checked() {
     let (code, stderr) = with_base(&full, &newest, &["--check", "frames"]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(names(&out).is_empty());
-    assert_ends("a right base", true, with_base(&full, &newest, &[]), &out);
+    assert_ends("a right base", Outcome::Accepted, with_base(&full, &newest, &[]), &out);
 }
 
 /// Output into a pipe cannot be taken back, so the run is refused before a byte is read.
 #[test]
-fn a_pipe_into_a_pipe_needs_to_be_asked_for() {
+fn recompressing_from_a_pipe_into_a_pipe_needs_a_flag() {
     let full = fixture_of(AGAVE_4_4, "snapshot-26-");
     let start = |flags: &[&str], input: Stdio| {
         std::process::Command::new(slotpress_path())
@@ -210,7 +215,7 @@ fn a_pipe_into_a_pipe_needs_to_be_asked_for() {
 /// The state of an incremental archive alone cannot be known, which is an error unless a flag
 /// allows it.
 #[test]
-fn an_incremental_archive_alone_is_refused() {
+fn an_incremental_archive_without_its_base_is_refused() {
     let incremental = fixture_of(AGAVE_4_4, "incremental-snapshot-26-40-");
     let unpacked = temp_dir();
     unpack_into(&incremental, unpacked.path());
@@ -223,14 +228,15 @@ fn an_incremental_archive_alone_is_refused() {
         ("verify", vec![unpacked.path().as_os_str(), "--base-slot".as_ref(), "26".as_ref()]),
         ("recompress", vec![archive, "-o".as_ref(), out.as_ref()]),
     ] {
-        let (code, stderr) = run(command, &arguments, None);
+        let (code, stderr) = run_with_input(command, &arguments, None);
         assert_eq!(code, Some(1), "{command}: {stderr}");
         let text = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         let expected = "the state of an incremental archive alone cannot be checked hint: give its full archive too, or check only \
                         frames: --check frames";
         assert!(text.contains(expected), "{command}: {text}");
         assert!(names(&out).is_empty(), "{command}");
-        let (code, stderr) = run(command, &[&arguments[..], &["--check".as_ref(), "frames".as_ref()]].concat(), None);
+        let (code, stderr) =
+            run_with_input(command, &[&arguments[..], &["--check".as_ref(), "frames".as_ref()]].concat(), None);
         assert_eq!(code, Some(0), "{command}: {stderr}");
         names(&out).iter().for_each(|name| fs::remove_file(out.join(name)).expect("removed"));
     }

@@ -13,7 +13,7 @@ use slotpress_read::archive::OpenArchive;
 
 use crate::common::*;
 
-/// Time between two looks at a pipe.
+/// Time between two checks of a pipe.
 const MILLISECOND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
@@ -120,7 +120,7 @@ fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
 }
 
 #[test]
-fn a_foreign_frame_is_found() {
+fn a_foreign_frame_is_refused() {
     let dir = temp_dir();
     let out = temp_dir();
     let ForgedArchive { forged, root, .. } = forge_frame(dir.path(), out.path());
@@ -157,6 +157,13 @@ fn quick_verifying_reads_all_frames_with_a_root() {
     assert_eq!((&failure["rule"], &failure["frame"]), (&"frame-damaged".into(), &(number as u64).into()), "{line}");
 }
 
+/// The rate at which standard input arrives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InputRate {
+    Slow,
+    Full,
+}
+
 /// Writes a file into a pipe as slowly as it is read: each piece after the previous one was taken.
 fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     for piece in bytes.chunks(bytes.len().div_ceil(60)) {
@@ -182,11 +189,11 @@ fn standard_input_is_read_in_order_at_any_rate() {
     let ForgedArchive { original, forged, root } = forge_frame(dir.path(), out.path());
     let ledger = dir.path().join("ledger");
     let bytes = fs::read(&original).expect("read");
-    let restore = |path: &Path, root: Option<&str>, is_slow: bool| -> (Option<i32>, String) {
+    let restore = |path: &Path, root: Option<&str>, rate: InputRate| -> (Option<i32>, String) {
         let mut command = std::process::Command::new(slotpress_path());
         command.args(["-q", "restore", "-", "--ledger", text(&ledger)]).stdout(Stdio::null()).stderr(Stdio::piped());
         command.args(root.into_iter().flat_map(|root| ["--expect-root", root]));
-        let output = if is_slow {
+        let output = if rate == InputRate::Slow {
             let mut child = command.stdin(Stdio::piped()).spawn().expect("starts");
             write_slowly(&fs::read(path).expect("read"), child.stdin.take().expect("a pipe"));
             child.wait_with_output().expect("ends")
@@ -220,11 +227,12 @@ fn standard_input_is_read_in_order_at_any_rate() {
         (&cut, Some(&root), 3, "cut off"),
         (&plain, Some(&root), 3, "no frame hashes"),
     ] {
-        let first = restore(path, root.map(String::as_str), false);
+        let root = root.map(String::as_str);
+        let first = restore(path, root, InputRate::Full);
         assert_eq!(first.0, Some(code), "{}, {root:?}: {first:?}", path.display());
         assert!(first.1.contains(words), "{}, {root:?}: {first:?}", path.display());
-        for is_slow in [true, true, true, false, false] {
-            assert_eq!(restore(path, root.map(String::as_str), is_slow), first, "{}, {root:?}", path.display());
+        for rate in [InputRate::Slow, InputRate::Slow, InputRate::Slow, InputRate::Full, InputRate::Full] {
+            assert_eq!(restore(path, root, rate), first, "{}, {root:?}", path.display());
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::common::runs::{code_and_stderr, program};
 use crate::common::*;
 
-fn run(command: &mut Command) -> (Option<i32>, String) {
+fn run_command(command: &mut Command) -> (Option<i32>, String) {
     code_and_stderr(&command.env_remove("RUST_BACKTRACE").output().expect("runs"))
 }
 
@@ -26,7 +26,7 @@ fn little_memory_is_a_clear_error() {
     let starts = |megabytes: &u64| {
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={megabytes}000000")).arg(slotpress_path()).arg("--version");
-        run(&mut command).0 == Some(0)
+        run_command(&mut command).0 == Some(0)
     };
     let least = format!("--as={}000000", (20..).find(starts).expect("it starts") + 5);
     let limits = ["--as=60000000", "--as=150000000", "--as=400000000", "--data=60000000", "--data=150000000"];
@@ -50,7 +50,7 @@ fn little_memory_is_a_clear_error() {
         ] {
             let mut command = Command::new("prlimit");
             command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "4"]).stdin(Stdio::null());
-            let (code, stderr) = run(&mut command);
+            let (code, stderr) = run_command(&mut command);
             let is_clear =
                 code == Some(0) || code == Some(1) && stderr.contains("error: ") && stderr.contains("hint: ");
             assert!(is_clear, "{limit} {arguments:?}: {code:?} {stderr}");
@@ -74,14 +74,14 @@ fn threads_reserve_little_address_space() {
     needs!("prlimit");
     let mut command = Command::new("prlimit");
     command.arg("--as=400000000").arg(slotpress_path()).arg("inspect").arg(fixture(FULL_26));
-    let (code, stderr) = run(command.args(["--by-owner", "--threads", "4"]));
+    let (code, stderr) = run_command(command.args(["--by-owner", "--threads", "4"]));
     assert_eq!(code, Some(0), "{stderr}");
     assert!(!stderr.contains("workers are used"), "{stderr}");
 }
 
 #[test]
 fn an_impossible_size_is_a_usage_error() {
-    let (code, stderr) = run(&mut program(&["synth", "/nowhere/at/all", "--size", "1EiB"]));
+    let (code, stderr) = run_command(&mut program(&["synth", "/nowhere/at/all", "--size", "1EiB"]));
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("out of range"), "{stderr}");
 }
@@ -98,7 +98,7 @@ fn plans_beyond_memory_limits_are_refused() {
     ] {
         let mut command = Command::new("prlimit");
         command.arg(limit).arg(slotpress_path()).args(&arguments).args(["--threads", "2"]).stdin(Stdio::null());
-        let (code, stderr) = run(&mut command);
+        let (code, stderr) = run_command(&mut command);
         assert_eq!(code, Some(1), "{limit} {arguments:?}: {stderr}");
         assert!(stderr.contains("not enough memory: the limit of data (ulimit -d) leaves"), "{arguments:?}: {stderr}");
     }
@@ -110,20 +110,20 @@ fn fewer_workers_run_with_a_warning() {
     let archive = fixture(FULL_26);
     let mut command = Command::new("prlimit");
     command.arg("--data=220000000").arg(slotpress_path()).args(["inspect", text(&archive), "--threads", "8"]);
-    let (code, stderr) = run(&mut command);
+    let (code, stderr) = run_command(&mut command);
     assert_eq!(code, Some(0), "{code:?} {stderr}");
     assert!(stderr.contains("of 8 workers are used"), "{code:?} {stderr}");
 }
 
 /// No message repeats more than one line of an archive or a ledger.
 #[test]
-fn messages_stay_short() {
+fn messages_about_hostile_inputs_are_short() {
     const OUTPUT_BYTES_MAX: usize = 8 * 1024;
     let dir = temp_dir();
     let long = "\u{1b}[31mx".repeat(MIB / 6);
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    let check = |arguments: &[&str]| {
+    let assert_short = |arguments: &[&str]| {
         let output = Command::new(slotpress_path()).args(arguments).stdin(Stdio::null()).output().expect("runs");
         for bytes in [&output.stdout, &output.stderr] {
             let text = String::from_utf8_lossy(bytes);
@@ -133,7 +133,7 @@ fn messages_stay_short() {
         }
         assert!(output.status.code().is_some_and(|code| code < 4), "{arguments:?}: {:?}", output.status);
     };
-    let check_archive = |archive: &Path| {
+    let assert_short_for_archive = |archive: &Path| {
         let target = dir.path().join("restored");
         for json in [false, true] {
             let more: &[&str] = if json { &["--json"] } else { &[] };
@@ -143,7 +143,7 @@ fn messages_stay_short() {
                 vec!["recompress", text(archive), "-o", text(&out), "--force"],
                 vec!["restore", text(archive), "--ledger", text(&target)],
             ] {
-                check(&[&arguments[..], more].concat());
+                assert_short(&[&arguments[..], more].concat());
                 let _ = fs::remove_dir_all(&target);
             }
         }
@@ -159,7 +159,7 @@ fn messages_stay_short() {
     let mut entries = sound.clone();
     let version = entries.iter_mut().find(|entry| entry.path == "version").expect("a version");
     version.content = long.as_bytes().to_vec();
-    check_archive(&write(&entries, &[]));
+    assert_short_for_archive(&write(&entries, &[]));
     // A long name, in both forms of tar.
     for kind in [b'L', b'x'] {
         let name = match kind {
@@ -169,7 +169,7 @@ fn messages_stay_short() {
         let mut start = tar_header("././@LongLink", kind, name.len() as u64).to_vec();
         start.extend_from_slice(&name);
         start.resize(start.len().next_multiple_of(512), 0);
-        check_archive(&write(&sound, &start));
+        assert_short_for_archive(&write(&sound, &start));
     }
     // Many wrong names.
     let mut entries = sound.clone();
@@ -179,16 +179,16 @@ fn messages_stay_short() {
         content: Vec::new(),
     }));
     let path = write(&entries, &[]);
-    check(&["inspect", text(&path)]);
-    check(&["restore", text(&path), "--ledger", text(&dir.path().join("restored"))]);
+    assert_short(&["inspect", text(&path)]);
+    assert_short(&["restore", text(&path), "--ledger", text(&dir.path().join("restored"))]);
     // Files of a ledger.
     for file in ["version", "fastboot_version"] {
         let ledger = ledger("ledger-at-26");
         fs::write(ledger.path().join("snapshots/26").join(file), &long).expect("written");
         for command in ["verify", "inspect"] {
-            check(&[command, text(ledger.path())]);
+            assert_short(&[command, text(ledger.path())]);
         }
-        check(&["archive", text(ledger.path()), "-o", text(&out), "--force"]);
+        assert_short(&["archive", text(ledger.path()), "-o", text(&out), "--force"]);
     }
 }
 
@@ -210,7 +210,7 @@ fn a_file_size_limit_is_a_clear_error() {
     ] {
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -f 4; exec \"$0\" \"$@\""]).arg(slotpress_path()).args(&arguments);
-        let (code, stderr) = run(&mut command);
+        let (code, stderr) = run_command(&mut command);
         let is_clear = code == Some(1) && stderr.contains("file too large") && stderr.contains("ulimit -f");
         let left: Vec<String> = names(&out).into_iter().filter(|name| !name.starts_with("slotpress-fetch-")).collect();
         if !is_clear || !left.is_empty() || target.exists() {

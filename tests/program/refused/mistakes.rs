@@ -41,7 +41,7 @@ fn export_is_explained_where_the_build_lacks_it() {
 }
 
 #[test]
-fn mistakes_are_explained() {
+fn mistakes_get_an_explanation_and_a_hint() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let ledger = text(ledger.path());
@@ -77,7 +77,7 @@ fn mistakes_are_explained() {
 }
 
 #[test]
-fn owner_implies_accounts() {
+fn owner_implies_by_owner() {
     let full = fixture(FULL_26);
     let (code, stdout, stderr) = run(&["inspect", text(&full), "--owner", "11111111111111111111111111111111"]);
     assert_eq!(code, 0, "{stdout}{stderr}");

@@ -51,7 +51,7 @@ pub fn with_clock(ahead_seconds: &str) -> Command {
     command
 }
 
-fn run(ahead_seconds: &str, arguments: &[&str]) -> Output {
+fn run_without_panic(ahead_seconds: &str, arguments: &[&str]) -> Output {
     let output = with_clock(ahead_seconds).args(arguments).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!stderr.contains("panic"), "{ahead_seconds} {arguments:?}: {stderr}");
@@ -59,8 +59,8 @@ fn run(ahead_seconds: &str, arguments: &[&str]) -> Output {
     output
 }
 
-fn succeeds(ahead_seconds: &str, arguments: &[&str]) -> Output {
-    let output = run(ahead_seconds, arguments);
+fn assert_succeeds(ahead_seconds: &str, arguments: &[&str]) -> Output {
+    let output = run_without_panic(ahead_seconds, arguments);
     assert!(output.status.success(), "{ahead_seconds} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }
@@ -81,19 +81,19 @@ fn file_commands_work_with_wrong_clocks() {
         let snapshots = path("snapshots");
         let mirror = path("mirror");
         let restored = path("restored");
-        succeeds(ahead, &["archive", text(ledger.path()), "-o", &path("archives")]);
-        succeeds(ahead, &["verify", &snapshots]);
-        succeeds(ahead, &["list", &snapshots]);
-        succeeds(ahead, &["list", "--json", &snapshots]);
-        succeeds(ahead, &["inspect", text(&fixture(FULL_26))]);
-        succeeds(ahead, &["recompress", text(&fixture(FULL_26)), "-o", &path("archives")]);
-        succeeds(ahead, &["restore", text(&fixture(FULL_26)), "--ledger", &restored]);
-        succeeds(ahead, &["restore", text(&fixture(FULL_26)), "--ledger", &restored, "--replace-state"]);
-        succeeds(ahead, &["prune", &snapshots, "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
-        run(ahead, &["doctor", text(ledger.path())]);
+        assert_succeeds(ahead, &["archive", text(ledger.path()), "-o", &path("archives")]);
+        assert_succeeds(ahead, &["verify", &snapshots]);
+        assert_succeeds(ahead, &["list", &snapshots]);
+        assert_succeeds(ahead, &["list", "--json", &snapshots]);
+        assert_succeeds(ahead, &["inspect", text(&fixture(FULL_26))]);
+        assert_succeeds(ahead, &["recompress", text(&fixture(FULL_26)), "-o", &path("archives")]);
+        assert_succeeds(ahead, &["restore", text(&fixture(FULL_26)), "--ledger", &restored]);
+        assert_succeeds(ahead, &["restore", text(&fixture(FULL_26)), "--ledger", &restored, "--replace-state"]);
+        assert_succeeds(ahead, &["prune", &snapshots, "--keep-full", "1", "--keep-incremental", "1", "--dry-run"]);
+        run_without_panic(ahead, &["doctor", text(ledger.path())]);
         for flags in [&[][..], &["--json"]] {
             let to = ["publish", &snapshots, "--to", &mirror, "--once", "--writer", "agave", "--keep-full", "1"];
-            succeeds(ahead, &[&to, flags].concat());
+            assert_succeeds(ahead, &[&to, flags].concat());
         }
         assert_eq!(names(Path::new(&mirror)).iter().filter(|name| name.contains("snapshot-")).count(), 2);
     }
@@ -116,7 +116,7 @@ fn a_server_without_a_date_answers_503() {
     for ahead in [BEFORE_1970, AFTER_9999] {
         let to = to.path().join(ahead);
         fs::create_dir(&to).expect("made");
-        succeeds(ahead, &["fetch", &server.url("/"), "-o", text(&to)]);
+        assert_succeeds(ahead, &["fetch", &server.url("/"), "-o", text(&to)]);
         assert!(names(&to).iter().any(|name| name == FULL_26));
     }
 }

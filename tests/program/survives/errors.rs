@@ -72,8 +72,8 @@ struct Counts {
     aborted: u64,
 }
 
-/// Returns the calls at which a fault can be injected, by name.
-fn moments(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
+/// Returns the numbers of the calls at which a fault can be injected, by name.
+fn injectable_calls(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
     let loading: BTreeMap<&str, u64> =
         calls[..calls.len() - skip_loading(calls).len()].iter().map(|call| (call.name.as_str(), call.number)).collect();
     let mut moments: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -87,8 +87,8 @@ fn moments(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
     moments
 }
 
-/// Makes one run with a fault, and checks what must hold after it.
-fn run_with_fault(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: &mut Counts) {
+/// Makes one run with a fault. Asserts that the run succeeds, or fails and leaves nothing.
+fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: &mut Counts) {
     scenario.reset();
     let source = scenario.source_tree();
     // Calls that show the stage are also logged.
@@ -105,7 +105,7 @@ fn run_with_fault(scenario: &Scenario, fault: &Fault, call: &str, number: u64, c
     match code {
         Some(0) => {
             counts.succeeded += 1;
-            assert!(scenario.is_complete(), "{context}: nothing is there");
+            assert!(scenario.is_complete(), "{context}: no complete output");
         }
         Some(1) => counts.failed += 1,
         Some(code) if fault.other_code == Some(code) => counts.damaged += 1,
@@ -144,11 +144,11 @@ fn failing_system_calls_leave_nothing() {
         let whole = trace(&scenario.arguments(), &all_calls.join(","), None);
         assert_eq!(whole.output.status.code(), Some(0), "{}: {:?}", scenario.name, code_and_stderr(&whole.output));
         for fault in &FAULTS {
-            let mut moments = moments(&whole.calls);
+            let mut moments = injectable_calls(&whole.calls);
             moments.retain(|call, _| fault.calls.split(',').any(|name| name == call));
             let names: Vec<String> = moments.keys().cloned().collect();
             if names.is_empty() {
-                continue; // Nothing of the kind is called.
+                continue; // The command makes no such call.
             }
             let mut counts = Counts::default();
             let first = draws.below(names.len());
@@ -156,7 +156,7 @@ fn failing_system_calls_leave_nothing() {
                 // Each call in turn, whether it occurs once or a hundred times.
                 let call = &names[(first + number) % names.len()];
                 let numbers = &moments[call];
-                run_with_fault(&scenario, fault, call, numbers[draws.below(numbers.len())], &mut counts);
+                assert_survives_fault(&scenario, fault, call, numbers[draws.below(numbers.len())], &mut counts);
             }
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             let Counts { succeeded, failed, damaged, aborted } = counts;
@@ -174,7 +174,7 @@ fn failing_system_calls_leave_nothing() {
 }
 
 /// Builds the library whose calls do less than asked.
-fn short_calls(dir: &Path) -> std::path::PathBuf {
+fn build_short_calls(dir: &Path) -> std::path::PathBuf {
     let library = dir.join("short_calls.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/survives/short_calls.c");
     let output = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o", text(&library)]).arg(source).output();
@@ -188,7 +188,7 @@ fn short_calls(dir: &Path) -> std::path::PathBuf {
 fn short_reads_and_writes_are_continued() {
     needs!("cc");
     let dir = temp_dir();
-    let library = short_calls(dir.path());
+    let library = build_short_calls(dir.path());
     for scenario in scenarios() {
         for seed in 1..=3 {
             scenario.reset();

@@ -21,15 +21,15 @@ const KILLS_DEFAULT: u64 = 2;
 /// Tries for each kill. With two workers and other load, the same call may come in another stage.
 const TRIES: u64 = 10;
 
-/// Returns the calls at which a run can be killed, by stage: each by name and number. The first
-/// thread to reach one is killed.
-fn moments(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
+/// Returns the calls at which a run can be killed, by stage. Each call has a name and a number; the first
+/// thread that reaches it is killed.
+fn killable_calls(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
     let mut seen = BTreeSet::new();
     let mut moments: BTreeMap<usize, Vec<(String, u64)>> = BTreeMap::new();
     let skipped = calls.len() - skip_loading(calls).len();
     for (number, (call, stage)) in calls.iter().zip(scenario.stages(calls)).enumerate() {
         let moment = (call.name.clone(), call.number);
-        // The system's certificates are hundreds of files, which are all alike here.
+        // The hundreds of files with the system's certificates would be most of the calls.
         let is_ours = number >= skipped && !call.line.contains("\"/etc/");
         if seen.insert(moment.clone()) && is_ours {
             moments.entry(stage).or_default().push(moment);
@@ -98,7 +98,7 @@ fn runs_killed_at_system_calls_can_be_repeated() {
         let source = scenario.source_tree();
         let whole = trace(&scenario.arguments(), CHANGING, None);
         assert!(scenario.is_complete(), "{}: {:?}", scenario.name, code_and_stderr(&whole.output));
-        let moments = moments(scenario, &whole.calls);
+        let moments = killable_calls(scenario, &whole.calls);
         let stages: Vec<usize> = moments.keys().copied().collect();
         assert!(stages.iter().copied().eq(0..names.len()), "{}: stages {stages:?}\n{}", scenario.name, whole.log);
         for (stage, moments) in moments {

@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use crate::common::runs::{code_and_stderr, program};
 use crate::common::{FULL_26, fixture, ledger, slotpress_path, temp_dir, text};
 
-fn slotpress(arguments: &[&str]) -> Command {
+fn run_without_input(arguments: &[&str]) -> Command {
     let mut command = program(arguments);
     command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
     command
@@ -33,21 +33,20 @@ fn a_full_disk_is_an_error() {
         vec!["--help"],
     ] {
         let full = File::options().write(true).open("/dev/full").expect("opens");
-        let output = slotpress(&arguments).stdout(full).output().expect("runs");
+        let output = run_without_input(&arguments).stdout(full).output().expect("runs");
         let stderr = assert_ends_with(1, &output, &format!("{arguments:?}"));
         assert!(stderr.contains("cannot write standard output: no space left"), "{stderr}");
     }
 }
 
-/// A reader that closes the pipe early is not an error.
 #[test]
-fn a_closed_pipe_is_no_error() {
+fn a_reader_that_closes_the_pipe_is_no_error() {
     let archive = fixture(FULL_26);
     let archive = text(&archive);
     for arguments in [vec!["verify", "--json", archive], vec!["inspect", archive], vec!["--help"]] {
         let (read_end, write_end) = std::io::pipe().expect("a pipe");
         drop(read_end);
-        let output = slotpress(&arguments).stdout(write_end).output().expect("runs");
+        let output = run_without_input(&arguments).stdout(write_end).output().expect("runs");
         assert_ends_with(0, &output, &format!("{arguments:?}"));
     }
 }
@@ -72,14 +71,13 @@ fn a_closed_standard_output_is_an_error() {
     }
 }
 
-/// In JSON, bytes of a path that are not UTF-8 become U+FFFD.
 #[test]
-fn any_path_has_json() {
+fn json_replaces_bytes_of_a_path_that_are_not_utf8() {
     let dir = temp_dir();
     let path = dir.path().join(std::ffi::OsString::from_vec(b"\xff\xfe.tar.zst".to_vec()));
     fs::copy(fixture(FULL_26), &path).expect("copied");
     for command in ["verify", "inspect"] {
-        let output = slotpress(&[command, "--json"]).arg(&path).output().expect("runs");
+        let output = run_without_input(&[command, "--json"]).arg(&path).output().expect("runs");
         let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
         let first = text.lines().next().expect("a line");
         let line: serde_json::Value = serde_json::from_str(first).expect("JSON");
@@ -87,18 +85,17 @@ fn any_path_has_json() {
     }
 }
 
-/// An archive written into a pipe arrives whole.
 #[test]
-fn an_archive_arrives_through_a_pipe() {
+fn an_archive_written_into_a_pipe_arrives_whole() {
     let ledger = ledger("ledger-at-26");
     let arguments = ["archive", text(ledger.path()), "-o", "-", "-q"];
-    let mut child = slotpress(&arguments).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut child = run_without_input(&arguments).stdout(Stdio::piped()).spawn().expect("starts");
     let mut archive = Vec::new();
     child.stdout.take().expect("a pipe").read_to_end(&mut archive).expect("read");
     assert!(child.wait().expect("ends").success());
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
     fs::write(&path, archive).expect("written");
-    let output = slotpress(&["verify", "-q"]).arg(&path).output().expect("runs");
+    let output = run_without_input(&["verify", "-q"]).arg(&path).output().expect("runs");
     assert_ends_with(0, &output, "verify");
 }

@@ -20,16 +20,16 @@ use slotpress_read::{CheckMode, CheckOptions, NamedArchive, Snapshot, VerifyOpti
 use crate::common::faults::panics_at;
 use crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir};
 
-/// Progress that panics at one of its calls, which come from every stage and every thread.
-struct Breaks(AtomicI64);
+/// A progress that panics at one of its calls. They come from every stage and every thread.
+struct PanickingProgress(AtomicI64);
 
-impl Breaks {
+impl PanickingProgress {
     fn count(&self) {
         assert!(self.0.fetch_sub(1, Relaxed) != 0, "an injected panic");
     }
 }
 
-impl Progress for Breaks {
+impl Progress for PanickingProgress {
     fn event(&self, event: ProgressEvent<'_>) {
         if matches!(event, ProgressEvent::Stage { .. } | ProgressEvent::Bytes { .. }) {
             self.count();
@@ -75,17 +75,18 @@ fn run_verify(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     verify(Snapshot::Archive(&archive), &options, progress).map(drop)
 }
 
-/// Returns how a run ends that panics at its `call`-th call; `None` if there are fewer calls.
-fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
+/// Runs a command whose progress panics at call number `call`. Returns the error, or `None` if the run
+/// makes fewer calls.
+fn run_with_panic(run: Run, call: i64, ledger: &Path) -> Option<Error> {
     let dir = temp_dir();
     let (done, ended) = mpsc::channel();
     let out = dir.path().to_path_buf();
     let ledger = ledger.to_path_buf();
     std::thread::spawn(move || {
-        let breaks = Breaks(AtomicI64::new(call));
-        let result = catch_panic(|| run(&out, &ledger, &breaks));
-        // A run that ends before that has succeeded.
-        let _ = done.send((result, breaks.0.load(Relaxed)));
+        let progress = PanickingProgress(AtomicI64::new(call));
+        let result = catch_panic(|| run(&out, &ledger, &progress));
+        // The receiver is gone if the test has given up.
+        let _ = done.send((result, progress.0.load(Relaxed)));
     });
     let (result, left) = ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
     match result {
@@ -110,7 +111,7 @@ fn end_of(run: Run, call: i64, ledger: &Path) -> Option<Error> {
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]
-fn a_panic_anywhere_ends_the_run() {
+fn a_panic_at_any_progress_call_ends_the_run() {
     let _lock = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let ledger = ledger("ledger-at-26");
     let runs: [(&str, Run); 4] =
@@ -119,7 +120,7 @@ fn a_panic_anywhere_ends_the_run() {
         let mut panics = 0;
         // Every call at the beginning, where stages change, then some.
         for call in (0..40).chain((40..2000).step_by(37)) {
-            let Some(error) = end_of(run, call, ledger.path()) else { break };
+            let Some(error) = run_with_panic(run, call, ledger.path()) else { break };
             assert!(error.to_string().contains("an injected panic"), "{name}, call {call}: {error}");
             assert_eq!(error.kind().exit_code(), 1);
             panics += 1;
@@ -131,7 +132,7 @@ fn a_panic_anywhere_ends_the_run() {
 /// Every thread and every stage of commands that need only files.
 #[cfg(debug_assertions)]
 #[test]
-fn a_panic_at_every_place_ends_the_program() {
+fn a_panic_in_any_thread_ends_the_program() {
     let source = ledger("ledger-at-26");
     let made = temp_dir();
     let indexed = crate::common::archive(source.path(), made.path(), &["--frame-size", "64KiB"]);

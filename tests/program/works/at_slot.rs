@@ -63,7 +63,7 @@ impl Setup {
 }
 
 #[test]
-fn archives_the_state_of_an_exact_slot() {
+fn the_state_of_an_exact_slot_is_archived() {
     let setup = Setup::new(&[FULL_26], "25,26,27,39,40,41");
     let output = setup.run("40");
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -74,9 +74,8 @@ fn archives_the_state_of_an_exact_slot() {
     assert!(stdout.contains("checked") || stdout.contains("ok"), "{stdout}");
 }
 
-/// A replay that is impossible is refused before anything is restored.
 #[test]
-fn impossible_replays_are_refused_first() {
+fn impossible_replays_are_refused_before_restoring() {
     for (archives, blocks, slot, words) in [
         (&[FULL_26][..], "30,31,40", "40", "an archive of slot 29 or later is needed, and the newest is of 26"),
         (&[FULL_26], "25,26,39,41", "40", "no block of slot 40"),

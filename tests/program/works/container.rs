@@ -32,17 +32,17 @@ impl Image {
         );
         fs::write(dir.join("storage.conf"), settings).expect("written");
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/container/build");
-        image.succeeds(Command::new(build).arg(slotpress_path()).arg("slotpress-test"));
-        image.container = image.succeeds(Command::new("buildah").args(["from", "slotpress-test"])).trim().to_string();
+        image.run(Command::new(build).arg(slotpress_path()).arg("slotpress-test"));
+        image.container = image.run(Command::new("buildah").args(["from", "slotpress-test"])).trim().to_string();
         image
     }
 
-    fn output(&self, command: &mut Command) -> Output {
+    fn output_of(&self, command: &mut Command) -> Output {
         command.env("CONTAINERS_STORAGE_CONF", self.storage.path().join("storage.conf")).output().expect("started")
     }
 
-    fn succeeds(&self, command: &mut Command) -> String {
-        let output = self.output(command);
+    fn run(&self, command: &mut Command) -> String {
+        let output = self.output_of(command);
         assert!(output.status.success(), "{command:?}: {output:?}");
         String::from_utf8(output.stdout).expect("text")
     }
@@ -55,7 +55,7 @@ impl Image {
         for (dir, place) in mounts {
             command.arg(format!("--volume={}:{place}", text(dir)));
         }
-        let inspected = self.succeeds(Command::new("buildah").args(["inspect", &self.container]));
+        let inspected = self.run(Command::new("buildah").args(["inspect", &self.container]));
         let inspected: serde_json::Value = serde_json::from_str(&inspected).expect("JSON");
         let entrypoint = inspected["OCIv1"]["config"]["Entrypoint"].as_array().expect("an entry point").clone();
         command.arg(&self.container).arg("--").args(entrypoint.iter().map(|word| word.as_str().expect("text")));
@@ -80,7 +80,7 @@ fn arguments_of(example: &str, server: &str) -> Vec<String> {
 fn the_image_brings_a_volume_to_a_recent_state() {
     needs!("buildah", "root");
     let image = Image::build();
-    let demo = image.succeeds(image.command(&[]).args(["demo", "--size", "8MiB"]));
+    let demo = image.run(image.command(&[]).args(["demo", "--size", "8MiB"]));
     assert!(demo.contains("$ slotpress verify restored"), "{demo}");
     let archives = two_archives();
     fs::set_permissions(archives.path(), fs::Permissions::from_mode(0o755)).expect("readable");
@@ -94,12 +94,12 @@ fn the_image_brings_a_volume_to_a_recent_state() {
         let [ledger, accounts] = &volumes;
         let mounts = [(ledger.path(), "/ledger"), (accounts.path(), "/accounts")];
         let arguments = arguments_of(example, &server.url(""));
-        let stdout = image.succeeds(image.command(&mounts).args(&arguments));
+        let stdout = image.run(image.command(&mounts).args(&arguments));
         assert!(stdout.contains("40 on the full archive of slot 26"), "{example}: {stdout}");
         let before = (tree(ledger.path()), tree(accounts.path()));
         assert!(names(&ledger.path().join("snapshots")).contains(&"40".to_string()));
         let gone: Vec<String> = arguments_of(example, "http://127.0.0.1:1");
-        let stdout = image.succeeds(image.command(&mounts).args(gone));
+        let stdout = image.run(image.command(&mounts).args(gone));
         assert!(stdout.contains("skipped"), "{example}: {stdout}");
         assert!(before == (tree(ledger.path()), tree(accounts.path())), "{example}");
     }

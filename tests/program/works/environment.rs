@@ -52,7 +52,7 @@ fn variables_that_do_not_apply_are_ignored() {
 }
 
 #[test]
-fn several_accounts_paths_in_one_variable() {
+fn one_variable_holds_several_accounts_paths() {
     let dir = temp_dir();
     let path = |name: &str| dir.path().join(name);
     let paths = std::env::join_paths([path("a"), path("b")]).expect("joined");

@@ -15,8 +15,8 @@ use crate::publish::setup::Setup;
 /// `parent.child`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// Returns the names in backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+/// Returns the names of fields and types that stand in backticks.
+fn names_in_backticks(text: &str) -> impl Iterator<Item = &str> {
     let is_name =
         |name: &&str| !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || "._".contains(char));
     text.split('`').skip(1).step_by(2).filter(is_name)
@@ -26,13 +26,13 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 /// objects in `a`.
 fn names_in(column: &str) -> BTreeSet<String> {
     let Some(end) = column.find("`: ") else {
-        return quoted(column).map(str::to_string).collect();
+        return names_in_backticks(column).map(str::to_string).collect();
     };
     let (parents, children) = column.split_at(end + 1);
     let mut names = BTreeSet::new();
-    for parent in quoted(parents) {
+    for parent in names_in_backticks(parents) {
         names.insert(parent.to_string());
-        names.extend(quoted(children).map(|child| format!("{parent}.{child}")));
+        names.extend(names_in_backticks(children).map(|child| format!("{parent}.{child}")));
     }
     names
 }
@@ -56,7 +56,7 @@ fn read_documented() -> Fields {
     let mut lists_types = false;
     for line in text.lines() {
         if let Some(heading) = line.strip_prefix("### ") {
-            kind = quoted(heading).next().unwrap_or_default().to_string();
+            kind = names_in_backticks(heading).next().unwrap_or_default().to_string();
             continue;
         }
         let columns: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
@@ -64,12 +64,15 @@ fn read_documented() -> Fields {
             ["type", "fields"] => lists_types = true,
             ["field", "meaning"] => lists_types = false,
             [types_column, fields] if line.starts_with('|') && lists_types => {
-                types.entry(quoted(types_column).collect()).or_default().extend(names_in(&remove_asides(fields)));
+                types
+                    .entry(names_in_backticks(types_column).collect())
+                    .or_default()
+                    .extend(names_in(&remove_asides(fields)));
             }
             [fields, meaning @ ..] if line.starts_with("| ") => {
                 let fields = names_in(fields);
                 // "each also with `_min` and `_max`"
-                let endings = quoted(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
+                let endings = names_in_backticks(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
                 let more = endings.flat_map(|ending| fields.iter().map(move |field| format!("{field}{ending}")));
                 types.entry(kind.clone()).or_default().extend(more.chain(fields.clone()));
             }

@@ -103,7 +103,7 @@ impl TestLedger {
 
     /// Syncs all files, and drops them from the page cache.
     fn make_cold(&self) {
-        files(self.dir.path()).iter().for_each(|path| make_cold(path));
+        files_below(self.dir.path()).iter().for_each(|path| make_cold(path));
         let is_cold = resident_pages(&self.archive).iter().all(|page| !page);
         assert!(is_cold, "pages cannot be dropped in {}: TEST_DISK names a disk", self.dir.path().display());
     }
@@ -114,17 +114,17 @@ fn io_policy(io_hint: IoHint) -> IoPolicy {
 }
 
 /// Returns every file below a directory.
-fn files(dir: &Path) -> Vec<PathBuf> {
+fn files_below(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
-        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+        if path.is_dir() { found.extend(files_below(&path)) } else { found.push(path) }
     }
     found
 }
 
-fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    files(dir)
+fn contents_below(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    files_below(dir)
         .iter()
         .map(|path| (path.strip_prefix(dir).expect("inside").into(), fs::read(path).expect("read")))
         .collect()
@@ -158,7 +158,7 @@ fn resident_pages(path: &Path) -> Vec<bool> {
 }
 
 fn residency(dir: &Path) -> Residency {
-    files(dir).into_iter().map(|path| (path.clone(), resident_pages(&path))).collect()
+    files_below(dir).into_iter().map(|path| (path.clone(), resident_pages(&path))).collect()
 }
 
 fn assert_cold(dir: &Path) {
@@ -171,7 +171,7 @@ fn assert_cold(dir: &Path) {
 /// Reads every third file into the page cache, and the first pages of every third.
 fn warm_some(dir: &Path) {
     use std::io::Read;
-    for (number, path) in files(dir).iter().enumerate() {
+    for (number, path) in files_below(dir).iter().enumerate() {
         let mut file = File::open(path).expect("opened");
         fadvise(&file, 0, None, Advice::Random).expect("advised");
         let mut start = [0; 20_000];
@@ -262,9 +262,9 @@ fn results_do_not_depend_on_the_io_policy() {
     let test = TestLedger::new();
     let expected = fs::read(&test.archive).expect("read");
     let restored = test.restore("restored", io_policy(IoHint::None));
-    let restored = contents(&restored);
+    let restored = contents_below(&restored);
     let in_order = without_index(&test.archive, test.dir.path());
-    let in_order_restored = contents(&test.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));
+    let in_order_restored = contents_below(&test.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));
     // Reading the archive takes an eighth of a second, the ledger more.
     let rate = expected.len() as u64 * 8;
     let [gentle, none] = [IoHint::Gentle, IoHint::None].map(|hint| IoPolicy::default().io_hint(hint));
@@ -277,9 +277,9 @@ fn results_do_not_depend_on_the_io_policy() {
             assert!(fs::read(archive).expect("read") == expected, "{name}");
         }
         let ledger = test.restore(&format!("{name}-by-index"), io_policy.clone());
-        assert!(contents(&ledger) == restored, "{name}");
+        assert!(contents_below(&ledger) == restored, "{name}");
         let ledger = test.restore_from(&in_order, &format!("{name}-in-order"), io_policy);
-        assert!(contents(&ledger) == in_order_restored, "{name}");
+        assert!(contents_below(&ledger) == in_order_restored, "{name}");
     }
 }
 
@@ -293,8 +293,7 @@ fn reading_is_no_faster_than_allowed() {
     assert!(start.elapsed() > Duration::from_millis(700), "{:?}", start.elapsed());
 }
 
-/// Returns the program's arguments in tests of direct reading, in which no input is in the page
-/// cache.
+/// Returns the arguments of the program's runs in tests of direct reading.
 fn cold_runs(test: &TestLedger, number: usize) -> [Vec<String>; 6] {
     let [ledger, archive] = [&test.ledger, &test.archive].map(|path| text(path).to_string());
     let out = text(&test.new_dir(&format!("out-{number}"))).to_string();
@@ -313,9 +312,9 @@ fn cold_runs(test: &TestLedger, number: usize) -> [Vec<String>; 6] {
     .map(|line| line.split(' ').map(str::to_string).collect())
 }
 
-/// Returns the archives that these runs made: one of the ledger, one that was restored.
-fn archives(test: &TestLedger, number: usize) -> Vec<Vec<u8>> {
-    let made = files(&test.dir.path().join(format!("out-{number}")));
+/// Returns the archives that [`cold_runs`] made: one of the ledger, one copied by `restore`.
+fn made_archives(test: &TestLedger, number: usize) -> Vec<Vec<u8>> {
+    let made = files_below(&test.dir.path().join(format!("out-{number}")));
     let made = made.iter().filter(|path| path.extension().is_some_and(|extension| extension == "zst"));
     made.map(|path| fs::read(path).expect("read")).collect()
 }
@@ -335,10 +334,10 @@ fn assert_direct_reading(test: &TestLedger) {
             run.calls.iter().filter(|call| is_direct(&call.line)).count()
         });
         let opened = opened.collect();
-        assert!(archives(test, number) == [expected.as_slice(); 2]);
+        assert!(made_archives(test, number) == [expected.as_slice(); 2]);
         opened
     };
-    let warm = || files(test.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
+    let warm = || files_below(test.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
     // Of the ledger, pieces of storages that are large enough; of the archive, its frames.
     let opened = direct(1, &|| test.make_cold(), "");
     assert!(opened[..2].iter().all(|opened| *opened >= 10), "{opened:?}");
@@ -349,7 +348,7 @@ fn assert_direct_reading(test: &TestLedger) {
     assert_eq!([opened[0], opened[3], opened[5]], [0; 3]);
 }
 
-/// Prints a message and returns true if the disk of a directory cannot be read directly.
+/// Returns true if the disk of a directory cannot be read directly; then prints that a test is skipped.
 fn is_not_direct(dir: &Path, test: &str) -> bool {
     let path = dir.join("direct");
     fs::write(&path, [0; 8192]).expect("written");
@@ -389,7 +388,7 @@ fn faults_of_direct_reading_are_handled() {
         return;
     }
     let expected = fs::read(&test.archive).expect("read");
-    let library = direct_faults(test.dir.path());
+    let library = build_direct_faults(test.dir.path());
     let faults = [None, Some(libc::EINTR), Some(libc::EINVAL), Some(libc::EOPNOTSUPP), Some(libc::EIO)];
     for (number, fault) in faults.into_iter().enumerate() {
         for arguments in cold_runs(&test, number) {
@@ -407,14 +406,14 @@ fn faults_of_direct_reading_are_handled() {
                 assert!(stderr.contains(text(test.dir.path())), "{context}");
             }
         }
-        let archives = archives(&test, number);
+        let archives = made_archives(&test, number);
         assert_eq!(archives.len(), if fault == Some(libc::EIO) { 0 } else { 2 }, "{fault:?}");
         assert!(archives.iter().all(|archive| *archive == expected), "{fault:?}");
     }
 }
 
 /// Builds the library whose direct requests fail.
-fn direct_faults(dir: &Path) -> PathBuf {
+fn build_direct_faults(dir: &Path) -> PathBuf {
     let library = dir.join("direct_faults.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/works/direct_faults.c");
     let output = Command::new("cc").args(["-shared", "-fPIC", "-o", text(&library)]).arg(source).output();

@@ -1,5 +1,4 @@
-//! The examples of the README print what stands there: names, sizes, roots and verdicts, but not
-//! times and rates.
+//! The examples of the README print the output that the README shows, except for times and rates.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +6,7 @@ use std::process::Command;
 use crate::common::{slotpress_path, temp_dir};
 
 /// Runs a shell line in which `slotpress` is a command; returns its output.
-fn shell(line: &str, dir: &Path) -> String {
+fn run_in_shell(line: &str, dir: &Path) -> String {
     let programs = slotpress_path().parent().expect("a directory").display().to_string();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap_or_default());
     let output = Command::new("sh").args(["-c", line]).current_dir(dir).env("PATH", path).output().expect("runs");
@@ -55,7 +54,7 @@ fn assert_prints(command: &str, documented: &[&str], printed: &str) {
 }
 
 #[test]
-fn the_examples_print_what_they_say() {
+fn the_examples_print_the_documented_output() {
     let dir = temp_dir();
     let readme = &include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"))
         .replace("/home/sol/", &format!("{}/", dir.path().display()));
@@ -70,12 +69,16 @@ fn the_examples_print_what_they_say() {
             let mut lines = example.trim_end().lines();
             let command = lines.next().expect("a command");
             let budget = if command.contains(" levels ") { " --budget 0" } else { "" };
-            assert_prints(command, &lines.collect::<Vec<_>>(), &shell(&format!("{command}{budget}"), dir.path()));
+            assert_prints(
+                command,
+                &lines.collect::<Vec<_>>(),
+                &run_in_shell(&format!("{command}{budget}"), dir.path()),
+            );
             commands += 1;
         }
     }
     assert!(commands >= 10, "{commands} commands");
     let (_, demo) = readme.split_once("\n# A ledger, as a validator leaves it").expect("the demo");
     let demo = format!("…\n# A ledger, as a validator leaves it{}\n…", demo.split("\n```").next().unwrap_or_default());
-    assert_prints("slotpress demo", &demo.lines().collect::<Vec<_>>(), &shell("slotpress demo", dir.path()));
+    assert_prints("slotpress demo", &demo.lines().collect::<Vec<_>>(), &run_in_shell("slotpress demo", dir.path()));
 }

@@ -56,9 +56,8 @@ fn packages_contain_the_documents_they_link_to() {
     }
 }
 
-/// A release has no placeholders, neither for the maintainer nor for users.
 #[test]
-fn a_release_names_who_publishes_it() {
+fn a_release_with_placeholders_is_refused() {
     const FILES: [&str; 4] = ["contrib/release/check", "contrib/release/publisher", "Cargo.toml", "docs/installing.md"];
     let dir = temp_dir();
     let copy = |name: &str| {

@@ -12,18 +12,18 @@ use serde_json::Value;
 
 use crate::common::*;
 
-fn object(line: &[u8]) -> Value {
+fn parse_object(line: &[u8]) -> Value {
     let text = std::str::from_utf8(line).expect("text");
     assert_eq!(text.trim_end().lines().count(), 1, "one line: {text}");
     serde_json::from_str(text).expect("JSON")
 }
 
-fn fields(value: &Value) -> BTreeSet<&str> {
+fn field_names(value: &Value) -> BTreeSet<&str> {
     value.as_object().expect("an object").keys().map(String::as_str).collect()
 }
 
 #[test]
-fn json_of_archive_and_restore() {
+fn archive_and_restore_print_one_json_object() {
     let ledger = ledger("ledger-at-26");
     let out = temp_dir();
     let output = slotpress()
@@ -36,10 +36,10 @@ fn json_of_archive_and_restore() {
         .expect("runs");
     assert!(output.status.success());
     assert!(output.stderr.is_empty());
-    let line = object(&output.stdout);
+    let line = parse_object(&output.stdout);
     let names = "type path slot base_slot hash format zstd_level storages frames input_bytes output_bytes \
                  root elapsed_seconds cpu_seconds name threads read_back unclustered_pieces";
-    assert_eq!(fields(&line), names.split_whitespace().collect());
+    assert_eq!(field_names(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"]), (&"archive".into(), &26.into()));
     assert_eq!((&line["base_slot"], &line["zstd_level"]), (&Value::Null, &(-5).into()));
     assert_eq!((&line["storages"], &line["format"]), (&27.into(), &"zstd".into()));
@@ -56,10 +56,10 @@ fn json_of_archive_and_restore() {
     let output = restore.output().expect("runs");
     assert!(output.status.success());
     assert!(output.stderr.is_empty());
-    let line = object(&output.stdout);
+    let line = parse_object(&output.stdout);
     let names = "type path slot base_slot hash storages input_bytes output_bytes elapsed_seconds cpu_seconds archives \
                  accounts validator_flags state state_reason accounts_checked complete replaced";
-    assert_eq!(fields(&line), names.split_whitespace().collect());
+    assert_eq!(field_names(&line), names.split_whitespace().collect());
     assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"restore".into(), &26.into(), &27.into()));
     assert_eq!(line["path"].as_str(), target.join("snapshots/26").to_str());
     assert_eq!(line["archives"][0].as_str(), target.join(FULL_26).to_str());
@@ -69,11 +69,11 @@ fn json_of_archive_and_restore() {
 }
 
 #[test]
-fn json_of_inspect() {
+fn inspect_prints_one_json_object() {
     let output = slotpress().arg("inspect").arg(fixture(FULL_26)).arg("--json").output().expect("runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-    let line = object(&output.stdout);
+    let line = parse_object(&output.stdout);
     assert_eq!((&line["type"], &line["slot"], &line["storages"]), (&"inspect".into(), &26.into(), &27.into()));
 }
 
@@ -84,8 +84,8 @@ fn errors_are_json() {
     let output = output.expect("runs");
     assert_eq!(output.status.code(), Some(1));
     assert!(output.stdout.is_empty());
-    let line = object(&output.stderr);
-    assert_eq!(fields(&line), BTreeSet::from(["type", "message", "hint", "exit_code"]));
+    let line = parse_object(&output.stderr);
+    assert_eq!(field_names(&line), BTreeSet::from(["type", "message", "hint", "exit_code"]));
     assert_eq!((&line["type"], &line["exit_code"]), (&"error".into(), &1.into()));
 }
 
@@ -98,7 +98,7 @@ fn stderr_of_a_run_with_json_is_only_json() {
     let output = command.output().expect("runs");
     assert!(output.status.success());
     for line in output.stderr.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-        assert!(["progress", "warning"].contains(&object(line)["type"].as_str().expect("a type")));
+        assert!(["progress", "warning"].contains(&parse_object(line)["type"].as_str().expect("a type")));
     }
 }
 
@@ -167,8 +167,8 @@ fn a_broken_pipe_is_no_failure() {
     assert!(out.path().join(FULL_26).exists());
 }
 
-/// Returns what the program writes to a terminal.
-fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
+/// Runs the program on a terminal, and returns what it writes.
+fn run_on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
     let (mut screen, terminal) = terminal();
     let mut command = Command::new(slotpress_path());
     command.args(["archive", "/nowhere", "-o", "/"]).args(flags).env_remove("NO_COLOR").stderr(Stdio::from(terminal));
@@ -185,9 +185,9 @@ fn on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
 
 #[test]
 fn errors_are_colored_unless_no_color_is_set() {
-    assert!(on_a_terminal(None, &[]).contains("\x1b[1;31merror:\x1b[0m"));
-    assert!(on_a_terminal(Some(""), &[]).contains("\x1b[1;31merror:\x1b[0m"), "empty means unset");
-    let plain = on_a_terminal(Some("1"), &["-q"]);
+    assert!(run_on_a_terminal(None, &[]).contains("\x1b[1;31merror:\x1b[0m"));
+    assert!(run_on_a_terminal(Some(""), &[]).contains("\x1b[1;31merror:\x1b[0m"), "empty means unset");
+    let plain = run_on_a_terminal(Some("1"), &["-q"]);
     assert!(plain.contains("error: "), "{plain:?}");
     assert!(!plain.contains('\x1b'), "{plain:?}");
 }

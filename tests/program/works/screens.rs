@@ -25,7 +25,7 @@ fn remove_times(line: &str) -> String {
 }
 
 /// Runs a command line in a directory; returns the line and all that it prints.
-fn screen(dir: &Path, line: &str) -> String {
+fn run_on_screen(dir: &Path, line: &str) -> String {
     let mut command = slotpress();
     let output = command.args(line.split(' ')).current_dir(dir).output().expect("runs");
     let printed = [output.stdout, output.stderr].concat();
@@ -37,13 +37,13 @@ fn screen(dir: &Path, line: &str) -> String {
 
 /// The commands of an operator, on a ledger that has a hard fork.
 #[test]
-fn from_a_ledger_to_a_ledger() {
+fn an_operators_commands_print_these_screens() {
     let dir = temp_dir();
     let dir = dir.path().canonicalize().expect("a directory");
     fs::create_dir(dir.join("archives")).expect("created");
     fs::create_dir(dir.join("smaller")).expect("created");
     let mut screens = String::new();
-    let mut show = |line: &str| screens += &screen(&dir, line);
+    let mut show = |line: &str| screens += &run_on_screen(&dir, line);
     show("synth ledger --size 2MiB --incremental 512KiB --threads 2");
     show("archive ledger/at-full -o archives --threads 2 --verify");
     show("archive ledger/at-full -o archives --skip-existing");
@@ -70,7 +70,7 @@ fn from_a_ledger_to_a_ledger() {
 }
 
 #[test]
-fn archives_of_others() {
+fn archives_of_others_print_these_screens() {
     let dir = temp_dir();
     let dir = dir.path().canonicalize().expect("a directory");
     fs::copy(fixture(FULL_26), dir.join(FULL_26)).expect("copied");
@@ -79,9 +79,10 @@ fn archives_of_others() {
     let of_firedancer = dir.join("firedancer");
     fs::create_dir(&of_firedancer).expect("created");
     fs::copy(old, of_firedancer.join(FULL_26)).expect("copied");
-    let mut screens = screen(&dir, &format!("inspect {FULL_26}"));
-    screens += &screen(&dir, &format!("inspect firedancer/{FULL_26}"));
-    screens += &screen(&dir, &format!("inspect {FULL_26} --account SysvarC1ock11111111111111111111111111111111"));
-    screens += &screen(&dir, &format!("verify {FULL_26} --quick"));
+    let mut screens = run_on_screen(&dir, &format!("inspect {FULL_26}"));
+    screens += &run_on_screen(&dir, &format!("inspect firedancer/{FULL_26}"));
+    screens +=
+        &run_on_screen(&dir, &format!("inspect {FULL_26} --account SysvarC1ock11111111111111111111111111111111"));
+    screens += &run_on_screen(&dir, &format!("verify {FULL_26} --quick"));
     insta::assert_snapshot!(screens);
 }

@@ -22,7 +22,7 @@ const NAMELESS_MAX: Duration = Duration::from_millis(20);
 
 /// Runs the program, which must succeed; returns the largest number of threads, without those that
 /// wait for a disk.
-fn max_threads(arguments: &[&str]) -> usize {
+fn run_and_count_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
@@ -56,11 +56,11 @@ fn max_threads(arguments: &[&str]) -> usize {
 }
 
 #[test]
-fn one_thread_is_one_thread() {
+fn every_command_keeps_to_one_worker_thread() {
     let dir = temp_dir();
     let path = |name: &str| dir.path().join(name).to_str().expect("text").to_string();
     let assert_few_threads = |arguments: &[&str]| {
-        let max = max_threads(arguments);
+        let max = run_and_count_threads(arguments);
         assert!((1..=THREADS_MAX).contains(&max), "{arguments:?}: {max} threads");
     };
     let ledger = path("ledger");
