@@ -91,7 +91,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         } else {
             check_length(path, choice.length_bytes).map(|()| None)
         };
-        let root = root.map_err(to_unusable)?;
+        let root = root.map_err(unusable_fault)?;
         remove_left_journal(context.dir, &choice.name.to_string())?;
         let mut obtained = ObtainedArchive::new(choice);
         obtained.archive.root = root;
@@ -270,7 +270,11 @@ impl World for Downloads<'_, '_> {
         let download = Download::begin(client, file, choice.remotes.clone(), limits, progress);
         let download = Arc::new(download.map_err(|error| {
             let is_overstated = error.kind() == ErrorKind::NoSpace && selection.may_be_overstated(choice);
-            if is_overstated || DownloadFault::classify(&error).is_some() { to_unusable(error) } else { error.into() }
+            if is_overstated || DownloadFault::classify(&error).is_some() {
+                unusable_fault(error)
+            } else {
+                error.into()
+            }
         })?);
         let kept_bytes = download.kept_bytes();
         let length = download.length_bytes();
@@ -330,7 +334,7 @@ impl World for Downloads<'_, '_> {
 }
 
 /// Makes the fault for an error that concerns only this archive.
-fn to_unusable(error: Error) -> Box<ArchiveFault> {
+fn unusable_fault(error: Error) -> Box<ArchiveFault> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
         _ => ArchiveFault::new(Reason::Unusable(Vec::new()), error),

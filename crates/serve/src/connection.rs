@@ -141,8 +141,8 @@ impl ConnectionProgress {
         self.is_preparing.store(false, Relaxed);
     }
 
-    /// Returns the number of steps if the client has to act next.
-    fn steps_before_client(&self) -> Option<u64> {
+    /// Returns the number of ended steps if the server waits for the client.
+    fn steps_if_client_is_next(&self) -> Option<u64> {
         (!self.is_preparing.load(Relaxed)).then(|| self.ended_steps.load(Relaxed))
     }
 }
@@ -188,7 +188,7 @@ async fn serve_http(
                 is_stopping = true;
             }
             () = tokio::time::sleep(options.stall_timeout) => {
-                let steps = progress.steps_before_client();
+                let steps = progress.steps_if_client_is_next();
                 if steps.is_some() && steps == last_steps {
                     if let Some(server) = endpoint.server() {
                         server.metrics.stalled.inc();

@@ -43,8 +43,8 @@ pub struct ClientLimits {
     pub options: Arc<ServeOptions>,
     start: Instant,
     /// The lower of the two rate limits.
-    rate_min: Option<u64>,
-    bucket_of_all: Mutex<Option<TokenBucket>>,
+    lower_rate: Option<u64>,
+    total_bucket: Mutex<Option<TokenBucket>>,
     connections: AtomicUsize,
     clients: Mutex<HashMap<IpAddr, Arc<ClientUsage>>>,
 }
@@ -84,8 +84,8 @@ impl ClientLimits {
         let client_rate = options.max_client_rate_bytes_per_second;
         Arc::new(Self {
             start: Instant::now(),
-            rate_min: total_rate.into_iter().chain(client_rate).min(),
-            bucket_of_all: Mutex::new(total_rate.map(TokenBucket::new)),
+            lower_rate: total_rate.into_iter().chain(client_rate).min(),
+            total_bucket: Mutex::new(total_rate.map(TokenBucket::new)),
             options,
             connections: AtomicUsize::new(0),
             clients: Mutex::default(),
@@ -150,7 +150,7 @@ impl ClientLimits {
 impl Admission {
     pub async fn wait_for_rate(&self, bytes: u64) {
         let limits = &self.limits;
-        if limits.rate_min.is_none() {
+        if limits.lower_rate.is_none() {
             return;
         }
         let mut bucket = self.client.bucket.lock().await;
@@ -159,14 +159,14 @@ impl Admission {
         }
         let now = limits.start.elapsed();
         let take = |bucket: &mut TokenBucket| bucket.take(now, bytes);
-        let wait = limits.bucket_of_all.lock().as_mut().map(take);
+        let wait = limits.total_bucket.lock().as_mut().map(take);
         sleep(wait.unwrap_or_default()).await;
     }
 
     pub fn piece_bytes_max(&self) -> u64 {
         let connections = self.limits.connections() as u64;
         let share = PIECES_BYTES.checked_div(connections).unwrap_or(PIECES_BYTES);
-        let max = match self.limits.rate_min {
+        let max = match self.limits.lower_rate {
             Some(rate) => (rate / 64).clamp(PIECE_BYTES_MIN, LIMITED_PIECE_BYTES_MAX),
             None => PIECE_BYTES_MAX,
         };

@@ -14,5 +14,5 @@ setInterval(async () => {
     const answer = await fetch("/", { cache: "no-store" });
     const main = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
     if (answer.ok && main) document.querySelector("main").replaceWith(main);
-  } catch { /* the server is away: what was there stays */ }
+  } catch { /* the server is away: the old content stays */ }
 }, 5000);

@@ -25,7 +25,7 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     let base = temp_dir();
     let old = mirror.copy_old_to(base.path());
     let mut files = mirror.read_files(&[&mirror.new, &mirror.rebased]);
-    let rebased = files.get_mut(&mirror.rebased).expect("there");
+    let rebased = files.get_mut(&mirror.rebased).expect("the archive");
     let middle = rebased.len() / 3;
     rebased[middle] ^= 1;
     let recompressed = temp_dir();
@@ -107,7 +107,7 @@ fn one_honest_mirror_among_ten_is_enough() {
         .map(|number| {
             let mut files = files.clone();
             // Each mirror's archive is damaged elsewhere, and has a different name.
-            let mut bytes = files.remove(&incremental).expect("there");
+            let mut bytes = files.remove(&incremental).expect("the archive");
             let middle = bytes.len() / 2 + number;
             bytes[middle] ^= 1;
             files.insert(incremental.replace("-26-40-", &format!("-26-{}-", 41 + number)), bytes);
