@@ -252,9 +252,8 @@ fn plan_snapshot(
     let io_policy = options.encoding.io_policy.clone();
     let plan_options = PlanOptions { base_slot, threads, io_policy };
     let status_cache = snapshot.status_cache.clone();
-    let (plan, status_cache) = read_status_cache_during(&status_cache, progress, || {
-        Plan::new_with(snapshot, &plan_options, progress, &mut |fault| Err(fault.error))
-    })?;
+    let (plan, status_cache) =
+        read_status_cache_during(&status_cache, progress, || Plan::new(snapshot, &plan_options, progress))?;
     judge_bank_snapshot(status_cache, &plan.bank)?;
     Ok(plan)
 }

@@ -9,7 +9,7 @@ use slotpress::tables::{
 use slotpress::types::Address;
 use slotpress::verify::VerifyOptions;
 use slotpress::{Error, Progress, Result};
-use slotpress_read::spill_dir;
+use slotpress_read::choose_spill_dir;
 
 use super::arguments::{CheckArgs, WorkArgs};
 use super::memory::{DECODING_WORKER_BYTES, divide_memory};
@@ -179,7 +179,7 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let mut stream = is_stdout.then(|| stdout::open_rows(ui)).transpose()?;
     let to = match (&mut stream, &store) {
         (Some(stream), _) => ExportTo::Stream(stream),
-        (None, Some(store)) => ExportTo::Store { store, scratch: spill_dir(None) },
+        (None, Some(store)) => ExportTo::Store { store, scratch: choose_spill_dir(None) },
         (None, None) => ExportTo::Dir(args.output.clone()),
     };
     let input = args.state.open(READ_TWICE, ui)?;

@@ -11,7 +11,7 @@ use slotpress_format::{
     ArchiveName, END_OF_ARCHIVE_BYTES, Entry, EntryParser, FrameSpan, LedgerLock, TarEvent, find_bank_snapshot,
 };
 use slotpress_read::archive::OpenArchive;
-use slotpress_read::{Plan, read_range};
+use slotpress_read::{Plan, PlanOptions, read_range};
 
 use crate::levels::MeasureOptions;
 use crate::levels::input::{ContentFrame, InputKind};
@@ -108,7 +108,7 @@ impl OpenInput {
             lock = Some(LedgerLock::acquire(&options.paths.ledger)?);
         }
         let snapshot = find_bank_snapshot(&options.paths, options.slot, options.threads)?;
-        let plan = Plan::new(snapshot, options.base_slot, options.threads, progress)?;
+        let plan = Plan::new(snapshot, &PlanOptions::new(options.base_slot, options.threads), progress)?;
         Ok(Self {
             kind,
             entries: plan.entries().collect(),

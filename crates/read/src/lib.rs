@@ -61,7 +61,7 @@ pub use state::accounts::{RATIO_TYPICAL, StateBuilder, estimate_records};
 pub use state::check::{Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, judge_expected};
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::pass::AccountsPass;
-pub use state::spill::{Spill, spill_dir};
+pub use state::spill::{Spill, choose_spill_dir};
 pub use state::storages::read_archive_storages;
 pub use state::superseded::Superseded;
 pub use state::version::{LogBatch, LogItem, RecordVersion};

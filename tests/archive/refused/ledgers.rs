@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
 use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
-use slotpress_read::Plan;
+use slotpress_read::{Plan, PlanOptions};
 use tempfile::TempDir;
 
 use crate::common::*;
@@ -271,7 +271,7 @@ fn a_storage_that_changes_while_it_is_read_is_refused() {
     let ledger = ledger("ledger-at-26");
     let paths = LedgerPaths { ledger: ledger.path().to_path_buf(), ..LedgerPaths::default() };
     let snapshot = || find_bank_snapshot(&paths, None, 1).expect("complete");
-    let plan = || Plan::new(snapshot(), None, 2, &NoProgress).expect("planned");
+    let plan = || Plan::new(snapshot(), &PlanOptions::new(None, 2), &NoProgress).expect("planned");
     let fill = |plan: &Plan| {
         let length_bytes = plan.tar_bytes();
         let mut tar = vec![0; length_bytes as usize];

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use slotpress_base::NoProgress;
 use slotpress_format::{FrameSpan, LedgerPaths, find_bank_snapshot};
-use slotpress_read::Plan;
+use slotpress_read::{Plan, PlanOptions};
 use tempfile::TempDir;
 
 use crate::common::*;
@@ -143,8 +143,8 @@ fn ledgers_are_verified_and_inspected() {
 fn any_part_of_a_split_ledger_can_be_filled() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 40);
     let paths = LedgerPaths { ledger: ledger.path().to_path_buf(), ..LedgerPaths::default() };
-    let plan =
-        Plan::new(find_bank_snapshot(&paths, None, 2).expect("complete"), None, 2, &NoProgress).expect("planned");
+    let snapshot = find_bank_snapshot(&paths, None, 2).expect("complete");
+    let plan = Plan::new(snapshot, &PlanOptions::new(None, 2), &NoProgress).expect("planned");
     let mut tar = vec![0; plan.tar_bytes() as usize];
     let span = FrameSpan { first_entry: 0, offset_bytes: 0, length_bytes: plan.tar_bytes() };
     plan.fill(&span, &mut tar).expect("filled");

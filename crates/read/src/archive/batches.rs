@@ -7,7 +7,7 @@ use slotpress_format::{NoSink, RecordWalker};
 
 use super::visit::{RecordVisitor, StorageRef};
 
-/// A batch is sent at this length: the cost of a send is negligible, and the batch stays in a
+/// Length at which a batch is sent. The cost of a send is then negligible, and the batch stays in a
 /// core's cache.
 const BATCH_BYTES: usize = 512 * 1024;
 

@@ -77,8 +77,8 @@ impl LastBytes<'_> {
             bytes.extend_from_slice(&self.bytes);
             (self.bytes, self.start) = (bytes, range.start);
         }
-        let within = |offset: u64| to_usize(offset.saturating_sub(self.start));
-        Ok(self.bytes.get(within(range.start)..within(range.end)).unwrap_or_default())
+        let index_of = |offset: u64| to_usize(offset.saturating_sub(self.start));
+        Ok(self.bytes.get(index_of(range.start)..index_of(range.end)).unwrap_or_default())
     }
 
     fn seek_table(&mut self, length_bytes: u64) -> Result<Option<(Vec<SeekTableItem>, u64)>> {

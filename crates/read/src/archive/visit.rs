@@ -1,8 +1,8 @@
 //! Interface between the two loops that read archives ([`in_order`](super::in_order), `by_index`)
 //! and the code that uses the contents.
 //!
-//! A [`Visitor`] decides the use of each entry and judges faults. Its [`EntrySink`]s receive
-//! contents as they are decoded, and its [`RecordVisitor`] the records of storages, on all workers.
+//! A [`Visitor`] decides the use of each entry and handles faults. Its [`EntrySink`]s receive contents
+//! as they are decoded. Its [`RecordVisitor`] receives the records of storages, on all workers.
 
 use slotpress_base::{Error, Result};
 use slotpress_format::{Entry, EntryParser, RecordSink, TarEnd};
@@ -40,11 +40,11 @@ pub enum ReadFault<'a> {
         error: &'a Error,
         is_after_end: bool,
     },
-    /// A frame with the skippable frames in front of it does not match its hash.
+    /// A frame, with the skippable frames before it, does not match its hash.
     WrongHash { number: u64, offset_bytes: u64 },
     /// Frame boundaries are lost, so reading ends.
     Unreadable { error: &'a Error, is_after_end: bool },
-    /// A tar header is not one of a snapshot. `offset_bytes` counts from the start of the tar stream.
+    /// A tar header does not belong to a snapshot. `offset_bytes` counts from the start of the tar stream.
     DamagedHeader { error: &'a Error, offset_bytes: u64 },
     /// The tar stream does not end as it should.
     End { parser: &'a EntryParser },
@@ -76,7 +76,7 @@ pub fn unread_records_error(which: &str) -> Error {
     Error::damaged(format!("not all records can be read: {which}"))
 }
 
-/// Decides the use of entries and judges faults. All workers share it.
+/// Decides the use of entries and handles faults. All workers share it.
 pub trait Visitor: Sync {
     /// Called for every entry in the order of the archive, before its content. When reading by the index,
     /// all entries come before any content.

@@ -21,7 +21,7 @@ use crate::inspect::owners::owner_name;
 use crate::state::storages::StorageReader;
 use crate::verify::job::lost_records_error;
 use crate::verify::ledger::lock_ledger;
-use crate::{Plan, RecordVisitor, RecordWorker, Snapshot, StorageRef};
+use crate::{Plan, PlanOptions, RecordVisitor, RecordWorker, Snapshot, StorageRef};
 
 /// Bytes of storages that each worker searches in the first round. Each further round takes twice
 /// as many.
@@ -77,7 +77,7 @@ pub fn find_account(
             progress.stage(Stage::Planning, None);
             let snapshot = find_bank_snapshot(paths, slot, threads)?;
             let path = snapshot.dir.clone();
-            let plan = Plan::new(snapshot, None, threads, progress)?;
+            let plan = Plan::new(snapshot, &PlanOptions::new(None, threads), progress)?;
             return find(&StorageReader::Ledger(Box::new(plan)), &path);
         }
         Snapshot::Archive(archive) => (archive, None),

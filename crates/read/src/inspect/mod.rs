@@ -22,8 +22,8 @@ use crate::archive::visit::ReadFault;
 use crate::archive::walk::FrameStatistics;
 use crate::archive::{OpenArchive, front};
 use crate::{
-    ArchiveContents, ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, Plan, SeenFrame,
-    SeenSlots, SnapshotClient, Visitor, judge_pair,
+    ArchiveContents, ArchivePass, ArchiveRules, EntryUse, Failures, NamedArchive, PairMember, Plan, PlanOptions,
+    SeenFrame, SeenSlots, SnapshotClient, Visitor, judge_pair,
 };
 
 /// Contents of an archive.
@@ -308,7 +308,7 @@ pub fn inspect_ledger(
     let split = snapshot.storages.iter().filter(|storage| storage.is_split());
     let split_storages = split.count() as u64;
     let listed = snapshot.storages.len() as u64;
-    let plan = Plan::new(snapshot, None, threads, progress)?;
+    let plan = Plan::new(snapshot, &PlanOptions::new(None, threads), progress)?;
     let lengths = plan.storages.iter().map(|storage| storage.content_bytes);
     Ok(LedgerInspection {
         path,

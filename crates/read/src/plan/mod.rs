@@ -1,9 +1,9 @@
 //! Plans an archive: every entry with its length, before its contents are read.
 //!
 //! Lengths come from the bank file's storage map (without one, from file sizes) and the lists of
-//! obsolete records. Map and lists are streamed. Append vecs are only looked up by name and size;
-//! the `.meta` files of split storages are read once, in parallel, because nothing else gives their
-//! lengths. `fill` reads the contents of planned entries, `split` reads split storages.
+//! obsolete records. The map and the lists are streamed. Only names and sizes of append vecs are
+//! read. The `.meta` files of split storages are read once, in parallel, because nothing else gives
+//! their lengths. `fill` reads the contents of planned entries, and `split` reads split storages.
 
 mod file;
 mod fill;
@@ -85,7 +85,7 @@ const MISSING_MAX: usize = 1000;
 
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// For an incremental archive: only storages of newer slots are archived.
+    /// Slot of the base of an incremental archive. Only storages of newer slots are archived.
     pub base_slot: Option<u64>,
     pub threads: usize,
     pub io_policy: IoPolicy,
@@ -98,20 +98,14 @@ impl PlanOptions {
 }
 
 impl Plan {
-    /// Plans the archive of a bank snapshot with `threads` workers. With `base_slot`, plans only
-    /// storages of newer slots.
-    pub fn new(
-        snapshot: BankSnapshot,
-        base_slot: Option<u64>,
-        threads: usize,
-        progress: &dyn Progress,
-    ) -> Result<Self> {
-        Self::new_with(snapshot, &PlanOptions::new(base_slot, threads), progress, &mut |fault| Err(fault.error))
+    /// Plans the archive of a bank snapshot. A storage that is missing or invalid is an error.
+    pub fn new(snapshot: BankSnapshot, options: &PlanOptions, progress: &dyn Progress) -> Result<Self> {
+        Self::new_with_faults(snapshot, options, progress, &mut |fault| Err(fault.error))
     }
 
     /// Like [`new`](Self::new), but calls `on_fault` for each storage that is missing or invalid,
     /// and leaves it out unless `on_fault` returns an error.
-    pub fn new_with(
+    pub fn new_with_faults(
         snapshot: BankSnapshot,
         options: &PlanOptions,
         progress: &dyn Progress,

@@ -218,8 +218,8 @@ impl StateBuilder {
         read_all: &mut dyn FnMut(Task<'_>) -> Result<()>,
     ) -> Result<()> {
         let superseded = &self.mark_superseded(threads)?;
-        let bank = if failures.skip_reason(Check::State).is_none() { bank } else { None };
-        read_all(Task::Visit { visitor, superseded, hash: bank.is_some() })?;
+        let hash = bank.is_some() && failures.skip_reason(Check::State).is_none();
+        read_all(Task::Visit { visitor, superseded, hash })?;
         self.judge(bank, failures)
     }
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 use slotpress_base::{Error, Result, hint};
 use slotpress_format::Hash;
 
-use super::spill::spill_dir;
+use super::spill::choose_spill_dir;
 use crate::{Failures, Rule};
 
 /// Extent of the checks.
@@ -41,8 +41,8 @@ pub struct CheckOptions {
     /// GiB, to leave memory for a validator on the same machine. Mainnet's records take ten times
     /// as much.
     pub memory_bytes: u64,
-    /// Directory for spilling. Default: the directory of the output, or the system's directory for temporary
-    /// files.
+    /// Directory for spilling. Default: the directory of the output, or the system's directory for
+    /// temporary files.
     #[setters(into, strip_option)]
     pub temporary_dir: Option<PathBuf>,
     /// Snapshot hash that the state must have. Restoring and recompressing then check the state in
@@ -69,7 +69,7 @@ impl Default for CheckOptions {
 impl CheckOptions {
     #[doc(hidden)]
     pub fn spill_dir(&self, output_dir: Option<&Path>) -> PathBuf {
-        self.temporary_dir.clone().unwrap_or_else(|| spill_dir(output_dir))
+        self.temporary_dir.clone().unwrap_or_else(|| choose_spill_dir(output_dir))
     }
 
     /// True if the state should be checked. `is_part` is true for an incremental archive without its

@@ -27,7 +27,7 @@ const TABLE_BITS_PER_RECORD: u64 = 10;
 
 const TABLE_BYTES_MIN: u64 = 8 << 10;
 
-/// Upper estimate of the memory for a kept record besides its bytes: key and map entry.
+/// Upper estimate of the memory for a kept record's key and map entry, in addition to its bytes.
 const KEPT_ITEM_BYTES: u64 = 128;
 
 pub struct KeptRecords {

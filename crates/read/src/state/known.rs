@@ -76,13 +76,13 @@ mod tests {
         #[test]
         fn only_given_accounts_are_known(
             partition_bits in 1u32..12,
-            given in proptest::collection::vec((any::<u32>(), 0u32..3), 0..400),
-            asked in proptest::collection::vec((any::<u32>(), 0u32..3), 0..100),
+            accounts in proptest::collection::vec((any::<u32>(), 0u32..3), 0..400),
+            others in proptest::collection::vec((any::<u32>(), 0u32..3), 0..100),
         ) {
             let fingerprint = |(first, last): &(u32, u32)| Fingerprint([first >> partition_bits, 7, *last]);
-            let set: HashSet<Fingerprint> = given.iter().map(fingerprint).collect();
-            let known = KnownPartition::new(given.iter().map(fingerprint).collect(), partition_bits);
-            for fingerprint in given.iter().chain(&asked).map(fingerprint) {
+            let set: HashSet<Fingerprint> = accounts.iter().map(fingerprint).collect();
+            let known = KnownPartition::new(accounts.iter().map(fingerprint).collect(), partition_bits);
+            for fingerprint in accounts.iter().chain(&others).map(fingerprint) {
                 prop_assert_eq!(known.contains(&fingerprint), set.contains(&fingerprint));
             }
         }

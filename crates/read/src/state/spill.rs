@@ -32,7 +32,7 @@ impl Spill {
     }
 
     /// Prepares a file in `dir` whose free space is checked while it grows.
-    pub fn growing(dir: &Path, purpose: &'static str) -> Self {
+    pub fn of_unknown_size(dir: &Path, purpose: &'static str) -> Self {
         Self { purpose, watch: Some(SpaceWatch::default()), ..Self::new(dir, 0) }
     }
 
@@ -88,7 +88,7 @@ impl Spill {
 /// Chooses a directory for spilling. Tries the output directory, the system's directory for
 /// temporary files, and `/var/tmp`, and returns the first one that is on a disk. If none is,
 /// returns the first one, so that the error of spilling names it.
-pub fn spill_dir(output_dir: Option<&Path>) -> PathBuf {
+pub fn choose_spill_dir(output_dir: Option<&Path>) -> PathBuf {
     let others = [std::env::temp_dir(), PathBuf::from("/var/tmp")];
     let mut dirs: Vec<PathBuf> = output_dir.map(Path::to_path_buf).into_iter().chain(others).collect();
     let on_disk = dirs.iter().position(|dir| dir.is_dir() && is_in_memory(dir).is_ok_and(|is_in_memory| !is_in_memory));
@@ -121,16 +121,16 @@ mod tests {
         if !is_in_memory(memory).unwrap_or(false) {
             return; // No such file system here.
         }
-        for spill in [Spill::new(memory, 0), Spill::growing(memory, "a test")] {
+        for spill in [Spill::new(memory, 0), Spill::of_unknown_size(memory, "a test")] {
             let error = spill.write(b"something").expect_err("refused");
             assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
             assert_eq!(error.hint(), Some(hint::SPILL_TO_DISK));
         }
         let on_disk = |dir: &Path| !is_in_memory(dir).expect("known");
-        let chosen = spill_dir(Some(memory));
+        let chosen = choose_spill_dir(Some(memory));
         assert!(on_disk(&chosen) || !on_disk(Path::new("/var/tmp")), "{}", chosen.escaped());
         let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        assert!(!on_disk(here) || spill_dir(Some(here)) == here);
+        assert!(!on_disk(here) || choose_spill_dir(Some(here)) == here);
     }
 
     #[test]

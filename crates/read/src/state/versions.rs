@@ -60,10 +60,10 @@ const fn log_bytes_min<T: LogItem>() -> u64 {
 
 pub struct VersionLog<T = RecordVersion> {
     partitions: Vec<Mutex<Partition<T>>>,
-    log_bytes: u64,
+    log_bytes_max: u64,
     /// Memory for sorting. The superseded records of a round may take as much again, and the free
     /// memory of the log.
-    sort_bytes: u64,
+    sort_bytes_max: u64,
     held_bytes: AtomicU64,
     spill: Spill,
 }
@@ -87,8 +87,8 @@ impl<T: LogItem> VersionLog<T> {
     pub fn new(memory_bytes: u64, spill_dir: &Path, room_bytes: u64) -> Self {
         Self {
             partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
-            log_bytes: (memory_bytes / 4 * 3).max(log_bytes_min::<T>()),
-            sort_bytes: (memory_bytes / 8).max(log_bytes_min::<T>() / 8),
+            log_bytes_max: (memory_bytes / 4 * 3).max(log_bytes_min::<T>()),
+            sort_bytes_max: (memory_bytes / 8).max(log_bytes_min::<T>() / 8),
             held_bytes: AtomicU64::new(0),
             spill: Spill::new(spill_dir, room_bytes),
         }
@@ -128,7 +128,7 @@ impl<T: LogItem> VersionLog<T> {
         if partition.bytes() > 2 * (average_bytes + STORAGES_MAX * T::BYTES as u64) {
             return Err(Error::damaged("an account occurs millions of times, so more than once in a storage"));
         }
-        if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes {
+        if self.held_bytes.load(Relaxed) + chunk_bytes > self.log_bytes_max {
             let mut bytes = Vec::with_capacity(chunk_bytes as usize);
             while let Some(chunk) = partition.chunks.pop() {
                 bytes.clear();
@@ -199,7 +199,7 @@ impl<T: LogItem> VersionLog<T> {
         let mut needed_bytes = 0;
         let fits = |partition: &&&Mutex<Partition<T>>| {
             needed_bytes += 2 * partition.lock().bytes();
-            needed_bytes <= self.sort_bytes
+            needed_bytes <= self.sort_bytes_max
         };
         partitions.iter().take_while(fits).count().max(1)
     }
@@ -217,8 +217,8 @@ impl VersionLog {
         let mut round = Superseded::default();
         self.for_each_partition(threads, among, &mut |found| {
             round.add(found);
-            let free_bytes = self.log_bytes.saturating_sub(self.held_bytes.load(Relaxed));
-            if round.memory_bytes() > self.sort_bytes.saturating_add(free_bytes) {
+            let free_bytes = self.log_bytes_max.saturating_sub(self.held_bytes.load(Relaxed));
+            if round.memory_bytes() > self.sort_bytes_max.saturating_add(free_bytes) {
                 round.sort();
                 on_round(std::mem::take(&mut round))
             } else {
@@ -237,7 +237,7 @@ impl VersionLog {
             partition.lock().chunks.iter().map(Vec::len).sum::<usize>() as u64
         };
         let items: u64 = self.partitions.iter().map(items_of).sum();
-        if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > self.log_bytes / 2 {
+        if self.spilled_bytes() > 0 || items * KnownPartition::ITEM_BYTES > self.log_bytes_max / 2 {
             return Ok(None);
         }
         let known_of = |partition: &Mutex<Partition<RecordVersion>>| {
@@ -248,7 +248,7 @@ impl VersionLog {
         let pool = start_pool(threads)?;
         let partitions: Vec<KnownPartition> = pool.install(|| self.partitions.par_iter().map(known_of).collect());
         let known_bytes: u64 = partitions.iter().map(KnownPartition::memory_bytes).sum();
-        self.log_bytes = self.log_bytes.saturating_sub(known_bytes).max(log_bytes_min::<RecordVersion>());
+        self.log_bytes_max = self.log_bytes_max.saturating_sub(known_bytes).max(log_bytes_min::<RecordVersion>());
         Ok(Some(partitions))
     }
 }

@@ -127,7 +127,7 @@ fn as_many_partitions_are_sorted_as_fit() {
     assert_eq!(lengths.collect::<Vec<_>>(), [CHUNK_BYTES; 8]);
     // Each partition needs twice its length: its chunks and the sorted copy.
     for (chunks, expected) in [(0, 1), (3, 1), (4, 2), (5, 2), (6, 3), (100, 8)] {
-        log.sort_bytes = chunks * CHUNK_BYTES;
+        log.sort_bytes_max = chunks * CHUNK_BYTES;
         let is_used = |partition: &&Mutex<Partition<RecordVersion>>| partition.lock().bytes() > 0;
         let partitions: Vec<_> = log.partitions.iter().filter(is_used).collect();
         assert_eq!(log.sortable_partitions(&partitions), expected, "{chunks}");
@@ -141,16 +141,20 @@ fn superseded_records_come_in_rounds_that_fit() {
     const ITEM: u64 = 2 * ITEM_BYTES;
     // The log holds eight chunks at first. Memory that sorted chunks leave free is used too.
     let cases = [(0, 0, 9), (ITEM, 0, 5), (8 * ITEM, 0, 1), (1 << 20, 0, 1), (0, 7, 2), (0, 8, 1)];
-    for (sort_bytes, log_chunks, rounds) in cases {
+    for (sort_bytes_max, log_chunks, rounds) in cases {
         let mut log = log_with_two_records_per_account(8);
-        (log.sort_bytes, log.log_bytes) = (sort_bytes, log_chunks * CHUNK_BYTES);
+        (log.sort_bytes_max, log.log_bytes_max) = (sort_bytes_max, log_chunks * CHUNK_BYTES);
         let mut counts = Vec::new();
         let mut on_round = |round: Superseded| {
             counts.push(round.records.len());
             Ok(())
         };
         log.find_superseded(1, &superseded_by_storage_number, &mut on_round).expect("found");
-        assert_eq!((counts.len(), counts.iter().sum::<usize>()), (rounds, 8), "{sort_bytes}, {log_chunks}: {counts:?}");
+        assert_eq!(
+            (counts.len(), counts.iter().sum::<usize>()),
+            (rounds, 8),
+            "{sort_bytes_max}, {log_chunks}: {counts:?}"
+        );
     }
 }
 
@@ -158,16 +162,16 @@ fn superseded_records_come_in_rounds_that_fit() {
 #[test]
 fn known_accounts_take_at_most_half_of_the_log() {
     const NEEDED: u64 = 16 * KnownPartition::ITEM_BYTES;
-    for (log_bytes, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
+    for (log_bytes_max, is_known) in [(2 * NEEDED, true), (2 * NEEDED - 2, false)] {
         let mut log = log_with_two_records_per_account(8);
-        log.log_bytes = log_bytes;
+        log.log_bytes_max = log_bytes_max;
         assert_eq!(log.known_accounts(2).expect("threads").is_some(), is_known);
     }
     let mut log = log_with_two_records_per_account(8);
     let before = 2 * LOG_BYTES_MIN;
-    log.log_bytes = before;
+    log.log_bytes_max = before;
     let partitions = log.known_accounts(2).expect("threads").expect("few");
-    let taken = before - log.log_bytes;
+    let taken = before - log.log_bytes_max;
     assert_eq!(taken, partitions.iter().map(KnownPartition::memory_bytes).sum::<u64>());
     assert_eq!(log.spilled_bytes(), 0);
     log.spill.write(b"something").expect("written");

@@ -51,8 +51,8 @@ pub struct StatePart {
     pub path: PathBuf,
     pub root: Option<Root>,
     pub first_storage: u32,
-    /// True if Firedancer wrote the archive: the slots of its storages do not show when accounts
-    /// were written.
+    /// True if Firedancer wrote the archive. The slots of its storages do not show when accounts were
+    /// written.
     pub is_from_firedancer: bool,
 }
 

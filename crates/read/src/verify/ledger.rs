@@ -117,7 +117,7 @@ fn plan_storages(
         expected += "; or the base slot, if this is an incremental archive";
     }
     let plan_options = PlanOptions::new(base_slot, job.options.threads);
-    Plan::new_with(snapshot, &plan_options, job.progress, &mut |fault| {
+    Plan::new_with_faults(snapshot, &plan_options, job.progress, &mut |fault| {
         if !fault.is_missing {
             failures.lose_accounts();
             return failures.at(FailurePlace::storage(fault.slot, fault.id)).add_error(Rule::Ledger, &fault.error);

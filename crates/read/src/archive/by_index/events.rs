@@ -16,7 +16,7 @@ pub(super) enum UnfinishedEntry {
     Document(Box<DocumentReader>),
 }
 
-/// Bytes passed on at a time: they stay in a core's cache between sink and parser; a whole frame
+/// Bytes passed on at a time. They stay in a core's cache between sink and parser, which a whole frame
 /// would not.
 const CONTENT_PIECE_BYTES: usize = 128 * 1024;
 
