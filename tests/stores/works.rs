@@ -284,7 +284,7 @@ fn anonymous_requests_are_not_signed() {
     assert_eq!(profiles.gateway.count_requests(&["uthorization:"]), 0);
 }
 
-/// A refusal of HEAD, which has no body, also gives an explanation. The gateway answers 404 to an
+/// A refused `HEAD` request is explained too, although its answer has no body. The gateway answers 404 to an
 /// unknown key.
 #[test]
 fn refusals_are_explained() {

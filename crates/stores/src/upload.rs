@@ -281,8 +281,12 @@ impl PartsUpload {
     }
 
     fn state(&self) -> UploadState {
-        let tags = self.tags.range(..self.stored_parts).map(|(_, tag)| tag.clone()).collect();
-        UploadState { upload_id: self.upload_id.clone(), part_bytes: self.parts.part_bytes, tags }
+        let stored = self.tags.range(..self.stored_parts);
+        UploadState {
+            upload_id: self.upload_id.clone(),
+            part_bytes: self.parts.part_bytes,
+            tags: stored.map(|(_, tag)| tag.clone()).collect(),
+        }
     }
 
     fn finish(&mut self, progress: &dyn Progress) -> Result<()> {

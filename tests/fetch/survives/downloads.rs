@@ -17,7 +17,8 @@ fn requested_bytes(server: &Server, length: u64) -> u64 {
     gets.map(|request| request.range().map_or(length, |range| range.end.min(length) - range.start)).sum()
 }
 
-/// A server that dies after some bytes and comes back: received bytes are not requested again.
+/// The first server sends two thirds of the archive, and then only errors. The next run requests only the
+/// bytes that have not arrived from another server.
 #[test]
 fn a_download_resumes_where_it_ended() {
     let files = larger_archive();

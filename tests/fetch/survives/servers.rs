@@ -15,7 +15,7 @@ use crate::common::http::{Server, file, head, stall};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Every connection stalls once after some bytes: the read timeout ends it, and its bytes are kept.
+/// Three transfers stall after some bytes. The read timeout ends them, and their bytes are kept.
 #[test]
 fn bytes_before_a_stall_are_kept() {
     let (name, bytes) = full(&larger_archive());

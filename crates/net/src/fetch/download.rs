@@ -172,11 +172,12 @@ impl Download {
         let accepted: Accepted = result?;
         synced?;
         self.file.accept(accepted);
+        let servers = self.bytes_by_server().filter(|given| given.bytes > 0);
         Ok(Fetched {
             length_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
             root: accepted.root,
-            servers: self.bytes_by_server().filter(|given| given.bytes > 0).collect(),
+            servers: servers.collect(),
             elapsed: started.elapsed(),
         })
     }

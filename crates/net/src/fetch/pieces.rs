@@ -39,7 +39,8 @@ pub struct Pieces {
 /// each time the piece is taken over. The number of missing bytes does not matter, because a slow
 /// server takes long even for a few.
 pub fn takeover_after(limits: &FetchLimits) -> Duration {
-    limits.give_up_after.checked_div(30).unwrap_or_default().min(Duration::from_secs(2))
+    let part = limits.give_up_after.checked_div(30).unwrap_or_default();
+    part.min(Duration::from_secs(2))
 }
 
 impl Pieces {

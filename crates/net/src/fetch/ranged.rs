@@ -271,6 +271,7 @@ impl Fetching<'_> {
     /// The file cannot be written.
     fn fetch(&self, request: &PieceRequest, mirror: &Mirror, stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
+        let mirrors = &self.download.mirrors;
         let mut receiver = Receiver::new(self, request);
         // Another connection may fetch this piece meanwhile.
         let until = Until(|| self.pieces.lock().has_arrived(request.piece) || stopping.is_interrupted());
@@ -293,12 +294,12 @@ impl Fetching<'_> {
                 return Err(error);
             };
             if !mirror.record_failure(cause, self.progress) {
-                if self.download.mirrors.len() > 1 {
+                if mirrors.len() > 1 {
                     self.progress.warn(&format!("{error}: this server is no longer used"));
                 }
                 break;
             }
-            if self.download.mirrors.iter().any(|other| other.is_approved() && other.retries.pause().is_zero()) {
+            if mirrors.iter().any(|other| other.is_approved() && other.retries.pause().is_zero()) {
                 break;
             }
             progress::wait(&until, mirror.retries.pause());

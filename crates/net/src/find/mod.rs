@@ -146,6 +146,10 @@ pub struct Refused {
 }
 
 impl Refused {
+    fn new(source: String, why: String) -> Self {
+        Self { source, why, is_stale: false }
+    }
+
     /// Returns text that names the source and the reason.
     #[doc(hidden)]
     pub fn message(&self) -> String {
@@ -209,16 +213,17 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     let cluster = ask_cluster(client, options, &mut report.notes, progress)?;
     report.cluster = cluster.facts;
 
-    let mut asked: BTreeSet<String> = BTreeSet::new();
-    let rpc = options.rpc.iter().cloned().map(SourceLocation::Server);
-    let named = options.sources.iter().cloned().chain(rpc);
-    let named = named.map(|source| AskedSource { source, named_by_operator: true });
-    let peers = cluster
-        .peers
-        .into_iter()
-        .map(|url| AskedSource { source: SourceLocation::Server(url), named_by_operator: false });
-    let unique = named.chain(peers).filter(|asking| asked.insert(asking.source.to_string()));
-    let sources: Vec<AskedSource> = unique.take(PEERS_MAX).collect();
+    let mut locations = options.sources.clone();
+    locations.extend(options.rpc.iter().cloned().map(SourceLocation::Server));
+    let named_count = locations.len();
+    locations.extend(cluster.peers.into_iter().map(SourceLocation::Server));
+    let mut seen = BTreeSet::new();
+    let mut sources = Vec::new();
+    for (number, source) in locations.into_iter().enumerate() {
+        if sources.len() < PEERS_MAX && seen.insert(source.to_string()) {
+            sources.push(AskedSource { source, named_by_operator: number < named_count });
+        }
+    }
     if sources.is_empty() {
         return Err(Error::usage("there is no server to ask").with_hint("give a source, --rpc or --cluster"));
     }
@@ -229,7 +234,7 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     for (asked, answer) in sources.iter().zip(answers) {
         match answer {
             Ok(found) => offers.extend(found),
-            Err(why) => report.refuse(asked.source.to_string(), why, false),
+            Err(why) => report.refuse(Refused::new(asked.source.to_string(), why)),
         }
     }
     let mut ranking = Ranking {
@@ -244,11 +249,11 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
             ranking.offers.push(offer);
         } else {
             let why = format!("names slot {}, which the cluster has not reached", offer.name.slot);
-            report.refuse(offer.source, why, false);
+            report.refuse(Refused::new(offer.source, why));
         }
     }
     let mut slot_time = cluster.slot_time;
-    slot_time = slot_time.or_else(|| ranking.offers.iter().find_map(|offer| offer.slot_time));
+    slot_time = slot_time.or(ranking.offers.iter().find_map(|offer| offer.slot_time));
     slot_time = slot_time.or_else(|| read_local_slot_time(&options.sources));
     // This takes a few requests, so it is done only if ages are required or shown.
     if ranking.slot.is_none() && (options.max_age.is_some() || options.read_bank_times) {
@@ -304,9 +309,9 @@ impl FindReport {
         Err(Error::new(ErrorKind::Network, message).with_hint(hint))
     }
 
-    fn refuse(&mut self, source: String, why: String, is_stale: bool) {
+    fn refuse(&mut self, refused: Refused) {
         if self.refused.len() < REFUSED_MAX {
-            self.refused.push(Refused { source, why, is_stale });
+            self.refused.push(refused);
         }
     }
 
@@ -359,17 +364,16 @@ impl FindReport {
     }
 
     fn refuse_stale(&mut self, stale: Vec<Candidate>) {
-        let limit = self.max_age;
         for stale in stale {
             let slot = stale.slot();
             let Some(expected_age) = stale.expected_age else {
-                self.refuse(stale.source, format!("slot {slot} {UNKNOWN_AGE}"), false);
+                self.refuse(Refused::new(stale.source, format!("slot {slot} {UNKNOWN_AGE}")));
                 continue;
             };
             let slots = quantity::count(self.ranking.slot_time.slots_in(expected_age));
-            let [age, limit] = [expected_age, limit].map(quantity::age);
+            let [age, limit] = [expected_age, self.max_age].map(quantity::age);
             let why = format!("slot {slot} would be {age} ({slots} slots) old at boot, more than {limit}");
-            self.refuse(stale.source, why, true);
+            self.refuse(Refused { is_stale: true, ..Refused::new(stale.source, why) });
         }
     }
 }

@@ -95,14 +95,16 @@ impl Node {
     /// True if an offer may be tried. A full archive must not have failed. An incremental one must not
     /// have failed with the full archive at `full_place`, nor too many archives of its server with it.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
-        let is_paired =
-            |failed: &&FailedArchive| failed.full_place.is_some() && failed.full_place.as_deref() == full_place;
-        let is_ruled_out =
-            |failed: &FailedArchive| failed.covers(offer) && (failed.full_place.is_none() || is_paired(&failed));
-        if self.failed.iter().any(is_ruled_out) {
-            return false;
+        let mut pairs = Vec::new();
+        for failed in &self.failed {
+            let is_pair = failed.full_place.is_some() && failed.full_place.as_deref() == full_place;
+            if failed.covers(offer) && (is_pair || failed.full_place.is_none()) {
+                return false;
+            }
+            if is_pair {
+                pairs.push(failed);
+            }
         }
-        let pairs: Vec<&FailedArchive> = self.failed.iter().filter(is_paired).collect();
         if pairs.len() < PAIR_FAULTS_MAX {
             return true;
         }

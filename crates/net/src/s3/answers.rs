@@ -92,7 +92,7 @@ impl Requests {
 
 async fn send_and_check(http: &reqwest::Client, url: &Url, request: HttpRequest) -> Result<HttpResponse, HttpError> {
     let is_post = request.method() == Method::POST;
-    let is_list = request.uri().query().is_some_and(|query| query.contains("list-type="));
+    let is_list = request.uri().query().unwrap_or_default().contains("list-type=");
     let response = HttpService::call(http, request).await;
     let (head, body) = response.map_err(|error| wrap_error(from_transport_error(url, &error)))?.into_parts();
     let body = read_body(url, body).await.map_err(wrap_error)?;

@@ -104,7 +104,9 @@ impl Bucket {
             };
             let prefix_asked = if prefix.is_empty() { None } else { Some(prefix) };
             let page = check_answer(url, self.s3.list_paginated(prefix_asked, options).await)?;
-            objects.extend(page.result.objects.iter().filter_map(|meta| to_object(meta, prefix)));
+            for meta in &page.result.objects {
+                objects.extend(to_object(meta, prefix));
+            }
             let Some(token) = page.page_token else { return Ok(objects) };
             if objects.len() > LISTED_MAX || page_token.as_ref() == Some(&token) {
                 break;

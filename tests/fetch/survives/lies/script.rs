@@ -85,7 +85,7 @@ enum Action {
     Mixed,
     /// Sends the other archive under its own ETag.
     Other,
-    /// Publishes the name again: from now on, it has the other archive, or the first one again.
+    /// Publishes the name again: from now on, the server has the archive that it did not have before.
     Published,
     /// Sends the bytes up to a place, and closes the connection.
     Cut(u16),
@@ -107,7 +107,7 @@ enum Action {
     Redirect(u16),
     /// Sends the bytes up to a place, and nothing more.
     Stalled(u16),
-    /// Sends the bytes up to a place, and then too few per second.
+    /// Sends the bytes up to a place, and then a byte every 10 ms.
     Trickled(u16),
     /// Closes the connection.
     Silent,
@@ -343,7 +343,7 @@ impl ScriptedServer {
     }
 }
 
-/// How the rest of an answer comes that was begun.
+/// The way in which the rest of an answer comes.
 enum Rest<'a> {
     /// The connection is closed.
     Closed,
