@@ -224,7 +224,6 @@ impl ExpectedArgs {
     }
 }
 
-/// Rows about the check of a state, in every report that has one.
 pub const STATE_ROW: &str = "state: {state}[ ({state_reason})][, {accounts_checked} accounts]";
 pub const COMPLETE_ROW: &str = "complete: {complete}";
 

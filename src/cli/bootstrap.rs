@@ -136,7 +136,6 @@ fn describe_downloads(report: &BootstrapReport) -> String {
     format!("{bytes} in {time}, {rate}, from {servers}")
 }
 
-/// Warns, as the last line, that a newer state was given up.
 pub fn warn_of_newer_state(given_up: Option<&AbandonedState>, ui: &Ui) {
     let Some(state) = given_up else { return };
     let names = Vec::from_iter(state.archives.iter().map(ToString::to_string)).join(" and ");

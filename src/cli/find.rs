@@ -32,7 +32,6 @@ pub struct FindArgs {
 /// Maximum number of candidates in the table; `--json` lists all.
 const ROWS_MAX: usize = 20;
 
-/// Maximum number of reasons why servers cannot be used.
 const REASONS_MAX: usize = 8;
 
 pub fn run(args: &FindArgs, ui: &Ui) -> Result<()> {

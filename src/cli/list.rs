@@ -139,7 +139,6 @@ pub fn unusable_line(archive: &Archive, fault: &FileFault, now: SystemTime) -> S
     format!("{place}{name}\n    {size}, here for {age}, not usable: {fault}")
 }
 
-/// Prints an unfinished download that stays.
 pub fn print_partial(partial: &Partial, ui: &Ui) {
     let fields = merge(partial, json!({ "removed": false }));
     ui.print_object("partial_download", &fields);

@@ -213,7 +213,6 @@ fn run(command: CommandArgs, ui: &Ui) -> Result<(), Error> {
 /// people type them.
 const RARE_HEADINGS: &str = "Hooks, Monitoring, Network, Output, Resource use, Retention by time, Stores, Targets";
 
-/// Further flags that `-h` does not show.
 const RARE_FLAGS: &str = "any-format check data-size expect-genesis-hash expect-root expect-slot force-base \
     frame-size head-timeout incremental-snapshot-archive-path layout max-connections max-connections-per-client memcmp \
     order pins place-rate read-rate repeat seed sources-from stall-timeout trusted-proxy window with-mints";
@@ -223,7 +222,6 @@ fn build_command() -> Command {
     hide_rare_flags(examples::add_examples(environment::add_variables(Cli::command())))
 }
 
-/// Removes rare flags from the help that `-h` prints.
 fn hide_rare_flags(command: Command) -> Command {
     let is_export = command.get_name() == "export";
     let is_rare = |arg: &Arg| {

@@ -306,10 +306,9 @@ pub struct StateArgs {
     pub network: NetworkArgs,
 }
 
+/// A ledger and the slot of its bank snapshot, or a full archive and possibly an incremental one.
 pub enum StateInput {
-    /// A ledger, and the slot of its bank snapshot.
     Ledger(LedgerPaths, Option<u64>),
-    /// A full archive, and an incremental one.
     Archives(NamedArchive, Option<NamedArchive>),
 }
 

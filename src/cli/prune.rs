@@ -78,7 +78,6 @@ impl PruneArgs {
     }
 }
 
-/// An archive or an unusable file, and what to do with it.
 struct Decision<'a> {
     archive: &'a Archive,
     remove: bool,

@@ -14,7 +14,6 @@ use textwrap::{Options, WordSplitter};
 
 const COLUMNS_DEFAULT: usize = 80;
 
-/// Returns the width of the terminal on stderr.
 pub fn progress_columns() -> usize {
     terminal_columns(std::io::stderr()).unwrap_or(COLUMNS_DEFAULT)
 }
@@ -106,7 +105,8 @@ pub struct Table {
     pub rows: Vec<Vec<Value>>,
 }
 
-/// Makes a table with a row for each item.
+/// Makes a table with a row for each item. `add_column` adds a column for people and programs,
+/// `add_visible` a column for people only, `add_data` a column for programs only.
 pub struct TableBuilder<'a, R> {
     items: Vec<&'a R>,
     table: Table,
@@ -120,7 +120,6 @@ impl<'a, R> TableBuilder<'a, R> {
         Self { items, table }
     }
 
-    /// Adds a column for people and programs.
     pub fn add_column<V: Into<Value>>(
         mut self,
         heading: impl Into<String>,
@@ -136,12 +135,10 @@ impl<'a, R> TableBuilder<'a, R> {
         self
     }
 
-    /// Adds a column for people only.
     pub fn add_visible<V: Into<Value>>(self, heading: impl Into<String>, unit: Unit, value: impl Fn(&R) -> V) -> Self {
         self.add_column(heading, unit, "", value)
     }
 
-    /// Adds a column for programs only.
     pub fn add_data<V: Into<Value>>(self, name: &'static str, value: impl Fn(&R) -> V) -> Self {
         self.add_column("", Unit::Text, name, value)
     }
@@ -224,7 +221,6 @@ impl Table {
         grid
     }
 
-    /// Returns the columns that people see, with their indices in a row.
     fn visible_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
         self.columns.iter().enumerate().filter(|(_, column)| !column.heading.is_empty())
     }

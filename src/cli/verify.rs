@@ -226,7 +226,6 @@ fn verdict_line(report: &VerifyReport) -> String {
     }
 }
 
-/// Maximum number of failures printed of each rule.
 const FAILURES_PER_RULE_MAX: u64 = 3;
 
 /// Returns the first failures of each rule, and then how many more there are. `unlisted_count` is the

@@ -154,7 +154,6 @@ pub struct Bench<'a> {
     pub timed_pass_max: Option<Duration>,
     /// After this time, no further run is started; the first run always is.
     runs_end: Option<Instant>,
-    /// After this time, a pass ends with an error.
     end: Option<Instant>,
     progress: &'a dyn Progress,
 }
@@ -393,7 +392,6 @@ impl<'a> Bench<'a> {
 #[derive(Default)]
 struct Runs {
     durations: Vec<Elapsed>,
-    /// Sum over the workers.
     workers: Elapsed,
     latency: Latency,
 }
@@ -418,7 +416,6 @@ impl Runs {
 struct Pass {
     duration: Elapsed,
     workers: Vec<Elapsed>,
-    /// Number of batches that the pass reached.
     batches: usize,
 }
 

@@ -82,7 +82,6 @@ pub struct PieceRow {
     pub pieces: u64,
     pub piece_bytes: u64,
     pub measured_pieces: u64,
-    /// Sums over the measured pieces.
     pub totals: LevelRow,
     /// Times of single pieces; for frames only.
     pub compress: Latency,

@@ -29,7 +29,6 @@ pub fn choose_frames(frames: u64, wanted: u64, seed: u64) -> Vec<u64> {
         .collect()
 }
 
-/// Lengths of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FrameSizes {
     pub content_bytes: u64,

@@ -18,7 +18,6 @@ const COLORS: [u32; 8] = [0x3182ce, 0xdd6b20, 0x38a169, 0x9f7aea, 0xb7791f, 0x0d
 
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// x and y.
     pub position: (f64, f64),
     pub label: String,
 }
@@ -38,9 +37,7 @@ pub struct Chart {
     /// Shown above the y axis, because text next to it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
-    /// Positions that a line joins.
     pub line: Vec<(f64, f64)>,
-    /// Position with a ring around it.
     pub best: Option<(f64, f64)>,
 }
 

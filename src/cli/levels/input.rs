@@ -135,16 +135,13 @@ pub struct MeasureArgs {
     workers: WorkerArgs,
 }
 
-/// When a command measures clustered records.
+/// When a command measures clustered records: unless the flags name codecs, or only if they name them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ClusteredRows {
-    /// Unless the flags name codecs.
     ByDefault,
-    /// Only if the flags name them.
     OnRequest,
 }
 
-/// Measurements levels and their input.
 pub struct Measurements {
     pub input: Input,
     pub subject: Subject,

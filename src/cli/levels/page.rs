@@ -16,7 +16,6 @@ use super::report::LevelsReport;
 use crate::cli::tables::Table;
 use crate::cli::values::{quote_for_shell, time_now};
 
-/// Files to write besides the output on the terminal.
 #[derive(Debug, Args)]
 pub struct FileArgs {
     /// Also write the rows as comma-separated values
@@ -59,7 +58,6 @@ impl FileArgs {
     }
 }
 
-/// The measured input, as reports describe it.
 #[derive(Clone, Debug)]
 pub struct Subject {
     pub name: String,

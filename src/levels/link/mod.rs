@@ -118,7 +118,6 @@ impl LinkOptions {
     }
 }
 
-/// Seconds that each stage takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageSeconds {
     pub archive: f64,

@@ -16,7 +16,7 @@ const MIB: usize = 1 << 20;
 /// With any amount of memory, there is no panic and no abort, and every file with a final name is
 /// whole.
 #[test]
-fn little_memory_is_a_clear_error() {
+fn too_little_memory_is_a_clear_error() {
     needs!("prlimit");
     let archive = fixture(FULL_26);
     let ledger = ledger("ledger-at-26");
