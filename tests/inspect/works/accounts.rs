@@ -289,36 +289,36 @@ fn a_ledgers_lock_is_never_taken() {
     let ledger = ledger("ledger-at-40");
     let lock = ledger.path().join("ledger.lock");
     let _ = fs::remove_file(&lock);
-    let in_use = || inspect(ledger.path(), &[])[0]["in_use"].clone();
-    assert_eq!(in_use(), false);
+    let inspect_in_use = || inspect(ledger.path(), &[])[0]["in_use"].clone();
+    assert_eq!(inspect_in_use(), false);
     assert!(!lock.exists());
     let file = fs::File::create(&lock).expect("created");
-    let modified = || fs::metadata(&lock).expect("there").modified().expect("a time");
-    let before = modified();
-    assert_eq!(in_use(), false);
+    let modified_time = || fs::metadata(&lock).expect("there").modified().expect("a time");
+    let before = modified_time();
+    assert_eq!(inspect_in_use(), false);
 
     // While `inspect` runs, another process always gets the lock.
-    let (taken, was_seen) = std::thread::scope(|scope| {
-        let inspecting = scope.spawn(|| (0..12).map(|_| in_use()).filter(|in_use| *in_use == true).count());
-        let mut taken = 0;
+    let (lock_count, seen_count) = std::thread::scope(|scope| {
+        let inspecting = scope.spawn(|| (0..12).map(|_| inspect_in_use()).filter(|in_use| *in_use == true).count());
+        let mut lock_count = 0;
         while !inspecting.is_finished() {
             file.try_lock().expect("nobody else takes it");
             std::thread::sleep(std::time::Duration::from_micros(300));
             file.unlock().expect("unlocked");
-            taken += 1;
+            lock_count += 1;
         }
-        (taken, inspecting.join().expect("inspected"))
+        (lock_count, inspecting.join().expect("inspected"))
     });
-    assert!(taken > 10, "{taken} times, seen {was_seen} times");
+    assert!(lock_count > 10, "{lock_count} times, seen {seen_count} times");
 
     file.try_lock().expect("free");
-    assert_eq!(in_use(), true);
+    assert_eq!(inspect_in_use(), true);
     let output = slotpress().arg("inspect").arg(ledger.path()).output().expect("runs");
     assert!(String::from_utf8_lossy(&output.stdout).contains("holds the ledger's lock"));
     file.unlock().expect("unlocked");
     file.try_lock_shared().expect("free");
-    assert_eq!(in_use(), true, "a validator could not take it either");
-    assert_eq!(modified(), before);
+    assert_eq!(inspect_in_use(), true, "a validator could not take it either");
+    assert_eq!(modified_time(), before);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use slotpress_format::ledger::programs::address;
 use slotpress_format::{FEATURE, SHORTER_SLOTS, SLOT_HISTORY, STAKE};
 use slotpress_read::{Rule, SnapshotClient, VerifyReport};
 
-use super::fields::{BANK_FILE, Change, Holds, ListItems, places};
+use super::fields::{BANK_FILE, Change, ListItems, PlaceKind, places};
 use crate::common::oracle::Oracle;
 use crate::common::{slotpress, temp_dir};
 use crate::verify::altered::{Altered, AlteredPaths};
@@ -199,8 +199,9 @@ fn inactive_stakes_may_be_missing() {
         std::fs::create_dir(&out).expect("made");
         let mut run = slotpress();
         run.arg(command).args(archives).arg(option).arg(&full).arg("-o").arg(&out).assert().success();
-        let made = std::fs::read_dir(&out).expect("a directory").next().expect("an archive").expect("an entry").path();
-        let report = verify(&full, Some(&made), &SnapshotClient::AGAVE);
+        let made_archive =
+            std::fs::read_dir(&out).expect("a directory").next().expect("an archive").expect("an entry").path();
+        let report = verify(&full, Some(&made_archive), &SnapshotClient::AGAVE);
         assert!(report.ok, "{command}: {}", describe(&report));
     }
 }
@@ -209,7 +210,7 @@ fn inactive_stakes_may_be_missing() {
 /// owner. Numbers that Agave reads are set to the ends of their ranges.
 fn altered_accounts(number: usize) -> Vec<Altered> {
     let state = read_state(number);
-    let mut all = Vec::new();
+    let mut altered = Vec::new();
     let accounts = state.accounts();
     // Some accounts of each owner stand for all programs that no client reads.
     let mut seen: std::collections::BTreeMap<[u8; 32], usize> = std::collections::BTreeMap::new();
@@ -228,38 +229,38 @@ fn altered_accounts(number: usize) -> Vec<Altered> {
                 Some(account) => state.put(address, &account),
                 None => state.delete(address),
             }
-            all.push(state.into_altered(format!("{:?}: {text} {change}", STATES[number].0)));
+            altered.push(state.into_altered(format!("{:?}: {text} {change}", STATES[number].0)));
         };
         let data = &account.data;
-        let with = |data: Vec<u8>| Some(Account { data, ..account.clone() });
+        let with_data = |data: Vec<u8>| Some(Account { data, ..account.clone() });
         alter("deleted", None);
         alter("closed", Some(Account { lamports: 0, owner: [0; 32], data: Vec::new() }));
         alter("of another owner", Some(Account { owner: [7; 32], ..account.clone() }));
         if !data.is_empty() {
-            alter("emptied", with(Vec::new()));
-            alter("halved", with(data[..data.len() / 2].to_vec()));
-            alter("a byte shorter", with(data[..data.len() - 1].to_vec()));
-            alter("longer", with([&data[..], &[1; 9]].concat()));
+            alter("emptied", with_data(Vec::new()));
+            alter("halved", with_data(data[..data.len() / 2].to_vec()));
+            alter("a byte shorter", with_data(data[..data.len() - 1].to_vec()));
+            alter("longer", with_data([&data[..], &[1; 9]].concat()));
         }
         if account.owner == FEATURE && data.len() == 9 {
             for slot in [0, 31, 32, u64::MAX] {
-                alter(&format!("active since {slot}"), with([&[1][..], &slot.to_le_bytes()].concat()));
+                alter(&format!("active since {slot}"), with_data([&[1][..], &slot.to_le_bytes()].concat()));
             }
         }
     }
-    all.extend(altered_account_fields(number));
-    all
+    altered.extend(altered_account_fields(number));
+    altered
 }
 
 /// Sets numbers that Agave reads to the ends of their ranges, and adds accounts that the chain
 /// lacks.
 fn altered_account_fields(number: usize) -> Vec<Altered> {
     let state = if number == STATE_WITH_VOTES { state_without_rewards() } else { read_state(number) };
-    let mut all = Vec::new();
+    let mut altered = Vec::new();
     let mut alter = |label: &str, address: &[u8; 32], account: Account| {
         let mut state = state.clone();
         state.put(address, &account);
-        all.push(state.into_altered(format!("{:?}: {label}", STATES[number].0)));
+        altered.push(state.into_altered(format!("{:?}: {label}", STATES[number].0)));
     };
     let accounts = state.accounts();
     for (name, address, fields) in [
@@ -320,7 +321,7 @@ fn altered_account_fields(number: usize) -> Vec<Altered> {
         );
     }
     if number == STATE_WITH_VOTES {
-        return all;
+        return altered;
     }
     let certificate = |slot: u64, signers: u64| [to_le_bytes(&[slot]), vec![0; 224], to_le_bytes(&[signers])].concat();
     for (version, certificate_address, stakes_address) in
@@ -366,7 +367,7 @@ fn altered_account_fields(number: usize) -> Vec<Altered> {
             }
         }
     }
-    all
+    altered
 }
 
 /// Alters fields of the newest bank file, one at a time, and recomputes what depends on them. Leaves
@@ -377,25 +378,25 @@ fn altered_bank_fields(number: usize) -> Vec<Altered> {
     let front_end = content.len() / 4; // within the stakes
     let is_front =
         |name: &str, start: usize| !name.contains(" / ") && start < front_end || name.starts_with("epoch schedule");
-    let mut all = Vec::new();
+    let mut altered = Vec::new();
     for place in places(&content, BANK_FILE, ListItems::First) {
         let is_recomputed = ["capitalization", "hash", "slot"].contains(&place.name.as_str());
         let genesis_fields = ["ticks per slot", "genesis creation time", "epoch schedule / "];
         if STATES[number].1 == StateKind::Full && genesis_fields.iter().any(|name| place.name.starts_with(name)) {
             continue;
         }
-        if place.holds == Holds::Number && is_front(&place.name, place.range.start) && !is_recomputed {
+        if place.kind == PlaceKind::Number && is_front(&place.name, place.range.start) && !is_recomputed {
             for change in Change::all_for(&place).into_iter().chain([Change::Set(1), Change::Set(1 << 20)]) {
                 let mut state = state.clone();
                 state.change_bank(&place.name, |content, place| change.apply(content, place, 0));
-                all.push(state.into_altered(format!("{:?}: {} {change:?}", STATES[number], place.name)));
+                altered.push(state.into_altered(format!("{:?}: {} {change:?}", STATES[number], place.name)));
             }
         }
     }
     for number_of_hashes in [0, 1, 2, 31_250, 39_062, 62_500, u64::MAX] {
         let mut state = state.clone();
         set_hashes(&mut state, number_of_hashes);
-        all.push(state.into_altered(format!("{:?}: {number_of_hashes} hashes per tick", STATES[number])));
+        altered.push(state.into_altered(format!("{:?}: {number_of_hashes} hashes per tick", STATES[number])));
     }
     for params in &SHORTER_SLOTS {
         for hashes in [None, Some(params.hashes_per_tick), Some(7)] {
@@ -403,7 +404,7 @@ fn altered_bank_fields(number: usize) -> Vec<Altered> {
             state.set_bank("ns per slot", &params.ns_per_slot.to_le_bytes());
             state.set_bank("slots per year", &params.slots_per_year.to_le_bytes());
             hashes.into_iter().for_each(|hashes| set_hashes(&mut state, hashes));
-            all.push(
+            altered.push(
                 state.into_altered(format!(
                     "{:?}: slots of {} ns, {hashes:?} hashes",
                     STATES[number], params.ns_per_slot
@@ -411,7 +412,7 @@ fn altered_bank_fields(number: usize) -> Vec<Altered> {
             );
         }
     }
-    all
+    altered
 }
 
 /// Rules that are stricter than Agave's loader on purpose, with the reason: the validator would end
@@ -451,14 +452,14 @@ fn verdicts_on_accounts_agree_with_agave() {
     let mut cautious = Vec::new();
     let mut dangerous = Vec::new();
     for number in (0..STATES.len()).filter(is_selected) {
-        let all = match number {
+        let archives = match number {
             STATE_WITH_VOTES => altered_account_fields(number),
             // The accounts of these states are the same as in earlier ones.
             2 | 4 => altered_bank_fields(number),
             _ => altered_accounts(number).into_iter().chain(altered_bank_fields(number)).collect(),
         };
         let chain = read_state(number).chain;
-        for altered in all {
+        for altered in archives {
             let dir = temp_dir();
             let paths = altered.write_to(dir.path());
             let report = verify_for_agave(&paths);

@@ -226,16 +226,16 @@ fn verdicts_agree_with_agave() {
 #[test]
 #[ignore = "asks Agave itself: AGAVE_ORACLE names programs built on its crates"]
 fn verdicts_on_fields_agree_with_agave() {
-    let all = altered_fields();
+    let archives = altered_fields();
     let oracles = Oracle::required();
     let mut disagreements = Vec::new();
     let mut counts = AnswerCounts::default();
-    for altered in &all {
+    for altered in &archives {
         let dir = temp_dir();
         let chain = agave_dir();
         disagreements.extend(find_disagreements(altered, &chain, dir.path(), &oracles, &mut counts));
     }
-    eprintln!("{} altered fields: {counts}", all.len());
+    eprintln!("{} altered fields: {counts}", archives.len());
     assert!(disagreements.is_empty(), "{} disagreements:\n{}", disagreements.len(), disagreements.join("\n"));
 }
 
@@ -255,9 +255,9 @@ fn verdicts_on_random_fields_agree_with_agave() {
     for run in 0..runs {
         let (altered, chain) = random.next_archive();
         let dir = temp_dir();
-        let found = find_disagreements(&altered, &chain, dir.path(), &oracles, &mut counts);
-        found.iter().for_each(|text| eprintln!("run {run}: {text}"));
-        disagreements.extend(found);
+        let new_disagreements = find_disagreements(&altered, &chain, dir.path(), &oracles, &mut counts);
+        new_disagreements.iter().for_each(|text| eprintln!("run {run}: {text}"));
+        disagreements.extend(new_disagreements);
         if run % 10 == 9 {
             eprintln!("{} archives: {counts}; {} disagreements", run + 1, disagreements.len());
         }
@@ -275,7 +275,7 @@ fn find_disagreements(
 ) -> Vec<String> {
     let paths = altered.write_to(dir);
     let report = verify_for_agave(&paths).expect("verified");
-    let mut found = Vec::new();
+    let mut disagreements = Vec::new();
     for oracle in oracles {
         let ok = loads(&report, oracle.client);
         let answer = oracle.accepts(&paths.full, paths.incremental.as_deref(), chain);
@@ -283,10 +283,10 @@ fn find_disagreements(
         let is_looser = OF_GENESIS.iter().chain(&UNCHECKED).any(|name| altered.label.contains(name));
         if ok != answer.is_ok() && !(is_looser && ok) {
             let why = describe(&report);
-            found.push(format!("{}: loads: {ok} ({why}); {}: {answer:?}", altered.label, oracle.client));
+            disagreements.push(format!("{}: loads: {ok} ({why}); {}: {answer:?}", altered.label, oracle.client));
         }
     }
-    found
+    disagreements
 }
 
 /// If Agave refuses a bank file or a status cache with one flipped bit, `verify` does not say that it
@@ -310,11 +310,13 @@ fn flipped_bits_of_documents_agree_with_agave() {
             let all = places(&content, BANK_FILE, ListItems::All).into_iter();
             left_out.extend(all.filter(|place| UNCHECKED.contains(&place.name.as_str())).map(|place| place.range));
         }
-        let is_left_out = |at: &usize| left_out.iter().any(|range| range.contains(at));
-        let is_tried = |at: &usize| at.is_multiple_of(if fields.contains(at) { 4 } else { 61 }) && !is_left_out(at);
-        for at in (0..content.len()).filter(is_tried) {
+        let is_left_out = |offset: &usize| left_out.iter().any(|range| range.contains(offset));
+        let is_tried = |offset: &usize| {
+            offset.is_multiple_of(if fields.contains(offset) { 4 } else { 61 }) && !is_left_out(offset)
+        };
+        for offset in (0..content.len()).filter(is_tried) {
             let mut content = content.clone();
-            content[at] ^= 1 << (at % 7);
+            content[offset] ^= 1 << (offset % 7);
             let mut tar = tar.clone();
             tar.member(is_entry).set_content(content);
             let dir = temp_dir();
@@ -324,7 +326,7 @@ fn flipped_bits_of_documents_agree_with_agave() {
                 let answer = oracle.accepts(&path, None, &agave_dir());
                 refused += usize::from(answer.is_err());
                 if loads(&report, oracle.client) && answer.is_err() {
-                    disagreements.push(format!("byte {at} of the {document}: {}: {answer:?}", oracle.client));
+                    disagreements.push(format!("byte {offset} of the {document}: {}: {answer:?}", oracle.client));
                 }
             }
         }

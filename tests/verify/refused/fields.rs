@@ -182,9 +182,9 @@ pub const STATUS_CACHE: &[Field] = &[List(
     ],
 )];
 
-/// The content of a place.
+/// The kind of a field at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holds {
+pub enum PlaceKind {
     Number,
     Flag,
     Option,
@@ -200,7 +200,7 @@ pub struct FieldPlace {
     pub name: String,
     /// Place of the number, of the flag, or of a list's count.
     pub range: Range<usize>,
-    pub holds: Holds,
+    pub kind: PlaceKind,
     /// Place of all items of a list, or of an option's value.
     pub items: Range<usize>,
     /// End of a list's first item.
@@ -216,66 +216,66 @@ pub enum ListItems {
 
 /// Returns the places of all fields, in the order of the file.
 pub fn places(content: &[u8], fields: &[Field], items: ListItems) -> Vec<FieldPlace> {
-    let mut found = Vec::new();
-    let end = add_places(content, fields, "", 0, items, &mut Some(&mut found));
+    let mut places = Vec::new();
+    let end = add_places(content, fields, "", 0, items, &mut Some(&mut places));
     assert_eq!(end, content.len(), "the table has all fields of the file");
-    found
+    places
 }
 
 fn add_places(
     content: &[u8],
     fields: &[Field],
     prefix: &str,
-    mut at: usize,
+    mut offset: usize,
     list_items: ListItems,
-    found: &mut Option<&mut Vec<FieldPlace>>,
+    places: &mut Option<&mut Vec<FieldPlace>>,
 ) -> usize {
     for field in fields {
-        let start = at;
-        let (name, holds, length) = match field {
-            Number(name, length) => (name, Holds::Number, *length),
-            Flag(name) => (name, Holds::Flag, 1),
-            Kind(name) => (name, Holds::Kind, 4),
-            Field::Option(name, _) => (name, Holds::Option, 1),
-            List(name, _) => (name, Holds::List(u64_at(content, at)), 8),
+        let start = offset;
+        let (name, kind, length) = match field {
+            Number(name, length) => (name, PlaceKind::Number, *length),
+            Flag(name) => (name, PlaceKind::Flag, 1),
+            Kind(name) => (name, PlaceKind::Kind, 4),
+            Field::Option(name, _) => (name, PlaceKind::Option, 1),
+            List(name, _) => (name, PlaceKind::List(u64_at(content, offset)), 8),
             Group(name, fields) => {
-                at = add_places(content, fields, &format!("{prefix}{name} / "), at, list_items, found);
+                offset = add_places(content, fields, &format!("{prefix}{name} / "), offset, list_items, places);
                 continue;
             }
         };
-        at += length;
+        offset += length;
         let name = format!("{prefix}{name}");
-        let items_start = at;
-        let found_index = found.as_ref().map(|found| found.len());
-        if let Some(found) = found {
-            let range = start..at;
-            let items = at..at;
-            found.push(FieldPlace { name: name.clone(), range, holds, items, first_end: at });
+        let items_start = offset;
+        let place_index = places.as_ref().map(|places| places.len());
+        if let Some(places) = places {
+            let range = start..offset;
+            let items = offset..offset;
+            places.push(FieldPlace { name: name.clone(), range, kind, items, first_end: offset });
         }
         let inner_prefix = format!("{name} / ");
-        let mut first_end = at;
+        let mut first_end = offset;
         match field {
             Field::Option(_, fields) if content[start] == 1 => {
-                at = add_places(content, fields, &inner_prefix, at, list_items, found);
+                offset = add_places(content, fields, &inner_prefix, offset, list_items, places);
             }
             // Plain bytes have no fields.
-            List(_, [Number(_, 1)]) => at += u64_at(content, start) as usize,
+            List(_, [Number(_, 1)]) => offset += u64_at(content, start) as usize,
             List(_, fields) => {
                 for item in 0..u64_at(content, start) {
                     let is_wanted = item == 0 || list_items == ListItems::All;
-                    let found = if is_wanted { &mut *found } else { &mut None };
-                    at = add_places(content, fields, &inner_prefix, at, list_items, found);
-                    first_end = if item == 0 { at } else { first_end };
+                    let places = if is_wanted { &mut *places } else { &mut None };
+                    offset = add_places(content, fields, &inner_prefix, offset, list_items, places);
+                    first_end = if item == 0 { offset } else { first_end };
                 }
             }
             _ => {}
         }
-        if let (Some(found), Some(index)) = (found.as_mut(), found_index) {
-            found[index].items = items_start..at;
-            found[index].first_end = first_end;
+        if let (Some(places), Some(index)) = (places.as_mut(), place_index) {
+            places[index].items = items_start..offset;
+            places[index].first_end = first_end;
         }
     }
-    at
+    offset
 }
 
 /// A change of a field.
@@ -298,13 +298,13 @@ pub enum Change {
 impl Change {
     /// Returns the changes for the kind of a field.
     pub fn all_for(place: &FieldPlace) -> Vec<Self> {
-        match place.holds {
-            Holds::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
-            Holds::Flag | Holds::Kind => vec![Self::Flipped, Self::Set(2)],
-            Holds::Option if !place.items.is_empty() => vec![Self::Set(2), Self::LeftOut],
-            Holds::Option => vec![Self::Set(2)],
-            Holds::List(0) => vec![Self::Highest, Self::Length(1)],
-            Holds::List(count) => vec![Self::Highest, Self::LeftOut, Self::Length(count + 1)],
+        match place.kind {
+            PlaceKind::Number => vec![Self::Flipped, Self::Highest, Self::Zero],
+            PlaceKind::Flag | PlaceKind::Kind => vec![Self::Flipped, Self::Set(2)],
+            PlaceKind::Option if !place.items.is_empty() => vec![Self::Set(2), Self::LeftOut],
+            PlaceKind::Option => vec![Self::Set(2)],
+            PlaceKind::List(0) => vec![Self::Highest, Self::Length(1)],
+            PlaceKind::List(count) => vec![Self::Highest, Self::LeftOut, Self::Length(count + 1)],
         }
     }
 
@@ -318,7 +318,7 @@ impl Change {
                 let length = range.len().min(8);
                 content[range.start..range.start + length].copy_from_slice(&number.to_le_bytes()[..length]);
             }
-            Self::LeftOut if place.holds == Holds::Option => {
+            Self::LeftOut if place.kind == PlaceKind::Option => {
                 content.drain(place.items.clone());
                 content[range.start] = 0;
             }
@@ -334,8 +334,8 @@ impl Change {
                     0 => vec![0; item_bytes],
                     _ => content[place.items.start..place.first_end].to_vec(),
                 };
-                let more = item.repeat((count - old) as usize);
-                content.splice(place.items.start..place.items.start, more);
+                let copies = item.repeat((count - old) as usize);
+                content.splice(place.items.start..place.items.start, copies);
             }
         }
     }
@@ -356,11 +356,11 @@ fn item_bytes(fields: &[Field]) -> usize {
 /// Returns the number of bytes of an item of the named list.
 fn list_item_bytes(name: &str, fields: &[Field]) -> usize {
     let (first, rest) = name.split_once(" / ").map_or((name, None), |(first, rest)| (first, Some(rest)));
-    let found = fields.iter().find_map(|field| match field {
+    let fields_of_list = fields.iter().find_map(|field| match field {
         List(name, fields) | Group(name, fields) | Field::Option(name, fields) if *name == first => Some(*fields),
         _ => None,
     });
-    match (found, rest) {
+    match (fields_of_list, rest) {
         (Some(fields), Some(rest)) => list_item_bytes(rest, fields),
         (Some(fields), None) => item_bytes(fields),
         (None, _) => 0,
@@ -442,15 +442,15 @@ impl RandomFields {
             let Document { name: document, is_entry, fields, .. } = DOCUMENTS[usize::from(self.random_below(5) == 0)];
             let member = tar.member(is_entry);
             let mut content = member.content.clone();
-            let mut all = places(&content, fields, ListItems::All);
-            all.retain(|place| !OF_GENESIS.iter().any(|name| place.name.starts_with(name)));
+            let mut candidates = places(&content, fields, ListItems::All);
+            candidates.retain(|place| !OF_GENESIS.iter().any(|name| place.name.starts_with(name)));
             // Each name is equally likely, for any number of items.
-            let names: BTreeSet<&str> = all.iter().map(|place| place.name.as_str()).collect();
+            let names: BTreeSet<&str> = candidates.iter().map(|place| place.name.as_str()).collect();
             let name = names.iter().nth(self.random_below(names.len())).expect("a name").to_string();
-            all.retain(|place| place.name == name);
-            let place = all.swap_remove(self.random_below(all.len()));
+            candidates.retain(|place| place.name == name);
+            let place = candidates.swap_remove(self.random_below(candidates.len()));
             let mut changes = Change::all_for(&place);
-            if place.holds == Holds::Number {
+            if place.kind == PlaceKind::Number {
                 changes.push(Change::Set(self.0.next() >> self.random_below(64)));
             }
             let change = changes.swap_remove(self.random_below(changes.len()));
@@ -458,7 +458,7 @@ impl RandomFields {
             label += &format!(", {document}: {name} at {}: {change:?}", place.range.start);
             member.set_content(content);
             // The table may not fit the changed file.
-            if place.holds != Holds::Number {
+            if place.kind != PlaceKind::Number {
                 break;
             }
         }
@@ -499,7 +499,7 @@ impl Document {
 
 /// Returns every field of both documents, altered in every way of its kind.
 pub fn altered_fields() -> Vec<Altered> {
-    let mut all = Vec::new();
+    let mut altered = Vec::new();
     for Document { name: document, is_entry, fields, .. } in DOCUMENTS {
         let mut tar = Tar::read(FULL);
         let content = tar.member(is_entry).content.clone();
@@ -509,18 +509,18 @@ pub fn altered_fields() -> Vec<Altered> {
                 change.apply(&mut changed, &place, list_item_bytes(&place.name, fields));
                 let mut tar = tar.clone();
                 tar.member(is_entry).set_content(changed);
-                all.push(Altered::full(format!("{document}: {}: {change:?}", place.name), compress(&tar.write())));
+                altered.push(Altered::full(format!("{document}: {}: {change:?}", place.name), compress(&tar.write())));
             }
         }
     }
     for document in DOCUMENTS {
         for demand in document.demands {
             let change = |content: &[u8]| change_field(content, document.fields, demand.field, &demand.change);
-            all.push(Altered::full(document.label_of(demand), with_document(document.is_entry, change)));
+            altered.push(Altered::full(document.label_of(demand), with_document(document.is_entry, change)));
         }
     }
-    all.extend(altered_epoch_stakes().into_iter().map(|stakes| Altered::full(stakes.label, stakes.archive)));
-    all
+    altered.extend(altered_epoch_stakes().into_iter().map(|stakes| Altered::full(stakes.label, stakes.archive)));
+    altered
 }
 
 /// An archive with altered epoch stakes, which break a rule.
@@ -595,8 +595,9 @@ fn each_altered_field_has_its_report() {
 
 #[test]
 fn each_broken_demand_is_reported_by_its_rule() {
-    let all = altered_fields();
-    let find = |label: &str| all.iter().find(|altered| altered.label == label).unwrap_or_else(|| panic!("no {label}"));
+    let archives = altered_fields();
+    let find =
+        |label: &str| archives.iter().find(|altered| altered.label == label).unwrap_or_else(|| panic!("no {label}"));
     let assert_breaks = |label: &str, rule: Rule| {
         let report = verify_full(find(label), &SnapshotClient::ALL);
         assert!(!failures_of(&report, rule).is_empty(), "{label}: {}", describe(&report));
