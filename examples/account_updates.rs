@@ -3,7 +3,7 @@
 //! length as a varint.
 //! `cargo run --release --example account_updates -- ARCHIVE [INCREMENTAL] > updates`
 //!
-//! Read the updates only if the exit code is 0: whether the state is right is known at the end.
+//! Use the updates only if the exit code is 0, because the state is checked at the end.
 
 use std::env;
 use std::error::Error;

@@ -12,27 +12,33 @@ use slotpress::types::Address;
 use slotpress::verify::VerifyOptions;
 use slotpress::{LedgerPaths, NamedArchive, NoProgress, Snapshot};
 
-/// The number of owners that are printed.
+/// Number of owners that are printed.
 const SHOWN: usize = 20;
 
-/// Accounts and lamports per owner; each worker has its own.
 #[derive(Default)]
-struct Owners(HashMap<Address, (u64, u64)>);
+struct Sums {
+    accounts: u64,
+    lamports: u64,
+}
+
+/// Sums per owner, of the accounts that a worker visits.
+#[derive(Default)]
+struct Owners(HashMap<Address, Sums>);
 
 impl AccountVisitor for Owners {
     type Error = slotpress::Error;
 
     fn account(&mut self, account: &Account<'_>) -> slotpress::Result<()> {
-        self.add(account.owner, (1, account.lamports));
+        self.add(account.owner, &Sums { accounts: 1, lamports: account.lamports });
         Ok(())
     }
 }
 
 impl Owners {
-    fn add(&mut self, owner: Address, (more_accounts, more_lamports): (u64, u64)) {
-        let (accounts, lamports) = self.0.entry(owner).or_default();
-        *accounts += more_accounts;
-        *lamports += more_lamports;
+    fn add(&mut self, owner: Address, added: &Sums) {
+        let sums = self.0.entry(owner).or_default();
+        sums.accounts += added.accounts;
+        sums.lamports += added.lamports;
     }
 }
 
@@ -45,11 +51,13 @@ fn main() -> Result<(), Box<dyn Error>> {
         if input.is_dir() { Snapshot::ledger(&ledger) } else { Snapshot::archives(&archive, incremental.as_ref()) };
     let (visitors, report) = visit_accounts(input, &VerifyOptions::default(), &NoProgress, Owners::default)?;
     let mut all = Owners::default();
-    visitors.into_iter().flat_map(|worker| worker.0).for_each(|(owner, sums)| all.add(owner, sums));
+    for (owner, sums) in visitors.into_iter().flat_map(|worker| worker.0) {
+        all.add(owner, &sums);
+    }
     let mut owners: Vec<_> = all.0.into_iter().collect();
-    owners.sort_by_key(|(_, (accounts, _))| std::cmp::Reverse(*accounts));
-    for (owner, (accounts, lamports)) in owners.iter().take(SHOWN) {
-        println!("{accounts:>12} {lamports:>24} {owner}");
+    owners.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.accounts));
+    for (owner, sums) in owners.iter().take(SHOWN) {
+        println!("{:>12} {:>24} {owner}", sums.accounts, sums.lamports);
     }
     // If the state were wrong, `visit_accounts` would have returned an error.
     println!("{} accounts of slot {}", report.counts.accounts, report.slot.unwrap_or_default());

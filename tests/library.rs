@@ -146,7 +146,7 @@ fn a_damaged_archive_of_a_directory_is_an_error_after_all_verdicts() {
     assert_eq!(error.to_string(), "1 of 3 archives in there is not valid");
 }
 
-/// Events are delivered although a token is added to the progress.
+/// The progress still receives events when a token is added to it.
 #[test]
 fn a_token_that_is_cancelled_stops_the_work() {
     #[derive(Default)]
@@ -255,15 +255,15 @@ fn visit(input: Snapshot<'_>, check: CheckMode) -> Visit {
     Visit { slots, lamports, report }
 }
 
-/// Returns the slots of the newest versions, which are found without the library. A record replaces an
-/// earlier one of a lower slot.
+/// Finds the slots of the newest versions without the library. A record replaces an earlier one of a
+/// lower slot.
 fn slots_of_newest_versions(archives: &[&Path]) -> BTreeMap<Address, u64> {
     let all: Vec<_> = archives.iter().flat_map(|archive| records(archive)).collect();
     let live = newest(&all).into_values().filter(|record| record.lamports > 0);
     live.map(|record| (record.pubkey.parse().expect("an address"), record.slot)).collect()
 }
 
-/// Archives the ledger of slot 40, with an index and small frames.
+/// Archives a ledger with an index and small frames.
 fn archive_with_index(ledger: &Path, out: &Path) -> PathBuf {
     let options = ArchiveOptions::new(ledger).encoding(EncodingOptions::default().frame_size_bytes(64 << 10));
     let report = archive(&options, &mut DirSink::open(out).expect("opened"), &NoProgress).expect("archived");
@@ -464,7 +464,7 @@ fn a_server_that_does_not_listen_is_a_network_error() {
 }
 
 /// Makes a directory with three archives, whose bank files are of the same day.
-fn directory_of_one_day() -> TempDir {
+fn directory_with_archives_of_one_day() -> TempDir {
     let dir = temp_dir();
     for slot in [26, 27, 28] {
         let path = dir.path().join(FULL_26.replace("-26-", &format!("-{slot}-")));
@@ -475,7 +475,7 @@ fn directory_of_one_day() -> TempDir {
 
 #[test]
 fn archives_and_unusable_files_of_a_directory_are_listed() {
-    let dir = directory_of_one_day();
+    let dir = directory_with_archives_of_one_day();
     std::fs::write(dir.path().join(FULL_26.replace("-26-", "-29-")), "x").expect("written");
     let catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     assert_eq!(catalog.choice().map(|choice| choice.full.name.slot), Some(28));
@@ -485,7 +485,7 @@ fn archives_and_unusable_files_of_a_directory_are_listed() {
 
 #[test]
 fn the_newest_archive_of_a_day_is_kept() {
-    let dir = directory_of_one_day();
+    let dir = directory_with_archives_of_one_day();
     let mut catalog = list_archives(&[dir.path().to_path_buf()]).expect("read");
     let keep = Keep::new(0, 0).daily(7);
     let undated = plan_prune(&catalog, &keep, SystemTime::now());

@@ -330,7 +330,6 @@ mod tests {
         serde_json::to_vec(&Journal { format: FORMAT.to_string(), moves }).expect("written")
     }
 
-    /// A user who may write to the target directory could otherwise have any file moved.
     #[test]
     fn the_journal_of_another_user_is_not_followed() {
         let top = tempfile::tempdir().expect("a directory");

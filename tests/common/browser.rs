@@ -72,9 +72,9 @@ impl Browser {
 }
 
 impl Browser {
-    /// Checks that the page is dark if the reader wants that, and no wider than a phone.
-    /// `SAVE_SCREENSHOT` names a file for a screenshot.
-    pub fn check_dark_and_narrow(&self) {
+    /// Asserts that the page is dark if the reader prefers that, and no wider than a phone. Saves a
+    /// screenshot to the file that `SAVE_SCREENSHOT` names.
+    pub fn assert_dark_and_narrow(&self) {
         let background = "return getComputedStyle(document.body).backgroundColor";
         assert_eq!(self.evaluate(background), "rgb(255, 255, 255)");
         let dark = json!([{ "name": "prefers-color-scheme", "value": "dark" }]);

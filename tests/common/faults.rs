@@ -16,7 +16,7 @@ pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Pa
     command_panics_at(&command, place, number, stdin)
 }
 
-/// Does the same with a command that has environment variables of its own.
+/// The same as [`panics_at`], with a command that may set environment variables.
 #[cfg(debug_assertions)]
 pub fn command_panics_at(original: &Command, place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
     let arguments: Vec<_> = original.get_args().collect();
@@ -29,7 +29,7 @@ pub fn command_panics_at(original: &Command, place: &str, number: u64, stdin: Op
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let at = format!("{arguments:?}, {place} {number}: {:?} {stderr}", output.status);
     if output.status.code() == Some(0) {
-        assert!(number > 1, "no thread comes by: {at}");
+        assert!(number > 1, "no thread reaches the place: {at}");
         return None;
     }
     assert_eq!(output.status.code(), Some(1), "{at}");

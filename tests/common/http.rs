@@ -28,7 +28,7 @@ impl Request {
     }
 }
 
-/// What the server does with a connection after an answer.
+/// Treatment of a connection after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
     Keep,
@@ -37,7 +37,7 @@ pub enum Then {
 
 type Handler = dyn Fn(&Request, &mut TcpStream) -> io::Result<Then> + Send + Sync;
 
-/// Listens on a port of 127.0.0.1 until it is dropped.
+/// A server, which listens until it is dropped.
 pub struct Server {
     pub address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,

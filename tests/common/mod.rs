@@ -1,4 +1,4 @@
-//! Helpers that all tests share: the fixtures, runs of the program, and looks into archives and
+//! Helpers that all tests share: fixtures, runs of the program, and the contents of archives and
 //! directories.
 
 #![allow(dead_code)] // each test file uses a part of it
@@ -76,7 +76,7 @@ pub fn ledger_of(chain: &str, slot: u64) -> TempDir {
     dir
 }
 
-/// Returns what `expected.json` of a chain says about a slot.
+/// Returns the facts about a slot in `expected.json` of a chain.
 pub fn expected_of(chain: &str, slot: u64) -> serde_json::Value {
     let text = fs::read_to_string(fixture_of(chain, "expected.json")).expect("read");
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
@@ -188,7 +188,7 @@ pub fn filler(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Turns bytes, at least 8, into such a file.
+/// Turns at least 8 bytes into such a file.
 pub fn make_filler(bytes: &mut [u8]) {
     // Listings look for frames in the last half MiB only.
     const FRAME_BYTES: usize = 64 * 1024;
@@ -379,14 +379,14 @@ pub fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// Returns what `expected.json` says about a slot.
+/// Returns the facts about a slot in `expected.json`.
 pub fn expected(slot: u64) -> serde_json::Value {
     let text = fs::read_to_string(fixture("expected.json")).expect("read");
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     all[slot.to_string()].clone()
 }
 
-/// How long a test waits before it fails: far longer than any machine takes.
+/// Limit on the time that a test waits before it fails: far longer than any machine takes.
 pub const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Waits until a condition holds.
@@ -444,7 +444,7 @@ impl ProgramOfNobody {
     }
 }
 
-/// Reads `storages_list` of a bank snapshot: (slot, id), in the order of the file.
+/// Reads `storages_list` of a bank snapshot: slot and id of each storage, in the order of the file.
 pub fn storages_list(bank_snapshot: &Path) -> Vec<(u64, u32)> {
     let bytes = fs::read(bank_snapshot.join("storages_list")).expect("read");
     let count = u64::from_le_bytes(bytes[..8].try_into().expect("8"));

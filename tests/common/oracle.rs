@@ -14,7 +14,7 @@ use std::process::Command;
 
 use slotpress_read::SnapshotClient;
 
-/// What Agave says about a state.
+/// Facts that Agave prints about a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State(BTreeMap<String, String>);
 
@@ -34,9 +34,9 @@ impl State {
         Self(Self::FIELDS.map(str::to_string).into_iter().zip(values).collect())
     }
 
-    /// Reads what `expected.json` says about a slot.
-    pub fn expected(slot: u64, says: &serde_json::Value) -> Self {
-        let field = |field: &str| says[field].to_string().trim_matches('"').to_string();
+    /// Makes the state of a slot from the facts in `expected.json`.
+    pub fn expected(slot: u64, facts: &serde_json::Value) -> Self {
+        let field = |field: &str| facts[field].to_string().trim_matches('"').to_string();
         Self::of(&slot.to_string(), &field("bank_hash"), &field("capitalization"), &field("accounts"))
     }
 }
@@ -68,7 +68,7 @@ impl Oracle {
         std::env::split_paths(&list).map(|path| Self { client: client(&path), path }).collect()
     }
 
-    /// Runs the program; returns what it says if it accepts, or if it refuses.
+    /// Runs the program. Returns its output as `Ok` if it accepts, and as `Err` if it refuses.
     pub fn ask(&self, command: &mut Command) -> Result<String, String> {
         let output = command.output().expect("the checker runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
@@ -97,12 +97,13 @@ impl Oracle {
         command
     }
 
-    /// Returns whether Agave loads archives, and its last line.
+    /// Returns the state that Agave loads from archives, or the last line of its output if it refuses.
     pub fn accepts(&self, full: &Path, incremental: Option<&Path>, genesis: &Path) -> Result<State, String> {
         self.ask(&mut self.load_command(full, incremental, genesis)).map(|text| State::parse(&text)).map_err(last_line)
     }
 
-    /// Returns whether Agave starts from a directory, and its last line.
+    /// Returns the state with which Agave starts from a directory, or the last line of its output if it
+    /// refuses.
     pub fn accepts_dir(&self, bank_snapshot: &Path, accounts: &[PathBuf], genesis: &Path) -> Result<State, String> {
         let answer = self.ask(&mut self.load_dir_command(bank_snapshot, accounts, genesis));
         answer.map(|text| State::parse(&text)).map_err(last_line)

@@ -85,7 +85,7 @@ pub fn skip_loading(calls: &[Call]) -> &[Call] {
 }
 
 impl Scenario {
-    /// The stages of a run, in their order.
+    /// Returns the stages of a run, in their order.
     pub fn stage_names(&self) -> &'static [&'static str] {
         match self.kind {
             #[cfg(feature = "net")]
@@ -337,9 +337,9 @@ impl Scenario {
 /// A file that tells a bank snapshot of an old state from a new one.
 pub const OLD: &str = "old";
 
-/// Makes a ledger whose state is to be replaced: a bank snapshot of this slot, an older one and a
+/// Makes a ledger whose state is to be replaced: it has a bank snapshot of this slot, an older and a
 /// newer one, all complete.
-pub fn make_old(archive: &Path, slot: u64, ledger: &Path, accounts: &Path) {
+pub fn make_old_state(archive: &Path, slot: u64, ledger: &Path, accounts: &Path) {
     let arguments = ["restore", text(archive), "--ledger", text(ledger), "--accounts", text(accounts)];
     let (code, stderr) = run(&arguments);
     assert_eq!(code, Some(0), "{stderr}");
@@ -348,13 +348,13 @@ pub fn make_old(archive: &Path, slot: u64, ledger: &Path, accounts: &Path) {
     [slot - 1, slot + 1].into_iter().for_each(|other| copy_tree(&bank, &ledger.join(format!("snapshots/{other}"))));
 }
 
-/// Files of a state that is there: bank snapshots and storages.
+/// Returns the files of a state in place: bank snapshots and storages.
 pub fn state_files(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let is_state = |path: &String| path.starts_with("snapshots/") || path.starts_with("run/");
     tree(dir).into_iter().filter(|(path, _)| is_state(path)).collect()
 }
 
-/// Files that restores have moved aside in a directory, by their former paths.
+/// Returns the files that restores have moved aside in a directory, by their former paths.
 pub fn read_moved_aside(dir: &Path) -> BTreeMap<String, Option<Vec<u8>>> {
     let former = |(path, file): (String, _)| {
         Some((path.strip_prefix("slotpress-replaced-")?.split_once('/')?.1.to_string(), file))
@@ -369,7 +369,7 @@ fn has_marked_slot(ledger: &Path) -> bool {
         .is_ok_and(|slots| slots.flatten().any(|slot| slot.path().join("fastboot_version").exists()))
 }
 
-/// Scenarios that fetch from a server with ranges: `fetch` and `bootstrap`.
+/// Returns the scenarios that fetch from a server with ranges: `fetch` and `bootstrap`.
 #[cfg(feature = "net")]
 pub fn net_scenarios() -> Vec<Scenario> {
     let (files, genesis) = pair_and_genesis();
@@ -399,7 +399,7 @@ pub fn net_scenarios() -> Vec<Scenario> {
     all
 }
 
-/// A node with an older full archive, and a mirror with an incremental one on it.
+/// Makes the scenario of a node with an older full archive, and a mirror with an incremental one on it.
 #[cfg(feature = "net")]
 fn make_base_scenario() -> Scenario {
     let dir = temp_dir();
@@ -457,7 +457,7 @@ pub fn scenarios() -> Vec<Scenario> {
         make("restore --replace-state", &|dir| {
             let (archive, old) = (copied(dir), dir.join("old"));
             fs::create_dir(&old).expect("made");
-            make_old(&archive, 26, &old.join("out"), &old.join("accounts"));
+            make_old_state(&archive, 26, &old.join("out"), &old.join("accounts"));
             let files = [state_files(&old.join("out")), state_files(&old.join("accounts"))];
             (archive, Kind::Replaced(files.into_iter().flatten().collect()))
         }),

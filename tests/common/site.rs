@@ -83,7 +83,7 @@ pub fn files_in(dir: &Path) -> Files {
     files.filter(|path| path.is_file()).map(|path| (name(&path), fs::read(&path).expect("read"))).collect()
 }
 
-/// How a server sends files.
+/// Behaviour of a server that sends files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// With ranges and an ETag.
@@ -186,7 +186,7 @@ pub fn full(files: &Files) -> (String, Vec<u8>) {
     (name.clone(), bytes.clone())
 }
 
-/// A URL at which nothing listens.
+/// URL at which no server listens.
 pub const DEAD: &str = "http://127.0.0.1:9";
 
 pub fn full_only() -> Files {

@@ -8,17 +8,16 @@ use std::time::{Duration, Instant};
 
 use crate::common::*;
 
-/// Longest run, far above what a run needs. A longer one hangs.
+/// Limit on the time of a run, far above what it needs. A run that takes longer hangs.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A system call, as it was entered.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// Its name.
     pub name: String,
     /// Number of the call among its thread's calls of this name, from 1, as strace counts.
     pub number: u64,
-    /// The line of the log.
+    /// Line of the log.
     pub line: String,
 }
 
@@ -29,7 +28,6 @@ pub struct Trace {
     pub calls: Vec<Call>,
     /// True if the program was killed.
     pub is_killed: bool,
-    /// Exit code; none after a signal.
     pub output: Output,
     /// The whole log.
     pub log: String,
@@ -78,13 +76,13 @@ pub fn trace_with(
 }
 
 /// Returns the calls of a log. strace also logs calls for which it has no name.
-fn parse(log: &str, asked: &str) -> Vec<Call> {
+fn parse(log: &str, names: &str) -> Vec<Call> {
     let mut counts: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     let mut calls = Vec::new();
     for line in log.lines().filter(|line| !line.contains(" resumed>")) {
         let Some((thread, rest)) = line.split_once(' ') else { continue };
         let Some((name, _)) = rest.trim_start().split_once('(') else { continue };
-        if !asked.split(',').any(|asked| asked == name) {
+        if !names.split(',').any(|traced| traced == name) {
             continue;
         }
         let number = counts.entry((thread, name)).or_default();
@@ -103,7 +101,7 @@ pub fn number_of(variable: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn calls_of_a_log() {
+fn calls_are_parsed_from_a_log() {
     let log = "1 open(1) = 3\n2 open(2 <unfinished ...>\n1 syscall_0x1c3(9) = 0\n1 open(3) = 4\n\
                2 <... open resumed>) = 5\n1 read(4) = ?\n1 +++ killed by SIGKILL +++\n";
     let calls: Vec<(String, u64)> = parse(log, "open,close").into_iter().map(|call| (call.name, call.number)).collect();

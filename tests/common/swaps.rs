@@ -25,8 +25,8 @@ pub fn small_archive() -> (TempDir, PathBuf) {
     (dir, archive)
 }
 
-/// A directory that was replaced by a link. It goes back into the directory that it came from,
-/// which may have been moved meanwhile. If it did not, a complete run would look like a failed one.
+/// A directory that was replaced by a link. It is put back into the directory that it came from, even
+/// if that was moved meanwhile. A complete run would otherwise look like a failed one.
 pub struct Swapped {
     pub parent: OwnedFd,
     pub name: String,
@@ -73,8 +73,8 @@ pub fn directories(ledger: &Path, accounts: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Runs a command, and swaps the directories of its target from its begin to its end. Returns the
-/// exit status and the number of swaps.
+/// Runs a command, and swaps the directories of its target until it ends. Returns the exit status and
+/// the number of swaps.
 pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 4], run: usize) -> (ExitStatus, usize) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("runs");
     let is_own = |name: String| name.starts_with("slotpress-partial-") || name.starts_with("slotpress-fetch-");
@@ -104,8 +104,8 @@ pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 
     }
 }
 
-/// Checks that a ledger that is marked complete has everything that the archive has.
-pub fn check_complete(
+/// Asserts that a ledger that is marked complete has everything that the archive has.
+pub fn assert_complete(
     archive: &Path,
     archived: &BTreeMap<String, Vec<u8>>,
     ledger: &Path,

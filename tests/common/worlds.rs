@@ -1,6 +1,5 @@
-//! Random worlds for `bootstrap`: sources, of which one may be honest, and full archives of the
-//! node. The simulation of the loop runs in all of them without a network; the program itself runs in
-//! some.
+//! Random worlds for `bootstrap`: sources, of which one may be honest, and full archives of the node.
+//! The simulation of `bootstrap` runs in all of them without a network, and the program itself in some.
 
 use super::draws::Draws;
 
@@ -20,7 +19,7 @@ pub enum Fate {
     Lies,
     Fails,
     NoRanges,
-    /// Published again so many times during the fetch.
+    /// It is published again this number of times during the fetch.
     PublishedAgain(usize),
     /// No trusted server has it, unless an honest source has it too.
     Unconfirmed,
@@ -28,7 +27,7 @@ pub enum Fate {
     Vanishes,
     /// It has a later slot each time the sources are asked again, and its content is wrong.
     Renames,
-    /// The same, with a slot that no chain has reached.
+    /// The same as `Renames`, with a slot that no chain has reached.
     Invents,
     /// Its source states a length for which no disk has room.
     Overstates,

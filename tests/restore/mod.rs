@@ -30,8 +30,9 @@ use std::path::Path;
 use crate::common::runs::run;
 use crate::common::text;
 
-pub fn restore(archive: &Path, target: &Path, more: &[&str]) -> (Option<i32>, String) {
-    let mut arguments = vec!["restore", text(archive), "--ledger", text(target)];
-    arguments.extend(more);
+/// Runs `restore`; returns its exit code and its standard error.
+pub fn restore(archive: &Path, ledger: &Path, flags: &[&str]) -> (Option<i32>, String) {
+    let mut arguments = vec!["restore", text(archive), "--ledger", text(ledger)];
+    arguments.extend(flags);
     run(&arguments)
 }

@@ -1,4 +1,4 @@
-//! The target of a restore in a test, and what a fast boot needs there.
+//! The target of a restore in a test.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -12,8 +12,7 @@ use tempfile::TempDir;
 
 use crate::common::*;
 
-/// A run of `archive` that must fail: its exit code, and texts of its message. The output directory
-/// stays empty.
+/// A ledger that must not be archived, and an output directory.
 struct Case {
     ledger: TempDir,
     out: TempDir,
@@ -28,6 +27,7 @@ impl Case {
         self.ledger.path().join(path)
     }
 
+    /// Asserts that `archive` fails with this exit code and these texts, and writes nothing.
     fn assert_fails(&self, flags: &[&str], code: i32, texts: &[&str]) {
         let before = names(self.out.path());
         let output =
@@ -88,8 +88,7 @@ fn incomplete_bank_snapshots_are_refused() {
     }
 }
 
-/// `archive` reads the status cache to its last byte before it writes, because no validator loads a
-/// damaged one.
+/// No validator loads a damaged status cache, so `archive` reads it to its last byte before it writes.
 #[test]
 fn damaged_status_caches_are_refused() {
     let path = |case: &Case| case.path("snapshots/26/status_cache");
@@ -113,7 +112,7 @@ fn damaged_status_caches_are_refused() {
     case.assert_fails(&[], 3, &["the status cache", "1 TiB", "16 GiB"]);
 }
 
-/// The bank hash covers its parts: a bank file that no client loads is not archived.
+/// No client loads a bank file whose hash is not that of its parts.
 #[test]
 fn a_wrong_bank_hash_is_refused() {
     let case = Case::new("ledger-at-26");
@@ -236,7 +235,7 @@ fn missing_storages_of_the_storage_map_are_refused() {
     case.assert_fails(&[], 1, &[&format!("storage {newest} of the bank file's storage map is missing")]);
 }
 
-/// Files that only root can read, as for a user who is not the validator.
+/// Only root may read some files, and another user runs the program.
 #[test]
 fn unreadable_files_are_errors() {
     needs!("root");
@@ -265,7 +264,7 @@ fn unreadable_files_are_errors() {
     assert_eq!(names(&out), Vec::<String>::new());
 }
 
-/// A file that changes between planning and reading.
+/// A file changes between planning and reading.
 #[test]
 fn a_storage_that_changes_while_it_is_read_is_refused() {
     let ledger = ledger("ledger-at-26");
@@ -303,8 +302,8 @@ fn a_storage_that_changes_while_it_is_read_is_refused() {
     }
 }
 
-/// One changed field of `obsolete_accounts`: records outside the file, twice, or of a storage that
-/// is not there.
+/// One field of `obsolete_accounts` is changed: a record is outside the file, listed twice, or of a
+/// storage that is not there.
 #[test]
 fn invalid_obsolete_records_are_refused() {
     let original = fs::read(Case::new("ledger-at-26").path("snapshots/26/obsolete_accounts")).expect("read");
@@ -367,7 +366,7 @@ fn invalid_base_slots_are_refused() {
             "hint: use --base-slot 26",
         ],
     );
-    // A newer one in the ledger, or downloaded.
+    // A newer full archive is in the ledger, or was downloaded.
     for dir in ["", "remote"] {
         let newer = case.path(dir).join(FULL_26.replace("-26-", "-30-"));
         fs::create_dir_all(newer.parent().expect("a parent")).expect("made");
@@ -414,7 +413,7 @@ fn values_out_of_range_are_usage_errors() {
     }
 }
 
-/// A file system with little room: no file stays, and the error says what to do.
+/// On a file system with little room, no file stays, and the error says what to do.
 #[test]
 fn a_full_disk_leaves_no_files() {
     needs!("sys_admin", "mount", "umount");

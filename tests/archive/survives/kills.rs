@@ -1,4 +1,4 @@
-//! `archive`, killed or interrupted at any moment: every file with a final name is whole, and the
+//! `archive` is killed or interrupted at any moment: every file with a final name is whole, and the
 //! next run cleans up and succeeds. An interrupted run cleans up itself.
 
 use std::fs;

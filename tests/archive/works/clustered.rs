@@ -9,8 +9,8 @@ use crate::common::*;
 
 const CLUSTERED: [&str; 2] = ["--layout", "clustered"];
 
-/// A ledger whose storages are larger and smaller than small frames.
-fn synthetic() -> TempDir {
+/// Makes a directory with a ledger, whose storages are larger and smaller than small frames.
+fn dir_with_ledger() -> TempDir {
     let dir = temp_dir();
     synthetic_ledger(&dir.path().join("ledger"), 6 << 20, 12);
     dir
@@ -21,9 +21,8 @@ fn archive_with(ledger: &Path, out: &TempDir, flags: &[&[&str]]) -> PathBuf {
     archive(ledger, out.path(), &flags)
 }
 
-/// Returns the meaningful bytes of each record of a storage, sorted, and the bytes after the last
-/// record.
-fn records(storage: &[u8]) -> Vec<Vec<u8>> {
+/// Returns the meaningful bytes of each record of a storage, sorted.
+fn sorted_records(storage: &[u8]) -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut at = 0;
     while at + 136 <= storage.len() {
@@ -44,7 +43,7 @@ fn assert_same_accounts(verbatim: &Path, clustered: &Path) {
     for (before, after) in before.iter().zip(&after) {
         assert_eq!((&before.path, before.content.len()), (&after.path, after.content.len()));
         if before.path.starts_with("accounts/") {
-            assert!(records(&before.content) == records(&after.content), "{}", before.path);
+            assert!(sorted_records(&before.content) == sorted_records(&after.content), "{}", before.path);
             moved += usize::from(before.content != after.content);
         } else {
             assert!(before.content == after.content, "{}", before.path);
@@ -55,7 +54,7 @@ fn assert_same_accounts(verbatim: &Path, clustered: &Path) {
 
 #[test]
 fn clustering_changes_only_the_order() {
-    let ledgers = synthetic();
+    let ledgers = dir_with_ledger();
     let out = temp_dir();
     let clustered_out = temp_dir();
     let fixtures = ["ledger-at-26", "ledger-at-40", "ledger-at-40-hard-links", "ledger-at-3575"].map(ledger);
@@ -71,8 +70,8 @@ fn clustering_changes_only_the_order() {
 }
 
 #[test]
-fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
-    let ledgers = synthetic();
+fn any_number_of_threads_and_recompressing_give_the_same_bytes() {
+    let ledgers = dir_with_ledger();
     let out = temp_dir();
     let plain_out = temp_dir();
     let path = ledgers.path().join("ledger");
@@ -106,7 +105,7 @@ fn threads_do_not_matter_and_recompressing_gives_the_same_bytes() {
 /// A storage with other content than records is archived unchanged, and the program says so.
 #[test]
 fn content_without_records_stays() {
-    let ledgers = synthetic();
+    let ledgers = dir_with_ledger();
     let out = temp_dir();
     let path = ledgers.path().join("ledger");
     let before = contents(&archive_with(&path, &out, &[]));

@@ -10,7 +10,7 @@ use crate::common::*;
 
 const KIB: u64 = 1024;
 
-fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Vec<u8> {
+fn archive_bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Vec<u8> {
     let out = temp_dir();
     let options = ArchiveOptions::new(ledger).encoding(
         EncodingOptions::default().codec(Codec::zstd(level)).frame_size_bytes(frame_size_bytes).threads(threads),
@@ -22,14 +22,14 @@ fn bytes(ledger: &Path, level: i32, frame_size_bytes: u64, threads: usize) -> Ve
 /// For every level and frame size, any number of threads gives the same bytes. All levels and frame
 /// sizes give the same tar stream.
 #[test]
-fn threads_do_not_matter() {
+fn the_number_of_threads_changes_no_byte() {
     let ledger = ledger("ledger-at-26");
     let mut tar: Option<Vec<u8>> = None;
     for level in [-5, 1, 3, 10, 19] {
         for frame_size in [64 * KIB, 1024 * KIB, 8192 * KIB, 32768 * KIB] {
-            let expected = bytes(ledger.path(), level, frame_size, 1);
+            let expected = archive_bytes(ledger.path(), level, frame_size, 1);
             for threads in [1, 2, 3, 8] {
-                let again = bytes(ledger.path(), level, frame_size, threads);
+                let again = archive_bytes(ledger.path(), level, frame_size, threads);
                 assert!(again == expected, "level {level}, frames of {frame_size}, {threads} threads");
             }
             let content = zstd::stream::decode_all(expected.as_slice()).expect("decodes");
@@ -38,20 +38,19 @@ fn threads_do_not_matter() {
     }
 }
 
-/// An archive does not depend on the ledger's path or its files' times.
+/// An archive does not depend on the ledger's path or the times of its files.
 #[test]
 fn copies_of_a_ledger_make_the_same_archive() {
     let first = ledger("ledger-at-3575");
     let second = temp_dir();
     copy_tree(first.path(), second.path());
-    assert!(bytes(first.path(), 1, 256 * KIB, 2) == bytes(second.path(), 1, 256 * KIB, 3));
+    assert!(archive_bytes(first.path(), 1, 256 * KIB, 2) == archive_bytes(second.path(), 1, 256 * KIB, 3));
 }
 
-/// A setting that is meant to change the bytes does.
 #[test]
-fn settings_matter() {
+fn level_and_frame_size_change_the_bytes() {
     let ledger = ledger("ledger-at-26");
-    let plain = bytes(ledger.path(), 1, 64 * KIB, 2);
-    assert!(plain != bytes(ledger.path(), 3, 64 * KIB, 2));
-    assert!(plain != bytes(ledger.path(), 1, 128 * KIB, 2));
+    let plain = archive_bytes(ledger.path(), 1, 64 * KIB, 2);
+    assert!(plain != archive_bytes(ledger.path(), 3, 64 * KIB, 2));
+    assert!(plain != archive_bytes(ledger.path(), 1, 128 * KIB, 2));
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common::*;
 
-/// Checks what must hold for every archive.
-fn check_form(archive: &Path) {
+/// Asserts what must hold for every archive.
+fn assert_valid_form(archive: &Path) {
     let tar = tar_of(archive);
     let entries = entries_of_tar(&tar);
     let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
@@ -41,9 +41,9 @@ fn check_form(archive: &Path) {
     }
 }
 
-/// Checks that an archive has the same name and the same files as Agave's, byte for byte.
+/// Asserts that an archive has the same name and the same files as Agave's, byte for byte.
 fn assert_same_as_agave(ours: &Path, agave: &str) {
-    check_form(ours);
+    assert_valid_form(ours);
     assert_eq!(name(ours), agave);
     let ours = contents(ours);
     let agaves_contents = contents(&fixture(agave));
@@ -79,7 +79,7 @@ fn the_full_archive_of_slot_40_holds_the_newest_records() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &[]);
-    check_form(&archive);
+    assert_valid_form(&archive);
     let hash = expected(40)["snapshot_hash"].as_str().expect("a hash").to_string();
     assert_eq!(name(&archive), format!("snapshot-40-{hash}.tar.zst"));
     let full = contents(&archive);
@@ -90,37 +90,37 @@ fn the_full_archive_of_slot_40_holds_the_newest_records() {
         assert!(ledger.path().join("accounts/run").join(stale).exists(), "the fixture holds it");
         assert!(!full.contains_key(&format!("accounts/{stale}")), "{stale} is stale");
     }
-    let mut same = 0;
-    let mut cut = 0;
-    let mut rewritten = 0;
+    let mut newer_storages = 0;
+    let mut shortened_storages = 0;
+    let mut rewritten_storages = 0;
     for (path, content) in full.iter().filter(|(path, _)| path.contains('.')) {
         if let Some(newer) = newer.get(path) {
             assert!(content == newer, "{path} differs from the incremental's");
-            same += 1;
+            newer_storages += 1;
         } else if let Some(older) = older.get(path) {
             let kept = records(content);
             let all = records(older);
             assert!(kept.is_subset(&all), "{path} holds a record that the full archive of 26 does not");
-            cut += usize::from(kept.len() < all.len());
+            shortened_storages += usize::from(kept.len() < all.len());
         } else {
-            rewritten += 1;
+            rewritten_storages += 1;
         }
     }
-    assert_eq!(same, 14, "slots 27 to 40");
-    assert!(cut > 0, "some storage lost obsolete records");
-    assert_eq!(rewritten, 2, "16.33 and 26.34 took the place of the stale files");
+    assert_eq!(newer_storages, 14, "slots 27 to 40");
+    assert!(shortened_storages > 0, "some storage lost obsolete records");
+    assert_eq!(rewritten_storages, 2, "16.33 and 26.34 took the place of the stale files");
 }
 
-/// Returns the records of a storage without bytes that have no meaning.
+/// Returns the records of a storage without their padding.
 fn records(storage: &[u8]) -> BTreeSet<Vec<u8>> {
-    let mut found = BTreeSet::new();
-    let mut at = 0;
-    while at + 136 <= storage.len() {
-        let data_len = u64::from_le_bytes(storage[at + 8..at + 16].try_into().expect("8")) as usize;
-        found.insert(storage[at..at + 136 + data_len].to_vec());
-        at = (at + 136 + data_len).next_multiple_of(8);
+    let mut records = BTreeSet::new();
+    let mut start = 0;
+    while start + 136 <= storage.len() {
+        let data_len = u64::from_le_bytes(storage[start + 8..start + 16].try_into().expect("8")) as usize;
+        records.insert(storage[start..start + 136 + data_len].to_vec());
+        start = (start + 136 + data_len).next_multiple_of(8);
     }
-    found
+    records
 }
 
 #[test]
@@ -181,13 +181,13 @@ fn the_ledger_of_a_real_validator_is_archived() {
     let ledger = ledger("ledger-at-3575");
     let out = temp_dir();
     let full = archive(ledger.path(), out.path(), &[]);
-    check_form(&full);
+    assert_valid_form(&full);
     assert_eq!(name(&full), "snapshot-3575-HBh5LZCi6wrCHHJanb4RuCCgfDBptFBgamVsrsT2RPAu.tar.zst");
     fs::remove_file(&full).expect("removed");
 
     fs::copy(fixture(FULL_3500), out.path().join(FULL_3500)).expect("copied");
     let incremental = archive(ledger.path(), out.path(), &["--base-slot", "3500"]);
-    check_form(&incremental);
+    assert_valid_form(&incremental);
     assert_eq!(
         name(&incremental),
         "incremental-snapshot-3500-3575-HBh5LZCi6wrCHHJanb4RuCCgfDBptFBgamVsrsT2RPAu.tar.zst"
@@ -295,7 +295,7 @@ fn a_ledger_restored_from_two_archives_is_archived_whole() {
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("longer than the bank file says"));
     let archive = out.path().join(&names(out.path())[0]);
-    check_form(&archive);
+    assert_valid_form(&archive);
     let full = contents(&archive);
     let older = contents(&fixture(FULL_26));
     let newer = contents(&fixture(INCREMENTAL_26_40));
@@ -329,15 +329,14 @@ fn an_older_bank_snapshot_can_be_chosen() {
     let at_26 = ledger("ledger-at-26");
     let out = temp_dir();
     copy_tree(&at_26.path().join("snapshots/26"), &at_40.path().join("snapshots/26"));
-    for dir in ["accounts/run"] {
-        for name in names(&at_26.path().join(dir)) {
-            let to = at_40.path().join(dir).join(&name);
-            if !to.exists() {
-                fs::copy(at_26.path().join(dir).join(&name), to).expect("copied");
-            }
+    let [run_26, run_40] = [&at_26, &at_40].map(|ledger| ledger.path().join("accounts/run"));
+    for name in names(&run_26) {
+        let to = run_40.join(&name);
+        if !to.exists() {
+            fs::copy(run_26.join(&name), to).expect("copied");
         }
     }
     assert_same_as_agave(&archive(at_40.path(), out.path(), &["--slot", "26"]), FULL_26);
-    // Without a flag, the newest.
+    // The newest is archived without a flag.
     assert!(name(&archive(at_40.path(), out.path(), &[])).starts_with("snapshot-40-"));
 }

@@ -56,7 +56,7 @@ fn verify(path: &Path) -> (Option<i32>, serde_json::Value) {
     (output.status.code(), serde_json::Value::Array(lines))
 }
 
-/// Full and incremental, in frames of any size, which cut storages anywhere.
+/// Frames of any size cut storages anywhere.
 #[test]
 fn archives_equal_those_of_agave() {
     for chain in CHAINS {
@@ -97,7 +97,7 @@ fn full_archives_of_slot_40_are_sound() {
 
 /// `verify` and `inspect` find the same in a ledger as in its archive, for every layout.
 #[test]
-fn ledgers_are_verified_and_inspected() {
+fn ledgers_are_verified_and_inspected_like_their_archives() {
     for (chain, slot) in CHAINS.into_iter().flat_map(|chain| [(chain, 26), (chain, 40)]) {
         let ledger = ledger_of(chain, slot);
         let out = temp_dir();
@@ -170,12 +170,12 @@ fn any_part_of_a_split_ledger_can_be_filled() {
 
 /// A copy of the split ledger at slot 26, half of whose storages are append vecs, over two accounts
 /// paths.
-struct Mixed {
+struct MixedLedger {
     ledger: TempDir,
     second: TempDir,
 }
 
-impl Mixed {
+impl MixedLedger {
     fn new() -> Self {
         let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);
         let second = temp_dir();
@@ -235,7 +235,7 @@ impl Mixed {
 
 #[test]
 fn a_ledger_of_both_kinds_over_two_accounts_paths_is_archived() {
-    let mixed = Mixed::new();
+    let mixed = MixedLedger::new();
     let out = temp_dir();
     let flags = mixed.flags("--accounts");
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
@@ -250,13 +250,15 @@ fn a_ledger_of_both_kinds_over_two_accounts_paths_is_archived() {
         .success();
 }
 
-/// Checks that `archive` fails with this exit code and these words, and writes nothing.
+/// Asserts that `archive` fails with this exit code and these texts, and writes nothing.
 fn assert_refused(ledger: &Path, code: i32, texts: &[&str]) {
     let out = temp_dir();
     let output = slotpress().arg("archive").arg(ledger).arg("-o").arg(out.path()).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
-    assert!(texts.iter().all(|text| stderr.contains(text)), "{stderr}\n{texts:?}");
+    for text in texts {
+        assert!(stderr.contains(text), "{text:?} is not in: {stderr}");
+    }
     assert!(names(out.path()).is_empty(), "nothing is written");
 }
 
@@ -266,8 +268,7 @@ fn failures(report: &serde_json::Value) -> Vec<(String, String)> {
     failures.map(|failure| (text(failure, "rule"), text(failure, "entry"))).collect()
 }
 
-/// A storage that the list names and that is missing, in each layout, with any map in the bank
-/// file.
+/// The list names a storage that is missing, in each layout.
 #[test]
 fn missing_storages_are_named() {
     for (chain, file) in [
@@ -287,7 +288,7 @@ fn missing_storages_are_named() {
     }
 }
 
-/// Damaged split files are named with the place. `verify` still reads the other storages.
+/// Errors name a damaged split file and the offset in it. `verify` still reads the other storages.
 #[test]
 fn damaged_split_files_are_named() {
     type Change = fn(&mut Vec<u8>);
@@ -342,7 +343,6 @@ fn damaged_split_files_are_named() {
     );
 }
 
-/// Obsolete records that are not accounts of the storage.
 #[test]
 fn obsolete_records_that_no_split_storage_holds_are_refused() {
     let ledger = ledger_of(AGAVE_4_5_SPLIT, 26);

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use zstd_safe::seekable::Seekable;
 
+use crate::common::draws::Draws;
 use crate::common::*;
 
 struct Archives {
@@ -17,7 +18,7 @@ struct Archives {
 
 /// Makes full and incremental archives of the chain and of the real validator, in frames of three
 /// sizes, with and without checksums.
-fn archives() -> Archives {
+fn make_archives() -> Archives {
     let dir = temp_dir();
     let chain = ledger("ledger-at-40");
     let validator = ledger("ledger-at-3575");
@@ -41,7 +42,8 @@ fn archives() -> Archives {
     Archives { _dir: dir, paths }
 }
 
-fn run(program: &str, arguments: &[&str], archive: &Path) -> Vec<u8> {
+/// Runs a program that must succeed. Returns its output.
+fn output_of(program: &str, arguments: &[&str], archive: &Path) -> Vec<u8> {
     let output = Command::new(program).args(arguments).arg(archive).output().expect("runs");
     assert!(
         output.status.success(),
@@ -59,9 +61,9 @@ fn parse_listing(paths: &str) -> Vec<String> {
 #[test]
 fn zstd_and_tar_read_our_archives() {
     needs!("zstd", "tar");
-    for archive in archives().paths {
-        run("zstd", &["-t", "-q"], &archive);
-        let list = String::from_utf8(run("zstd", &["-lv"], &archive)).expect("text");
+    for archive in make_archives().paths {
+        output_of("zstd", &["-t", "-q"], &archive);
+        let list = String::from_utf8(output_of("zstd", &["-lv"], &archive)).expect("text");
         assert!(list.contains("Number of files listed: 1") || list.contains("# Zstandard Frames"), "{list}");
         let mut zstd = Command::new("zstd").args(["-dcq"]).arg(&archive).stdout(Stdio::piped()).spawn().expect("runs");
         let tar =
@@ -77,24 +79,24 @@ fn zstd_and_tar_read_our_archives() {
 #[test]
 fn pzstd_reads_our_archives() {
     needs!("pzstd");
-    for archive in archives().paths {
-        assert!(run("pzstd", &["-d", "-c", "-q"], &archive) == tar_of(&archive), "{}", archive.display());
+    for archive in make_archives().paths {
+        assert!(output_of("pzstd", &["-d", "-c", "-q"], &archive) == tar_of(&archive), "{}", archive.display());
     }
 }
 
 #[test]
 fn bsdtar_reads_our_archives() {
     needs!("bsdtar");
-    for archive in archives().paths {
+    for archive in make_archives().paths {
         let expected: Vec<String> = entries(&archive).into_iter().map(|entry| entry.path).collect();
-        assert_eq!(parse_listing(&String::from_utf8_lossy(&run("bsdtar", &["-tf"], &archive))), expected);
+        assert_eq!(parse_listing(&String::from_utf8_lossy(&output_of("bsdtar", &["-tf"], &archive))), expected);
     }
 }
 
-/// Another program's reader of the seekable format takes an entry out of the middle.
+/// Another reader of the seekable format reads an entry in the middle of an archive.
 #[test]
 fn zeekstd_reads_our_archives() {
-    for archive in archives().paths {
+    for archive in make_archives().paths {
         let entries = entries(&archive);
         let middle = entries.len() / 2;
         let before: usize = entries[..middle].iter().map(|entry| 512 + entry.content.len().next_multiple_of(512)).sum();
@@ -108,11 +110,11 @@ fn zeekstd_reads_our_archives() {
     }
 }
 
-/// The reader of zstd's own seekable format reads at many offsets: inside frames, across them, at
+/// zstd's own reader of the seekable format reads at many offsets: inside frames, across them, and at
 /// the end.
 #[test]
 fn the_reference_seekable_reader_reads_our_archives() {
-    for archive in archives().paths {
+    for archive in make_archives().paths {
         let file = fs::read(&archive).expect("read");
         let tar = tar_of(&archive);
         let mut reader = Seekable::create();
@@ -123,15 +125,10 @@ fn the_reference_seekable_reader_reads_our_archives() {
         let end = reader.frame_decompressed_offset(last).expect("an offset")
             + reader.frame_decompressed_size(last).expect("a size") as u64;
         assert_eq!(end, tar.len() as u64);
-        // A simple generator: the offsets are spread, and the same in each run.
-        let mut state = 1u64;
-        let mut next = |bound: usize| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) as usize % bound
-        };
+        let mut draws = Draws(1);
         for round in 0..300 {
-            let offset = if round == 0 { tar.len() - 1 } else { next(tar.len()) };
-            let length = 1 + next(100_000).min(tar.len() - offset - 1);
+            let offset = if round == 0 { tar.len() - 1 } else { draws.below(tar.len()) };
+            let length = 1 + draws.below(100_000).min(tar.len() - offset - 1);
             let mut read = 0;
             while read < length {
                 let mut to = vec![0u8; length - read];

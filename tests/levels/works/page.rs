@@ -98,7 +98,7 @@ fn assert_page_works(arguments: &[&str], tables: &[&str], rows: Option<u64>) {
     const SIGNS: &str = "return [...document.querySelectorAll('.scroll')].filter((box) =>
         box.scrollWidth > box.clientWidth !== (box.previousElementSibling.offsetHeight > 0)).length";
     wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
-    browser.check_dark_and_narrow();
+    browser.assert_dark_and_narrow();
     wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
     let shown = "return [...document.querySelectorAll('.more')].filter((line) => line.offsetHeight > 0).length";
     assert!(browser.evaluate(shown).as_u64() > Some(0), "a phone cuts tables");

@@ -19,7 +19,7 @@ use crate::common::*;
 
 type Tree = BTreeMap<String, Option<Vec<u8>>>;
 
-fn run(archive: &Path, to: &Path) -> Result<RestoreReport, Error> {
+fn try_restore(archive: &Path, to: &Path) -> Result<RestoreReport, Error> {
     restore(&RestoreOptions::new(archive, TargetOptions::new(to).threads(2)), &NoProgress)
 }
 
@@ -45,7 +45,7 @@ impl DamageTest {
     }
 
     fn restore(&self) -> Result<RestoreReport, Error> {
-        run(&self.archive, &self.dir.path().join("out"))
+        try_restore(&self.archive, &self.dir.path().join("out"))
     }
 
     /// Returns the restored files, without the copy of the archive and the lock, and removes them.
@@ -57,9 +57,9 @@ impl DamageTest {
         found
     }
 
-    /// Restores damaged bytes. The result must be the same, or a clear error and no files. Returns
-    /// which.
-    fn try_bytes(&self, bytes: &[u8], what: &str) -> bool {
+    /// Restores damaged bytes, which must give the same result, or an error and no files. Returns true
+    /// for the same result.
+    fn is_harmless(&self, bytes: &[u8], what: &str) -> bool {
         fs::write(&self.archive, bytes).expect("written");
         match self.restore() {
             Ok(_) => {
@@ -93,38 +93,38 @@ fn damage_tests() -> [DamageTest; 2] {
 
 #[test]
 fn cut_archives_are_refused_or_complete() {
-    let mut wholes = Vec::new();
+    let mut has_whole = Vec::new();
     for test in damage_tests() {
         let offsets = test.offsets();
-        let is_whole = |at: &&usize| test.try_bytes(&test.bytes[..**at], &format!("cut off at {at}"));
+        let is_whole = |at: &&usize| test.is_harmless(&test.bytes[..**at], &format!("cut off at {at}"));
         let whole = offsets.iter().filter(is_whole).count();
         assert!(offsets.len() - whole > 100, "{whole} whole of {}", offsets.len());
-        wholes.push(whole > 0);
+        has_whole.push(whole > 0);
     }
     // The tar is complete if only the seek table, or also the index, is missing.
-    assert_eq!(wholes, [true, false]);
+    assert_eq!(has_whole, [true, false]);
 }
 
 #[test]
 fn flipped_bytes_are_refused_or_harmless() {
-    let mut all_same = Vec::new();
+    let mut has_harmless = Vec::new();
     for test in damage_tests() {
-        let mut same = 0;
+        let mut harmless = 0;
         let mut refused = 0;
         for at in test.offsets() {
             let mut bytes = test.bytes.clone();
             bytes[at] ^= 1 << (at % 8);
-            if test.try_bytes(&bytes, &format!("flipped at {at}")) { same += 1 } else { refused += 1 }
+            if test.is_harmless(&bytes, &format!("flipped at {at}")) { harmless += 1 } else { refused += 1 }
         }
-        assert!(refused > 100, "{same} the same, {refused} refused");
-        all_same.push(same > 100);
+        assert!(refused > 100, "{harmless} harmless, {refused} refused");
+        has_harmless.push(harmless > 100);
     }
     // A damaged index is passed over.
-    assert_eq!(all_same, [true, false]);
+    assert_eq!(has_harmless, [true, false]);
 }
 
-/// The same with Agave's archive: one frame, no index, no checksum. Changes inside a storage cannot
-/// be found, but nothing panics and no files stay.
+/// Agave's archive has one frame, no index and no checksum. Some changes inside a storage are not
+/// found, but nothing panics and no files stay.
 #[test]
 fn damaged_archives_of_agave_leave_no_files() {
     let dir = temp_dir();
@@ -137,7 +137,7 @@ fn damaged_archives_of_agave_leave_no_files() {
         flipped[at] ^= 0x10;
         for (bytes, is_cut) in [(&flipped[..], false), (&bytes[..at], true)] {
             fs::write(&path, bytes).expect("written");
-            match run(&path, &dir.path().join("out")) {
+            match try_restore(&path, &dir.path().join("out")) {
                 Ok(_) => {
                     assert!(!is_cut, "cut off at {at}");
                     fs::remove_dir_all(dir.path().join("out")).expect("removed");
@@ -153,7 +153,6 @@ fn damaged_archives_of_agave_leave_no_files() {
     assert!(refused > 100);
 }
 
-/// Checks the exit code and the message.
 #[test]
 fn the_program_reports_damage() {
     let dir = temp_dir();
@@ -189,7 +188,7 @@ fn file(path: &str, content: &[u8]) -> TarEntry {
     TarEntry { path: path.to_string(), kind: b'0', content: content.to_vec() }
 }
 
-/// Restores a crafted tar, in one frame and in several. It must fail and leave nothing, inside or
+/// Asserts that a crafted tar, in one frame or several, is refused, and leaves no files inside or
 /// outside the target.
 fn assert_refused(tar: &[u8], what: &str) {
     for bytes in [
@@ -199,7 +198,7 @@ fn assert_refused(tar: &[u8], what: &str) {
         let dir = temp_dir();
         let archive = dir.path().join("crafted.tar.zst");
         fs::write(&archive, bytes).expect("written");
-        let error = run(&archive, &dir.path().join("out")).err();
+        let error = try_restore(&archive, &dir.path().join("out")).err();
         let error = error.unwrap_or_else(|| panic!("{what} was restored"));
         assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
         assert_eq!(names(dir.path()), ["crafted.tar.zst"], "{what}");
@@ -290,7 +289,7 @@ fn sets_of_entries_that_no_client_loads_are_refused() {
     assert_refused(&tar[..tar.len() - 1024], "no end of archive");
 }
 
-/// Wrong sizes take no memory or disk: the stream ends long before.
+/// Wrong sizes take no memory or disk space, because the stream ends long before.
 #[test]
 fn huge_sizes_take_no_memory() {
     let good = entries(&fixture(FULL_26));
@@ -309,13 +308,14 @@ fn huge_sizes_take_no_memory() {
         let dir = temp_dir();
         let archive = dir.path().join("crafted.tar.zst");
         fs::write(&archive, frame).expect("written");
-        let error = run(&archive, &dir.path().join("out")).expect_err("refused");
+        let error = try_restore(&archive, &dir.path().join("out")).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Damaged, "{error}");
         assert_eq!(names(dir.path()), ["crafted.tar.zst"]);
     }
 }
 
-/// Makes an archive of frames of tar, an index and a seek table, each of which may be wrong.
+/// Makes an archive of frames of tar, with their lengths in the seek table, and of index entries. All of
+/// these may be wrong.
 fn forge_archive(frames: &[(&[u8], u32)], entries: Vec<Entry>) -> Vec<u8> {
     let mut file = Vec::new();
     let mut items = Vec::new();
@@ -342,8 +342,8 @@ fn index_entries(entries: &[TarEntry]) -> Vec<Entry> {
     entries.iter().map(entry).collect()
 }
 
-/// A wrong index is damage, although all checksums of the end are right: nothing is restored, and
-/// recompressing, which does not use the index, makes a good archive.
+/// A wrong index is damage, although all its checksums are right: nothing is restored. Recompressing
+/// does not use the index, and makes a good archive.
 #[test]
 fn a_wrong_index_is_damage() {
     let good = entries(&fixture(FULL_26));
@@ -367,7 +367,7 @@ fn a_wrong_index_is_damage() {
     fs::write(&path, in_frames(true_entries.clone(), &[ends[9], ends[12], ends[20]])).expect("written");
     let test = DamageTest::new(&path);
     let assert_damage = |bytes: &[u8], what: &str| {
-        assert!(!test.try_bytes(bytes, what), "{what}: restored");
+        assert!(!test.is_harmless(bytes, what), "{what}: restored");
         let out = temp_dir();
         let source = RecompressSource::File(test.archive.clone());
         let made = recompress(
@@ -384,7 +384,7 @@ fn a_wrong_index_is_damage() {
     // Frames that the index describes as they are may be cut anywhere, except inside a header.
     for cuts in [vec![ends[9] + 700], vec![ends[6] - 1], vec![ends[26] + 1000, ends[31] + 512]] {
         let bytes = in_frames(true_entries.clone(), &cuts);
-        assert!(test.try_bytes(&bytes, &format!("cuts at {cuts:?}")), "cuts at {cuts:?}");
+        assert!(test.is_harmless(&bytes, &format!("cuts at {cuts:?}")), "cuts at {cuts:?}");
     }
     assert_damage(&in_frames(true_entries.clone(), &[ends[9] + 100]), "a cut inside a header");
 
@@ -432,11 +432,11 @@ fn a_wrong_index_is_damage() {
     // With wrong sums, an index is passed over.
     let kind = EntryKind::Storage { slot: 27, id: 900 };
     let with_end = [&true_entries[..], &[Entry { kind, content_bytes: 512 }]].concat();
-    assert!(test.try_bytes(&in_frames(with_end, &[ends[9]]), "the end as an entry"));
+    assert!(test.is_harmless(&in_frames(with_end, &[ends[9]]), "the end as an entry"));
 }
 
-/// A seek table that counts a frame of tar as skippable: the tar stream counts, and it holds a
-/// storage that no client loads.
+/// The seek table counts a frame of tar as skippable. The tar stream decides, and it holds a storage that
+/// no client loads.
 #[test]
 fn a_frame_that_the_seek_table_hides_is_damage() {
     let good = entries(&fixture(FULL_26));
@@ -448,7 +448,7 @@ fn a_frame_that_the_seek_table_hides_is_damage() {
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
     fs::write(&path, forge_archive(&frames, index_entries(&good))).expect("written");
-    let error = run(&path, &dir.path().join("out"));
+    let error = try_restore(&path, &dir.path().join("out"));
     assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged);
     assert_eq!(names(dir.path()), [FULL_26]);
 }

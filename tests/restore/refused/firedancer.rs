@@ -7,12 +7,11 @@ use std::process::Stdio;
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// Returns the files of a ledger, which must be its genesis alone.
-fn list_left(ledger: &Path) -> Vec<String> {
+/// Returns the files of a ledger without locks.
+fn files_without_locks(ledger: &Path) -> Vec<String> {
     names(ledger).into_iter().filter(|name| !name.ends_with(".lock")).collect()
 }
 
-/// Refused before anything is written.
 #[test]
 fn an_archive_for_firedancer_alone_is_refused() {
     let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of("agave-4.2.2", prefix));
@@ -32,7 +31,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
             assert_eq!(code, 1, "{code}: {stderr}");
             assert!(stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
             assert!(stderr.contains(HINT), "{stderr}");
-            assert_eq!(list_left(&ledger), ["genesis.bin"], "{stderr}");
+            assert_eq!(files_without_locks(&ledger), ["genesis.bin"], "{stderr}");
         }
     }
 }
@@ -55,5 +54,5 @@ fn a_piped_archive_is_refused_before_its_end() {
     let message = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(message.contains("only Firedancer loads it"), "{stderr}");
     assert!(message.contains(HINT), "{stderr}");
-    assert_eq!(list_left(&ledger), ["genesis.bin"], "{stderr}");
+    assert_eq!(files_without_locks(&ledger), ["genesis.bin"], "{stderr}");
 }

@@ -1,4 +1,4 @@
-//! Links to other file systems.
+//! Links in place of directories, also to other file systems.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,7 +17,7 @@ fn dir_elsewhere(dir: &Path) -> tempfile::TempDir {
         .expect("a directory on another file system")
 }
 
-/// An archive that is cut: a run that reads it to the end reports damage, with another exit code.
+/// Makes a cut archive. A run that reads it to its end reports damage, with another exit code.
 fn cut_archive(dir: &Path) -> PathBuf {
     let archive = dir.join("damaged.tar.zst");
     let mut bytes = fs::read(fixture(FULL_26)).expect("read");

@@ -13,10 +13,11 @@ use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
 use slotpress_read::{CheckMode, CheckOptions, Completeness, NamedArchive, Snapshot, VerifyOptions, verify};
 
+use crate::common::draws::Draws;
 use crate::common::*;
 
-/// Lets one test run at a time: a child of one test holds the locks of another between fork and
-/// exec.
+/// Lets one test run at a time, because a child that one test has forked holds the locks of another
+/// test until it executes its program.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 const CHAINS: [&str; 3] = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
@@ -66,19 +67,9 @@ fn full_of(chain: &str) -> PathBuf {
     fixture_of(chain, "snapshot-26-")
 }
 
-/// A simple generator, so that a failure can be repeated: the numbers of Numerical Recipes.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
-}
-
-/// Bit flips, by a seed, in Agave's archives, which have no checksums. If `restore` or `recompress`
-/// accepts one, `verify` accepts the result. SLOTPRESS_FLIPS sets the number for each archive (200
-/// by hand).
+/// Flips bits in Agave's archives, which have no checksums. If `restore` or `recompress` accepts an
+/// altered archive, `verify` accepts the result. `SLOTPRESS_FLIPS` sets the number of flips in each
+/// archive; 200 are worth trying by hand.
 #[test]
 fn accepted_archives_have_the_right_state() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -130,8 +121,8 @@ fn write_zstd(entries: &[TarEntry], path: &Path) {
     fs::write(path, zstd::stream::encode_all(make_tar(entries).as_slice(), 1).expect("compresses")).expect("written");
 }
 
-/// Checks that both commands refuse an archive, with a text, and leave nothing.
-fn both_refuse(entries: &[TarEntry], chain: &str, text: &str) {
+/// Asserts that both commands refuse an archive with an error that contains `text`, and leave no files.
+fn assert_both_refuse(entries: &[TarEntry], chain: &str, text: &str) {
     let dir = temp_dir();
     let archive = dir.path().join(name(&full_of(chain)));
     write_zstd(entries, &archive);
@@ -169,33 +160,32 @@ fn missing_doubled_short_and_foreign_storages_are_refused() {
         let last = storages.last().expect("a storage");
 
         let without: Vec<TarEntry> = original.iter().filter(|entry| entry.path != *last).cloned().collect();
-        both_refuse(&without, chain, "do not add up");
+        assert_both_refuse(&without, chain, "do not add up");
 
         let mut doubled = original.clone();
         let mut copy = original.iter().find(|entry| entry.path == *last).expect("a storage").clone();
         copy.path = format!("{}9", copy.path);
         doubled.push(copy);
-        both_refuse(&doubled, chain, "two storages of one slot");
+        assert_both_refuse(&doubled, chain, "two storages of one slot");
 
         // A cut between two records: the rest is a sequence of records.
         let mut short = original.clone();
         let storage = nth_storage(&mut short, storages.len() - 1);
         let first_data_len = u64::from_le_bytes(storage.content[8..16].try_into().expect("8"));
         storage.content.truncate((136 + first_data_len as usize).next_multiple_of(8));
-        both_refuse(&short, chain, "do not add up");
+        assert_both_refuse(&short, chain, "do not add up");
 
         let mut foreign = original.clone();
         let other = entries(&full_of("agave-4.2.2")).into_iter().find(|entry| entry.path == *last);
         if let Some(other) = other {
             nth_storage(&mut foreign, storages.len() - 1).content = other.content;
-            both_refuse(&foreign, chain, "bank file");
+            assert_both_refuse(&foreign, chain, "bank file");
         }
     }
 }
 
-/// Every older storage holds older versions of accounts of the newest one, so a third of all
-/// records is superseded, in every storage. Both commands find the state right, verbatim and
-/// clustered.
+/// Adds older versions of the newest storage's accounts to every older storage, so that a third of all
+/// records is superseded. Both commands accept the state, verbatim and clustered.
 #[test]
 fn superseded_records_are_subtracted() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -211,7 +201,7 @@ fn superseded_records_are_subtracted() {
         if storage.path == newest_path {
             continue;
         }
-        let known: Vec<[u8; 32]> = keys(&storage.content);
+        let known = pubkeys(&storage.content);
         let mut at = 0;
         while at + 136 <= newest.len() {
             let data_len = u64::from_le_bytes(newest[at + 8..at + 16].try_into().expect("8")) as usize;
@@ -243,7 +233,7 @@ fn superseded_records_are_subtracted() {
     }
 }
 
-fn keys(storage: &[u8]) -> Vec<[u8; 32]> {
+fn pubkeys(storage: &[u8]) -> Vec<[u8; 32]> {
     let mut keys = Vec::new();
     let mut at = 0;
     while at + 136 <= storage.len() {
@@ -254,7 +244,6 @@ fn keys(storage: &[u8]) -> Vec<[u8; 32]> {
     keys
 }
 
-/// A full and an incremental archive make up one state.
 #[test]
 fn a_pair_is_checked_as_one_state() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -292,7 +281,6 @@ fn checksums_and_an_index_do_not_suffice() {
     assert_eq!(frames.assurance.complete, Completeness::ByIndex, "4.4 writes no storage map");
 }
 
-/// The hash of a trusted node decides.
 #[test]
 fn an_unexpected_hash_is_refused() {
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -342,7 +330,7 @@ fn a_cut_archive_from_standard_input_leaves_nothing() {
     assert!(!ledger.exists());
 }
 
-/// If no name tells slot and hash, the expected ones are compared with the bank file's.
+/// Without a name, the expected slot and hash are compared with those of the bank file.
 #[test]
 fn expectations_apply_to_archives_without_a_name() {
     let dir = temp_dir();
@@ -369,8 +357,8 @@ fn expectations_apply_to_archives_without_a_name() {
     }
 }
 
-/// A name with another slot or hash is refused before the archive is read: it is cut, and no
-/// message says so.
+/// A name with another slot or hash is refused before the archive is read: the archive is cut, and the
+/// error does not say so.
 #[test]
 fn expectations_are_compared_with_the_name_first() {
     let dir = temp_dir();

@@ -10,7 +10,7 @@ use crate::common::disk::Disk;
 use crate::common::*;
 use crate::restore::target::*;
 
-/// Checks that the target has no files of a ledger, and its surroundings are unchanged.
+/// Asserts that the target and the directory around it have no files.
 fn assert_nothing_left(target: &Target) {
     assert_eq!(names(target.dir.path()), Vec::<String>::new());
 }
@@ -37,7 +37,7 @@ fn an_incremental_archive_without_its_full_one_is_refused() {
     );
     assert_nothing_left(&target);
 
-    // Under another name, which does not show that.
+    // Another name does not tell that it is incremental.
     let dir = temp_dir();
     let renamed = dir.path().join("archive");
     fs::copy(&incremental, &renamed).expect("copied");
@@ -57,7 +57,7 @@ fn an_incremental_archive_without_its_full_one_is_refused() {
     assert_nothing_left(&target);
 }
 
-/// A full archive of the right slot that lacks a storage of the incremental one's state.
+/// The full archive has the right slot, but lacks a storage of the incremental archive's state.
 #[test]
 fn an_incremental_archive_on_another_full_one_is_refused() {
     let dir = temp_dir();
@@ -67,7 +67,7 @@ fn an_incremental_archive_on_another_full_one_is_refused() {
     fs::write(&full, zstd::stream::encode_all(make_tar(&entries).as_slice(), 1).expect("compresses")).expect("written");
 
     let alone = Target::new(0);
-    // That is found unless a flag leaves out the check of the state.
+    // The check of the state finds that, unless a flag leaves it out.
     assert_fails(&mut alone.command(&[&full]), 3, &["do not add up to the bank file's capitalization"]);
     assert_nothing_left(&alone);
     alone.command(&[&full]).args(["--check", "frames"]).assert().success();
@@ -93,7 +93,7 @@ fn an_archive_with_a_wrong_name_is_refused() {
     }
 }
 
-/// A disk that is not mounted: its directory is missing, and is not made on the disk above.
+/// The mount point of a disk that is not mounted is missing, and is not created on the disk above.
 #[test]
 fn directories_of_unmounted_disks_are_not_made() {
     let target = Target::new(0);
@@ -157,7 +157,7 @@ fn a_lack_of_room_names_old_states() {
     assert!(tree(&target) == before);
 }
 
-/// Refused before anything is written, also from a pipe.
+/// They are refused before anything is written, also if they come from a pipe.
 #[test]
 fn compressions_that_agave_does_not_read_are_refused() {
     let dir = temp_dir();
@@ -178,7 +178,7 @@ fn compressions_that_agave_does_not_read_are_refused() {
         assert_nothing_left(&target);
         assert_fails(target.command(&[Path::new("-")]).write_stdin(bytes), 1, &["standard input: ", &message, hint]);
         assert_nothing_left(&target);
-        // The incremental archive too.
+        // The compression of an incremental archive counts, too.
         let newer = dir.path().join(INCREMENTAL_26_40.replace("tar.zst", extension));
         fs::copy(&path, &newer).expect("copied");
         assert_fails(&mut target.command(&[&fixture(FULL_26), &newer]), 1, &[&message]);

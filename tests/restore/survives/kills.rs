@@ -1,5 +1,5 @@
-//! `restore`, killed or interrupted at any moment: no partial ledger looks complete, and the next
-//! run succeeds. An interrupted run cleans up after itself.
+//! `restore` is killed or interrupted at any moment: no partial ledger looks complete, and the next run
+//! succeeds. An interrupted run cleans up after itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::common::scenarios::{make_old, read_moved_aside, state_files};
+use crate::common::scenarios::{make_old_state, read_moved_aside, state_files};
 use crate::common::signals::*;
 use crate::common::*;
 
@@ -21,13 +21,13 @@ fn partial_dir(parent: &Path, prefix: &str) -> Option<PathBuf> {
 /// The moment at which `run/` is in an accounts path.
 const RUN_IS_THERE: &str = "the storages are in place";
 
-struct RestoreTarget {
+struct TestTarget {
     dir: TempDir,
     ledger: PathBuf,
     accounts: PathBuf,
 }
 
-impl RestoreTarget {
+impl TestTarget {
     fn new() -> Self {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
@@ -65,8 +65,8 @@ impl RestoreTarget {
         moments
     }
 
-    /// Checks everything that was restored.
-    fn check_complete(&self, setup: &Setup) {
+    /// Asserts that everything was restored.
+    fn assert_complete(&self, setup: &Setup) {
         let bank_snapshot = self.ledger.join("snapshots").join(&setup.slot);
         assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0");
         let list = storages_list(&bank_snapshot);
@@ -89,19 +89,19 @@ impl RestoreTarget {
 fn a_killed_restore_can_be_repeated() {
     let setup = setup();
     let mut killed = 0;
-    let count = RestoreTarget::new().moments(setup).len();
+    let count = TestTarget::new().moments(setup).len();
     for number in 0..count {
-        let target = RestoreTarget::new();
+        let target = TestTarget::new();
         let moment = &target.moments(setup)[number];
         let status = run_and_signal(&mut target.command(setup), Signal::KILL, moment);
         killed += usize::from(!status.success());
         if status.success() || target.is_marked(setup) {
-            target.check_complete(setup);
+            target.assert_complete(setup);
             continue;
         }
         let again = target.command(setup).output().expect("runs");
         assert!(again.status.success(), "{}: {}", moment.0, String::from_utf8_lossy(&again.stderr));
-        target.check_complete(setup);
+        target.assert_complete(setup);
         let left = names(target.dir.path());
         let left: Vec<&String> =
             left.iter().filter(|name| name.contains("slotpress") || name.contains("tmp-")).collect();
@@ -114,13 +114,13 @@ fn a_killed_restore_can_be_repeated() {
 fn an_interrupted_restore_leaves_nothing() {
     let setup = setup();
     let mut interrupted = 0;
-    let count = RestoreTarget::new().moments(setup).len();
+    let count = TestTarget::new().moments(setup).len();
     for number in 1..count {
-        let target = RestoreTarget::new();
+        let target = TestTarget::new();
         let moment = &target.moments(setup)[number];
         let status = run_and_signal(&mut target.command(setup), Signal::INT, moment);
         if status.success() {
-            target.check_complete(setup);
+            target.assert_complete(setup);
             continue;
         }
         assert_eq!(status.code(), Some(130), "{}", moment.0);
@@ -135,13 +135,13 @@ fn an_interrupted_restore_leaves_nothing() {
 fn a_killed_restore_loses_no_old_state() {
     let setup = setup();
     let slot: u64 = setup.slot.parse().expect("a number");
-    let old = RestoreTarget::new();
-    make_old(&setup.archive, slot, &old.ledger, &old.accounts);
+    let old = TestTarget::new();
+    make_old_state(&setup.archive, slot, &old.ledger, &old.accounts);
     let expected: Vec<_> = [&old.ledger, &old.accounts].into_iter().flat_map(|dir| state_files(dir)).collect();
     let mut killed = 0;
     let count = old.moments(setup).len();
     for number in 0..=count {
-        let target = RestoreTarget::new();
+        let target = TestTarget::new();
         copy_tree(&old.ledger, &target.ledger);
         copy_tree(&old.accounts, &target.accounts);
         let mut moments = target.moments(setup);
@@ -152,7 +152,7 @@ fn a_killed_restore_loses_no_old_state() {
             usize::from(!run_and_signal(command.arg("--replace-state"), Signal::KILL, &moments[number]).success());
         let again = target.command(setup).arg("--replace-state").output().expect("runs");
         assert!(again.status.success(), "{}: {}", moments[number].0, String::from_utf8_lossy(&again.stderr));
-        target.check_complete(setup);
+        target.assert_complete(setup);
         let aside: Vec<_> = [&target.ledger, &target.accounts].into_iter().map(|dir| read_moved_aside(dir)).collect();
         for (path, file) in &expected {
             assert!(aside.iter().any(|aside| aside.get(path) == Some(file)), "{}: {path} is lost", moments[number].0);
@@ -165,7 +165,7 @@ fn a_killed_restore_loses_no_old_state() {
 #[test]
 fn an_interrupted_restore_keeps_existing_files() {
     let setup = setup();
-    let target = RestoreTarget::new();
+    let target = TestTarget::new();
     for dir in [target.accounts.join("run"), target.accounts.join("snapshot"), target.ledger.join("snapshots")] {
         fs::create_dir_all(dir).expect("made");
     }
@@ -178,7 +178,7 @@ fn an_interrupted_restore_keeps_existing_files() {
     for number in 2..count {
         let moment = &target.moments(setup)[number];
         if moment.0 == RUN_IS_THERE {
-            continue; // from the beginning
+            continue; // it is true from the beginning
         }
         if run_and_signal(&mut target.command(setup), Signal::INT, moment).success() {
             break;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::draws::Draws;
 use crate::common::firedancer::{NEW, command, full, incremental};
-use crate::common::scenarios::{make_old, read_moved_aside, state_files};
+use crate::common::scenarios::{make_old_state, read_moved_aside, state_files};
 use crate::common::strace::number_of;
 use crate::common::*;
 
@@ -26,7 +26,7 @@ fn result_files(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 /// `KILLS_SEED` selects other moments.
 #[test]
 #[ignore = "takes some minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
-fn the_next_run_works() {
+fn the_run_after_a_kill_gives_the_same_result() {
     let mut draws = Draws(number_of("KILLS_SEED", 1));
     let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
     let newer = [full(NEW), incremental(NEW)];
@@ -38,7 +38,7 @@ fn the_next_run_works() {
     let [agave, agave_newer] = agaves.each_ref().map(|path| path.as_path());
     // An old state of the same slot, with an older and a newer bank snapshot.
     let old = temp_dir();
-    make_old(agave, 26, old.path(), &old.path().join("accounts"));
+    make_old_state(agave, 26, old.path(), &old.path().join("accounts"));
     let ledger = ledger("ledger-at-40");
     let commands = [
         KilledCommand {
@@ -91,7 +91,7 @@ fn the_next_run_works() {
             child.kill().expect("killed");
             killed += usize::from(!child.wait().expect("ends").success());
             let left = result_files(dir.path());
-            // Complete, but the journal may still be there.
+            // The result is complete, but the journal may still exist.
             let is_done = expected.iter().all(|file| left.contains(file));
             let again = command(dir.path()).output().expect("runs");
             let code = again.status.code();

@@ -26,27 +26,27 @@ fn large_archive() -> &'static Path {
     path
 }
 
-/// Returns the files below a directory that changes.
-fn files_below(dir: &Path) -> usize {
+/// Counts the files below a directory, which may change meanwhile.
+fn count_files(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.map(|entry| if entry.path().is_dir() { files_below(&entry.path()) } else { 1 }).sum()
+    entries.map(|entry| if entry.path().is_dir() { count_files(&entry.path()) } else { 1 }).sum()
 }
 
-/// Runs two restores at the same time: the second begins when the first has written so many files.
-fn restore_both(arguments: [&[&str]; 2], (dir, files): (&Path, usize)) -> [Output; 2] {
-    let [one, other] = arguments.map(|arguments| {
+/// Runs two restores at the same time. The second begins when `dir` has this number of files.
+fn restore_both(arguments: [&[&str]; 2], dir: &Path, files: usize) -> [Output; 2] {
+    let [first, second] = arguments.map(|arguments| {
         let mut command = program(&["restore", text(large_archive())]);
         command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     });
     let start = |mut command: Command| command.spawn().expect("runs");
-    let mut one = start(one);
-    wait_for("the first restore", || files_below(dir) >= files || one.try_wait().expect("a child").is_some());
-    let other = start(other);
-    [one, other].map(|child| child.wait_with_output().expect("ends"))
+    let mut first = start(first);
+    wait_for("the first restore", || count_files(dir) >= files || first.try_wait().expect("a child").is_some());
+    let second = start(second);
+    [first, second].map(|child| child.wait_with_output().expect("ends"))
 }
 
-fn check_ledger(ledger: &Path, accounts: &Path) {
+fn assert_complete(ledger: &Path, accounts: &Path) {
     let snapshots = fs::read_dir(ledger.join("snapshots")).expect("read");
     let bank = snapshots.map(|entry| entry.expect("an entry").path()).next().expect("a bank snapshot");
     assert!(bank.join("fastboot_version").exists());
@@ -68,13 +68,13 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
         let flags_one = flags(&one);
         let flags_other = flags(&other);
         let arguments = [&flags_one, &flags_other].map(|flags| flags.iter().map(String::as_str).collect::<Vec<_>>());
-        let outputs = restore_both([&arguments[0], &arguments[1]], (&accounts, round % 8 * 40));
+        let outputs = restore_both([&arguments[0], &arguments[1]], &accounts, round % 8 * 40);
         let mut complete = 0;
         for (output, ledger) in outputs.iter().zip([&one, &other]) {
             let (code, stderr) = code_and_stderr(output);
             if code == Some(0) {
                 complete += 1;
-                check_ledger(ledger, &accounts);
+                assert_complete(ledger, &accounts);
                 continue;
             }
             // If the second began after the other had ended, the state exists.
@@ -85,17 +85,17 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
         assert_eq!(complete, 1, "{}", outputs.map(|output| code_and_stderr(&output).1).join("\n"));
         assert!(!names(dir.path()).iter().any(|name| name.contains("slotpress-partial")));
     }
-    assert!(refused >= 1, "no two ran at the same time");
+    assert!(refused >= 1, "no two restores ran at the same time");
 }
 
 #[test]
 fn distinct_targets_run_side_by_side() {
     let dir = temp_dir();
     let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
-    let outputs = restore_both([&["--ledger", text(&one)], &["--ledger", text(&other)]], (dir.path(), 0));
+    let outputs = restore_both([&["--ledger", text(&one)], &["--ledger", text(&other)]], dir.path(), 0);
     for (output, ledger) in outputs.iter().zip([one, other]) {
         assert_eq!(output.status.code(), Some(0), "{}", code_and_stderr(output).1);
-        check_ledger(&ledger, &ledger.join("accounts"));
+        assert_complete(&ledger, &ledger.join("accounts"));
     }
 }
 

@@ -10,12 +10,12 @@ use crate::publish::setup::Setup;
 fn every_command_takes_archives_of_a_restored_ledger() {
     let dir = temp_dir();
     let path = |name: &str| text(&dir.path().join(name)).to_string();
-    let check = |arguments: &[&str]| {
+    let assert_succeeds = |arguments: &[&str]| {
         let (code, stdout, stderr) = run(arguments);
         assert_eq!(code, 0, "{arguments:?}: {stdout}{stderr}");
     };
     let [old_full, old_incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);
-    check(&["restore", text(&old_full), text(&old_incremental), "--ledger", &path("ledger")]);
+    assert_succeeds(&["restore", text(&old_full), text(&old_incremental), "--ledger", &path("ledger")]);
     let stage = Setup::new(&[]);
     let ledger = dir.path().join("ledger");
     let out = stage.snapshots();
@@ -24,10 +24,10 @@ fn every_command_takes_archives_of_a_restored_ledger() {
     for pair in [&[text(&full)][..], &[text(&old_full), text(&on_old)]] {
         let made = path(&format!("made-of-{}", pair.len()));
         std::fs::create_dir(&made).expect("made");
-        check(&[&["verify", "--for", "agave,firedancer"], pair].concat());
-        check(&[&["inspect", "--by-owner"], pair].concat());
-        check(&[&["recompress", "-o", &made], pair].concat());
-        check(&[&["restore", "--ledger", &format!("{made}/ledger")], pair].concat());
+        assert_succeeds(&[&["verify", "--for", "agave,firedancer"], pair].concat());
+        assert_succeeds(&[&["inspect", "--by-owner"], pair].concat());
+        assert_succeeds(&[&["recompress", "-o", &made], pair].concat());
+        assert_succeeds(&[&["restore", "--ledger", &format!("{made}/ledger")], pair].concat());
     }
     stage.once_succeeds(&[]);
     assert_eq!(stage.published(), [name(&full)]);

@@ -1,4 +1,4 @@
-//! Archives by Firedancer: restored like others if Agave loads them.
+//! Archives by Firedancer are restored like others if Agave loads them.
 
 use std::fs;
 use std::path::Path;

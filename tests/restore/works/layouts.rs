@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::common::*;
 use crate::restore::target::*;
 
-/// Checks everything that docs/snapshot-format.md#fast-boot asks for.
+/// Asserts everything that docs/snapshot-format.md#fast-boot requires.
 fn assert_boots(target: &Target, archives: &[&Path]) {
     let newest = contents(archives.last().expect("an archive"));
     let bank_path = newest.keys().find(|path| path.matches('/').count() == 2).expect("a bank file");
@@ -167,7 +167,7 @@ fn frames_of_pzstd_are_restored() {
     assert_boots(&target, &[&path]);
 }
 
-/// Archives of two nodes, with the same ids in both, and ids too large to continue from.
+/// The archives of two nodes have the same ids, or ids that are too large to continue from.
 #[test]
 fn equal_and_huge_ids_are_replaced() {
     let dir = temp_dir();
@@ -231,7 +231,6 @@ fn existing_directories_are_used() {
     assert_eq!(names(&target.accounts[0].join("run")).len(), 27);
 }
 
-/// Archives may have any names; their content counts.
 #[test]
 fn archives_may_have_any_name() {
     let dir = temp_dir();
@@ -246,8 +245,8 @@ fn archives_may_have_any_name() {
     assert!(target.ledger.join("snapshots/40/fastboot_version").exists());
 }
 
-/// A validator of another user must be able to read, write and lock files that root restored for
-/// it.
+/// If root restores for a validator of another user, that user must be able to read, write and lock the
+/// files.
 #[test]
 fn the_owner_of_the_target_owns_everything() {
     needs!("root");

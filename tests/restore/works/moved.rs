@@ -8,7 +8,7 @@ use crate::common::strace::trace;
 use crate::common::*;
 use crate::restore::restore;
 
-/// An archive in a directory of its own, and a path for a ledger beside it.
+/// Makes a directory with an archive. Returns the archive's path, and a path for a ledger beside it.
 fn archive_and_ledger(dir: &Path) -> (PathBuf, PathBuf) {
     let archive = dir.join("from").join(FULL_26);
     fs::create_dir(dir.join("from")).expect("made");
@@ -23,8 +23,10 @@ fn an_archive_is_renamed() {
     let inode = |path: &Path| fs::metadata(path).expect("metadata").ino();
     let before = inode(&archive);
     let (code, stderr) = restore(&archive, &ledger, &["--move"]);
-    assert_eq!((code, inode(&ledger.join(FULL_26)), archive.exists()), (Some(0), before, false), "{stderr}");
-    // The same again: it finds the archive where it is now.
+    assert_eq!(code, Some(0), "{stderr}");
+    assert_eq!(inode(&ledger.join(FULL_26)), before);
+    assert!(!archive.exists());
+    // The same command finds the archive at its new place.
     let (code, stderr) = restore(&archive, &ledger, &["--move"]);
     assert_eq!(code, Some(5), "{stderr}");
     assert!(stderr.contains("slot 26 is already there"), "{stderr}");
@@ -50,7 +52,7 @@ fn archives_that_cannot_be_renamed_are_refused() {
     assert!(!ledger.exists());
 }
 
-/// Killed before each rename, the same command works again.
+/// After a kill before each rename, the same command succeeds.
 #[test]
 fn a_restore_killed_at_any_rename_can_be_repeated() {
     needs!("strace");

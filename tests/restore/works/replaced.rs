@@ -56,7 +56,7 @@ fn newer_archives_are_refused_or_moved_aside() {
         let newer = target.join(inner).join(INCREMENTAL_26_40);
         fs::create_dir_all(newer.parent().expect("a parent")).expect("made");
         fs::copy(fixture(INCREMENTAL_26_40), &newer).expect("copied");
-        // Alone, it is not an archive that a validator would use; with its full archive it is.
+        // A validator would use the incremental archive only together with its full archive.
         let source = if from_stdin { "-" } else { text(&full) };
         let restore = |flags: &[&str]| {
             let arguments = [&["restore", source, "--ledger", text(&target)], flags].concat();
@@ -78,7 +78,7 @@ fn newer_archives_are_refused_or_moved_aside() {
         assert!(!newer.exists());
         assert!(target.join("snapshots/26/fastboot_version").exists());
     }
-    // A validator would not use it: its base differs.
+    // A validator would not use an archive on another base.
     let dir = temp_dir();
     let other = dir.path().join(INCREMENTAL_26_40.replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL_26_40), &other).expect("copied");

@@ -72,7 +72,7 @@ fn a_browser_shows_archives_and_transfers() {
     }
     browser.devtools("Emulation.clearDeviceMetricsOverride", &json!({}));
     assert_eq!(browser.evaluate("return document.querySelector('#archives a').title"), FULL_26);
-    browser.check_dark_and_narrow();
+    browser.assert_dark_and_narrow();
 
     // The page shows without a reload that the transfer has ended.
     browser.evaluate("getSelection().removeAllRanges()");
