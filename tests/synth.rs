@@ -1,4 +1,4 @@
-//! Synthetic ledgers, read by the other commands and, if `AGAVE_ORACLE` names programs, by Agave.
+//! Other commands read synthetic ledgers. If `AGAVE_ORACLE` names programs, Agave reads them too.
 
 use std::ffi::OsStr;
 use std::fs;

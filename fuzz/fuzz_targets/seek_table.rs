@@ -4,4 +4,4 @@
 #[path = "../../tests/parsers/targets.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::seek_table(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::check_seek_table(bytes));

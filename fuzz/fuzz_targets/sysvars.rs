@@ -4,4 +4,4 @@
 #[path = "../../tests/parsers/targets.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::sysvars(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| targets::check_sysvars(bytes));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use slotpress::Result;
 use slotpress_base::EscapePath;
-use slotpress_synth::{AgaveVersion, Mix, SynthOptions, memory_of, synth};
+use slotpress_synth::{AgaveVersion, Mix, SynthOptions, estimate_memory, synth};
 
 use super::arguments::WorkerArgs;
 use super::json::merge;
@@ -64,7 +64,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         .threads(args.workers.threads())
         .agave(args.agave)
         .mix(args.mix);
-    let memory = memory_of(&options)?;
+    let memory = estimate_memory(&options)?;
     let worker_bytes = || Ok(memory.worker_bytes);
     let requested = args.workers.threads;
     options.threads = threads_that_fit(requested, worker_bytes, memory.other_bytes, ui)?;

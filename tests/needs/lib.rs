@@ -1,8 +1,8 @@
-//! `needs!("strace")` at the start of a test ends the test if the program is missing, and says so.
-//! If `CI` is set, the test fails instead.
+//! `needs!("strace")` at the start of a test skips the test if the program is missing, and prints a message. If
+//! `CI` is set, the test fails instead.
 //!
-//! `needs!("root")` and `needs!("sys_admin")` do the same for rights, `needs!("loop_xfs")` for xfs
-//! in a file, and `needs!("engines")` for packages of Python.
+//! `needs!("root")` and `needs!("sys_admin")` check rights, `needs!("loop_xfs")` checks that xfs in a file can be
+//! mounted, and `needs!("engines")` checks packages of Python.
 
 use std::env;
 use std::fs;
@@ -42,7 +42,7 @@ const PROGRAMS: &[&str] = &[
 /// Bit of the right to mount in a set of capabilities(7).
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Ends a test if one of these programs or rights is missing.
+/// Skips a test if one of these programs or rights is missing.
 #[macro_export]
 macro_rules! needs {
     ($($need:literal),+) => {
@@ -52,10 +52,10 @@ macro_rules! needs {
     };
 }
 
-/// Returns true if the test must be skipped, and prints what is missing. `closure` is the type of a
-/// closure in the test, which begins with the test's name.
+/// True if the test must be skipped. Then prints the reason. `closure` is the name of the type of a closure in
+/// the test, which begins with the name of the test.
 pub fn is_skipped(needs: &[&str], closure: &str) -> bool {
-    let Some((need, why)) = needs.iter().find_map(|need| Some((*need, missing(need)?))) else { return false };
+    let Some((need, why)) = needs.iter().find_map(|need| Some((*need, reason_to_skip(need)?))) else { return false };
     let is_ci = env::var_os("CI").is_some_and(|value| !value.is_empty());
     // Features of the kernel cannot be installed. `.ci/test --as-root` runs the tests that need root.
     let may_be_missing = needs.contains(&"loop_xfs") || ["root", "sys_admin"].contains(&need) && !is_root();
@@ -66,11 +66,11 @@ pub fn is_skipped(needs: &[&str], closure: &str) -> bool {
     true
 }
 
-fn missing(need: &str) -> Option<String> {
+fn reason_to_skip(need: &str) -> Option<String> {
     let (is_available, why) = match need {
         "root" => (is_root(), "only root can do this".to_string()),
-        "sys_admin" => (may_mount(), "this needs the right to mount".to_string()),
-        "loop_xfs" => (may_loop_xfs(), "the kernel has no loop devices, or no xfs".to_string()),
+        "sys_admin" => (has_mount_capability(), "this needs the right to mount".to_string()),
+        "loop_xfs" => (can_mount_xfs_files(), "the kernel has no loop devices, or no xfs".to_string()),
         "engines" => {
             (has_engines(), "python3 cannot import duckdb, pyarrow, polars, datafusion and deltalake".to_string())
         }
@@ -85,11 +85,12 @@ fn missing(need: &str) -> Option<String> {
 fn is_installed(program: &str) -> bool {
     let path = env::var_os("PATH").unwrap_or_default();
     env::split_paths(&path).any(|dir| {
-        fs::metadata(dir.join(program)).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        fs::metadata(dir.join(program))
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     })
 }
 
-/// Returns true if Python has the packages. `ENGINES_PYTHON` names another program than `python3`.
+/// True if Python has the packages. `ENGINES_PYTHON` may name another program than `python3`.
 fn has_engines() -> bool {
     let python = env::var_os("ENGINES_PYTHON").unwrap_or("python3".into());
     let mut command = std::process::Command::new(python);
@@ -101,12 +102,12 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-fn may_loop_xfs() -> bool {
+fn can_mount_xfs_files() -> bool {
     let file_systems = fs::read_to_string("/proc/filesystems").unwrap_or_default();
     fs::exists("/dev/loop-control").unwrap_or(false) && file_systems.lines().any(|line| line.trim() == "xfs")
 }
 
-fn may_mount() -> bool {
+fn has_mount_capability() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     capabilities

@@ -12,16 +12,16 @@ use targets::TARGETS;
 use crate::common::*;
 use crate::verify::refused::fields::{BANK_FILE, Change, ListItems, change_field, places};
 
-/// Returns the file at this path of each chain's ledger at slot 26. The chains are from different
-/// versions of Agave, and not all of them have the file.
+/// Returns the file at this path from the ledgers at slot 26 of several chains, if the ledger has the file. The
+/// chains are from different versions of Agave.
 fn files_of_ledgers(path: &str) -> Vec<Vec<u8>> {
     let ledgers = [ledger("ledger-at-26")].into_iter();
     let ledgers = ledgers.chain([AGAVE_4_4, AGAVE_4_5_SPLIT].map(|chain| ledger_of(chain, 26)));
     ledgers.filter_map(|ledger| fs::read(ledger.path().join(path)).ok()).collect()
 }
 
-/// Makes a small tar with the documents and the smallest storages, which has an entry of every kind.
-/// It is not a complete snapshot.
+/// Makes a small tar with the documents and the smallest storages. It has an entry of every kind, but is not a
+/// complete snapshot.
 fn small_tar() -> Vec<u8> {
     let entries: Vec<TarEntry> = entries(&fixture(FULL_26));
     let is_small = |entry: &TarEntry| !entry.path.starts_with("accounts/") || entry.content.len() < 19_350;
@@ -40,11 +40,11 @@ fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
     starts.iter().filter_map(frame).filter(|frame| frame.len() > 16).collect()
 }
 
-/// Changes fields of a bank file so that it breaks demands of clients, but still parses. Inputs that
-/// are made of it reach the code that reports broken demands.
+/// Changes fields of a bank file so that it breaks demands of clients, but still parses. Inputs made from this
+/// file reach the code that reports broken demands.
 fn with_broken_demands(bank_file: &[u8]) -> Vec<u8> {
-    // The newest epoch is the last.
-    let newest = |file: &[u8], name: &str| {
+    // The newest epoch is the last epoch in the file.
+    let end_of_newest = |file: &[u8], name: &str| {
         let mut places = places(file, BANK_FILE, ListItems::All).into_iter().filter(|place| place.name == name);
         places.next_back().expect("a field").items.start
     };
@@ -52,12 +52,12 @@ fn with_broken_demands(bank_file: &[u8]) -> Vec<u8> {
         [("capitalization", Change::Highest), ("stakes / delegations / rate", Change::Set(0x4000_0000_0000_0000))];
     let change = |file: Vec<u8>, (name, change): (&str, Change)| change_field(&file, BANK_FILE, name, &change);
     let mut file = changes.into_iter().fold(bank_file.to_vec(), change);
-    let stake = newest(&file, "epoch stakes / vote accounts / stake");
-    file[stake - 8..stake].fill(0);
+    let stake_end = end_of_newest(&file, "epoch stakes / vote accounts / stake");
+    file[stake_end - 8..stake_end].fill(0);
     file
 }
 
-/// The seeds break every demand that an input of the fuzzed length can break.
+/// The seeds break every demand that an input of the length of fuzzed inputs can break.
 #[test]
 fn the_seeds_break_all_demands_within_reach() {
     let seeds = seeds("bank_file");
@@ -128,31 +128,31 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Changes of an input: new bytes at some places, and the end at which it is cut, if it is.
+/// Changes of an input: new bytes at some places, and the place where the input is cut off, if it is cut off.
 #[derive(Clone, Debug)]
 struct Changes {
     bytes: Vec<(prop::sample::Index, u8)>,
     end: Option<prop::sample::Index>,
 }
 
-fn changes() -> impl Strategy<Value = Changes> {
+fn any_changes() -> impl Strategy<Value = Changes> {
     let bytes = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6);
     (bytes, any::<Option<prop::sample::Index>>()).prop_map(|(bytes, end)| Changes { bytes, end })
 }
 
 #[test]
-fn every_target_holds_for_changed_and_random_bytes() {
+fn no_target_fails_on_changed_or_random_bytes() {
     for &(name, target) in TARGETS {
         let seeds = seeds(name);
         assert!(!seeds.is_empty(), "{name}");
         seeds.iter().for_each(|seed| target(seed));
         let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-            // An archive takes as long as a hundred other inputs.
+            // Verifying an archive takes as long as parsing a hundred other inputs.
             cases: if matches!(name, "archive" | "entries") { 60 } else { 200 },
             failure_persistence: None,
             ..ProptestConfig::default()
         });
-        let altered = (any::<prop::sample::Index>(), changes()).prop_map(|(which, changes)| {
+        let altered = (any::<prop::sample::Index>(), any_changes()).prop_map(|(which, changes)| {
             let mut bytes = which.get(&seeds).clone();
             for (place, byte) in changes.bytes {
                 let index = place.index(bytes.len());

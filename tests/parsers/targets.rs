@@ -1,6 +1,5 @@
-//! Targets: each runs a parser on any bytes, and checks what must hold for its result. The property
-//! tests here and `fuzz/` share them. A parser must not panic, and no message may be longer than a
-//! line.
+//! Targets. Each target runs a parser on any bytes, and checks the properties of the result. The property tests
+//! and `fuzz/` share the targets. A parser must not panic, and its messages may quote at most a line.
 
 #[path = "wrapped.rs"]
 pub mod wrapped;
@@ -21,10 +20,10 @@ use slotpress_read::{CheckOptions, NamedArchive, Snapshot, VerifyOptions};
 /// A function that panics if the parser misbehaves.
 pub type Target = fn(&[u8]);
 
-/// Limit on a message, which quotes at most a line.
+/// Limit on the length of a message. A message may quote a line.
 const MESSAGE_BYTES_MAX: usize = 2048;
 
-fn check<T>(result: Result<T>) -> Option<T> {
+fn expect_short_message<T>(result: Result<T>) -> Option<T> {
     result.inspect_err(|error: &Error| assert!(error.to_string().len() < MESSAGE_BYTES_MAX, "a long message")).ok()
 }
 
@@ -33,7 +32,7 @@ fn fields(bytes: &[u8]) -> FieldReader<&[u8]> {
 }
 
 /// Checks that a tar stream gives the same events in pieces of any size.
-pub fn tar(bytes: &[u8]) {
+pub fn check_tar(bytes: &[u8]) {
     #[derive(PartialEq, Debug)]
     enum Event {
         Begin(Entry),
@@ -62,7 +61,7 @@ pub fn tar(bytes: &[u8]) {
                 break;
             }
         }
-        let is_error = check(fed.and_then(|()| parser.finish())).is_none();
+        let is_error = expect_short_message(fed.and_then(|()| parser.finish())).is_none();
         Parsed { events, content_bytes, is_error }
     };
     let whole = read(bytes.len());
@@ -71,7 +70,7 @@ pub fn tar(bytes: &[u8]) {
         let parsed = read(piece_bytes);
         assert_eq!(parsed.events, whole.events, "pieces of {piece_bytes} bytes");
         assert_eq!(parsed.is_error, whole.is_error, "pieces of {piece_bytes} bytes");
-        // The content of a piece with an error may be delivered or not.
+        // The parser may pass on a part of the content before an error.
         if !parsed.is_error {
             assert_eq!(parsed.content_bytes, whole.content_bytes, "pieces of {piece_bytes} bytes");
         }
@@ -79,40 +78,43 @@ pub fn tar(bytes: &[u8]) {
 }
 
 /// Parses frame headers and block headers.
-pub fn frame(bytes: &[u8]) {
-    let _ = check(parse_frame_start(bytes));
+pub fn check_frame(bytes: &[u8]) {
+    let _ = expect_short_message(parse_frame_start(bytes));
     if let Some(start) = bytes.first_chunk() {
-        let _ = check(parse_block_header(*start));
+        let _ = expect_short_message(parse_block_header(*start));
     }
 }
 
 /// Checks that an index that parses is unchanged after it is written and read again.
-pub fn index(bytes: &[u8]) {
-    if let Some(index) = check(Index::parse_frame(bytes)).flatten() {
-        let frame = check(index.to_frame()).expect("what was read can be written");
-        assert_eq!(check(Index::parse_frame(&frame)).expect("what was written can be read"), Some(index));
+pub fn check_index(bytes: &[u8]) {
+    if let Some(index) = expect_short_message(Index::parse_frame(bytes)).flatten() {
+        let frame = expect_short_message(index.to_frame()).expect("what was read can be written");
+        assert_eq!(
+            expect_short_message(Index::parse_frame(&frame)).expect("what was written can be read"),
+            Some(index)
+        );
     }
 }
 
 /// Checks that a seek table has no more items than bytes.
-pub fn seek_table(bytes: &[u8]) {
-    if let Some(items) = check(parse_seek_table(bytes)) {
+pub fn check_seek_table(bytes: &[u8]) {
+    if let Some(items) = expect_short_message(parse_seek_table(bytes)) {
         assert!(items.len() <= bytes.len());
     }
 }
 
 /// Checks that a bank file gives the same values in pieces, and is complete only at its last byte.
 /// Reports of broken demands must fit in bounded memory.
-pub fn bank_file(bytes: &[u8]) {
+pub fn check_bank_file(bytes: &[u8]) {
     let mut storages = 0;
     let mut on_storage = |_| {
         storages += 1;
         Ok(())
     };
-    let bank = check(parse_bank_file_lenient(fields(bytes), &mut on_storage, BankStakes::Keep));
+    let bank = expect_short_message(parse_bank_file_lenient(fields(bytes), &mut on_storage, BankStakes::Keep));
     assert!(storages <= bytes.len());
     let in_pieces = FieldReader::new(BufReader::with_capacity(7, bytes), bytes.len() as u64, "the file");
-    let again = check(parse_bank_file_lenient(in_pieces, &mut |_| Ok(()), BankStakes::Keep));
+    let again = expect_short_message(parse_bank_file_lenient(in_pieces, &mut |_| Ok(()), BankStakes::Keep));
     assert_eq!(format!("{again:?}"), format!("{bank:?}"), "pieces of 7 bytes");
     let Some((bank, end_error)) = bank else { return };
     for breach in &bank.breaches {
@@ -125,7 +127,7 @@ pub fn bank_file(bytes: &[u8]) {
         let map = bank.storage_map_range;
         let map_ends = [map.start, map.end].map(|offset| offset as usize);
         for end in map_ends.into_iter().chain([bytes.len() - 33, bytes.len() - 1]) {
-            // Older versions write no block id, so the file may also end before the block id's flag.
+            // Agave up to 4.0 writes no block id, so a file may also end before the flag of the block id.
             let block_id_bytes = if bank.block_id.is_some() { 33 } else { 1 };
             if parse_bank_file(fields(&bytes[..end]), &mut |_| Ok(())).is_ok() {
                 assert_eq!(bytes.len() - end, block_id_bytes, "a file that is cut off parses");
@@ -135,44 +137,44 @@ pub fn bank_file(bytes: &[u8]) {
 }
 
 /// Parses the data of sysvars and features.
-pub fn sysvars(bytes: &[u8]) {
-    check(sysvars::parse_stake_history(bytes));
-    check(sysvars::parse_block_time(bytes));
-    check(sysvars::parse_feature(bytes));
-    assert!(check(sysvars::parse_newest_slots(bytes, 9)).is_none_or(|slots| slots.len() <= 9));
+pub fn check_sysvars(bytes: &[u8]) {
+    expect_short_message(sysvars::parse_stake_history(bytes));
+    expect_short_message(sysvars::parse_block_time(bytes));
+    expect_short_message(sysvars::parse_feature(bytes));
+    assert!(expect_short_message(sysvars::parse_newest_slots(bytes, 9)).is_none_or(|slots| slots.len() <= 9));
 }
 
 /// Parses a status cache.
-pub fn status_cache(bytes: &[u8]) {
-    check(parse_status_cache(fields(bytes), 26));
+pub fn check_status_cache(bytes: &[u8]) {
+    expect_short_message(parse_status_cache(fields(bytes), 26));
 }
 
 /// Parses lists of obsolete records in both formats. The storages do not exist.
-pub fn obsolete(bytes: &[u8]) {
+pub fn check_obsolete(bytes: &[u8]) {
     for format in [ObsoleteFormat::Wide, ObsoleteFormat::Compact] {
         let mut storages = 0;
         let scanned = scan_obsolete_accounts(fields(bytes), format, &|_, _| None, &mut |_| {
             storages += 1;
             Ok(())
         });
-        check(scanned);
+        expect_short_message(scanned);
         assert!(storages <= bytes.len());
     }
 }
 
 /// Checks that a list of storages, in both formats, has no more items than bytes allow.
-pub fn storages_list(bytes: &[u8]) {
-    if let Some(list) = check(parse_storages_list(fields(bytes))) {
+pub fn check_storages_list(bytes: &[u8]) {
+    if let Some(list) = expect_short_message(parse_storages_list(fields(bytes))) {
         assert_eq!(8 + 12 * list.len(), bytes.len());
     }
-    if let Some(list) = check(parse_tagged_storages_list(fields(bytes))) {
+    if let Some(list) = expect_short_message(parse_tagged_storages_list(fields(bytes))) {
         assert!(8 + 16 * list.len() <= bytes.len());
     }
 }
 
 /// Checks that the `.meta` file of a split storage gives the same entries for reads of any size, with
 /// and without a `.data` file.
-pub fn split(bytes: &[u8]) {
+pub fn check_split(bytes: &[u8]) {
     for data_bytes in [None, Some(1 << 30)] {
         let walk = |window_bytes| {
             let range =
@@ -188,7 +190,7 @@ pub fn split(bytes: &[u8]) {
             let is_error = loop {
                 match walk.next_entry() {
                     Ok(Some(_)) => entries += 1,
-                    end => break check(end).is_none(),
+                    result => break expect_short_message(result).is_none(),
                 }
             };
             assert!(entries <= bytes.len());
@@ -199,7 +201,7 @@ pub fn split(bytes: &[u8]) {
 }
 
 /// Checks that a storage gives the same records in pieces of any size.
-pub fn records(bytes: &[u8]) {
+pub fn check_records(bytes: &[u8]) {
     #[derive(Default, PartialEq, Debug)]
     struct Seen {
         records: Vec<(u64, usize)>,
@@ -219,7 +221,7 @@ pub fn records(bytes: &[u8]) {
         let mut seen = Seen::default();
         bytes.chunks(piece_bytes.max(1)).for_each(|piece| walker.feed(piece, &mut seen));
         walker.finish(&mut seen);
-        (seen.records.len(), seen.records.iter().map(|(_, length)| length).sum::<usize>(), seen.faults)
+        seen
     };
     let whole = walk(bytes.len());
     for piece_bytes in [7, 136, 4096] {
@@ -227,8 +229,8 @@ pub fn records(bytes: &[u8]) {
     }
 }
 
-/// Checks that names of archives and storages, and roots, are unchanged after parsing.
-pub fn names(bytes: &[u8]) {
+/// Checks that names of archives and storages, and roots, are the same after they are parsed and written.
+pub fn check_names(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Some(name) = ArchiveName::parse(&text) {
         assert_eq!(ArchiveName::parse(&name.to_string()), Some(name));
@@ -242,29 +244,29 @@ pub fn names(bytes: &[u8]) {
 }
 
 /// Checks that a server's list of archives has no more items than bytes.
-pub fn listing(bytes: &[u8]) {
+pub fn check_listing(bytes: &[u8]) {
     if let Some(listed) = slotpress_read::catalog::list_parser::parse_list(bytes, "") {
         assert!(listed.archives().len() <= bytes.len());
     }
 }
 
 /// Parses a genesis file, a genesis archive, and a genesis archive of any tar.
-pub fn genesis(bytes: &[u8]) {
-    check(Genesis::parse(fields(bytes)));
-    check(genesis_archive::unpack(bytes));
+pub fn check_genesis(bytes: &[u8]) {
+    expect_short_message(Genesis::parse(fields(bytes)));
+    expect_short_message(genesis_archive::unpack(bytes));
     let mut compressed = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
     std::io::Write::write_all(&mut compressed, &wrapped::with_checksums(bytes.to_vec())).expect("compressed");
-    check(genesis_archive::unpack(&compressed.finish().expect("compressed")));
+    expect_short_message(genesis_archive::unpack(&compressed.finish().expect("compressed")));
 }
 
-/// Verifies any bytes as an archive. The result is a report or an error.
-pub fn archive(bytes: &[u8]) {
+/// Verifies any bytes as an archive.
+pub fn check_archive(bytes: &[u8]) {
     verify(bytes);
 }
 
-/// Verifies any tar stream, in one frame, and in many frames with an index. The first three bytes set
-/// the size of the frames and the change of the index.
-pub fn entries(bytes: &[u8]) {
+/// Verifies any tar stream in one frame, and in many frames with an index. The first three bytes determine the
+/// size of the frames and the change of the index.
+pub fn check_entries(bytes: &[u8]) {
     let Some((&[frame_blocks, number, change], tar)) = bytes.split_first_chunk() else { return };
     let tar = wrapped::with_checksums(tar.to_vec());
     verify(&wrapped::in_one_frame(&tar));
@@ -286,15 +288,17 @@ fn verify(bytes: &[u8]) {
     let options = VerifyOptions::default()
         .threads(1)
         .check(CheckOptions::default().memory_bytes(8 << 20).temporary_dir(dir.path().to_path_buf()));
-    if let Some(report) =
-        check(slotpress_read::verify(Snapshot::Archive(&NamedArchive::from_path(&path)), &options, &NoProgress))
-    {
+    if let Some(report) = expect_short_message(slotpress_read::verify(
+        Snapshot::Archive(&NamedArchive::from_path(&path)),
+        &options,
+        &NoProgress,
+    )) {
         assert!(report.failures.iter().all(|failure| failure.message.len() < MESSAGE_BYTES_MAX));
     }
 }
 
 /// Checks that an account of a token program has no more extensions and texts than bytes allow.
-pub fn tokens(bytes: &[u8]) {
+pub fn check_tokens(bytes: &[u8]) {
     for is_token_2022 in [false, true] {
         let extensions = match TokenData::parse(bytes, is_token_2022) {
             TokenData::Account(account) => account.extensions,
@@ -315,21 +319,21 @@ pub fn tokens(bytes: &[u8]) {
 
 /// All targets by name.
 pub const TARGETS: &[(&str, Target)] = &[
-    ("tar", tar),
-    ("frame", frame),
-    ("index", index),
-    ("seek_table", seek_table),
-    ("bank_file", bank_file),
-    ("status_cache", status_cache),
-    ("sysvars", sysvars),
-    ("tokens", tokens),
-    ("storages_list", storages_list),
-    ("obsolete", obsolete),
-    ("split", split),
-    ("records", records),
-    ("names", names),
-    ("listing", listing),
-    ("genesis", genesis),
-    ("archive", archive),
-    ("entries", entries),
+    ("tar", check_tar),
+    ("frame", check_frame),
+    ("index", check_index),
+    ("seek_table", check_seek_table),
+    ("bank_file", check_bank_file),
+    ("status_cache", check_status_cache),
+    ("sysvars", check_sysvars),
+    ("tokens", check_tokens),
+    ("storages_list", check_storages_list),
+    ("obsolete", check_obsolete),
+    ("split", check_split),
+    ("records", check_records),
+    ("names", check_names),
+    ("listing", check_listing),
+    ("genesis", check_genesis),
+    ("archive", check_archive),
+    ("entries", check_entries),
 ];

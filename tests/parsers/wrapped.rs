@@ -1,5 +1,5 @@
-//! Makes archives of any tar stream, so that changed bytes pass the checks of checksums and frames,
-//! and reach the readers of entries.
+//! Makes an archive of any tar stream, so that changed bytes pass the checks of frames and checksums, and reach
+//! the readers of entries.
 
 use slotpress_format::{Entry, EntryParser, Index, SeekTableItem, TarEvent, frame_hash, seek_table_frame};
 
@@ -10,8 +10,8 @@ const LENGTH: std::ops::Range<usize> = 124..136;
 
 /// Writes the right checksum into every header. Headers are found by the lengths in them.
 pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
-    let mut at = 0;
-    while let Some(header) = tar.get_mut(at..at + BLOCK_BYTES) {
+    let mut offset = 0;
+    while let Some(header) = tar.get_mut(offset..offset + BLOCK_BYTES) {
         if header.iter().any(|byte| *byte != 0) {
             header[CHECKSUM].fill(b' ');
             let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
@@ -19,7 +19,7 @@ pub fn with_checksums(mut tar: Vec<u8>) -> Vec<u8> {
         }
         let length = std::str::from_utf8(&header[LENGTH]).unwrap_or_default();
         let length = usize::from_str_radix(length.trim_matches(['\0', ' ']), 8).unwrap_or_default();
-        at += BLOCK_BYTES + length.min(tar.len()).next_multiple_of(BLOCK_BYTES);
+        offset += BLOCK_BYTES + length.min(tar.len()).next_multiple_of(BLOCK_BYTES);
     }
     tar
 }
@@ -29,8 +29,8 @@ pub fn in_one_frame(tar: &[u8]) -> Vec<u8> {
     zstd::bulk::compress(tar, 1).expect("compressed")
 }
 
-/// Makes an archive of frames of the given size, with the index and tables that slotpress writes after
-/// them. `alter` changes the index.
+/// Makes an archive of frames of the given size, and the index and seek table that slotpress writes after them.
+/// `alter` changes the entries of the index.
 pub fn with_index(tar: &[u8], frame_size_bytes: usize, alter: &dyn Fn(&mut Vec<Entry>)) -> Vec<u8> {
     let mut archive = Vec::new();
     let mut items = Vec::new();

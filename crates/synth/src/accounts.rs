@@ -1,15 +1,15 @@
 //! Accounts of a synthetic ledger: the size and the record of each.
 //!
-//! An account is identified by the storage and the index at which it first appears (`universe`).
-//! Its address, kind, size and contents follow from these and the seed, so nothing about it has to
-//! be remembered.
+//! An account is identified by the storage in which it first appears, and its index there (`universe`). Its
+//! address, kind, size and contents follow from these numbers and the seed, so nothing has to be stored about
+//! an account.
 //!
-//! The kinds of accounts, their shares of mainnet's accounts and bytes, and their data (`mix` has
+//! The kinds of accounts, their shares of mainnet's accounts and of its bytes, and their data (`mix` has
 //! other mixes):
 //!
 //! - Token accounts, 60 % and 47 %. 165 bytes: a mint, an owner, an amount (half are 0), zeros.
-//!   27 % have one of 15 popular mints, 10 % one of 768 mints that are in use when the account is
-//!   made, the others mints that are nearly unique. 89 % have an owner of their own.
+//!   27 % have one of 15 popular mints, and 10 % have one of 768 mints that are in use when the account is
+//!   made. The mints of the others are nearly unique. 89 % have an owner that no other account has.
 //! - Wallets, 13 % and 5 %. No data.
 //! - Token-2022 accounts, 4.5 % and 4 %. A token account, and 5 to 42 bytes of type and extensions.
 //! - Mints, 4 % and 2 %. 82 bytes: authorities, a supply (half are NFTs).
@@ -22,16 +22,16 @@
 //! - Nonces, 0.5 % and 0.3 %. 80 bytes: an authority, a blockhash.
 //! - Mints of Token-2022, 0.3 % and 0.5 %. 390 to 405 bytes: a mint, zeros, its metadata.
 //! - Lookup tables, 0.03 % and 0.1 %. 56 bytes, and up to 255 addresses.
-//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the code, which is the next account. If the
-//!   storage ends before the code, the code is missing, as if the program had been closed. If the
-//!   code is too large for the storage, a token account takes its place.
+//! - Programs, 0.01 % and 0 %. 36 bytes: the address of the account with the code, which is the next
+//!   account. If the storage ends before this account, it is missing, as if the program had been closed. If it
+//!   is too large for the storage, it is a token account instead.
 //! - Code, 0.01 % and 2 %, and buffers, 0.001 %. 16 to 272 KiB: instructions that repeat, texts,
 //!   and zeros.
 //!
-//! Every record adds a header of 136 bytes. It contains a random address, and an owner that is one
-//! of about twenty.
+//! Every record also has a header of 136 bytes, which contains a random address, and one of about twenty
+//! owners.
 //!
-//! Vote accounts, delegated stakes and sysvars are added to these. They agree with the bank file
+//! Vote accounts, delegated stake accounts and sysvars are added to these. They agree with the bank file
 //! (`stakes`, `sysvars`).
 //!
 //! `tokens` (token programs and metadata), `staking` and `states` (everything else) write the data.
@@ -55,24 +55,24 @@ const RANDOM_BYTES_MAX: u64 = 4096;
 
 const PURPOSE_RANDOM: u64 = 311;
 
-/// Minimum length of a storage in bytes, for the rule that an account's data takes at most half of
-/// its storage. A shorter storage counts as this long.
+/// Minimum length of a storage in bytes for the rule that the data of an account takes at most half of its
+/// storage. A shorter storage counts as this long.
 const SMALL_STORAGE_BYTES: u64 = 1536;
 
 impl Universe {
     /// Returns the kind and size of an account that first appears in a storage of about
-    /// `storage_bytes`. Small storages hold no large accounts.
+    /// `storage_bytes`. Small storages have no large accounts.
     pub fn shape(&self, origin: Origin, storage_bytes: u64) -> Shape {
-        let drawn = |origin| {
-            let mut rng = Rng::new(self.key_of(origin));
+        let draw_kind = |origin| {
+            let mut rng = Rng::new(self.account_seed(origin));
             let kind = rng.pick_weighted(100_000, self.mix.shares().iter().copied());
             (rng, kind)
         };
-        let (mut rng, kind) = drawn(origin);
-        let previous_kind = origin.index.checked_sub(1).and_then(|index| drawn(Origin { index, ..origin }).1);
+        let (mut rng, kind) = draw_kind(origin);
+        let previous_kind = origin.index.checked_sub(1).and_then(|index| draw_kind(Origin { index, ..origin }).1);
         let kind = match previous_kind {
             Some(AccountKind::Program) => AccountKind::Code,
-            _ => kind.unwrap_or_else(|| AccountKind::State(states::pick(&mut rng))),
+            _ => kind.unwrap_or_else(|| AccountKind::State(states::pick_template(&mut rng))),
         };
         let data_len = match kind {
             AccountKind::Token => tokens::TOKEN_BYTES,
@@ -88,7 +88,7 @@ impl Universe {
             AccountKind::LookupTable => states::lookup_table_bytes(&mut rng),
             AccountKind::Program => states::PROGRAM_BYTES,
             AccountKind::Code | AccountKind::Buffer => states::code_bytes(&mut rng),
-            AccountKind::Random => rng.below(RANDOM_BYTES_MAX),
+            AccountKind::Random => rng.pick(RANDOM_BYTES_MAX),
         };
         if data_len > storage_bytes.max(SMALL_STORAGE_BYTES) / 2 {
             let (kind, data_len) = match self.mix {
@@ -100,8 +100,8 @@ impl Universe {
         Shape { kind, data_len }
     }
 
-    /// Appends a version of an account to a storage that ends at a multiple of 8. Does not pad the
-    /// record's end.
+    /// Appends a version of an account to a storage that ends at a multiple of 8. Does not pad the end of the
+    /// record.
     pub fn write_record(&self, origin: Origin, version: u64, shape: Shape, storage: &mut Vec<u8>) -> RecordHeader {
         let mut draw = self.draw(origin, version);
         let start = storage.len();
@@ -146,7 +146,7 @@ impl Universe {
         }
         debug_assert!(storage.len() <= data_end, "{shape:?} took {} bytes", storage.len() - data_start);
         storage.resize(data_end, 0);
-        let lamports = lamports(&mut draw, shape);
+        let lamports = draw_lamports(&mut draw, shape);
         let executable = u8::from(shape.kind == AccountKind::Program);
         let header = RecordHeader { executable, ..header(self.pubkey(origin), owner, lamports, shape.data_len) };
         storage[start..data_start].copy_from_slice(&header.to_bytes());
@@ -168,29 +168,35 @@ fn header(pubkey: [u8; 32], owner: [u8; 32], lamports: u64, data_len: u64) -> Re
     }
 }
 
-/// Appends the record of an account that is not part of the mix to a storage that ends at a multiple of 8.
-pub fn write_own_record(
-    pubkey: [u8; 32],
-    owner: [u8; 32],
-    lamports: u64,
-    data: &[u8],
-    storage: &mut Vec<u8>,
-) -> RecordHeader {
-    let header = header(pubkey, owner, lamports, data.len() as u64);
-    storage.extend_from_slice(&header.to_bytes());
-    storage.extend_from_slice(data);
-    header
+/// An account that is not part of the mix: a sysvar, a vote account, a delegated stake account, or a tombstone.
+#[derive(Clone, Debug)]
+pub struct OtherAccount {
+    pub pubkey: [u8; 32],
+    pub owner: [u8; 32],
+    pub lamports: u64,
+    pub data: Vec<u8>,
 }
 
-fn lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
+impl OtherAccount {
+    /// Appends the account's record to a storage that ends at a multiple of 8. Does not pad the end of the
+    /// record.
+    pub fn write_record(&self, storage: &mut Vec<u8>) -> RecordHeader {
+        let header = header(self.pubkey, self.owner, self.lamports, self.data.len() as u64);
+        storage.extend_from_slice(&header.to_bytes());
+        storage.extend_from_slice(&self.data);
+        header
+    }
+}
+
+fn draw_lamports(draw: &mut Draw<'_>, shape: Shape) -> u64 {
     let minimum = rent_exempt_lamports(shape.data_len);
     let rng = &mut draw.changing;
     match shape.kind {
         // Wallets hold up to 1,100 SOL. A quarter of them hold only the rent-exempt minimum.
-        AccountKind::Wallet if rng.permille(250) => minimum,
+        AccountKind::Wallet if rng.chance(250) => minimum,
         AccountKind::Wallet => minimum + rng.log_uniform(40),
         AccountKind::Stake => minimum + rng.log_uniform(41),
-        _ if rng.permille(30) => minimum + rng.log_uniform(32),
+        _ if rng.chance(30) => minimum + rng.log_uniform(32),
         _ => minimum,
     }
 }

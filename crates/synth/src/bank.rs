@@ -1,12 +1,12 @@
 //! The bank file of a synthetic ledger (docs/snapshot-format.md#bank-file). `stakes` makes the
 //! stakes in it.
 //!
-//! It is a small sample of mainnet's. Mainnet's bank file of 1.1 GB belongs to 450 GB of storages.
-//! It consists mostly of stakes: the bank's own stakes, and the stakes of each of six epochs. Its
-//! parts, and their shares of its bytes:
+//! The bank file is a small sample of mainnet's bank file of 1.1 GB, which belongs to 450 GB of storages. It
+//! consists mostly of stakes: the bank's own stakes, and the stakes of each of six epochs. Its parts, and their
+//! shares of its bytes:
 //!
-//! - Delegations, 80 %: stake account (random), voter (one of 1,000, few of them popular), stake,
-//!   epochs, rate, credits.
+//! - Delegations, 80 %: stake account (random), voter (one of 1,000, of which few are popular), stake, epochs,
+//!   rate, credits.
 //! - Vote accounts, 16 %: 3,762 bytes, with votes, credits of up to 64 epochs, and a buffer of
 //!   former voters (zeros).
 //! - Nodes and voters, 1 %: addresses.
@@ -18,14 +18,14 @@ use std::io::{Error, Result, Write};
 use slotpress_format::ledger::leaders::leader;
 use slotpress_format::{BankHashParts, Hash, LatticeHash, StorageMapItem, Voter, count_hard_forks};
 
+use super::chain;
 use super::fields::FieldWriter;
 use super::rng::{Rng, mix};
 use super::stakes::{EPOCHS, SynthStakes};
 use super::staking::WARMUP_RATE;
 use super::universe::Universe;
-use super::{chain, keys};
 
-/// Data that differ between the bank files of one ledger.
+/// Contents of a bank file that differ between the bank files of a ledger.
 pub struct Bank<'a> {
     pub universe: &'a Universe,
     pub height: u64,
@@ -35,7 +35,7 @@ pub struct Bank<'a> {
     pub stakes: SynthStakes,
 }
 
-/// Number of blockhashes in the queue: the newest one, and the 300 before it.
+/// Number of blockhashes in the queue: the newest blockhash, and the 300 before it.
 pub const BLOCKHASHES: u64 = 301;
 /// Approximate length of the bank file without stakes and storage map.
 pub const OTHER_BYTES: u64 = BLOCKHASHES * 56 + 4096;
@@ -45,15 +45,15 @@ const PURPOSE_BANK: u64 = 301;
 
 impl Bank<'_> {
     /// Writes the bank file. `storage_map` is empty since Agave 4.4.
-    pub fn write(&self, to: impl Write, storage_map: impl ExactSizeIterator<Item = StorageMapItem>) -> Result<()> {
+    pub fn write(&self, to: impl Write, storage_map: &[StorageMapItem]) -> Result<()> {
         let mut out = FieldWriter(to);
         let Self { universe, height, .. } = *self;
         let rng = &mut Rng::new(universe.number(PURPOSE_BANK, height));
         let slot = chain::slot_at(height);
         let parent_slot = chain::slot_at(height - 1);
         let epoch = chain::epoch_of(slot);
-        let transactions = 400_000_000_000 + rng.below(1 << 32);
-        let (hash, parent_hash) = self.hashes(slot, parent_slot);
+        let transactions = 400_000_000_000 + rng.pick(1 << 32);
+        let (hash, parent_hash) = self.compute_hashes(slot, parent_slot);
         self.write_blockhashes(&mut out)?;
         out.u64s(&[0])?; // ancestors
         out.bytes(&hash.0)?;
@@ -90,7 +90,7 @@ impl Bank<'_> {
         out.u64s(&[chain::LAMPORTS_PER_SIGNATURE])?;
         out.bytes(&[0, 0])?; // no incremental persistence, no epoch accounts hash
         out.u64s(&[EPOCHS])?;
-        // The newest epoch is the one after the bank's. Its leaders are known already.
+        // The newest epoch is the epoch after the bank's. Its leaders are known already.
         for epoch in epoch + 2 - EPOCHS..epoch + 2 {
             self.write_epoch_stakes(&mut out, epoch)?;
         }
@@ -101,7 +101,7 @@ impl Bank<'_> {
         out.0.flush()
     }
 
-    fn hashes(&self, slot: u64, parent_slot: u64) -> (Hash, Hash) {
+    fn compute_hashes(&self, slot: u64, parent_slot: u64) -> (Hash, Hash) {
         let parts = BankHashParts {
             parent_hash: Hash(chain::bank_hash(self.universe, self.height - 1)),
             signature_count: SIGNATURES,
@@ -119,17 +119,17 @@ impl Bank<'_> {
     }
 
     fn write_blockhashes<W: Write>(&self, out: &mut FieldWriter<W>) -> Result<()> {
-        let hash = |at| chain::blockhash(self.universe, at);
+        let hash = |height| chain::blockhash(self.universe, height);
         out.u64s(&[self.height])?;
         out.bytes(&[1])?;
         out.bytes(&hash(self.height))?;
         out.u64s(&[BLOCKHASHES])?;
         for back in 0..BLOCKHASHES {
             // Imitates the order of a hash map.
-            let at = self.height - (back * 97) % BLOCKHASHES;
-            out.bytes(&hash(at))?;
-            let milliseconds = chain::unix_time_of(chain::slot_at(at)) * 1000 + mix(at, 1) % 400;
-            out.u64s(&[chain::LAMPORTS_PER_SIGNATURE, at, milliseconds])?;
+            let height = self.height - (back * 97) % BLOCKHASHES;
+            out.bytes(&hash(height))?;
+            let milliseconds = chain::unix_time_of(chain::slot_at(height)) * 1000 + mix(height, 1) % 400;
+            out.u64s(&[chain::LAMPORTS_PER_SIGNATURE, height, milliseconds])?;
         }
         out.u64s(&[BLOCKHASHES - 1])
     }
@@ -160,7 +160,7 @@ impl Bank<'_> {
     }
 }
 
-/// Delegations of epoch stakes have the observed credits. Delegations of the bank's own stakes do not.
+/// Presence of the observed credits in delegations. Epoch stakes have them; the bank's own stakes do not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Credits {
     LeftOut,
@@ -177,11 +177,11 @@ fn write_stakes<W: Write>(
 ) -> Result<()> {
     out.u64s(&[voters.len() as u64])?;
     for (number, voter) in (0..).zip(voters) {
-        let (lamports, data) = stakes.vote_account(number);
+        let account = stakes.vote_account(number);
         out.bytes(&voter.address)?;
-        out.u64s(&[voter.stake, lamports])?;
-        out.byte_vec(&data)?;
-        out.bytes(&keys::VOTE)?;
+        out.u64s(&[voter.stake, account.lamports])?;
+        out.byte_vec(&account.data)?;
+        out.bytes(&account.owner)?;
         out.bytes(&[0])?;
         out.u64s(&[u64::MAX])?;
     }

@@ -13,7 +13,7 @@ use super::fields::FieldWriter;
 use super::genesis::write_genesis;
 use super::layout::SynthLayout;
 use super::status_cache::write_status_cache;
-use super::storage::{Storage, Sums};
+use super::storage::{ObsoleteRecord, Sums};
 use super::version::{AgaveVersion, write_startup_hints};
 
 const WRITE_BUFFER_BYTES: usize = 256 * 1024;
@@ -24,14 +24,14 @@ pub struct StateDirectory {
     bank_snapshot: PathBuf,
     obsolete: BufWriter<File>,
     obsolete_path: PathBuf,
-    /// Length of each storage without its obsolete records.
-    lengths: Vec<u64>,
+    /// Storages of the state, with their lengths without obsolete records.
+    storage_map: Vec<StorageMapItem>,
     storage_bytes: u64,
 }
 
 impl StateDirectory {
-    /// Makes the directories of a state with `storage_count` storages, and starts the list of
-    /// obsolete records.
+    /// Makes the directories of a state with `storage_count` storages, and begins the list of obsolete
+    /// records.
     pub fn create(ledger: &Path, agave: AgaveVersion, storage_count: u64) -> Result<Self> {
         let slot = SynthLayout::slot(storage_count - 1);
         let bank_snapshot = ledger.join(format!("snapshots/{slot}"));
@@ -51,7 +51,7 @@ impl StateDirectory {
             bank_snapshot,
             obsolete,
             obsolete_path,
-            lengths: Vec::with_capacity(storage_count as usize),
+            storage_map: Vec::with_capacity(storage_count as usize),
             storage_bytes: 0,
         })
     }
@@ -60,32 +60,37 @@ impl StateDirectory {
         ledger.join(format!("accounts/run/{slot}.{id}"))
     }
 
-    pub fn add(&mut self, slot: u64, id: u32, length: u64, obsolete: &CutRecords) -> Result<()> {
-        let CutRecords { cut_bytes, list } = obsolete;
-        let mut item = Vec::with_capacity(32 + list.len());
-        for field in [slot, u64::from(id), *cut_bytes, (list.len() / self.agave.obsolete_record_bytes()) as u64] {
-            item.extend_from_slice(&field.to_le_bytes());
-        }
-        item.extend_from_slice(list);
-        self.obsolete.write_all(&item).or_path("write", &self.obsolete_path)?;
-        self.lengths.push(length - cut_bytes);
-        self.storage_bytes += length;
+    /// Adds a storage, and writes its obsolete records to the list. The length in `item` includes them.
+    pub fn add_storage<'a>(
+        &mut self,
+        mut item: StorageMapItem,
+        obsolete: impl Iterator<Item = &'a ObsoleteRecord>,
+    ) -> Result<()> {
+        let obsolete: Vec<_> = obsolete.collect();
+        let cut_bytes: u64 = obsolete.iter().map(|record| record.cut_bytes(item.length_bytes)).sum();
+        let mut out = FieldWriter(&mut self.obsolete);
+        out.u64s(&[item.slot, item.id, cut_bytes, obsolete.len() as u64])
+            .and_then(|()| obsolete.iter().try_for_each(|record| self.agave.write_obsolete_record(&mut out, record)))
+            .or_path("write", &self.obsolete_path)?;
+        self.storage_bytes += item.length_bytes;
+        item.length_bytes -= cut_bytes;
+        self.storage_map.push(item);
         Ok(())
     }
 
-    /// Writes all files that depend on the sums, and last the mark of completeness, as Agave does.
-    /// Returns the state, and the number of bytes written.
+    /// Writes all files that depend on the sums. Like Agave, writes `fastboot_version` last. Returns the state,
+    /// and the number of bytes written.
     pub fn finish(mut self, layout: &SynthLayout, sums: &Sums) -> Result<(SynthState, u64)> {
         self.obsolete.flush().or_path("write", &self.obsolete_path)?;
-        let last = self.lengths.len() as u64 - 1;
-        let storages = (0..self.lengths.len()).map(|at| (SynthLayout::slot(at as u64), layout.id(at as u64)));
+        let last = self.storage_map.len() as u64 - 1;
+        let storages = self.storage_map.iter().map(|item| (item.slot, item.id as u32));
         let path = |name: &str| self.bank_snapshot.join(name);
         let slot = SynthLayout::slot(last);
         let height = SynthLayout::height(last);
         let universe = &layout.universe;
         let genesis = self.ledger.join("genesis.bin");
         write_file(&genesis, |file| write_genesis(universe, file))?;
-        write_file(&path("storages_list"), |file| self.agave.write_storages_list(file, storages.clone()))?;
+        write_file(&path("storages_list"), |file| self.agave.write_storages_list(file, storages))?;
         let bank = Bank {
             universe,
             height,
@@ -94,14 +99,8 @@ impl StateDirectory {
             lattice: &sums.lattice,
             stakes: layout.stakes(last),
         };
-        let mapped_count = if self.agave == AgaveVersion::V4_2 { self.lengths.len() } else { 0 };
-        write_file(&path(&slot.to_string()), |file| {
-            let storage_map = storages.clone().zip(&self.lengths).take(mapped_count);
-            bank.write(
-                file,
-                storage_map.map(|((slot, id), length)| StorageMapItem { slot, id: id.into(), length_bytes: *length }),
-            )
-        })?;
+        let storage_map = if self.agave == AgaveVersion::V4_2 { &self.storage_map[..] } else { &[] };
+        write_file(&path(&slot.to_string()), |file| bank.write(file, storage_map))?;
         write_file(&path("status_cache"), |file| write_status_cache(universe, height, self.storage_bytes, file))?;
         write_file(&path("version"), |file| file.write_all(b"1.2.0"))?;
         if self.agave != AgaveVersion::V4_2 {
@@ -124,37 +123,6 @@ impl StateDirectory {
             storage_bytes: self.storage_bytes,
         };
         Ok((state, bytes))
-    }
-}
-
-pub struct PlacedStorage {
-    pub length: u64,
-    pub full: CutRecords,
-    pub newer: CutRecords,
-}
-
-/// Obsolete records of a storage in one state: the number of bytes that they take, and their list in
-/// the format on disk.
-#[derive(Default)]
-pub struct CutRecords {
-    cut_bytes: u64,
-    list: Vec<u8>,
-}
-
-impl PlacedStorage {
-    /// Encodes a storage's obsolete records for the lists. Does not keep the storage's bytes.
-    pub fn place(storage: &Storage, agave: AgaveVersion, has_two_states: bool) -> std::io::Result<Self> {
-        let cut = |is_full: bool| {
-            let mut cut_bytes = 0;
-            let mut out = FieldWriter(Vec::new());
-            for record in storage.obsolete.iter().filter(|record| record.in_full || !is_full) {
-                cut_bytes += storage.cut_bytes(record);
-                agave.write_obsolete(&mut out, record)?;
-            }
-            Ok::<_, std::io::Error>(CutRecords { cut_bytes, list: out.0 })
-        };
-        let newer = if has_two_states { cut(false)? } else { CutRecords::default() };
-        Ok(Self { length: storage.length, full: cut(true)?, newer })
     }
 }
 

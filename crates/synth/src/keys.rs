@@ -1,5 +1,5 @@
-//! Well-known addresses, and ids of the pools of made-up addresses and hashes. The seed determines
-//! what is in each pool.
+//! Well-known addresses, and ids of pools of made-up addresses and hashes. The seed determines the contents of
+//! each pool.
 
 pub use slotpress_format::ledger::programs::*;
 

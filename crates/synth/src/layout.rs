@@ -1,6 +1,6 @@
-//! Decides what storages contain: their sizes, slots and ids, and which of their accounts are
-//! replaced or closed later. Everything is computed from indexes, so the writer of a newer storage
-//! can compute which accounts it replaces.
+//! Decides the sizes, slots and ids of storages, and which of their accounts are replaced or closed later.
+//! Everything is computed from indexes, so the writer of a newer storage can compute which accounts it
+//! replaces.
 
 use std::ops::Range;
 
@@ -19,9 +19,9 @@ use super::{SynthOptions, chain};
 /// Average size of a storage in a ledger smaller than mainnet's, including thousands of tiny ones.
 const STORAGE_BYTES_MEAN: u64 = 512 * 1024;
 /// Limit on the size of a storage, unless twice the average is larger.
-const STORAGE_BYTES_TOP: u64 = 48 * 1024 * 1024;
-/// Number of mainnet's storages. A ledger has more only if their average size would otherwise
-/// exceed 1 MiB.
+const STORAGE_BYTES_MAX_USUAL: u64 = 48 * 1024 * 1024;
+/// Number of mainnet's storages. A ledger has more storages only if their average size would otherwise exceed
+/// 1 MiB.
 const STORAGES_MAINNET: u64 = 430_000;
 const STORAGES_MIN: u64 = 512;
 
@@ -50,7 +50,7 @@ pub enum Successor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangeClass {
     Quiet,
-    /// Some records are obsolete: this many of 1,000.
+    /// Some records are obsolete: the given number of 1,000.
     Churned(u64),
     /// Some accounts have newer versions, but no list marks their older records yet.
     Stale,
@@ -79,34 +79,35 @@ impl SynthLayout {
             let large = STORAGES_MAINNET.max(size_bytes / (2 * STORAGE_BYTES_MEAN));
             (size_bytes / STORAGE_BYTES_MEAN).clamp(STORAGES_MIN, large)
         });
-        // Accounts outside the mix are added: delegated stakes, and at the end of each state
-        // sysvars and vote accounts.
+        // Accounts outside of the mix are added: delegated stake accounts, and sysvars and vote accounts at the
+        // end of each state.
         let scale = Scale::new(size_bytes, full_count);
         let end_bytes = SYSVARS_BYTES + scale.voters * record_bytes(VOTE_BYTES);
-        let own_bytes = end_bytes + scale.delegations * record_bytes(STAKE_BYTES);
+        let other_bytes = end_bytes + scale.delegations * record_bytes(STAKE_BYTES);
         // Newer versions of replaced accounts are added too: about 2 % of the full state, and half
         // of the incremental one.
-        let mut targets = sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(own_bytes));
+        let mut targets =
+            draw_sizes(&universe, 0..full_count, (size_bytes - size_bytes / 50).saturating_sub(other_bytes));
         let mut replaced_until = Vec::new();
         let mut change_share = 0;
         if let Some(bytes) = incremental_bytes {
             let count = (bytes / (STORAGE_BYTES_MEAN / 2)).clamp(8, STORAGES_MAINNET);
             let bytes = bytes.saturating_sub(end_bytes);
-            let newer = sizes(&universe, full_count..full_count + count, bytes / 2);
+            let newer = draw_sizes(&universe, full_count..full_count + count, bytes / 2);
             // The larger a storage, the more accounts it replaces.
-            let total: u64 = newer.iter().sum::<u64>().max(1);
-            let mut sum = 0u64;
-            let mut old_sum = 0u64;
-            let mut old = 0;
-            let old_total: u64 = targets.iter().sum();
+            let newer_total: u64 = newer.iter().sum::<u64>().max(1);
+            let full_total: u64 = targets.iter().sum();
+            let mut newer_bytes = 0u64;
+            let mut replaced_bytes = 0u64;
+            let mut replaced_end = 0;
             for size in &newer {
-                sum += size;
-                let until = (u128::from(old_total) * u128::from(sum) / u128::from(total)) as u64;
-                while old < full_count && old_sum < until {
-                    old_sum += targets[old as usize];
-                    old += 1;
+                newer_bytes += size;
+                let until = (u128::from(full_total) * u128::from(newer_bytes) / u128::from(newer_total)) as u64;
+                while replaced_end < full_count && replaced_bytes < until {
+                    replaced_bytes += targets[replaced_end as usize];
+                    replaced_end += 1;
                 }
-                replaced_until.push(old);
+                replaced_until.push(replaced_end);
             }
             if let Some(last) = replaced_until.last_mut() {
                 *last = full_count;
@@ -136,15 +137,16 @@ impl SynthLayout {
         storage + 1 == self.full_count || storage + 1 == self.count()
     }
 
-    /// Returns the delegated stakes whose accounts are in a storage. Each storage of the full state
-    /// has about equally many, but emptied ones have none.
+    /// Returns the delegations whose stake accounts are in a storage. They are divided evenly among the storages
+    /// of the full state, except for emptied storages.
     pub fn delegations(&self, storage: u64) -> Range<u64> {
         if self.is_incremental(storage) || self.emptied.contains(&storage) {
             return 0..0;
         }
-        let from = |at: u64| (u128::from(self.scale.delegations) * u128::from(at) / u128::from(self.full_count)) as u64;
+        let total = u128::from(self.scale.delegations);
+        let count_before = |storage: u64| (total * u128::from(storage) / u128::from(self.full_count)) as u64;
         let first = if storage > 0 && self.emptied.contains(&(storage - 1)) { storage - 1 } else { storage };
-        from(first)..from(storage + 1)
+        count_before(first)..count_before(storage + 1)
     }
 
     pub fn count(&self) -> u64 {
@@ -187,21 +189,21 @@ impl SynthLayout {
         })
     }
 
-    fn state_of(&self, storage: u64) -> Range<u64> {
+    fn storages_of_state(&self, storage: u64) -> Range<u64> {
         if self.is_incremental(storage) { self.full_count..self.count() } else { 0..self.full_count }
     }
 
-    /// Returns the storage that replaces accounts of this one within the same state.
-    pub fn successor(&self, storage: u64) -> Option<u64> {
-        let state = self.state_of(storage);
-        let next = storage + stride(state.end - state.start);
-        (next < state.end).then_some(next)
+    /// Returns the storage that replaces accounts of this storage within the same state.
+    pub fn newer_in_state(&self, storage: u64) -> Option<u64> {
+        let state = self.storages_of_state(storage);
+        let newer = storage + stride(state.end - state.start);
+        (newer < state.end).then_some(newer)
     }
 
-    pub fn predecessor(&self, storage: u64) -> Option<u64> {
-        let state = self.state_of(storage);
-        let previous = storage.checked_sub(stride(state.end - state.start))?;
-        (previous >= state.start && self.class(previous) != ChangeClass::Quiet).then_some(previous)
+    pub fn older_in_state(&self, storage: u64) -> Option<u64> {
+        let state = self.storages_of_state(storage);
+        let older = storage.checked_sub(stride(state.end - state.start))?;
+        (older >= state.start && self.change_class(older) != ChangeClass::Quiet).then_some(older)
     }
 
     /// Returns the storages of the full state whose accounts are replaced by this storage of the
@@ -210,33 +212,34 @@ impl SynthLayout {
         match storage.checked_sub(self.full_count) {
             None => 0..0,
             Some(0) => 0..self.replaced_until[0],
-            Some(at) => self.replaced_until[at as usize - 1]..self.replaced_until[at as usize],
+            Some(index) => self.replaced_until[index as usize - 1]..self.replaced_until[index as usize],
         }
     }
 
     /// Returns the storage of the incremental state that replaces accounts of this storage of the
     /// full state.
     pub fn replacing_storage(&self, storage: u64) -> Option<u64> {
-        let at = self.replaced_until.partition_point(|until| *until <= storage) as u64;
-        (!self.is_incremental(storage) && at < self.replaced_until.len() as u64).then_some(self.full_count + at)
+        let index = self.replaced_until.partition_point(|until| *until <= storage);
+        let is_replaced = !self.is_incremental(storage) && index < self.replaced_until.len();
+        is_replaced.then_some(self.full_count + index as u64)
     }
 
-    fn class(&self, storage: u64) -> ChangeClass {
+    fn change_class(&self, storage: u64) -> ChangeClass {
         if self.emptied.contains(&storage) {
             return ChangeClass::Emptied;
         }
         let mut rng = Rng::new(self.universe.number(PURPOSE_CLASS, storage));
-        match rng.below(100) {
-            _ if self.successor(storage).is_none() => ChangeClass::Quiet,
-            0..7 => ChangeClass::Churned(20 + rng.below(380)),
+        match rng.pick(100) {
+            _ if self.newer_in_state(storage).is_none() => ChangeClass::Quiet,
+            0..7 => ChangeClass::Churned(20 + rng.pick(380)),
             7..12 => ChangeClass::Stale,
             _ => ChangeClass::Quiet,
         }
     }
 
-    /// Returns how an account's first record is changed by a newer storage of the same state.
+    /// Returns the change of an account's first record by a newer storage of the same state.
     pub fn change_within_state(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
-        let class = self.class(origin.storage);
+        let class = self.change_class(origin.storage);
         let share = match class {
             ChangeClass::Quiet => return None,
             ChangeClass::Churned(share) => share,
@@ -245,12 +248,12 @@ impl SynthLayout {
         };
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_SUPERSEDED, origin.storage), origin.index));
         let is_obsolete = class != ChangeClass::Stale;
-        rng.permille(share).then(|| RecordChange { is_obsolete, successor: successor(&mut rng, shape, is_obsolete) })
+        rng.chance(share).then(|| RecordChange { is_obsolete, successor: draw_successor(&mut rng, shape, is_obsolete) })
     }
 
-    /// Returns how the incremental state changes an account whose newest version in the full state
-    /// is this one.
-    pub fn change(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
+    /// Returns the change of an account's first record by the incremental state, if the full state does not
+    /// change the record.
+    pub fn change_between_states(&self, origin: Origin, shape: Shape) -> Option<RecordChange> {
         if self.change_share == 0 || !is_often_written(shape) {
             return None;
         }
@@ -258,14 +261,14 @@ impl SynthLayout {
         if rng.next() >> 32 >= self.change_share {
             return None;
         }
-        let is_obsolete = rng.permille(800);
-        let successor = if rng.permille(800) { Successor::Version } else { Successor::Tombstone };
+        let is_obsolete = rng.chance(800);
+        let successor = if rng.chance(800) { Successor::Version } else { Successor::Tombstone };
         Some(RecordChange { is_obsolete, successor })
     }
 }
 
-/// Returns the distance between a storage and the one that replaces its accounts. In most ledgers
-/// it is a prime, which fits no pattern of sizes.
+/// Returns the distance between a storage and the storage that replaces its accounts within the same state. In
+/// most ledgers it is a prime, so that it matches no pattern of sizes.
 fn stride(count: u64) -> u64 {
     if count > 128 { 37 } else { 1 + count / 8 }
 }
@@ -275,30 +278,30 @@ fn is_often_written(shape: Shape) -> bool {
         && !matches!(shape.kind, AccountKind::Metadata | AccountKind::Program | AccountKind::Code | AccountKind::Buffer)
 }
 
-fn successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {
-    match rng.below(100) {
+fn draw_successor(rng: &mut Rng, shape: Shape, is_obsolete: bool) -> Successor {
+    match rng.pick(100) {
         0..60 if is_often_written(shape) => Successor::Version,
         60..80 if is_obsolete => Successor::Nothing,
         _ => Successor::Tombstone,
     }
 }
 
-/// Makes sizes in bytes for a range of storages, which add up to about `total_bytes`: thousands of
-/// tiny ones, most bytes in medium ones, a few large ones.
-fn sizes(universe: &Universe, storages: Range<u64>, total_bytes: u64) -> Vec<u64> {
+/// Draws sizes in bytes for a range of storages, which add up to about `total_bytes`. Thousands of storages are
+/// tiny, a few are large, and medium ones have most of the bytes.
+fn draw_sizes(universe: &Universe, storages: Range<u64>, total_bytes: u64) -> Vec<u64> {
     const UNIT: u64 = 1 << 20; // the mean, before scaling
     let mut sizes: Vec<u64> = storages
         .map(|storage| {
             let mut rng = Rng::new(universe.number(PURPOSE_SIZE, storage));
-            match rng.below(100) {
+            match rng.pick(100) {
                 0..60 => rng.log_uniform(19),
-                60..97 => UNIT / 4 + rng.below(5 * UNIT / 2),
-                _ => 4 * UNIT + rng.below(28 * UNIT),
+                60..97 => UNIT / 4 + rng.pick(5 * UNIT / 2),
+                _ => 4 * UNIT + rng.pick(28 * UNIT),
             }
         })
         .collect();
     let sum: u128 = sizes.iter().map(|size| u128::from(*size)).sum();
-    let top = STORAGE_BYTES_TOP.max(2 * total_bytes / sizes.len().max(1) as u64).min(STORAGE_BYTES_MAX / 2);
+    let top = STORAGE_BYTES_MAX_USUAL.max(2 * total_bytes / sizes.len().max(1) as u64).min(STORAGE_BYTES_MAX / 2);
     for size in &mut sizes {
         let scaled = u128::from(*size) * u128::from(total_bytes) / sum.max(1);
         *size = (scaled as u64).clamp(RECORD_HEADER_BYTES as u64, top);

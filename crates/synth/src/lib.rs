@@ -1,20 +1,18 @@
 //! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
-//! Makes a lifelike ledger for tests and measurements: the files that an Agave validator leaves
-//! when it stops gracefully. A seed and the options determine all bytes. `version` has the versions
-//! of Agave to choose from.
+//! Makes a lifelike ledger for tests and measurements: the files that an Agave validator leaves when it stops
+//! gracefully. A seed and the options determine all bytes. `version` lists the supported versions of Agave.
 //!
-//! The ledger is valid by docs/snapshot-format.md, so every other command works on it and both
-//! clients load it. Names, lists, obsolete records, stale files, bank file, storage map, lattice
-//! hash, bank hash and capitalization agree; so do the status cache, the blockhash queue, the
-//! sysvars, the stakes and their accounts, the leader and the leader schedule. There is a
-//! `genesis.bin`, too. **No validator can follow the chain from it**: blocks and votes are made up,
-//! no validator has the keys, and no feature is active.
+//! The ledger is valid by docs/snapshot-format.md, so every other command works on it, and both clients load
+//! it. Names, lists, obsolete records, stale files, bank file, storage map, lattice hash, bank hash and
+//! capitalization agree; so do the status cache, the blockhash queue, the sysvars, the stakes and their
+//! accounts, the leader and the leader schedule. There is a `genesis.bin`, too. **No validator can follow the
+//! chain from this state**: blocks and votes are made up, no validator has the keys, and no feature is active.
 //!
-//! Each storage is a function of the seed and its index (`layout`, `storage`). So all workers make
-//! storages at once, and memory does not grow with the number of accounts. Which accounts of an
-//! older storage a newer one replaces is computed from the indexes, for both storages; the older
-//! one leaves these accounts out of the sums.
+//! Each storage is a function of the seed and its index (`layout`, `storage`). So all workers make storages at
+//! once, and memory does not grow with the number of accounts. The accounts of an older storage that a newer
+//! storage replaces are computed from the indexes of both, so the older storage can leave them out of the
+//! sums.
 //!
 //! With the mix of mainnet, from 64 MiB on, a ledger compresses as mainnet does, within 5 %: the
 //! full archive by 3.47, 3.64 and 3.78 at zstd levels 1, 3 and 10, the bank file by 2.337, 2.486,
@@ -53,15 +51,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use derive_setters::Setters;
-use directory::{PlacedStorage, StateDirectory, claim_empty};
+use directory::{StateDirectory, claim_empty};
 use layout::SynthLayout;
 pub use mix::Mix;
 use parking_lot::Mutex;
 use rayon::prelude::*;
 use serde::Serialize;
 use slotpress_base::{Error, IoContext, Progress, Result, Stage, Step, available_threads, quantity, start_pool, text};
-use slotpress_format::{Hash, STORAGES_MAX};
-use storage::{StateSums, build};
+use slotpress_format::ledger::record::align8;
+use slotpress_format::{Hash, STORAGES_MAX, StorageMapItem};
+use storage::{StateSums, StorageRecords, build_storage};
 pub use version::AgaveVersion;
 
 /// Options of a synthetic ledger.
@@ -71,13 +70,13 @@ pub use version::AgaveVersion;
 pub struct SynthOptions {
     /// Ledger directory. It must be empty or not exist.
     pub out_dir: PathBuf,
-    /// Approximate bytes of the full state's storages. The state is larger if there are so many
-    /// storages that each holds one record.
+    /// Approximate bytes of the full state's storages. The state is larger if it has so many storages that each
+    /// holds one record.
     pub size_bytes: u64,
     /// Seed. Equal seeds and options give equal bytes.
     pub seed: u64,
-    /// Also makes a newer state. Its storages newer than the full state have about this many bytes.
-    /// The full state is then in `at-full` below the ledger directory.
+    /// Also makes a newer state, whose new storages have about this many bytes. The full state is then in
+    /// `at-full` below the ledger directory.
     #[setters(into)]
     pub incremental_bytes: Option<u64>,
     /// Number of the full state's storages. Default: a number that fits the size.
@@ -139,10 +138,10 @@ pub struct SynthReport {
 
 /// Smallest size of a complete ledger. The sysvars alone take 176 KiB.
 pub const SIZE_BYTES_MIN: u64 = 512 * 1024;
-/// Smallest size of an incremental state, which has sysvars of its own.
+/// Smallest size of an incremental state. It has new versions of the sysvars.
 pub const INCREMENTAL_BYTES_MIN: u64 = 256 * 1024;
-/// Limits on one round of storages. They bound the memory of obsolete records that wait for their
-/// turn in the lists.
+/// Limits on the storages that are made in one round. They limit the memory for obsolete records that wait to
+/// be written to the lists.
 const ROUND_STORAGES: u64 = 8192;
 const ROUND_BYTES: u64 = 1024 * 1024 * 1024;
 
@@ -152,20 +151,20 @@ pub struct SynthMemory {
     pub other_bytes: u64,
 }
 
-/// Memory in bytes for each storage's size, slots and places in lists.
-const STORAGE_KNOWN_BYTES: u64 = 128;
+/// Memory in bytes for the size, the slot and the list entries of each storage.
+const BYTES_PER_STORAGE: u64 = 128;
 
 /// Estimates the memory that [`synth`] needs.
 ///
 /// # Errors
 /// The sizes are impossible.
-pub fn memory_of(options: &SynthOptions) -> Result<SynthMemory> {
+pub fn estimate_memory(options: &SynthOptions) -> Result<SynthMemory> {
     check_options(options)?;
     let layout = SynthLayout::new(options);
-    let largest_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).max().unwrap_or(0);
+    let largest_bytes = (0..layout.count()).map(|storage| layout.target_bytes(storage)).max().unwrap_or(0);
     Ok(SynthMemory {
         worker_bytes: largest_bytes.saturating_mul(2),
-        other_bytes: layout.count().saturating_mul(STORAGE_KNOWN_BYTES),
+        other_bytes: layout.count().saturating_mul(BYTES_PER_STORAGE),
     })
 }
 
@@ -179,9 +178,9 @@ pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthRep
     check_options(options)?;
     let existed = options.out_dir.exists();
     claim_empty(&options.out_dir)?;
-    make(options, progress, started).inspect_err(|_| {
+    make_ledger(options, progress, started).inspect_err(|_| {
         // The directory was empty, so this run made all of its files.
-        for name in ["snapshots", "accounts", AT_FULL] {
+        for name in ["snapshots", "accounts", FULL_STATE_DIR] {
             let _ = fs::remove_dir_all(options.out_dir.join(name));
         }
         let _ = fs::remove_file(options.out_dir.join("genesis.bin"));
@@ -191,7 +190,7 @@ pub fn synth(options: &SynthOptions, progress: &dyn Progress) -> Result<SynthRep
     })
 }
 
-const AT_FULL: &str = "at-full";
+const FULL_STATE_DIR: &str = "at-full";
 
 fn check_options(options: &SynthOptions) -> Result<()> {
     if options.size_bytes < SIZE_BYTES_MIN || options.incremental_bytes.is_some_and(|b| b < INCREMENTAL_BYTES_MIN) {
@@ -209,44 +208,46 @@ fn check_options(options: &SynthOptions) -> Result<()> {
     Ok(())
 }
 
-fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
+fn make_ledger(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Result<SynthReport> {
     let out_dir = &options.out_dir;
     let layout = SynthLayout::new(options);
     if layout.count() > STORAGES_MAX {
         return Err(Error::usage(format!("a ledger has at most {STORAGES_MAX} storages; choose a smaller size")));
     }
     let has_two_states = options.incremental_bytes.is_some();
-    let full_dir = if has_two_states { out_dir.join(AT_FULL) } else { out_dir.clone() };
+    let full_dir = if has_two_states { out_dir.join(FULL_STATE_DIR) } else { out_dir.clone() };
     let mut full = StateDirectory::create(&full_dir, options.agave, layout.full_count)?;
-    let newer = || StateDirectory::create(out_dir, options.agave, layout.count());
-    let mut newer = has_two_states.then(newer).transpose()?;
+    let mut newer = match options.incremental_bytes {
+        Some(_) => Some(StateDirectory::create(out_dir, options.agave, layout.count())?),
+        None => None,
+    };
 
-    let storage_bytes = (0..layout.count()).map(|at| layout.target_bytes(at)).sum();
+    let storage_bytes = (0..layout.count()).map(|storage| layout.target_bytes(storage)).sum();
     progress.steps(&[Step::new(Stage::MakingStorages, Some(storage_bytes)), Step::new(Stage::WritingBank, Some(0))]);
     progress.stage(Stage::MakingStorages, Some(storage_bytes));
     let sums = Mutex::new(StateSums::default());
     let mut written_bytes = 0;
     let pool = start_pool(options.threads)?;
     let newer_dir = has_two_states.then_some(out_dir);
-    let place_storage = |at| place(&layout, at, options.agave, &full_dir, newer_dir, &sums, progress);
-    for round in rounds(&layout) {
-        let placed: Vec<(PlacedStorage, u64)> =
-            pool.install(|| round.clone().into_par_iter().map(place_storage).collect::<Result<_>>())?;
-        for (at, (placed, bytes)) in round.zip(&placed) {
-            let slot = SynthLayout::slot(at);
-            let id = layout.id(at);
-            if !layout.is_incremental(at) {
-                full.add(slot, id, placed.length, &placed.full)?;
+    let write = |storage| write_storage(&layout, storage, &full_dir, newer_dir, &sums, progress);
+    for round in divide_into_rounds(&layout) {
+        let written: Vec<StorageRecords> =
+            pool.install(|| round.clone().into_par_iter().map(write).collect::<Result<_>>())?;
+        for (storage, records) in round.zip(&written) {
+            let id = layout.id(storage).into();
+            let item = StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: records.length };
+            if !layout.is_incremental(storage) {
+                full.add_storage(item, records.obsolete.iter().filter(|record| record.in_full))?;
             }
             if let Some(newer) = &mut newer {
-                newer.add(slot, id, placed.length, &placed.newer)?;
+                newer.add_storage(item, records.obsolete.iter())?;
             }
-            written_bytes += bytes;
+            written_bytes += align8(records.length);
         }
     }
 
     progress.stage(Stage::WritingBank, None);
-    written_bytes += place_stale_files(&layout, &full_dir, layout.full_count)?;
+    written_bytes += write_stale_files(&layout, &full_dir, layout.full_count)?;
     let mut sums = sums.into_inner();
     sums.full.add(&sums.both);
     sums.newer.add(&sums.both);
@@ -255,7 +256,7 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     let mut states = vec![state];
     if let Some(newer) = newer {
         progress.check()?;
-        written_bytes += place_stale_files(&layout, out_dir, layout.count())?;
+        written_bytes += write_stale_files(&layout, out_dir, layout.count())?;
         let (state, bytes) = newer.finish(&layout, &sums.newer)?;
         written_bytes += bytes;
         states.push(state);
@@ -263,15 +264,15 @@ fn make(options: &SynthOptions, progress: &dyn Progress, started: Instant) -> Re
     Ok(SynthReport { states, written_bytes, elapsed: started.elapsed() })
 }
 
-fn rounds(layout: &SynthLayout) -> Vec<Range<u64>> {
+fn divide_into_rounds(layout: &SynthLayout) -> Vec<Range<u64>> {
     let mut rounds = Vec::new();
     let mut start = 0;
     let mut bytes = 0;
-    for at in 0..layout.count() {
-        bytes += layout.target_bytes(at);
-        if bytes >= ROUND_BYTES || at + 1 - start >= ROUND_STORAGES {
-            rounds.push(start..at + 1);
-            (start, bytes) = (at + 1, 0);
+    for storage in 0..layout.count() {
+        bytes += layout.target_bytes(storage);
+        if bytes >= ROUND_BYTES || storage + 1 - start >= ROUND_STORAGES {
+            rounds.push(start..storage + 1);
+            (start, bytes) = (storage + 1, 0);
         }
     }
     rounds.push(start..layout.count());
@@ -284,46 +285,43 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Makes a storage and writes its file. Returns its items for the lists, and the number of
-/// bytes written.
-fn place(
+fn write_storage(
     layout: &SynthLayout,
-    at: u64,
-    agave: AgaveVersion,
+    storage: u64,
     full_dir: &Path,
     newer_dir: Option<&PathBuf>,
     sums: &Mutex<StateSums>,
     progress: &dyn Progress,
-) -> Result<(PlacedStorage, u64)> {
+) -> Result<StorageRecords> {
     progress.check()?;
-    let slot = SynthLayout::slot(at);
-    let id = layout.id(at);
+    let slot = SynthLayout::slot(storage);
+    let id = layout.id(storage);
     let first_dir = newer_dir.map_or(full_dir, PathBuf::as_path);
     let path = StateDirectory::storage_path(first_dir, slot, id);
-    let storage = build(layout, at, BUFFER.take()).or_path("make", &path)?;
-    fs::write(&path, &storage.bytes).or_path("write", &path)?;
-    if newer_dir.is_some() && !layout.is_incremental(at) {
+    let content = build_storage(layout, storage, BUFFER.take()).or_path("make", &path)?;
+    fs::write(&path, &content.bytes).or_path("write", &path)?;
+    if newer_dir.is_some() && !layout.is_incremental(storage) {
         // Not every file system has hard links.
         let link = StateDirectory::storage_path(full_dir, slot, id);
         fs::hard_link(&path, &link).or_else(|_| fs::copy(&path, &link).map(drop)).or_path("write", &link)?;
     }
-    sums.lock().add(&storage.sums);
-    let placed = PlacedStorage::place(&storage, agave, newer_dir.is_some()).or_path("make the lists of", &path)?;
-    let bytes = storage.bytes.len() as u64;
-    progress.advance(bytes, bytes);
-    BUFFER.set(storage.bytes);
-    Ok((placed, bytes))
+    sums.lock().add(&content.sums);
+    let file_bytes = content.bytes.len() as u64;
+    progress.advance(file_bytes, file_bytes);
+    BUFFER.set(content.bytes);
+    Ok(content.records)
 }
 
-/// Writes files that no list names: storages that were rewritten under another id, and one of a
-/// removed slot. Archiving any of them would add accounts that the state does not have.
-fn place_stale_files(layout: &SynthLayout, ledger: &Path, count: u64) -> Result<u64> {
+/// Writes files that no list names: two storages that were rewritten under another id, and a storage of a
+/// removed slot. An archive of any of them would have accounts that the state does not have. Returns the number
+/// of bytes written.
+fn write_stale_files(layout: &SynthLayout, ledger: &Path, count: u64) -> Result<u64> {
     let mut written = 0;
-    let Some(from) = (0..count).min_by_key(|at| layout.target_bytes(*at).abs_diff(4096)) else { return Ok(0) };
-    let content = build(layout, from, Vec::new()).or_path("make", ledger)?.bytes;
-    let id = layout.id(count - 1) + 10;
-    let slots = [SynthLayout::slot(from), SynthLayout::slot(count / 2), SynthLayout::slot(count - 1) + 1];
-    for (slot, id) in slots.into_iter().zip(id..) {
+    let small_storage = (0..count).min_by_key(|storage| layout.target_bytes(*storage).abs_diff(4096)).unwrap_or(0);
+    let content = build_storage(layout, small_storage, Vec::new()).or_path("make", ledger)?.bytes;
+    let first_id = layout.id(count - 1) + 10;
+    let slots = [SynthLayout::slot(small_storage), SynthLayout::slot(count / 2), SynthLayout::slot(count - 1) + 1];
+    for (slot, id) in slots.into_iter().zip(first_id..) {
         let path = StateDirectory::storage_path(ledger, slot, id);
         fs::write(&path, &content).or_path("write", &path)?;
         written += content.len() as u64;

@@ -1,4 +1,4 @@
-//! Mixes of account kinds: mainnet's, and others for measurements on other data.
+//! Mixes of account kinds: the mix of mainnet, and others for measurements on other data.
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AccountKind {
@@ -11,7 +11,7 @@ pub enum AccountKind {
     Metadata,
     Edition,
     Stake,
-    /// State of a program; the number is the index of its template in `states`.
+    /// State of a program, with the index of its template in `states`.
     State(u8),
     LookupTable,
     Program,
@@ -41,7 +41,7 @@ pub enum Mix {
 }
 
 impl Mix {
-    /// Returns how many of 100,000 accounts are of each kind. The rest is program state.
+    /// Returns how many of 100,000 accounts are of each kind. The other accounts are program state.
     pub(super) fn shares(self) -> &'static [(u64, AccountKind)] {
         match self {
             Self::Mainnet => &MAINNET,
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_parts_of_all() {
+    fn shares_take_nearly_all_of_a_mix() {
         for mix in [Mix::Mainnet, Mix::Tokens, Mix::Nfts, Mix::Programs, Mix::Empty, Mix::Random] {
             let sum: u64 = mix.shares().iter().map(|(share, _)| share).sum();
             assert!((86_000..=100_000).contains(&sum), "{mix:?}: {sum}");

@@ -1,5 +1,5 @@
-//! Random numbers. Everything in a synthetic ledger is a function of the seed and an index, so
-//! nothing has to be remembered. All numbers are integers, so every platform makes the same bytes.
+//! Random numbers. Everything in a synthetic ledger is a function of the seed and an index, so nothing has to
+//! be stored. All numbers are integers, so every platform makes the same bytes.
 
 use slotpress_base::SplitMix64;
 use slotpress_base::random::{self, finalize};
@@ -20,31 +20,32 @@ impl Rng {
         self.0.next()
     }
 
-    pub const fn below(&mut self, end: u64) -> u64 {
+    /// Picks a number below `end`.
+    pub const fn pick(&mut self, end: u64) -> u64 {
         ((self.next() as u128 * end as u128) >> 64) as u64
     }
 
-    /// Returns true in `share` of 1,000 cases.
-    pub const fn permille(&mut self, share: u64) -> bool {
-        self.below(1000) < share
+    /// Returns true in `permille` of 1,000 cases.
+    pub const fn chance(&mut self, permille: u64) -> bool {
+        self.pick(1000) < permille
     }
 
     /// Chooses an item in proportion to its share of `all`. Returns `None` for the rest of `all`.
     pub fn pick_weighted<T>(&mut self, all: u64, items: impl Iterator<Item = (u64, T)>) -> Option<T> {
-        let mut pick = self.below(all);
+        let mut rest = self.pick(all);
         for (share, item) in items {
-            if pick < share {
+            if rest < share {
                 return Some(item);
             }
-            pick -= share;
+            rest -= share;
         }
         None
     }
 
-    /// Returns a number of 1 to `bits` bits, never 0. All lengths are equally likely, so small
-    /// numbers are common, as among balances.
+    /// Returns a number of 1 to `bits` bits, never 0. All lengths are equally likely, so small numbers are as
+    /// common as among balances.
     pub const fn log_uniform(&mut self, bits: u64) -> u64 {
-        let length = self.below(bits);
+        let length = self.pick(bits);
         (1 << length) | (self.next() & ((1 << length) - 1))
     }
 
@@ -73,11 +74,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_differ_and_repeat() {
-        let draw = |seed, index| Rng::new(mix(seed, index)).key();
-        assert_eq!(draw(1, 2), draw(1, 2));
-        assert_ne!(draw(1, 2), draw(1, 3));
-        assert_ne!(draw(1, 2), draw(2, 2));
+    fn streams_depend_only_on_seed_and_index() {
+        let key = |seed, index| Rng::new(mix(seed, index)).key();
+        assert_eq!(key(1, 2), key(1, 2));
+        assert_ne!(key(1, 2), key(1, 3));
+        assert_ne!(key(1, 2), key(2, 2));
     }
 
     #[test]

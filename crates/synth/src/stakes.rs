@@ -1,14 +1,15 @@
 //! Vote accounts and delegations of each epoch.
 //!
-//! The bank's own stakes have accounts with the same contents, which Agave compares. Stakes of
-//! other epochs have no accounts, and no client looks for any.
+//! The bank's own stakes have accounts with the same contents, which Agave compares. The stakes of other
+//! epochs have no accounts, and no client looks for them.
 //!
-//! On mainnet, a delegation recurs in the next epoch's stakes after some 150 MB, too far away for
-//! the compression levels in use. A small file has no such distance, so here each epoch has its
-//! own sample.
+//! On mainnet, a delegation recurs in the stakes of the next epoch after some 150 MB, too far away for the
+//! compression levels in use. In a small file, it would recur after a short distance, so each epoch has other
+//! delegations here: its own sample.
 
 use slotpress_format::Voter;
 
+use super::accounts::OtherAccount;
 use super::bank::OTHER_BYTES;
 use super::rng::{Rng, mix};
 use super::staking::{self, STAKE_BYTES, SynthDelegation, VOTE_BYTES};
@@ -24,7 +25,7 @@ pub struct Scale {
 
 /// Number of epochs whose stakes a bank keeps.
 pub const EPOCHS: u64 = 6;
-/// Smallest bank file, unless a sixteenth of the storages is less. In a smaller one, blockhashes
+/// Smallest size of a bank file, unless a sixteenth of the storages is less. In a smaller file, blockhashes
 /// would outweigh stakes.
 const BANK_BYTES_MIN: u64 = 400 * 1024;
 const STORAGES_PER_BANK: u64 = 409;
@@ -65,8 +66,8 @@ fn log2_permille(value: u64) -> u64 {
     u64::from(power) * 1000 + (((u128::from(value) - (1 << power)) * 1000) >> power) as u64
 }
 
-/// Number of delegations below which all epochs have the same voters. Otherwise, each voter would
-/// recur only within its own epoch.
+/// Number of delegations below which all epochs have the same voters. Otherwise, a voter would recur only
+/// within its epoch.
 const DELEGATIONS_SMALL: u64 = 2048;
 
 const PURPOSE_VOTE_ACCOUNTS: u64 = 302;
@@ -74,14 +75,12 @@ const PURPOSE_DELEGATIONS: u64 = 303;
 const PURPOSE_HISTORY: u64 = 304;
 const PURPOSE_STAKE_ACCOUNTS: u64 = 305;
 
-/// Distinguishes the bank's own stakes from the epoch stakes of the same epoch: they are
-/// different samples.
+/// Number added to the sample of the bank's own stakes, which differ from the epoch stakes of the same epoch.
 const OWN_SAMPLE: u64 = 1 << 20;
 
-/// Pairs: the number of delegations, and the number of vote accounts among which they choose, each
-/// as a thousand times its logarithm to base 2. A sample smaller than mainnet's has fewer vote
-/// accounts, so that each recurs about as often. Measured: the bank file's compression ratio is
-/// then mainnet's at all sizes.
+/// Numbers of delegations, and the numbers of vote accounts among which they choose, each as a thousand times
+/// its logarithm to base 2. A sample smaller than mainnet's has fewer vote accounts, so that each recurs about
+/// as often. With the measured numbers, the compression ratio of the bank file is mainnet's at all sizes.
 const VOTER_BITS_PERMILLE: [(u64, u64); 7] = [
     (9_100, 7_100),
     (9_500, 7_500),
@@ -117,20 +116,20 @@ impl SynthStakes {
         self.universe.shared_key(keys::VOTERS, sample << 16 | voter)
     }
 
-    /// Returns the stream of a vote account's lasting properties. It begins with the node's address.
+    /// Returns the stream for the properties of a vote account that do not depend on the slot. It begins with
+    /// the address of the node.
     fn fixed_rng(&self, voter: u64) -> Rng {
         Rng::new(mix(self.universe.number(PURPOSE_VOTE_ACCOUNTS, self.sample), voter))
     }
 
-    /// Returns the lamports of a vote account, and its data, of length [`VOTE_BYTES`].
-    pub fn vote_account(&self, voter: u64) -> (u64, Vec<u8>) {
+    pub fn vote_account(&self, voter: u64) -> OtherAccount {
         let mut fixed = self.fixed_rng(voter);
         let mut changing = Rng::new(mix(fixed.clone().next(), self.slot));
         let mut data = Vec::with_capacity(VOTE_BYTES as usize);
         let lamports = chain::rent_exempt_lamports(VOTE_BYTES) + changing.log_uniform(36);
         staking::write_vote_account(&mut fixed, &mut changing, self.slot, &mut data);
         data.resize(VOTE_BYTES as usize, 0);
-        (lamports, data)
+        OtherAccount { pubkey: self.vote_address(voter), owner: keys::VOTE, lamports, data }
     }
 
     pub fn delegation(&self, at: u64) -> SynthDelegation {
@@ -138,22 +137,22 @@ impl SynthStakes {
         let stake_account = rng.key();
         let voter = match at {
             _ if at < self.scale.voters => at,
-            _ if rng.permille(400) => rng.zipf(4),
+            _ if rng.chance(400) => rng.zipf(4),
             _ => {
                 let bits = self.scale.voter_bits_permille();
-                let is_more = rng.permille(bits % 1000);
-                rng.zipf(bits / 1000 + u64::from(is_more))
+                let rounds_up = rng.chance(bits % 1000);
+                rng.zipf(bits / 1000 + u64::from(rounds_up))
             }
         };
         let activation_epoch = self.epoch - rng.log_uniform(9);
-        let is_active = rng.permille(930) || at < self.scale.voters;
+        let is_active = rng.chance(930) || at < self.scale.voters;
         let deactivation_epoch =
             if is_active { u64::MAX } else { activation_epoch.max(self.epoch + 1 - rng.log_uniform(6)) };
         // Two in three stakes are whole numbers of SOL, as pools and wallets split them.
-        let lamports = if rng.permille(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
-        // The voter's credits at the stake's last reward are mostly the same for all its stakes.
-        let last = if rng.permille(850) { self.epoch } else { activation_epoch };
-        let credits_observed = mix(voter, last) >> 35;
+        let lamports = if rng.chance(667) { 1_000_000_000 * rng.log_uniform(12) } else { rng.log_uniform(41) };
+        // Most stakes of a voter were last rewarded in the same epoch, so they have observed the same credits.
+        let reward_epoch = if rng.chance(850) { self.epoch } else { activation_epoch };
+        let credits_observed = mix(voter, reward_epoch) >> 35;
         SynthDelegation { stake_account, voter, lamports, activation_epoch, deactivation_epoch, credits_observed }
     }
 
@@ -161,8 +160,8 @@ impl SynthStakes {
         (0..self.scale.delegations as usize).map(|at| self.delegation(at as u64))
     }
 
-    /// Returns the vote accounts with their effective stake. Stakes take and lose effect in the
-    /// epoch after the request: so little changes at a time that the rate limit does not matter.
+    /// Returns the vote accounts with their effective stake. Stakes take and lose effect in the epoch after the
+    /// request, because so little changes at a time that the rate limit does not matter.
     pub fn voters(&self) -> Vec<Voter> {
         let mut voters: Vec<Voter> = (0..self.scale.voters)
             .map(|voter| Voter { stake: 0, address: self.vote_address(voter), node: self.fixed_rng(voter).key() })
@@ -187,14 +186,14 @@ impl SynthStakes {
             .map(|back| {
                 let epoch = epoch - back;
                 let mut rng = Rng::new(self.universe.number(PURPOSE_HISTORY, epoch));
-                let mut up_to = |part: u64| rng.below(effective / part + 1);
-                [epoch, effective - up_to(64), up_to(128), up_to(128)]
+                let mut draw_part = |part: u64| rng.pick(effective / part + 1);
+                [epoch, effective - draw_part(64), draw_part(128), draw_part(128)]
             })
             .collect()
     }
 
-    /// Returns a delegation, and the lamports and data of its account.
-    pub fn stake_account(&self, at: u64) -> (SynthDelegation, u64, Vec<u8>) {
+    /// Returns the stake account of a delegation.
+    pub fn stake_account(&self, at: u64) -> OtherAccount {
         let delegation = self.delegation(at);
         let mut rng = Rng::new(mix(self.universe.number(PURPOSE_STAKE_ACCOUNTS, self.sample), at));
         let mut data = Vec::with_capacity(STAKE_BYTES as usize);
@@ -202,7 +201,7 @@ impl SynthStakes {
         staking::write_delegated_stake(&self.universe, &mut rng, &delegation, vote_address, &mut data);
         data.resize(STAKE_BYTES as usize, 0);
         let lamports = chain::rent_exempt_lamports(STAKE_BYTES) + delegation.lamports;
-        (delegation, lamports, data)
+        OtherAccount { pubkey: delegation.stake_account, owner: keys::STAKE, lamports, data }
     }
 }
 
@@ -229,8 +228,8 @@ mod tests {
             assert_eq!(voters.len(), 5);
             assert!(voters.iter().all(|voter| voter.stake > 0));
             let in_effect = stakes.delegations().filter(|stake| stake.deactivation_epoch >= EPOCH);
-            let of_open_accounts = in_effect.filter(|stake| stake.voter < 5).map(|stake| stake.lamports).sum::<u64>();
-            assert_eq!(voters.iter().map(|voter| voter.stake).sum::<u64>(), of_open_accounts);
+            let to_open_accounts = in_effect.filter(|stake| stake.voter < 5).map(|stake| stake.lamports).sum::<u64>();
+            assert_eq!(voters.iter().map(|voter| voter.stake).sum::<u64>(), to_open_accounts);
             for stake in stakes.delegations() {
                 assert!(stake.activation_epoch < EPOCH);
                 assert!(stake.activation_epoch <= stake.deactivation_epoch);
@@ -242,7 +241,9 @@ mod tests {
     fn stake_accounts_agree_with_their_delegations() {
         let stakes = stakes(100);
         for at in 0..100 {
-            let (delegation, lamports, data) = stakes.stake_account(at);
+            let delegation = stakes.delegation(at);
+            let OtherAccount { pubkey, lamports, data, .. } = stakes.stake_account(at);
+            assert_eq!(pubkey, delegation.stake_account);
             let number = |from: usize| u64::from_le_bytes(data[from..from + 8].try_into().expect("8 bytes"));
             assert_eq!((data.len(), &data[..4]), (200, &[2, 0, 0, 0][..]));
             assert_eq!(lamports, number(4) + delegation.lamports);
@@ -258,7 +259,7 @@ mod tests {
             assert_eq!(f64::from_bits(number(180)), staking::WARMUP_RATE);
         }
         for (number, voter) in (0..).zip(stakes.voters()) {
-            assert_eq!(stakes.vote_account(number).1[4..36], voter.node);
+            assert_eq!(stakes.vote_account(number).data[4..36], voter.node);
         }
     }
 

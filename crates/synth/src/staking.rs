@@ -11,7 +11,7 @@ pub const VOTE_BYTES: u64 = 3762;
 #[derive(Clone, Debug, PartialEq)]
 pub struct SynthDelegation {
     pub stake_account: [u8; 32],
-    /// Number of the vote account. It has been closed if this is `Scale::voters` or more.
+    /// Number of the vote account. Vote accounts with numbers from `Scale::voters` on have been closed.
     pub voter: u64,
     pub lamports: u64,
     pub activation_epoch: u64,
@@ -48,7 +48,7 @@ pub fn write_delegated_stake(
 }
 
 fn write_stake_owner(universe: &Universe, rng: &mut Rng, out: &mut Vec<u8>) {
-    let staker = if rng.permille(300) {
+    let staker = if rng.chance(300) {
         let pool = rng.zipf(8);
         universe.shared_key(keys::WALLETS, pool)
     } else {
@@ -67,10 +67,10 @@ pub fn write_vote_account(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &
     out.extend_from_slice(&2u32.to_le_bytes());
     out.extend_from_slice(&node);
     out.extend_from_slice(&fixed.key());
-    out.push([0, 5, 7, 8, 10, 100][fixed.below(6) as usize]);
+    out.push([0, 5, 7, 8, 10, 100][fixed.pick(6) as usize]);
     // Half of all vote accounts no longer vote: their last vote was long ago.
-    let is_active = fixed.permille(500);
-    let last = if is_active { slot - 1 - changing.below(32) } else { slot - fixed.log_uniform(27) };
+    let is_active = fixed.chance(500);
+    let last = if is_active { slot - 1 - changing.pick(32) } else { slot - fixed.log_uniform(27) };
     out.extend_from_slice(&31u64.to_le_bytes());
     for depth in 0..31u64 {
         out.push(1 + changing.zipf(2) as u8);
@@ -84,11 +84,11 @@ pub fn write_vote_account(fixed: &mut Rng, changing: &mut Rng, slot: u64, out: &
     out.extend_from_slice(&[0; 32 * 48]);
     push_u64s(out, &[31]);
     out.push(1);
-    let epochs = if fixed.permille(700) { 64 } else { fixed.log_uniform(6) };
+    let epochs = if fixed.chance(700) { 64 } else { fixed.log_uniform(6) };
     let mut credits = fixed.log_uniform(32);
     push_u64s(out, &[epochs]);
     for back in (0..epochs).rev() {
-        let earned = 6_000_000 + fixed.below(900_000);
+        let earned = 6_000_000 + fixed.pick(900_000);
         push_u64s(out, &[last_epoch - back, credits + earned, credits]);
         credits += earned;
     }

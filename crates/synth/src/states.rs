@@ -10,9 +10,9 @@ pub const PROGRAM_BYTES: u64 = 36;
 const LOOKUP_TABLE_HEADER_BYTES: u64 = 56;
 const CODE_HEADER_BYTES: u64 = 45;
 
-/// Weight, owner, length of the data; addresses of its own, and addresses after these that many
-/// accounts share (markets, mints); numbers; then an array that takes the rest of the data: the size
-/// of its elements, and how many of 1,000 are in use on average. The others are zero.
+/// Weight; owner; length of the data; number of unique addresses, and number of addresses after them that many
+/// accounts share (markets, mints); number of integers; then an array that takes the rest of the data: the size
+/// of its elements, and how many of 1,000 elements are in use on average. The other elements are zero.
 struct Template(u64, [u8; 32], u64, (u64, u64), u64, (u64, u64));
 
 const TEMPLATES: [Template; 18] = [
@@ -36,7 +36,7 @@ const TEMPLATES: [Template; 18] = [
     Template(1, keys::OPENBOOK, 262_156, (0, 1), 3, (88, 100)), // event queue
 ];
 
-pub fn pick(rng: &mut Rng) -> u8 {
+pub fn pick_template(rng: &mut Rng) -> u8 {
     let weights = || TEMPLATES.iter().map(|template| template.0);
     rng.pick_weighted(weights().sum(), weights().zip(0..)).unwrap_or_default()
 }
@@ -49,9 +49,9 @@ pub fn state_owner(template: u8) -> [u8; 32] {
     TEMPLATES[usize::from(template)].1
 }
 
-/// Returns a number as in program state: often 0, or a time, a price, a balance.
-fn number(rng: &mut Rng) -> u64 {
-    match rng.below(10) {
+/// Draws an integer as in program state: often 0, or a time, a price, a balance.
+fn draw_integer(rng: &mut Rng) -> u64 {
+    match rng.pick(10) {
         0..3 => 0,
         3 => chain::UNIX_TIME - rng.log_uniform(25),
         4..6 => 1_000 * rng.log_uniform(20),
@@ -59,44 +59,44 @@ fn number(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Writes 8 bytes that identify the type, addresses, numbers, and an array that is partly in use.
+/// Writes 8 bytes that identify the type, addresses, integers, and an array that is partly in use.
 pub fn write_state(draw: &mut Draw<'_>, template: u8, out: &mut Vec<u8>) {
-    let Template(_, _, data_len, (own_keys, shared_keys), numbers, (slot_bytes, used)) =
+    let Template(_, _, data_len, (unique_keys, shared_keys), integers, (element_bytes, used)) =
         TEMPLATES[usize::from(template)];
     let end = out.len() + data_len as usize;
     out.extend_from_slice(&draw.universe.number(keys::MARKETS, u64::MAX - u64::from(template)).to_le_bytes());
-    for _ in 0..own_keys {
+    for _ in 0..unique_keys {
         out.extend_from_slice(&draw.fixed.key());
     }
     for _ in 0..shared_keys {
         let rank = draw.fixed.zipf(14);
         out.extend_from_slice(&draw.universe.shared_key(keys::MARKETS, rank));
     }
-    for _ in 0..numbers {
+    for _ in 0..integers {
         if out.len() + 8 <= end {
-            out.extend_from_slice(&number(&mut draw.changing).to_le_bytes());
+            out.extend_from_slice(&draw_integer(&mut draw.changing).to_le_bytes());
         }
     }
     out.push(255 - draw.fixed.zipf(4) as u8); // the bump seed of its address
     out.truncate(end);
     // Some arrays are full, most are nearly empty.
-    let used_permille = match draw.fixed.below(8) {
+    let used_permille = match draw.fixed.pick(8) {
         0 => 1000.min(used * 4),
         1..4 => used,
         _ => used / 4,
     };
-    while out.len() + slot_bytes as usize <= end {
-        let slot_end = out.len() + slot_bytes as usize;
-        if draw.changing.permille(used_permille) {
-            while out.len() + 8 <= slot_end {
-                if slot_bytes >= 64 && slot_end - out.len() >= 64 && draw.changing.permille(150) {
+    while out.len() + element_bytes as usize <= end {
+        let element_end = out.len() + element_bytes as usize;
+        if draw.changing.chance(used_permille) {
+            while out.len() + 8 <= element_end {
+                if element_bytes >= 64 && element_end - out.len() >= 64 && draw.changing.chance(150) {
                     out.extend_from_slice(&draw.changing.key());
                 } else {
-                    out.extend_from_slice(&number(&mut draw.changing).to_le_bytes());
+                    out.extend_from_slice(&draw_integer(&mut draw.changing).to_le_bytes());
                 }
             }
         }
-        out.resize(slot_end, 0);
+        out.resize(element_end, 0);
     }
 }
 
@@ -121,7 +121,7 @@ pub fn write_lookup_table(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&draw.fixed.key());
     out.extend_from_slice(&[0; 2]);
     while out.len() < end {
-        if draw.fixed.permille(400) {
+        if draw.fixed.chance(400) {
             let rank = draw.fixed.zipf(14);
             out.extend_from_slice(&draw.universe.shared_key(keys::MARKETS, rank));
         } else {
@@ -137,7 +137,7 @@ pub fn write_program(code: &[u8; 32], out: &mut Vec<u8>) {
 
 /// Returns a length of code, with its header, from 16 KiB to 272 KiB.
 pub fn code_bytes(rng: &mut Rng) -> u64 {
-    CODE_HEADER_BYTES + ((16 * 1024) << rng.below(5)) + 8 * rng.below(2048)
+    CODE_HEADER_BYTES + ((16 * 1024) << rng.pick(5)) + 8 * rng.pick(2048)
 }
 
 /// Writes state, slot (not in a buffer) and authority; then an ELF file: instructions, texts, and
@@ -152,15 +152,14 @@ pub fn write_code(draw: &mut Draw<'_>, end: usize, is_buffer: bool, out: &mut Ve
     out.push(1);
     out.extend_from_slice(&rng.key());
     out.extend_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xf7\0\x01\0\0\0");
-    // Compilers repeat themselves: most instructions belong to sequences that occurred in the
-    // program before.
+    // Compilers repeat themselves: most instructions are in sequences that occurred in the program before.
     const OPCODES: [u8; 16] =
         [0x79, 0x7b, 0xbf, 0x07, 0xb7, 0x15, 0x85, 0x55, 0x61, 0x63, 0x0f, 0x71, 0x73, 0x05, 0x67, 0x77];
     let length = end - start;
     let texts = start + length * 3 / 4;
-    let zeros = if rng.permille(300) { end - length / 10 } else { end };
+    let zeros = if rng.chance(300) { end - length / 10 } else { end };
     while out.len() < texts {
-        if out.len() - start > 4096 && rng.permille(200) {
+        if out.len() - start > 4096 && rng.chance(200) {
             let back = 8 * (1 + rng.log_uniform(9)) as usize;
             let from = out.len() - back;
             let count = (16 + 8 * rng.log_uniform(4) as usize).min(back);
@@ -168,8 +167,8 @@ pub fn write_code(draw: &mut Draw<'_>, end: usize, is_buffer: bool, out: &mut Ve
             continue;
         }
         let opcode = OPCODES[rng.zipf(4) as usize];
-        let registers = (rng.below(11) | (rng.zipf(3) + 1) << 4) as u8;
-        let offset = if rng.permille(500) { 0 } else { (8 * rng.log_uniform(8)).wrapping_neg() as u16 };
+        let registers = (rng.pick(11) | (rng.zipf(3) + 1) << 4) as u8;
+        let offset = if rng.chance(500) { 0 } else { (8 * rng.log_uniform(8)).wrapping_neg() as u16 };
         let immediate = if opcode == 0x85 { rng.log_uniform(20) as u32 } else { rng.zipf(6) as u32 };
         out.extend_from_slice(&[opcode, registers]);
         out.extend_from_slice(&offset.to_le_bytes());
@@ -195,10 +194,10 @@ pub fn write_code(draw: &mut Draw<'_>, end: usize, is_buffer: bool, out: &mut Ve
         "mint ",
     ];
     while out.len() < zeros {
-        match rng.below(4) {
+        match rng.pick(4) {
             0 => out.extend_from_slice(&rng.next().to_le_bytes()),
             1 => out.extend_from_slice(&(0x1_0000_0000 + 8 * rng.log_uniform(16)).to_le_bytes()),
-            _ => out.extend_from_slice(WORDS[rng.below(16) as usize].as_bytes()),
+            _ => out.extend_from_slice(WORDS[rng.pick(16) as usize].as_bytes()),
         }
     }
     out.truncate(zeros);

@@ -1,8 +1,8 @@
 //! Writes the status cache of a synthetic ledger (docs/snapshot-format.md#status-cache).
 //!
-//! Both clients accept it. It has the newest 300 slots with a block, all roots and distinct.
-//! Transactions use only blockhashes of the queue, never the newest. Each blockhash has one offset,
-//! at which all its transaction hashes are cut.
+//! Both clients accept this status cache. It has the newest 300 slots with a block. All are roots and distinct.
+//! Transactions use only blockhashes of the queue, but never the newest. All transaction hashes of a blockhash
+//! are cut at the same offset.
 
 use std::io::{Result, Write};
 
@@ -34,18 +34,18 @@ pub fn write_status_cache(universe: &Universe, height: u64, storage_bytes: u64, 
     let per_slot = (storage_bytes / STORAGE_BYTES_PER_TRANSACTION).clamp(1, TRANSACTIONS_PER_SLOT_MAX);
     let oldest_blockhash = height + 1 - BLOCKHASHES;
     out.u64s(&[STATUS_CACHE_SLOTS_MAX])?;
-    for at in (0..STATUS_CACHE_SLOTS_MAX).map(|back| height - back) {
-        let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, at));
-        out.u64s(&[chain::slot_at(at)])?;
+    for height in (0..STATUS_CACHE_SLOTS_MAX).map(|back| height - back) {
+        let mut rng = Rng::new(universe.number(PURPOSE_RESULTS, height));
+        out.u64s(&[chain::slot_at(height)])?;
         out.bytes(&[1])?;
         // Transactions use blockhashes of blocks before their own, and mostly the same few.
-        let count = (1 + rng.below(per_slot.min(BLOCKHASHES_PER_SLOT_MAX))).min(at - oldest_blockhash);
+        let count = (1 + rng.pick(per_slot.min(BLOCKHASHES_PER_SLOT_MAX))).min(height - oldest_blockhash);
         out.u64s(&[count])?;
-        for which in 0..count {
-            let results = per_slot / count + u64::from(which < per_slot % count);
-            let named = at - 1 - which;
-            out.bytes(&chain::blockhash(universe, named))?;
-            out.u64s(&[universe.number(PURPOSE_OFFSET, named) % OFFSET_COUNT, results])?;
+        for index in 0..count {
+            let results = per_slot / count + u64::from(index < per_slot % count);
+            let blockhash_height = height - 1 - index;
+            out.bytes(&chain::blockhash(universe, blockhash_height))?;
+            out.u64s(&[universe.number(PURPOSE_OFFSET, blockhash_height) % OFFSET_COUNT, results])?;
             write_results(&mut out, &mut rng, results)?;
         }
     }
@@ -57,13 +57,13 @@ fn write_results<W: Write>(out: &mut FieldWriter<W>, rng: &mut Rng, count: u64) 
         let mut key = [0; KEY_BYTES];
         rng.fill(&mut key);
         out.bytes(&key)?;
-        if rng.permille(900) {
+        if rng.chance(900) {
             out.bytes(&[0; 4])?;
         } else {
             // This is `Err(InstructionError(index, Custom(code)))`.
             out.bytes(&[1, 0, 0, 0, 8, 0, 0, 0])?;
-            out.bytes(&[2 + rng.below(4) as u8, 25, 0, 0, 0])?;
-            out.bytes(&(6_000 + rng.below(64) as u32).to_le_bytes())?;
+            out.bytes(&[2 + rng.pick(4) as u8, 25, 0, 0, 0])?;
+            out.bytes(&(6_000 + rng.pick(64) as u32).to_le_bytes())?;
         }
     }
     Ok(())

@@ -6,12 +6,11 @@ use std::io::Result;
 use slotpress_format::ledger::record::{align8, record_bytes};
 use slotpress_format::{LatticeHash, RECORD_HEADER_BYTES, RecordHeader};
 
-use super::accounts::{Shape, write_own_record};
-use super::chain::rent_exempt_lamports;
+use super::accounts::{OtherAccount, Shape};
 use super::keys;
 use super::layout::{Successor, SynthLayout};
 use super::rng::Rng;
-use super::sysvars::{SYSVAR_OWNER, sysvars};
+use super::sysvars::sysvars;
 use super::universe::Origin;
 
 const PURPOSE_OLD: u64 = 201;
@@ -41,7 +40,7 @@ impl Sums {
     }
 }
 
-/// Sums over accounts: accounts that both states have, and accounts that only one state has.
+/// Sums over the accounts that both states have, and over the accounts that only one state has.
 #[derive(Clone, Default)]
 pub struct StateSums {
     pub both: Sums,
@@ -58,29 +57,34 @@ impl StateSums {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Obsolete {
+pub struct ObsoleteRecord {
     pub offset: u64,
     pub data_len: u64,
     pub slot: u64,
-    /// True if the record is already obsolete in the full state, not only in the incremental one.
+    /// True if the record is obsolete in the full state too, not only in the incremental state.
     pub in_full: bool,
+}
+
+impl ObsoleteRecord {
+    /// Returns the number of bytes by which a storage shrinks when this record is cut out.
+    pub fn cut_bytes(&self, storage_length: u64) -> u64 {
+        record_bytes(self.data_len).min(storage_length - self.offset)
+    }
+}
+
+pub struct StorageRecords {
+    /// Length of the storage without the padding of its last record.
+    pub length: u64,
+    pub obsolete: Vec<ObsoleteRecord>,
 }
 
 pub struct Storage {
     pub bytes: Vec<u8>,
-    pub length: u64,
-    pub obsolete: Vec<Obsolete>,
+    pub records: StorageRecords,
     pub sums: StateSums,
 }
 
-impl Storage {
-    /// Returns the number of bytes by which the storage shrinks when an obsolete record is cut out.
-    pub fn cut_bytes(&self, record: &Obsolete) -> u64 {
-        record_bytes(record.data_len).min(self.length - record.offset)
-    }
-}
-
-pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
+pub fn build_storage(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<Storage> {
     let universe = &layout.universe;
     bytes.clear();
     let mut sums = StateSums::default();
@@ -93,24 +97,24 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
         let offset = start_record(&mut bytes);
         let header = universe.write_record(origin, 0, shape, &mut bytes);
         let data = &bytes[offset + RECORD_HEADER_BYTES..];
-        let mut mark = |by, in_full| {
+        let mut mark_obsolete = |replacing_storage, in_full| {
             let offset = offset as u64;
-            let slot = SynthLayout::slot(by);
-            obsolete.push(Obsolete { offset, data_len: shape.data_len, slot, in_full });
+            let slot = SynthLayout::slot(replacing_storage);
+            obsolete.push(ObsoleteRecord { offset, data_len: shape.data_len, slot, in_full });
         };
         if let Some(change) = layout.change_within_state(origin, shape) {
             if change.is_obsolete
-                && let Some(successor) = layout.successor(storage)
+                && let Some(newer_storage) = layout.newer_in_state(storage)
             {
-                mark(successor, !is_incremental);
+                mark_obsolete(newer_storage, !is_incremental);
             }
         } else if is_incremental {
             sums.newer.add_account(&header, data);
         } else if let Some(newer_storage) = newer_storage
-            && let Some(change) = layout.change(origin, shape)
+            && let Some(change) = layout.change_between_states(origin, shape)
         {
             if change.is_obsolete {
-                mark(newer_storage, false);
+                mark_obsolete(newer_storage, false);
             }
             sums.full.add_account(&header, data);
         } else {
@@ -128,11 +132,13 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
         }
         Successor::Tombstone => {
             start_record(&mut bytes);
-            write_own_record(universe.pubkey(origin), keys::SYSTEM, 0, &[], &mut bytes);
+            let pubkey = universe.pubkey(origin);
+            let tombstone = OtherAccount { pubkey, owner: keys::SYSTEM, lamports: 0, data: Vec::new() };
+            tombstone.write_record(&mut bytes);
         }
         Successor::Nothing => {}
     };
-    if let Some(older) = layout.predecessor(storage) {
+    if let Some(older) = layout.older_in_state(storage) {
         for (origin, shape) in layout.new_accounts(older) {
             if let Some(change) = layout.change_within_state(origin, shape) {
                 replace(origin, shape, change.successor);
@@ -141,57 +147,55 @@ pub fn build(layout: &SynthLayout, storage: u64, mut bytes: Vec<u8>) -> Result<S
     }
     for older in layout.replaced_storages(storage) {
         for (origin, shape) in layout.new_accounts(older) {
-            if let (None, Some(change)) = (layout.change_within_state(origin, shape), layout.change(origin, shape)) {
+            if let (None, Some(change)) =
+                (layout.change_within_state(origin, shape), layout.change_between_states(origin, shape))
+            {
                 replace(origin, shape, change.successor);
             }
         }
     }
 
-    write_own_accounts(layout, storage, &mut bytes, &mut sums, &mut obsolete)?;
+    write_other_accounts(layout, storage, &mut bytes, &mut sums, &mut obsolete)?;
 
-    // Records are marked when they are replaced, not in the order in which they are stored.
+    // Agave marks records when they are replaced, so they are not in the order in which they are stored.
     obsolete.sort_by_key(|record| (record.slot, record.offset.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
     let length = bytes.len() as u64;
     bytes.resize(align8(length) as usize, 0);
     write_meaningless_bytes(layout, storage, &mut bytes);
-    Ok(Storage { bytes, length, obsolete, sums })
+    Ok(Storage { bytes, records: StorageRecords { length, obsolete }, sums })
 }
 
 /// Writes the accounts that must agree with the bank file: stake accounts in the storages of the
 /// full state, sysvars and vote accounts in the last storage of each state. In the incremental
 /// state, the sysvars and vote accounts of the full state are obsolete.
-fn write_own_accounts(
+fn write_other_accounts(
     layout: &SynthLayout,
     storage: u64,
     bytes: &mut Vec<u8>,
     sums: &mut StateSums,
-    obsolete: &mut Vec<Obsolete>,
+    obsolete: &mut Vec<ObsoleteRecord>,
 ) -> Result<()> {
     let stakes = layout.stakes(storage);
     for at in layout.delegations(storage) {
-        let (delegation, lamports, data) = stakes.stake_account(at);
+        let account = stakes.stake_account(at);
         start_record(bytes);
-        let header = write_own_record(delegation.stake_account, keys::STAKE, lamports, &data, bytes);
-        sums.both.add_account(&header, &data);
+        let header = account.write_record(bytes);
+        sums.both.add_account(&header, &account.data);
     }
     if !layout.is_last(storage) {
         return Ok(());
     }
-    let replaced_by = (storage + 1 < layout.count()).then(|| layout.count() - 1);
-    let sysvars = sysvars(&layout.universe, SynthLayout::height(storage), &stakes)?
-        .into_iter()
-        .map(|(address, data)| (address, SYSVAR_OWNER, rent_exempt_lamports(data.len() as u64), data));
-    let vote_accounts = (0..stakes.scale.voters).map(|voter| {
-        let (lamports, data) = stakes.vote_account(voter);
-        (stakes.vote_address(voter), keys::VOTE, lamports, data)
-    });
-    for (address, owner, lamports, data) in sysvars.chain(vote_accounts) {
+    let newest_storage = layout.count() - 1;
+    let sysvars = sysvars(&layout.universe, SynthLayout::height(storage), &stakes)?;
+    let vote_accounts = (0..stakes.scale.voters).map(|voter| stakes.vote_account(voter));
+    for account in sysvars.into_iter().chain(vote_accounts) {
         let offset = start_record(bytes) as u64;
-        let header = write_own_record(address, owner, lamports, &data, bytes);
+        let header = account.write_record(bytes);
         let sums = if layout.is_incremental(storage) { &mut sums.newer } else { &mut sums.full };
-        sums.add_account(&header, &data);
-        if let Some(by) = replaced_by {
-            obsolete.push(Obsolete { offset, data_len: header.data_len, slot: SynthLayout::slot(by), in_full: false });
+        sums.add_account(&header, &account.data);
+        if storage < newest_storage {
+            let slot = SynthLayout::slot(newest_storage);
+            obsolete.push(ObsoleteRecord { offset, data_len: header.data_len, slot, in_full: false });
         }
     }
     Ok(())
@@ -203,8 +207,8 @@ fn start_record(bytes: &mut Vec<u8>) -> usize {
     bytes.len()
 }
 
-/// Fills in bytes that have no meaning: older Agave versions numbered their writes, and in some
-/// storages the padding after the executable flag is stack garbage.
+/// Fills in bytes that have no meaning. Older Agave versions numbered their writes, and in some storages the
+/// padding after the executable flag is uninitialized memory.
 fn write_meaningless_bytes(layout: &SynthLayout, storage: u64, bytes: &mut [u8]) {
     let number = |purpose| layout.universe.number(purpose, storage);
     let has_write_versions = number(PURPOSE_OLD) % 10 == 0;
@@ -223,7 +227,7 @@ fn write_meaningless_bytes(layout: &SynthLayout, storage: u64, bytes: &mut [u8])
             write_version += 1 + rng.zipf(3);
         }
         if has_garbage {
-            if rng.permille(60) {
+            if rng.chance(60) {
                 rng.fill(&mut garbage[..5]);
                 garbage[5..].copy_from_slice(&[0x7f, 0]);
             }

@@ -9,6 +9,7 @@ use std::io::Result;
 use slotpress_format::ledger::programs::{CLOCK, STAKE_HISTORY, address};
 pub use slotpress_format::ledger::programs::{SLOT_HISTORY, SYSVAR as SYSVAR_OWNER};
 
+use super::accounts::OtherAccount;
 use super::chain;
 use super::fields::FieldWriter;
 use super::stakes::SynthStakes;
@@ -23,9 +24,6 @@ const LAST_RESTART_SLOT: [u8; 32] = address("SysvarLastRestartS1ot11111111111111
 
 /// Number of slots in the slot history.
 pub const SLOT_HISTORY_SLOTS: u64 = 1024 * 1024;
-/// Length of the slot history in bytes: a tag, the number of 64-bit words, a bit for each slot, the
-/// number of bits, and the next slot.
-pub const SLOT_HISTORY_BYTES: usize = 1 + 8 + SLOT_HISTORY_SLOTS as usize / 8 + 8 + 8;
 const SLOT_HASHES_COUNT: u64 = 512;
 const RECENT_BLOCKHASHES_COUNT: u64 = 150;
 const STAKE_HISTORY_BYTES: usize = 8 + 512 * 32;
@@ -33,15 +31,16 @@ const STAKE_HISTORY_BYTES: usize = 8 + 512 * 32;
 /// Approximate size of all sysvars, with record headers.
 pub const SYSVARS_BYTES: u64 = 180_000;
 
-/// Returns each sysvar's address and data after the block at `height`, in alphabetical order of
-/// names.
-pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result<Vec<([u8; 32], Vec<u8>)>> {
+/// Makes the sysvars after the block at `height`, in alphabetical order of their names.
+pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result<Vec<OtherAccount>> {
     let slot = chain::slot_at(height);
     let epoch = chain::epoch_of(slot);
     let epoch_start = epoch * chain::SLOTS_PER_EPOCH;
-    let sysvar = |address, content: &dyn Fn(&mut FieldWriter<Vec<u8>>) -> Result<()>| {
+    let sysvar = |pubkey, write: &dyn Fn(&mut FieldWriter<Vec<u8>>) -> Result<()>| -> Result<OtherAccount> {
         let mut out = FieldWriter(Vec::new());
-        content(&mut out).map(|()| (address, out.0))
+        write(&mut out)?;
+        let lamports = chain::rent_exempt_lamports(out.0.len() as u64);
+        Ok(OtherAccount { pubkey, owner: SYSVAR_OWNER, lamports, data: out.0 })
     };
     Ok(vec![
         sysvar(CLOCK, &|out| {
@@ -77,7 +76,7 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
                 out.bytes(&chain::bank_hash(universe, height - back))
             })
         })?,
-        (SLOT_HISTORY, slot_history(slot)?),
+        sysvar(SLOT_HISTORY, &|out| write_slot_history(slot, out))?,
         sysvar(STAKE_HISTORY, &|out| {
             let history = stakes.history(epoch);
             out.u64s(&[history.len() as u64])?;
@@ -88,9 +87,9 @@ pub fn sysvars(universe: &Universe, height: u64, stakes: &SynthStakes) -> Result
     ])
 }
 
-/// Makes the slot history at a slot: `bits[slot % SLOT_HISTORY_SLOTS]` tells whether a slot has
-/// a block.
-fn slot_history(newest: u64) -> Result<Vec<u8>> {
+/// Writes the slot history at a slot: a tag, the number of 64-bit words, a bit for each slot, the number of
+/// bits, and the next slot. `bits[slot % SLOT_HISTORY_SLOTS]` is 1 if a slot has a block.
+fn write_slot_history(newest: u64, out: &mut FieldWriter<Vec<u8>>) -> Result<()> {
     let mut blocks = vec![0u64; SLOT_HISTORY_SLOTS as usize / 64];
     for slot in newest + 1 - SLOT_HISTORY_SLOTS..=newest {
         if chain::has_block(slot) {
@@ -98,12 +97,10 @@ fn slot_history(newest: u64) -> Result<Vec<u8>> {
             blocks[bit as usize / 64] |= 1 << (bit % 64);
         }
     }
-    let mut out = FieldWriter(Vec::with_capacity(SLOT_HISTORY_BYTES));
     out.bytes(&[1])?;
     out.u64s(&[blocks.len() as u64])?;
     out.u64s(&blocks)?;
-    out.u64s(&[SLOT_HISTORY_SLOTS, newest + 1])?;
-    Ok(out.0)
+    out.u64s(&[SLOT_HISTORY_SLOTS, newest + 1])
 }
 
 #[cfg(test)]
@@ -114,12 +111,12 @@ mod tests {
     const EPOCH: u64 = chain::epoch_of(chain::FIRST_SLOT);
 
     #[test]
-    fn sizes_are_those_of_the_network() {
+    fn sysvars_have_the_sizes_of_mainnet() {
         let universe = Universe::new(1, crate::Mix::Mainnet);
         let scale = Scale { voters: 3, delegations: 5_000 };
         let stakes = SynthStakes::for_bank(universe, scale, EPOCH, chain::FIRST_SLOT);
         let sysvars = sysvars(&universe, chain::FIRST_HEIGHT + 7, &stakes).expect("sysvars");
-        let size = |address| sysvars.iter().find(|(found, _)| *found == address).expect("it is there").1.len();
+        let size = |address| sysvars.iter().find(|sysvar| sysvar.pubkey == address).expect("a sysvar").data.len();
         assert_eq!(size(CLOCK), 40);
         assert_eq!(size(EPOCH_REWARDS), 81);
         assert_eq!(size(EPOCH_SCHEDULE), 33);
@@ -129,7 +126,7 @@ mod tests {
         assert_eq!(size(SLOT_HASHES), 20_488);
         assert_eq!(size(SLOT_HISTORY), 131_097);
         assert_eq!(size(STAKE_HISTORY), 16_392);
-        let all: usize = sysvars.iter().map(|(_, data)| data.len() + 144).sum();
-        assert!((all as u64).abs_diff(SYSVARS_BYTES) < 10_000, "{all}");
+        let total_bytes: usize = sysvars.iter().map(|sysvar| sysvar.data.len() + 144).sum();
+        assert!((total_bytes as u64).abs_diff(SYSVARS_BYTES) < 10_000, "{total_bytes}");
     }
 }

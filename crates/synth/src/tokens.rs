@@ -11,7 +11,7 @@ pub const EDITION_BYTES: u64 = 282;
 /// Returns the length of a Token-2022 account: a token account of 165 bytes, a byte for its type,
 /// and extensions.
 pub fn token_2022_bytes(rng: &mut Rng) -> u64 {
-    match rng.below(10) {
+    match rng.pick(10) {
         0..7 => 170,  // immutable owner
         7..9 => 182,  // and withheld transfer fees
         _ => 202 + 5, // and more extensions
@@ -26,33 +26,33 @@ const URI_BYTES: usize = 63;
 const MINT_2022_BYTES: u64 = 165 + 1 + (4 + 64) + (4 + 64 + 3 * 4 + 4) + (SYMBOL_BYTES + URI_BYTES) as u64;
 
 pub fn mint_2022_bytes(rng: &mut Rng) -> u64 {
-    MINT_2022_BYTES + 5 + rng.below(16)
+    MINT_2022_BYTES + 5 + rng.pick(16)
 }
 
 /// Returns the length of metadata: 679 bytes, or 607 since 2024.
 pub fn metadata_bytes(rng: &mut Rng) -> u64 {
-    if rng.permille(750) { 679 } else { 607 }
+    if rng.chance(750) { 679 } else { 607 }
 }
 
-fn mint(draw: &mut Draw<'_>) -> [u8; 32] {
-    let rank = match draw.fixed.below(1000) {
+fn draw_mint(draw: &mut Draw<'_>) -> [u8; 32] {
+    let rank = match draw.fixed.pick(1000) {
         0..MINT_POPULAR => draw.fixed.zipf(4),
-        // During launches and airdrops, accounts of the same mints are made for some hours.
-        pick if pick < MINT_POPULAR + MINT_RECENT => recent(draw, keys::MINTS, MINTS_RECENT),
+        // During launches and airdrops, many accounts of a mint are made within hours.
+        pick if pick < MINT_POPULAR + MINT_RECENT => draw_recent_rank(draw, keys::MINTS, MINTS_RECENT),
         _ => draw.fixed.zipf(26),
     };
     draw.universe.shared_key(keys::MINTS, rank)
 }
 
-/// Chooses one of `count` ranks that accounts of the same time share.
-fn recent(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
+/// Draws one of `count` ranks that accounts of the same time share.
+fn draw_recent_rank(draw: &mut Draw<'_>, purpose: u64, count: u64) -> u64 {
     let season = draw.universe.number(purpose, draw.neighbourhood / SEASON_STORAGES) >> 16;
-    season + draw.fixed.below(count)
+    season + draw.fixed.pick(count)
 }
 
-/// Number of storages that count as written at the same time.
+/// Number of consecutive storages that count as written at the same time.
 const SEASON_STORAGES: u64 = 64;
-/// Token accounts among 1,000 whose mint is popular, and whose mint is in current use.
+/// Number of token accounts among 1,000 whose mint is popular, and number whose mint is in use at the time.
 const MINT_POPULAR: u64 = 270;
 const MINT_RECENT: u64 = 100;
 const MINTS_RECENT: u64 = 768;
@@ -60,20 +60,20 @@ const OWNER_BUSY: u64 = 60;
 const OWNER_RECENT: u64 = 50;
 const OWNERS_RECENT: u64 = 768;
 
-/// Chooses an owner: mostly a wallet with one account, else a busy one (a pool's authority, a bot,
-/// an exchange), or one that many accounts of this time share.
-fn owner(draw: &mut Draw<'_>) -> [u8; 32] {
-    let rank = match draw.fixed.below(1000) {
+/// Draws an owner: usually a wallet that owns one account, otherwise a busy owner (the authority of a pool, a
+/// bot, an exchange), or an owner of many accounts of the same time.
+fn draw_owner(draw: &mut Draw<'_>) -> [u8; 32] {
+    let rank = match draw.fixed.pick(1000) {
         0..OWNER_BUSY => draw.fixed.zipf(16),
-        pick if pick < OWNER_BUSY + OWNER_RECENT => recent(draw, keys::WALLETS, OWNERS_RECENT),
+        pick if pick < OWNER_BUSY + OWNER_RECENT => draw_recent_rank(draw, keys::WALLETS, OWNERS_RECENT),
         _ => return draw.fixed.key(),
     };
     draw.universe.shared_key(keys::WALLETS, rank)
 }
 
-/// Chooses an amount: often 0, often 1 (an NFT), else any.
-fn amount(rng: &mut Rng) -> u64 {
-    match rng.below(100) {
+/// Draws an amount: often 0, often 1 (an NFT), otherwise any.
+fn draw_amount(rng: &mut Rng) -> u64 {
+    match rng.pick(100) {
         0..50 => 0,
         50..68 => 1,
         68..74 => 1_000_000 * rng.log_uniform(16),
@@ -84,16 +84,16 @@ fn amount(rng: &mut Rng) -> u64 {
 /// Writes mint, owner, amount, delegate, state, native, delegated amount, close authority.
 pub fn write_token(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     let mut data = [0; TOKEN_BYTES as usize];
-    let mint = mint(draw);
+    let mint = draw_mint(draw);
     data[..32].copy_from_slice(&mint);
-    data[32..64].copy_from_slice(&owner(draw));
-    data[64..72].copy_from_slice(&amount(&mut draw.changing).to_le_bytes());
+    data[32..64].copy_from_slice(&draw_owner(draw));
+    data[64..72].copy_from_slice(&draw_amount(&mut draw.changing).to_le_bytes());
     data[108] = 1;
     if mint == keys::KNOWN_MINTS[0] {
         data[109] = 1;
         data[113..121].copy_from_slice(&2_039_280u64.to_le_bytes());
     }
-    match draw.changing.below(100) {
+    match draw.changing.pick(100) {
         // Some accounts have a delegate, as on marketplaces.
         0..2 => {
             data[72] = 1;
@@ -114,26 +114,26 @@ pub fn write_token_2022(draw: &mut Draw<'_>, data_len: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&[2, 7, 0, 0, 0]);
     if data_len >= 182 {
         out.extend_from_slice(&[2, 0, 8, 0]);
-        let withheld = if draw.changing.permille(300) { draw.changing.log_uniform(40) } else { 0 };
+        let withheld = if draw.changing.chance(300) { draw.changing.log_uniform(40) } else { 0 };
         out.extend_from_slice(&withheld.to_le_bytes());
     }
 }
 
 /// Writes mint authority, supply, decimals, initialized flag, freeze authority.
 pub fn write_mint(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
-    let is_nft = draw.fixed.permille(550);
-    let authority = if draw.fixed.permille(400) {
+    let is_nft = draw.fixed.chance(550);
+    let authority = if draw.fixed.chance(400) {
         draw.fixed.key()
     } else {
-        draw.universe.shared_key(keys::COLLECTIONS, collection(draw) * 8)
+        draw.universe.shared_key(keys::COLLECTIONS, draw_collection(draw) * 8)
     };
-    let has_authority = is_nft || draw.fixed.permille(300);
+    let has_authority = is_nft || draw.fixed.chance(300);
     push_optional_key(out, has_authority.then_some(&authority));
     let supply = if is_nft { 1 } else { 1_000_000 * draw.changing.log_uniform(36) };
     out.extend_from_slice(&supply.to_le_bytes());
-    out.push(if is_nft { 0 } else { 6 + 3 * (draw.fixed.below(3) / 2) as u8 });
+    out.push(if is_nft { 0 } else { 6 + 3 * (draw.fixed.pick(3) / 2) as u8 });
     out.push(1);
-    push_optional_key(out, (is_nft || draw.fixed.permille(150)).then_some(&authority));
+    push_optional_key(out, (is_nft || draw.fixed.chance(150)).then_some(&authority));
 }
 
 /// Writes a mint, the type of the account, and its extensions: the address of the metadata, then
@@ -149,9 +149,9 @@ pub fn write_mint_2022(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&19u16.to_le_bytes());
     out.extend_from_slice(&((end - out.len() - 2) as u16).to_le_bytes());
     out.extend_from_slice(&keys);
-    let words: String = (0..8).map(|_| SYLLABLES[draw.fixed.below(32) as usize]).collect();
+    let words: String = (0..8).map(|_| SYLLABLES[draw.fixed.pick(32) as usize]).collect();
     push_text(out, &words.as_bytes()[..name_bytes], name_bytes);
-    let symbol: Vec<u8> = (0..SYMBOL_BYTES).map(|_| b'A' + draw.fixed.below(26) as u8).collect();
+    let symbol: Vec<u8> = (0..SYMBOL_BYTES).map(|_| b'A' + draw.fixed.pick(26) as u8).collect();
     push_text(out, &symbol, SYMBOL_BYTES);
     let mut uri = b"https://arweave.net/".to_vec();
     push_base64(&mut uri, &mut draw.fixed, 43);
@@ -159,12 +159,12 @@ pub fn write_mint_2022(draw: &mut Draw<'_>, end: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(&0u32.to_le_bytes());
 }
 
-/// Returns the number of the account's NFT collection. Neighbouring accounts often belong to the
-/// same one. A collection has up to eight shared keys: its authority, its creators, its own address.
-fn collection(draw: &Draw<'_>) -> u64 {
+/// Draws the number of the account's NFT collection. Neighbouring accounts often belong to the same collection.
+/// A collection has up to eight shared keys: its authority, its creators, its address.
+fn draw_collection(draw: &Draw<'_>) -> u64 {
     let mut rng = draw.fixed.clone();
-    let near = Rng::new(draw.universe.number(keys::COLLECTIONS, draw.neighbourhood / 4)).below(1 << 16);
-    if rng.permille(500) { near + rng.zipf(6) } else { rng.zipf(16) }
+    let near = Rng::new(draw.universe.number(keys::COLLECTIONS, draw.neighbourhood / 4)).pick(1 << 16);
+    if rng.chance(500) { near + rng.zipf(6) } else { rng.zipf(16) }
 }
 
 const SYLLABLES: [&str; 32] = [
@@ -183,7 +183,7 @@ fn push_text(out: &mut Vec<u8>, text: &[u8], field_bytes: usize) {
 
 /// Writes key, update authority, mint, name, symbol, URI, seller fee, creators, flags, collection.
 pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
-    let collection = collection(draw);
+    let collection = draw_collection(draw);
     let authority = draw.universe.shared_key(keys::COLLECTIONS, collection * 8);
     let mut names = Rng::new(draw.universe.number(keys::COLLECTIONS, collection));
     out.push(4);
@@ -192,17 +192,17 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
 
     let mut text = Vec::with_capacity(128);
     for part in 0..2 {
-        let word = SYLLABLES[names.below(32) as usize].as_bytes();
+        let word = SYLLABLES[names.pick(32) as usize].as_bytes();
         text.push(word[0].to_ascii_uppercase());
         text.extend_from_slice(&word[1..]);
         text.extend_from_slice(if part == 0 { b" " } else { b" #" });
     }
-    text.extend_from_slice(draw.fixed.below(10_000).to_string().as_bytes());
+    text.extend_from_slice(draw.fixed.pick(10_000).to_string().as_bytes());
     push_text(out, &text, 32);
-    let symbol: Vec<u8> = (0..names.below(4) + 2).map(|_| b'A' + names.below(26) as u8).collect();
+    let symbol: Vec<u8> = (0..names.pick(4) + 2).map(|_| b'A' + names.pick(26) as u8).collect();
     push_text(out, &symbol, 10);
     text.clear();
-    match names.below(4) {
+    match names.pick(4) {
         0 | 1 => {
             text.extend_from_slice(b"https://arweave.net/");
             push_base64(&mut text, &mut draw.fixed, 43);
@@ -212,7 +212,7 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
             text.extend_from_slice(b"https://ipfs.io/ipfs/Qm");
             push_base64(&mut text, &mut names, 44);
             text.push(b'/');
-            text.extend_from_slice(draw.fixed.below(10_000).to_string().as_bytes());
+            text.extend_from_slice(draw.fixed.pick(10_000).to_string().as_bytes());
             text.extend_from_slice(b".json");
         }
         _ => {
@@ -221,8 +221,8 @@ pub fn write_metadata(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
         }
     }
     push_text(out, &text, 200);
-    out.extend_from_slice(&(100 * names.below(10) as u16).to_le_bytes());
-    let creators = 1 + names.below(3);
+    out.extend_from_slice(&(100 * names.pick(10) as u16).to_le_bytes());
+    let creators = 1 + names.pick(3);
     out.push(1);
     out.extend_from_slice(&(creators as u32).to_le_bytes());
     for creator in 0..creators {
@@ -238,7 +238,7 @@ pub fn write_edition(draw: &mut Draw<'_>, out: &mut Vec<u8>) {
     out.push(6);
     out.extend_from_slice(&0u64.to_le_bytes());
     out.push(1);
-    let max_editions = if draw.fixed.permille(900) { 0 } else { draw.fixed.log_uniform(10) };
+    let max_editions = if draw.fixed.chance(900) { 0 } else { draw.fixed.log_uniform(10) };
     out.extend_from_slice(&max_editions.to_le_bytes());
 }
 

@@ -1,12 +1,11 @@
-//! The accounts that a seed can make: their addresses, and the random numbers from which their
-//! contents follow.
+//! The accounts of a seed: their addresses, and the random numbers that determine their contents.
 
 use super::keys;
 use super::mix::Mix;
 use super::rng::{Rng, mix};
 
-/// Birthplace of an account: the storage in which it first appears, and its index among
-/// the accounts that first appear there.
+/// Identity of an account: the storage in which it first appears, and its index among the accounts that first
+/// appear there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub storage: u64,
@@ -21,11 +20,11 @@ pub struct Universe {
 
 pub struct Draw<'a> {
     pub universe: &'a Universe,
-    /// Index of the storage in which the account first appears. Neighbours resemble each other.
+    /// Storage in which the account first appears. Accounts of neighbouring storages resemble each other.
     pub neighbourhood: u64,
-    /// Stream for properties that stay: the account's mint, its owner.
+    /// Stream for properties that all versions share, such as the mint and the owner.
     pub fixed: Rng,
-    /// Stream for properties that change with each version: balances, counters.
+    /// Stream for properties of this version, such as balances and counters.
     pub changing: Rng,
 }
 
@@ -38,29 +37,29 @@ impl Universe {
         mix(mix(self.seed, purpose), index)
     }
 
-    /// Returns an address that many accounts refer to: a mint, a market, a validator. The most
-    /// common mints are real ones.
+    /// Returns an address to which many accounts refer, such as a mint, a market or a validator. The most
+    /// common mints are those of mainnet.
     pub fn shared_key(&self, purpose: u64, rank: u64) -> [u8; 32] {
         let known = if purpose == keys::MINTS { keys::KNOWN_MINTS.get(rank as usize) } else { None };
         known.copied().unwrap_or_else(|| Rng::new(self.number(purpose, rank)).key())
     }
 
-    /// Returns the number from which everything about an account follows.
-    pub fn key_of(&self, origin: Origin) -> u64 {
+    /// Returns the number that determines all properties of an account.
+    pub fn account_seed(&self, origin: Origin) -> u64 {
         mix(self.number(0, origin.storage), origin.index)
     }
 
     pub fn pubkey(&self, origin: Origin) -> [u8; 32] {
-        Rng::new(mix(self.key_of(origin), 1)).key()
+        Rng::new(mix(self.account_seed(origin), 1)).key()
     }
 
     pub fn draw(&self, origin: Origin, version: u64) -> Draw<'_> {
-        let key = self.key_of(origin);
+        let seed = self.account_seed(origin);
         Draw {
             universe: self,
             neighbourhood: origin.storage,
-            fixed: Rng::new(mix(key, 2)),
-            changing: Rng::new(mix(key, 3 + version)),
+            fixed: Rng::new(mix(seed, 2)),
+            changing: Rng::new(mix(seed, 3 + version)),
         }
     }
 }

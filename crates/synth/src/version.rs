@@ -1,12 +1,12 @@
-//! Differences between the files of Agave versions (docs/snapshot-format.md#bank-snapshot). Storages are the
-//! same in all of them.
+//! Differences between the files of Agave versions (docs/snapshot-format.md#bank-snapshot). All versions have
+//! the same storages.
 
 use std::io::{Result, Write};
 
 use super::fields::FieldWriter;
-use super::storage::Obsolete;
+use super::storage::ObsoleteRecord;
 
-/// An Agave version, by the files it leaves after a graceful stop.
+/// An Agave version. It determines the files that are in a ledger after a graceful stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[warn(missing_docs)]
 pub enum AgaveVersion {
@@ -35,11 +35,7 @@ impl AgaveVersion {
         }
     }
 
-    pub fn obsolete_record_bytes(self) -> usize {
-        if self == Self::V4_5 { 20 } else { 24 }
-    }
-
-    pub fn write_obsolete<W: Write>(self, out: &mut FieldWriter<W>, record: &Obsolete) -> Result<()> {
+    pub fn write_obsolete_record<W: Write>(self, out: &mut FieldWriter<W>, record: &ObsoleteRecord) -> Result<()> {
         match self {
             // Storages have fewer than 2^32 such units.
             Self::V4_5 => out.u32((record.offset / OFFSET_UNIT_BYTES) as u32)?,

@@ -1,6 +1,6 @@
-//! Reads a ledger back from disk, and makes the checks that Agave and Firedancer make before they
-//! load a state (docs/snapshot-format.md#archive; Agave's are in `bank_from_snapshot_archives` of
-//! the `solana-runtime` crate).
+//! Reads a ledger from disk, and makes the checks that Agave and Firedancer make when they load a state
+//! (docs/snapshot-format.md#archive; Agave's checks are in `bank_from_snapshot_archives` of the
+//! `solana-runtime` crate).
 
 use std::io::BufRead;
 
@@ -8,7 +8,7 @@ use slotpress_format::ledger::leaders::leader;
 use slotpress_format::{BankHashParts, Hash, Voter, parse_status_cache};
 
 use super::*;
-use crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_BYTES, SLOT_HISTORY_SLOTS, SYSVAR_OWNER};
+use crate::sysvars::{SLOT_HISTORY, SLOT_HISTORY_SLOTS, SYSVAR_OWNER};
 
 type Key = [u8; 32];
 
@@ -57,74 +57,78 @@ struct StakesFields {
     history: Vec<[u64; 4]>,
 }
 
-fn many<R: BufRead, T>(r: &mut FieldReader<R>, mut item: impl FnMut(&mut FieldReader<R>) -> T) -> Vec<T> {
+fn read_list<R: BufRead, T>(r: &mut FieldReader<R>, mut item: impl FnMut(&mut FieldReader<R>) -> T) -> Vec<T> {
     let count = r.u64().expect("a count");
     (0..count).map(|_| item(r)).collect()
 }
 
-fn key<R: BufRead>(r: &mut FieldReader<R>) -> Key {
+fn read_key<R: BufRead>(r: &mut FieldReader<R>) -> Key {
     r.array().expect("a key")
 }
 
-fn number<R: BufRead>(r: &mut FieldReader<R>) -> u64 {
+fn read_number<R: BufRead>(r: &mut FieldReader<R>) -> u64 {
     r.u64().expect("a number")
 }
 
-fn stakes<R: BufRead>(r: &mut FieldReader<R>, with_credits: bool) -> StakesFields {
-    let vote_accounts = many(r, |r| {
-        let address = key(r);
-        let stake = number(r);
-        let lamports = number(r);
-        let data = many(r, |r| r.u8().expect("a byte"));
-        assert_eq!(key(r), keys::VOTE);
+fn read_stakes<R: BufRead>(r: &mut FieldReader<R>, with_credits: bool) -> StakesFields {
+    let vote_accounts = read_list(r, |r| {
+        let address = read_key(r);
+        let stake = read_number(r);
+        let lamports = read_number(r);
+        let data = read_list(r, |r| r.u8().expect("a byte"));
+        assert_eq!(read_key(r), keys::VOTE);
         assert_eq!(r.u8().expect("a flag"), 0, "not executable");
-        assert_eq!(number(r), u64::MAX, "the rent epoch");
+        assert_eq!(read_number(r), u64::MAX, "the rent epoch");
         VoteAccountFields { address, stake, lamports, data }
     });
-    let delegations = many(r, |r| {
-        let stake_account = key(r);
-        let voter = key(r);
-        let fields = [(); 4].map(|()| number(r));
+    let delegations = read_list(r, |r| {
+        let stake_account = read_key(r);
+        let voter = read_key(r);
+        let fields = [(); 4].map(|()| read_number(r));
         if with_credits {
-            number(r);
+            read_number(r);
         }
         DelegationFields { stake_account, voter, fields }
     });
     r.skip(16).expect("unused, epoch");
-    let history = many(r, |r| [(); 4].map(|()| number(r)));
+    let history = read_list(r, |r| [(); 4].map(|()| read_number(r)));
     StakesFields { vote_accounts, delegations, history }
 }
 
 fn parse_bank(path: &Path) -> BankParts {
     let mut r = FieldReader::open(path, "the bank file").expect("a bank file");
-    let queue_last_index = number(&mut r);
+    let queue_last_index = read_number(&mut r);
     assert_eq!(r.u8().expect("a flag"), 1);
-    let queue_last_hash = key(&mut r);
-    let queue = many(&mut r, |r| {
-        let hash = key(r);
-        let _fee = number(r);
-        let index = number(r);
-        let _time = number(r);
+    let queue_last_hash = read_key(&mut r);
+    let queue = read_list(&mut r, |r| {
+        let hash = read_key(r);
+        let _fee = read_number(r);
+        let index = read_number(r);
+        let _time = read_number(r);
         (hash, index)
     });
     r.skip(8 + 8 + 64 + 8).expect("age, ancestors, hashes, parent");
-    many(&mut r, |r| r.skip(16));
+    read_list(&mut r, |r| r.skip(16));
     r.skip(5 * 8 + 9 + 8 + 16 + 8 + 8 + 8 + 3 * 8 + 32 + 16 + 33 + 8).expect("fields");
     r.skip(8 + 33 + 8 + 8 + 8 + 1 + 33 + 6 * 8).expect("rent collector, epoch schedule, inflation");
-    let StakesFields { vote_accounts, delegations, history } = stakes(&mut r, false);
+    let StakesFields { vote_accounts, delegations, history } = read_stakes(&mut r, false);
     r.skip(4 * 8 + 1).expect("unused");
-    many(&mut r, |r| {
+    read_list(&mut r, |r| {
         r.skip(8).expect("a slot");
-        many(r, |r| r.skip(16));
+        read_list(r, |r| r.skip(16));
     });
     r.skip(8 + 8 + 64 + 5 * 8 + 16 + 8 + 2).expect("fields");
-    let epochs = many(&mut r, |r| {
-        let epoch = number(r);
+    let epochs = read_list(&mut r, |r| {
+        let epoch = read_number(r);
         r.skip(4).expect("a tag");
-        let vote_accounts = stakes(r, true).vote_accounts;
-        let total_stake = number(r);
-        let nodes = many(r, |r| NodeFields { address: key(r), vote_accounts: many(r, key), stake: number(r) });
-        let authorized_voters = many(r, |r| (key(r), key(r)));
+        let vote_accounts = read_stakes(r, true).vote_accounts;
+        let total_stake = read_number(r);
+        let nodes = read_list(r, |r| NodeFields {
+            address: read_key(r),
+            vote_accounts: read_list(r, read_key),
+            stake: read_number(r),
+        });
+        let authorized_voters = read_list(r, |r| (read_key(r), read_key(r)));
         EpochParts { epoch, vote_accounts, total_stake, nodes, authorized_voters }
     });
     r.skip(1 + 2048 + 1 + 32).expect("lattice hash, block id");
@@ -148,13 +152,13 @@ struct StatusBlockhash {
 
 fn parse_status_slots(path: &Path) -> Vec<StatusSlot> {
     let mut r = FieldReader::open(path, "the status cache").expect("a status cache");
-    let slots = many(&mut r, |r| {
-        let slot = number(r);
+    let slots = read_list(&mut r, |r| {
+        let slot = read_number(r);
         let is_root = r.u8().expect("a flag") == 1;
-        let blockhashes = many(r, |r| {
-            let hash = key(r);
-            let offset = number(r);
-            let results = many(r, |r| {
+        let blockhashes = read_list(r, |r| {
+            let hash = read_key(r);
+            let offset = read_number(r);
+            let results = read_list(r, |r| {
                 r.skip(20).expect("a transaction");
                 if r.u32().expect("a result") == 1 {
                     r.skip(4 + 1 + 4 + 4).expect("an instruction's error");
@@ -168,11 +172,11 @@ fn parse_status_slots(path: &Path) -> Vec<StatusSlot> {
     slots
 }
 
-/// Returns the newest record of each address in the state.
-fn accounts(read: &Read) -> HashMap<Key, (RecordHeader, &[u8])> {
+/// Returns the newest record of each account in the state.
+fn newest_accounts(read: &ReadState) -> HashMap<Key, (RecordHeader, &[u8])> {
     let mut newest: HashMap<Key, (u64, RecordHeader, &[u8])> = HashMap::new();
     for (slot, storage) in &read.storages {
-        for (header, data) in records(storage) {
+        for (header, data) in parse_records(storage) {
             let entry = newest.entry(header.pubkey).or_insert((*slot, header, data));
             if entry.0 < *slot {
                 *entry = (*slot, header, data);
@@ -184,7 +188,7 @@ fn accounts(read: &Read) -> HashMap<Key, (RecordHeader, &[u8])> {
 
 fn assert_clients_load(state: &SynthState) {
     let read = read_state(state);
-    let accounts = accounts(&read);
+    let accounts = newest_accounts(&read);
     let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
     let parts = parse_bank(&bank_snapshot.join(state.slot.to_string()));
     let status = parse_status_slots(&bank_snapshot.join("status_cache"));
@@ -201,7 +205,7 @@ fn assert_clients_load(state: &SynthState) {
 }
 
 /// Checks that indexes are consecutive, and blockhashes distinct.
-fn assert_blockhashes_are_valid(read: &Read, parts: &BankParts) {
+fn assert_blockhashes_are_valid(read: &ReadState, parts: &BankParts) {
     let mut queue = parts.queue.clone();
     queue.sort_by_key(|(_, index)| *index);
     assert_eq!(queue.len(), 301);
@@ -228,7 +232,8 @@ fn assert_bank_hash_is_valid(bank: &BankFile) {
 
 /// Returns the slots with a block, newest first.
 fn slots_of_history(data: &[u8], bank_slot: u64) -> Vec<u64> {
-    assert_eq!((data.len(), data[0]), (SLOT_HISTORY_BYTES, 1));
+    let expected_bytes = 1 + 8 + SLOT_HISTORY_SLOTS as usize / 8 + 8 + 8;
+    assert_eq!((data.len(), data[0]), (expected_bytes, 1));
     let number = |at: u64| {
         let at = 1 + 8 * at as usize;
         u64::from_le_bytes(data[at..at + 8].try_into().expect("8 bytes"))
@@ -285,7 +290,8 @@ fn assert_stakes_have_accounts(parts: &BankParts, accounts: &HashMap<Key, (Recor
             *in_effect.entry(delegation.voter).or_default() += delegation.fields[0];
         }
         let is_cached = parts.vote_accounts.iter().any(|vote_account| vote_account.address == delegation.voter);
-        assert!(is_cached || !accounts.contains_key(&delegation.voter), "a vote account that the bank does not know");
+        let exists = accounts.contains_key(&delegation.voter);
+        assert!(is_cached || !exists, "the bank file lacks a vote account");
     }
     for VoteAccountFields { address, stake, lamports, data } in &parts.vote_accounts {
         let (header, found) = &accounts[address];
@@ -338,8 +344,8 @@ fn assert_epochs_are_valid(bank: &BankFile, parts: &BankParts) {
 fn clients_load_both_states() {
     let temporary = tempfile::tempdir().expect("a directory");
     let out = temporary.path().join("ledger");
-    // The cases: one storage; a full state that ends before a skipped slot; more storages
-    // than blockhashes.
+    // A ledger of one storage, a full state that ends before a slot without a block, and more storages than
+    // blockhashes.
     for (size, storage_count) in [(SIZE_BYTES_MIN, Some(1)), (1 << 20, Some(19)), (16 << 20, None)] {
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
         let report = make(&SynthOptions { incremental_bytes, storage_count, ..options(&out, size) });
@@ -348,7 +354,7 @@ fn clients_load_both_states() {
     }
 }
 
-/// This ledger is so large that its slots reach into the next epoch.
+/// The ledger is so large that its slots reach into the next epoch.
 #[test]
 fn stakes_of_a_large_ledger_fit_its_epochs() {
     let options = options(Path::new(""), 1 << 30).storage_count(500_000u64).incremental_bytes(1u64 << 20);
@@ -360,8 +366,8 @@ fn stakes_of_a_large_ledger_fit_its_epochs() {
     assert!(stakes.delegations().all(|stake| stake.activation_epoch < epoch));
     assert_eq!(stakes.delegation(3), layout.stakes(0).delegation(3));
     assert_eq!(stakes.history(epoch)[0][0], epoch - 1);
-    // Each delegation must have its account in one storage.
-    let ranges = (0..layout.count()).map(|at| layout.delegations(at)).filter(|range| !range.is_empty());
+    // The stake account of each delegation must be in one storage.
+    let ranges = (0..layout.count()).map(|storage| layout.delegations(storage)).filter(|range| !range.is_empty());
     let mut next = 0;
     for range in ranges {
         assert_eq!(range.start, next);

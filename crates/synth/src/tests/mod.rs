@@ -1,5 +1,4 @@
-//! Reads ledgers back from disk, by docs/snapshot-format.md alone, and compares them with their
-//! bank files.
+//! Reads ledgers from disk, only by docs/snapshot-format.md, and compares them with their bank files.
 
 mod clients;
 mod versions;
@@ -26,12 +25,12 @@ fn make(options: &SynthOptions) -> SynthReport {
 /// Returns all files below a directory, with the hashes of their contents.
 fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     let mut files = BTreeMap::new();
-    let mut open = vec![directory.to_path_buf()];
-    while let Some(at) = open.pop() {
-        for entry in fs::read_dir(&at).expect("a directory") {
+    let mut unread_dirs = vec![directory.to_path_buf()];
+    while let Some(dir) = unread_dirs.pop() {
+        for entry in fs::read_dir(&dir).expect("a directory") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
-                open.push(path);
+                unread_dirs.push(path);
             } else {
                 let content = fs::read(&path).expect("a file");
                 files.insert(path.strip_prefix(directory).expect("below").to_path_buf(), blake3::hash(&content));
@@ -41,16 +40,16 @@ fn files(directory: &Path) -> BTreeMap<PathBuf, blake3::Hash> {
     files
 }
 
-/// A state as its lists describe it: each storage without its obsolete records, with the length
-/// that the storage map gives.
-struct Read {
+/// A state as its lists describe it: its storages without obsolete records, and with the lengths in the storage
+/// map.
+struct ReadState {
     bank: BankFile,
     storages: Vec<(u64, Vec<u8>)>,
     file_bytes: u64,
     obsolete: u64,
 }
 
-fn read_state(state: &SynthState) -> Read {
+fn read_state(state: &SynthState) -> ReadState {
     let bank_snapshot = state.ledger_dir.join(format!("snapshots/{}", state.slot));
     let fastboot_version = fs::read(bank_snapshot.join("fastboot_version")).expect("the mark");
     assert!([b"3.0.0", b"3.1.0"].contains(&&fastboot_version[..].try_into().expect("5 bytes")));
@@ -106,10 +105,10 @@ fn read_state(state: &SynthState) -> Read {
         }
         storages.push((slot, bytes));
     }
-    Read { bank, storages, file_bytes, obsolete }
+    ReadState { bank, storages, file_bytes, obsolete }
 }
 
-fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
+fn parse_records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
     let mut records = Vec::new();
     let mut at = 0;
     while at < storage.len() {
@@ -122,14 +121,13 @@ fn records(storage: &[u8]) -> Vec<(RecordHeader, &[u8])> {
     records
 }
 
-/// Computes a state from the newest record of each account, and checks that it is the state of the
-/// bank file and of the report.
-fn assert_state_adds_up(state: &SynthState) -> Read {
+/// Computes a state from the newest record of each account, and compares it with the bank file and the report.
+fn assert_state_adds_up(state: &SynthState) -> ReadState {
     let read = read_state(state);
     let mut newest: HashMap<[u8; 32], (u64, RecordHeader, &[u8])> = HashMap::new();
     for (slot, storage) in &read.storages {
         let mut seen = HashSet::new();
-        for (header, data) in records(storage) {
+        for (header, data) in parse_records(storage) {
             assert!(seen.insert(header.pubkey), "an address comes once in a storage");
             assert!(header.executable <= 1);
             assert!(header.lamports > 0 || header.pubkey != [0; 32]);
@@ -176,11 +174,11 @@ fn both_states_are_valid() {
     assert!(full.storages.iter().any(|(_, storage)| storage.is_empty()));
     let full_slots: HashSet<u64> = full.storages.iter().map(|(slot, _)| *slot).collect();
     let old: HashSet<[u8; 32]> =
-        full.storages.iter().flat_map(|(_, storage)| records(storage)).map(|(header, _)| header.pubkey).collect();
+        full.storages.iter().flat_map(|(_, storage)| parse_records(storage)).map(|(header, _)| header.pubkey).collect();
     let mut replaced = 0;
     let mut closed = 0;
     for (_, storage) in newer.storages.iter().filter(|(slot, _)| !full_slots.contains(slot)) {
-        for (header, _) in records(storage).iter().filter(|(header, _)| old.contains(&header.pubkey)) {
+        for (header, _) in parse_records(storage).iter().filter(|(header, _)| old.contains(&header.pubkey)) {
             if header.lamports == 0 { closed += 1 } else { replaced += 1 }
         }
     }
@@ -303,14 +301,14 @@ fn bank_file(size_bytes: u64, seed: u64, agave: AgaveVersion) -> Vec<u8> {
         StorageMapItem { slot: SynthLayout::slot(storage), id, length_bytes: layout.target_bytes(storage) }
     });
     let mut bytes = Vec::new();
-    bank.write(&mut bytes, storage_map).expect("a bank file");
+    bank.write(&mut bytes, &storage_map.collect::<Vec<_>>()).expect("a bank file");
     bytes
 }
 
 /// Published compression ratios of mainnet's bank file, by level: `zstd -b1 -e4`.
 const BANK_RATIOS: [(i32, f64); 4] = [(1, 2.337), (2, 2.486), (3, 2.500), (4, 2.513)];
 
-/// The sizes of ledgers vary, with and without a storage map.
+/// The ledgers have different sizes, and their bank files are with and without a storage map.
 #[test]
 fn the_bank_file_compresses_like_that_of_mainnet() {
     for (mib, seed) in [(64, 1), (128, 2), (192, 3), (256, 4), (512, 5), (768, 6), (1024, 7), (4096, 8)] {
@@ -348,7 +346,7 @@ fn an_archive_compresses_like_that_of_mainnet() {
     for (level, published) in [(1, 3.47), (3, 3.64)] {
         assert_is_near(ratio(&archive, level), published, "the archive");
     }
-    // The slow level compresses only a part, and is compared with level 1 on the same part.
+    // The slow level compresses only one frame, and is compared with level 1 on the same frame.
     assert_is_near(
         ratio(&archive[..FRAME_BYTES], 10) / ratio(&archive[..FRAME_BYTES], 1),
         3.78 / 3.47,

@@ -1,15 +1,16 @@
-//! Files of other Agave versions: the same state, with the differences that
-//! docs/snapshot-format.md#bank-snapshot lists.
+//! Compares the ledgers of all Agave versions. They have the same state, and differ only as
+//! docs/snapshot-format.md#bank-snapshot says.
 
 use super::*;
 
-struct Layouts {
+/// One ledger for each version of Agave.
+struct Ledgers {
     files: Vec<BTreeMap<PathBuf, Vec<u8>>>,
     states: Vec<SynthState>,
 }
 
-fn layouts() -> Layouts {
-    let mut layouts = Layouts { files: Vec::new(), states: Vec::new() };
+fn make_ledgers() -> Ledgers {
+    let mut ledgers = Ledgers { files: Vec::new(), states: Vec::new() };
     for agave in [AgaveVersion::V4_2, AgaveVersion::V4_4, AgaveVersion::V4_5] {
         let temporary = tempfile::tempdir().expect("a directory");
         let incremental_bytes = Some(INCREMENTAL_BYTES_MIN);
@@ -21,12 +22,12 @@ fn layouts() -> Layouts {
             let content = fs::read(temporary.path().join(&path)).expect("a file");
             (path, content)
         });
-        layouts.files.push(contents.collect());
-        layouts.states.extend(report.states.into_iter().last());
+        ledgers.files.push(contents.collect());
+        ledgers.states.extend(report.states.into_iter().last());
         assert_eq!(temporary.path().join("accounts/snapshot").is_dir(), agave != AgaveVersion::V4_5);
         assert!(temporary.path().join("accounts/run").is_dir());
     }
-    layouts
+    ledgers
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -39,7 +40,7 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
 
 #[test]
 fn only_the_lists_differ() {
-    let Layouts { files, states } = layouts();
+    let Ledgers { files, states } = make_ledgers();
     let [old, hints, tagged] = &files[..] else { panic!("three") };
     assert!(states.windows(2).all(|pair| (pair[0].slot, pair[0].hash) == (pair[1].slot, pair[1].hash)));
     let bank_snapshot = PathBuf::from(format!("snapshots/{}", states[0].slot));
@@ -64,7 +65,7 @@ fn only_the_lists_differ() {
 
 #[test]
 fn the_lists_of_4_5_have_the_same_content() {
-    let Layouts { files, states } = layouts();
+    let Ledgers { files, states } = make_ledgers();
     let file =
         |version: usize, name: &str| &files[version][&PathBuf::from(format!("snapshots/{}/{name}", states[0].slot))];
 
