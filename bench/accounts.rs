@@ -1,5 +1,5 @@
-//! Puts other accounts into a practice ledger, made without any code of `slotpress synth`: so a
-//! layout or level that suits only that generator shows.
+//! Replaces the accounts of a synthetic ledger with accounts that are made without any code of `slotpress synth`.
+//! Measurements on them show if a layout or level suits only the accounts of `slotpress synth`.
 //!
 //! `cargo run --release --example accounts -- LEDGER SEED`: LEDGER is made by
 //! `slotpress synth --agave 4.4`. Its storages keep their names and, roughly, their lengths; their
@@ -22,24 +22,24 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, end: u64) -> u64 {
+    fn next_below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
-    /// A number below `end`, small ones far more often: few mints have most holders.
+    /// Returns a number below `end`. Small numbers are far more common, as few mints have most holders.
     fn skewed(&mut self, end: u64) -> u64 {
-        let bits = self.below(u64::from(end.ilog2()) + 1);
-        self.below(2 << bits).min(end - 1)
+        let bits = self.next_below(u64::from(end.ilog2()) + 1);
+        self.next_below(2 << bits).min(end - 1)
     }
 
-    /// An amount of any magnitude below 2^`bits`, often a round one.
+    /// Returns an amount of any magnitude below 2^`bits`, often a round one.
     fn amount(&mut self, bits: u64) -> u64 {
-        let shift = self.below(bits);
-        let amount = self.below(2 << shift);
-        if self.below(3) == 0 { amount / 1000 * 1000 } else { amount }
+        let shift = self.next_below(bits);
+        let amount = self.next_below(2 << shift);
+        if self.next_below(3) == 0 { amount / 1000 * 1000 } else { amount }
     }
 
-    fn bytes(&mut self, count: usize, to: &mut Vec<u8>) {
+    fn append_bytes(&mut self, count: usize, to: &mut Vec<u8>) {
         let end = to.len() + count;
         while to.len() < end {
             to.extend_from_slice(&self.next().to_le_bytes());
@@ -48,12 +48,12 @@ impl Random {
     }
 }
 
-/// The address of the n-th thing of a kind.
-fn address(kind: u64, number: u64, to: &mut Vec<u8>) {
-    Random(kind << 48 ^ number.wrapping_mul(0x0123_4567_89ab_cdef)).bytes(32, to);
+/// Appends the address with this number among the addresses of a kind.
+fn append_address(kind: u64, number: u64, to: &mut Vec<u8>) {
+    Random(kind << 48 ^ number.wrapping_mul(0x0123_4567_89ab_cdef)).append_bytes(32, to);
 }
 
-fn zeros_to(length: usize, to: &mut Vec<u8>) {
+fn pad_with_zeros(length: usize, to: &mut Vec<u8>) {
     to.resize(length, 0);
 }
 
@@ -63,31 +63,31 @@ const MINT: u64 = 2;
 const PROGRAM: u64 = 3;
 const POOL: u64 = 4;
 
-/// An account's data, and the number of its owner program.
-fn account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
+/// Writes the data of an account, and returns the number of its owner program.
+fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
     data.clear();
-    match random.below(100) {
+    match random.next_below(100) {
         // Wallets.
         0..22 => 0,
         // Token accounts.
         22..62 => {
-            address(MINT, random.skewed(1 << 16), data);
-            address(WALLET, random.skewed(1 << 34), data);
-            data.extend_from_slice(&(if random.below(4) == 0 { 0 } else { random.amount(56) }).to_le_bytes());
-            zeros_to(108, data);
+            append_address(MINT, random.skewed(1 << 16), data);
+            append_address(WALLET, random.skewed(1 << 34), data);
+            data.extend_from_slice(&(if random.next_below(4) == 0 { 0 } else { random.amount(56) }).to_le_bytes());
+            pad_with_zeros(108, data);
             data.push(1);
-            if random.below(12) == 0 {
+            if random.next_below(12) == 0 {
                 data.extend_from_slice(&[1, 0, 0, 0, 0xf0, 0x1d, 0x1f]);
             }
-            zeros_to(165, data);
+            pad_with_zeros(165, data);
             1
         }
         // Names, links and creators of tokens.
         62..72 => {
             data.push(4);
-            address(WALLET, random.skewed(1 << 20), data);
-            address(MINT, random.below(1 << 40), data);
-            let (collection, number) = (random.skewed(4096), random.below(10_000));
+            append_address(WALLET, random.skewed(1 << 20), data);
+            append_address(MINT, random.next_below(1 << 40), data);
+            let (collection, number) = (random.skewed(4096), random.next_below(10_000));
             let texts = [
                 format!("Collection {collection} #{number}"),
                 format!("C{collection}"),
@@ -97,53 +97,53 @@ fn account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
                 data.extend_from_slice(&(length as u32).to_le_bytes());
                 let end = data.len() + length;
                 data.extend_from_slice(text.as_bytes());
-                zeros_to(end, data);
+                pad_with_zeros(end, data);
             }
             data.extend_from_slice(&500u16.to_le_bytes());
-            address(WALLET, collection, data);
-            zeros_to(607, data);
+            append_address(WALLET, collection, data);
+            pad_with_zeros(607, data);
             2
         }
         // State of programs: a tag of the type, addresses, counters, times, and room for later.
         72..90 => {
             let program = random.skewed(2048);
             let mut of_type = Random(program << 8 | random.skewed(6));
-            of_type.bytes(8, data);
-            for _ in 0..1 + of_type.below(9) {
-                match of_type.below(4) {
-                    0 => address(WALLET, random.skewed(1 << 30), data),
-                    1 => address(MINT, random.skewed(1 << 12), data),
+            of_type.append_bytes(8, data);
+            for _ in 0..1 + of_type.next_below(9) {
+                match of_type.next_below(4) {
+                    0 => append_address(WALLET, random.skewed(1 << 30), data),
+                    1 => append_address(MINT, random.skewed(1 << 12), data),
                     2 => data.extend_from_slice(&random.amount(50).to_le_bytes()),
-                    _ => data.extend_from_slice(&(1_700_000_000 + random.below(60_000_000)).to_le_bytes()),
+                    _ => data.extend_from_slice(&(1_700_000_000 + random.next_below(60_000_000)).to_le_bytes()),
                 }
             }
-            zeros_to(data.len() + of_type.skewed(512) as usize, data);
+            pad_with_zeros(data.len() + of_type.skewed(512) as usize, data);
             8 + program
         }
         // Pools and open orders: pairs of mints, vaults, and slots that are mostly empty.
         90..96 => {
             let pool = random.skewed(1 << 14);
             data.extend_from_slice(b"\x06\0\0\0\0\0\0\0");
-            (0..4).for_each(|vault| address(POOL, pool * 4 + vault, data));
+            (0..4).for_each(|vault| append_address(POOL, pool * 4 + vault, data));
             for _ in 0..random.skewed(24) {
                 data.extend_from_slice(&random.amount(60).to_le_bytes());
                 data.extend_from_slice(&random.amount(40).to_le_bytes());
             }
-            zeros_to(752, data);
+            pad_with_zeros(752, data);
             3
         }
         // Delegations.
         96..99 => {
             data.extend_from_slice(&[2, 0, 0, 0, 0x80, 0xd5, 0x22, 0, 0, 0, 0, 0]);
-            let wallet = random.below(1 << 24);
-            address(WALLET, wallet, data);
-            address(WALLET, wallet, data);
-            zeros_to(124, data);
-            address(POOL, random.skewed(2048) << 32, data);
+            let wallet = random.next_below(1 << 24);
+            append_address(WALLET, wallet, data);
+            append_address(WALLET, wallet, data);
+            pad_with_zeros(124, data);
+            append_address(POOL, random.skewed(2048) << 32, data);
             data.extend_from_slice(&random.amount(48).to_le_bytes());
-            data.extend_from_slice(&random.below(800).to_le_bytes());
+            data.extend_from_slice(&random.next_below(800).to_le_bytes());
             data.extend_from_slice(&u64::MAX.to_le_bytes());
-            zeros_to(200, data);
+            pad_with_zeros(200, data);
             4
         }
         // A few large ones: orders in a tree, keyed by price.
@@ -152,10 +152,10 @@ fn account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
                 data.extend_from_slice(&[2, 0, 0, 0]);
                 data.extend_from_slice(&(order as u32).to_le_bytes());
                 data.extend_from_slice(&(random.amount(30) << 8).to_le_bytes());
-                data.extend_from_slice(&random.below(1 << 40).to_le_bytes());
-                address(WALLET, random.skewed(1 << 18), data);
+                data.extend_from_slice(&random.next_below(1 << 40).to_le_bytes());
+                append_address(WALLET, random.skewed(1 << 18), data);
             }
-            zeros_to(data.len().max(4096), data);
+            pad_with_zeros(data.len().max(4096), data);
             5
         }
     }
@@ -165,7 +165,7 @@ fn account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
 fn append_record(random: &mut Random, data: &[u8], owner: u64, to: &mut Vec<u8>) {
     to.extend_from_slice(&0u64.to_le_bytes());
     to.extend_from_slice(&(data.len() as u64).to_le_bytes());
-    random.bytes(32, to);
+    random.append_bytes(32, to);
     // Most balances are the rent of their length.
     let rent = (128 + data.len() as u64) * 6960;
     to.extend_from_slice(&(if data.is_empty() { 1 + random.amount(42) } else { rent }).to_le_bytes());
@@ -173,7 +173,7 @@ fn append_record(random: &mut Random, data: &[u8], owner: u64, to: &mut Vec<u8>)
     if owner == 0 {
         to.extend_from_slice(&[0; 32])
     } else {
-        address(PROGRAM, owner, to)
+        append_address(PROGRAM, owner, to)
     }
     to.extend_from_slice(&[0; 40]);
     to.extend_from_slice(data);
@@ -191,7 +191,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let length = storage.metadata()?.len() as usize;
         content.clear();
         loop {
-            let owner = account(&mut random, &mut data);
+            let owner = write_account(&mut random, &mut data);
             if content.len() + 136 + data.len() > length && !content.is_empty() {
                 break;
             }

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Measures archiving and restoring, beside what operators use today and beside the floor.
+# Compares archiving and restoring with the tools that operators use today, and with the lower bound that
+# bench/floor.rs measures.
 #
 #   bench/archive.sh            a synthetic ledger of SIZE (2GiB), page cache warm, output on tmpfs
 #   AGAVE_ORACLE=PROGRAM …      also Agave's own archiver, on a ledger that PROGRAM makes: see below
@@ -19,8 +20,7 @@ echo "making a synthetic ledger of $size" >&2
 mkdir "$work/out" "$work/reference"
 "$slotpress" -q archive "$work/ledger" -o "$work/reference" --zstd-level "$level" >/dev/null
 archive=$(ls "$work"/reference/*.tar.zst)
-# The other archivers get the tree as it is in the archive: the same files, without obsolete
-# records.
+# The other archivers get the files of the archive, which have no obsolete records.
 mkdir "$work/tree"
 tar -C "$work/tree" --zstd -xf "$archive"
 
@@ -65,9 +65,9 @@ row restore "slotpress restore"
 row floor-restore "floor: frames in memory" "$(ratio restore floor-restore) x of it"
 row untar "zstd -dc | tar xf -" "$(ratio restore untar) x of it"
 
-# Agave's own archiver, on a ledger that Agave's own code made. The program is not part of
-# slotpress; it must know `gen OUT --accounts N --slots N` and `loaddir DIR --archive-to DIR`, which
-# prints the seconds of archiving alone.
+# Agave's archiver, on a ledger that Agave's code made. The program is not part of slotpress. It must have the
+# commands `gen OUT --accounts N --slots N`, and `loaddir DIR --archive-to DIR`, which prints the seconds that
+# archiving alone takes.
 if [ -n "${AGAVE_ORACLE:-}" ]; then
     echo
     "$AGAVE_ORACLE" gen "$work/gen" --accounts "${GEN_ACCOUNTS:-600000}" --slots "${GEN_SLOTS:-240}" >/dev/null 2>&1

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures `slotpress bootstrap`, from a server to a ledger that boots, beside what operators do
-# today: over a shaped link between two network namespaces, and over loopback. All candidates get
-# the same archive from the same nginx, and take turns in each round. Prints medians of ROUNDS.
+# Compares `slotpress bootstrap`, which makes a ledger that boots from the archive of a server, with the tools
+# that operators use today: over a shaped link between two network namespaces, and over loopback. All candidates
+# get the same archive from the same nginx, and run once in each round. Prints medians over ROUNDS.
 #
 #   bench/bootstrap.sh
 #
@@ -13,8 +13,8 @@
 # (8), BEFORE (an earlier slotpress, which takes part in each round; ratios to it are paired). Needs
 # nginx, curl, aria2c, zstd, tar, ip (iproute2), unshare.
 #
-# curl and tar only unpack: they check nothing, and leave no ledger that boots. `floor` is the
-# slowest stage alone: the download (fetch), or the restore from a file with the same checks. After
+# curl and tar only unpack: they check nothing, and their result does not boot. The lower bound of `bootstrap` is
+# the slower of its stages alone: the download (fetch), or the restore from a file with the same checks. After
 # the last byte, a bootstrap completes the state check, syncs and renames.
 . "$(dirname "$0")/lib.sh"
 rounds=${ROUNDS:-3}
@@ -42,7 +42,7 @@ make_archives() { # PROGRAM NEW OLD
     "$1" -q rebase "$2"/snapshot-* --onto "$3"/snapshot-* -o "$2" >/dev/null
 }
 make_archives "$slotpress" "$work/www" "$work/old"
-# Each program reads its own archives, whose index it knows.
+# Each program reads the archives that it wrote, because it knows their version of the index.
 [ -z "${BEFORE:-}" ] || make_archives "$BEFORE" "$work/www/before" "$work/old-before"
 rm -rf "$work/ledger"
 archive=$(basename "$work"/www/snapshot-*)
@@ -56,7 +56,7 @@ CONF
 
 clean() { rm -rf "$work/out" && mkdir "$work/out"; }
 
-# What each candidate does with the archive at $url, in the receiver's namespace.
+# The candidates. Each processes the archive at $url in the namespace of the receiver.
 fetch() { "$slotpress" -q fetch "$url" -o "$work/out" --streams "$streams"; }
 restore() { "$slotpress" -q restore "$work/www/$archive" --ledger "$work/out/ledger" --check state; }
 bootstrap() { "$slotpress" --json --progress none bootstrap "$url" --ledger "$work/out/ledger" --no-incremental --streams "$streams"; }

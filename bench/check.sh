@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures what the state check adds to restore and recompress, on an archive without index and
-# checksums. Runs with and without it are paired.
+# Measures the CPU time that the state check adds to restore and recompress, on an archive without index and
+# checksums. Each round has a run with the check and a run without it.
 #
 #   bench/check.sh       on a synthetic ledger of SIZE (512MiB), ROUNDS times
 #

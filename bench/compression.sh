@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures sizes and times of levels and layouts, against level 1 verbatim: every figure of
+# Measures sizes and times of levels and layouts, relative to level 1 with the layout `verbatim`: all figures of
 # docs/compression.md.
 #
 #   bench/compression.sh        synthetic ledgers of SIZE (256MiB) of several SEEDS ("11 12 13"),
@@ -7,9 +7,8 @@
 #                               (bench/accounts.rs); page cache warm, on tmpfs
 #   AGAVE_ORACLE=PROGRAM …      also a ledger that PROGRAM makes, whose bytes are mostly random
 #
-# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm), and KEYS=0 to leave out the sort
-# keys. Every round archives each ledger once with each setting, in turn. Prints medians of the
-# ratios within a round.
+# Settings: ROUNDS (5), THREADS (all cores), SCRATCH (/dev/shm), and KEYS=0 to leave out the sort keys. Every
+# round archives each ledger once with each setting. Prints medians of the ratios within a round.
 . "$(dirname "$0")/lib.sh"
 size=${SIZE:-256MiB}
 seeds=${SEEDS:-11 12 13}
@@ -81,7 +80,7 @@ measure "${ledgers[@]}"
 echo "synthetic ledgers of $size, seeds $seeds, $threads threads, $(nproc) cores, $rounds rounds; against level 1"
 table
 
-other_accounts "$work/other" "$size"
+make_other_ledger "$work/other" "$size"
 measure "$work/other"
 echo
 echo "accounts of another generator, $size"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures archiving, restoring and verifying on a disk with nothing in memory, beside what the disk
-# and the cores allow.
+# Measures archiving, restoring and verifying on a disk with an empty page cache, and compares them with the
+# limits of the disk and the cores.
 #
 #   bench/disk.sh [SIZE]             a synthetic ledger of SIZE (2GiB) in SCRATCH, which must be on
 #                                    a disk
@@ -25,7 +25,7 @@ fi
 "$slotpress" -q synth "$work/ledger" --size "$size" >/dev/null
 mkdir "$work/out" "$work/reference" "$work/other"
 "$slotpress" -q archive "$work/ledger" -o "$work/reference" >/dev/null
-# Each program reads its own archive, whose index it knows.
+# Each program reads the archive that it wrote, because it knows its version of the index.
 [ -z "${OTHER:-}" ] || "$OTHER" -q archive "$work/ledger" -o "$work/other" >/dev/null
 archive=$(ls "$work"/reference/*.tar.zst)
 bytes=$(du -sb "$work/ledger/accounts/run" | cut -f1)
@@ -50,15 +50,15 @@ cold() { # NAME COMMAND...
     cut -d' ' -f4 "$work/time" >>"$work/times/$1-kernel"
 }
 
-# Prints how long jobs of fio take together, in seconds, without its start, which takes half a second.
+# Prints the seconds that jobs of fio take together, without the start of fio, which takes half a second.
 fio_seconds() { # OPTION…
     fio --output-format=json "$@" >"$work/fio.json"
     python3 -c 'import json, sys
 print(max(job[way]["runtime"] for job in json.load(sys.stdin)["jobs"] for way in ("read", "write")) / 1000)' <"$work/fio.json"
 }
 
-# Measures writing as many new files as the ledger has, past the page cache, four at a time, one
-# request for each, synced at the end. More jobs run at the same time.
+# Measures writing as many new files as the ledger has, bypassing the page cache: four files at a time, with one
+# request for each, and a sync at the end. The options may add jobs that run at the same time.
 write_files() { # NAME [OPTION_OF_MORE_JOBS…]
     local each=$((bytes / files / 4096 * 4096)) name=$1 seconds start
     shift
@@ -73,9 +73,9 @@ write_files() { # NAME [OPTION_OF_MORE_JOBS…]
     rm -r "$work/fio-files"
 }
 
-# Measures how fast the disk writes and reads as many bytes as the storages have, past the page cache:
-# in one file, four requests of 4 MiB at a time; in as many new files; and in as many new files while
-# it reads the archive, as a restore must.
+# Measures how fast the disk reads and writes as many bytes as the storages have, bypassing the page cache: in
+# one file, with four requests of 4 MiB at a time; in as many new files as the ledger has; and in as many new
+# files while the archive is read, as in a restore.
 disk() {
     local one_file=(--bs=4M --ioengine=libaio --iodepth=4)
     rm -rf "$work/restored"

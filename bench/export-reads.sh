@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Counts the bytes that a store sends DuckDB for queries of one key, of tables in order.
+# Counts the bytes that a store sends to DuckDB for queries of one key, if the tables are in order.
 #
 #   bench/export-reads.sh     a state of SIZE, exported to versitygw
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures exporting: time, CPU time and memory beside verifying the same archive, and bytes per
+# Measures the time, CPU time and memory of exports, relative to verifying the same archive, and the bytes of a
 # row.
 #
 #   bench/export.sh       a state of SIZE: accounts in order, without, and with data; token accounts; all tables

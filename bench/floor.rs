@@ -1,5 +1,5 @@
-//! Measures what archiving, restoring and verifying would cost if nothing were around the
-//! compression and the hashes, on one archive with an index.
+//! Measures the compression and the hashes alone, on an archive with an index: a lower bound for archiving,
+//! restoring and verifying.
 //!
 //! `cargo run --release --example floor -- archive ARCHIVE [THREADS] [LEVEL]` compresses the
 //! archive's frames, already in memory (with checksums), and decompresses them again; prints the
@@ -37,13 +37,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     let file = OpenArchive::open(path, &Default::default())?;
     let tail = file.tail.as_ref().ok_or("the archive has no index")?;
     match what.as_str() {
-        "archive" => archiving(&file, tail, threads, level),
-        "verify" => verifying(path, &file, tail, threads),
+        "archive" => measure_archiving(&file, tail, threads, level),
+        "verify" => measure_verifying(path, &file, tail, threads),
         _ => Err(USAGE.into()),
     }
 }
 
-fn archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32) -> Result<(), Box<dyn Error>> {
+fn measure_archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32) -> Result<(), Box<dyn Error>> {
     let mut decoder = FrameDecoder::new()?;
     let mut frames = Vec::new();
     for frame in &tail.frames {
@@ -54,13 +54,13 @@ fn archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32) -> Res
         frames.push((compressed, content));
     }
 
-    let compressing = on_all(threads, frames.len(), || {
+    let compressing = run_on_threads(threads, frames.len(), || {
         let mut compressor = compressor(level);
         let frames = &frames;
         let mut to = vec![0; frames.iter().map(|(_, content)| compress_bound(content.len())).max().unwrap_or_default()];
         move |at: usize| compressor.compress_to_buffer(&frames[at].1, &mut to).is_ok()
     });
-    let decompressing = on_all(threads, frames.len(), || {
+    let decompressing = run_on_threads(threads, frames.len(), || {
         let mut decoder = FrameDecoder::new().ok();
         let mut to = Vec::new();
         let frames = &frames;
@@ -82,9 +82,9 @@ fn compressor(level: i32) -> Compressor<'static> {
     compressor
 }
 
-fn verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Result<(), Box<dyn Error>> {
+fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Result<(), Box<dyn Error>> {
     let decode = || {
-        on_all(threads, tail.frames.len(), || {
+        run_on_threads(threads, tail.frames.len(), || {
             let mut decoder = FrameDecoder::new().ok();
             let (mut compressed, mut to) = (Vec::new(), Vec::new());
             move |at: usize| {
@@ -101,17 +101,17 @@ fn verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Re
     decode();
     let decode_seconds = decode().cpu.as_secs_f64();
 
-    let layout = Layout::default();
+    let count = RecordCount::default();
     let start = Stopwatch::start();
-    file.read(&ArchivePass::new(threads, &NoProgress), &layout)?;
-    let layout_seconds = start.elapsed().cpu.as_secs_f64();
+    file.read(&ArchivePass::new(threads, &NoProgress), &count)?;
+    let walk_seconds = start.elapsed().cpu.as_secs_f64();
 
     // The same accounts, all of one size: the extended output does not depend on it, and typical
     // data is short.
-    let records = layout.accounts.into_inner();
-    let sizes = Sizes::of(file)?;
+    let records = count.accounts.into_inner();
+    let sizes = Sizes::read(file)?;
     let chunk = 1000;
-    let hash_seconds = on_all(threads, records.div_ceil(chunk) as usize, || {
+    let hash_seconds = run_on_threads(threads, records.div_ceil(chunk) as usize, || {
         let mut sum = LatticeAccumulator::default();
         let data = vec![7; 10 << 20];
         let sizes = &sizes.0;
@@ -140,17 +140,17 @@ fn verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usize) -> Re
     if !report.ok {
         return Err("the archive is not right".into());
     }
-    println!("{decode_seconds:.4} {layout_seconds:.4} {hash_seconds:.4} {verify_seconds:.4} {records}");
+    println!("{decode_seconds:.4} {walk_seconds:.4} {hash_seconds:.4} {verify_seconds:.4} {records}");
     Ok(())
 }
 
-/// Walks over records, and counts those with lamports: verifying without hashing.
+/// Counts the records with lamports. This is verifying without hashing.
 #[derive(Default)]
-struct Layout {
+struct RecordCount {
     accounts: AtomicU64,
 }
 
-impl Visitor for Layout {
+impl Visitor for RecordCount {
     fn choose_use(&self, entry: &Entry) -> slotpress::Result<EntryUse> {
         let EntryKind::Storage { slot, id } = entry.kind else {
             return Ok(EntryUse { is_document: true, ..EntryUse::default() });
@@ -162,31 +162,31 @@ impl Visitor for Layout {
     }
 }
 
-impl RecordVisitor for Layout {
+impl RecordVisitor for RecordCount {
     fn new_worker(&self) -> Box<dyn RecordWorker + '_> {
-        Box::new(LayoutWorker { layout: self, accounts: 0 })
+        Box::new(RecordCountWorker { count: self, accounts: 0 })
     }
 }
 
-struct LayoutWorker<'a> {
-    layout: &'a Layout,
+struct RecordCountWorker<'a> {
+    count: &'a RecordCount,
     accounts: u64,
 }
 
-impl RecordWorker for LayoutWorker<'_> {
+impl RecordWorker for RecordCountWorker<'_> {
     fn begin(&mut self, _: StorageRef) {}
 }
 
-impl RecordSink for LayoutWorker<'_> {
+impl RecordSink for RecordCountWorker<'_> {
     fn record(&mut self, record: Record<'_>) {
         self.accounts += u64::from(record.header.lamports > 0);
     }
     fn fault(&mut self, _: RecordFault) {}
 }
 
-impl Drop for LayoutWorker<'_> {
+impl Drop for RecordCountWorker<'_> {
     fn drop(&mut self) {
-        self.layout.accounts.fetch_add(self.accounts, Relaxed);
+        self.count.accounts.fetch_add(self.accounts, Relaxed);
     }
 }
 
@@ -203,7 +203,7 @@ impl RecordSink for Sizes {
 }
 
 impl Sizes {
-    fn of(file: &OpenArchive) -> Result<Self, Box<dyn Error>> {
+    fn read(file: &OpenArchive) -> Result<Self, Box<dyn Error>> {
         let mut sizes = Self(Vec::new());
         let mut walker = RecordWalker::default();
         let mut parser = slotpress_format::archive::entry_parser::EntryParser::default();
@@ -227,7 +227,7 @@ impl Sizes {
 }
 
 /// Runs `new_worker()(0..count)` on threads, and returns the time that it took.
-fn on_all<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> Elapsed {
+fn run_on_threads<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> Elapsed {
     let next = AtomicUsize::new(0);
     let failed = AtomicU64::new(0);
     let start = Stopwatch::start();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the table of levels, 1 to 10, compressing and decompressing, on a synthetic ledger or on
-# INPUT; and measures the same sizes and speeds by `zstd -b`.
+# Makes the table of levels 1 to 10, for compressing and decompressing a synthetic ledger or INPUT. Compares its
+# sizes and speeds with those that `zstd -b` measures.
 #
 #   bench/levels.sh [INPUT]     a ledger, an archive, an unpacked archive or any file; by default, a
 #                               ledger of SIZE (512MiB)
@@ -33,7 +33,7 @@ if grep -q estimated_output_bytes "$out/levels.csv"; then
     exit 0
 fi
 
-# What zstd -b measures: the tar stream as a file.
+# The input of zstd -b: the tar stream in a file.
 mkdir "$work/tar"
 if [ -d "$input" ]; then
     "$slotpress" -q archive "$input" -o "$work/tar" --format none >/dev/null 2>&1

@@ -1,7 +1,7 @@
 # Functions that the measurements share. Sourced, not run.
 #
-# Machines are noisy: every round runs each command once, in turn. The results are medians, and
-# medians of the ratios within a round.
+# Machines are noisy, so every round runs each command once. The results are medians over rounds, and medians of
+# the ratios within a round.
 
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -14,20 +14,20 @@ build() {
         sed -n 's/.*"target_directory":"\([^"]*\)".*/\1/p')/release/slotpress
 }
 
-# Makes a ledger of SIZE with the accounts of a generator other than synth's (bench/accounts.rs).
-other_accounts() { # DIR SIZE
+# Makes a ledger of SIZE with the accounts of another generator than that of synth (bench/accounts.rs).
+make_other_ledger() { # DIR SIZE
     cargo build --release --quiet --manifest-path "$here/Cargo.toml" --example accounts
     "$slotpress" -q synth "$1" --size "$2" --agave 4.4 >/dev/null
     "$(dirname "$slotpress")/examples/accounts" "$1" 1
 }
 
-# Makes a scratch directory on tmpfs, so that no disk is measured. It is removed at the end.
+# Makes a scratch directory on tmpfs, so that no disk is measured. The directory is removed at the end.
 scratch() {
     work=$(mktemp -d "${SCRATCH:-/dev/shm}/slotpress-bench-XXXXXX")
     trap 'rm -rf "$work"' EXIT
 }
 
-# Makes the directory of a new ledger with an archive in it, so that a restore does not copy that.
+# Makes the directory of a new ledger with an archive in it, so that a restore does not copy the archive.
 new_ledger() { # LEDGER ARCHIVE
     rm -rf "$1"
     mkdir "$1"
@@ -62,10 +62,9 @@ now() { echo "${EPOCHREALTIME/,/.}"; }
 # Prints the bits per second of 100Mbit or 1Gbit.
 bits() { awk -v text="$1" 'BEGIN {n = text+0; u = text; sub(/^[0-9.]+/, "", u); print n * (u=="Gbit" ? 1e9 : u=="Mbit" ? 1e6 : 1e3)}'; }
 
-# Runs the script anew in namespaces of its own, and continues there with a network of two:
-# `ip netns exec sender`, and `receiver`. When the script ends, the namespaces and everything
-# started in them are gone. `unshare` makes them, without root where users may make namespaces;
-# elsewhere, it says so, and the exit code is 2.
+# Runs the script again in new namespaces, with two network namespaces: `ip netns exec sender` and `receiver`.
+# When the script ends, the namespaces and all processes in them are gone. `unshare` needs no root if users may
+# make namespaces. Otherwise, a message says so, and the exit code is 2.
 in_namespaces() { # SCRIPT [ARGUMENT]...
     if [ "${BENCH_INSIDE:-}" != yes ]; then
         unshare --map-root-user --net --mount --kill-child true 2>/dev/null || {
@@ -79,7 +78,7 @@ in_namespaces() { # SCRIPT [ARGUMENT]...
         export BENCH_INSIDE=yes slotpress
         exec unshare --map-root-user --net --mount --pid --fork --kill-child --mount-proc "$BASH" "$@"
     fi
-    # `ip netns` keeps its names there; this mount is visible only in here.
+    # `ip netns` keeps its names in /run. This mount is visible only inside of the namespaces.
     mount -t tmpfs tmpfs /run
     local space
     for space in sender receiver; do

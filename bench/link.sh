@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Compares the model of `slotpress levels link` with real archives over a real TCP connection:
-# predicted and measured times.
+# Compares the times that `slotpress levels link` predicts with measured times of real archives over a real TCP
+# connection.
 #
 #   bench/link.sh            exit code 1 if a prediction is more than LIMIT off
 #
-# A link with a bandwidth and a delay connects two network namespaces. Sender and receiver have one
-# worker each (THREADS=1), so that on a machine of two or more cores each has a core to itself. The
-# levels are measured with as many workers.
+# A link with a bandwidth and a delay connects two network namespaces. Sender and receiver have one worker each
+# (THREADS=1), so that each has its own core on a machine of at least two cores. The levels are measured with
+# the same number of workers.
 #
 # - store and forward: `archive` into a file, the file over the link into another, `restore` from
 #   that. Archiving and restoring do not depend on the link and are timed once per level.

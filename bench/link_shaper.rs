@@ -1,5 +1,5 @@
-//! Makes a link between two network namespaces, with a bandwidth, a delay and a loss; and is the
-//! two ends of a transfer over it. For `bench/link.sh`, on kernels without `netem`.
+//! Makes a link with a bandwidth, a delay and a loss between two network namespaces, and transfers data over the
+//! link. `bench/link.sh` uses it, because not all kernels have `netem`.
 //!
 //! ```text
 //! link_shaper shape TUN_A TUN_B BITS_PER_SECOND RTT_SECONDS LOSS
@@ -79,7 +79,7 @@ fn serve(address: &str, control: &str) -> Result<()> {
     let (mut stream, _) = listener.accept()?;
     copy(&mut io::stdin().lock(), &mut stream)?;
     stream.shutdown(Shutdown::Write)?;
-    // Wait until the other end has all of it.
+    // Wait until the other end has received all data.
     stream.read_to_end(&mut Vec::new())?;
     Ok(())
 }
@@ -98,7 +98,7 @@ fn fetch(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// Copies as programs do it, without the kernel's short cuts.
+/// Copies in user space, as most programs do. `io::copy` would let the kernel copy.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 256 << 10];
     loop {
@@ -138,7 +138,7 @@ impl Shape {
         let delay = Duration::from_secs_f64(self.rtt / 2.0);
         let queue = Duration::from_secs_f64(self.rtt + QUEUE_SECONDS);
         let mut random = seed;
-        // The time when all packets so far have left.
+        // The time when all packets so far have left the sender.
         let mut left = Instant::now();
         let mut buffer = vec![0; PACKET_BYTES_MAX];
         loop {

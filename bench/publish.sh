@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Measures publishing archives to a bucket and reading them from there, beside rclone and beside
-# each stage alone. All use one versitygw on loopback, which shares the cores. Candidates take turns
-# in each round. Prints medians of ROUNDS, and of ratios within a round.
+# Compares publishing archives to a bucket, and reading them from there, with rclone and with each stage alone.
+# All use one versitygw on loopback, which runs on the same cores. Every round runs each candidate once. Prints
+# medians over ROUNDS, and medians of the ratios within a round.
 #
 #   bench/publish.sh      SIZE (of the ledger, 1GiB), ROUNDS (3), MEMORY (256MiB), THREADS, SCRATCH
 #                         (/dev/shm)

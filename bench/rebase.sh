@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Measures rebasing: its time beside verifying both states, its memory, and the size of its result,
-# by how much has changed.
+# Measures the time of rebasing relative to verifying both states, its memory, and the size of its result, for
+# several shares of changed storages.
 #
 #   bench/rebase.sh       a state of SIZE MiB (1024), and on it one with newer storages of 0.1, 1,
 #                         10 and 30 % of that

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures verifying: its speed beside decoding and hashing alone, and its memory.
+# Measures the speed of verifying relative to decoding and hashing alone, and its memory.
 #
 #   bench/verify.sh                 speed on a synthetic ledger of SIZE (1GiB), ROUNDS times
 #   ACCOUNTS=50 bench/verify.sh     also memory: a ledger of that many million records and its

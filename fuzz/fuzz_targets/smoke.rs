@@ -1,5 +1,5 @@
-//! All targets in one program, which compiles sooner than a program for each. `FUZZ_TARGET` names
-//! the target to run.
+//! All targets in one program, which compiles faster than one program for each target. `FUZZ_TARGET` names the
+//! target to run.
 
 #![no_main]
 

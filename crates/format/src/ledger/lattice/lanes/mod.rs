@@ -80,7 +80,7 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Returns the kernels that this machine supports, the fastest last.
-    #[cfg_attr(any(not(target_arch = "x86_64"), miri), allow(unused_mut))]
+    #[cfg_attr(any(not(target_arch = "x86_64"), miri), allow(unused_mut, reason = "there are no kernels"))]
     pub fn supported() -> Vec<Self> {
         let mut kernels = Vec::new();
         #[cfg(all(target_arch = "x86_64", not(miri)))]
