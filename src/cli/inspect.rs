@@ -253,6 +253,6 @@ fn hex_row(offset: usize, bytes: &[u8]) -> String {
         b' '..=b'~' => char::from(*byte),
         _ => '.',
     };
-    let shown = bytes.iter().map(show_byte).collect::<String>();
-    format!("{text:<60} {shown}")
+    let characters = bytes.iter().map(show_byte).collect::<String>();
+    format!("{text:<60} {characters}")
 }

@@ -29,8 +29,8 @@ pub fn choice_parser<T: Clone + Send + Sync + 'static>(
 ) -> impl TypedValueParser<Value = T> {
     let names = choices.iter().map(|Choice(name, _, help)| PossibleValue::new(name).help(help));
     PossibleValuesParser::new(names).try_map(|name| {
-        let found = choices.iter().find(|choice| choice.0 == name);
-        found.map(|Choice(_, value, _)| value.clone()).ok_or("no such value")
+        let choice = choices.iter().find(|choice| choice.0 == name);
+        choice.map(|Choice(_, value, _)| value.clone()).ok_or("no such value")
     })
 }
 

@@ -235,22 +235,26 @@ mod tests {
         assert_eq!(rows[1].time_factor_of(&rows[0]), 4.0);
         rows[1].warnings.push(Warning::new("load", String::new()));
         assert_eq!((rows[1].time_factor_of(&rows[0]), rows[2].time_factor_of(&rows[0])), (1.25, 2.0));
-        let found = recommend(&rows).expect("three levels");
+        let recommendation = recommend(&rows).expect("three levels");
         assert_eq!(
-            (found.shortest_time.codec.level, found.smallest_size.codec.level, found.knee.codec.level),
+            (
+                recommendation.shortest_time.codec.level,
+                recommendation.smallest_size.codec.level,
+                recommendation.knee.codec.level
+            ),
             (1, 3, 2)
         );
-        assert_eq!(found.shortest_time.reason, "no measured choice takes less CPU time");
-        assert!(found.knee.reason.contains("in 1.25 times its CPU time"), "{}", found.knee.reason);
+        assert_eq!(recommendation.shortest_time.reason, "no measured choice takes less CPU time");
+        assert!(recommendation.knee.reason.contains("in 1.25 times its CPU time"), "{}", recommendation.knee.reason);
     }
 
     #[test]
     fn clustered_records_can_be_recommended() {
         let mut rows = rows(&[(1, 1000, 10.0), (2, 968, 11.5), (3, 951, 21.0), (1, 920, 10.1), (10, 914, 90.0)]);
         rows[3].codec.name = "clustered";
-        let found = recommend(&rows).expect("rows");
-        assert_eq!(found.knee.flag(), "--layout clustered --zstd-level 1");
-        insta::assert_snapshot!(found.knee.reason, @"8.0 % smaller than zstd 1 in 1.01 times its time");
+        let recommendation = recommend(&rows).expect("rows");
+        assert_eq!(recommendation.knee.flag(), "--layout clustered --zstd-level 1");
+        insta::assert_snapshot!(recommendation.knee.reason, @"8.0 % smaller than zstd 1 in 1.01 times its time");
     }
 
     #[test]
@@ -286,14 +290,14 @@ mod tests {
         for (row, codec) in rows.iter_mut().zip(["zstd", "zstd", "bzip2", "lz4", "none"]) {
             row.codec.name = codec;
         }
-        let found = recommend(&rows).expect("some rows");
+        let recommendation = recommend(&rows).expect("some rows");
         assert_eq!(
-            (found.shortest_time.flag(), found.smallest_size.flag()),
+            (recommendation.shortest_time.flag(), recommendation.smallest_size.flag()),
             ("--format lz4".into(), "--zstd-level 3".into())
         );
-        assert!(found.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));
-        assert_eq!(found.others.iter().map(|choice| choice.codec.name).collect::<Vec<_>>(), ["bzip2"]);
-        insta::assert_snapshot!(found.others[0].reason, @"41.7 % smaller than lz4 in 16.7 times its time; archive does not make it, and validators may not read it");
+        assert!(recommendation.shortest_time.reason.ends_with("Agave reads it, Firedancer does not"));
+        assert_eq!(recommendation.others.iter().map(|choice| choice.codec.name).collect::<Vec<_>>(), ["bzip2"]);
+        insta::assert_snapshot!(recommendation.others[0].reason, @"41.7 % smaller than lz4 in 16.7 times its time; archive does not make it, and validators may not read it");
         assert_eq!(recommend(&rows[2..3]), None);
     }
 
@@ -331,7 +335,7 @@ mod tests {
         fn the_knee_does_not_depend_on_the_unit_of_time(factor in 0.01f64..100.0) {
             let scaled: Vec<_> =
                 PUBLISHED.iter().map(|(level, size, seconds)| (*level, *size, seconds * factor)).collect();
-            prop_assert_eq!(recommend(&rows(&scaled)).map(|found| found.knee.codec.level), Some(4));
+            prop_assert_eq!(recommend(&rows(&scaled)).map(|recommendation| recommendation.knee.codec.level), Some(4));
         }
     }
 }

@@ -77,14 +77,14 @@ impl SourceArgs {
         Ok(input)
     }
 
-    pub fn subject(&self, input: &Input, how: &str) -> Subject {
+    pub fn subject(&self, input: &Input, method: &str) -> Subject {
         let path = self.path().canonicalize().unwrap_or_else(|_| self.path().to_path_buf());
         let [total, measured] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
         let amount = if total == measured { total } else { format!("sample of {measured} from {total}") };
         let name = path.file_name().unwrap_or("/".as_ref());
         Subject {
             name: name.to_string_lossy().into_owned(),
-            about: format!("{}, {amount}, {how}, in memory", input.kind.as_str()),
+            about: format!("{}, {amount}, {method}, in memory", input.kind.as_str()),
             provenance: provenance(self.path()),
         }
     }

@@ -46,16 +46,16 @@ pub struct BreakEven {
 /// Compares each row with the row before it of the same codec, and the first row of each codec with
 /// the uncompressed one.
 pub fn find_break_evens(rows: &[LinkRow], options: &LinkOptions) -> Vec<BreakEven> {
-    let mut found = Vec::new();
+    let mut break_evens = Vec::new();
     for mode in TransferMode::ALL {
         for pair in rows.windows(2) {
             let [before, row] = [&pair[0], &pair[1]];
             let is_same_codec = before.codec.name == row.codec.name;
             let lighter = if is_same_codec { before } else { &rows[0] };
-            found.push(find_break_even(lighter, row, mode, options));
+            break_evens.push(find_break_even(lighter, row, mode, options));
         }
     }
-    found
+    break_evens
 }
 
 fn find_break_even(lighter: &LinkRow, heavier: &LinkRow, mode: TransferMode, options: &LinkOptions) -> BreakEven {
@@ -119,13 +119,13 @@ mod tests {
     fn break_evens_match_calculations_by_hand() {
         let light = row(1, 30_000_000_000, 100.0);
         let heavy = row(3, 28_000_000_000, 200.0);
-        let found = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        let SoonerAt::Below(bandwidth) = found.heavier_is_sooner else { panic!("{found:?}") };
+        let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
+        let SoonerAt::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
         // Streaming: level 3 compresses 140 MB/s, so the crossing is at a rate of the link above
         // that.
-        let found = find_break_even(&light, &heavy, TransferMode::Streaming, &options_for(Link::new(1e9)));
-        let SoonerAt::Below(bandwidth) = found.heavier_is_sooner else { panic!("{found:?}") };
+        let break_even = find_break_even(&light, &heavy, TransferMode::Streaming, &options_for(Link::new(1e9)));
+        let SoonerAt::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
     }
 
@@ -133,22 +133,22 @@ mod tests {
     fn levels_without_a_crossing_have_no_bandwidth() {
         let light = row(1, 30_000_000_000, 100.0);
         let heavy = row(3, 31_000_000_000, 200.0);
-        let found = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        assert_eq!(found.heavier_is_sooner, SoonerAt::Never);
-        let found = find_break_even(&heavy, &light, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        assert_eq!(found.heavier_is_sooner, SoonerAt::Always);
-        let found = find_break_even(
+        let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
+        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Never);
+        let break_even = find_break_even(&heavy, &light, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
+        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Always);
+        let break_even = find_break_even(
             &light,
             &row(2, 30_000_000_000, 100.0),
             TransferMode::Streaming,
             &options_for(Link::new(1e9)),
         );
-        assert_eq!(found.heavier_is_sooner, SoonerAt::Never);
+        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Never);
         // A window of 2.7 MiB per second is slower than any codec: level 1 is not better at any
         // bandwidth.
         let far = options_for(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
-        let found = find_break_even(&light, &row(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);
-        assert_eq!(found.heavier_is_sooner, SoonerAt::Always);
+        let break_even = find_break_even(&light, &row(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);
+        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Always);
     }
 
     proptest! {
@@ -157,20 +157,20 @@ mod tests {
             let heavy = LinkRow { tar_bytes: light.tar_bytes, ..heavy };
             let options = options_for(link);
             for mode in TransferMode::ALL {
-                let found = find_break_even(&light, &heavy, mode, &options).heavier_is_sooner;
+                let sooner_at = find_break_even(&light, &heavy, mode, &options).heavier_is_sooner;
                 let lead = |bits: f64| {
                     let seconds = |row: &LinkRow| options.seconds_at(row, mode, bits);
                     (seconds(&light) - seconds(&heavy)) / seconds(&light).min(seconds(&heavy))
                 };
                 let ends = (lead(1e3) > TIE, lead(1e13) > TIE);
-                let expected = match found {
+                let expected = match sooner_at {
                     SoonerAt::Never => (false, false),
                     SoonerAt::Always => (true, true),
                     SoonerAt::Below(_) => (true, false),
                     SoonerAt::Above(_) => (false, true),
                 };
                 prop_assert_eq!(ends, expected);
-                if let SoonerAt::Below(bits) | SoonerAt::Above(bits) = found {
+                if let SoonerAt::Below(bits) | SoonerAt::Above(bits) = sooner_at {
                     let below = lead(bits * 0.9999);
                     let above = lead(bits * 1.0001);
                     let (sooner, later) = if ends.0 { (below, above) } else { (above, below) };

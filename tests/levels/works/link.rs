@@ -18,15 +18,15 @@ fn of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
 #[test]
 fn json_lines_of_a_link_add_up() {
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
-    let all = run_link(&[&["--levels", "1,3"][..], &link[..]].concat());
-    let link = of_type(&all, "link")[0];
+    let lines = run_link(&[&["--levels", "1,3"][..], &link[..]].concat());
+    let link = of_type(&lines, "link")[0];
     assert_eq!(number(link, "bandwidth_bits_per_second"), 1e8);
     assert_eq!((number(link, "rtt_seconds"), number(link, "nodes")), (0.06, 3.0));
     assert_eq!(link["limit"], "bandwidth");
     let rate = number(link, "node_bytes_per_second");
     assert!((rate / (1e8 / 8.0 / 3.0 * 1448.0 / 1538.0) - 1.0).abs() < 1e-9);
 
-    let rows = of_type(&all, "link_level");
+    let rows = of_type(&lines, "link_level");
     let names: Vec<_> = rows.iter().map(|row| (row["codec"].as_str(), row["level"].as_i64())).collect();
     assert_eq!(names, [(Some("none"), Some(0)), (Some("zstd"), Some(1)), (Some("zstd"), Some(3))]);
     for row in &rows {
@@ -46,13 +46,13 @@ fn json_lines_of_a_link_add_up() {
     assert!(number(rows[1], "archive_bytes") < number(rows[0], "archive_bytes"));
 
     // Two pairs of levels, in two modes.
-    let break_evens = of_type(&all, "link_break_even");
+    let break_evens = of_type(&lines, "link_break_even");
     assert_eq!(break_evens.len(), 4);
     for found in break_evens {
         let has_bandwidth = ["below", "above"].contains(&found["heavier_is_sooner"].as_str().expect("where"));
         assert_eq!(found["bits_per_second"].is_number(), has_bandwidth, "{found}");
     }
-    for choice in of_type(&all, "link_recommendation") {
+    for choice in of_type(&lines, "link_recommendation") {
         let way = format!("{}_seconds", choice["way"].as_str().expect("a way"));
         let least = rows.iter().map(|row| number(row, &way)).fold(f64::INFINITY, f64::min);
         assert!(number(choice, "seconds") <= least * 1.0101, "{choice}");
@@ -65,8 +65,8 @@ fn json_lines_of_a_link_add_up() {
 fn the_recommendation_follows_the_link() {
     let flag = |bandwidth: &str, more: &[&str]| {
         let arguments = ["--levels", "-100,19", "--bandwidth", bandwidth, "--read-rate", "100TB/s"];
-        let all = run_link(&[&arguments[..], more].concat());
-        let choices = of_type(&all, "link_recommendation");
+        let lines = run_link(&[&arguments[..], more].concat());
+        let choices = of_type(&lines, "link_recommendation");
         let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per way");
         choice["flag"].as_str().expect("a flag").to_string()
     };

@@ -88,9 +88,9 @@ fn assert_page_works(arguments: &[&str], tables: &[&str], rows: Option<u64>) {
     assert_eq!(browser.strings(COLLISIONS), Vec::<String>::new(), "labels overlap");
     assert_eq!(browser.evaluate("return performance.getEntriesByType('resource').length"), 0, "nothing is fetched");
 
-    let shown = browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)");
-    assert_eq!(shown, tables);
-    for table in shown {
+    let table_ids = browser.strings("return [...document.querySelectorAll('table')].map(table => table.id)");
+    assert_eq!(table_ids, tables);
+    for table in table_ids {
         assert_sorts_by_every_column(&browser, &table);
     }
 
@@ -100,8 +100,8 @@ fn assert_page_works(arguments: &[&str], tables: &[&str], rows: Option<u64>) {
     wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
     browser.assert_dark_and_narrow();
     wait_for("lines above cut tables", || browser.evaluate(SIGNS) == 0);
-    let shown = "return [...document.querySelectorAll('.more')].filter((line) => line.offsetHeight > 0).length";
-    assert!(browser.evaluate(shown).as_u64() > Some(0), "a phone cuts tables");
+    let count_lines = "return [...document.querySelectorAll('.more')].filter((line) => line.offsetHeight > 0).length";
+    assert!(browser.evaluate(count_lines).as_u64() > Some(0), "a phone cuts tables");
 
     let log = browser.post("se/log", &json!({ "type": "browser" }));
     assert_eq!(log, json!([]), "the console has no complaint");

@@ -15,8 +15,8 @@ fn run_without_input(arguments: &[&str]) -> Command {
 }
 
 fn assert_ends_with(code: i32, output: &Output, what: &str) -> String {
-    let (found, stderr) = code_and_stderr(output);
-    assert_eq!(found, Some(code), "{what}: {stderr}");
+    let (exit_code, stderr) = code_and_stderr(output);
+    assert_eq!(exit_code, Some(code), "{what}: {stderr}");
     stderr
 }
 

@@ -353,11 +353,12 @@ fn is_not_direct(dir: &Path, test: &str) -> bool {
     let path = dir.join("direct");
     fs::write(&path, [0; 8192]).expect("written");
     let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECT, Mode::empty());
-    let is_not = opened.is_err() || rustix::fs::statfs(dir).is_ok_and(|found| found.f_type == TMPFS_MAGIC);
-    if is_not {
+    let is_in_memory = rustix::fs::statfs(dir).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC);
+    let is_refused = opened.is_err() || is_in_memory;
+    if is_refused {
         eprintln!("skipped: {test}: {} cannot be read directly", dir.display());
     }
-    is_not
+    is_refused
 }
 
 const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;

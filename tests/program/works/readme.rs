@@ -24,13 +24,13 @@ fn remove_times(line: &str) -> String {
         let unit = word.trim_matches(|char: char| !char.is_alphanumeric());
         ["ms", "s", "min", "h", "d", "KiB/s", "MiB/s", "GiB/s"].contains(&unit)
     };
-    let shown = |(index, word): (usize, &&str)| {
+    let mask_time = |(index, word): (usize, &&str)| {
         let is_number = word.contains(|char: char| char.is_ascii_digit());
         let is_load = index > 0 && words[index - 1] == "load";
         let is_timed = words.get(index + 1).is_some_and(|next| is_time(next));
         if is_time(word) || (is_number && (is_load || is_timed)) { "*" } else { word }.to_string()
     };
-    words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
+    words.iter().enumerate().map(mask_time).collect::<Vec<_>>().join(" ")
 }
 
 /// Compares the output with the documented one, in which `…` stands for any lines.

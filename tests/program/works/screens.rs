@@ -11,7 +11,7 @@ fn remove_times(line: &str) -> String {
     let words: Vec<&str> = line.split(' ').collect();
     let unit = |word: &str| word.trim_matches(|char: char| !char.is_alphanumeric()).to_string();
     let is_number = |word: &str| word.contains(|char: char| char.is_ascii_digit());
-    let shown = |(index, word): (usize, &&str)| {
+    let mask_time = |(index, word): (usize, &&str)| {
         let is_before_unit = words.get(index + 1).is_some_and(|next| UNITS.contains(&&*unit(next)));
         let is_after = |is_such: &dyn Fn(&str) -> bool| index > 0 && is_such(words[index - 1]);
         if is_number(word) && (is_before_unit || is_after(&|before| before == "load")) {
@@ -21,7 +21,7 @@ fn remove_times(line: &str) -> String {
         let name = if word.contains('/') { "RATE" } else { "TIME" };
         if is_unit { word.replace(&unit(word), name) } else { word.to_string() }
     };
-    words.iter().enumerate().map(shown).collect::<Vec<_>>().join(" ")
+    words.iter().enumerate().map(mask_time).collect::<Vec<_>>().join(" ")
 }
 
 /// Runs a command line in a directory; returns the line and all that it prints.
