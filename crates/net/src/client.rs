@@ -360,10 +360,10 @@ mod tests {
                 let (first, last) = line.strip_prefix("range: bytes=")?.split_once('-')?;
                 Some(first.parse::<usize>().ok()?..last.parse::<usize>().ok()? + 1)
             });
-            let all = bytes.len();
+            let length = bytes.len();
             let (status, body) = match &range {
                 Some(range) => (
-                    format!("206 x\r\nContent-Range: bytes {}-{}/{all}", range.start, range.end - 1),
+                    format!("206 x\r\nContent-Range: bytes {}-{}/{length}", range.start, range.end - 1),
                     &bytes[range.clone()],
                 ),
                 None => ("200 x\r\nAccept-Ranges: bytes".to_string(), bytes),

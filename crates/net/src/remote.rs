@@ -10,7 +10,7 @@ use slotpress_base::{Progress, clock};
 use slotpress_format::{ArchiveName, parse_number};
 
 use super::content_range::ContentRange;
-use super::request::{RequestParts, check_encoding, field, send, status_error};
+use super::request::{RequestParts, check_encoding, header_text, send, status_error};
 use super::{Client, NetError, Url, show_url, stores};
 
 /// Limit on how far in the future a time of modification may be. Later times are ignored: the
@@ -74,7 +74,7 @@ impl Remote {
 
     /// Returns the time of the last modification; `None` if the server sends none, or one that cannot
     /// be right.
-    pub fn modified(&self) -> Option<SystemTime> {
+    pub fn modified_time(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
         let now = clock::now();
         let is_plausible = modified > SystemTime::UNIX_EPOCH && modified <= now.checked_add(CLOCK_SKEW_MAX)?;
@@ -123,7 +123,7 @@ fn parse_head(requested_url: &Url, url: Url, response: &Response) -> Result<Remo
         _ => return Err(status_error(&url, response)),
     };
     check_encoding(&url, response)?;
-    let mut range_units = field(headers, ACCEPT_RANGES).unwrap_or_default().split(',');
+    let mut range_units = header_text(headers, ACCEPT_RANGES).unwrap_or_default().split(',');
     let accepts_ranges = is_range || range_units.any(|unit| unit.trim().eq_ignore_ascii_case("bytes"));
     Ok(Remote {
         url,
@@ -143,17 +143,17 @@ pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u6
 }
 
 pub(super) fn content_range(url: &Url, headers: &HeaderMap) -> Result<ContentRange, NetError> {
-    let range = field(headers, CONTENT_RANGE).and_then(ContentRange::parse);
+    let range = header_text(headers, CONTENT_RANGE).and_then(ContentRange::parse);
     range.ok_or_else(|| NetError::bad_answer(url, "a range without a position"))
 }
 
 pub(super) fn strong_etag(headers: &HeaderMap) -> Option<String> {
-    let tag = field(headers, ETAG)?;
+    let tag = header_text(headers, ETAG)?;
     (tag.starts_with('"') && (3..=ETAG_BYTES_MAX).contains(&tag.len())).then(|| tag.to_string())
 }
 
 pub(super) fn last_modified(headers: &HeaderMap) -> Option<String> {
-    let time = field(headers, LAST_MODIFIED)?;
+    let time = header_text(headers, LAST_MODIFIED)?;
     (time.len() <= TIME_BYTES_MAX).then(|| time.to_string())
 }
 

@@ -87,18 +87,19 @@ pub fn status_error(url: &Url, response: &Response) -> NetError {
         412 | 416 => NetErrorKind::Changed,
         code => NetErrorKind::Status(code),
     };
-    NetError::from_status(kind, status.as_u16(), reason, field(response.headers(), RETRY_AFTER)).with_url(url)
+    let retry_after = header_text(response.headers(), RETRY_AFTER);
+    NetError::from_status(kind, status.as_u16(), reason, retry_after).with_url(url)
 }
 
 /// Returns the value of a header; `None` if it is missing, or not text.
-pub fn field(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
+pub fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
 /// Refuses an answer whose body was encoded for the transfer. Accepts an encoding that the name of
 /// the file shows: some servers call a stored `.gz` file encoded, and send the file's own bytes.
 pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
-    let encoding = field(response.headers(), CONTENT_ENCODING).unwrap_or_default().to_ascii_lowercase();
+    let encoding = header_text(response.headers(), CONTENT_ENCODING).unwrap_or_default().to_ascii_lowercase();
     let extension = match encoding.as_str() {
         "" | "identity" => return Ok(()),
         "gzip" | "x-gzip" => Some(".gz"),

@@ -61,8 +61,8 @@ pub enum SourceLocation {
 #[warn(missing_docs)]
 impl SourceLocation {
     fn from_url(url: Url) -> Self {
-        let last = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
-        if last.contains(".tar") {
+        let last_segment = url.path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
+        if last_segment.contains(".tar") {
             Self::ArchiveUrl(url)
         } else if url.scheme() == stores::SCHEME {
             Self::Server(join_name(&url, ""))
@@ -371,7 +371,7 @@ impl Client {
         };
         Ok(Offer {
             length_bytes: remote.length_bytes,
-            modified: remote.modified(),
+            modified: remote.modified_time(),
             ..Offer::new(name, OfferPlace::Remote(remote))
         })
     }

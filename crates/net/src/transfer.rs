@@ -112,10 +112,10 @@ impl Body {
 
     fn too_slow_error(&self, limit: Duration) -> NetError {
         let limit = limit.as_secs_f32();
-        let after = bytes(self.got_bytes);
+        let received = bytes(self.got_bytes);
         let why = match self.recent_bytes {
-            0 => format!("nothing came for {limit} s, after {after}"),
-            few => format!("only {} came in {limit} s, after {after}", bytes(few)),
+            0 => format!("nothing came for {limit} s, after {received}"),
+            few => format!("only {} came in {limit} s, after {received}", bytes(few)),
         };
         NetError::new(NetErrorKind::Timeout, &self.url, why)
     }

@@ -305,7 +305,7 @@ impl Store {
     ) -> Result<Upload> {
         check_name(name)?;
         match &self.backend {
-            Backend::Dir(dir) => Ok(Upload::into_dir(dir.upload(name, replace)?)),
+            Backend::Dir(dir) => Ok(Upload::from_file(dir.upload(name, replace)?)),
             Backend::S3(s3) => {
                 if !replace && self.stat(name, progress)?.is_some() {
                     return Err(already_exists(Path::new(&self.location_of(name))));

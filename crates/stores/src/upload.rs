@@ -40,7 +40,7 @@ enum Backend {
 }
 
 impl Upload {
-    pub(crate) fn into_dir(file: FileUpload) -> Self {
+    pub(crate) fn from_file(file: FileUpload) -> Self {
         Self(Backend::File(Some(Box::new(file))))
     }
 
@@ -205,9 +205,9 @@ impl PartsUpload {
                 self.filling.reserve_exact(part_bytes);
             }
             let room = part_bytes.saturating_sub(self.filling.len()).min(bytes.len());
-            let (now, later) = bytes.split_at(room);
-            self.filling.extend_from_slice(now);
-            bytes = later;
+            let (fitting, rest) = bytes.split_at(room);
+            self.filling.extend_from_slice(fitting);
+            bytes = rest;
             if self.filling.len() == part_bytes {
                 self.send_filled_part(progress)?;
             }

@@ -224,8 +224,8 @@ impl PartialFile {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let mut written_bytes = 0;
         for gap in self.done_ranges().gaps(&(offset_bytes..end)) {
-            let after = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
-            let part = split_at_most(after, to_usize(range_bytes(&gap))).0;
+            let from_gap = split_at_most(bytes, to_usize(gap.start.saturating_sub(offset_bytes))).1;
+            let part = split_at_most(from_gap, to_usize(range_bytes(&gap))).0;
             self.file.write_all_at(part, gap.start).or_path("write", &self.path)?;
             saturating_add_to(&mut written_bytes, range_bytes(&gap));
         }

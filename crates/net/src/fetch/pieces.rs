@@ -118,12 +118,12 @@ impl Pieces {
 }
 
 /// Cuts `0..length_bytes` into pieces. `piece_bytes` returns the length of the next piece for the
-/// number of bytes left.
+/// number of remaining bytes.
 pub fn cut_pieces(length_bytes: u64, piece_bytes: impl Fn(u64) -> u64) -> impl Iterator<Item = Range<u64>> {
     let mut start = 0u64;
     std::iter::from_fn(move || {
-        let left = length_bytes.checked_sub(start).filter(|left| *left > 0)?;
-        let piece = start..start.saturating_add(piece_bytes(left).clamp(1, left));
+        let remaining_bytes = length_bytes.checked_sub(start).filter(|bytes| *bytes > 0)?;
+        let piece = start..start.saturating_add(piece_bytes(remaining_bytes).clamp(1, remaining_bytes));
         start = piece.end;
         Some(piece)
     })

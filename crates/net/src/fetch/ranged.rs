@@ -275,8 +275,8 @@ impl Fetching<'_> {
         let mut receiver = Receiver::new(self, request);
         // Another connection may fetch this piece meanwhile.
         let until = Until(|| self.pieces.lock().has_arrived(request.piece) || stopping.is_interrupted());
-        while !receiver.missing().is_empty() {
-            let missing = receiver.missing();
+        while !receiver.missing_range().is_empty() {
+            let missing = receiver.missing_range();
             let result = mirror.request(&self.download.client, missing, &until, &mut |bytes| receiver.take(bytes));
             let Err(error) = result else { continue };
             match error.kind() {

@@ -28,7 +28,7 @@ impl<'a> Receiver<'a> {
     }
 
     /// Returns the part of the piece that has not arrived.
-    pub fn missing(&self) -> Range<u64> {
+    pub fn missing_range(&self) -> Range<u64> {
         self.buffer_offset.saturating_add(self.buffer.len() as u64)..self.request.range.end
     }
 
@@ -41,11 +41,11 @@ impl<'a> Receiver<'a> {
         let mut rest = bytes;
         while !rest.is_empty() {
             let (frame, _) = self.current_frame();
-            let wanted_bytes = frame.end.saturating_sub(self.missing().start);
-            let (now, later) = split_at_most(rest, to_usize(wanted_bytes).max(1));
-            self.buffer.extend_from_slice(now);
-            rest = later;
-            if self.missing().start >= frame.end {
+            let wanted_bytes = frame.end.saturating_sub(self.missing_range().start);
+            let (wanted, after) = split_at_most(rest, to_usize(wanted_bytes).max(1));
+            self.buffer.extend_from_slice(wanted);
+            rest = after;
+            if self.missing_range().start >= frame.end {
                 self.write_buffer()?;
             }
         }

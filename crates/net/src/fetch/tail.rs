@@ -58,27 +58,27 @@ impl Download {
         is_known: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut right = self.file.unchecked_ranges();
+        let mut right_ranges = self.file.unchecked_ranges();
         match frames {
             Some(frames) if !is_known => {
                 if !self.is_surely_kept {
-                    right.remove(frames.end()..u64::MAX);
+                    right_ranges.remove(frames.end()..u64::MAX);
                 }
-                let before_bytes = sum_bytes(&right);
-                right = frames.select_right(&self.file, &right, progress)?;
-                let lost_bytes = before_bytes.saturating_sub(sum_bytes(&right));
+                let before_bytes = sum_bytes(&right_ranges);
+                right_ranges = frames.select_right(&self.file, &right_ranges, progress)?;
+                let lost_bytes = before_bytes.saturating_sub(sum_bytes(&right_ranges));
                 if lost_bytes > 0 {
                     let [lost, before] = [lost_bytes, before_bytes].map(quantity::bytes);
                     progress.warn(&format!("{lost} of the {before} of an earlier run do not match: fetched again"));
                 }
             }
-            None if !self.is_surely_kept => right.clear(),
+            None if !self.is_surely_kept => right_ranges.clear(),
             _ => {}
         }
-        let kept_bytes = sum_bytes(&right);
+        let kept_bytes = sum_bytes(&right_ranges);
         let reported_bytes = self.kept_bytes.swap(kept_bytes, Relaxed);
         progress.advance(kept_bytes.saturating_sub(reported_bytes), 0);
-        self.file.keep_checked(identity_of(&mirror.remote), right);
+        self.file.keep_checked(identity_of(&mirror.remote), right_ranges);
         Ok(())
     }
 }
@@ -169,11 +169,11 @@ pub fn mark_tail(
     fetched: &RangeSet<u64>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let right = match frames {
+    let right_ranges = match frames {
         Some(frames) => frames.select_right(file, fetched, progress)?,
         None => fetched.clone(),
     };
-    for range in right {
+    for range in right_ranges {
         progress.advance(range_bytes(&range), range_bytes(&range));
         file.mark(range);
     }
@@ -226,7 +226,7 @@ impl Frames {
         ranges: &RangeSet<u64>,
         progress: &dyn Progress,
     ) -> Result<RangeSet<u64>> {
-        let mut right = RangeSet::new();
+        let mut right_ranges = RangeSet::new();
         let mut buffer = Vec::new();
         for range in ranges.iter() {
             let mut offset_bytes = self.start_of(range.start);
@@ -241,14 +241,14 @@ impl Frames {
                 buffer.resize(to_usize(range_bytes(&frame)), 0);
                 file.read_written(&mut buffer, frame.start)?;
                 if blake3::hash(&buffer).as_bytes() == hash {
-                    right.insert(frame);
+                    right_ranges.insert(frame);
                 }
             }
             if range.end > self.end() {
-                right.insert(range.start.max(self.end())..range.end);
+                right_ranges.insert(range.start.max(self.end())..range.end);
             }
         }
-        Ok(right)
+        Ok(right_ranges)
     }
 
     /// Returns the start of the frame that contains an offset; the offset itself after the last

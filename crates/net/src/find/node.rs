@@ -37,9 +37,9 @@ impl Expected {
     pub fn not_found_error(self, candidates: &[Candidate]) -> Error {
         let slot = self.slot.map(|slot| format!("slot {slot}"));
         let hash = self.hash.map(|hash| format!("hash {hash}"));
-        let asked: Vec<String> = slot.into_iter().chain(hash).collect();
+        let expected: Vec<String> = slot.into_iter().chain(hash).collect();
         let found = candidates.iter().map(|found| format!("{} has slot {}", found.source, found.slot()));
-        let message = list_reasons(&format!("no source has the state of {}", asked.join(", ")), found);
+        let message = list_reasons(&format!("no source has the state of {}", expected.join(", ")), found);
         Error::damaged(message).with_hint(hint::USE_FIND)
     }
 }

@@ -6,7 +6,7 @@ pub type Section = BTreeMap<String, String>;
 
 /// Returns the section with this heading. Skips indented lines, which belong to nested keys.
 pub fn find_section(text: &str, heading: &str) -> Option<Section> {
-    let mut found: Option<Section> = None;
+    let mut section: Option<Section> = None;
     let mut is_in = false;
     for line in text.lines() {
         let is_nested = line.starts_with([' ', '\t']);
@@ -17,14 +17,14 @@ pub fn find_section(text: &str, heading: &str) -> Option<Section> {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.split_once(']')) {
             is_in = name.0.split_whitespace().eq(heading.split_whitespace());
             if is_in {
-                found.get_or_insert_default();
+                section.get_or_insert_default();
             }
         } else if is_in && let Some((key, value)) = line.split_once('=') {
             let value = value.split_once(" #").map_or(value, |(value, _)| value);
-            found.get_or_insert_default().insert(key.trim().to_lowercase(), value.trim().to_string());
+            section.get_or_insert_default().insert(key.trim().to_lowercase(), value.trim().to_string());
         }
     }
-    found
+    section
 }
 
 #[cfg(test)]
