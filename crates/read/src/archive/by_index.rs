@@ -244,7 +244,6 @@ fn reverse_chains(mut items: Vec<FrameItem>) -> Vec<FrameItem> {
     reversed
 }
 
-/// Returns the number of the first entry that begins after a frame.
 fn first_entry_after(span: &FrameSpan, entries: &[Entry]) -> usize {
     let mut number = to_usize(span.first_entry);
     let mut remaining_bytes = span.offset_bytes.saturating_add(span.length_bytes);

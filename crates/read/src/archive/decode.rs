@@ -10,7 +10,6 @@ use crate::BufferPool;
 use crate::archive::streams::StreamDecoder;
 use crate::archive::walk::{FrameWalker, OnFrame, StreamPiece, decode_error, no_memory_error};
 
-/// A frame that does not decode.
 pub struct FrameFault {
     /// Number among the frames that hold content, from 0.
     pub number: u64,

@@ -121,7 +121,6 @@ struct PushParser {
 
 type DocumentStream = PieceStream<Receiver<Vec<u8>>>;
 
-/// Parses a stream of the given length into one of the documents.
 type Parse = fn(DocumentStream, u64, &mut Documents);
 
 /// Parses a document; a panic of the parser is an error of the document.

@@ -29,13 +29,11 @@ pub struct ArchiveShape {
     pub has_hashes: bool,
 }
 
-/// Position of a frame with content, and an upper bound of its decoded length.
 struct FrameExtent {
     range: Range<u64>,
     content_bytes_max: u64,
 }
 
-/// Blocks that are walked between two checks for an interrupt.
 const BLOCKS_PER_CHECK: u64 = 1024;
 
 /// Walks a source to its end. Waits for bytes that have not arrived yet.

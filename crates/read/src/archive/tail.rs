@@ -61,7 +61,6 @@ pub struct TailHashes {
     pub offset_bytes: u64,
 }
 
-/// The bytes of a source from `start` to its end.
 struct LastBytes<'a> {
     source: &'a dyn Source,
     start: u64,
@@ -126,7 +125,6 @@ impl Tail {
         Ok(Some(Self { index, hashes, frames, skippable_bytes: length_bytes.saturating_sub(index_at) }))
     }
 
-    /// Returns each frame with the entries that it spans.
     pub fn spans(&self) -> impl Iterator<Item = (DataFrame, FrameSpan)> + '_ {
         let lengths = self.index.entries.iter().map(Entry::tar_bytes).chain([END_OF_ARCHIVE_BYTES]);
         let mut lengths = lengths.enumerate();

@@ -117,7 +117,6 @@ struct StreamedFrame {
     context: DCtx<'static>,
     /// Bytes that were read before the frame turned out to be large.
     buffered: Vec<u8>,
-    /// Number of buffered bytes that are decoded.
     decoded_bytes: usize,
     offset_bytes: u64,
 }

@@ -26,7 +26,6 @@ pub(super) struct OpenStorage {
 }
 
 impl OpenStorage {
-    /// Opens an append vec or a `.meta` file.
     pub fn open(root: &StorageRoot, storage: &StorageFile, io_hint: IoHint) -> Result<Self> {
         let name = storage.file_name();
         let StorageFile { file_bytes, modified_ns, .. } = *storage;

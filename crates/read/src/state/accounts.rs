@@ -39,7 +39,6 @@ pub fn estimate_records(storages_bytes: u64) -> u64 {
 /// The accounts of an archive that was read before an older one.
 struct NewerArchive {
     accounts: Vec<KnownPartition>,
-    /// Number of the first storage of the older archive.
     first_older_storage: u32,
 }
 
@@ -174,8 +173,8 @@ impl StateBuilder {
         }
         progress.stage(Stage::Sorting, None);
         // Tombstones add nothing to the state, so they are not subtracted.
-        let among = |sorted: &[RecordVersion]| self.superseded_among(sorted, |version| !version.is_tombstone());
-        self.log.find_superseded(threads, &among, &mut |mut round| {
+        let find = |sorted: &[RecordVersion]| self.superseded_among(sorted, |version| !version.is_tombstone());
+        self.log.find_superseded(threads, &find, &mut |mut round| {
             self.add_counts(&round);
             progress.check()?;
             if !round.duplicates.is_empty() {

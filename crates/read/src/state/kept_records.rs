@@ -73,7 +73,6 @@ impl KeptRecords {
         }
     }
 
-    /// Removes kept records from the list, and passes them to `on_record`.
     pub fn take_from(&self, superseded: &mut Vec<RecordVersion>, on_record: &mut dyn FnMut(&RecordHeader, &[u8])) {
         let kept = self.kept.lock();
         superseded.retain(|version| {

@@ -65,9 +65,7 @@ struct AccountsWorker<'a> {
     pass: &'a AccountsPass<'a>,
     storage: StorageRef,
     visitor: Option<Box<dyn StateWorker + 'a>>,
-    /// Records of the current storage to subtract.
     superseded: &'a [RecordVersion],
-    /// Records of accounts that the current storage holds more than once.
     duplicates: &'a [RecordVersion],
     marks: Option<&'a RoaringBitmap>,
     batch: LogBatch,
@@ -109,7 +107,9 @@ impl AccountsWorker<'_> {
         if is_added && let Some(kept_records) = &accounts.kept_records {
             kept_records.keep_if_seen(storage.number, &fingerprint, record);
         }
-        if self.batch.push(RecordVersion::new(fingerprint, storage.number, is_tombstone, record.offset_bytes)) {
+        let number = storage.number;
+        let version = RecordVersion::new(fingerprint, number, is_tombstone, record.offset_bytes);
+        if self.batch.push(version) {
             self.flush();
         }
         accounts.well_known.keep_if_well_known(storage, record);

@@ -47,7 +47,6 @@ impl Default for StakeAccounts {
 }
 
 impl StakeAccounts {
-    /// Keeps the account of a record if it is a vote account or a delegated stake account.
     pub fn keep_if_staked(&self, storage: StorageRef, record: &Record<'_>) {
         let header = &record.header;
         let staked = match header.owner {
@@ -81,7 +80,8 @@ impl StakeAccounts {
     /// dropped.
     pub fn judge(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         if stakes.has_more || self.newest.has_overflowed() {
-            failures.skip(Check::State, format!("more than {DELEGATIONS_MAX} stake accounts"));
+            let why = format!("more than {DELEGATIONS_MAX} stake accounts");
+            failures.skip(Check::State, why);
             return Ok(());
         }
         self.judge_vote_accounts(stakes, failures)?;
@@ -100,19 +100,21 @@ impl StakeAccounts {
 
     fn judge_vote_accounts(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let rent_epoch = if self.lacks_rent_epochs { Rule::NoRentEpoch } else { Rule::StakesRentEpoch };
-        readable_accounts(stakes).try_for_each(|(address, account)| {
-            let failures = || failures.at(FailurePlace::account(*address));
+        for (address, account) in readable_accounts(stakes) {
+            let place = FailurePlace::account(*address);
             let found = match self.vote_account(address) {
-                Some(found) if found == *account => return Ok(()),
+                Some(found) if found == *account => continue,
                 Some(found) if found.digest == account.digest => {
-                    return failures().add(rent_epoch, account.rent_epoch, found.rent_epoch);
+                    failures.at(place).add(rent_epoch, account.rent_epoch, found.rent_epoch)?;
+                    continue;
                 }
                 Some(_) => "another vote account",
                 None => "no vote account",
             };
             let expected = "the vote account that the bank file's stakes hold";
-            failures().add(Rule::StakesVoteAccount, expected, found)
-        })
+            failures.at(place).add(Rule::StakesVoteAccount, expected, found)?;
+        }
+        Ok(())
     }
 
     /// Checks that the bank file's stakes hold the vote account of each stake account. Up to Agave

@@ -206,16 +206,16 @@ impl<T: LogItem> VersionLog<T> {
 }
 
 impl VersionLog {
-    /// Finds the superseded records, and hands them over in rounds that fit in memory. `among`
+    /// Finds the superseded records, and passes them to `on_round` in rounds that fit in memory. `find`
     /// finds them among records that are sorted by account.
     pub fn find_superseded(
         &self,
         threads: usize,
-        among: &(dyn Fn(&[RecordVersion]) -> Superseded + Sync),
+        find: &(dyn Fn(&[RecordVersion]) -> Superseded + Sync),
         on_round: &mut dyn FnMut(Superseded) -> Result<()>,
     ) -> Result<()> {
         let mut round = Superseded::default();
-        self.for_each_partition(threads, among, &mut |found| {
+        self.for_each_partition(threads, find, &mut |found| {
             round.add(found);
             let free_bytes = self.log_bytes_max.saturating_sub(self.held_bytes.load(Relaxed));
             if round.memory_bytes() > self.sort_bytes_max.saturating_add(free_bytes) {

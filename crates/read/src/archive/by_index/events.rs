@@ -33,7 +33,6 @@ pub(super) struct FrameEvents<'a, 'w, 'r> {
     pub worker: &'w mut DecodeWorker<'r>,
     pub sink: Option<Box<dyn EntrySink + 'a>>,
     pub documents: DocumentReader,
-    /// Number of the entry that begins next.
     pub next_entry: usize,
     pub entry_use: EntryUse,
     pub next_frame: Option<Sender<UnfinishedEntry>>,
@@ -57,7 +56,6 @@ impl<'a> FrameEvents<'a, '_, '_> {
         }
     }
 
-    /// Continues an entry that began in an earlier frame.
     pub fn resume(&mut self, entry: &Entry, unfinished: Option<UnfinishedEntry>) -> Result<()> {
         self.enter(entry)?;
         match (unfinished, self.entry_use.storage, &mut self.worker.records) {
