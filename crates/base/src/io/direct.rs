@@ -227,7 +227,6 @@ mod tests {
         }
     }
 
-    /// On a disk, large pieces that are not in the page cache are read directly; others are not.
     #[test]
     fn cold_pieces_are_read_directly() {
         let file = cold_file();
