@@ -301,7 +301,7 @@ fn print_verdict(verdict: &ArchiveVerdict<'_>, ui: &Ui) {
         Ok(report) => {
             ui.print_object("verify", report);
             failure = first_failure(report);
-            why_not_checked = verdict.why_not_checked();
+            why_not_checked = verdict.state_skip_reason();
             has_skipped_checks = report.incomplete_checks().next().is_some();
         }
         Err(error) => {

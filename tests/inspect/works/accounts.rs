@@ -282,24 +282,29 @@ fn closed_accounts_are_marked_as_closed() {
     assert!(text.contains("closed: its newest record has no lamports"), "{text}");
 }
 
-/// `inspect` must never take the lock, or a validator that starts then would fail. It makes no lock
-/// file either.
+/// Inspects a ledger, and returns the field `in_use`.
+fn inspect_in_use(ledger: &Path) -> Value {
+    inspect(ledger, &[])[0]["in_use"].clone()
+}
+
 #[test]
-fn a_ledgers_lock_is_never_taken() {
+fn no_lock_file_is_made() {
     let ledger = ledger("ledger-at-40");
     let lock = ledger.path().join("ledger.lock");
     let _ = fs::remove_file(&lock);
-    let inspect_in_use = || inspect(ledger.path(), &[])[0]["in_use"].clone();
-    assert_eq!(inspect_in_use(), false);
+    assert_eq!(inspect_in_use(ledger.path()), false);
     assert!(!lock.exists());
-    let file = fs::File::create(&lock).expect("created");
-    let modified_time = || fs::metadata(&lock).expect("there").modified().expect("a time");
-    let before = modified_time();
-    assert_eq!(inspect_in_use(), false);
+}
 
-    // While `inspect` runs, another process always gets the lock.
+/// If `inspect` took the lock, a validator that starts then would fail. While `inspect` runs, another
+/// process always gets the lock.
+#[test]
+fn a_ledgers_lock_is_never_taken() {
+    let ledger = ledger("ledger-at-40");
+    let file = fs::File::create(ledger.path().join("ledger.lock")).expect("created");
     let (lock_count, seen_count) = std::thread::scope(|scope| {
-        let inspecting = scope.spawn(|| (0..12).map(|_| inspect_in_use()).filter(|in_use| *in_use == true).count());
+        let inspecting =
+            scope.spawn(|| (0..12).map(|_| inspect_in_use(ledger.path())).filter(|in_use| *in_use == true).count());
         let mut lock_count = 0;
         while !inspecting.is_finished() {
             file.try_lock().expect("nobody else takes it");
@@ -310,14 +315,23 @@ fn a_ledgers_lock_is_never_taken() {
         (lock_count, inspecting.join().expect("inspected"))
     });
     assert!(lock_count > 10, "{lock_count} times, seen {seen_count} times");
+}
 
+#[test]
+fn a_held_lock_is_reported() {
+    let ledger = ledger("ledger-at-40");
+    let lock = ledger.path().join("ledger.lock");
+    let file = fs::File::create(&lock).expect("created");
+    let modified_time = || fs::metadata(&lock).expect("there").modified().expect("a time");
+    let before = modified_time();
+    assert_eq!(inspect_in_use(ledger.path()), false);
     file.try_lock().expect("free");
-    assert_eq!(inspect_in_use(), true);
+    assert_eq!(inspect_in_use(ledger.path()), true);
     let output = slotpress().arg("inspect").arg(ledger.path()).output().expect("runs");
     assert!(String::from_utf8_lossy(&output.stdout).contains("holds the ledger's lock"));
     file.unlock().expect("unlocked");
     file.try_lock_shared().expect("free");
-    assert_eq!(inspect_in_use(), true, "a validator could not take it either");
+    assert_eq!(inspect_in_use(ledger.path()), true, "a validator could not take it either");
     assert_eq!(modified_time(), before);
 }
 

@@ -77,7 +77,7 @@ pub fn visit_state(
     visitor: &dyn StateVisitor,
 ) -> Result<VerifyReport> {
     let report = read_state(input, options, progress, visitor)?;
-    if options.why_not_state().is_some() {
+    if options.state_skip_reason().is_some() {
         return Ok(report);
     }
     let is_about_state = |failure: &&Failure| matches!(failure.check, Check::Name | Check::State);

@@ -28,7 +28,7 @@ pub struct ArchiveVerdict<'a> {
 impl ArchiveVerdict<'_> {
     /// Returns the reason for which the state of an incremental archive was not checked, although that
     /// was requested and its frames and entries are good: its full archive is damaged or missing.
-    pub fn why_not_checked(&self) -> Option<String> {
+    pub fn state_skip_reason(&self) -> Option<String> {
         let why = match self.base {
             ArchiveBase::Damaged(name) => format!("its full archive {name} is damaged"),
             ArchiveBase::Missing => "its full archive is not here".to_string(),
@@ -106,7 +106,7 @@ impl CatalogVerdict {
         let count = if left_out.is_empty() { &mut self.good } else { &mut self.partly };
         *count = count.saturating_add(1);
         self.left_out.extend(left_out);
-        if let Some(why) = verdict.why_not_checked() {
+        if let Some(why) = verdict.state_skip_reason() {
             let error =
                 Error::failed(format!("its state was not checked: {why}")).within(verdict.archive.path().escaped());
             self.error.get_or_insert(error.with_hint(hint::GIVE_FULL_ARCHIVE));
@@ -157,7 +157,7 @@ pub fn verify_catalog(
     for archive in all.iter().copied() {
         let base = ArchiveBase::choose(archive.name.base_slot, &all, &damaged);
         let report = verify_archive(archive, base, &open, options, progress);
-        let verdict = ArchiveVerdict { archive, base, report, requests_state: options.why_not_state().is_none() };
+        let verdict = ArchiveVerdict { archive, base, report, requests_state: options.state_skip_reason().is_none() };
         match &verdict.report {
             Err(error) if error.kind() == ErrorKind::Interrupted => return Err(error.clone()),
             _ if verdict.is_damaged() => damaged.push(archive.path()),

@@ -54,7 +54,7 @@ impl Default for VerifyOptions {
 
 impl VerifyOptions {
     /// Returns the reason for which records and state are not checked. `None` if they are.
-    pub(crate) fn why_not_state(&self) -> Option<String> {
+    pub(crate) fn state_skip_reason(&self) -> Option<String> {
         match (self.quick, self.check.mode) {
             (true, _) => Some("quick check".to_string()),
             (_, CheckMode::Frames) => Some("not asked for".to_string()),
@@ -64,7 +64,7 @@ impl VerifyOptions {
 
     /// Fails if the state of a part was to be checked.
     pub(crate) fn require_whole_state(&self, is_part: bool) -> Result<()> {
-        if is_part && self.why_not_state().is_none() && !self.allows_part { Err(unpaired_error()) } else { Ok(()) }
+        if is_part && self.state_skip_reason().is_none() && !self.allows_part { Err(unpaired_error()) } else { Ok(()) }
     }
 }
 
@@ -84,7 +84,7 @@ impl<'a> VerifyJob<'a> {
     }
 
     pub fn reads_records(&self) -> bool {
-        self.options.why_not_state().is_none() || self.visitor.is_some()
+        self.options.state_skip_reason().is_none() || self.visitor.is_some()
     }
 
     pub fn first_task(&self) -> Task<'a> {

@@ -39,7 +39,7 @@ fn read_again(parts: &[JudgedPart], newest: &JudgedPart, accounts: &StateBuilder
     let threads = job.options.threads;
     let bank = newest.bank.as_ref();
     let failures = &newest.failures;
-    if let Some(why) = job.options.why_not_state() {
+    if let Some(why) = job.options.state_skip_reason() {
         failures.skip(Check::State, why);
     }
     let Some(visitor) = job.visitor else {

@@ -62,7 +62,7 @@ fn read_bank_snapshot(snapshot: BankSnapshot, base_slot: Option<u64>, job: &Veri
     if base_slot.is_some() {
         failures.skip(Check::State, "part of a state only");
     }
-    if let Some(why) = options.why_not_state() {
+    if let Some(why) = options.state_skip_reason() {
         failures.skip(Check::Records, why);
     }
     let accounts = new_state_builder(job, plan.content_bytes())?;

@@ -54,7 +54,7 @@ impl JudgedPart {
         let read = archive.read(&pass.newest_first(true).check_hashes(true), &rules);
         let mut read = read.map_err(|error| error.within_damaged(archive.path().escaped()))?;
         let (entries, bank) = rules.finish(&archive, &mut read)?;
-        if let Some(why) = options.why_not_state() {
+        if let Some(why) = options.state_skip_reason() {
             failures.skip(Check::Records, why);
         }
         let has_index = archive.tail.is_some();
