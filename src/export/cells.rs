@@ -37,7 +37,6 @@ impl AddressTexts {
     }
 }
 
-/// Returns base58 text, padded with zeros to the longest length.
 fn padded_base58(key: &[u8; 32]) -> [u8; BASE58_ENCODED_32_MAX_LEN] {
     let mut text = [0; BASE58_ENCODED_32_MAX_LEN];
     let length = five8::encode_32(key, &mut text);

@@ -10,7 +10,6 @@ use super::output::{MANIFEST_BYTES_MAX, manifest_name, manifest_slot};
 /// Fields that must be the same in all manifests of a table.
 const FIXED_FIELDS: [&str; 3] = ["filter", "data", "format"];
 
-/// Limit on the characters of a field in a message.
 const SHOWN_CHARS_MAX: usize = 200;
 
 fn show_field(field: &Value) -> String {

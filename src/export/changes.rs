@@ -10,7 +10,6 @@ use super::cells::{cells, push_cell, split_cells};
 use super::sort::changed_error;
 use super::table::{ADDED, Cell, Table};
 
-/// Positions of the columns of a table, for comparing rows.
 struct Comparison {
     key_columns: usize,
     /// Number of columns between the key and the slot of the storage.

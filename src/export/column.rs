@@ -11,7 +11,6 @@ use slotpress_base::{Error, Result};
 use super::filter::to_hex;
 use super::table::{Cell, credits_fields};
 
-/// Values of a column, in the form of its type.
 pub(super) enum ColumnValues {
     Text(StringBuilder),
     Integer(Int64Builder),

@@ -248,7 +248,6 @@ struct PublishingRun<'a> {
 }
 
 impl PublishingRun<'_> {
-    /// Fails if the journal is not that of this run.
     fn check_journal(&self, progress: &dyn Progress) -> Result<()> {
         let store = &self.output.store;
         let slot = self.manifest.slot;

@@ -78,7 +78,6 @@ pub struct ExportedFile {
     pub(super) part: String,
 }
 
-/// Writes the files of one table.
 pub(super) struct TableWriter<'a> {
     pub table: Table,
     options: &'a ExportOptions,

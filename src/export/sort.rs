@@ -37,7 +37,6 @@ const SOURCES_MAX: u64 = 1024;
 /// Limit on the bytes of a run, so that the position of a row has 32 bits.
 const RUN_BYTES_MAX: u64 = 3 << 30;
 
-/// Bytes in the temporary file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct SpilledBytes {
     offset: u64,
@@ -65,8 +64,7 @@ pub(super) fn changed_error() -> Error {
     Error::failed("sorted rows are not as they were written to the temporary file")
 }
 
-/// Returns the number of first bytes that are equal.
-fn common_bytes(left: &[u8], right: &[u8]) -> usize {
+fn common_prefix_len(left: &[u8], right: &[u8]) -> usize {
     let words = left.chunks_exact(8).zip(right.chunks_exact(8)).take_while(|(left, right)| left == right).count();
     let rest = left.iter().zip(right).skip(words * 8);
     words * 8 + rest.take_while(|(left, right)| left == right).count()
@@ -176,7 +174,7 @@ fn sort(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
     let first = rest(first.position);
     let mut common = first.len();
     for other in others {
-        common = common_bytes(&first[..common], rest(other.position));
+        common = common_prefix_len(&first[..common], rest(other.position));
     }
     for row in rows.iter_mut() {
         let next = rest(row.position)[common..].iter().chain(&[0; 8]).take(8);
@@ -204,7 +202,7 @@ fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Resu
             tail = spill_bytes(spill, &head[HEAD_BYTES_MAX..])?;
             head.truncate(HEAD_BYTES_MAX);
         }
-        let common = common_bytes(&last, &head).min(255);
+        let common = common_prefix_len(&last, &head).min(255);
         block.extend_from_slice(&[common as u8, u8::from(tail.length > 0)]);
         block.extend_from_slice(&((head.len() - common) as u16).to_le_bytes());
         block.extend_from_slice(&head[common..]);

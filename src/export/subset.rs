@@ -40,9 +40,7 @@ type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
 
 #[derive(Default)]
 struct FoundAccounts {
-    /// Files by the address of the account.
     files: BTreeMap<[u8; 32], ExportedFile>,
-    /// Accounts that the exported ones name.
     named: NamedAccounts,
 }
 

@@ -29,7 +29,6 @@ pub(super) fn no_bank_error() -> Error {
     Error::damaged("the bank file cannot be read, so the slot of the state is unknown")
 }
 
-/// Facts about a state that are known before its first account.
 struct ExportStart {
     bank: BankFile,
     manifest: Manifest,
@@ -53,8 +52,7 @@ pub(super) struct Exporter<'a, 's> {
     writers: Vec<TableWriter<'a>>,
     stream: Option<Mutex<&'s mut (dyn Write + Send + 's)>>,
     progress: &'a dyn Progress,
-    /// Bank file of the older state, once that state was read.
-    old: Option<BankFile>,
+    old_bank: Option<BankFile>,
     start: OnceLock<ExportStart>,
     /// Batches of workers that have ended. New workers continue them.
     idle_batches: Mutex<Vec<Vec<RowBatch>>>,
@@ -78,7 +76,7 @@ impl<'a, 's> Exporter<'a, 's> {
             writers,
             stream,
             progress,
-            old: None,
+            old_bank: None,
             start: OnceLock::new(),
             idle_batches: Mutex::default(),
             unparsed_accounts: AtomicU64::new(0),
@@ -112,7 +110,7 @@ impl<'a, 's> Exporter<'a, 's> {
     /// Ends the older state. All rows after this are of the new one.
     pub fn end_old_state(&mut self) -> Result<()> {
         self.write_idle_batches()?;
-        self.old = Some(self.start.take().ok_or_else(no_bank_error)?.bank);
+        self.old_bank = Some(self.start.take().ok_or_else(no_bank_error)?.bank);
         self.idle_batches.get_mut().clear();
         self.unparsed_accounts = AtomicU64::new(0);
         self.cut_off_extensions = AtomicU64::new(0);
@@ -192,11 +190,11 @@ impl<'a, 's> Exporter<'a, 's> {
 impl StateVisitor for Exporter<'_, '_> {
     fn begin(&self, facts: &StateFacts<'_>) -> Result<()> {
         let options = self.options;
-        if let Some(old) = &self.old {
+        if let Some(old) = &self.old_bank {
             require_newer_state(old, facts.bank)?;
         }
-        let manifest = Manifest::new(facts, self.old.as_ref(), options);
-        let is_old = options.changes && self.old.is_none();
+        let manifest = Manifest::new(facts, self.old_bank.as_ref(), options);
+        let is_old = options.changes && self.old_bank.is_none();
         if let Some(output) = self.output
             && !is_old
         {
@@ -226,7 +224,7 @@ impl StateVisitor for Exporter<'_, '_> {
 
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
         let idle = self.idle_batches.lock().pop();
-        let is_new = self.options.changes.then_some(self.old.is_some());
+        let is_new = self.options.changes.then_some(self.old_bank.is_some());
         let new_batch = |table: &Table| RowBatch::new(*table, self.options, is_new);
         let batches = idle.unwrap_or_else(|| self.options.tables.iter().map(new_batch).collect());
         Box::new(ExportWorker { exporter: self, batches })

@@ -138,7 +138,6 @@ mod tests {
 
     const DATA: [u8; 16] = [1; 16];
 
-    /// Logs the records of a state.
     fn log_state(log: &StateLog, state: &State) -> ReadState {
         let mut worker = log.new_worker();
         for ((number, account), lamports) in state {

@@ -296,7 +296,6 @@ impl OutputSink<'_, '_, '_, '_> {
         }
     }
 
-    /// Returns the entry that is written for an entry of the new state.
     fn written_entry(&self, entry: &Entry) -> Entry {
         let map_bytes = self.storage_map_of(entry.kind).map_or(0, |map| map.end - map.start);
         let removed_bytes = map_bytes.saturating_sub(EMPTY_MAP.len() as u64);

@@ -77,12 +77,10 @@ impl LogItem for StateItem {
     }
 }
 
-/// One of the two states, as it was read.
 #[derive(Debug)]
 pub struct ReadState {
     /// Number of the reading, which is in each item of the state.
     pub reading: usize,
-    /// Slots of the storages, by their numbers.
     pub slots: Vec<u64>,
 }
 
@@ -117,7 +115,6 @@ impl StateLog {
         })
     }
 
-    /// Ends the reading of a state.
     pub fn end_state(&self) -> Result<ReadState> {
         if let Some(error) = self.error.lock().clone() {
             return Err(error);

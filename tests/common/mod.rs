@@ -167,6 +167,12 @@ pub fn make_tar(entries: &[TarEntry]) -> Vec<u8> {
     tar
 }
 
+/// Writes entries as an archive of one zstd frame.
+pub fn write_archive(path: &Path, entries: &[TarEntry]) {
+    let bytes = zstd::encode_all(make_tar(entries).as_slice(), 1).expect("compressed");
+    fs::write(path, bytes).expect("written");
+}
+
 /// Makes a GNU header with any name that fits, even one that no library writes.
 pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
     let mut header = tar::Header::new_gnu();

@@ -7,7 +7,7 @@ use crate::common::listed::names;
 use crate::common::served::two_archives;
 use crate::common::*;
 
-/// A target of `publish` has an index, which would name deleted archives.
+/// A target of `publish` has an index, which would still name the deleted archives.
 #[test]
 fn a_target_of_publish_is_not_pruned() {
     let json = format!(r#"{{"version":1,"archives":[{{"name":"{FULL_26}"}}]}}"#);
@@ -33,7 +33,8 @@ fn a_target_of_publish_is_not_pruned() {
     }
 }
 
-/// A file in the place of the index that cannot be read may be one: no archive is removed.
+/// If there is something in place of the index that cannot be read, it may be an index: no archive is
+/// removed.
 #[test]
 fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
     type Make = fn(&Path);
@@ -57,7 +58,7 @@ fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
             assert_eq!(names(dir.path()), before);
         }
     }
-    // A file has the name of a directory above it, so there is no index.
+    // The file `api` takes the place of the index's directory, so there can be no index.
     let dir = two_archives();
     fs::write(dir.path().join("api"), "").expect("written");
     slotpress().arg("prune").arg(dir.path()).args(["--keep-full", "1", "--keep-incremental", "1"]).assert().success();

@@ -69,7 +69,7 @@ fn old_archives_are_removed_until_there_is_room() {
     let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
     let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
     let all = [full(100), incremental(100, 150), full(200), incremental(200, 250), full(300), incremental(300, 310)];
-    let made = || {
+    let dir_with_all = || {
         let dir = temp_dir();
         all.iter().for_each(|name| fs::write(dir.path().join(name), filler(1000)).expect("written"));
         dir
@@ -78,10 +78,10 @@ fn old_archives_are_removed_until_there_is_room() {
         let output = slotpress().arg("prune").args(dirs).args(flags).output().expect("runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let left = |names: &[usize]| -> Vec<String> {
-        let mut left: Vec<String> = names.iter().map(|at| all[*at].clone()).collect();
-        left.sort();
-        left
+    let remaining = |numbers: &[usize]| -> Vec<String> {
+        let mut names: Vec<String> = numbers.iter().map(|number| all[*number].clone()).collect();
+        names.sort();
+        names
     };
     for (bytes, expected) in [
         ("6000", &[0, 1, 2, 3, 4, 5][..]),
@@ -90,25 +90,29 @@ fn old_archives_are_removed_until_there_is_room() {
         ("3000", &[2, 4, 5]),
         ("2000", &[4, 5]),
     ] {
-        let (one, other) = (made(), made());
-        assert_eq!(prune(&[one.path(), other.path()], &["--keep-bytes", bytes]), (Some(0), String::new()), "{bytes}");
-        assert_eq!(names(one.path()), left(expected), "{bytes}");
-        assert_eq!(names(other.path()), left(expected), "each directory on its own: {bytes}");
+        let (first, second) = (dir_with_all(), dir_with_all());
+        assert_eq!(
+            prune(&[first.path(), second.path()], &["--keep-bytes", bytes]),
+            (Some(0), String::new()),
+            "{bytes}"
+        );
+        assert_eq!(names(first.path()), remaining(expected), "{bytes}");
+        assert_eq!(names(second.path()), remaining(expected), "each directory has its own limit: {bytes}");
     }
     // Archives that a node needs stay, and the program says so. Counts and sizes apply together.
-    let dir = made();
+    let dir = dir_with_all();
     let (code, stderr) = prune(&[dir.path()], &["--keep-free", "900TiB"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains("more are kept than the flags ask for: a node needs them"), "{stderr}");
-    assert_eq!(names(dir.path()), left(&[4, 5]));
-    let dir = made();
+    assert_eq!(names(dir.path()), remaining(&[4, 5]));
+    let dir = dir_with_all();
     prune(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);
-    assert_eq!(names(dir.path()), left(&[2, 4, 5]));
+    assert_eq!(names(dir.path()), remaining(&[2, 4, 5]));
 }
 
-/// Of days, weeks and epochs that are over, the newest state stays. The cluster of the first two
-/// archives warms up: its first epoch ends with slot 31. In that of the others, epochs have 200
-/// slots: the schedule is that of the newest full archive.
+/// The newest state of each past day, week and epoch stays. In the cluster of the first two archives,
+/// epochs become longer, and the first one ends with slot 31. In the cluster of the others, epochs have
+/// 200 slots. The schedule of the newest full archive counts.
 #[test]
 fn newest_states_of_days_weeks_and_epochs_stay() {
     let dir = temp_dir();
@@ -168,7 +172,8 @@ fn the_modification_time_decides_what_is_old() {
     slotpress().arg("prune").arg(dir.path()).args(flags).arg("3h").assert().success();
     assert!(path.exists());
     slotpress().arg("prune").arg(dir.path()).args(flags).arg("1h").assert().success();
-    assert!(!path.exists() && dir.path().join(FULL_26).exists());
+    assert!(!path.exists());
+    assert!(dir.path().join(FULL_26).exists());
 
     // With a limit of time alone, older archives are removed, except those that a node would
     // choose. Other limits apply first.
@@ -180,12 +185,13 @@ fn the_modification_time_decides_what_is_old() {
         }
         slotpress().arg("prune").arg(dir.path()).arg("--keep-within").args(flags).assert().success();
         assert_eq!(path.exists(), stays, "{flags:?}");
-        assert!(dir.path().join(FULL_26).exists() && dir.path().join(INCREMENTAL_26_40).exists());
+        assert!(dir.path().join(FULL_26).exists());
+        assert!(dir.path().join(INCREMENTAL_26_40).exists());
     }
 }
 
-/// Two cut full archives, newer than a good one: they are shown, do not count, and are removed on
-/// request.
+/// Full archives that are cut or not archives, and newer than a good one, are shown as unusable. They
+/// do not count as kept, and are removed on request.
 #[test]
 fn unusable_archives_do_not_count_as_kept() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");
@@ -232,7 +238,7 @@ fn unusable_archives_do_not_count_as_kept() {
     assert_eq!(names(dir.path()), names(two_archives().path()));
 }
 
-/// Commands that look at the directory name unfinished downloads, and remove them on request.
+/// Commands that scan the directory report unfinished downloads. `prune` removes them on request.
 #[test]
 fn unfinished_downloads_are_shown_and_removed_on_request() {
     let dir = two_archives();
@@ -245,34 +251,42 @@ fn unfinished_downloads_are_shown_and_removed_on_request() {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
     };
-    let (at, shown) = (dir.path().as_os_str(), partial.display().to_string());
-    let (from, server) = (two_archives(), Server::start(&[]));
+    let dir_path = dir.path().as_os_str();
+    let partial_path = partial.display().to_string();
+    let server = Server::start(&[]);
     let url = server.url("/");
     for arguments in [
-        vec!["list".as_ref(), at],
-        vec!["fetch".as_ref(), url.as_ref(), "-o".as_ref(), at],
-        vec!["prune".as_ref(), at, "--unusable".as_ref(), "--dry-run".as_ref()],
+        vec!["list".as_ref(), dir_path],
+        vec!["fetch".as_ref(), url.as_ref(), "-o".as_ref(), dir_path],
+        vec!["prune".as_ref(), dir_path, "--unusable".as_ref(), "--dry-run".as_ref()],
     ] {
         let printed = print(&arguments);
-        assert!(printed.contains(&shown), "{printed}");
+        assert!(printed.contains(&partial_path), "{printed}");
         assert!(printed.contains("KiB"), "{printed}");
         assert!(!printed.contains("so far"), "the room is reserved at the start: {printed}");
         assert!(partial.exists());
     }
     let held = fs::File::open(&partial).expect("opened");
     held.lock().expect("locked");
-    print(&["prune".as_ref(), at, "--unusable".as_ref()]);
+    print(&["prune".as_ref(), dir_path, "--unusable".as_ref()]);
     assert!(partial.exists(), "it is in use");
     release(held);
-    print(&["prune".as_ref(), at, "--keep-full".as_ref(), "9".as_ref(), "--keep-incremental".as_ref(), "9".as_ref()]);
+    print(&[
+        "prune".as_ref(),
+        dir_path,
+        "--keep-full".as_ref(),
+        "9".as_ref(),
+        "--keep-incremental".as_ref(),
+        "9".as_ref(),
+    ]);
     assert!(partial.exists(), "it was not asked for");
-    print(&["prune".as_ref(), at, "--unusable".as_ref()]);
-    assert_eq!(names(dir.path()), names(from.path()));
+    print(&["prune".as_ref(), dir_path, "--unusable".as_ref()]);
+    assert_eq!(names(dir.path()), names(two_archives().path()));
 }
 
-/// Results of `rebase` are counted apart, and are removed with their full archive.
+/// Rebased archives have their own limit, and are removed with their full archive.
 #[test]
-fn rebased_archives_are_removed_with_their_full_one() {
+fn rebased_archives_are_removed_with_their_full_archive() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);

@@ -1,4 +1,4 @@
-//! `slotpress rebase`: an incremental archive on any older full archive.
+//! `slotpress rebase` makes an incremental archive on an older full archive.
 
 mod works {
     mod chains;
@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-use crate::common::{archive, entries, fixture_of, ledger_of, make_tar, name, slotpress};
+use crate::common::{archive, entries, fixture_of, ledger_of, name, slotpress, write_archive};
 
 /// Makes full archives of a chain at slots 26 and 40.
 pub fn two_full_archives(chain: &str, dir: &Path) -> [PathBuf; 2] {
@@ -32,12 +32,12 @@ pub fn rebase(new: &[&Path], onto: &Path, out: &Path, flags: &[&str]) -> PathBuf
     PathBuf::from(String::from_utf8(output.stdout).expect("text").lines().next().expect("a path"))
 }
 
-/// Writes the archive without its tombstones into a directory of its own; `None` if it has none.
-pub fn without_tombstones(rebased: &Path, dir: &Path) -> Option<PathBuf> {
+/// Writes the archive without its tombstones into a new directory. Returns `None` if it has none.
+pub fn write_without_tombstones(rebased: &Path, dir: &Path) -> Option<PathBuf> {
     let mut entries = entries(rebased);
     let mut removed = 0;
     for entry in entries.iter_mut().filter(|entry| entry.path.starts_with("accounts/")) {
-        // They are last, and have no data.
+        // Tombstones are the last records, and have no data.
         while entry.content.len() >= 136 && entry.content[entry.content.len() - 88..][..8] == [0; 8] {
             entry.content.truncate(entry.content.len() - 136);
             removed += 1;
@@ -45,6 +45,6 @@ pub fn without_tombstones(rebased: &Path, dir: &Path) -> Option<PathBuf> {
     }
     let path = dir.join("without").join(name(rebased));
     fs::create_dir_all(path.parent().expect("a directory")).expect("made");
-    fs::write(&path, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+    write_archive(&path, &entries);
     (removed > 0).then_some(path)
 }

@@ -1,5 +1,5 @@
-//! `slotpress recompress`: the same entries, checked, in any format. A damaged source gives no
-//! archive.
+//! `slotpress recompress` writes the same entries in any format, after checking them. A damaged source
+//! gives no archive.
 
 mod works {
     mod firedancer;
@@ -18,10 +18,6 @@ mod survives {
 use std::path::{Path, PathBuf};
 
 use crate::common::slotpress;
-
-pub const FULL: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
-
-pub const INCREMENTAL: &str = "incremental-snapshot-26-40-D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi.tar.zst";
 
 pub fn recompress(source: &Path, out: &Path, flags: &[&str]) -> PathBuf {
     let output = slotpress().arg("recompress").arg(source).arg("-o").arg(out).args(flags).output().expect("runs");

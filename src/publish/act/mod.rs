@@ -27,10 +27,8 @@ pub struct PublishRun<'a> {
     pub client: Client,
     /// Interrupts all threads at the user's request, and at the end of the run.
     pub progress: &'a dyn Progress,
-    /// Cancelled at the end of the run.
     pub run_end: CancelToken,
     pub planner: Mutex<Planner<'a>>,
-    /// Notified when the planner has changed.
     pub planner_changed: Condvar,
 }
 

@@ -34,8 +34,7 @@ pub struct TargetContents {
     pub index: Catalog,
     /// Free space of a directory's file system; `None` for buckets.
     pub free_bytes: Option<u64>,
-    /// Time of the last successful operation.
-    pub worked_at: Option<SystemTime>,
+    pub last_success: Option<SystemTime>,
 }
 
 pub fn publish_to(run: &PublishRun<'_>, number: usize) {
@@ -84,7 +83,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
         }
         loop {
             self.contents.free_bytes = self.store.dir().and_then(free_bytes);
-            self.contents.worked_at = Some(clock::now());
+            self.contents.last_success = Some(clock::now());
             let next = self.run.update(|planner| planner.next_to_send(self.number, &self.contents));
             let Some(ready) = next else { return Ok(()) };
             self.run.progress.check()?;

@@ -19,7 +19,6 @@ pub struct StateKey {
 }
 
 impl StateKey {
-    /// Returns the key of the full archive of the same slot and hash.
     pub fn to_full(self) -> Self {
         Self { base_slot: None, ..self }
     }

@@ -68,26 +68,21 @@ pub struct Actions {
     pub damaged: Vec<DamagedArchive>,
     pub unpin: Vec<ArchiveName>,
     pub pin: Vec<Archive>,
-    /// Ready archives that are no longer needed.
     pub delete: Vec<ArchiveName>,
     /// With `--once`: true if every task is done, or has failed.
     pub is_over: bool,
 }
 
-/// A rebase that the planner has begun.
 #[derive(Clone, Debug)]
 pub struct RebaseTask {
-    /// Name of the new archive.
     pub name: ArchiveName,
     /// Number of the target from which the full archives are read.
     pub target: usize,
     pub stop: CancelToken,
 }
 
-/// Status of a target for metrics.
 pub struct TargetStatus<'a> {
     pub contents: &'a TargetContents,
-    /// Number of ready archives that the target lacks.
     pub backlog: usize,
     pub is_up: bool,
 }
@@ -115,7 +110,6 @@ pub struct Planner<'a> {
     /// loads, or whose preparation or rebase failed.
     retries: BTreeMap<StateKey, Retry>,
     damaged: Vec<DamagedArchive>,
-    /// Pins whose files have changed since.
     stale_pins: Vec<ArchiveName>,
     /// Archives that were left out, and the errors with which a run with `--once` ends.
     left_out: BTreeMap<StateKey, (ArchiveName, Error)>,

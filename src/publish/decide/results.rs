@@ -82,7 +82,6 @@ impl Planner<'_> {
         self.damaged.push(DamagedArchive { name, file, error });
     }
 
-    /// Keeps the result of a task until the scan that finds the task's archive.
     pub fn queue_ended_task(&mut self, task: EndedTask) {
         self.ended_tasks.push(task);
         self.has_results = true;

@@ -143,7 +143,6 @@ mod tests {
 
     use super::*;
 
-    /// Queues a hook `count` times, and ends the run. Returns the reported failures.
     fn run_hooks(dir: &Path, script: &str, count: usize, timeout: Duration) -> Vec<String> {
         let program = dir.join("hook");
         fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("written");

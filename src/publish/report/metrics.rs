@@ -167,7 +167,7 @@ impl PublishMetrics {
         if let Some(free_bytes) = contents.free_bytes {
             self.set_free_bytes(target, free_bytes);
         }
-        if let Some(time) = contents.worked_at {
+        if let Some(time) = contents.last_success {
             let seconds = clock::since_1970(time).as_secs();
             set(&self.series.last_success, &label, seconds);
         }

@@ -15,7 +15,7 @@ fn with_first_record(archive: &Path, dir: &Path, alter: impl Fn(&mut [u8])) -> P
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     alter(&mut storage.content);
     let forged = dir.join(name(archive));
-    fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+    write_archive(&forged, &entries);
     forged
 }
 

@@ -89,7 +89,7 @@ fn alter_chain(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
                 }
             }
             let path = to.join(name(archive));
-            fs::write(&path, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+            write_archive(&path, &entries);
             path
         };
         archives.iter().map(altered_archive).collect::<Vec<PathBuf>>()
@@ -464,7 +464,7 @@ fn both_states_are_checked() {
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     storage.content[48] ^= 1;
     let forged = dir.path().join(name(first[0]));
-    fs::write(&forged, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+    write_archive(&forged, &entries);
     let forged_old = run(&second, out.path(), &["--since", text(&forged)]);
     assert_eq!(forged_old.status.code(), Some(3), "{}", stderr(&forged_old));
     let forged_new = run(&[forged.as_path(), second[1]], out.path(), &["--since", text(first[0])]);

@@ -1,4 +1,4 @@
-//! Archives that cannot be rebased. No file is written.
+//! Archives that cannot be rebased are refused, and no file is written.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn damaged_archives_are_refused() {
         storage.expect("a storage").content[70] ^= 1;
         let path = dir.path().join(format!("damaged-{}", entries.len())).join(name(archive));
         fs::create_dir(path.parent().expect("a directory")).expect("made");
-        fs::write(&path, zstd::encode_all(make_tar(&entries).as_slice(), 1).expect("compressed")).expect("written");
+        write_archive(&path, &entries);
         path
     };
     assert_refused(&[&new], &damaged(&old), 3, "");
@@ -67,8 +67,7 @@ fn existing_archives_are_replaced_only_when_asked() {
     assert_eq!(run(&[&new], &old, Path::new("-"), &[]).status.code(), Some(2));
 }
 
-/// A full archive between those of a pair: a validator would make its next incremental archive on
-/// it.
+/// A validator would base its next incremental archive on the full archive between.
 #[test]
 fn a_rebased_archive_is_not_restored_over_a_full_archive_between() {
     let dir = temp_dir();

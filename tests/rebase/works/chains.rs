@@ -1,4 +1,4 @@
-//! Chains that Agave's own code makes: every later state on every earlier full archive.
+//! Agave's own code makes chains of states. Every later state is rebased onto every earlier full archive.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use slotpress_read::SnapshotClient;
 
 use crate::common::oracle::{Oracle, State};
 use crate::common::*;
-use crate::rebase::{rebase, without_tombstones};
+use crate::rebase::{rebase, write_without_tombstones};
 
 fn bank_snapshot(ledger: &Path) -> PathBuf {
     let dirs = fs::read_dir(ledger.join("snapshots")).expect("a directory").flatten().map(|entry| entry.path());
@@ -51,13 +51,13 @@ fn agave_loads_every_later_state_on_every_earlier_one() {
         let direct = |oracle: &Oracle| fulls.iter().map(|full| oracle.load(full, None, &genesis)).collect();
         let expected: Vec<Vec<State>> = oracles.iter().map(direct).collect();
         for (new, old) in (0..fulls.len()).flat_map(|new| (0..new).map(move |old| (new, old))) {
-            let what = format!("{flags}: {new} onto {old}");
+            let label = format!("{flags}: {new} onto {old}");
             let out = temp_dir();
             let (old_full, new_full) = (&fulls[old], &fulls[new]);
             let rebased = rebase(&[new_full], old_full, out.path(), &[]);
-            let without = without_tombstones(&rebased, out.path()).expect("accounts were closed");
+            let without = write_without_tombstones(&rebased, out.path()).expect("accounts were closed");
             for (oracle, expected) in oracles.iter().zip(&expected) {
-                assert_eq!(oracle.load(old_full, Some(&rebased), &genesis), expected[new], "{what}");
+                assert_eq!(oracle.load(old_full, Some(&rebased), &genesis), expected[new], "{label}");
                 oracle.accepts(old_full, Some(&without), &genesis).expect_err("closed accounts are back");
             }
             if new == 2 {
@@ -80,7 +80,7 @@ fn agave_loads_every_later_state_on_every_earlier_one() {
             let whole = archive(&later, out.path(), &[]);
             for oracle in &oracles {
                 let state = oracle.load(&whole, None, &genesis);
-                assert_eq!(oracle.load(old_full, Some(&next), &genesis), state, "{what}: the next archive");
+                assert_eq!(oracle.load(old_full, Some(&next), &genesis), state, "{label}: the next archive");
             }
         }
     }

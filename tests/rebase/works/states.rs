@@ -1,4 +1,4 @@
-//! The pair of archives holds exactly the new state.
+//! The old full archive and the rebased archive hold exactly the new state.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,15 +7,31 @@ use std::path::Path;
 use crate::common::oracle::Oracle;
 use crate::common::records::{Plain, newest, records};
 use crate::common::{firedancer, *};
-use crate::rebase::{rebase, run, two_full_archives, without_tombstones};
+use crate::rebase::{rebase, run, two_full_archives, write_without_tombstones};
 
-type State = BTreeMap<String, (String, u64, bool, Vec<u8>)>;
+/// Fields of an account that belong to its state.
+#[derive(Debug, PartialEq)]
+struct Account {
+    owner: String,
+    lamports: u64,
+    is_executable: bool,
+    data: Vec<u8>,
+}
+
+impl From<Plain> for Account {
+    fn from(record: Plain) -> Self {
+        let Plain { owner, lamports, executable, data, .. } = record;
+        Self { owner, lamports, is_executable: executable, data }
+    }
+}
+
+type State = BTreeMap<String, Account>;
 
 /// Returns the accounts of archives, found without slotpress.
 fn state_of(archives: &[&Path]) -> State {
     let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
     let alive = newest(&all).into_iter().filter(|(_, record)| record.lamports > 0);
-    alive.map(|(key, record)| (key, (record.owner, record.lamports, record.executable, record.data))).collect()
+    alive.map(|(key, record)| (key, Account::from(record))).collect()
 }
 
 fn verify(full: &Path, incremental: &Path, clients: &str) -> (i32, serde_json::Value, String) {
@@ -23,7 +39,7 @@ fn verify(full: &Path, incremental: &Path, clients: &str) -> (i32, serde_json::V
 }
 
 #[test]
-fn old_and_rebased_are_the_new_state() {
+fn the_old_archive_and_the_rebased_one_are_the_new_state() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
         let dir = temp_dir();
         let [old, new] = two_full_archives(chain, dir.path());
@@ -45,8 +61,8 @@ fn old_and_rebased_are_the_new_state() {
     }
 }
 
-/// Each changed account occurs once, in storages of slots above the old one; unchanged accounts do
-/// not occur.
+/// Each changed account is written once, to storages of slots above the old one. Unchanged accounts are
+/// not written.
 #[test]
 fn only_changed_accounts_are_written_once() {
     let dir = temp_dir();
@@ -67,25 +83,23 @@ fn only_changed_accounts_are_written_once() {
         (closed, &closed.into(), &added.into())
     );
     const VOTE: &str = "Vote111111111111111111111111111111111111111";
-    let votes = |record: &Plain| record.owner == VOTE;
-    assert!(rebased.iter().any(votes));
-    for record in rebased.iter().filter(|record| record.lamports > 0 && !votes(record)) {
-        let is_same = before.get(&record.pubkey).is_some_and(|(owner, lamports, executable, data)| {
-            (owner, *lamports, *executable, data) == (&record.owner, record.lamports, record.executable, &record.data)
-        });
+    let is_vote = |record: &Plain| record.owner == VOTE;
+    assert!(rebased.iter().any(is_vote));
+    for record in rebased.iter().filter(|record| record.lamports > 0 && !is_vote(record)) {
+        let is_same = before.get(&record.pubkey) == Some(&Account::from(record.clone()));
         assert!(!is_same, "{} did not change", record.pubkey);
     }
-    let all_votes = after.values().filter(|(owner, ..)| owner == VOTE).count();
-    assert_eq!(rebased.iter().filter(|record| votes(record)).count(), all_votes, "all vote accounts");
+    let vote_count = after.values().filter(|account| account.owner == VOTE).count();
+    assert_eq!(rebased.iter().filter(|record| is_vote(record)).count(), vote_count, "all vote accounts");
 }
 
-/// Shows why other programs refuse an older base: without tombstones, closed accounts come back.
+/// This is why other programs refuse an older base.
 #[test]
 fn closed_accounts_come_back_without_tombstones() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
-    let without = without_tombstones(&rebased, dir.path()).expect("the chain closes accounts");
+    let without = write_without_tombstones(&rebased, dir.path()).expect("the chain closes accounts");
     let (code, _, stderr) = verify(&old, &without, "agave");
     assert_eq!(code, 3, "{stderr}");
     for oracle in Oracle::all() {
@@ -126,7 +140,7 @@ fn a_dry_run_reports_the_result_and_writes_nothing() {
     assert_eq!(dry["path"], serde_json::Value::Null);
 }
 
-/// The old archive may be an old one of Firedancer's: Firedancer loads the pair.
+/// Firedancer loads a pair whose full archive was written by an old version of Firedancer.
 #[test]
 fn an_old_archive_of_firedancer_is_accepted() {
     let dir = temp_dir();
@@ -137,8 +151,7 @@ fn an_old_archive_of_firedancer_is_accepted() {
     assert_eq!(code, 0, "{stderr}");
 }
 
-/// Both states may be by newer versions of Firedancer, which write stakes: with Agave's old
-/// archive, and the reverse.
+/// Newer versions of Firedancer write stakes. Either state, or both, may be theirs.
 #[test]
 fn states_of_newer_firedancer_versions_are_rebased() {
     let chain = "firedancer-2026-09/full-bank";
@@ -162,7 +175,7 @@ fn states_of_newer_firedancer_versions_are_rebased() {
     }
 }
 
-/// A node restores the state, and archives the same state as its own.
+/// A node that restores the state archives the same state.
 #[test]
 fn a_restored_ledger_archives_as_the_new_state() {
     let dir = temp_dir();
@@ -175,7 +188,7 @@ fn a_restored_ledger_archives_as_the_new_state() {
     assert_eq!((name(&again), state_of(&[&again])), (name(&new), state_of(&[&new])));
 }
 
-/// A stopped validator's ledger gives the same bytes as its full archive. No other run may use it.
+/// No other run may use the ledger of a stopped validator meanwhile.
 #[test]
 fn a_ledger_gives_the_same_bytes_as_its_full_archive() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
@@ -215,7 +228,7 @@ impl slotpress::Progress for StageLog {
     }
 }
 
-/// Each stage is a step of the whole, so progress and time left are those of the whole.
+/// Progress and remaining time are those of the whole run, because each stage is one of its steps.
 #[test]
 fn each_stage_is_an_announced_step() {
     let dir = temp_dir();

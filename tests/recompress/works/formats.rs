@@ -1,4 +1,4 @@
-//! The same entries, checked, in any format.
+//! Recompressed archives have the same entries in every format.
 
 use std::fs;
 use std::io::Write;
@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::common::*;
 use crate::recompress::*;
 
-/// Feeds bytes to the program's standard input.
-fn from_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process::Output {
+/// Runs the program with these bytes on its standard input.
+fn run_with_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process::Output {
     let mut child = Command::new(slotpress_path())
         .args(arguments)
         .stdin(Stdio::piped())
@@ -28,9 +28,9 @@ fn from_stdin(bytes: &[u8], arguments: &[&std::ffi::OsStr]) -> std::process::Out
 
 #[test]
 fn recompressed_archives_keep_their_entries() {
-    let base = fixture(FULL);
-    for source in [FULL, INCREMENTAL, "snapshot-3500-CtUdsvB8tPnwSzUfjmEpnuKWLaDq1upyezeiombt7UVw.tar.zst"] {
-        let base = (source == INCREMENTAL).then(|| ["--base", base.to_str().expect("text")]);
+    let base = fixture(FULL_26);
+    for source in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
+        let base = (source == INCREMENTAL_26_40).then(|| ["--base", base.to_str().expect("text")]);
         let base = base.as_ref().map_or(&[][..], |flags| flags);
         let source = fixture(source);
         for flags in
@@ -39,8 +39,8 @@ fn recompressed_archives_keep_their_entries() {
             let out = temp_dir();
             let made = recompress(&source, out.path(), &[flags, base].concat());
             assert_eq!(name(&made).split(".tar").next(), name(&source).split(".tar").next(), "the name is kept");
-            // Directories may be written with or without a slash; contents and order are the same.
-            let plain = |archive: &Path| {
+            // Paths of directories may end with a slash or not; contents and order are the same.
+            let plain_entries = |archive: &Path| {
                 // lz4 is read back by slotpress itself, because no other test tool reads it.
                 let tar = if flags.contains(&"lz4") && archive == made {
                     let plain = temp_dir();
@@ -53,7 +53,7 @@ fn recompressed_archives_keep_their_entries() {
                     .map(|entry| (entry.path.trim_end_matches('/').to_string(), entry.content))
                     .collect::<Vec<_>>()
             };
-            assert!(plain(&made) == plain(&source), "{flags:?}");
+            assert!(plain_entries(&made) == plain_entries(&source), "{flags:?}");
         }
     }
 }
@@ -62,58 +62,59 @@ fn recompressed_archives_keep_their_entries() {
 fn the_result_equals_an_archive_of_the_ledger() {
     let ledger = ledger("ledger-at-40");
     for flags in [&["--zstd-level", "3"][..], &["--frame-size", "64KiB"], &["--format", "lz4"], &["--format", "none"]] {
-        let (made, again, other) = (temp_dir(), temp_dir(), temp_dir());
-        let wanted = archive(ledger.path(), made.path(), flags);
-        // Through another level and another frame size, so that nothing depends on the source's
-        // frames.
+        let (direct, recompressed, other) = (temp_dir(), temp_dir(), temp_dir());
+        let expected = archive(ledger.path(), direct.path(), flags);
+        // The source has another level and frame size, so that nothing can depend on its frames.
         let source = archive(ledger.path(), other.path(), &["--zstd-level", "9", "--frame-size", "100KiB"]);
         for threads in ["1", "3"] {
-            let got = recompress(&source, again.path(), &[flags, &["--threads", threads, "--force"]].concat());
-            assert!(fs::read(&wanted).expect("read") == fs::read(&got).expect("read"), "{flags:?}");
+            let made = recompress(&source, recompressed.path(), &[flags, &["--threads", threads, "--force"]].concat());
+            assert!(fs::read(&expected).expect("read") == fs::read(&made).expect("read"), "{flags:?}");
         }
     }
 }
 
 #[test]
 fn an_archive_is_recompressed_from_a_stream_into_a_stream() {
-    let source = fs::read(fixture(FULL)).expect("read");
+    let source = fs::read(fixture(FULL_26)).expect("read");
     let file = temp_dir();
-    let wanted = fs::read(recompress(&fixture(FULL), file.path(), &[])).expect("read");
+    let expected = fs::read(recompress(&fixture(FULL_26), file.path(), &[])).expect("read");
     let words = ["recompress", "-", "-o", "-", "--check", "frames"].map(std::ffi::OsStr::new);
-    let output = from_stdin(&source, &words);
+    let output = run_with_stdin(&source, &words);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stdout == wanted, "nothing but the archive goes to standard output");
+    assert!(output.stdout == expected, "nothing but the archive goes to standard output");
     assert!(String::from_utf8_lossy(&output.stderr).contains("ratio"), "the report goes to standard error");
 }
 
-/// No length of a stream is known.
+/// The length of a stream is not known.
 #[test]
 fn a_stream_that_is_cut_anywhere_is_damaged() {
-    let source = fs::read(fixture(FULL)).expect("read");
-    for at in [0, 1, 100, source.len() / 2, source.len() - 1] {
+    let source = fs::read(fixture(FULL_26)).expect("read");
+    for length in [0, 1, 100, source.len() / 2, source.len() - 1] {
         let out = temp_dir();
-        let output =
-            from_stdin(&source[..at], &["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()]);
-        assert_eq!(output.status.code(), Some(3), "cut off at {at}");
+        let output = run_with_stdin(
+            &source[..length],
+            &["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()],
+        );
+        assert_eq!(output.status.code(), Some(3), "cut off at {length}");
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }
 }
 
-/// A stream has no name, which would contain the base slot.
+/// The base slot is part of a name, and a stream has none.
 #[test]
 fn an_incremental_archive_of_a_stream_needs_its_base() {
-    let incremental = fs::read(fixture(INCREMENTAL)).expect("read");
-    let (out, full) = (temp_dir(), fixture(FULL));
+    let incremental = fs::read(fixture(INCREMENTAL_26_40)).expect("read");
+    let (out, full) = (temp_dir(), fixture(FULL_26));
     let arguments = ["recompress".as_ref(), "-".as_ref(), "-o".as_ref(), out.path().as_os_str()];
-    let output = from_stdin(&incremental, &arguments);
+    let output = run_with_stdin(&incremental, &arguments);
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("give its full archive with --base"));
     let unchecked = ["--base-slot", "26", "--check", "frames"].map(std::ffi::OsStr::new);
     for more in [&unchecked[..], &["--base".as_ref(), full.as_os_str()]] {
-        let output = from_stdin(&incremental, &[&arguments[..], more].concat());
+        let output = run_with_stdin(&incremental, &[&arguments[..], more].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let made = fs::read_dir(out.path()).expect("read").next().expect("one").expect("read").path();
-        assert_eq!(name(&made), name(&fixture(INCREMENTAL)));
+        assert_eq!(name(&made), name(&fixture(INCREMENTAL_26_40)));
         fs::remove_file(made).expect("removed");
     }
 }
@@ -138,17 +139,17 @@ fn lz4_is_read() {
 
 fn assert_format_is_read(tool: &str, extension: &str) {
     let (old, out) = (temp_dir(), temp_dir());
-    let path = old.path().join(name(&fixture(FULL)).replace("tar.zst", &format!("tar.{extension}")));
+    let path = old.path().join(name(&fixture(FULL_26)).replace("tar.zst", &format!("tar.{extension}")));
     let tar = old.path().join("tar");
-    fs::write(&tar, tar_of(&fixture(FULL))).expect("written");
-    let packed = Command::new(tool).arg("-c").arg(&tar).output().expect("runs");
-    fs::write(&path, packed.stdout).expect("written");
+    fs::write(&tar, tar_of(&fixture(FULL_26))).expect("written");
+    let compressed = Command::new(tool).arg("-c").arg(&tar).output().expect("runs");
+    fs::write(&path, compressed.stdout).expect("written");
     let made = recompress(&path, out.path(), &[]);
     let direct = temp_dir();
-    let wanted = recompress(&fixture(FULL), direct.path(), &[]);
-    assert!(fs::read(made).expect("read") == fs::read(wanted).expect("read"), "{tool}");
+    let expected = recompress(&fixture(FULL_26), direct.path(), &[]);
+    assert!(fs::read(made).expect("read") == fs::read(expected).expect("read"), "{tool}");
 
-    // A ledger boots only with an archive beside it that Agave reads.
+    // A ledger boots only if Agave can read the archive beside it.
     let target = temp_dir();
     let ledger = target.path().join("ledger");
     let restored = slotpress().arg("restore").arg(&path).arg("--ledger").arg(&ledger).output().expect("runs");
@@ -169,7 +170,7 @@ fn assert_format_is_read(tool: &str, extension: &str) {
         fs::write(&path, bytes).expect("written");
         let out = temp_dir();
         let output = slotpress().arg("recompress").arg(&path).arg("-o").arg(out.path()).output().expect("runs");
-        // lz4 without checksums of blocks has one of the whole. Damage must be found with either.
+        // Without checksums of blocks, lz4 has a checksum of the whole. Either must show the damage.
         assert_eq!(output.status.code(), Some(3), "{tool}, {what}");
         assert_eq!(fs::read_dir(out.path()).expect("read").count(), 0);
     }
