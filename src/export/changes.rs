@@ -31,8 +31,9 @@ pub(super) fn find_changes<'a>(
     progress: &'a dyn Progress,
 ) -> impl Iterator<Item = Result<Vec<u8>>> + Send + 'a {
     let key_columns = table.key_columns();
-    let slot_at = table.columns().position(|column| column.name == "storage_slot").unwrap_or(key_columns);
-    let comparison = Comparison { key_columns, columns_to_slot: slot_at - key_columns };
+    let slot_column = table.columns().position(|column| column.name == "storage_slot");
+    let columns_to_slot = slot_column.map_or(0, |number| number - key_columns);
+    let comparison = Comparison { key_columns, columns_to_slot };
     let mut rows = rows.peekable();
     let mut next = move || -> Result<Option<Vec<u8>>> {
         while let Some(row) = rows.next().transpose()? {

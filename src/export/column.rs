@@ -79,7 +79,7 @@ struct EpochCredits {
 
 fn parse_credits(items: &[u8]) -> impl Iterator<Item = EpochCredits> {
     items.as_chunks::<24>().0.iter().map(|item| {
-        let number = |at: usize| u64::from_le_bytes(item.as_chunks().0[at]);
+        let number = |field: usize| u64::from_le_bytes(item.as_chunks().0[field]);
         EpochCredits { epoch: number(0), credits: number(1), previous_credits: number(2) }
     })
 }

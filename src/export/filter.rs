@@ -64,11 +64,11 @@ impl FromStr for Memcmp {
 
 fn parse_hex(digits: &str) -> Option<Vec<u8>> {
     let is_hex = digits.len().is_multiple_of(2) && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let pair = |at| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
+    let byte_at = |offset| u8::from_str_radix(digits.get(offset..offset + 2)?, 16).ok();
     if !is_hex {
         return None;
     }
-    (0..digits.len()).step_by(2).map(pair).collect()
+    (0..digits.len()).step_by(2).map(byte_at).collect()
 }
 
 pub(super) fn to_hex(bytes: &[u8]) -> String {

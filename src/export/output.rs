@@ -50,7 +50,7 @@ pub enum ExportTo<'a> {
 pub(super) struct ExportOutput {
     // Dropped, and so removed, before the directory that was created for it.
     pub work: WorkDir,
-    made: CreatedDirs,
+    created: CreatedDirs,
     store: Store,
 }
 
@@ -111,9 +111,9 @@ impl ExportOutput {
         if path.exists() {
             check_output_dir(path)?;
         }
-        let mut made = CreatedDirs::default();
-        let dir = made.open_or_create(path, None)?;
-        Self::new(Store::from_dir(dir.clone()), &dir, made, progress)
+        let mut created = CreatedDirs::default();
+        let dir = created.open_or_create(path, None)?;
+        Self::new(Store::from_dir(dir.clone()), &dir, created, progress)
     }
 
     pub fn open_store(store: &Store, scratch: &Path, progress: &dyn Progress) -> Result<Self> {
@@ -121,9 +121,9 @@ impl ExportOutput {
         Self::new(store.clone(), &scratch, CreatedDirs::default(), progress)
     }
 
-    fn new(store: Store, scratch: &Arc<KeptDir>, made: CreatedDirs, progress: &dyn Progress) -> Result<Self> {
+    fn new(store: Store, scratch: &Arc<KeptDir>, created: CreatedDirs, progress: &dyn Progress) -> Result<Self> {
         remove_stale_dirs(scratch, WORK_PREFIX, &mut |_| progress.check())?;
-        Ok(Self { work: WorkDir::create(scratch, WORK_PREFIX)?, made, store })
+        Ok(Self { work: WorkDir::create(scratch, WORK_PREFIX)?, created, store })
     }
 
     fn open_table(&self, table: &str) -> Result<Store> {
@@ -187,20 +187,20 @@ impl ExportOutput {
     pub fn publish(
         mut self,
         manifest: &Manifest,
-        tables: &[TableFields],
+        written: &[TableFields],
         progress: &dyn Progress,
     ) -> Result<Vec<String>> {
         panic_point("export publisher");
-        let names: Vec<Table> = tables.iter().map(|fields| fields.table).collect();
-        let unfinished = self.check_is_free(&manifest.to_value(), &names, progress)?;
-        let mut all = unfinished.tables.clone();
-        all.extend(names.iter().map(|table| table.name().to_string()));
-        all.sort_unstable();
-        all.dedup();
+        let new_tables: Vec<Table> = written.iter().map(|fields| fields.table).collect();
+        let unfinished = self.check_is_free(&manifest.to_value(), &new_tables, progress)?;
+        let mut tables = unfinished.tables.clone();
+        tables.extend(new_tables.iter().map(|table| table.name().to_string()));
+        tables.sort_unstable();
+        tables.dedup();
         let run = random_name("").to_string_lossy().into_owned();
-        let journal = text::json(&ExportJournal { run, tables: all }) + "\n";
+        let journal = text::json(&ExportJournal { run, tables }) + "\n";
         let name = journal_name(manifest.slot);
-        let run = PublishingRun { output: &self, manifest, tables, journal };
+        let run = PublishingRun { output: &self, manifest, tables: written, journal };
         let text = run.journal.as_bytes();
         let condition = if_unchanged(&unfinished.journal);
         let put = self.store.put_small_file(&name, text, &Attributes::new(), &condition, progress);
@@ -212,7 +212,7 @@ impl ExportOutput {
             // If this fails too, the next run removes the files.
             let _ = run.remove_published(&NoProgress);
         } else {
-            self.made.keep();
+            self.created.keep();
         }
         published
     }
@@ -315,8 +315,8 @@ impl PublishingRun<'_> {
         self.check_journal(progress)?;
         for fields in self.tables {
             let store = output.open_table(fields.table.name())?;
-            let found = store.get_small_file(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
-            if found.is_none_or(|found| found.bytes == self.manifest.table_json(fields).as_bytes()) {
+            let file = store.get_small_file(&manifest_name(slot), MANIFEST_BYTES_MAX, progress)?;
+            if file.is_none_or(|file| file.bytes == self.manifest.table_json(fields).as_bytes()) {
                 let names: Vec<&str> = fields.files.iter().map(file_name).collect();
                 output.remove(fields.table.name(), slot, &names, progress)?;
             }
@@ -324,21 +324,21 @@ impl PublishingRun<'_> {
         output.store.delete(&journal_name(slot), progress)
     }
 
-    fn send(&self, to: &Store, file: &ExportedFile, progress: &dyn Progress) -> Result<()> {
+    fn send(&self, store: &Store, file: &ExportedFile, progress: &dyn Progress) -> Result<()> {
         let work = self.output.work.dir();
         let path = work.path_of(&file.part);
         let name = file_name(file);
-        if let Some(dir) = to.dir() {
+        if let Some(dir) = store.dir() {
             let stat = work.stat_entry(&file.part)?;
             let stat = stat.ok_or_else(|| changed_error(&path))?;
             return work.move_checked(&file.part, &stat, dir, name);
         }
         let headers = Attributes::from_iter([(Attribute::ContentType, "application/octet-stream")]);
-        let mut upload = to.upload(name, &headers, file.bytes, false, progress)?;
-        let mut from = work.open_file(&file.part)?;
+        let mut upload = store.upload(name, &headers, file.bytes, false, progress)?;
+        let mut source = work.open_file(&file.part)?;
         let mut buffer = vec![0; 1 << 20];
         loop {
-            let count = from.read(&mut buffer).or_path("read", &path)?;
+            let count = source.read(&mut buffer).or_path("read", &path)?;
             if count == 0 {
                 return upload.finish(progress);
             }

@@ -158,7 +158,8 @@ impl<'a> TableWriter<'a> {
             if self.options.changes { Box::new(find_changes(self.table, rows, progress)) } else { Box::new(rows) };
         let groups = group_rows(rows, GROUP_ROWS, GROUP_BYTES);
         let new_encoder = || Ok(|group: Vec<u8>, _: &mut Vec<u8>| self.encode(&group));
-        run_in_order(groups, encoders, &new_encoder, progress, &mut |_, encoded| self.append(encoded))
+        let append = &mut |_: &[u8], encoded| self.append(encoded);
+        run_in_order(groups, encoders, &new_encoder, progress, append)
     }
 
     fn append(&self, encoded: EncodedGroup) -> Result<()> {
@@ -266,8 +267,8 @@ fn parquet_writer<W: Write + Send>(
 
 /// Tells readers the order of rows, and helps them to find addresses and wallets.
 fn set_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
-    let sorting = (0..table.key_columns() as i32).map(|at| SortingColumn {
-        column_idx: at,
+    let sorting = (0..table.key_columns() as i32).map(|number| SortingColumn {
+        column_idx: number,
         descending: false,
         nulls_first: true,
     });

@@ -127,7 +127,8 @@ impl SortRun {
     }
 
     pub fn is_full(&self) -> bool {
-        self.bytes.len() + size_of_val(&self.rows[..]) >= self.bytes_max || self.rows.len() >= self.rows_max
+        let used_bytes = self.bytes.len() + size_of_val(&self.rows[..]);
+        used_bytes >= self.bytes_max || self.rows.len() >= self.rows_max
     }
 
     fn sort(&mut self) {
@@ -136,12 +137,12 @@ impl SortRun {
 }
 
 fn sorted_rows(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<SortRow>> + Send {
-    (0..run.borrow().rows.len()).map(move |at| {
+    (0..run.borrow().rows.len()).map(move |number| {
         let SortRun { bytes, rows, .. } = run.borrow();
-        if at.is_multiple_of(LOADED_ROWS) {
-            load(bytes, &rows[at..]);
+        if number.is_multiple_of(LOADED_ROWS) {
+            load(bytes, &rows[number..]);
         }
-        let head = row_at(bytes, rows[at].position).to_vec();
+        let head = row_at(bytes, rows[number].position).to_vec();
         Ok(SortRow { head, tail: SpilledBytes::default() })
     })
 }
@@ -225,17 +226,17 @@ fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Resu
 fn read_run(spill: &Spill, blocks: Blocks) -> SortRows<'_> {
     let mut blocks = blocks.into_iter();
     let mut block = Vec::new();
-    let mut at = 0;
+    let mut offset = 0;
     let mut head = Vec::new();
     let mut next = move || -> Result<Option<SortRow>> {
-        if at == block.len() {
+        if offset == block.len() {
             let Some(next) = blocks.next() else { return Ok(None) };
             block.resize(next.length as usize, 0);
             spill.read(next.offset, &mut block)?;
-            at = 0;
+            offset = 0;
         }
-        let (tail, after) = next_row(&block[at..], &mut head).ok_or_else(changed_error)?;
-        at = block.len() - after;
+        let (tail, after) = next_row(&block[offset..], &mut head).ok_or_else(changed_error)?;
+        offset = block.len() - after;
         Ok(Some(SortRow { head: head.clone(), tail }))
     };
     Box::new(std::iter::from_fn(move || next().transpose()))

@@ -180,7 +180,8 @@ impl Subset<'_> {
             let address = file.part.trim_end_matches(".json");
             write!(joined, "{separator}\n\"{address}\": ").or_path("write", &path)?;
             io::copy(&mut dir.open_file(&file.part)?, &mut joined).or_path("write", &path)?;
-            dir.remove_file(&file.part).map_err(io::Error::from).or_path("remove", &dir.path_of(&file.part))?;
+            let removed = dir.remove_file(&file.part).map_err(io::Error::from);
+            removed.or_path("remove", &dir.path_of(&file.part))?;
             separator = ',';
         }
         joined.write_all(if files.is_empty() { b"{}\n" } else { b"}\n" }).or_path("write", &path)?;

@@ -176,7 +176,8 @@ impl RowBatch {
         let key_columns = table.key_columns();
         let row_bytes_max = options.row_bytes_max(table);
         let is_sorted = options.is_sorted(table);
-        let change = is_new.map(Cell::Boolean).or(options.has_change().then_some(ADDED));
+        let added = options.has_change().then_some(ADDED);
+        let change = is_new.map(Cell::Boolean).or(added);
         let rows = if is_sorted {
             SortRun::new(options.run_bytes(), usize::MAX, row_bytes_max)
         } else {

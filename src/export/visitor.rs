@@ -120,22 +120,22 @@ impl<'a, 's> Exporter<'a, 's> {
     /// Completes all files. Returns the fields of their manifests.
     pub fn finish(mut self, report: &VerifyReport) -> Result<(Manifest, Vec<TableFields>)> {
         self.write_idle_batches()?;
-        let mut facts = self.start.take().ok_or_else(no_bank_error)?.manifest;
-        facts.accounts = report.counts.accounts;
-        facts.unparsed_accounts = *self.unparsed_accounts.get_mut();
-        facts.cut_off_extensions = *self.cut_off_extensions.get_mut();
+        let mut manifest = self.start.take().ok_or_else(no_bank_error)?.manifest;
+        manifest.accounts = report.counts.accounts;
+        manifest.unparsed_accounts = *self.unparsed_accounts.get_mut();
+        manifest.cut_off_extensions = *self.cut_off_extensions.get_mut();
         if let (Some(stream), Some(table)) = (&self.stream, self.options.tables.first()) {
             let path = Path::new(STANDARD_OUTPUT);
             stream.lock().flush().or_path("write", path)?;
             let mut fields = TableFields::new(*table, RowOrder::Unordered, Vec::new());
             fields.rows = *self.streamed_rows.get_mut();
             fields.bytes = *self.streamed_bytes.get_mut();
-            return Ok((facts, vec![fields]));
+            return Ok((manifest, vec![fields]));
         }
         let mut tables = Vec::new();
         for writer in &self.writers {
             let table = writer.table;
-            let dir = format!("{}/{}", table.name(), slot_dir(facts.slot));
+            let dir = format!("{}/{}", table.name(), slot_dir(manifest.slot));
             let mut files = writer.finish(self.progress)?;
             for (number, file) in files.iter_mut().enumerate() {
                 file.path = format!("{dir}/part-{number:05}.parquet");
@@ -143,7 +143,7 @@ impl<'a, 's> Exporter<'a, 's> {
             let order = self.options.row_order(table);
             tables.push(TableFields::new(table, order, files));
         }
-        Ok((facts, tables))
+        Ok((manifest, tables))
     }
 
     fn write_idle_batches(&self) -> Result<()> {

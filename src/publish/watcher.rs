@@ -50,7 +50,7 @@ pub fn publish(
     options.check_rebasing()?;
     let pins = PinDir::open(options)?;
     let client = Client::new(&options.client)?;
-    // No progress bars: several would be drawn at once.
+    // Do not forward progress: several bars would be drawn at once.
     let messages = Forward::new(progress, |event| {
         matches!(event, ProgressEvent::Detail(_) | ProgressEvent::Warning(_)).then_some(event)
     });
@@ -85,7 +85,7 @@ pub fn publish(
             watcher.reporter.end();
             joined.and(watched).and_then(|()| watcher.take_result())
         });
-        // Also after a panic: other threads may be waiting for this one.
+        // Cancel also after a panic: other threads may be waiting for this one.
         run.run_end.cancel();
         result
     })

@@ -70,10 +70,11 @@ impl LogItem for StateItem {
     }
 
     fn from_bytes(bytes: &[u8]) -> Self {
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let words = bytes.as_chunks().0;
+        let word = |number: usize| u32::from_le_bytes(words[number]);
         let mut content = [0; 16];
         content.copy_from_slice(&bytes[20..36]);
-        Self { fingerprint: Fingerprint([word(0), word(4), word(8)]), place: word(12), offset_units: word(16), content }
+        Self { fingerprint: Fingerprint([word(0), word(1), word(2)]), place: word(3), offset_units: word(4), content }
     }
 }
 

@@ -24,7 +24,7 @@ const INDEX: &str = "archives";
 /// Maximum number of attempts to write an index that other publishers keep changing. If all of them
 /// fail, something else is wrong.
 const ATTEMPTS_MAX: u32 = 16;
-const ATTEMPTS_APART: Duration = Duration::from_millis(20);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// Cache-Control header: readers may reuse the index for 5 seconds.
 const INDEX_CACHE: &str = "public, max-age=5";
@@ -197,7 +197,7 @@ impl IndexedStore {
         progress: &dyn Progress,
     ) -> Result<TargetIndex> {
         for attempt in 0..ATTEMPTS_MAX {
-            wait(progress, ATTEMPTS_APART * attempt);
+            wait(progress, ATTEMPT_PAUSE * attempt);
             progress.check()?;
             // Read `latest.json` before the index: if another program changes both in between, the
             // condition for writing fails, and the attempt is repeated.

@@ -78,10 +78,10 @@ impl PinDir {
         }
         for snapshots in options.validator_dirs() {
             if top.stat()?.device != KeptDir::open(&snapshots)?.stat()?.device {
-                let here = path.escaped();
-                let there = snapshots.escaped();
+                let pins = path.escaped();
+                let snapshots = snapshots.escaped();
                 return Err(Error::usage(format!(
-                    "{here} is not on the file system of {there}: nothing can be pinned there"
+                    "{pins} is not on the file system of {snapshots}: nothing can be pinned there"
                 ))
                 .with_hint(hint::PINS_ON_SAME_FILE_SYSTEM));
             }
@@ -226,15 +226,15 @@ pub fn link(archive: &Archive, dir: &KeptDir) -> Result<Link> {
 }
 
 fn has_reflinks(dir: &Arc<KeptDir>) -> Result<bool> {
-    let from = StagedFile::create_in(dir)?;
-    let to = StagedFile::create_in(dir)?;
-    from.file().write_all(&[1; 4096]).or_path("write", from.path())?;
-    share_blocks(&to, from.file(), to.path())
+    let source = StagedFile::create_in(dir)?;
+    let copy = StagedFile::create_in(dir)?;
+    source.file().write_all(&[1; 4096]).or_path("write", source.path())?;
+    share_blocks(&copy, source.file(), copy.path())
 }
 
 /// Makes a copy that shares the blocks of a file. Returns false if the file system cannot.
-fn share_blocks(to: &StagedFile, from: &File, path: &Path) -> Result<bool> {
-    match ioctl_ficlone(to.file(), from) {
+fn share_blocks(copy: &StagedFile, source: &File, path: &Path) -> Result<bool> {
+    match ioctl_ficlone(copy.file(), source) {
         Ok(()) => Ok(true),
         Err(error) if CLONE_UNSUPPORTED.contains(&error) => Ok(false),
         Err(error) => Err(Error::io("clone", path, &error.into())),

@@ -113,8 +113,8 @@ impl Planner<'_> {
         self.has_begun_incremental &= name.base_slot.is_none();
         let file = source.file;
         let find = |archives: &[Archive]| {
-            let found = archives.iter().find(|archive| archive.name == name);
-            found.map(FileIdentity::from)
+            let archive = archives.iter().find(|archive| archive.name == name);
+            archive.map(FileIdentity::from)
         };
         let is_changed = find(&self.scan.seen).is_some_and(|seen| seen != file)
             || find(&self.scan.pinned).is_none_or(|pinned| !pinned.is_same_content(&file));

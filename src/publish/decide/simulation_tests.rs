@@ -125,9 +125,9 @@ impl Simulation<'_> {
                 let least = self.newest_full().saturating_sub(10);
                 self.seen.retain(|key, _| key.base_slot.unwrap_or(key.slot) >= least);
             }
-            OutsideEvent::Target { at, condition } => self.targets[at].condition = condition,
-            OutsideEvent::Passes { seconds } => self.advance(seconds),
-            OutsideEvent::ClockIs { unix_seconds } => self.unix_seconds = unix_seconds,
+            OutsideEvent::Target { number, condition } => self.targets[number].condition = condition,
+            OutsideEvent::TimePasses { seconds } => self.advance(seconds),
+            OutsideEvent::ClockJumps { unix_seconds } => self.unix_seconds = unix_seconds,
             OutsideEvent::Incremental { .. } => self.advance(1),
         }
     }
@@ -221,7 +221,7 @@ impl Simulation<'_> {
     fn take_events(&mut self, planner: &mut Planner<'_>) {
         for event in mem::take(&mut planner.events) {
             match event {
-                PublishEvent::Prepared(made) => drop(self.reported.insert(key_of(&made.name))),
+                PublishEvent::Prepared(ready) => drop(self.reported.insert(key_of(&ready.name))),
                 PublishEvent::Failed { target: None, retry: Some(retry), .. } => {
                     self.announced.iter_mut().for_each(|(_, due)| *due = self.now + retry);
                 }
@@ -295,17 +295,17 @@ impl Simulation<'_> {
                 Ok(())
             };
             if result.is_ok() {
-                let mut made = archive(name.base_slot, name.slot, 0);
+                let mut rebased = archive(name.base_slot, name.slot, 0);
                 let root = "1".repeat(64).parse().expect("a root");
                 let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };
-                made.hashes = Some(FrameHashes { root, location, rebased_on: Some(name.hash) });
-                self.ready.insert(key_of(&name), prepared_archive(made));
+                rebased.hashes = Some(FrameHashes { root, location, rebased_on: Some(name.hash) });
+                self.ready.insert(key_of(&name), prepared_archive(rebased));
             }
             planner.queue_ended_task(EndedTask { name, result, elapsed: Duration::ZERO, source: None });
         }
-        for at in 0..self.targets.len() {
+        for number in 0..self.targets.len() {
             if self.is_calm || self.draw_percent(60) {
-                self.step_target(planner, at)?;
+                self.step_target(planner, number)?;
             }
         }
         Some(())
@@ -343,9 +343,9 @@ impl Simulation<'_> {
     }
 
     /// Lets a target's loop do a step: it sends the archive that it has taken, and takes the next one.
-    fn step_target(&mut self, planner: &mut Planner<'_>, at: usize) -> Option<()> {
+    fn step_target(&mut self, planner: &mut Planner<'_>, number: usize) -> Option<()> {
         let is_calm = self.is_calm;
-        let target = &mut self.targets[at];
+        let target = &mut self.targets[number];
         if target.condition == TargetCondition::Hangs || !target.is_busy {
             return Some(());
         }
@@ -358,7 +358,7 @@ impl Simulation<'_> {
         };
         if let Some(kind) = failed {
             target.is_busy = false;
-            planner.end_target(at, Err(Error::new(kind, "why")));
+            planner.end_target(number, Err(Error::new(kind, "why")));
             return Some(());
         }
         if let Some(PreparedArchive { archive, .. }) = sending {
@@ -374,10 +374,10 @@ impl Simulation<'_> {
             prune(target, &self.options.keep);
         }
         let published = ArchiveSet::from_archives(target.index.values());
-        target.sending = planner.next_to_send(at, &TargetContents { published, ..TargetContents::default() });
+        target.sending = planner.next_to_send(number, &TargetContents { published, ..TargetContents::default() });
         if target.sending.is_none() {
             target.is_busy = false;
-            planner.end_target(at, Ok(()));
+            planner.end_target(number, Ok(()));
         }
         self.acts += 1;
         Some(())
@@ -407,10 +407,10 @@ impl Simulation<'_> {
             else {
                 continue;
             };
-            let on_it =
+            let newest_on_base =
                 self.seen.keys().filter(is_good).filter(|key| key.base_slot == Some(base)).map(|key| key.slot).max();
-            let has = target.index.keys().filter(|key| key.base_slot == Some(base)).map(|key| key.slot).max();
-            assert!(has >= on_it, "{seed}: {on_it:?} on {base} {target:?}");
+            let published = target.index.keys().filter(|key| key.base_slot == Some(base)).map(|key| key.slot).max();
+            assert!(published >= newest_on_base, "{seed}: {newest_on_base:?} on {base} {target:?}");
         }
         assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
         assert!(self.preparing.is_none() && self.rebasing.is_none());
