@@ -1,5 +1,5 @@
 //! Random events of validators, disks and targets around a run of `publish`. The simulation of its
-//! decisions has all of them; runs of the program itself have some.
+//! decisions uses all of them; runs of the program use some.
 
 use super::draws::Draws;
 
@@ -43,13 +43,13 @@ pub enum OutsideEvent {
     /// The validator removes archives older than its newest two full ones.
     Purge,
     Target {
-        at: usize,
+        number: usize,
         condition: TargetCondition,
     },
-    Passes {
+    TimePasses {
         seconds: u64,
     },
-    ClockIs {
+    ClockJumps {
         unix_seconds: u64,
     },
 }
@@ -61,10 +61,10 @@ impl OutsideEvent {
             0 => Self::Full { is_damaged },
             1 | 2 => Self::Incremental { is_damaged },
             3 => Self::Purge,
-            4 => Self::Target { at: draws.below(targets), condition: CONDITIONS[draws.below(CONDITIONS.len())] },
-            5 => Self::Passes { seconds: draws.below(400) as u64 },
-            6 => Self::ClockIs { unix_seconds: 1_000 + draws.below(1 << 32) as u64 },
-            _ => Self::Passes { seconds: 1 },
+            4 => Self::Target { number: draws.below(targets), condition: CONDITIONS[draws.below(CONDITIONS.len())] },
+            5 => Self::TimePasses { seconds: draws.below(400) as u64 },
+            6 => Self::ClockJumps { unix_seconds: 1_000 + draws.below(1 << 32) as u64 },
+            _ => Self::TimePasses { seconds: 1 },
         }
     }
 }

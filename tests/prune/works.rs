@@ -5,59 +5,93 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 use crate::common::listed::{names, objects};
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
-#[test]
-fn only_old_archives_are_removed() {
+const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
+
+fn full_name(slot: u64) -> String {
+    format!("snapshot-{slot}-{HASH}.tar.zst")
+}
+
+fn incremental_name(base_slot: u64, slot: u64) -> String {
+    format!("incremental-snapshot-{base_slot}-{slot}-{HASH}.tar.zst")
+}
+
+/// Names of files that are not archives.
+const OTHER_FILES: [&str; 4] = ["bank.txt", "tmp-snapshot-archive-300.tar.zst", "snapshot-x.tar.zst", "tmp-genesis"];
+
+/// Makes a directory with archives, one of them in the subdirectory `remote`, with other files, and with a
+/// link that has the name of an archive.
+fn dir_with_other_files() -> TempDir {
     let dir = temp_dir();
-    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
-    let others = ["bank.txt", "tmp-snapshot-archive-300.tar.zst", "snapshot-x.tar.zst", "tmp-genesis"];
-    let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
-    let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
-    let archives =
-        [full(100), full(200), full(300), incremental(100, 150), incremental(200, 250), incremental(200, 260)];
-    for name in archives.iter().map(String::as_str).chain(others) {
+    let fulls = [100, 200, 300].map(full_name);
+    let incrementals = [(100, 150), (200, 250), (200, 260)].map(|(base_slot, slot)| incremental_name(base_slot, slot));
+    for name in fulls.iter().chain(&incrementals).map(String::as_str).chain(OTHER_FILES) {
         fs::write(dir.path().join(name), filler(9)).expect("written");
     }
     fs::create_dir(dir.path().join("remote")).expect("created");
-    fs::write(dir.path().join("remote").join(full(90)), filler(9)).expect("written");
-    std::os::unix::fs::symlink("bank.txt", dir.path().join(full(1))).expect("linked");
+    fs::write(dir.path().join("remote").join(full_name(90)), filler(9)).expect("written");
+    std::os::unix::fs::symlink("bank.txt", dir.path().join(full_name(1))).expect("linked");
+    dir
+}
 
-    let prune = |arguments: &[&str]| {
-        slotpress().arg("prune").arg(dir.path()).args(arguments).assert().success().get_output().stdout.clone()
-    };
+/// Runs `prune`, which must succeed. Returns its standard output.
+fn prune(dir: &Path, flags: &[&str]) -> String {
+    let output = slotpress().arg("prune").arg(dir).args(flags).output().expect("runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn a_dry_run_reports_why_archives_stay_and_removes_nothing() {
+    let dir = dir_with_other_files();
     let before = names(dir.path());
-    let dry = prune(&["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
-    assert_eq!(names(dir.path()), before, "a dry run removes nothing");
-    let dry = objects(&dry);
+    let dry = prune(dir.path(), &["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
+    assert_eq!(names(dir.path()), before);
+    let dry = objects(dry.as_bytes());
     let summary = dry.last().expect("a summary");
     assert_eq!((&summary["removed"], &summary["kept"], &summary["dry_run"]), (&4.into(), &3.into(), &true.into()));
     let reason = |name: &str| dry.iter().find(|line| line["name"] == name).map(|line| line["kept_because"].clone());
-    assert_eq!(reason(&full(300)), Some("newest".into()));
-    assert_eq!(reason(&full(200)), Some("base".into()), "an incremental archive that stays needs it");
-    assert_eq!(reason(&incremental(200, 260)), Some("newest".into()));
-    assert_eq!(reason(&full(100)), Some(Value::Null));
+    assert_eq!(reason(&full_name(300)), Some("newest".into()));
+    assert_eq!(reason(&full_name(200)), Some("base".into()), "an incremental archive that stays needs it");
+    assert_eq!(reason(&incremental_name(200, 260)), Some("newest".into()));
+    assert_eq!(reason(&full_name(100)), Some(Value::Null));
+}
 
-    let recent = prune(&["--keep-full", "0", "--keep-incremental", "0", "--keep-within", "1h"]);
-    assert!(String::from_utf8_lossy(&recent).contains("removed 0 archives"));
-    assert_eq!(names(dir.path()), before);
+#[test]
+fn recent_archives_stay() {
+    let dir = dir_with_other_files();
+    let before = names(dir.path());
+    let counts_and_time = ["--keep-full", "0", "--keep-incremental", "0", "--keep-within", "1h"];
+    for flags in [&counts_and_time[..], &["--keep-within", "1h"]] {
+        let printed = prune(dir.path(), flags);
+        assert!(printed.contains("removed 0 archives"), "{flags:?}: {printed}");
+        assert_eq!(names(dir.path()), before, "{flags:?}");
+    }
+}
 
-    let alone = prune(&["--keep-within", "1h"]);
-    assert!(String::from_utf8_lossy(&alone).contains("removed 0 archives"), "by time alone");
-    assert_eq!(names(dir.path()), before);
-
-    let done = String::from_utf8(prune(&["--keep-full", "0", "--keep-incremental", "0"])).expect("text");
-    assert!(done.contains("removed 4 archives"), "{done}");
-    // Archives that a node would choose, and the newest pair.
-    let mut left: Vec<String> = [full(200), full(300), incremental(200, 260), full(1), "remote".into()].into();
-    left.extend(others.map(String::from));
-    left.sort();
-    assert_eq!(names(dir.path()), left);
+/// The newest pair and all archives that a node would choose stay.
+#[test]
+fn only_old_archives_are_removed() {
+    let dir = dir_with_other_files();
+    let printed = prune(dir.path(), &["--keep-full", "0", "--keep-incremental", "0"]);
+    assert!(printed.contains("removed 4 archives"), "{printed}");
+    let mut remaining = vec![full_name(200), full_name(300), incremental_name(200, 260), full_name(1)];
+    remaining.extend(OTHER_FILES.map(String::from));
+    remaining.push("remote".to_string());
+    remaining.sort();
+    assert_eq!(names(dir.path()), remaining);
     assert_eq!(names(&dir.path().join("remote")), [""; 0]);
+}
+
+#[test]
+fn prune_without_limits_is_a_usage_error() {
+    let dir = dir_with_other_files();
     slotpress().arg("prune").arg(dir.path()).assert().failure().code(2);
 }
 
@@ -65,16 +99,20 @@ fn only_old_archives_are_removed() {
 /// before their full one, and never those that a node needs.
 #[test]
 fn old_archives_are_removed_until_there_is_room() {
-    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
-    let full = |slot: u64| format!("snapshot-{slot}-{hash}.tar.zst");
-    let incremental = |base: u64, slot: u64| format!("incremental-snapshot-{base}-{slot}-{hash}.tar.zst");
-    let all = [full(100), incremental(100, 150), full(200), incremental(200, 250), full(300), incremental(300, 310)];
+    let all = [
+        full_name(100),
+        incremental_name(100, 150),
+        full_name(200),
+        incremental_name(200, 250),
+        full_name(300),
+        incremental_name(300, 310),
+    ];
     let dir_with_all = || {
         let dir = temp_dir();
         all.iter().for_each(|name| fs::write(dir.path().join(name), filler(1000)).expect("written"));
         dir
     };
-    let prune = |dirs: &[&Path], flags: &[&str]| {
+    let prune_dirs = |dirs: &[&Path], flags: &[&str]| {
         let output = slotpress().arg("prune").args(dirs).args(flags).output().expect("runs");
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
@@ -92,7 +130,7 @@ fn old_archives_are_removed_until_there_is_room() {
     ] {
         let (first, second) = (dir_with_all(), dir_with_all());
         assert_eq!(
-            prune(&[first.path(), second.path()], &["--keep-bytes", bytes]),
+            prune_dirs(&[first.path(), second.path()], &["--keep-bytes", bytes]),
             (Some(0), String::new()),
             "{bytes}"
         );
@@ -101,12 +139,12 @@ fn old_archives_are_removed_until_there_is_room() {
     }
     // Archives that a node needs stay, and the program says so. Counts and sizes apply together.
     let dir = dir_with_all();
-    let (code, stderr) = prune(&[dir.path()], &["--keep-free", "900TiB"]);
+    let (code, stderr) = prune_dirs(&[dir.path()], &["--keep-free", "900TiB"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains("more are kept than the flags ask for: a node needs them"), "{stderr}");
     assert_eq!(names(dir.path()), remaining(&[4, 5]));
     let dir = dir_with_all();
-    prune(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);
+    prune_dirs(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);
     assert_eq!(names(dir.path()), remaining(&[2, 4, 5]));
 }
 
@@ -121,13 +159,8 @@ fn newest_states_of_days_weeks_and_epochs_stay() {
         names.iter().for_each(|name| assert!(fs::copy(fixture(name), dir.path().join(name)).is_ok()));
     };
     copy(&all[..2]);
-    let prune = |flags: &[&str]| {
-        let output = slotpress().arg("prune").arg(dir.path()).args(flags).arg("--dry-run").output().expect("runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).expect("text")
-    };
     let reasons = |flags: &[&str]| {
-        let lines = objects(prune(&[flags, &["--json"]].concat()).as_bytes());
+        let lines = objects(prune(dir.path(), &[flags, &["--dry-run", "--json"]].concat()).as_bytes());
         let line = |name: &str| lines.iter().find(|line| line["name"] == name);
         all.map(|name| line(name).map_or(Value::Null, |line| line["kept_because"].clone()))
     };
@@ -139,16 +172,16 @@ fn newest_states_of_days_weeks_and_epochs_stay() {
     assert_eq!(reasons(&["--keep-epoch-ends", "1"]), expected([Some("base"), Some("epoch_end"), pair, pair]));
     let reasons_of_day = reasons(&["--keep-daily", "1"]);
     assert_eq!(reasons_of_day, expected([None, None, pair, Some("daily")]));
-    assert!(prune(&["--keep-weekly", "1"]).contains(&format!("{INCREMENTAL_3500_3550} (")));
-    assert!(prune(&["--keep-weekly", "1"]).contains("): weekly"));
+    let printed = prune(dir.path(), &["--keep-weekly", "1", "--dry-run"]);
+    assert!(printed.contains(&format!("{INCREMENTAL_3500_3550} (")), "{printed}");
+    assert!(printed.contains("): weekly"), "{printed}");
 }
 
 #[test]
 fn archives_without_a_known_time_and_epoch_stay() {
     let dir = temp_dir();
-    let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     for slot in 1..4 {
-        fs::write(dir.path().join(format!("snapshot-{slot}-{hash}.tar.zst")), filler(9)).expect("written");
+        fs::write(dir.path().join(full_name(slot)), filler(9)).expect("written");
     }
     for (flag, message) in [("--keep-daily", ""), ("--keep-epoch-ends", "the epochs are not known")] {
         let output = slotpress().arg("prune").arg(dir.path()).args([flag, "1", "--keep-bytes", "1"]).output();
@@ -292,13 +325,8 @@ fn rebased_archives_are_removed_with_their_full_archive() {
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
     fs::copy(&old, dir.path().join(name(&old))).expect("copied");
     let [old, new, rebased] = [&old, &new, &rebased].map(|path| name(path));
-    let prune = |flags: &[&str]| {
-        let output = slotpress().arg("prune").arg(dir.path()).args(flags).output().expect("runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        objects(&output.stdout)
-    };
     let kept = |flags: &[&str]| -> Vec<String> {
-        let lines = prune(&[flags, &["--dry-run", "--json"]].concat());
+        let lines = objects(prune(dir.path(), &[flags, &["--dry-run", "--json"]].concat()).as_bytes());
         let mut kept: Vec<String> = lines
             .iter()
             .filter(|line| line["removed"] == false && line["kept_because"].is_string())

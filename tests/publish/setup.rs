@@ -1,4 +1,4 @@
-//! A validator's directory, a target beside it, and what a reader of the target sees.
+//! A validator's directory with a target beside it, and helpers that check the target.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,12 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
+pub use crate::common::listed::names as names_in;
+use crate::common::listed::objects;
 use crate::common::*;
 
-/// Archives in the order in which a validator writes them: real ones, of the fixtures and of their
-/// ledgers.
+/// Returns archives in the order in which a validator writes them. They are fixtures, and archives of
+/// the fixtures' ledgers.
 pub fn chain() -> &'static Vec<PathBuf> {
     static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, chain) = CHAIN.get_or_init(|| {
@@ -79,18 +81,18 @@ impl Setup {
         let middle = bytes.len() / 2;
         bytes[middle] ^= 1;
         fs::write(&path, &bytes).expect("written");
-        age(&path);
+        backdate(&path);
         bytes
     }
 
     /// Returns the arguments of a run beside Agave, unless the flags name another writer.
     pub fn arguments(&self, flags: &[&str]) -> Vec<String> {
         let writer = if flags.contains(&"--writer") { &[][..] } else { &["--writer", "agave"] };
-        self.arguments_of_any(&[writer, flags].concat())
+        self.arguments_for_any_writer(&[writer, flags].concat())
     }
 
-    /// Returns the arguments of a run beside any client, as the flags say.
-    pub fn arguments_of_any(&self, flags: &[&str]) -> Vec<String> {
+    /// Returns the arguments of a run beside the writer in the flags, or an unknown one.
+    pub fn arguments_for_any_writer(&self, flags: &[&str]) -> Vec<String> {
         let text = |path: PathBuf| path.to_str().expect("UTF-8").to_string();
         let mut arguments = vec!["publish".into(), text(self.snapshots()), "--to".into(), text(self.mirror())];
         arguments.extend(flags.iter().map(ToString::to_string));
@@ -98,21 +100,22 @@ impl Setup {
     }
 
     /// Runs `publish --once`.
-    pub fn once(&self, flags: &[&str]) -> Output {
+    pub fn run_once(&self, flags: &[&str]) -> Output {
         slotpress().args(self.arguments(flags)).args(["--once", "--json"]).output().expect("runs")
     }
 
-    pub fn once_succeeds(&self, flags: &[&str]) -> Vec<Value> {
-        let output = self.once(flags);
+    /// Runs `publish --once`, which must succeed. Returns its events.
+    pub fn publish_once(&self, flags: &[&str]) -> Vec<Value> {
+        let output = self.run_once(flags);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        lines(&output)
+        events_of(&output)
     }
 
     pub fn published(&self) -> Vec<String> {
         archives_in(&self.mirror())
     }
 
-    /// Checks that no archive is pinned or waits.
+    /// Checks that no archive is pinned, or ready and not published.
     pub fn assert_nothing_is_pinned(&self) {
         for dir in ["pinned", "ready"] {
             assert_eq!(names_in(&self.pins().join(dir)), [""; 0], "{dir}");
@@ -127,35 +130,26 @@ impl Setup {
     }
 }
 
-/// Lets a file look as if it had not changed for a while.
-pub fn age(path: &Path) {
+/// Dates a file two minutes back, as if it had not changed for a while.
+pub fn backdate(path: &Path) {
     let file = fs::File::options().write(true).open(path).expect("open");
     file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
 }
 
-pub fn lines(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+pub fn events_of(output: &Output) -> Vec<Value> {
+    objects(&output.stdout)
 }
 
-/// Returns the objects of one type.
-pub fn of_type<'a>(lines: &'a [Value], wanted: &str) -> Vec<&'a Value> {
-    lines.iter().filter(|line| line["type"] == wanted).collect()
-}
-
-pub fn names_in(dir: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(dir).expect("read").map(|entry| name(&entry.expect("an entry").path())).collect();
-    names.sort();
-    names
+/// Returns the events of one type.
+pub fn of_type<'a>(events: &'a [Value], wanted: &str) -> Vec<&'a Value> {
+    events.iter().filter(|event| event["type"] == wanted).collect()
 }
 
 pub fn archives_in(dir: &Path) -> Vec<String> {
     names_in(dir).into_iter().filter(|name| name.contains("snapshot-") && !name.starts_with("tmp-")).collect()
 }
 
-/// Reads `latest.json`, and checks that its archives are there, whole, with their roots. Returns
-/// names and sizes. If a file has no root, `whole` decides.
+/// Reads `latest.json`, and checks that its archives exist and have their sizes. Returns their names.
 pub fn latest(mirror: &Path) -> Vec<String> {
     let Ok(text) = fs::read(mirror.join("latest.json")) else { return Vec::new() };
     let latest: Value = serde_json::from_slice(&text).expect("whole JSON");
@@ -181,12 +175,24 @@ pub fn verify(mirror: &Path) {
     }
 }
 
-/// Returns what must not change in a validator's directory: names, contents, links and times.
-pub fn state_of(dir: &Path) -> BTreeMap<String, (u64, u64, i64, Vec<u8>)> {
+/// Properties of a validator's file that must not change.
+#[derive(Debug, PartialEq)]
+pub struct FileState {
+    pub inode: u64,
+    pub links: u64,
+    pub modified_ns: i64,
+    pub bytes: Vec<u8>,
+}
+
+/// Returns the files of a validator's directory by name.
+pub fn state_of(dir: &Path) -> BTreeMap<String, FileState> {
     let state = |name: String| {
         let path = dir.join(&name);
         let metadata = fs::symlink_metadata(&path).expect("metadata");
-        (name, (metadata.ino(), metadata.nlink(), metadata.mtime_nsec(), fs::read(path).expect("read")))
+        let bytes = fs::read(path).expect("read");
+        let state =
+            FileState { inode: metadata.ino(), links: metadata.nlink(), modified_ns: metadata.mtime_nsec(), bytes };
+        (name, state)
     };
     names_in(dir).into_iter().map(state).collect()
 }

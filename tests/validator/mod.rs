@@ -146,7 +146,7 @@ fn assert_follower_catches_up(
         let fetched = bootstrapped.line("bootstrap")["archives"].as_array().expect("archives");
         let mut written = archives_in(&ledger);
         written.retain(|name| !fetched.iter().any(|archive| archive["name"] == *name));
-        let published: BTreeMap<String, String> = of_type(&publishing.lines(), "published")
+        let published: BTreeMap<String, String> = of_type(&publishing.events(), "published")
             .iter()
             .map(|line| slots_and_hash(line["name"].as_str().expect("a name")))
             .collect();

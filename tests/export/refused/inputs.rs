@@ -1,4 +1,4 @@
-//! Inputs that are wrong: no table gets its name.
+//! Inputs that are wrong are refused, and no table gets its name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use crate::export::{assert_exported, assert_refused, manifest, pair, rows, run, 
 /// A hash of another state than those of the fixtures' pair.
 const OTHER_HASH: &str = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
 
-/// Writes an archive whose first record is altered.
-fn with_first_record(archive: &Path, dir: &Path, alter: impl Fn(&mut [u8])) -> PathBuf {
+/// Writes a copy of an archive whose first record is altered.
+fn write_with_altered_record(archive: &Path, dir: &Path, alter: impl Fn(&mut [u8])) -> PathBuf {
     let mut entries = entries(archive);
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     alter(&mut storage.content);
@@ -75,12 +75,12 @@ fn half_an_archive_is_refused() {
     assert_refused(&[&damaged], &[], 3, "not all of its records can be read");
 }
 
-/// A record with other lamports is valid by itself; the sums of the state show the change.
+/// A record with other lamports is valid by itself, but the sums of the state are wrong.
 #[test]
 fn a_forged_record_is_refused_unless_the_state_is_not_checked() {
     let [full, _] = pair("agave-4.2.2");
     let dir = temp_dir();
-    let forged = with_first_record(&full, dir.path(), |record| record[48] ^= 1);
+    let forged = write_with_altered_record(&full, dir.path(), |record| record[48] ^= 1);
     assert_refused(&[&forged], &[], 3, "do not add up to the bank file's capitalization");
     let out = temp_dir();
     assert_exported(&[&forged], out.path(), &["--check", "frames"]);
@@ -121,7 +121,7 @@ fn a_stream_of_two_tables_is_a_usage_error() {
 fn an_account_beyond_int64_is_refused() {
     let [full, _] = pair("agave-4.2.2");
     let dir = temp_dir();
-    let large = with_first_record(&full, dir.path(), |record| {
+    let large = write_with_altered_record(&full, dir.path(), |record| {
         record[48..56].copy_from_slice(&(1u64 << 63).to_le_bytes());
     });
     let message = "has 9223372036854775808 lamports: a column of int64 ends at 9223372036854775807";
@@ -139,7 +139,7 @@ fn too_little_memory_is_a_usage_error() {
     assert_exported(&[&full], out.path(), &["--memory", "152MiB"]);
 }
 
-/// The documented example with `| head`.
+/// The page has an example that ends with `| head`.
 #[test]
 fn a_reader_that_stops_early_is_no_error() {
     let [full, _] = pair("agave-4.2.2");

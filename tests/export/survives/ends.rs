@@ -1,4 +1,4 @@
-//! Exports that end in the middle: no table looks complete, and the next run works.
+//! After an export that ends in the middle, no table looks complete, and the next run works.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -9,10 +9,10 @@ use crate::export::{files, manifest, pair, run, stderr};
 
 const TABLES: [&str; 2] = ["--table", "accounts,token-accounts"];
 
-/// System calls that change names, or sync them.
+/// System calls that change names, or make them durable.
 pub const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
 
-/// Prefix of temporary files, of which a finished run leaves none.
+/// Prefix of the work directory, which a finished run removes.
 pub const WORK_PREFIX: &str = "slotpress-partial-export-";
 
 fn arguments(out: &Path) -> Vec<String> {
@@ -80,7 +80,7 @@ fn a_kill_at_each_change_of_a_name_leaves_no_half_tables() {
     assert!(complete_count > 0);
 }
 
-/// A disk that fails once, and one that fails from then on, so that names cannot be removed either.
+/// The disk fails once, or from then on, so that names cannot be removed either.
 #[test]
 fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
     needs!("strace");
@@ -112,9 +112,9 @@ fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
     assert!(failed > 10, "{failed}");
 }
 
-/// Files that a person has put there since the kill stay, and are an error.
+/// Files that another program has put there since the kill stay, and make the next run fail.
 #[test]
-fn files_of_others_stay() {
+fn files_of_other_programs_stay() {
     needs!("strace");
     let out = temp_dir();
     let seen = trace(&arguments(temp_dir().path()), CALLS, None);

@@ -1,6 +1,6 @@
-//! Exports that are killed, or whose system calls fail, at moments drawn from the whole run: to
-//! directories and to a bucket, into an empty place, beside other tables, and of changes. The next
-//! run always ends with the right tables.
+//! Exports that are killed, or whose system calls fail, at moments drawn from the whole run. They export
+//! to directories and to a bucket, to an empty place, beside other tables, and changes. The next run
+//! always completes the tables.
 //!
 //! By default, 100 kills and 50 failures. `EXPORT_KILLS` and `EXPORT_FAILURES` set other numbers (1,000
 //! and 500 in a long run), `EXPORT_SEED` other moments.
@@ -71,7 +71,7 @@ impl Place<'_> {
     }
 
     /// Returns the published tables with their slots. Checks that the manifests describe their files.
-    fn tables(&self, label: &str) -> Vec<(u64, Value)> {
+    fn published_tables(&self, label: &str) -> Vec<(u64, Value)> {
         let manifests = if self.dir.exists() { manifests(&self.dir) } else { Vec::new() };
         let mut found = Vec::new();
         for manifest in manifests {
@@ -119,7 +119,7 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut D
         let whole = new_place(case);
         let seen = whole.trace(scratch.path(), case, None);
         assert!(seen.output.status.success(), "{seen:?}");
-        let expected = whole.tables("whole");
+        let expected = whole.published_tables("whole");
         let expected_files = files(&whole.dir);
         assert_eq!(expected.len(), case.before.len() * 2 + 2);
         for _ in 0..count.div_ceil(cases.len() as u64) {
@@ -127,21 +127,21 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut D
             let injection = format!("{}:{}", call.name, inject(&mut draws, &call.number.to_string()));
             let label = format!("case {number}, {injection}");
             let place = new_place(case);
-            let before = place.tables(&label);
+            let before = place.published_tables(&label);
             let run = place.trace(scratch.path(), case, Some(&injection));
             let run_stderr = stderr(&run.output);
             // tokio panics if it cannot wake itself up, which no kernel refuses.
             let has_panicked = run_stderr.contains("slotpress has a bug");
             assert!(!has_panicked || run_stderr.contains("failed to wake I/O driver"), "{label}: {run_stderr}");
             ended += u64::from(!run.output.status.success());
-            let after = place.tables(&label);
+            let after = place.published_tables(&label);
             assert!(after.iter().all(|table| expected.contains(table)), "{label}: {after:?}");
             assert!(before.iter().all(|table| after.contains(table)), "{label}: {after:?}");
             let is_complete = after.len() == expected.len();
             assert!(is_complete || !run.output.status.success(), "{label}: {run_stderr}");
             let next = place.run(&case.run);
             assert_eq!(next.status.code(), Some(if is_complete { 5 } else { 0 }), "{label}: {}", stderr(&next));
-            assert_eq!(place.tables(&label), expected, "{label}");
+            assert_eq!(place.published_tables(&label), expected, "{label}");
             assert_eq!(files(&place.dir), expected_files, "{label}");
             fs::remove_dir_all(&place.dir).expect("removed");
         }
@@ -149,39 +149,39 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut D
     ended
 }
 
-fn kill(_: &mut Draws, number: &str) -> String {
+fn kill_at(_: &mut Draws, number: &str) -> String {
     format!("signal=KILL:when={number}")
 }
 
-fn fail_once(draws: &mut Draws, number: &str) -> String {
+fn fail_once_at(draws: &mut Draws, number: &str) -> String {
     format!("error={}:when={number}", ERRORS[draws.below(ERRORS.len())])
 }
 
 /// Makes half of the failures last.
-fn fail(draws: &mut Draws, number: &str) -> String {
+fn fail_at(draws: &mut Draws, number: &str) -> String {
     let more = if draws.below(2) == 0 { "" } else { "+" };
-    fail_once(draws, number) + more
+    fail_once_at(draws, number) + more
 }
 
 #[test]
 fn kills_at_any_moment_are_survived() {
     needs!("strace");
     let kills = number_of("EXPORT_KILLS", KILLS_DEFAULT) / 2;
-    assert!(assert_recovers(None, kills, kill) > kills * 9 / 10);
+    assert!(assert_recovers(None, kills, kill_at) > kills * 9 / 10);
 }
 
 #[test]
 fn kills_while_sending_to_a_bucket_are_survived() {
     needs!("strace", "versitygw");
     let kills = number_of("EXPORT_KILLS", KILLS_DEFAULT) / 2;
-    assert!(assert_recovers(Some(&Gateway::start()), kills, kill) > kills * 9 / 10);
+    assert!(assert_recovers(Some(&Gateway::start()), kills, kill_at) > kills * 9 / 10);
 }
 
 #[test]
 fn failing_system_calls_are_survived() {
     needs!("strace");
     let failures = number_of("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
-    assert!(assert_recovers(None, failures, fail) > failures / 4);
+    assert!(assert_recovers(None, failures, fail_at) > failures / 4);
 }
 
 #[test]
@@ -189,5 +189,5 @@ fn failing_system_calls_while_sending_to_a_bucket_are_survived() {
     needs!("strace", "versitygw");
     let failures = number_of("EXPORT_FAILURES", FAILURES_DEFAULT) / 2;
     // A request that failed is sent again, so few failures end a run.
-    assert!(assert_recovers(Some(&Gateway::start()), failures, fail_once) > 0);
+    assert!(assert_recovers(Some(&Gateway::start()), failures, fail_once_at) > 0);
 }

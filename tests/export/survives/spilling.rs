@@ -1,4 +1,4 @@
-//! Ends while rows are sorted on disk: nothing is left, and the next run works.
+//! After an export that ends while rows are sorted on disk, nothing is left, and the next run works.
 
 use std::path::Path;
 use std::process::Command;
@@ -24,8 +24,8 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
     let temporary = dir_on_disk();
     let seen = trace_in(temporary.path(), &arguments(&made, whole.path()), "pwrite64,openat", None);
     assert!(seen.output.status.success(), "{}", stderr(&seen.output));
-    let is_file = |line: &str| line.contains("O_TMPFILE") && line.contains(text(temporary.path()));
-    assert_eq!(seen.calls.iter().filter(|call| is_file(&call.line)).count(), 1, "one temporary file");
+    let is_temporary_file = |line: &str| line.contains("O_TMPFILE") && line.contains(text(temporary.path()));
+    assert_eq!(seen.calls.iter().filter(|call| is_temporary_file(&call.line)).count(), 1, "one temporary file");
     let writes: Vec<_> = seen.calls.iter().filter(|call| call.name == "pwrite64").collect();
     assert!(writes.len() > 100, "{}", writes.len());
     for write in [writes[0], writes[writes.len() / 3]] {

@@ -1,4 +1,4 @@
-//! Tables in a bucket: they appear whole, after the state was checked.
+//! Tables in a bucket appear whole, after the state was checked.
 
 use std::fs;
 use std::path::Path;
@@ -6,6 +6,7 @@ use std::process::Stdio;
 
 use sha2::{Digest, Sha256};
 
+use crate::common::site::JsonOutput;
 use crate::common::*;
 use crate::export::works::changes::agave_chains;
 use crate::export::works::engines::python;
@@ -14,7 +15,7 @@ use crate::stores::gateway::{BUCKET, Forwarded, Gateway, Instead, KEY, SECRET};
 use crate::stores::{command, run, target};
 
 #[test]
-fn the_same_files_as_in_a_directory() {
+fn a_bucket_gets_the_same_files_as_a_directory() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let archives = pair("agave-4.2.2");
@@ -57,6 +58,22 @@ files = f"s3://{bucket}/mainnet/accounts/*/*.parquet"
 print(polars.scan_parquet(files, storage_options=options, hive_partitioning=True).select(polars.len()).collect().item())
 "#;
 
+/// Exports the accounts of the pair to the bucket.
+fn export_pair(gateway: &Gateway) -> JsonOutput {
+    let [full, incremental] = pair("agave-4.2.2");
+    run(gateway, &["export", text(&full), text(&incremental), "-o", &target()])
+}
+
+fn assert_no_file_is_left(gateway: &Gateway) {
+    let dir = gateway.bucket().join("mainnet");
+    assert!(!dir.exists() || files(&dir).is_empty(), "{:?}", files(&dir));
+}
+
+fn assert_next_export_succeeds(gateway: &Gateway) {
+    let output = export_pair(gateway);
+    assert_eq!(output.code, Some(0), "{output:?}");
+}
+
 fn assert_engines_count(gateway: &Gateway, accounts: u64) {
     needs!("engines");
     let endpoint = gateway.endpoint().replace("http://", "");
@@ -66,11 +83,11 @@ fn assert_engines_count(gateway: &Gateway, accounts: u64) {
 }
 
 #[test]
-fn nothing_is_left_of_what_failed() {
+fn failed_exports_leave_no_files() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let [full, incremental] = pair("agave-4.2.2");
-    // An incremental archive alone, and another state than expected: nothing is sent.
+    // For an incremental archive alone, and for an unexpected state, nothing is sent.
     let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
     for inputs in [vec![text(&incremental)], vec![text(&full), text(&incremental), "--expect-hash", hash]] {
         let target = target();
@@ -80,19 +97,23 @@ fn nothing_is_left_of_what_failed() {
     assert_eq!(gateway.count_requests(&["PUT "]) + gateway.count_requests(&["POST "]), 0);
     for name in ["_unfinished-40", "part-00000", "_manifest-40"] {
         gateway.fail(&["PUT ", name], usize::MAX, Instead::Refused(403, "AccessDenied"));
-        let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+        let output = export_pair(&gateway);
         assert!(output.code.is_some_and(|code| code > 0), "{name}: {output:?}");
         gateway.clear_faults();
-        let left = gateway.bucket().join("mainnet");
-        assert!(!left.exists() || files(&left).is_empty(), "{name}: {:?}", files(&left));
+        assert_no_file_is_left(&gateway);
     }
-    let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_next_export_succeeds(&gateway);
 }
 
 /// Runs an export, and kills it while it waits for an answer of the store.
-fn kill_at(gateway: &Gateway, arguments: &[&str], request: &[&'static str], done: Forwarded, scratch: &Path) {
-    gateway.fail(request, usize::MAX, Instead::Silence(done));
+fn kill_export_at(
+    gateway: &Gateway,
+    arguments: &[&str],
+    request: &[&'static str],
+    forwarded: Forwarded,
+    scratch: &Path,
+) {
+    gateway.fail(request, usize::MAX, Instead::Silence(forwarded));
     let mut child = command(gateway, arguments).env("TMPDIR", scratch).spawn().expect("starts");
     wait_for("the request", || gateway.unanswered_requests() > 0);
     child.kill().expect("killed");
@@ -100,10 +121,9 @@ fn kill_at(gateway: &Gateway, arguments: &[&str], request: &[&'static str], done
     gateway.clear_faults();
 }
 
-/// After a kill at each request to the store, the next run, which does not know of the killed one,
-/// makes the tables whole.
+/// The next run knows nothing of the killed one.
 #[test]
-fn killed_at_each_request() {
+fn the_next_run_completes_the_tables_after_a_kill_at_each_request() {
     needs!("versitygw");
     let archives = pair("agave-4.2.2");
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
@@ -119,15 +139,15 @@ fn killed_at_each_request() {
         (&["PUT ", "token_accounts/_manifest-40"], true),
         (&["DELETE ", "_unfinished-40"], false),
     ] {
-        for done in [Forwarded::No, Forwarded::Yes] {
-            let label = format!("{request:?} {done:?}");
+        for forwarded in [Forwarded::No, Forwarded::Yes] {
+            let label = format!("{request:?} {forwarded:?}");
             let gateway = Gateway::start();
-            kill_at(&gateway, &arguments, request, done, scratch.path());
+            kill_export_at(&gateway, &arguments, request, forwarded, scratch.path());
             let bucket = gateway.bucket().join("mainnet");
             let manifests = ["accounts", "token_accounts"].map(|table| bucket.join(table).join("_manifest-40.json"));
             let is_complete = manifests.iter().all(|manifest| manifest.exists());
             let output = run(&gateway, &arguments);
-            let was_begun = is_reported && (done == Forwarded::Yes || !request[1].starts_with("_unfinished"));
+            let was_begun = is_reported && (forwarded == Forwarded::Yes || !request[1].starts_with("_unfinished"));
             assert_eq!(output.code, Some(if is_complete { 5 } else { 0 }), "{label}: {output:?}");
             let message = "removed the files of an unfinished export of slot 40";
             assert_eq!(output.stderr.contains(message), was_begun && !is_complete, "{label}: {output:?}");
@@ -136,23 +156,20 @@ fn killed_at_each_request() {
     }
 }
 
-/// A store that confirms files that it does not have. (A store that loses parts does not list them:
-/// `a_list_without_a_part`.)
+/// The store confirms files that it does not have. If it loses parts instead, it does not list them:
+/// see `a_list_that_lacks_a_file_is_an_error`.
 #[test]
-fn a_store_that_keeps_nothing() {
+fn files_that_a_store_does_not_keep_are_reported() {
     needs!("versitygw");
-    let [full, incremental] = pair("agave-4.2.2");
     for name in ["_unfinished-40", "_manifest-40"] {
         let gateway = Gateway::start();
         gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
-        let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+        let output = export_pair(&gateway);
         assert_eq!(output.code, Some(1), "{name}: {output:?}");
         assert!(output.stderr.contains("is not there, though"), "{name}: {output:?}");
         gateway.clear_faults();
-        let left = gateway.bucket().join("mainnet");
-        assert!(!left.exists() || files(&left).is_empty(), "{name}: {:?}", files(&left));
-        let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-        assert_eq!(output.code, Some(0), "{output:?}");
+        assert_no_file_is_left(&gateway);
+        assert_next_export_succeeds(&gateway);
     }
 }
 
@@ -160,25 +177,22 @@ fn a_store_that_keeps_nothing() {
 const EMPTY: &str = r#"<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"><Name>archives</Name><KeyCount>0</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated></ListBucketResult>"#;
 
 #[test]
-fn a_list_without_a_part() {
+fn a_list_that_lacks_a_file_is_an_error() {
     needs!("versitygw");
-    let [full, incremental] = pair("agave-4.2.2");
     let gateway = Gateway::start();
     gateway.fail(&["GET ", "list-type=2"], usize::MAX, Instead::Says(EMPTY, Forwarded::No));
-    let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
+    let output = export_pair(&gateway);
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("does not have the files that were sent"), "{output:?}");
     gateway.clear_faults();
-    let left = gateway.bucket().join("mainnet");
-    assert!(!left.exists() || files(&left).is_empty());
-    let output = run(&gateway, &["export", text(&full), text(&incremental), "-o", &target()]);
-    assert_eq!(output.code, Some(0), "{output:?}");
+    assert_no_file_is_left(&gateway);
+    assert_next_export_succeeds(&gateway);
 }
 
-/// Two exports of one slot to one place. The first waits for the store, and is stopped after the
-/// second has ended: it removes nothing of the second.
+/// Two exports send one slot to one place. The first one waits for the store. It is stopped after the
+/// second one has ended, and must not remove its files.
 #[test]
-fn another_export_takes_over() {
+fn an_export_removes_no_files_of_one_that_took_over() {
     needs!("versitygw");
     let [full, incremental] = pair("agave-4.2.2");
     let gateway = Gateway::start();
@@ -197,10 +211,10 @@ fn another_export_takes_over() {
     assert_eq!(files(&gateway.bucket().join("mainnet")), whole);
 }
 
-/// Changes in a bucket are those in a directory, and must follow the newest state there, even if
-/// another state is added while they are sent.
+/// This holds even if another state is added while changes are sent. A bucket gets the same files as a
+/// directory.
 #[test]
-fn changes_since_what_is_there() {
+fn changes_must_follow_the_newest_state_in_the_bucket() {
     needs!("versitygw");
     let chain = agave_chains().pop().expect("a chain");
     let gateway = Gateway::start();
@@ -215,7 +229,7 @@ fn changes_since_what_is_there() {
     assert_eq!(refused.code, Some(2), "{refused:?}");
     assert!(refused.stderr.contains("must follow a state that is there, and there is none"), "{refused:?}");
     assert_eq!(export(&day_1, &[]).code, Some(0));
-    // The manifest of another slot comes while ours is written.
+    // Another export adds its manifest while the first one cannot write its own.
     let bucket = gateway.bucket().join("mainnet");
     let before = files(&bucket);
     gateway.fail(&["PUT ", "_manifest-3575"], usize::MAX, Instead::Refused(503, "SlowDown"));
@@ -253,9 +267,9 @@ fn arguments_that_add<'a>(gateway: &Gateway, archives: &'a [std::path::PathBuf; 
     ["export", full, incremental, "-o", target, "--table", "token-accounts"]
 }
 
-/// Whichever request was the last one, the tables before it stay, and the next run adds its own.
+/// No matter which request was the last one, tables that were complete before it stay.
 #[test]
-fn killed_at_each_request_that_adds() {
+fn tables_are_added_after_a_kill_at_each_request() {
     needs!("versitygw");
     let archives = pair("agave-4.2.2");
     let target = target();
@@ -268,11 +282,11 @@ fn killed_at_each_request_that_adds() {
         &["PUT ", "_manifest-40"],
         &["DELETE ", "_unfinished-40"],
     ] {
-        for done in [Forwarded::No, Forwarded::Yes] {
-            let label = format!("{request:?} {done:?}");
+        for forwarded in [Forwarded::No, Forwarded::Yes] {
+            let label = format!("{request:?} {forwarded:?}");
             let gateway = Gateway::start();
             let arguments = arguments_that_add(&gateway, &archives, &target);
-            kill_at(&gateway, &arguments, request, done, scratch.path());
+            kill_export_at(&gateway, &arguments, request, forwarded, scratch.path());
             let bucket = gateway.bucket().join("mainnet");
             let count = manifest(&bucket)["tables"].as_array().expect("a list").len();
             // The next run exports another table, and also removes the files of the killed run.

@@ -1,4 +1,4 @@
-//! Changes between states equal those that a comparison of both whole tables finds.
+//! Exported changes equal those that a comparison of both whole tables finds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -119,9 +119,9 @@ fn delegate_in_epoch_1(_: usize, record: &mut [u8]) {
     }
 }
 
-/// Returns chains with the flags with which they can be read. In two altered ones, accounts are closed
-/// or have another owner on the second day, and are as before on the third. In another one, the end of
-/// an epoch changes stakes whose accounts stay the same.
+/// Returns chains with the flags that reading them needs. In two altered chains, accounts are closed or
+/// get another owner on the second day, and are as before on the third. In another one, the end of an
+/// epoch changes stakes although their accounts stay the same.
 pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
     let (mut agave_chains, synth) = (agave_chains(), synthetic_chain());
     let unchecked: &[&str] = &["--check", "frames"];
@@ -164,7 +164,7 @@ fn rows_by_key(inputs: &[&Path], table: &str, flags: &[&str]) -> BTreeMap<String
 }
 
 /// Returns the rows of changes as a comparison of two whole tables finds them, sorted.
-fn expected(old: &[&Path], new: &[&Path], table: &str, flags: &[&str]) -> Vec<String> {
+fn expected_changes(old: &[&Path], new: &[&Path], table: &str, flags: &[&str]) -> Vec<String> {
     let old = rows_by_key(old, table, flags);
     let new = rows_by_key(new, table, flags);
     let keys: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
@@ -214,7 +214,7 @@ fn changes_are_those_that_a_comparison_finds() {
             let found = export_changes(&old, &new, out.path(), &[&["--table", ALL], flags].concat());
             for table in TABLES {
                 let label = format!("chain {number}, day {day}, {table}");
-                let expected = expected(&old, &new, table, flags);
+                let expected = expected_changes(&old, &new, table, flags);
                 let header: Vec<&str> = found[table][0].split(',').collect();
                 assert_eq!(header[key_columns(table) - 1..=key_columns(table)], ["address", "change"], "{label}");
                 let rows = &found[table][1..];
@@ -235,7 +235,7 @@ fn changes_are_those_that_a_comparison_finds() {
     for table in TABLES {
         let found: Vec<&str> = kinds.iter().filter(|(name, _)| *name == table).map(|(_, kind)| kind.as_str()).collect();
         let expected: &[&str] = match table {
-            // Few accounts vote, and all of them go on. No code is replaced.
+            // Few accounts vote, and none of them is added or closed. No code is replaced.
             "votes" => &["changed"],
             "programs" => &["added", "closed"],
             _ => &["added", "changed", "closed"],
@@ -246,7 +246,7 @@ fn changes_are_those_that_a_comparison_finds() {
 }
 
 /// Exports chains whose accounts change at random from day to day, with random tables, filters and
-/// threads, and without random days. `EXPORT_CHAINS` sets their number (200 in a long run),
+/// threads. Random days are left out. `EXPORT_CHAINS` sets the number of chains (200 in a long run),
 /// `EXPORT_SEED` the first seed.
 #[test]
 fn changes_of_random_chains_are_those_that_a_comparison_finds() {
@@ -289,7 +289,7 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
             let found = export_changes(&old, &new, out.path(), &flags);
             for table in tables {
                 let found = sort_rows(&found[*table]);
-                let expected = expected(&old, &new, table, &filter);
+                let expected = expected_changes(&old, &new, table, &filter);
                 assert!(found == expected, "{seed}, {table}: {} and {}", found.len(), expected.len());
             }
             before = day;
@@ -319,7 +319,7 @@ fn filters_select_from_both_states() {
         let out = temp_dir();
         assert_exported(&old, out.path(), flags);
         let found = sort_rows(&export_changes(&old, &new, out.path(), flags)["accounts"]);
-        let expected = expected(&old, &new, "accounts", flags);
+        let expected = expected_changes(&old, &new, "accounts", flags);
         assert!(!expected.is_empty(), "{flags:?}");
         assert!(found == expected, "{flags:?}: {} and {}", found.len(), expected.len());
     }
@@ -354,7 +354,7 @@ fn memory_does_not_change_the_bytes() {
     }
 }
 
-fn since(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str]) -> Output {
+fn run_since(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str]) -> Output {
     run(new, out, &[&since_flags(old)[..], flags].concat())
 }
 
@@ -365,9 +365,9 @@ fn assert_usage_error(output: &Output, message: &str) {
 }
 
 /// Checks that changes are refused, and that the output stays as it was.
-fn assert_refused(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str], message: &str) {
+fn assert_changes_refused(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str], message: &str) {
     let before = tree(out);
-    assert_usage_error(&since(new, old, out, flags), message);
+    assert_usage_error(&run_since(new, old, out, flags), message);
     assert!(tree(out) == before, "{flags:?}");
 }
 
@@ -379,23 +379,23 @@ fn changes_must_follow_the_newest_state() {
     let third = chain.day(2);
     let out = temp_dir();
     let out = out.path();
-    assert_refused(&second, &first, out, &[], "must follow a state that is there, and there is none");
+    assert_changes_refused(&second, &first, out, &[], "must follow a state that is there, and there is none");
     assert_exported(&first, out, &["--table", "accounts,stakes"]);
     for (flags, message) in [
         (&["--owner", "stake"][..], "its `filter` is"),
         (&["--data", "0:8"], "its `data` is \"none\", not"),
         (&["--table", "accounts,votes"], "must follow a state that is there, and there is none"),
     ] {
-        assert_refused(&second, &first, out, flags, message);
+        assert_changes_refused(&second, &first, out, flags, message);
     }
     let message = "since slot 3550 do not follow the newest state there: slot 3500, hash";
-    assert_refused(&third, &second, out, &[], message);
+    assert_changes_refused(&third, &second, out, &[], message);
     let [other_chain, _] = pair("agave-4.2.2");
-    assert_refused(&second, &[&other_chain], out, &[], "since slot 26 do not follow");
+    assert_changes_refused(&second, &[&other_chain], out, &[], "since slot 26 do not follow");
 }
 
-/// A state between two others is refused, as changes and as a whole. Another table of the newest state
-/// is not.
+/// A state between two others is refused, as changes and as a whole. Another table of the newest state is
+/// accepted.
 #[test]
 fn no_state_comes_between_others() {
     let chain = agave_chains().pop().expect("a chain");
@@ -406,11 +406,11 @@ fn no_state_comes_between_others() {
     let out = out.path();
     assert_exported(&first, out, &["--table", "accounts,stakes"]);
     assert_exported(&third, out, &since_flags(&first));
-    assert_refused(&second, &first, out, &[], "the newest state there: slot 3575, hash");
+    assert_changes_refused(&second, &first, out, &[], "the newest state there: slot 3575, hash");
     assert_usage_error(&run(&second, out, &[]), "has changes of slot 3575 since 3500");
-    let stakes = since(&third, &first, out, &["--table", "stakes"]);
+    let stakes = run_since(&third, &first, out, &["--table", "stakes"]);
     assert_eq!(stakes.status.code(), Some(0), "{}", stderr(&stakes));
-    let stakes = since(&third, &second, out, &["--table", "stakes"]);
+    let stakes = run_since(&third, &second, out, &["--table", "stakes"]);
     assert_usage_error(&stakes, "the newest state there: slot 3500, hash");
     assert_eq!(run(&third, out, &["--table", "stakes"]).status.code(), Some(5));
 }
@@ -424,11 +424,11 @@ fn changes_do_not_continue_tables_of_an_older_version() {
     manifest["schema_version"] = 2.into();
     fs::write(out.path().join("accounts/_manifest-3500.json"), manifest.to_string()).expect("written");
     for message in ["its `schema_version` is 2, not 3", "choose another output"] {
-        assert_refused(&chain.day(1), &chain.day(0), out.path(), &[], message);
+        assert_changes_refused(&chain.day(1), &chain.day(0), out.path(), &[], message);
     }
 }
 
-/// Ledgers have no name from which their slot is known before they are read.
+/// The slot of a ledger is not known before it is read.
 #[test]
 fn changes_of_a_ledger_follow_archives() {
     let chain = agave_chains().pop().expect("a chain");
@@ -491,8 +491,7 @@ fn changes_in_other_forms_are_usage_errors() {
     assert_eq!(names(out.path()), Vec::<String>::new());
 }
 
-/// Compares the rows of each table at each day by the page's SQL with those of the whole table of that
-/// day.
+/// Compares the rows that the page's SQL finds for each table and day with the whole table of that day.
 const SCRIPT: &str = r#"
 import sys, json, duckdb
 sql, days, wholes, tables = json.loads(sys.stdin.read())
@@ -519,12 +518,12 @@ struct ComparedTable {
     is_equal: bool,
 }
 
-fn compare_at(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[String]) -> Vec<ComparedTable> {
+fn compare_states(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[String]) -> Vec<ComparedTable> {
     let question = serde_json::json!([sql, days, wholes, tables]).to_string();
     answer(&mut python(SCRIPT), &question)
 }
 
-/// The SQL of docs/export.md for the state at a day finds the rows of the whole export of that day.
+/// The SQL in docs/export.md must find the rows of the whole export of each day.
 #[test]
 fn the_state_at_each_day_by_the_pages_sql_is_whole() {
     needs!("engines");
@@ -545,11 +544,11 @@ fn the_state_at_each_day_by_the_pages_sql_is_whole() {
             wholes.push((chain.slot(day), whole));
             if day == 0 {
                 // Before there are changes.
-                let compared = compare_at(sql, &days, &wholes, &tables);
+                let compared = compare_states(sql, &days, &wholes, &tables);
                 assert!(compared.iter().all(|table| table.is_equal), "chain {number}: {compared:?}");
             }
         }
-        let compared = compare_at(sql, &days, &wholes, &tables);
+        let compared = compare_states(sql, &days, &wholes, &tables);
         assert_eq!(compared.len(), chain.days.len() * TABLES.len());
         assert!(compared.iter().all(|table| table.is_equal), "chain {number}: {compared:?}");
         let with_rows = compared.iter().filter(|table| table.rows > 0).count();

@@ -1,4 +1,4 @@
-//! Tables of synthetic states of every mix, against a reader that shares no code with slotpress.
+//! Tables of synthetic states of every mix equal those of a reader that shares no code with slotpress.
 
 use crate::common::records::{Plain, newest, records};
 use crate::common::*;

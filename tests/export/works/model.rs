@@ -1,4 +1,4 @@
-//! Random filters and options, against a naive model of the same accounts.
+//! Exports with random filters and options equal a naive model of the same accounts.
 
 use proptest::prelude::*;
 use slotpress::tables::{DataPart, ExportOptions, ExportTo, Filter, Memcmp, Table, TableFormat, export};
@@ -16,7 +16,7 @@ fn address(text: &str) -> Address {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Filters use the values of some accounts, so that they match some.
+    /// Filters use the values of some accounts, so that they match at least those.
     #[test]
     fn rows_are_those_of_a_naive_model(
         picks in proptest::collection::vec(any::<prop::sample::Index>(), 6),

@@ -1,4 +1,4 @@
-//! Sorted rows are those of an unsorted export. Memory and threads do not change the bytes.
+//! Sorted exports have the same rows as unsorted ones. Memory and threads do not change the bytes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ struct ExportedTable {
     files: Vec<PathBuf>,
 }
 
-fn tables(dir: &Path) -> Vec<ExportedTable> {
+fn exported_tables(dir: &Path) -> Vec<ExportedTable> {
     let manifest = manifest(dir);
     let tables = manifest["tables"].as_array().expect("a list").iter().map(|fields| {
         let files = fields["files"].as_array().expect("a list").iter();
@@ -45,12 +45,12 @@ fn tables(dir: &Path) -> Vec<ExportedTable> {
     tables.collect()
 }
 
-fn key(key: &Value) -> Vec<&str> {
+fn key_parts(key: &Value) -> Vec<&str> {
     key.as_array().expect("a key").iter().map(|part| part.as_str().unwrap_or_default()).collect()
 }
 
-/// Checks that the footer of a Parquet file describes its keys. Returns the keys.
-fn checked_keys(path: &Path, columns: usize) -> Vec<Vec<String>> {
+/// Returns the keys of a Parquet file. Checks that its footer describes them.
+fn read_checked_keys(path: &Path, columns: usize) -> Vec<Vec<String>> {
     let options = ReadOptionsBuilder::new()
         .with_page_index()
         .with_reader_properties(ReaderProperties::builder().set_read_bloom_filter(true).build());
@@ -94,7 +94,7 @@ fn every_table_is_sorted() {
         let archives = [made.full.as_path(), &made.incremental];
         let out = temp_dir();
         assert_exported(&archives, out.path(), &["--table", ALL]);
-        for ExportedTable { name: table, fields, files } in &tables(out.path()) {
+        for ExportedTable { name: table, fields, files } in &exported_tables(out.path()) {
             assert_eq!(fields["order"], "clustered", "{table}");
             assert_eq!(files.len(), 1, "{table}");
             let mut lines = remove_change(csv_lines(&files[0]));
@@ -103,9 +103,13 @@ fn every_table_is_sorted() {
             assert!(keys.is_sorted_by(|key, next| key < next), "{mix}: {table}");
             let file = &fields["files"][0];
             if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
-                assert_eq!((&key(&file["least_key"]), &key(&file["greatest_key"])), (first, last), "{table}");
+                assert_eq!(
+                    (&key_parts(&file["least_key"]), &key_parts(&file["greatest_key"])),
+                    (first, last),
+                    "{table}"
+                );
             }
-            assert!(checked_keys(&files[0], columns) == keys, "{mix}: {table}");
+            assert!(read_checked_keys(&files[0], columns) == keys, "{mix}: {table}");
             assert_eq!(fields["rows"], lines.len());
             lines.sort();
             assert!(lines == rows(&archives, &["--table", &table.replace('_', "-")]), "{mix}: {table}");
@@ -121,8 +125,8 @@ fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<
     Ok(())
 }
 
-/// If rows are spilled, the directory for them must exist. So without it, an export that succeeds has
-/// spilled nothing, and one that fails would have.
+/// Rows can be spilled only if the directory for them exists. So an export without that directory fails
+/// exactly if it would spill rows.
 #[test]
 fn memory_and_threads_do_not_change_the_bytes() {
     let made = synthetic(&["--size", "40MiB"]);
@@ -153,7 +157,8 @@ fn memory_and_threads_do_not_change_the_bytes() {
         for table in tables.as_array().expect("a list") {
             let files = table["files"].as_array().expect("a list");
             assert_eq!(files.len() > 1, table["table"] != "stakes", "{label}: {table}");
-            let are_apart = |file: &Value, next: &Value| key(&file["greatest_key"]) < key(&next["least_key"]);
+            let are_apart =
+                |file: &Value, next: &Value| key_parts(&file["greatest_key"]) < key_parts(&next["least_key"]);
             assert!(files.is_sorted_by(are_apart), "{label}: {table}");
         }
     }
@@ -213,13 +218,14 @@ fn tables_are_sorted_unless_they_are_large() {
     ] {
         let out = temp_dir();
         assert_exported(&[&made.full], out.path(), &flags);
-        let fields = tables(out.path()).remove(0).fields;
+        let fields = exported_tables(out.path()).remove(0).fields;
         assert_eq!(fields["order"], expected, "{flags:?}");
         assert_eq!(fields["files"][0].get("least_key").is_some(), expected == "clustered", "{flags:?}");
     }
     let out = temp_dir();
     assert_exported(&[&made.full], out.path(), &["--table", "accounts,stakes", "--data", "0:8"]);
-    let orders: Vec<Value> = tables(out.path()).into_iter().map(|table| table.fields["order"].clone()).collect();
+    let orders: Vec<Value> =
+        exported_tables(out.path()).into_iter().map(|table| table.fields["order"].clone()).collect();
     assert_eq!(orders, ["none", "clustered"]);
 }
 

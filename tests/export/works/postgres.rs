@@ -1,4 +1,4 @@
-//! The recipe of docs/export.md for PostgreSQL, run by a server.
+//! Runs the recipe in docs/export.md for PostgreSQL on a server.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

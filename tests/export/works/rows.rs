@@ -1,5 +1,4 @@
-//! Rows are the newest versions of all accounts. A reader that shares no code with slotpress finds the
-//! same.
+//! Rows are the newest versions of all accounts, as found by a reader that shares no code with slotpress.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,7 +29,7 @@ fn sort(rows: impl Iterator<Item = String>) -> Vec<String> {
 }
 
 #[test]
-fn every_account_of_archives_and_ledgers() {
+fn archives_and_ledgers_export_every_account() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
         let [full, incremental] = pair(chain);
         for archives in [vec![full.as_path()], vec![&full, &incremental]] {
@@ -44,7 +43,7 @@ fn every_account_of_archives_and_ledgers() {
     }
 }
 
-/// Firedancer writes all storages with one slot, so its archives do not show when an account was
+/// Firedancer writes the same slot for all storages, so its archives do not show when an account was
 /// written.
 #[test]
 fn accounts_of_firedancers_archives_have_no_slot() {
@@ -80,7 +79,7 @@ fn select_rows(accounts: &BTreeMap<String, Plain>, is_wanted: impl Fn(&Plain) ->
 }
 
 #[test]
-fn owners_are_filtered() {
+fn filters_select_owners() {
     let [full, incremental] = pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
@@ -92,7 +91,7 @@ fn owners_are_filtered() {
 }
 
 #[test]
-fn lengths_and_bytes_of_data_are_filtered() {
+fn filters_select_lengths_and_bytes_of_data() {
     let [full, incremental] = pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
@@ -108,7 +107,7 @@ fn lengths_and_bytes_of_data_are_filtered() {
 }
 
 #[test]
-fn addresses_are_filtered() {
+fn filters_select_addresses() {
     let [full, incremental] = pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
@@ -121,7 +120,8 @@ fn addresses_are_filtered() {
     assert_eq!(rows(&archives, &["--address", &format!("@{}", text(&list))]), expected);
 }
 
-/// An account that changed its owner does not match the old one, and a closed account matches nothing.
+/// A filter by owner does not select an account that has another owner now. No filter selects a closed
+/// account.
 #[test]
 fn filters_see_the_newest_version() {
     let [full, incremental] = pair("agave-4.2.2");
@@ -152,7 +152,7 @@ fn data_is_exported_whole_or_in_part() {
     assert_eq!(rows(&[&full], &["--data", "4:8"]), with_data(&part));
 }
 
-/// Fields of token accounts lie at fixed offsets: mint, owner, amount.
+/// Mint, owner and amount of a token account are at fixed offsets.
 #[test]
 fn token_accounts_have_the_fields_of_their_data() {
     let [full, incremental] = pair("agave-4.2.2");
@@ -219,7 +219,8 @@ fn the_page_describes_every_column() {
     }
 }
 
-/// Tables that are exported one by one have the same files. One that is there is not exported again.
+/// Tables that are exported one by one have the same files as tables that are exported together. A table
+/// is never exported twice.
 #[test]
 fn tables_can_be_added_one_by_one() {
     let [full, incremental] = pair("agave-4.2.2");

@@ -1,4 +1,4 @@
-//! Accounts for a test validator are those that a reader finds which shares no code with slotpress.
+//! Accounts for a test validator equal those that a reader finds that shares no code with slotpress.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, key, record, synthetic};
+use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, executable_record, key, record, synthetic};
 use crate::common::records::{Plain, decode_base64};
 use crate::common::*;
 use crate::export::{assert_exported, assert_refused, files, manifest, pair, run};
@@ -61,17 +61,21 @@ fn is_program(account: &Plain) -> bool {
     account.owner == LOADER && account.data[0] == 2
 }
 
-/// Returns the account with the code of a program. Those of `synth` may be closed, or name another
-/// account.
-fn code<'a>(all: &'a Accounts, program: &Plain) -> Option<&'a Plain> {
+/// Returns the account with the code of a program. Programs that `synth` makes may be closed, or may name
+/// another account.
+fn code_of<'a>(all: &'a Accounts, program: &Plain) -> Option<&'a Plain> {
     all.0.get(&key(&program.data, 4)).filter(|code| code.owner == LOADER)
 }
 
 /// Returns the selected accounts, with the code of programs, and with mints if these are exported.
-fn expected(all: &Accounts, with_mints: bool, is_selected: impl Fn(&Plain) -> bool) -> BTreeMap<String, Plain> {
+fn expected_accounts(
+    all: &Accounts,
+    with_mints: bool,
+    is_selected: impl Fn(&Plain) -> bool,
+) -> BTreeMap<String, Plain> {
     let mut expected = BTreeMap::new();
     for account in all.0.values().filter(|account| is_selected(account)) {
-        let code = if is_program(account) { code(all, account) } else { None };
+        let code = if is_program(account) { code_of(all, account) } else { None };
         let has_mint = with_mints && is_token_account(account);
         let mint = if has_mint { all.0.get(&key(&account.data, 0)) } else { None };
         let mint = mint.filter(|mint| mint.owner == account.owner);
@@ -97,13 +101,13 @@ fn programs_are_exported_with_their_code() {
     let archives = [made.full.as_path(), &made.incremental];
     let all = Accounts::read(&archives);
     let programs = || all.0.values().filter(|account| is_program(account));
-    let open: Vec<&Plain> = programs().filter(|program| code(&all, program).is_some()).collect();
-    let closed: Vec<&Plain> = programs().filter(|program| code(&all, program).is_none()).collect();
+    let open: Vec<&Plain> = programs().filter(|program| code_of(&all, program).is_some()).collect();
+    let closed: Vec<&Plain> = programs().filter(|program| code_of(&all, program).is_none()).collect();
     let addresses: Vec<&str> = open[..5].iter().chain(&closed[..5]).map(|program| program.pubkey.as_str()).collect();
-    let by_address = expected(&all, false, |account| addresses.contains(&account.pubkey.as_str()));
+    let by_address = expected_accounts(&all, false, |account| addresses.contains(&account.pubkey.as_str()));
     assert_eq!(by_address.len(), 15);
     assert_export(&archives, &["--address", &addresses.join(",")], &by_address);
-    let by_size = expected(&all, false, |account| account.owner == LOADER && account.data.len() == 36);
+    let by_size = expected_accounts(&all, false, |account| account.owner == LOADER && account.data.len() == 36);
     assert!(by_size.len() > programs().count());
     assert_export(&archives, &["--owner", LOADER, "--data-size", "36"], &by_size);
 }
@@ -119,9 +123,9 @@ fn token_accounts_are_exported_with_their_mints() {
     let is_of_wallet = |account: &Plain| is_token_account(account) && key(&account.data, 32) == wallet;
     let is_of_mint =
         |account: &Plain| account.pubkey == mint || is_token_account(account) && key(&account.data, 0) == mint;
-    assert_export(&archives, &["--wallet", &wallet], &expected(&all, false, is_of_wallet));
-    assert_export(&archives, &["--wallet", &wallet, "--with-mints"], &expected(&all, true, is_of_wallet));
-    assert_export(&archives, &["--mint", &mint], &expected(&all, false, is_of_mint));
+    assert_export(&archives, &["--wallet", &wallet], &expected_accounts(&all, false, is_of_wallet));
+    assert_export(&archives, &["--wallet", &wallet, "--with-mints"], &expected_accounts(&all, true, is_of_wallet));
+    assert_export(&archives, &["--mint", &mint], &expected_accounts(&all, false, is_of_mint));
 }
 
 /// The object has the same accounts, in the form that surfpool's `AccountSnapshot` reads.
@@ -139,7 +143,7 @@ fn surfpool_reads_the_object_of_all_accounts() {
     let archives = pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let all = Accounts::read(&inputs);
-    let expected = expected(&all, false, |account| account.owner == VOTE);
+    let expected = expected_accounts(&all, false, |account| account.owner == VOTE);
     assert!(!expected.is_empty());
     for (owner, expected) in [(VOTE, expected), ("AddressLookupTab1e1111111111111111111111111", BTreeMap::new())] {
         let outs = [temp_dir(), temp_dir()];
@@ -161,7 +165,7 @@ fn surfpool_reads_the_object_of_all_accounts() {
     }
 }
 
-/// Accounts have numbers without a limit, and name accounts of other owners.
+/// Numbers have their highest values, and accounts name accounts that have other owners.
 #[test]
 fn hostile_accounts_are_exported_as_they_are() {
     let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
@@ -169,13 +173,13 @@ fn hostile_accounts_are_exported_as_they_are() {
     let program = |code: u8| [&[2, 0, 0, 0][..], &[code; 32]].concat();
     let token = |mint: u8| [&[mint; 32][..], &[9; 32], &u64::MAX.to_le_bytes(), &[0; 36], &[1], &[0; 56]].concat();
     let accounts = [
-        record(1, LOADER, u64::MAX, true, &program(4)),
-        record(2, LOADER, 1, true, &program(2)),
-        record(3, TOKEN, 1, false, &token(4)),
-        record(5, TOKEN_2022, 1, false, &token(6)),
-        record(6, TOKEN_2022, 1, false, &[255; 82]),
+        executable_record(1, LOADER, u64::MAX, &program(4)),
+        executable_record(2, LOADER, 1, &program(2)),
+        record(3, TOKEN, 1, &token(4)),
+        record(5, TOKEN_2022, 1, &token(6)),
+        record(6, TOKEN_2022, 1, &[255; 82]),
         // Named by a program and by a token account, whose owners it does not have.
-        record(4, "Stake11111111111111111111111111111111111111", 1, false, &[7; 300]),
+        record(4, "Stake11111111111111111111111111111111111111", 1, &[7; 300]),
     ];
     let storage = entries.iter_mut().find(|entry| entry.path.starts_with("accounts/")).expect("a storage");
     storage.content.resize(storage.content.len().next_multiple_of(8), 0);
@@ -188,8 +192,8 @@ fn hostile_accounts_are_exported_as_they_are() {
     let selected = [1, 2, 3, 5].map(address);
     let flags = ["--check", "frames", "--address", &selected.join(",")];
     let is_selected = |account: &Plain| selected.contains(&account.pubkey);
-    assert_export(&[&forged], &flags, &expected(&all, false, is_selected));
-    let with_mints = expected(&all, true, is_selected);
+    assert_export(&[&forged], &flags, &expected_accounts(&all, false, is_selected));
+    let with_mints = expected_accounts(&all, true, is_selected);
     assert_eq!(with_mints.len(), 5);
     assert_export(&[&forged], &[&flags[..], &["--with-mints"]].concat(), &with_mints);
 }
@@ -232,7 +236,7 @@ fn too_many_accounts_for_a_test_validator_are_refused() {
     assert_refused(&[&made.full], &flags, 1, "more than 30000 accounts");
 }
 
-/// Runs the commands of docs/export.md as they are printed.
+/// Runs the commands in docs/export.md as they are printed there.
 #[test]
 fn the_pages_commands_export_programs_with_their_code() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");

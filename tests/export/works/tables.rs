@@ -1,5 +1,5 @@
-//! The tables of mints, stakes, votes and programs equal those of readers that only follow offsets. The
-//! stakes equal those of the bank file.
+//! The tables of mints, stakes, votes and programs equal those of simple readers that read fields at
+//! fixed offsets. The stakes equal those of the bank file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -329,7 +329,7 @@ fn one_pass_writes_the_same_as_one_pass_per_table() {
 }
 
 #[test]
-fn programs_are_filtered() {
+fn filters_select_programs() {
     let made = synthetic(&["--mix", "programs", "--size", "24MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let all = table(&archives, "programs");
@@ -340,7 +340,7 @@ fn programs_are_filtered() {
 }
 
 #[test]
-fn mints_are_filtered() {
+fn filters_select_mints() {
     let made = synthetic(&["--mix", "tokens", "--size", "4MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let mints = table(&archives, "mints");
@@ -357,11 +357,19 @@ fn mints_are_filtered() {
     }
 }
 
-pub fn record(address: u8, owner: &str, lamports: u64, is_executable: bool, data: &[u8]) -> Vec<u8> {
+pub fn record(address: u8, owner: &str, lamports: u64, data: &[u8]) -> Vec<u8> {
+    record_with_flag(address, owner, lamports, 0, data)
+}
+
+pub fn executable_record(address: u8, owner: &str, lamports: u64, data: &[u8]) -> Vec<u8> {
+    record_with_flag(address, owner, lamports, 1, data)
+}
+
+fn record_with_flag(address: u8, owner: &str, lamports: u64, executable: u8, data: &[u8]) -> Vec<u8> {
     let owner = bs58::decode(owner).into_vec().expect("an address");
     let numbers = |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
     let mut record = [numbers(&[0, data.len() as u64]), vec![address; 32], numbers(&[lamports, u64::MAX])].concat();
-    record.extend([&owner[..], &[u8::from(is_executable)], &[0; 7 + 32], data].concat());
+    record.extend([&owner[..], &[executable], &[0; 7 + 32], data].concat());
     record.resize(record.len().next_multiple_of(8), 0);
     record
 }
@@ -375,7 +383,7 @@ fn metadata(name: &[u8]) -> Vec<u8> {
     [&[19, 0][..], &(value.len() as u16).to_le_bytes(), &value].concat()
 }
 
-/// Accounts that no program would write do not end the export, and get no wrong row.
+/// The export continues after accounts that no program would write.
 #[test]
 fn hostile_accounts_get_no_wrong_row() {
     let archive = fixture_of(AGAVE_4_4, "snapshot-26-");
@@ -385,20 +393,20 @@ fn hostile_accounts_get_no_wrong_row() {
     let highest = [&[2, 0, 0, 0][..], &[255; 193]].concat();
     let program_of_itself = [&[2, 0, 0, 0][..], &[9; 32]].concat();
     let accounts = [
-        record(1, TOKEN_2022, 1, false, &mint_with(&metadata(b"a,\"b\x1b[31m\n"))),
-        record(2, TOKEN_2022, 1, false, &mint_with(&metadata(b"\xff\xfe"))),
-        record(3, TOKEN_2022, 1, false, &mint_with(&[255, 255, 0, 0].repeat(1_000_000))),
-        record(4, TOKEN_2022, 1, false, &mint_with(&[19, 0, 255, 255])),
-        record(5, TOKEN_2022, 1, false, &mint_with(&metadata(&[b'x'; 65_000]))),
-        record(6, TOKEN, 1, false, &[255; 82]),
-        record(7, STAKE, 1, false, &highest),
-        record(8, VOTE, 1, false, &vote_4),
-        record(9, LOADER, 1, true, &program_of_itself),
-        record(10, OLD_LOADERS[1], 1, true, &[]),
-        record(11, STAKE, 1, false, &highest[..100]),
-        record(12, VOTE, 1, false, &vote_4[..100]),
-        record(13, LOADER, 1, false, &[3, 0, 0, 0, 9]),
-        record(14, STAKE, 1, false, &[]),
+        record(1, TOKEN_2022, 1, &mint_with(&metadata(b"a,\"b\x1b[31m\n"))),
+        record(2, TOKEN_2022, 1, &mint_with(&metadata(b"\xff\xfe"))),
+        record(3, TOKEN_2022, 1, &mint_with(&[255, 255, 0, 0].repeat(1_000_000))),
+        record(4, TOKEN_2022, 1, &mint_with(&[19, 0, 255, 255])),
+        record(5, TOKEN_2022, 1, &mint_with(&metadata(&[b'x'; 65_000]))),
+        record(6, TOKEN, 1, &[255; 82]),
+        record(7, STAKE, 1, &highest),
+        record(8, VOTE, 1, &vote_4),
+        executable_record(9, LOADER, 1, &program_of_itself),
+        executable_record(10, OLD_LOADERS[1], 1, &[]),
+        record(11, STAKE, 1, &highest[..100]),
+        record(12, VOTE, 1, &vote_4[..100]),
+        record(13, LOADER, 1, &[3, 0, 0, 0, 9]),
+        record(14, STAKE, 1, &[]),
     ];
     // In the second storage, which is newer, an account has another owner.
     let mut storages: Vec<&mut TarEntry> =
@@ -409,10 +417,10 @@ fn hostile_accounts_get_no_wrong_row() {
     let (first, last) = storages.split_first_mut().expect("storages");
     first.content.resize(first.content.len().next_multiple_of(8), 0);
     first.content.extend(accounts.concat());
-    first.content.extend(record(15, STAKE, 1, false, &highest));
+    first.content.extend(record(15, STAKE, 1, &highest));
     let last = last.last_mut().expect("another");
     last.content.resize(last.content.len().next_multiple_of(8), 0);
-    last.content.extend(record(15, "11111111111111111111111111111111", 1, false, &[]));
+    last.content.extend(record(15, "11111111111111111111111111111111", 1, &[]));
     let dir = temp_dir();
     let forged = dir.path().join(name(&archive));
     write_archive(&forged, &entries);

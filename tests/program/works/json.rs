@@ -204,7 +204,7 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
 /// pins, and a pair with a damaged archive.
 fn run_publish(printed: &mut Printed) {
     let mut run = |stage: &Setup, flags: &[&str]| {
-        let output = stage.once(flags);
+        let output = stage.run_once(flags);
         let printed_text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
         printed_text.lines().for_each(|line| printed.add(line));
     };

@@ -1,4 +1,4 @@
-//! Archives that are not published, and files that are not replaced.
+//! Archives that are refused, and files that are not replaced.
 
 use std::fs;
 use std::io::Write;
@@ -20,9 +20,9 @@ fn damaged_archives_are_quarantined_and_reported() {
     let script = format!("#!/bin/sh\necho \"$PUBLISH_NAME $PUBLISH_MESSAGE\" >> {}\n", hook_output.display());
     write_program(&hook, &script);
     let flags = ["--on-failed", hook.to_str().expect("UTF-8"), "--on-published", "/nonexistent"];
-    let output = setup.once(&flags);
+    let output = setup.run_once(&flags);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
-    let events = lines(&output);
+    let events = events_of(&output);
     assert_eq!(of_type(&events, "publish_refused")[0]["name"], FULL_26);
     assert_eq!(setup.published(), [""; 0]);
     assert_eq!(latest(&setup.mirror()), [""; 0]);
@@ -31,27 +31,27 @@ fn damaged_archives_are_quarantined_and_reported() {
     setup.assert_nothing_is_pinned();
 }
 
-/// The same file is not tried again. It is a failure until something as new is published, even if the
-/// validator has removed it.
+/// The same file is not tried again. Runs fail until an archive of its slot or newer is published, even
+/// if the validator has removed the file.
 #[test]
 fn a_refused_file_is_a_failure_until_it_is_written_again() {
     let setup = Setup::with_pair();
     setup.write_damaged(&fixture(FULL_26));
-    assert_eq!(setup.once(&[]).status.code(), Some(3));
+    assert_eq!(setup.run_once(&[]).status.code(), Some(3));
     for _ in 0..2 {
-        let again = setup.once(&[]);
+        let again = setup.run_once(&[]);
         let stderr = String::from_utf8_lossy(&again.stderr);
         assert_eq!(again.status.code(), Some(3), "{stderr}");
         assert!(stderr.contains("no archive of its slot or newer is published"), "{stderr}");
-        assert_eq!(of_type(&lines(&again), "publish_refused").len(), 0);
+        assert_eq!(of_type(&events_of(&again), "publish_refused").len(), 0);
         drop(fs::remove_file(setup.snapshots().join(FULL_26)));
     }
     setup.write(&fixture(FULL_26));
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// If the disk fails, archives in the quarantine were reported before.
+/// An archive is reported before the disk can fail.
 #[test]
 fn quarantined_archives_are_reported_even_if_the_disk_fails() {
     needs!("strace");
@@ -68,7 +68,7 @@ fn quarantined_archives_are_reported_even_if_the_disk_fails() {
     for call in &whole.calls {
         let setup = with_damaged_archive();
         let failing = format!("{}:error=ENOSPC:when={}", call.name, call.number);
-        let events = lines(&trace(&arguments(&setup), CALLS, Some(&failing)).output);
+        let events = events_of(&trace(&arguments(&setup), CALLS, Some(&failing)).output);
         if setup.pins().join("quarantine").join(FULL_26).exists() {
             quarantined += 1;
             assert_ne!(of_type(&events, "publish_refused").len(), 0, "{failing}: {events:?}");
@@ -82,7 +82,7 @@ fn a_second_run_is_refused() {
     let setup = Setup::with_pair();
     let lock = fs::create_dir(setup.pins()).and_then(|()| fs::File::open(setup.pins())).expect("a directory");
     lock.lock().expect("locked");
-    let output = setup.once(&[]);
+    let output = setup.run_once(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is in use by"));
     release(lock);
@@ -92,17 +92,17 @@ fn a_second_run_is_refused() {
 #[test]
 fn pins_in_wrong_places_are_refused() {
     let setup = Setup::with_pair();
-    let output = setup.once(&["--pins", text(&setup.snapshots())]);
+    let output = setup.run_once(&["--pins", text(&setup.snapshots())]);
     assert_eq!(output.status.code(), Some(2));
     if Path::new("/dev/shm").metadata().is_ok_and(|shm| shm.dev() != fs::metadata("/proc").expect("proc").dev()) {
-        let output = setup.once(&["--pins", "/proc/self"]);
+        let output = setup.run_once(&["--pins", "/proc/self"]);
         assert!(!output.status.success());
     }
     assert_eq!(setup.published(), [""; 0]);
 }
 
-/// A cut file that changed a moment ago is being written, which is no failure. One that has not
-/// changed for a while is damaged, and reported so.
+/// A cut file that changed a moment ago may still be written, so it is not a failure. A cut file that
+/// has not changed for a while is damaged.
 #[test]
 fn a_cut_archive_that_nobody_writes_is_damaged() {
     let setup = Setup::with_pair();
@@ -110,25 +110,25 @@ fn a_cut_archive_that_nobody_writes_is_damaged() {
     let cut = setup.snapshots().join(FULL_26);
     for length_bytes in [0, 1000] {
         fs::write(&cut, &bytes[..length_bytes]).expect("written");
-        let events = setup.once_succeeds(&[]);
+        let events = setup.publish_once(&[]);
         assert_eq!(of_type(&events, "publish_skipped")[0]["reason"], "it is being written", "{events:?}");
         assert_eq!(setup.published(), [""; 0]);
     }
-    age(&cut);
-    let output = setup.once(&[]);
-    let events = lines(&output);
+    backdate(&cut);
+    let output = setup.run_once(&[]);
+    let events = events_of(&output);
     assert_eq!(output.status.code(), Some(3), "{events:?}");
     assert_eq!(of_type(&events, "publish_refused")[0]["name"], FULL_26);
     assert_eq!(fs::metadata(&cut).expect("metadata").nlink(), 1);
     assert_eq!(setup.published(), [""; 0]);
     // When the archive is whole, it is published.
     fs::write(&cut, &bytes).expect("written");
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// A program writes an archive under its final name, out of order, and pauses: nothing is quarantined,
-/// and the archive is published once it is whole.
+/// A program writes an archive under its final name, out of order, and pauses. The archive is published
+/// once it is whole.
 #[test]
 fn archives_that_are_still_being_written_are_not_damaged() {
     let setup = Setup::new(&[]);
@@ -138,12 +138,12 @@ fn archives_that_are_still_being_written_are_not_damaged() {
     bytes[middle..middle + 1000].fill(0);
     let path = setup.snapshots().join(FULL_26);
     fs::write(&path, &bytes).expect("written");
-    let events = setup.once_succeeds(&[]);
+    let events = setup.publish_once(&[]);
     assert_eq!(of_type(&events, "publish_skipped")[0]["reason"], "it is being written", "{events:?}");
     assert_eq!(names_in(&setup.pins().join("quarantine")), [""; 0]);
     assert_eq!(setup.published(), [""; 0]);
     fs::File::options().write(true).open(&path).and_then(|mut file| file.write_all(&whole)).expect("written");
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     assert_eq!(latest(&setup.mirror()), [FULL_26]);
 }
 
@@ -151,9 +151,9 @@ fn archives_that_are_still_being_written_are_not_damaged() {
 fn existing_files_are_not_replaced() {
     let setup = Setup::with_pair();
     fs::write(setup.mirror().join(FULL_26), "another's").expect("written");
-    let output = setup.once(&[]);
+    let output = setup.run_once(&[]);
     assert_eq!(output.status.code(), Some(5));
-    let events = lines(&output);
+    let events = events_of(&output);
     let failed = of_type(&events, "publish_failed");
     assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
     assert_eq!(fs::read_to_string(setup.mirror().join(FULL_26)).expect("read"), "another's");

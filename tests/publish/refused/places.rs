@@ -1,5 +1,5 @@
-//! Wrong directories: pipes, links, the validator's own, and others that take their place during a
-//! run.
+//! Directories and files that must not be used: pipes, links, the validator's own directory, and
+//! directories that take the place of others during a run.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -11,11 +11,7 @@ use crate::common::*;
 use crate::publish::setup::*;
 use crate::publish::works::running::PublishProcess;
 
-fn text(path: &Path) -> &str {
-    path.to_str().expect("UTF-8")
-}
-
-/// A pipe with the name of a document of the target is reported, and no run waits for it.
+/// No run waits for such a pipe.
 #[test]
 fn pipes_in_place_of_documents_are_reported() {
     for name in ["latest.json", "api/v1/archives", FULL_26] {
@@ -24,7 +20,7 @@ fn pipes_in_place_of_documents_are_reported() {
         fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).expect("made");
         let running = PublishProcess::start(&setup, &[]);
-        wait_for(name, || !of_type(&running.lines(), "publish_failed").is_empty());
+        wait_for(name, || !of_type(&running.events(), "publish_failed").is_empty());
         let events = running.stop();
         let message = of_type(&events, "publish_failed")[0]["message"].as_str().expect("a message").to_string();
         assert!(message.contains(name) || message.contains("snapshot-26"), "{name}: {message}");
@@ -35,7 +31,7 @@ fn pipes_in_place_of_documents_are_reported() {
     }
 }
 
-/// No file is deleted through a link in the directory of pins: the run reports it, and ends.
+/// No file is deleted through a link in the directory of pins.
 #[test]
 fn linked_pin_directories_are_refused() {
     for link in ["pinned", "ready", "quarantine"] {
@@ -47,7 +43,7 @@ fn linked_pin_directories_are_refused() {
         fs::copy(fixture(FULL_26), victim.join(FULL_26.replace("-26-", "-1-"))).expect("copied");
         let before = state_of(&victim);
         symlink(&victim, setup.pins().join(link)).expect("linked");
-        let output = setup.once(&[]);
+        let output = setup.run_once(&[]);
         assert_eq!(state_of(&victim), before, "{link}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{link}: {stderr}");
@@ -62,7 +58,7 @@ fn a_linked_index_is_refused() {
     let victim = setup.dir.path().join("victim");
     fs::create_dir_all(victim.join("v1")).expect("made");
     symlink(&victim, setup.mirror().join("api")).expect("linked");
-    let output = setup.once(&[]);
+    let output = setup.run_once(&[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!((output.status.code(), names_in(&victim)), (Some(1), vec!["v1".to_string()]), "{stderr}");
     assert_eq!(names_in(&victim.join("v1")), [""; 0], "{stderr}");
@@ -75,8 +71,7 @@ fn swap(dir: &Path, aside: &Path, other: &Path) {
     symlink(other, dir).expect("linked");
 }
 
-/// Links that appear during a run: no file behind them is deleted, and the run continues once they
-/// are gone.
+/// No file behind the links is deleted, and the run continues once they are gone.
 #[test]
 fn directories_swapped_for_links_are_not_touched() {
     for swapped in ["snapshots.publish", "snapshots.publish/pinned", "snapshots.publish/ready", "mirror"] {
@@ -99,11 +94,12 @@ fn directories_swapped_for_links_are_not_touched() {
         setup.wait_until_nothing_is_pinned();
         let path = setup.dir.path().join(swapped);
         swap(&path, &aside, &victim);
-        // A link that replaces the whole directory.
         setup.write(&fixture(FULL_3500));
-        wait_for("a failure", || !of_type(&running.lines(), "publish_failed").is_empty());
+        wait_for("a failure", || !of_type(&running.events(), "publish_failed").is_empty());
         assert_eq!(archives().map(|names| names.contains(&FULL_26.to_string())), [true; 3], "{swapped}");
-        assert!(before.iter().zip(archives()).all(|(before, now)| before.iter().all(|name| now.contains(name))));
+        for (before, now) in before.iter().zip(archives()) {
+            assert!(before.iter().all(|name| now.contains(name)), "{swapped}: {before:?} {now:?}");
+        }
         fs::remove_file(&path).expect("removed");
         fs::rename(&aside, &path).expect("moved back");
         let newest = chain().last().expect("some");
@@ -113,7 +109,7 @@ fn directories_swapped_for_links_are_not_touched() {
     }
 }
 
-/// The validator's own directory is refused under any path: only the validator writes there.
+/// The validator's directory is refused by any path to it.
 #[test]
 fn the_validators_directory_is_refused() {
     let setup = Setup::with_pair();
@@ -160,15 +156,15 @@ fn rebasing_without_a_directory_or_retention_is_refused() {
     }
 }
 
-/// Refused at once, before anything is read, with a hint.
+/// The run fails before it reads anything.
 #[test]
 fn a_missing_target_is_refused() {
     let setup = Setup::with_pair();
     fs::remove_dir(setup.mirror()).expect("removed");
-    let output = setup.once(&[]);
+    let output = setup.run_once(&[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("create it: mkdir -p"), "{stderr}");
-    assert!(lines(&output).is_empty(), "{stderr}");
+    assert!(events_of(&output).is_empty(), "{stderr}");
     assert!(!setup.pins().exists(), "{stderr}");
 }

@@ -1,5 +1,5 @@
-//! SIGKILL at system calls that change files, by `strace --inject`: the archives in `latest.json`
-//! are whole at every moment, and the next run ends the work and unpins archives.
+//! Runs that are killed at system calls that change files, by `strace --inject`. The archives in
+//! `latest.json` are whole at every moment. The next run finishes the work and unpins archives.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::publish::setup::*;
 /// System calls that change directories, or make files durable.
 const CALLS: &str = "linkat,rename,renameat,renameat2,unlink,unlinkat,fsync,mkdir,mkdirat";
 
-/// Largest number of kills, spread over the whole run. `PUBLISH_KILLS` sets another.
+/// Maximum number of kills, spread over the whole run. `PUBLISH_KILLS` sets another.
 const KILLS_DEFAULT: u64 = 24;
 
 fn assert_kills_are_survived(flags: &[&str]) {
@@ -27,42 +27,42 @@ fn assert_kills_are_survived(flags: &[&str]) {
         let arguments = [setup.arguments(flags), vec!["--once".into()]].concat();
         let killed = trace(&arguments, CALLS, Some(&format!("{call}:signal=KILL:when={number}")));
         kills += usize::from(killed.is_killed);
-        let was = latest(&setup.mirror());
-        assert!(was.is_empty() || was[0] == FULL_26, "{moment}: {was:?}");
+        let published = latest(&setup.mirror());
+        assert!(published.is_empty() || published[0] == FULL_26, "{moment}: {published:?}");
         // A pin may be there; all else is unchanged.
         let now = state_of(&setup.snapshots());
-        assert!(
-            now.iter()
-                .zip(&before)
-                .all(|((_, now), (_, before))| (now.0, now.2, &now.3) == (before.0, before.2, &before.3))
-        );
+        assert_eq!(now.len(), before.len(), "{moment}");
+        for (name, file) in now {
+            let unlinked = FileState { links: before[&name].links, ..file };
+            assert!(unlinked == before[&name], "{moment}: {name}");
+        }
 
-        let events = setup.once_succeeds(flags);
+        let events = setup.publish_once(flags);
         assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "{moment}: {events:?}");
         let left = names_in(&setup.mirror());
         assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
         setup.assert_nothing_is_pinned();
         let links = if flags.contains(&"--as-is") { 2 } else { 1 };
-        assert!(state_of(&setup.snapshots()).values().all(|file| file.1 == links), "{moment}: pins are freed");
+        assert!(state_of(&setup.snapshots()).values().all(|file| file.links == links), "{moment}: pins are freed");
         // Archives on the target were not written a second time.
         let again = of_type(&events, "publish_prepared")
             .into_iter()
-            .filter(|line| was.iter().any(|name| line["name"] == **name));
+            .filter(|event| published.iter().any(|name| event["name"] == **name));
         assert_eq!(again.count(), 0, "{moment}");
     }
     assert!(kills >= 10, "the moments were missed: {kills}");
 }
 
-/// Temporary files of a killed run are removed at the next start, even if there is no work.
+/// They are removed even if there is no work.
 #[test]
 fn temporary_files_are_removed_at_the_next_start() {
     let setup = Setup::with_pair();
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     for dir in ["pinned", "ready"] {
         let temporary = setup.pins().join(dir).join("tmp-snapshot-archive-slotpress-0");
         std::fs::write(temporary, "half of an archive").expect("written");
     }
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     setup.assert_nothing_is_pinned();
 }
 
@@ -78,7 +78,7 @@ fn kills_of_as_is_runs_are_survived() {
     assert_kills_are_survived(&["--as-is"]);
 }
 
-/// A panic ends one piece of work, and is reported. The next run does that work.
+/// The next run does the work in which the thread panicked.
 #[test]
 fn a_panic_on_the_thread_of_a_target_is_reported() {
     let setup = Setup::with_pair();
@@ -91,11 +91,11 @@ fn a_panic_on_the_thread_of_a_target_is_reported() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("an injected panic"), "{stderr}");
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
-/// The disk of the target is full, and then has room again.
+/// Archives wait until the disk of the target has room again.
 #[test]
 fn a_full_target_gets_archives_once_it_has_room() {
     needs!("sys_admin", "mount", "umount");
@@ -108,25 +108,24 @@ fn a_full_target_gets_archives_once_it_has_room() {
         assert!(status.expect("runs").success());
     };
     mount("size=64k");
-    let output = setup.once(&[]);
+    let output = setup.run_once(&[]);
     let whole = latest(&disk);
     mount("remount,size=64m");
-    let again = setup.once(&[]);
+    let again = setup.run_once(&[]);
     let published = latest(&disk);
     let names = names_in(&disk);
     assert!(Command::new("umount").arg(&disk).status().expect("runs").success());
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(whole.is_empty());
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
-    assert_eq!(of_type(&lines(&again), "publish_prepared").len(), 0, "all was ready");
+    assert_eq!(of_type(&events_of(&again), "publish_prepared").len(), 0, "all was ready");
     assert_eq!(published, [FULL_26, INCREMENTAL_26_40]);
     assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{names:?}");
     drop(fs::remove_dir(&disk));
     setup.assert_nothing_is_pinned();
 }
 
-/// A target that becomes full gets room when it is needed: older archives are removed first,
-/// without a new start.
+/// A running program removes older archives when the target lacks room.
 #[test]
 fn a_target_that_becomes_full_is_pruned() {
     needs!("sys_admin", "mount", "umount");

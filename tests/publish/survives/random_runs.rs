@@ -1,6 +1,6 @@
-//! Random runs of the program with real directories and the events of the simulation: a validator that
-//! writes, purges and damages archives; targets that fail, become full, disappear and come back; kills
-//! at any moment. `RANDOM_RUNS` sets the number of runs, `RANDOM_RUNS_FIRST` the first seed.
+//! Random runs of the program in real directories, with the events of the simulation: a validator writes,
+//! purges and damages archives; targets fail, become full, disappear and come back; and kills happen at
+//! any moment. `RANDOM_RUNS` sets the number of runs, `RANDOM_RUNS_FIRST` the first seed.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,14 +30,25 @@ const DAYS: usize = 12;
 /// Length of a target that can become full.
 const DISK: &str = "size=64m";
 
-/// An archive of a day's state: a full one, or one on the full archive of an earlier day.
-type ArchiveOfDay = (Option<usize>, usize);
+/// An archive of a day's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DayArchive {
+    /// Day of the full archive on which this one builds; `None` for a full archive.
+    base: Option<usize>,
+    day: usize,
+}
+
+impl DayArchive {
+    fn full(day: usize) -> Self {
+        Self { base: None, day }
+    }
+}
 
 /// Ledgers of one chain, and their archives, made on request.
 struct Chain {
     dir: TempDir,
     slots: Vec<u64>,
-    made: Mutex<BTreeMap<ArchiveOfDay, PathBuf>>,
+    archives: Mutex<BTreeMap<DayArchive, PathBuf>>,
 }
 
 impl Chain {
@@ -54,28 +65,28 @@ impl Chain {
             };
             let slots: Vec<u64> = (0..DAYS).map(slot_of).collect();
             assert!(slots.is_sorted_by(|older, newer| older < newer), "{slots:?}");
-            Self { dir, slots, made: Mutex::default() }
+            Self { dir, slots, archives: Mutex::default() }
         })
     }
 
-    fn archive(&self, key: ArchiveOfDay) -> PathBuf {
-        let (base, day) = key;
-        let full = base.map(|base| self.archive((None, base)));
-        let mut made = self.made.lock().expect("unlocked");
+    fn archive(&self, wanted: DayArchive) -> PathBuf {
+        let DayArchive { base, day } = wanted;
+        let full = base.map(|base| self.archive(DayArchive::full(base)));
+        let mut archives = self.archives.lock().expect("unlocked");
         let make = || {
             let base_slot = base.map(|base| self.slots[base].to_string());
             let flags: Vec<&str> = base_slot.iter().flat_map(|slot| ["--base-slot", slot]).collect();
-            // Each archive is in a directory of its own, with its base alone.
-            let out = self.dir.path().join(format!("{key:?}"));
+            // Each archive has its own directory, which contains only its base.
+            let out = self.dir.path().join(format!("{base:?}-{day}"));
             fs::create_dir(&out).expect("made");
             full.iter().for_each(|full| fs::hard_link(full, out.join(name(full))).expect("linked"));
             archive(&self.dir.path().join(format!("ledger-{day}")), &out, &flags)
         };
-        made.entry(key).or_insert_with(make).clone()
+        archives.entry(wanted).or_insert_with(make).clone()
     }
 }
 
-/// Gives files to the user as whom the program runs, because permissions do not apply to root.
+/// Gives a file to the user that runs the program, because permissions do not apply to root.
 fn give(path: &Path) {
     if rustix::process::geteuid().is_root() {
         let user = Some(ProgramOfNobody::USER);
@@ -88,7 +99,7 @@ struct TargetDir {
     path: PathBuf,
     aside: PathBuf,
     condition: TargetCondition,
-    /// True if the target is a small disk of its own.
+    /// True if the target is a small disk.
     is_mounted: bool,
     had_full: bool,
 }
@@ -136,19 +147,19 @@ impl TargetDir {
         }
     }
 
-    /// Sets the state of a target, as far as a directory can have it; `coming` is the name of the
-    /// next archive.
-    fn set(&mut self, condition: TargetCondition, coming: &str) {
+    /// Sets the condition of a target, as far as a directory can have it. `next` is the name of the next
+    /// archive.
+    fn set(&mut self, condition: TargetCondition, next: &str) {
         self.condition = match condition {
             TargetCondition::IsGone if self.is_mounted => TargetCondition::IsFull,
             TargetCondition::IsFull if !self.is_mounted => TargetCondition::Fails,
-            TargetCondition::Refuses if self.path.join(coming).exists() => TargetCondition::Works,
+            TargetCondition::Refuses if self.path.join(next).exists() => TargetCondition::Works,
             TargetCondition::Hangs => TargetCondition::Works,
             condition => condition,
         };
         match self.condition {
             TargetCondition::Fails => set_mode(&self.path, 0o555),
-            TargetCondition::Refuses => fs::write(self.path.join(coming), FOREIGN).expect("written"),
+            TargetCondition::Refuses => fs::write(self.path.join(next), FOREIGN).expect("written"),
             TargetCondition::IsGone => fs::rename(&self.path, &self.aside).expect("moved"),
             TargetCondition::IsFull => {
                 let free = rustix::fs::statvfs(&self.path).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
@@ -184,8 +195,8 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
 }
 
-/// Returns the newest of these on a base, or the newest full one.
-fn newest(names: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
+/// Returns the slot of the newest archive on a base, or of the newest full one.
+fn newest_slot(names: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
     names.iter().filter(|name| name.base_slot == base_slot).map(|name| name.slot).max()
 }
 
@@ -253,15 +264,15 @@ impl RandomRun {
         self.running = Some(self.command().spawn().expect("started"));
     }
 
-    /// Kills the program if it runs. It ends by itself only if no target is there when it begins.
+    /// Kills the program if it runs. It ends by itself only if there is no target when it begins.
     fn kill(&mut self) {
         let Some(mut running) = self.running.take() else { return };
         let ended = running.try_wait().expect("asked");
         let _ = running.kill();
         let _ = running.wait();
-        let was_without = || self.log.iter().any(|line| line.contains("IsGone"));
+        let was_gone = || self.log.iter().any(|line| line.contains("IsGone"));
         assert!(
-            std::thread::panicking() || ended.is_none_or(|status| status.code() == Some(1) && was_without()),
+            std::thread::panicking() || ended.is_none_or(|status| status.code() == Some(1) && was_gone()),
             "{ended:?}"
         );
         self.log.push(format!("kill {ended:?}"));
@@ -278,27 +289,27 @@ impl RandomRun {
         match event {
             OutsideEvent::Full { is_damaged } if self.day < DAYS => {
                 self.full_day = Some(self.day);
-                self.write((None, self.day), is_damaged);
+                self.write(DayArchive::full(self.day), is_damaged);
             }
             OutsideEvent::Incremental { is_damaged } if self.day < DAYS && self.full_day.is_some() => {
-                self.write((self.full_day, self.day), is_damaged);
+                self.write(DayArchive { base: self.full_day, day: self.day }, is_damaged);
             }
             OutsideEvent::Purge => self.purge(),
-            OutsideEvent::Target { at, condition } => {
+            OutsideEvent::Target { number, condition } => {
                 let is_replaced = self.draws.below(4) == 0;
-                let coming = name(&Chain::get().archive((None, self.day.min(DAYS - 1))));
-                self.target_dirs[at].mend(is_replaced);
-                self.target_dirs[at].set(condition, &coming);
+                let next = name(&Chain::get().archive(DayArchive::full(self.day.min(DAYS - 1))));
+                self.target_dirs[number].mend(is_replaced);
+                self.target_dirs[number].set(condition, &next);
             }
             // The test cannot set the clock.
-            OutsideEvent::Passes { seconds } => self.wait(seconds as usize / 4),
+            OutsideEvent::TimePasses { seconds } => self.wait(seconds as usize / 4),
             _ => {}
         }
     }
 
     /// Writes an archive as Agave does: under a temporary name, then renamed.
-    fn write(&mut self, key: ArchiveOfDay, is_damaged: bool) {
-        let archive = Chain::get().archive(key);
+    fn write(&mut self, archive: DayArchive, is_damaged: bool) {
+        let archive = Chain::get().archive(archive);
         let mut bytes = fs::read(&archive).expect("read");
         if is_damaged {
             let middle = bytes.len() / 2;
@@ -307,7 +318,7 @@ impl RandomRun {
         }
         let temporary = self.snapshots().join("tmp-archive");
         fs::write(&temporary, bytes).expect("written");
-        age(&temporary);
+        backdate(&temporary);
         give(&temporary);
         fs::rename(temporary, self.snapshots().join(name(&archive))).expect("renamed");
         self.day += 1;
@@ -340,7 +351,7 @@ impl RandomRun {
                 );
             }
             latest(target.dir());
-            let has_full = newest(&target.names(), None).is_some();
+            let has_full = newest_slot(&target.names(), None).is_some();
             assert!(has_full || !target.had_full, "the last one is gone from {:?}", target.path);
             target.had_full = has_full;
         }
@@ -350,19 +361,19 @@ impl RandomRun {
         }
     }
 
-    /// Returns the archives that should be published and are not.
-    fn lacked(&self) -> Option<String> {
+    /// Describes an archive that should be published and is not, or a file that should not be left.
+    fn find_unfinished(&self) -> Option<String> {
         let good: Vec<_> = self.seen().into_iter().filter(|name| !self.damaged.contains(&name.to_string())).collect();
         let all = self.seen();
         for target in &self.target_dirs {
             let has = target.names();
-            let full = newest(&has, None);
-            if newest(&good, None) > full {
-                return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest(&good, None)));
+            let full = newest_slot(&has, None);
+            if newest_slot(&good, None) > full {
+                return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest_slot(&good, None)));
             }
             // No incremental archive follows on a full archive that the validator has purged.
             if full.is_some() && all.iter().any(|name| name.base_slot.is_none() && Some(name.slot) == full) {
-                let (there, wanted) = (newest(&has, full), newest(&good, full));
+                let (there, wanted) = (newest_slot(&has, full), newest_slot(&good, full));
                 if wanted > there {
                     return Some(format!("{:?} has {there:?} on {full:?}, not {wanted:?}", target.path));
                 }
@@ -402,15 +413,15 @@ impl RandomRun {
         self.target_dirs.iter_mut().for_each(|target| target.mend(false));
         self.check();
         self.start();
-        let (start, mut lacked) = (Instant::now(), None);
+        let (start, mut unfinished) = (Instant::now(), None);
         while start.elapsed() < WAIT_MAX {
-            lacked = self.lacked();
-            if lacked.is_none() {
+            unfinished = self.find_unfinished();
+            if unfinished.is_none() {
                 break;
             }
             self.wait(10);
         }
-        assert_eq!(lacked, None);
+        assert_eq!(unfinished, None);
         let mut running = self.running.take().expect("it runs");
         wait_for_handler(&running, Signal::TERM);
         kill_process(rustix::process::Pid::from_child(&running), Signal::TERM).expect("signalled");
@@ -420,13 +431,13 @@ impl RandomRun {
         let code = exit_code(&mut self.command().arg("--once").spawn().expect("started"));
         assert!(code == Some(0) || !self.damaged.is_empty() && matches!(code, Some(1 | 3)), "{code:?}");
         self.check();
-        assert_eq!(self.lacked(), None);
+        assert_eq!(self.find_unfinished(), None);
         self.verify();
     }
 }
 
-/// No refused archive is published, an index never names a missing file, the last full archive stays,
-/// and in the end all archives are published that should be.
+/// No refused archive is published, an index never names a missing file, and the last full archive
+/// stays. In the end, all archives are published that should be.
 #[test]
 fn random_runs_publish_the_newest_sound_archives() {
     let (first, count) = (number_of("RANDOM_RUNS_FIRST", 1), number_of("RANDOM_RUNS", 4));

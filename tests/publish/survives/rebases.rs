@@ -1,4 +1,4 @@
-//! Rebasing that fails, is interrupted or killed: no rebased archive appears, and the next run
+//! Rebases that fail, are interrupted or are killed. No rebased archive appears, and the next run
 //! continues.
 
 use std::fs;
@@ -15,10 +15,10 @@ use crate::publish::works::running::PublishProcess;
 /// Niceness of the thread that rebases. It makes a temporary file only after reading both states.
 const NICENESS_OF_REBASES: i32 = 19;
 
-/// Starts a run that rebases for about five seconds, and makes no other files.
-fn slow_rebase() -> (Setup, PublishProcess) {
+/// Starts a run that rebases for about five seconds and makes no other files.
+fn start_slow_rebase() -> (Setup, PublishProcess) {
     let setup = with_two_full_archives();
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     let running = PublishProcess::start(&setup, &["--as-is", "--rebase-onto", "1", "--max-rate", "128KiB"]);
     wait_for("a rebase", || niceness(running.pid()).contains(&NICENESS_OF_REBASES));
     (setup, running)
@@ -34,25 +34,25 @@ fn niceness(pid: Pid) -> Vec<i32> {
 
 #[test]
 fn a_rebase_runs_at_the_lowest_priority_and_survives_a_kill() {
-    let (setup, running) = slow_rebase();
+    let (setup, running) = start_slow_rebase();
     let niceness = niceness(running.pid());
     assert!(niceness.iter().any(|nice| *nice < NICENESS_OF_REBASES), "{niceness:?}");
     kill_process(running.pid(), Signal::KILL).expect("killed");
     drop(running);
     assert_eq!(setup.published(), [FULL_26, &name(&chain()[2])]);
-    setup.once_succeeds(&ONTO_ONE);
+    setup.publish_once(&ONTO_ONE);
     assert_is_listed(&setup.mirror());
     setup.assert_nothing_is_pinned();
 }
 
-/// The next archive is of a different cluster, which is reported once.
+/// The next archive is of a different cluster, so it is not rebased, which is reported once.
 #[test]
 fn the_next_full_archive_comes_first() {
-    let (setup, running) = slow_rebase();
+    let (setup, running) = start_slow_rebase();
     setup.write(&fixture(FULL_3500));
     running.wait_for_published(FULL_3500);
     running.stop();
-    let events = setup.once_succeeds(&ONTO_ONE);
+    let events = setup.publish_once(&ONTO_ONE);
     assert_eq!(latest(&setup.mirror()), [FULL_3500]);
     assert_eq!(setup.published().len(), 3, "{events:?}");
     let skipped = of_type(&events, "publish_skipped");
@@ -62,7 +62,7 @@ fn the_next_full_archive_comes_first() {
 
 #[test]
 fn a_stopped_rebase_leaves_nothing() {
-    let (setup, running) = slow_rebase();
+    let (setup, running) = start_slow_rebase();
     assert_eq!(of_type(&running.stop(), "publish_failed").len(), 0);
     assert_eq!(names_in(&setup.pins().join("ready")), [""; 0]);
 }
@@ -81,7 +81,7 @@ fn kills_at_system_calls_are_survived() {
         let setup = with_two_full_archives();
         trace(&arguments(&setup), CALLS, Some(&format!("{}:signal=KILL:when={}", call.name, call.number)));
         assert_eq!(latest(&setup.mirror()).len(), 1, "{moment}");
-        setup.once_succeeds(&ONTO_ONE);
+        setup.publish_once(&ONTO_ONE);
         assert_is_listed(&setup.mirror());
         let left = names_in(&setup.mirror());
         assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
@@ -98,7 +98,7 @@ fn a_panic_while_rebasing_is_reported() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("an injected panic"), "{stderr}");
-    setup.once_succeeds(&ONTO_ONE);
+    setup.publish_once(&ONTO_ONE);
     assert_is_listed(&setup.mirror());
 }
 
@@ -111,8 +111,8 @@ fn a_damaged_full_archive_is_not_rebased_twice() {
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
     fs::write(&path, bytes).expect("written");
-    let output = setup.once(&ONTO_ONE);
-    let events = lines(&output);
+    let output = setup.run_once(&ONTO_ONE);
+    let events = events_of(&output);
     assert_eq!(output.status.code(), Some(3), "{events:?}");
     let failed = of_type(&events, "publish_failed");
     assert_eq!((failed.len(), failed[0]["retry_seconds"].is_null()), (1, true), "{failed:?}");

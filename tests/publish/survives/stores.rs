@@ -1,4 +1,4 @@
-//! Publishing to a bucket: `versitygw`, behind a proxy that lets requests fail.
+//! Publishing to a bucket of `versitygw`, behind a proxy that makes requests fail.
 
 use std::fs;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     let (gateway, setup) = (Gateway::start(), Setup::with_pair());
     let mirror = setup.mirror();
     let flags = ["--to", mirror.to_str().expect("UTF-8")];
-    // The store loses answers to requests that must not be repeated; or it is busy.
+    // The store loses answers to requests that must not be repeated, and is busy once.
     gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
@@ -50,7 +50,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     for name in [FULL_26, INCREMENTAL_26_40] {
         assert!(fs::read(bucket.join(name)).expect("read") == fs::read(mirror.join(name)).expect("read"), "{name}");
     }
-    let root = of_type(&lines(&output), "published")[0]["root"].as_str().expect("a root").to_string();
+    let root = of_type(&events_of(&output), "published")[0]["root"].as_str().expect("a root").to_string();
     assert!(
         gateway.count_requests(&["POST ", "uploads=", &format!("x-amz-meta-slotpress-root: {root}")]) > 0,
         "readers are told the root"
@@ -78,7 +78,7 @@ pub fn with_three_parts() -> (Setup, PathBuf) {
 }
 
 /// Returns the uploads that a later run would continue.
-pub fn uploads(setup: &Setup) -> serde_json::Map<String, Value> {
+pub fn unfinished_uploads(setup: &Setup) -> serde_json::Map<String, Value> {
     let journal = fs::read(setup.pins().join("journal.json")).unwrap_or_default();
     let journal: Value = serde_json::from_slice(&journal).unwrap_or_default();
     journal["uploads"].as_object().cloned().unwrap_or_default()
@@ -86,7 +86,7 @@ pub fn uploads(setup: &Setup) -> serde_json::Map<String, Value> {
 
 /// Returns the number of parts that a later run would not send again.
 pub fn recorded_parts(setup: &Setup) -> usize {
-    uploads(setup).values().filter_map(|upload| upload["state"]["tags"].as_array()).map(Vec::len).sum()
+    unfinished_uploads(setup).values().filter_map(|upload| upload["state"]["tags"].as_array()).map(Vec::len).sum()
 }
 
 /// Only the part in transfer is sent twice.
@@ -103,7 +103,7 @@ fn an_upload_continues_after_a_kill() {
     let (sent, begun) = (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="]));
     let output = once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(of_type(&lines(&output), "publish_prepared").len(), 0);
+    assert_eq!(of_type(&events_of(&output), "publish_prepared").len(), 0);
     assert_eq!(
         (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="])),
         (sent, begun)
@@ -115,30 +115,29 @@ fn an_upload_continues_after_a_kill() {
     setup.assert_nothing_is_pinned();
 }
 
-/// The upload cannot be continued: its parts are removed, and all is sent again.
+/// The parts are removed, and the whole archive is sent again.
 #[test]
 fn an_upload_that_cannot_continue_leaves_no_parts() {
     needs!("versitygw");
     let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let mut child = start(&gateway, &setup, &[]);
-    wait_for("an upload in the journal", || !uploads(&setup).is_empty());
+    wait_for("an upload in the journal", || !unfinished_uploads(&setup).is_empty());
     child.kill().expect("killed");
     child.wait().expect("ended");
     gateway.clear_faults();
     let path = setup.pins().join("journal.json");
     let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
-    let (key, _) = uploads(&setup).into_iter().next().expect("an upload");
+    let (key, _) = unfinished_uploads(&setup).into_iter().next().expect("an upload");
     journal["uploads"][key]["state"]["part_bytes"] = 1.into();
     fs::write(&path, journal.to_string()).expect("written");
     let output = once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
-    assert_eq!((gateway.left_parts(), uploads(&setup).len()), (0, 0));
+    assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
 }
 
-/// The thread that plans panics while another waits for it: the run ends, and the next one
-/// continues.
+/// The planning thread panics while another thread waits for it. The run ends, and the next one continues.
 #[cfg(debug_assertions)]
 #[test]
 fn a_panic_while_a_bucket_waits_is_survived() {
@@ -150,7 +149,7 @@ fn a_panic_while_a_bucket_waits_is_survived() {
     let reached = (1..).take_while(|number| is_reached(*number)).count();
     assert!(reached >= 2, "an answer, and the end of a preparation: {reached}");
     assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
-    assert_eq!((gateway.left_parts(), uploads(&setup).len()), (0, 0));
+    assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
 }
 
 /// The store gets the newest pair once it can be reached.
@@ -169,7 +168,7 @@ fn an_unreachable_store_delays_no_other_target() {
     child.wait().expect("ended");
 }
 
-/// Wrong credentials are tried once: another try would end in the same way.
+/// A second attempt would fail in the same way.
 #[test]
 fn wrong_credentials_are_tried_once() {
     needs!("versitygw");
@@ -178,12 +177,12 @@ fn wrong_credentials_are_tried_once() {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let output = command(&gateway, &arguments).env("AWS_SECRET_ACCESS_KEY", "wrong").output().expect("runs");
     assert_eq!(output.status.code(), Some(1));
-    let events = lines(&output);
+    let events = events_of(&output);
     let failed = of_type(&events, "publish_failed");
     assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
 }
 
-/// A file that the store confirms and does not keep is not published.
+/// An archive is not published if the store confirms a document and does not keep it.
 #[test]
 fn files_that_a_store_does_not_keep_are_not_published() {
     needs!("versitygw");
@@ -194,7 +193,7 @@ fn files_that_a_store_does_not_keep_are_not_published() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
         assert!(stderr.contains("is not there, though"), "{name}: {stderr}");
-        assert_eq!(of_type(&lines(&output), "published").len(), 0, "{name}");
+        assert_eq!(of_type(&events_of(&output), "published").len(), 0, "{name}");
         gateway.clear_faults();
         assert!(once(&gateway, &setup, &[]).status.success());
         assert_eq!(latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");

@@ -1,4 +1,4 @@
-//! Single runs (`--once`): archives that are published, removed, or stay.
+//! Single runs (`--once`): which archives are published, removed and kept.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +12,7 @@ use crate::publish::setup::*;
 fn a_pair_is_published_once() {
     let setup = Setup::with_pair();
     let before = state_of(&setup.snapshots());
-    let events = setup.once_succeeds(&[]);
+    let events = setup.publish_once(&[]);
     assert_eq!(state_of(&setup.snapshots()), before, "the validator's directory is as it was");
     assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26]);
     assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
@@ -32,28 +32,24 @@ fn a_pair_is_published_once() {
     );
 
     let index = fs::metadata(setup.mirror().join("api/v1/archives")).expect("an index").ino();
-    assert_eq!(of_type(&setup.once_succeeds(&[]), "publish_prepared").len(), 0);
+    assert_eq!(of_type(&setup.publish_once(&[]), "publish_prepared").len(), 0);
     assert_eq!(fs::metadata(setup.mirror().join("api/v1/archives")).expect("an index").ino(), index, "it was right");
 }
 
-/// The index is the list that `serve` would give a reader over HTTP.
 #[test]
-fn the_index_is_the_list_of_the_api() {
+fn the_index_names_the_archives_that_a_node_would_choose() {
     let setup = Setup::with_pair();
-    setup.once_succeeds(&[]);
-    verify(&setup.mirror());
+    setup.publish_once(&[]);
     let index = fs::read(setup.mirror().join("api/v1/archives")).expect("an index");
     let index: Value = serde_json::from_slice(&index).expect("JSON");
-    let server = crate::common::served::Server::start_in(setup.dir, &[]);
-    drop(server);
     assert_eq!(index["choice"]["full"], FULL_26);
 }
 
-/// Paths in documents are relative to the document, so they hold below any prefix.
+/// Paths in documents are relative to the document, so they are right under any prefix.
 #[test]
 fn paths_in_documents_lead_to_archives() {
     let setup = Setup::with_pair();
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     for document in ["latest.json", "api/v1/archives"] {
         let document = setup.mirror().join(document);
         let list: Value = serde_json::from_slice(&fs::read(&document).expect("read")).expect("JSON");
@@ -69,7 +65,7 @@ fn paths_in_documents_lead_to_archives() {
 #[test]
 fn archives_are_published_as_they_are() {
     let setup = Setup::with_pair();
-    setup.once_succeeds(&["--as-is"]);
+    setup.publish_once(&["--as-is"]);
     for name in [FULL_26, INCREMENTAL_26_40] {
         assert!(fs::read(setup.mirror().join(name)).expect("read") == fs::read(fixture(name)).expect("read"), "{name}");
     }
@@ -82,13 +78,13 @@ fn a_failing_target_delays_no_other() {
     let setup = Setup::with_pair();
     let other = setup.dir.path().join("other");
     let to = ["--to", other.to_str().expect("UTF-8")];
-    let output = setup.once(&to);
+    let output = setup.run_once(&to);
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
-    assert_eq!(of_type(&lines(&output), "publish_failed")[0]["target"], to[1]);
+    assert_eq!(of_type(&events_of(&output), "publish_failed")[0]["target"], to[1]);
     // Waiting archives are ready, and are not checked again.
     fs::create_dir(&other).expect("made");
-    let events = setup.once_succeeds(&to);
+    let events = setup.publish_once(&to);
     assert_eq!(of_type(&events, "publish_prepared").len(), 0);
     assert_eq!(latest(&other), [FULL_26, INCREMENTAL_26_40]);
     setup.assert_nothing_is_pinned();
@@ -101,12 +97,12 @@ fn only_old_archives_of_the_index_are_deleted_after_the_grace() {
     fs::write(&foreign, "another's").expect("written");
     for archive in chain() {
         setup.write(archive);
-        setup.once_succeeds(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "1h"]);
+        setup.publish_once(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "1h"]);
         latest(&setup.mirror());
     }
     assert_eq!(setup.published().len(), 1 + chain().len(), "all are younger than the grace");
     fs::remove_file(setup.snapshots().join(name(&chain()[0]))).expect("removed");
-    setup.once_succeeds(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "0s"]);
+    setup.publish_once(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "0s"]);
     let newest = chain().last().expect("some");
     assert_eq!(latest(&setup.mirror()), [name(newest)]);
     // The newest incremental archive and its base stay by the rules of `prune`.
@@ -117,14 +113,14 @@ fn only_old_archives_of_the_index_are_deleted_after_the_grace() {
     assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
 }
 
-/// Firedancer refuses to start if one of its files has a second name. So none gets one, unless only
-/// Agave writes: where the file system has no reflinks, the run ends at once.
+/// Firedancer refuses to start if one of its files has a second name. So if another client than Agave
+/// may write, archives are pinned by reflinks. Without reflinks, the run ends at once.
 #[test]
 fn no_file_gets_a_second_name_unless_only_agave_writes() {
     let setup = Setup::with_pair();
     let before = state_of(&setup.snapshots());
     for writer in [&[][..], &["--writer", "firedancer"]] {
-        let output = slotpress().args(setup.arguments_of_any(writer)).arg("--once").output().expect("runs");
+        let output = slotpress().args(setup.arguments_for_any_writer(writer)).arg("--once").output().expect("runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(state_of(&setup.snapshots()), before, "{stderr}");
         if output.status.success() {
@@ -138,18 +134,18 @@ fn no_file_gets_a_second_name_unless_only_agave_writes() {
     }
 }
 
-/// There is too little room for a pin: an empty target is a failure.
+/// The target stays empty, because there is too little room for a pin.
 #[test]
 fn pins_without_room_are_a_failure() {
     let setup = Setup::with_pair();
-    let output = setup.once(&["--pin-bytes", "1"]);
+    let output = setup.run_once(&["--pin-bytes", "1"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("give more room for pins"), "{stderr}");
     assert!(setup.published().is_empty());
 }
 
-/// Validators with `--incremental-snapshot-archive-path`.
+/// Validators with `--incremental-snapshot-archive-path` write them there.
 #[test]
 fn incremental_archives_of_another_directory_are_published() {
     let setup = Setup::new(&[&fixture(FULL_26)]);
@@ -157,17 +153,17 @@ fn incremental_archives_of_another_directory_are_published() {
     fs::create_dir(&other).expect("made");
     fs::copy(fixture(INCREMENTAL_26_40), other.join(INCREMENTAL_26_40)).expect("copied");
     let flag = ["--incremental-snapshot-archive-path", text(&other)];
-    setup.once_succeeds(&flag);
+    setup.publish_once(&flag);
     assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
     setup.assert_nothing_is_pinned();
-    // No other file may be written there, either.
+    // The target must not be inside this directory either.
     let within = other.join("mirror");
     fs::create_dir(&within).expect("made");
-    let refused = setup.once(&[&flag[..], &["--to", text(&within)]].concat());
+    let refused = setup.run_once(&[&flag[..], &["--to", text(&within)]].concat());
     assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
 }
 
-/// Only the end of the run waits for the hook.
+/// The end of the run waits for the hook.
 #[test]
 fn a_failing_hook_of_the_last_archive_is_reported() {
     let setup = Setup::new(&[&fixture(FULL_26)]);
@@ -175,29 +171,29 @@ fn a_failing_hook_of_the_last_archive_is_reported() {
     // When the archive is unpinned, no other work is left.
     let ready = setup.pins().join("ready").join(FULL_26);
     write_program(&hook, &format!("#!/bin/sh\nwhile [ -e {} ]; do sleep 0.01; done\nexit 3\n", ready.display()));
-    let events = setup.once_succeeds(&["--on-published", text(&hook)]);
+    let events = setup.publish_once(&["--on-published", text(&hook)]);
     let failed = of_type(&events, "publish_failed");
     assert_eq!(failed.len(), 1, "{events:?}");
     assert!(failed[0]["message"].as_str().expect("text").contains("exit status: 3"), "{events:?}");
 }
 
-/// A run was killed before it deleted an archive, which has been published again since.
+/// A run was killed before it deleted an archive, and the archive was published again since.
 #[test]
 fn archives_that_are_in_the_index_again_are_not_deleted() {
     let setup = Setup::with_pair();
-    setup.once_succeeds(&[]);
+    setup.publish_once(&[]);
     let path = setup.pins().join("journal.json");
     let mut journal: Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
     let gone = FULL_26.replace("-26-", "-1-");
     fs::write(setup.mirror().join(&gone), "left").expect("written");
     journal["targets"][text(&setup.mirror())]["pending_deletes"] = Value::from(vec![FULL_26, &gone]);
     fs::write(&path, journal.to_string()).expect("written");
-    let events = setup.once_succeeds(&[]);
+    let events = setup.publish_once(&[]);
     let pruned = of_type(&events, "publish_pruned");
     assert_eq!(pruned.len(), 1, "{pruned:?}");
     assert_eq!(pruned[0]["names"], Value::from(vec![gone]));
     assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26]);
-    assert_eq!(of_type(&setup.once_succeeds(&[]), "publish_pruned").len(), 0, "nothing is pending");
+    assert_eq!(of_type(&setup.publish_once(&[]), "publish_pruned").len(), 0, "nothing is pending");
 }
 
 #[test]

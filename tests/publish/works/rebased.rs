@@ -1,5 +1,4 @@
-//! `--rebase-onto`: archives that bring nodes from older full archives of a target to the newest
-//! one.
+//! `--rebase-onto`: archives that bring nodes from older full archives of a target to its newest state.
 
 use std::fs;
 
@@ -12,16 +11,16 @@ use crate::stores::gateway::Gateway;
 
 pub const ONTO_ONE: [&str; 2] = ["--rebase-onto", "1"];
 
-/// Makes a target with the full archives of slots 26 and 40. The archive that `rebase` makes of the
-/// two has the name of the fixture's incremental one.
+/// Makes a target with the full archives of slots 26 and 40. The archive that `rebase` makes from them
+/// has the same name as the fixture's incremental one.
 pub fn with_two_full_archives() -> Setup {
     let setup = Setup::new(&[&fixture(FULL_26)]);
-    setup.once_succeeds(&ONTO_ONE);
+    setup.publish_once(&ONTO_ONE);
     setup.write(&chain()[2]);
     setup
 }
 
-pub fn list(dir: &std::path::Path) -> Vec<Value> {
+pub fn read_list(dir: &std::path::Path) -> Vec<Value> {
     let list = fs::read(dir.join("api/v1/archives")).expect("a list");
     let list: Value = serde_json::from_slice(&list).expect("JSON");
     assert_eq!(list["choice"]["incremental"], Value::Null, "rebased archives are not chosen");
@@ -30,7 +29,7 @@ pub fn list(dir: &std::path::Path) -> Vec<Value> {
 
 /// Checks that the list has both full archives, and the rebased one with its base.
 pub fn assert_is_listed(dir: &std::path::Path) {
-    let (list, full_40) = (list(dir), name(&chain()[2]));
+    let (list, full_40) = (read_list(dir), name(&chain()[2]));
     let names: Vec<_> = list.iter().map(|archive| archive["name"].as_str().expect("a name")).collect();
     assert_eq!(names, [&full_40, FULL_26, INCREMENTAL_26_40]);
     let [_, old, rebased] = &list[..] else { panic!("three archives") };
@@ -48,15 +47,15 @@ fn events_of_rebased(events: &[Value]) -> Vec<&Value> {
 fn a_node_with_an_older_full_archive_gets_the_new_state() {
     let setup = with_two_full_archives();
     let before = state_of(&setup.snapshots());
-    let events = setup.once_succeeds(&["--rebase-onto", "3"]);
+    let events = setup.publish_once(&["--rebase-onto", "3"]);
     assert_eq!(state_of(&setup.snapshots()), before);
     assert_is_listed(&setup.mirror());
     let events = events_of_rebased(&events);
-    let hash = &list(&setup.mirror())[1]["hash"];
+    let hash = &read_list(&setup.mirror())[1]["hash"];
     assert_eq!(events.iter().map(|line| &line["type"]).collect::<Vec<_>>(), ["publish_prepared", "published"]);
     assert!(events.iter().all(|line| line["rebased_on"] == *hash && line["state"] == "checked"), "{events:?}");
     setup.assert_nothing_is_pinned();
-    assert_eq!(events_of_rebased(&setup.once_succeeds(&ONTO_ONE)).len(), 0, "not twice");
+    assert_eq!(events_of_rebased(&setup.publish_once(&ONTO_ONE)).len(), 0, "not twice");
 
     let (ledger, out) = (setup.dir.path().join("ledger"), temp_dir());
     let pair = [FULL_26, INCREMENTAL_26_40].map(|name| setup.mirror().join(name));
@@ -64,22 +63,21 @@ fn a_node_with_an_older_full_archive_gets_the_new_state() {
     assert_eq!(name(&archive(&ledger, out.path(), &[])), name(&chain()[2]), "the restored state is the new one");
 }
 
-/// Rebased archives are removed with their full archive, or above their limit.
 #[test]
 fn rebased_archives_are_removed_with_their_full_archive_or_above_their_limit() {
     let setup = with_two_full_archives();
-    setup.once_succeeds(&[&ONTO_ONE[..], &["--grace", "0s", "--keep-incremental", "0"]].concat());
+    setup.publish_once(&[&ONTO_ONE[..], &["--grace", "0s", "--keep-incremental", "0"]].concat());
     assert_is_listed(&setup.mirror());
     setup.write(&fixture(FULL_3500));
     let keep = ["--grace", "0s", "--keep-incremental", "0", "--keep-rebased", "1", "--keep-full"];
-    setup.once_succeeds(&[&keep[..], &["3"]].concat());
+    setup.publish_once(&[&keep[..], &["3"]].concat());
     assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26, FULL_3500, &name(&chain()[2])]);
     assert_eq!(latest(&setup.mirror()), [FULL_3500]);
-    setup.once_succeeds(&[&keep[..], &["2"]].concat());
+    setup.publish_once(&[&keep[..], &["2"]].concat());
     assert_eq!(setup.published(), [FULL_3500, &name(&chain()[2])]);
     let setup = with_two_full_archives();
-    setup.once_succeeds(&ONTO_ONE);
-    setup.once_succeeds(&["--grace", "0s"]);
+    setup.publish_once(&ONTO_ONE);
+    setup.publish_once(&["--grace", "0s"]);
     assert_eq!(setup.published(), [FULL_26, &name(&chain()[2])], "none is to be kept");
 }
 

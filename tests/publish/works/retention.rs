@@ -1,4 +1,4 @@
-//! What stays on a target by days, weeks and epochs.
+//! Archives that stay on a target because of their day, week or epoch.
 
 use std::fs;
 
@@ -18,15 +18,15 @@ fn kept_because(setup: &Setup, reason: &str) -> Vec<String> {
     kept.map(|archive| archive["name"].as_str().expect("a name").to_string()).collect()
 }
 
-/// The cluster of the first archives warms up: its first epoch ends with slot 31. In that of the
-/// others, epochs have 200 slots: the schedule is that of the newest full archive.
+/// In the cluster of the first archives, epochs become longer, and the first one ends with slot 31. In
+/// the cluster of the others, epochs have 200 slots. The schedule of the newest full archive counts.
 #[test]
 fn newest_states_of_epochs_stay() {
     let setup = Setup::new(&[]);
     let flags = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--keep-epoch-ends", "1"];
     for archive in &chain()[..3] {
         setup.write(archive);
-        setup.once_succeeds(&flags);
+        setup.publish_once(&flags);
         verify(&setup.mirror());
     }
     assert_eq!(kept_because(&setup, "epoch_end"), [FULL_26]);
@@ -35,14 +35,14 @@ fn newest_states_of_epochs_stay() {
     assert_eq!(listed.matches("kept: epoch_end").count(), 1, "{listed}");
     for archive in &chain()[3..] {
         setup.write(archive);
-        setup.once_succeeds(&flags);
+        setup.publish_once(&flags);
         verify(&setup.mirror());
     }
     assert_eq!(kept_because(&setup, "epoch_end"), [name(&chain()[2])]);
     assert!(!setup.published().contains(&FULL_26.to_string()));
 }
 
-/// The archives were made within few days; their files are of today.
+/// The archives were made within a few days; their files are from today.
 #[test]
 fn newest_states_of_days_stay() {
     let setup = Setup::new(&[]);
@@ -53,7 +53,7 @@ fn newest_states_of_days_stay() {
     let archives = [FULL_26, FULL_3500].map(fixture);
     for archive in &archives {
         setup.write(archive);
-        setup.once_succeeds(&["--keep-full", "1", "--grace", "0s", "--keep-daily", "9", "--keep-weekly", "9"]);
+        setup.publish_once(&["--keep-full", "1", "--grace", "0s", "--keep-daily", "9", "--keep-weekly", "9"]);
     }
     let index = fs::read(setup.mirror().join("api/v1/archives")).expect("an index");
     let index: Value = serde_json::from_slice(&index).expect("JSON");
@@ -62,28 +62,28 @@ fn newest_states_of_days_stay() {
     assert!(!stays || day_of(&index, FULL_26) < day_of(&index, FULL_3500), "{index}");
 }
 
-/// What stays leaves no room for the next archive: nothing is deleted, and the run says so.
+/// Nothing is deleted, and the run reports that there is too little room.
 #[test]
 fn a_target_without_room_for_the_next_archive_keeps_its_archives() {
     needs!("sys_admin", "mount", "umount");
     let (setup, disk) = (Setup::new(&[&fixture(FULL_26)]), Disk::mount("size=4m"));
     let to = ["--to", text(disk.path())];
-    setup.once_succeeds(&to);
+    setup.publish_once(&to);
     let filler = disk.path().join("filler");
     drop(fs::write(&filler, vec![1; 8 << 20]));
     setup.write(&fixture(FULL_3500));
-    let output = setup.once(&to);
+    let output = setup.run_once(&to);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("what is to stay leaves no room"), "{stderr}");
     assert!(stderr.contains("keep fewer archives, days, weeks or epochs"), "{stderr}");
     assert_eq!(latest(disk.path()), [FULL_26]);
     fs::remove_file(filler).expect("removed");
-    setup.once_succeeds(&to);
+    setup.publish_once(&to);
     assert_eq!(latest(disk.path()), [FULL_3500]);
 }
 
-/// A setting that kept archives for ever never comes to mean that they are deleted.
+/// Archives that such a setting kept for ever must not be deleted after an update.
 #[test]
 fn removed_settings_are_refused() {
     let setup = Setup::with_pair();
@@ -95,5 +95,5 @@ fn removed_settings_are_refused() {
         assert!(stderr.contains("hint: unset it"), "{stderr}");
         assert!(setup.published().is_empty());
     }
-    assert_eq!(setup.once(&["--keep-epoch-ends"]).status.code(), Some(2));
+    assert_eq!(setup.run_once(&["--keep-epoch-ends"]).status.code(), Some(2));
 }

@@ -29,6 +29,6 @@ fn every_command_takes_archives_of_a_restored_ledger() {
         assert_succeeds(&[&["recompress", "-o", &made], pair].concat());
         assert_succeeds(&[&["restore", "--ledger", &format!("{made}/ledger")], pair].concat());
     }
-    stage.once_succeeds(&[]);
+    stage.publish_once(&[]);
     assert_eq!(stage.published(), [name(&full)]);
 }

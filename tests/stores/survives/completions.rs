@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
 use crate::publish::setup::{Setup, latest, verify};
-use crate::publish::survives::stores::{once, start, uploads, with_three_parts};
+use crate::publish::survives::stores::{once, start, unfinished_uploads, with_three_parts};
 use crate::stores::gateway::{Forwarded, Gateway, Instead, PAGE};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
@@ -27,7 +27,7 @@ fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Setup
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(latest(&bucket), [name(made)], "{context}");
     verify(&bucket);
-    assert_eq!((gateway.left_parts(), uploads(stage).len()), (0, 0), "{context}");
+    assert_eq!((gateway.left_parts(), unfinished_uploads(stage).len()), (0, 0), "{context}");
     stage.assert_nothing_is_pinned();
 }
 
@@ -122,7 +122,7 @@ fn an_upload_with_a_lost_part_is_sent_again() {
             let path = stage.pins().join("journal.json");
             let text = fs::read(&path).expect("read");
             let mut journal: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
-            let (key, _) = uploads(&stage).into_iter().next().expect("an upload");
+            let (key, _) = unfinished_uploads(&stage).into_iter().next().expect("an upload");
             journal["uploads"][key]["state"]["tags"].as_array_mut().expect("tags").swap(0, 1);
             fs::write(&path, journal.to_string()).expect("written");
         } else {

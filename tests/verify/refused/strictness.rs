@@ -153,7 +153,7 @@ fn nothing_is_published_that_verify_refuses() {
             let setup = Setup::new(&[]);
             let archives: Vec<PathBuf> =
                 altered.files().map(|file| write_file(&setup.snapshots(), &file.name, &file.bytes)).collect();
-            let output = setup.once(flags);
+            let output = setup.run_once(flags);
             let mut is_base_published = true;
             for (index, archive) in archives.iter().enumerate() {
                 let same_name = setup.mirror().join(archive.file_name().expect("a name"));
