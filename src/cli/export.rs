@@ -165,7 +165,7 @@ impl ExportArgs {
         options.memory_bytes = share_bytes;
         let other_bytes = (2 * share_bytes).saturating_add(store_bytes);
         let threads = threads.min(self.work.threads(worker_bytes, other_bytes, ui)?);
-        options.visit = VerifyOptions::default().threads(threads).check(self.check.options(Some(share_bytes)));
+        options.verify = VerifyOptions::default().threads(threads).check(self.check.options(Some(share_bytes)));
         Ok(options)
     }
 }

@@ -134,8 +134,8 @@ pub struct ExportOptions {
     pub format: TableFormat,
     /// Settings for reading and checking the state. Default: checks the state on all cores, in 1
     /// GiB of memory.
-    pub visit: VerifyOptions,
-    /// Memory for writing files, besides that of the visit, in bytes. With more, more rows are
+    pub verify: VerifyOptions,
+    /// Memory for writing files, besides that of reading, in bytes. With more, more rows are
     /// sorted at a time. Default: 1 GiB.
     pub memory_bytes: u64,
     /// Size at which a file is completed, for tests.
@@ -152,7 +152,7 @@ impl Default for ExportOptions {
             order: None,
             changes: false,
             format: TableFormat::Parquet,
-            visit: VerifyOptions::default(),
+            verify: VerifyOptions::default(),
             memory_bytes: 1 << 30,
             file_bytes: FILE_BYTES,
         }
@@ -211,7 +211,7 @@ impl ExportOptions {
     /// Returns the size of the rows of a worker and table that are sorted at a time. Half of the memory
     /// for writing files is divided among workers and tables, because files are written later.
     fn run_bytes(&self) -> u64 {
-        let runs = (self.tables.len() * self.visit.threads).max(1) as u64;
+        let runs = (self.tables.len() * self.verify.threads).max(1) as u64;
         RUN_BYTES_MIN + self.memory_bytes / 2 / runs * 4 / 5
     }
 
@@ -340,12 +340,13 @@ pub fn export<'a>(
             }
             let mut exporter = Exporter::new(options, output.as_ref(), writers, stream, progress);
             if let Some(since) = since {
-                let mut visit = options.visit.clone();
-                (visit.check.expect_hash, visit.check.expect_slot) = (None, None);
-                visit_state(since, &visit, progress, &exporter)?;
+                let mut verify = options.verify.clone();
+                verify.check.expect_hash = None;
+                verify.check.expect_slot = None;
+                visit_state(since, &verify, progress, &exporter)?;
                 exporter.end_old_state()?;
             }
-            let report = visit_state(input, &options.visit, progress, &exporter)?;
+            let report = visit_state(input, &options.verify, progress, &exporter)?;
             exporter.finish(&report)?
         }
     };

@@ -109,7 +109,7 @@ struct EncodedGroup {
 
 impl<'a> TableWriter<'a> {
     pub fn new(table: Table, options: &'a ExportOptions, dir: &'a KeptDir, watch: &'a SpaceWatch) -> Result<Self> {
-        let new_sorter = || Sorter::new(&options.visit.check.spill_dir(None));
+        let new_sorter = || Sorter::new(&options.verify.check.spill_dir(None));
         Ok(Self {
             table,
             options,
@@ -148,12 +148,12 @@ impl<'a> TableWriter<'a> {
 
     fn write_sorted(&self, sorter: &Sorter, progress: &dyn Progress) -> Result<()> {
         // The state was checked, so that its memory is free. Tables are finished one after another.
-        let visit = &self.options.visit;
-        let memory_bytes = self.options.memory_bytes / 2 + visit.check.memory_bytes;
+        let verify = &self.options.verify;
+        let memory_bytes = self.options.memory_bytes / 2 + verify.check.memory_bytes;
         let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
-        let encoders = to_usize(encoders).clamp(1, visit.threads.max(1));
+        let encoders = to_usize(encoders).clamp(1, verify.threads.max(1));
         progress.stage(Stage::Writing, None);
-        let rows = sorter.rows(memory_bytes / 8, visit.threads, progress)?;
+        let rows = sorter.rows(memory_bytes / 8, verify.threads, progress)?;
         let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> =
             if self.options.changes { Box::new(find_changes(self.table, rows, progress)) } else { Box::new(rows) };
         let groups = group_rows(rows, GROUP_ROWS, GROUP_BYTES);

@@ -84,10 +84,10 @@ impl Manifest {
             hash: bank.snapshot_hash(),
             capitalization: bank.capitalization,
             // Without the check, the export fails where it is asked for.
-            state: if options.visit.check.mode == CheckMode::State { "checked" } else { "not checked" },
+            state: if options.verify.check.mode == CheckMode::State { "checked" } else { "not checked" },
             accounts: 0,
-            expected_hash: options.visit.check.expect_hash,
-            expected_slot: options.visit.check.expect_slot,
+            expected_hash: options.verify.check.expect_hash,
+            expected_slot: options.verify.check.expect_slot,
             since_slot: since.map(|bank| bank.slot),
             since_hash: since.map(BankFile::snapshot_hash),
             archives: facts.parts.iter().map(source).collect(),

@@ -75,13 +75,13 @@ pub(super) fn write(
         manifest: OnceLock::new(),
         found: Mutex::default(),
     };
-    let report = visit_state(input, &options.visit, progress, &subset)?;
+    let report = visit_state(input, &options.verify, progress, &subset)?;
     let FoundAccounts { files, named } = subset.found.get_mut();
     named.retain(|address, _| !files.contains_key(address));
     if !named.is_empty() {
         subset.named = std::mem::take(named);
         subset.filter = None;
-        visit_state(input, &options.visit, progress, &subset)?;
+        visit_state(input, &options.verify, progress, &subset)?;
     }
     let files = std::mem::take(&mut subset.found.get_mut().files);
     let mut files: Vec<ExportedFile> = files.into_values().collect();

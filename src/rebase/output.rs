@@ -53,7 +53,7 @@ pub struct OutputWriter<'a> {
 }
 
 impl OutputWriter<'_> {
-    pub fn run(self, frames: &mut FrameFiller<'_>) -> Result<RebasedTotals> {
+    pub fn write(self, frames: &mut FrameFiller<'_>) -> Result<RebasedTotals> {
         let changes = self.changes;
         let mut output = NewStorages {
             frames,
@@ -68,18 +68,18 @@ impl OutputWriter<'_> {
         for (number, archive) in self.new.iter().enumerate() {
             let role =
                 if number == 0 { ArchiveRole::Newest(&self.new_bank.storage_map_range) } else { ArchiveRole::New };
-            next_storage = self.read(archive, role, next_storage, &changes.written, &mut output)?;
+            next_storage = self.read_archive(archive, role, next_storage, &changes.written, &mut output)?;
         }
         if changes.counts.accounts_changed + changes.counts.accounts_closed > 0 {
             let role = ArchiveRole::Old(&changes.closed);
-            self.read(self.old, role, 0, &changes.outdated, &mut output)?;
+            self.read_archive(self.old, role, 0, &changes.outdated, &mut output)?;
         }
         output.finish()
     }
 
     /// Reads an archive whose first storage has the number `first_storage`. Returns the number for the
     /// first storage of the next archive.
-    fn read(
+    fn read_archive(
         &self,
         archive: &OpenArchive,
         role: ArchiveRole<'_>,

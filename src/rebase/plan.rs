@@ -35,7 +35,7 @@ struct RebaseJob<'a> {
     progress: &'a dyn Progress,
 }
 
-struct Compared {
+struct ComparedStates {
     old: BankFile,
     new: BankFile,
     changes: Changes,
@@ -79,7 +79,7 @@ pub fn rebase(
     let unpacked_bytes = archives.map(unpacked_bytes).sum::<Result<u64>>()?;
     job.announce(input_bytes)?;
     let compared = job.compare(&options.check.spill_dir(sink.dir_path()), unpacked_bytes)?;
-    let Compared { old, new, changes, spilled_bytes } = &compared;
+    let ComparedStates { old, new, changes, spilled_bytes } = &compared;
     let name = ArchiveName {
         base_slot: Some(old.slot),
         slot: new.slot,
@@ -132,7 +132,7 @@ impl RebaseJob<'_> {
         Ok(())
     }
 
-    fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<Compared> {
+    fn compare(&self, spill_dir: &Path, unpacked_bytes: u64) -> Result<ComparedStates> {
         let encoding = &self.options.encoding;
         let check = &self.options.check;
         let room_bytes = estimate_records(unpacked_bytes).saturating_mul(ITEM_BYTES);
@@ -156,13 +156,13 @@ impl RebaseJob<'_> {
         let spilled_bytes = log.items.spilled_bytes();
         let threads = encoding.threads;
         let changes = Changes::compare(&log, &old_state, &new_state, threads, memory_bytes)?;
-        Ok(Compared { old, new, changes, spilled_bytes })
+        Ok(ComparedStates { old, new, changes, spilled_bytes })
     }
 
     /// Writes the differences, and checks that the old state and the differences add up to the
     /// new state.
-    fn write(&self, compared: &Compared, sink: &mut dyn Sink) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
-        let Compared { old, new, changes, .. } = compared;
+    fn write(&self, compared: &ComparedStates, sink: &mut dyn Sink) -> Result<(Vec<Entry>, writer::WrittenArchive)> {
+        let ComparedStates { old, new, changes, .. } = compared;
         let encoding = &self.options.encoding;
         let open = |archive: &NamedArchive| archive.open(&encoding.io_policy);
         let new_archives: Vec<OpenArchive> = self.new_archives().rev().map(open).collect::<Result<_>>()?;
@@ -182,7 +182,7 @@ impl RebaseJob<'_> {
                 ahead_bytes,
                 progress: reads,
             };
-            output.run(frames)
+            output.write(frames)
         })?;
         check_totals(old, new, changes.counts, &totals)?;
         let note = format!("{REBASED_ON}{}", old.snapshot_hash());

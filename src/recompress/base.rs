@@ -31,7 +31,7 @@ impl BaseArchive {
         Ok(Self { archive, _watch })
     }
 
-    pub fn add_to(
+    pub fn add_accounts_to(
         &self,
         accounts: &StateBuilder,
         incremental: PairMember<'_>,

@@ -67,11 +67,11 @@ pub fn run(
     let bytes_max = length_bytes.saturating_mul(RATIO_MAX);
     sink.begin(name.as_ref(), bytes_max, encoding.io_policy.io_hint)?;
     job.announce(&input, workers);
-    let state = checks_state.then(|| job.new_state_check(&input, sink.dir_path())).transpose()?;
+    let state = checks_state.then(|| job.begin_state_check(&input, sink.dir_path())).transpose()?;
     let (decoded, written) = job.write(&mut input, sink, workers, state.as_ref(), is_unwanted)?;
     let slot = decoded.bank.slot;
     let hash = decoded.bank.snapshot_hash();
-    let accounts = state.map(|state| job.finish_state(state, &decoded, &input, sink.file())).transpose()?;
+    let accounts = state.map(|state| job.finish_state_check(state, &decoded, &input, sink.file())).transpose()?;
     judge_expected(&options.check, slot, hash, &Failures::strict())
         .map_err(|error| error.within_damaged(input.path().escaped()))?;
     warn_of_result(&decoded, progress);

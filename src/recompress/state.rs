@@ -17,7 +17,7 @@ use super::run::RecompressJob;
 impl RecompressJob<'_> {
     /// Prepares a check of the state. Data that does not fit in memory is spilled to the directory
     /// that `CheckOptions::spill_dir` chooses.
-    pub fn new_state_check(self, input: &RecompressInput<'_>, out_dir: Option<&Path>) -> Result<StateBuilder> {
+    pub fn begin_state_check(self, input: &RecompressInput<'_>, out_dir: Option<&Path>) -> Result<StateBuilder> {
         let spill_dir = self.options.check.spill_dir(out_dir);
         let base_bytes = self.base.and_then(|base| base.archive.source.length_bytes()).unwrap_or_default();
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(base_bytes);
@@ -31,7 +31,7 @@ impl RecompressJob<'_> {
     /// Finishes the check after the source was read. Reads the full archive, if there is one. Then
     /// reads superseded records again, from the written file or, if there is none, from the source,
     /// and compares the state with the bank file.
-    pub fn finish_state(
+    pub fn finish_state_check(
         self,
         mut accounts: StateBuilder,
         decoded: &DecodedSource,
@@ -47,7 +47,7 @@ impl RecompressJob<'_> {
         if let Some(base) = base {
             accounts.begin_older_archive(threads)?;
             let incremental = PairMember { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
-            base.add_to(&accounts, incremental, self)
+            base.add_accounts_to(&accounts, incremental, self)
                 .map_err(|error| error.within_damaged(base.archive.path().escaped()))?;
         }
         let path = match (written_file, input.archive()) {
@@ -81,9 +81,9 @@ impl RecompressJob<'_> {
             Ok(())
         });
         checked.map_err(|error| {
-            let is_whole = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
+            let is_complete = base.is_some() || input.name().is_some() || error.kind() != ErrorKind::Damaged;
             let error = error.within_damaged(input.path().escaped());
-            if is_whole { error } else { error.with_hint(hint::GIVE_BASE) }
+            if is_complete { error } else { error.with_hint(hint::GIVE_BASE) }
         })
     }
 }

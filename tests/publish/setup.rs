@@ -149,6 +149,12 @@ pub fn archives_in(dir: &Path) -> Vec<String> {
     names_in(dir).into_iter().filter(|name| name.contains("snapshot-") && !name.starts_with("tmp-")).collect()
 }
 
+/// Reads the index of a target.
+pub fn read_index(mirror: &Path) -> Value {
+    let index = fs::read(mirror.join("api/v1/archives")).expect("an index");
+    serde_json::from_slice(&index).expect("JSON")
+}
+
 /// Reads `latest.json`, and checks that its archives exist and have their sizes. Returns their names.
 pub fn latest(mirror: &Path) -> Vec<String> {
     let Ok(text) = fs::read(mirror.join("latest.json")) else { return Vec::new() };

@@ -151,7 +151,8 @@ struct PublishedFields {
 }
 
 fn dirs_of_index() -> impl Iterator<Item = &'static str> {
-    LISTING_PATH.trim_end_matches(INDEX).split('/').filter(|name| !name.is_empty())
+    let dirs = LISTING_PATH.trim_end_matches(INDEX);
+    dirs.split('/').filter(|name| !name.is_empty())
 }
 
 impl IndexedStore {

@@ -45,7 +45,7 @@ fn a_bucket_gets_the_same_files_as_a_directory() {
 }
 
 /// Reads the accounts from the bucket with the engines' own clients; prints their number.
-const SCRIPT: &str = r#"
+const COUNT_ACCOUNTS_SCRIPT: &str = r#"
 import sys
 endpoint, bucket, key, secret = sys.argv[1:]
 from pyarrow import fs, dataset
@@ -77,7 +77,7 @@ fn assert_next_export_succeeds(gateway: &Gateway) {
 fn assert_engines_count(gateway: &Gateway, accounts: u64) {
     needs!("engines");
     let endpoint = gateway.endpoint().replace("http://", "");
-    let output = python(SCRIPT).args([&endpoint, BUCKET, KEY, SECRET]).output().expect("runs");
+    let output = python(COUNT_ACCOUNTS_SCRIPT).args([&endpoint, BUCKET, KEY, SECRET]).output().expect("runs");
     assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{accounts}\n{accounts}\n"));
 }

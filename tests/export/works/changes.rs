@@ -339,7 +339,7 @@ fn memory_does_not_change_the_bytes() {
         let mut options = ExportOptions::default().memory_bytes(memory_bytes).data(DataPart::Full);
         options.tables = vec![Table::Accounts, Table::TokenAccounts, Table::Stakes];
         let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(spilled.path().to_path_buf());
-        options.visit = VerifyOptions::default().threads(threads).check(check);
+        options.verify = VerifyOptions::default().threads(threads).check(check);
         let to = || ExportTo::Dir(out.path().to_path_buf());
         export(old, to(), &options, &NoProgress).expect("exported");
         options.changes = true;
@@ -492,7 +492,7 @@ fn changes_in_other_forms_are_usage_errors() {
 }
 
 /// Compares the rows that the page's SQL finds for each table and day with the whole table of that day.
-const SCRIPT: &str = r#"
+const COMPARE_SCRIPT: &str = r#"
 import sys, json, duckdb
 sql, days, wholes, tables = json.loads(sys.stdin.read())
 duckdb.sql(sql)
@@ -520,7 +520,7 @@ struct ComparedTable {
 
 fn compare_states(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[String]) -> Vec<ComparedTable> {
     let question = serde_json::json!([sql, days, wholes, tables]).to_string();
-    answer(&mut python(SCRIPT), &question)
+    answer(&mut python(COMPARE_SCRIPT), &question)
 }
 
 /// The SQL in docs/export.md must find the rows of the whole export of each day.

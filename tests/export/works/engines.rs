@@ -29,7 +29,7 @@ pub fn answer<T: DeserializeOwned>(script: &mut Command, question: &str) -> T {
 
 /// Reads tables with each engine; prints rows, sum of lamports, sum of amounts, the row of one
 /// account, and the length of all lists of credits.
-const SCRIPT: &str = r#"
+const READ_TABLES_SCRIPT: &str = r#"
 import sys, json, glob
 root, address = sys.argv[1:]
 tables = {name: f"{root}/{name}" for name in ("accounts", "token_accounts", "votes")}
@@ -103,7 +103,7 @@ fn engines_find_the_same_sums_and_accounts() {
         votes.len(),
         credits
     ]);
-    let output = python(SCRIPT).arg(out.path()).arg(field(account, 1)).output().expect("runs");
+    let output = python(READ_TABLES_SCRIPT).arg(out.path()).arg(field(account, 1)).output().expect("runs");
     assert!(output.status.success(), "{}", stderr(&output));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for engine in ["duckdb", "pyarrow", "polars", "datafusion"] {
@@ -112,7 +112,7 @@ fn engines_find_the_same_sums_and_accounts() {
 }
 
 /// Prints the sums of each partition by the page's Delta table, and by the files.
-const CONVERTED: &str = r#"
+const DELTA_SUMS_SCRIPT: &str = r#"
 import sys, json, duckdb
 from deltalake import DeltaTable
 exec(sys.stdin.read())
@@ -134,13 +134,13 @@ fn the_pages_delta_table_has_all_partitions() {
     for day in 0..chain.days.len() {
         assert_exported(&chain.day(day), &dir.path().join("days"), &chain.since(day));
     }
-    let [found, expected]: [Vec<[u64; 3]>; 2] = answer(python(CONVERTED).current_dir(dir.path()), python_of_page);
+    let [found, expected]: [Vec<[u64; 3]>; 2] = answer(python(DELTA_SUMS_SCRIPT).current_dir(dir.path()), python_of_page);
     assert_eq!(found, expected);
     assert_eq!(found.len(), 3);
 }
 
 /// Runs the statements of the page in its directory; prints the rows of each query.
-const PAGE: &str = r#"
+const RUN_SQL_SCRIPT: &str = r#"
 import sys, json, duckdb
 statements = [each for each in sys.stdin.read().split(";") if each.strip()]
 found = [duckdb.sql(each) for each in statements]
@@ -148,8 +148,8 @@ rows = [[str(row) for row in each.fetchall()] for each in found if each is not N
 print(json.dumps(rows[-9:]))
 "#;
 
-fn ask_the_page(dir: &Path, sql: &str) -> Vec<Vec<String>> {
-    answer(python(PAGE).current_dir(dir), sql)
+fn run_sql(dir: &Path, sql: &str) -> Vec<Vec<String>> {
+    answer(python(RUN_SQL_SCRIPT).current_dir(dir), sql)
 }
 
 /// Runs the commands and queries of docs/export.md as printed. Its views ignore an export without a
@@ -168,7 +168,7 @@ fn questions_of_the_page_are_answered() {
         let words = command.split_whitespace().skip(1);
         slotpress().current_dir(dir.path()).args(words).assert().success();
     }
-    let answers = ask_the_page(dir.path(), sql);
+    let answers = run_sql(dir.path(), sql);
     assert_eq!(answers.len(), 9, "{answers:?}");
     assert!(answers.iter().all(|rows| !rows.is_empty()), "{answers:?}");
     // A run that was killed before its manifest.
@@ -177,5 +177,5 @@ fn questions_of_the_page_are_answered() {
     fs::create_dir(tables.join("snapshot_slot=1")).expect("made");
     fs::copy(partition.join("part-00000.parquet"), tables.join("snapshot_slot=1/part-00000.parquet")).expect("copied");
     // Other queries have no order among equal rows.
-    assert_eq!(ask_the_page(dir.path(), sql)[7..], answers[7..]);
+    assert_eq!(run_sql(dir.path(), sql)[7..], answers[7..]);
 }

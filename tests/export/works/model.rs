@@ -67,7 +67,7 @@ proptest! {
         let mut options = ExportOptions::default().filter(filter).data(data);
         options.format = TableFormat::Csv;
         options.tables = vec![Table::Accounts];
-        options.visit = VerifyOptions::default().threads(threads);
+        options.verify = VerifyOptions::default().threads(threads);
         let named: Vec<_> = archives.iter().map(NamedArchive::from_path).collect();
         let mut text = Vec::new();
         let to = ExportTo::Stream(&mut text);

@@ -141,7 +141,7 @@ fn memory_and_threads_do_not_change_the_bytes() {
         options.file_bytes = 1;
         let options_in = |dir: &Path| {
             let check = CheckOptions::default().memory_bytes(memory_bytes).temporary_dir(dir.to_path_buf());
-            options.clone().visit(VerifyOptions::default().threads(threads).check(check))
+            options.clone().verify(VerifyOptions::default().threads(threads).check(check))
         };
         let label = format!("{memory_bytes}-{threads}");
         let fails = export_into(&out.path().join(format!("{label}-missing")), &made, &options_in(&missing)).is_err();

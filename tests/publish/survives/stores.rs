@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -21,16 +21,20 @@ fn arguments(setup: &Setup, flags: &[&str]) -> Vec<String> {
     arguments
 }
 
-pub fn once(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Output {
-    let arguments = arguments(setup, &[&["--once"], flags].concat());
+fn publish_command(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Command {
+    let arguments = arguments(setup, flags);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    command(gateway, &arguments).output().expect("runs")
+    command(gateway, &arguments)
+}
+
+/// Runs `publish --once` to the bucket.
+pub fn run_once(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Output {
+    publish_command(gateway, setup, &[&["--once"], flags].concat()).output().expect("runs")
 }
 
 pub fn start(gateway: &Gateway, setup: &Setup, flags: &[&str]) -> Child {
-    let arguments = arguments(setup, flags);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    command(gateway, &arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
+    let mut command = publish_command(gateway, setup, flags);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts")
 }
 
 #[test]
@@ -43,7 +47,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
-    let output = once(&gateway, &setup, &flags);
+    let output = run_once(&gateway, &setup, &flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
     assert_eq!(latest(&bucket), [FULL_26, INCREMENTAL_26_40]);
@@ -59,11 +63,11 @@ fn a_bucket_gets_what_a_directory_gets() {
     setup.assert_nothing_is_pinned();
 
     let puts = gateway.count_requests(&["PUT "]);
-    let again = once(&gateway, &setup, &flags);
+    let again = run_once(&gateway, &setup, &flags);
     assert!(again.status.success() && gateway.count_requests(&["PUT "]) == puts, "nothing is sent");
     let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
     fs::copy(fixture(FULL_3500), setup.snapshots().join(FULL_3500)).expect("copied");
-    assert!(once(&gateway, &setup, &gone).status.success());
+    assert!(run_once(&gateway, &setup, &gone).status.success());
     assert_eq!(latest(&bucket), [FULL_3500]);
 }
 
@@ -101,7 +105,7 @@ fn an_upload_continues_after_a_kill() {
     child.wait().expect("ended");
     gateway.clear_faults();
     let (sent, begun) = (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="]));
-    let output = once(&gateway, &setup, &[]);
+    let output = run_once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(of_type(&events_of(&output), "publish_prepared").len(), 0);
     assert_eq!(
@@ -131,7 +135,7 @@ fn an_upload_that_cannot_continue_leaves_no_parts() {
     let (key, _) = unfinished_uploads(&setup).into_iter().next().expect("an upload");
     journal["uploads"][key]["state"]["part_bytes"] = 1.into();
     fs::write(&path, journal.to_string()).expect("written");
-    let output = once(&gateway, &setup, &[]);
+    let output = run_once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
     assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
@@ -173,9 +177,8 @@ fn an_unreachable_store_delays_no_other_target() {
 fn wrong_credentials_are_tried_once() {
     needs!("versitygw");
     let (gateway, setup) = (Gateway::start(), Setup::with_pair());
-    let arguments = arguments(&setup, &["--once"]);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let output = command(&gateway, &arguments).env("AWS_SECRET_ACCESS_KEY", "wrong").output().expect("runs");
+    let mut command = publish_command(&gateway, &setup, &["--once"]);
+    let output = command.env("AWS_SECRET_ACCESS_KEY", "wrong").output().expect("runs");
     assert_eq!(output.status.code(), Some(1));
     let events = events_of(&output);
     let failed = of_type(&events, "publish_failed");
@@ -189,13 +192,13 @@ fn files_that_a_store_does_not_keep_are_not_published() {
     for name in ["api/v1/archives", "latest.json"] {
         let (gateway, setup) = (Gateway::start(), Setup::with_pair());
         gateway.fail(&["PUT ", name], usize::MAX, Instead::NotKept);
-        let output = once(&gateway, &setup, &[]);
+        let output = run_once(&gateway, &setup, &[]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
         assert!(stderr.contains("is not there, though"), "{name}: {stderr}");
         assert_eq!(of_type(&events_of(&output), "published").len(), 0, "{name}");
         gateway.clear_faults();
-        assert!(once(&gateway, &setup, &[]).status.success());
+        assert!(run_once(&gateway, &setup, &[]).status.success());
         assert_eq!(latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
     }
 }

@@ -1,7 +1,5 @@
 //! `--rebase-onto`: archives that bring nodes from older full archives of a target to its newest state.
 
-use std::fs;
-
 use serde_json::Value;
 
 use crate::common::*;
@@ -20,9 +18,9 @@ pub fn with_two_full_archives() -> Setup {
     setup
 }
 
+/// Reads the archives in the index of a target. Checks that a node would not choose a rebased one.
 pub fn read_list(dir: &std::path::Path) -> Vec<Value> {
-    let list = fs::read(dir.join("api/v1/archives")).expect("a list");
-    let list: Value = serde_json::from_slice(&list).expect("JSON");
+    let list = read_index(dir);
     assert_eq!(list["choice"]["incremental"], Value::Null, "rebased archives are not chosen");
     list["archives"].as_array().expect("archives").clone()
 }
@@ -89,7 +87,7 @@ fn a_bucket_gets_archives_that_are_rebased_in_a_directory() {
     let flags = ["--to", text(&mirror), "--rebase-onto", "1"];
     for archive in [None, Some(&chain()[2])] {
         archive.into_iter().for_each(|archive| setup.write(archive));
-        let output = stores::once(&gateway, &setup, &flags);
+        let output = stores::run_once(&gateway, &setup, &flags);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
     assert_is_listed(&mirror);

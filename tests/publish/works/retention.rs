@@ -10,8 +10,7 @@ use crate::publish::setup::*;
 
 /// Returns the names of archives that the index says to stay for this reason.
 fn kept_because(setup: &Setup, reason: &str) -> Vec<String> {
-    let index = fs::read(setup.mirror().join("api/v1/archives")).expect("an index");
-    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    let index = read_index(&setup.mirror());
     let archives = index["archives"].as_array().expect("archives");
     assert!(archives.iter().all(|archive| archive["kept_because"].is_string()), "{index}");
     let kept = archives.iter().filter(|archive| archive["kept_because"] == reason);
@@ -55,8 +54,7 @@ fn newest_states_of_days_stay() {
         setup.write(archive);
         setup.publish_once(&["--keep-full", "1", "--grace", "0s", "--keep-daily", "9", "--keep-weekly", "9"]);
     }
-    let index = fs::read(setup.mirror().join("api/v1/archives")).expect("an index");
-    let index: Value = serde_json::from_slice(&index).expect("JSON");
+    let index = read_index(&setup.mirror());
     let stays = setup.published().contains(&FULL_26.to_string());
     assert_eq!(kept_because(&setup, "weekly").len(), setup.published().len());
     assert!(!stays || day_of(&index, FULL_26) < day_of(&index, FULL_3500), "{index}");

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
 use crate::publish::setup::{Setup, latest, verify};
-use crate::publish::survives::stores::{once, start, unfinished_uploads, with_three_parts};
+use crate::publish::survives::stores::{run_once, start, unfinished_uploads, with_three_parts};
 use crate::stores::gateway::{Forwarded, Gateway, Instead, PAGE};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
@@ -19,9 +19,9 @@ const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
 /// the upload, the first run may find that out, and the second one publishes.
 fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Setup, made: &Path) {
     gateway.clear_faults();
-    let mut output = once(gateway, stage, &[]);
+    let mut output = run_once(gateway, stage, &[]);
     if output.status.code() == Some(4) {
-        output = once(gateway, stage, &[]);
+        output = run_once(gateway, stage, &[]);
     }
     assert!(output.status.success(), "{context}: {}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
@@ -62,7 +62,7 @@ fn a_run_that_ends_during_a_comparison_loses_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let (stage, made) = with_three_parts();
-    assert!(once(&gateway, &stage, &[]).status.success());
+    assert!(run_once(&gateway, &stage, &[]).status.success());
     let bucket = gateway.bucket().join("mainnet");
     fs::remove_dir_all(bucket.join("api")).expect("removed");
     fs::remove_file(bucket.join("latest.json")).expect("removed");
