@@ -134,7 +134,8 @@ fn the_pages_delta_table_has_all_partitions() {
     for day in 0..chain.days.len() {
         assert_exported(&chain.day(day), &dir.path().join("days"), &chain.since(day));
     }
-    let [found, expected]: [Vec<[u64; 3]>; 2] = answer(python(DELTA_SUMS_SCRIPT).current_dir(dir.path()), python_of_page);
+    let [found, expected]: [Vec<[u64; 3]>; 2] =
+        answer(python(DELTA_SUMS_SCRIPT).current_dir(dir.path()), python_of_page);
     assert_eq!(found, expected);
     assert_eq!(found.len(), 3);
 }
