@@ -145,13 +145,13 @@ impl Planner<'_> {
     /// for targets that have not answered.
     fn future_contents(&self) -> Vec<ArchiveSet> {
         let rebased = self.ready_rebases();
-        let answering = self.targets.iter().filter(|target| !target.is_untried());
-        let future = answering.map(|target| {
+        let mut contents = Vec::new();
+        for target in self.targets.iter().filter(|target| !target.is_untried()) {
             let mut future = target.published().with_added(self.ready_names());
             future.rebased.extend(&rebased);
-            future
-        });
-        future.collect()
+            contents.push(future);
+        }
+        contents
     }
 
     /// True if an archive may be prepared: full ones always, incremental ones when their turn

@@ -39,7 +39,8 @@ impl Retry {
     /// Records a failure. Returns the pause before the next attempt; `None` in a run with `--once`,
     /// which makes only one attempt.
     pub fn record_failure(&mut self, once: bool, now: Instant) -> Option<Duration> {
-        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16)).min(RETRY_MAX);
+        let pause = RETRY_FIRST.saturating_mul(1 << self.failures.min(16));
+        let pause = pause.min(RETRY_MAX);
         self.failures = self.failures.saturating_add(1);
         self.next = NextAttempt::At(now + pause);
         (!once).then_some(pause)
