@@ -113,6 +113,11 @@ fn cell(column: &ArrayRef, row: usize) -> String {
     }
 }
 
+/// Returns the number of columns by which a table is sorted. The name may have `-` or `_`.
+pub fn key_columns(table: &str) -> usize {
+    if ["accounts", "token_accounts", "stakes"].contains(&&*table.replace('-', "_")) { 2 } else { 1 }
+}
+
 /// Returns the pair of archives of a chain.
 pub fn pair(chain: &str) -> [PathBuf; 2] {
     [fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-")]

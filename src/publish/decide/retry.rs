@@ -81,10 +81,12 @@ mod tests {
         for failures in 1..=4 {
             assert_eq!(retry.record_failure(false, now), Some(RETRY_FIRST * (1 << (failures - 1))));
             assert_eq!(retry.yields_to_others(false, now), failures >= FAILURES_BEFORE_OTHERS);
-            assert!(!retry.is_due(now) && !retry.is_given_up(false));
+            assert!(!retry.is_due(now));
+            assert!(!retry.is_given_up(false));
         }
         let later = now + RETRY_MAX;
-        assert!(retry.is_due(later) && !retry.yields_to_others(false, later), "its pause is over");
+        assert!(retry.is_due(later), "its pause is over");
+        assert!(!retry.yields_to_others(false, later), "its pause is over");
     }
 
     #[test]
@@ -93,6 +95,7 @@ mod tests {
         let now = Instant::now();
         assert!(!retry.is_given_up(true));
         assert_eq!((retry.record_failure(true, now), retry.is_given_up(true)), (None, true));
-        assert!(retry.yields_to_others(true, now) && retry.yields_to_others(true, now + RETRY_MAX));
+        assert!(retry.yields_to_others(true, now));
+        assert!(retry.yields_to_others(true, now + RETRY_MAX));
     }
 }

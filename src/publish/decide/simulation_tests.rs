@@ -412,8 +412,10 @@ impl Simulation<'_> {
             let published = target.index.keys().filter(|key| key.base_slot == Some(base)).map(|key| key.slot).max();
             assert!(published >= newest_on_base, "{seed}: {newest_on_base:?} on {base} {target:?}");
         }
-        assert!(self.pinned.is_empty() && self.ready.is_empty(), "{seed}: {:?} {:?}", self.pinned, self.ready);
-        assert!(self.preparing.is_none() && self.rebasing.is_none());
+        assert!(self.pinned.is_empty(), "{seed}: {:?}", self.pinned);
+        assert!(self.ready.is_empty(), "{seed}: {:?}", self.ready);
+        assert!(self.preparing.is_none());
+        assert!(self.rebasing.is_none());
     }
 }
 

@@ -15,7 +15,9 @@ use super::tables::{ALL, synthetic};
 use crate::common::draws::Draws;
 use crate::common::strace::number_of;
 use crate::common::*;
-use crate::export::{assert_exported, csv_lines, dir_on_disk, files, manifest, manifests, pair, rows, run, stderr};
+use crate::export::{
+    assert_exported, csv_lines, dir_on_disk, files, key_columns, manifest, manifests, pair, rows, run, stderr,
+};
 
 /// States of a cluster, oldest first.
 pub struct Chain {
@@ -136,11 +138,6 @@ pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
 }
 
 pub const TABLES: [&str; 6] = ["accounts", "token-accounts", "mints", "stakes", "votes", "programs"];
-
-/// Number of columns by which a table is sorted.
-fn key_columns(table: &str) -> usize {
-    if ["accounts", "token-accounts", "stakes"].contains(&table) { 2 } else { 1 }
-}
 
 /// A row of a whole table.
 struct TableRow {

@@ -14,12 +14,7 @@ use slotpress::{NamedArchive, NoProgress, Result, Snapshot};
 
 use super::tables::{ALL, Synthetic, remove_change, synthetic};
 use crate::common::*;
-use crate::export::{assert_exported, csv_lines, dir_on_disk, files, manifest, pair, rows, run, stderr};
-
-/// Number of columns by which a table is sorted.
-fn key_columns(table: &str) -> usize {
-    if ["accounts", "token_accounts", "stakes"].contains(&table) { 2 } else { 1 }
-}
+use crate::export::{assert_exported, csv_lines, dir_on_disk, files, key_columns, manifest, pair, rows, run, stderr};
 
 fn keys_in(lines: &[String], columns: usize) -> Vec<Vec<&str>> {
     lines.iter().map(|line| line.split(',').take(columns).collect()).collect()
@@ -66,7 +61,9 @@ fn read_checked_keys(path: &Path, columns: usize) -> Vec<Vec<String>> {
         let sorting: Vec<_> = group.sorting_columns().expect("sorting columns").iter().collect();
         assert_eq!(sorting.len(), columns);
         for (column, by) in sorting.into_iter().enumerate() {
-            assert_eq!((by.column_idx as usize, by.descending, by.nulls_first), (column, false, true));
+            assert_eq!(by.column_idx as usize, column);
+            assert!(!by.descending);
+            assert!(by.nulls_first);
         }
         let next = row_number + group.num_rows() as usize;
         let statistics = group.column(0).statistics().expect("statistics");
@@ -74,7 +71,8 @@ fn read_checked_keys(path: &Path, columns: usize) -> Vec<Vec<String>> {
             .map(|bytes| bytes.map(|bytes| String::from_utf8(bytes.to_vec()).expect("text")));
         let not_null: Vec<&String> =
             keys[row_number..next].iter().map(|key| &key[0]).filter(|part| !part.is_empty()).collect();
-        assert_eq!((least.as_ref(), greatest.as_ref()), (not_null.first().copied(), not_null.last().copied()));
+        assert_eq!(least.as_ref(), not_null.first().copied());
+        assert_eq!(greatest.as_ref(), not_null.last().copied());
         let key = group.column(columns - 1);
         assert!(key.offset_index_offset().is_some());
         assert!(key.column_index_offset().is_some());
@@ -103,11 +101,8 @@ fn every_table_is_sorted() {
             assert!(keys.is_sorted_by(|key, next| key < next), "{mix}: {table}");
             let file = &fields["files"][0];
             if let (Some(first), Some(last)) = (keys.first(), keys.last()) {
-                assert_eq!(
-                    (&key_parts(&file["least_key"]), &key_parts(&file["greatest_key"])),
-                    (first, last),
-                    "{table}"
-                );
+                assert_eq!(&key_parts(&file["least_key"]), first, "{table}");
+                assert_eq!(&key_parts(&file["greatest_key"]), last, "{table}");
             }
             assert!(read_checked_keys(&files[0], columns) == keys, "{mix}: {table}");
             assert_eq!(fields["rows"], lines.len());
@@ -125,8 +120,8 @@ fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<
     Ok(())
 }
 
-/// Rows can be spilled only if the directory for them exists. So an export without that directory fails
-/// exactly if it would spill rows.
+/// Rows can be spilled only if the directory for them exists. So without that directory, an export fails
+/// if and only if it would spill rows.
 #[test]
 fn memory_and_threads_do_not_change_the_bytes() {
     let made = synthetic(&["--size", "40MiB"]);

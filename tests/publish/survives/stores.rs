@@ -64,7 +64,8 @@ fn a_bucket_gets_what_a_directory_gets() {
 
     let puts = gateway.count_requests(&["PUT "]);
     let again = run_once(&gateway, &setup, &flags);
-    assert!(again.status.success() && gateway.count_requests(&["PUT "]) == puts, "nothing is sent");
+    assert!(again.status.success());
+    assert_eq!(gateway.count_requests(&["PUT "]), puts, "nothing is sent");
     let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
     fs::copy(fixture(FULL_3500), setup.snapshots().join(FULL_3500)).expect("copied");
     assert!(run_once(&gateway, &setup, &gone).status.success());
