@@ -137,8 +137,8 @@ impl SynthLayout {
         storage + 1 == self.full_count || storage + 1 == self.count()
     }
 
-    /// Returns the delegations whose stake accounts are in a storage. They are divided evenly among the storages
-    /// of the full state, except for emptied storages.
+    /// Returns the delegations whose stake accounts are in a storage. All storages of the full state have about
+    /// equally many, except that an emptied storage has none, and the next storage has its share.
     pub fn delegations(&self, storage: u64) -> Range<u64> {
         if self.is_incremental(storage) || self.emptied.contains(&storage) {
             return 0..0;

@@ -154,7 +154,7 @@ mod tests {
         assert!(!is_possible(EntryKind::AccountsDir, 1));
     }
 
-    /// An index made by an attacker must not take any amount of memory.
+    /// An index made by an attacker must not take unlimited memory.
     #[test]
     fn too_many_entries_are_refused() {
         let with_entries =

@@ -363,7 +363,8 @@ fn read_accounts_fields<R: BufRead>(
     Ok(())
 }
 
-/// Parses the fields after the accounts database. Returns an error after the lattice hash as `Some`.
+/// Parses the fields after the accounts database. Returns `Some` error if a field after the lattice hash is
+/// invalid, because Agave ignores such faults.
 fn read_extra_fields<R: BufRead>(r: &mut FieldReader<R>, bank: &mut BankFile) -> Result<Option<Error>> {
     r.skip(8)?; // lamports per signature
     if r.flag("the incremental persistence")? {

@@ -63,14 +63,14 @@ impl RecordSink for NoSink {
 /// State of a walk over one storage. A clone continues from the same position.
 #[derive(Clone, Debug, Default)]
 pub struct RecordWalker {
-    /// Beginning of a record that continues in the next piece.
+    /// Beginning of a record, or of an end mark, that continues in the next piece.
     carried: Vec<u8>,
     /// Offset in the storage of `carried`, or of the next piece if nothing is carried.
     offset_bytes: u64,
     skip_bytes: u64,
     /// True if the walk has ended, because no further record can be found.
     is_over: bool,
-    /// Offset of the end mark, if only zeros have followed it so far.
+    /// Offset of the end mark, which Firedancer reads as an account, if only zeros have followed it so far.
     end_mark: Option<u64>,
     has_stored_hash: bool,
 }

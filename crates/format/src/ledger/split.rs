@@ -25,7 +25,7 @@ pub const META_ALIGNMENT: u64 = 32;
 /// Length in bytes of the fixed part of an entry in a `.meta` file.
 pub const META_HEADER_BYTES: usize = 88;
 
-/// Maximum length of data that is in the `.meta` file. Longer data is in the `.data` file.
+/// Maximum length of an account's data in the `.meta` file, in bytes. Longer data is in the `.data` file.
 pub const INLINE_DATA_BYTES_MAX: u32 = 4008;
 
 pub const DATA_ALIGNMENT: u64 = 4096;
