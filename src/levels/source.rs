@@ -108,7 +108,8 @@ impl OpenInput {
             lock = Some(LedgerLock::acquire(&options.paths.ledger)?);
         }
         let snapshot = find_bank_snapshot(&options.paths, options.slot, options.threads)?;
-        let plan = Plan::new(snapshot, &PlanOptions::new(options.base_slot, options.threads), progress)?;
+        let plan_options = PlanOptions::new(options.base_slot, options.threads);
+        let plan = Plan::new(snapshot, &plan_options, progress)?;
         Ok(Self {
             kind,
             entries: plan.entries().collect(),
