@@ -27,7 +27,7 @@ use slotpress_read::Publishable;
 use super::choose::ChosenArchive;
 use super::context::FetchContext;
 use super::next::{KEPT_HINT, Reason, Selection};
-use super::run::{ArchiveFault, Attempted, ObtainedArchive, World, stat_file};
+use super::run::{ArchiveFault, Attempted, FileVersion, ObtainedArchive, World};
 use super::trust::Confirmations;
 
 const SOURCES_HINT: &str = "give other sources, or try again later";
@@ -96,7 +96,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let mut obtained = ObtainedArchive::new(choice);
         obtained.archive.root = root;
         obtained.archive.path = Some(path.to_path_buf());
-        obtained.stat = stat_file(path);
+        obtained.version = FileVersion::read(path);
         Ok(obtained)
     }
 

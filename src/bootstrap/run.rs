@@ -4,8 +4,10 @@
 //!
 //! All effects go through a [`World`], which asks servers and writes files. A test simulates it.
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use slotpress_base::quantity::bytes;
 use slotpress_base::threads::catch_panic;
@@ -82,24 +84,34 @@ pub struct ObtainedArchive {
     pub choice: ChosenArchive,
     /// Download of the archive; `None` if the file existed.
     pub download: Option<Arc<Download>>,
-    /// Identity of a local file when it was chosen.
-    pub stat: Option<FileStat>,
+    /// A local file as it was when it was chosen.
+    pub version: Option<FileVersion>,
 }
 
-pub fn stat_file(path: &Path) -> Option<FileStat> {
-    rustix::fs::stat(path).ok().map(FileStat::from)
+/// Changes if a file is replaced, cut off or written again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct FileVersion {
+    stat: FileStat,
+    modified: Option<SystemTime>,
+}
+
+impl FileVersion {
+    pub fn read(path: &Path) -> Option<Self> {
+        let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        rustix::fs::stat(path).ok().map(|stat| Self { stat: stat.into(), modified })
+    }
 }
 
 impl ObtainedArchive {
     pub fn new(choice: &ChosenArchive) -> Self {
         let archive = FetchedArchive { name: choice.name.clone(), path: None, fetched: None, root: None };
-        Self { archive, choice: choice.clone(), download: None, stat: None }
+        Self { archive, choice: choice.clone(), download: None, version: None }
     }
 
-    /// Returns true if a local file was replaced, or cut off, since it was chosen.
+    /// Returns true if a local file has changed since it was chosen.
     pub fn is_replaced(&self) -> bool {
         let path = self.archive.path.as_deref();
-        self.stat.is_some() && path.is_some_and(|path| stat_file(path) != self.stat)
+        self.version.is_some() && path.is_some_and(|path| FileVersion::read(path) != self.version)
     }
 
     /// Returns what a restore reads: the download while it arrives, or the local file.

@@ -250,3 +250,16 @@ fn ten_thousand_worlds_end_with_the_best_state() {
     println!("worlds {first} to {end}");
     assert_runs_end_with_best_state(first..end);
 }
+
+#[test]
+fn a_file_written_again_with_its_length_has_another_version() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("file");
+    fs::write(&path, "old").expect("written");
+    let old = FileVersion::read(&path).expect("a file");
+    assert!(FileVersion::read(&path) == Some(old));
+    let file = fs::File::create(&path).expect("opened");
+    std::io::Write::write_all(&mut &file, b"new").expect("written");
+    file.set_modified(SystemTime::UNIX_EPOCH).expect("set");
+    assert!(FileVersion::read(&path) != Some(old));
+}

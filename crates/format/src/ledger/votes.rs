@@ -105,7 +105,7 @@ impl<'a> VoteState<'a> {
     /// Returns the address that may vote in an epoch.
     pub fn authorized_voter(&self, epoch: u64) -> Option<[u8; 32]> {
         let (voters, _) = self.voters.as_chunks::<VOTER_BYTES>();
-        let voter = voters.iter().rev().find(|voter| u64_at::<0, _>(*voter) <= epoch)?;
+        let voter = voters.iter().rev().find(|voter| u64_at::<0, _>(voter) <= epoch)?;
         Some(array_at::<8, 32, _>(voter))
     }
 }
