@@ -24,7 +24,7 @@ pub type SeenSlots = Mutex<HashSet<u64>>;
 pub struct ArchiveRules<'a> {
     failures: &'a Failures,
     seen_slots: &'a SeenSlots,
-    /// True if frames come in any order, and skippable frames are not passed to [`Self::frame`].
+    /// True if frames come in any order, and skippable frames are not passed to [`Visitor::observe_frame`].
     is_by_index: bool,
     length_bytes: Option<u64>,
     entries: Mutex<EntryChecker>,
