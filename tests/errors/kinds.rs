@@ -70,6 +70,24 @@ fn a_ledger_of_a_validator_is_in_use() {
     archived().expect("archived");
 }
 
+/// A container can see the ledger of a running validator on a read-only mount.
+#[test]
+fn a_ledger_of_a_validator_is_in_use_on_a_read_only_file_system() {
+    needs!("sys_admin", "mount", "umount");
+    let disk = Disk::mount("size=64m");
+    let out = temp_dir();
+    fs::write(disk.path().join("ledger.lock"), "").expect("written");
+    let lock = fs::File::open(disk.path().join("ledger.lock")).expect("opened");
+    lock.lock().expect("locked");
+    disk.remount("ro");
+    let archived =
+        archive(&ArchiveOptions::new(disk.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
+    assert_eq!(refused_kind(archived), ErrorKind::InUse);
+    let paths = LedgerPaths::new(disk.path());
+    let verified = verify(Snapshot::ledger(&paths), &VerifyOptions::default(), &NoProgress);
+    assert_eq!(refused_kind(verified), ErrorKind::InUse);
+}
+
 #[test]
 fn accounts_of_another_restore_are_in_use() {
     let dir = temp_dir();

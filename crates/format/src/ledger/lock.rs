@@ -30,8 +30,8 @@ fn looks_like_ledger(dir: &Path) -> bool {
 
 impl LedgerLock {
     /// Takes the lock. Makes the lock file if it is missing, as a validator does. Takes no lock if the
-    /// directory is not a ledger, or if it is on a read-only file system without a lock file, where no
-    /// validator can run.
+    /// directory is not a ledger, or if it is on a read-only file system and has no lock file: a running
+    /// validator would have made it.
     ///
     /// # Errors
     /// A validator or another slotpress holds the lock ([`ErrorKind::InUse`]), or the lock file cannot be
@@ -73,7 +73,7 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
         }
         Err(Errno::ROFS) => return Ok(None),
         Err(Errno::EXIST) => {}
-        // Another user's file can be locked without write permission.
+        // A file can be locked without write permission.
         Err(Errno::ACCESS | Errno::PERM) if ledger.stat_entry(LOCK_NAME)?.is_some() => {}
         Err(error) => return Err(Error::io(ACTION, path, &error.into())),
     }
@@ -84,8 +84,10 @@ fn open_lock_file(ledger: &KeptDir, path: &Path) -> Result<Option<File>> {
             .with_hint("a validator makes ledger.lock an empty file: find out what made this one, and remove it"));
     }
     match open(OFlags::WRONLY | OFlags::NONBLOCK) {
-        Err(Errno::ROFS) => Ok(None),
-        Err(Errno::ACCESS | Errno::PERM) => open(OFlags::RDONLY | OFlags::NONBLOCK).map(Some).or_path(ACTION, path),
+        // On a read-only mount, too, a validator may hold it: through another mount of the file system.
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+            open(OFlags::RDONLY | OFlags::NONBLOCK).map(Some).or_path(ACTION, path)
+        }
         opened => opened.map(Some).or_path(ACTION, path),
     }
 }
