@@ -10,7 +10,7 @@ use std::sync::Arc;
 use slotpress_base::Progress;
 use slotpress_base::{Error, EscapePath, IoContext, IoHint, KeptDir, Result, SpaceWatch, StreamWriter};
 use slotpress_format::ArchiveName;
-use slotpress_read::{StagedFile, already_exists, check_output_dir};
+use slotpress_read::{StagedFile, already_exists_error, check_output_dir};
 #[cfg(feature = "stores")]
 use slotpress_stores::{Store, Upload, headers_of};
 
@@ -115,7 +115,7 @@ impl Destination for DirSink {
 
     fn check_name(&self, name: &str) -> Result<()> {
         if !self.replace && self.dir.stat_entry(name)?.is_some() {
-            return Err(already_exists(&self.dir.path_of(name)));
+            return Err(already_exists_error(&self.dir.path_of(name)));
         }
         Ok(())
     }

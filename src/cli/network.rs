@@ -217,10 +217,10 @@ pub fn open_archive(path: &Path, reads_twice: bool, args: &NetworkArgs, ui: &Ui)
 
 pub fn print_transfer(archive: &NamedArchive, ui: &Ui) {
     let Some(source) = &archive.source else { return };
-    let Some(transferred) = source.transferred() else { return };
+    let Some(totals) = source.transfer_totals() else { return };
     let file_bytes = archive.length_bytes().unwrap_or_default();
     let file = json!({ "url": archive.path.to_string_lossy(), "file_bytes": file_bytes });
-    let fields = merge(file, transferred);
+    let fields = merge(file, totals);
     let row = "transferred: {transferred_bytes} of {file_bytes} in {requests}";
     ui.print_report("transfer", "", &fields, &[row]);
 }

@@ -18,7 +18,7 @@ pub use slotpress_base::quantity::{
 };
 use slotpress_base::{EscapePath, IoContext, THREADS_MAX, clock};
 use slotpress_format::parse_number;
-use slotpress_read::owner_by_name;
+use slotpress_read::find_owner;
 
 /// A value of a flag: its name, the value, its help text.
 pub struct Choice<T>(pub &'static str, pub T, pub &'static str);
@@ -145,7 +145,7 @@ pub fn parse_pubkey(text: &str) -> Result<Address, String> {
 
 /// Parses a program that owns accounts: its address, or a name shown by `--by-owner`.
 pub fn parse_owner(text: &str) -> Result<Address, String> {
-    match owner_by_name(text) {
+    match find_owner(text) {
         Some(owner) => Ok(owner),
         None => parse_pubkey(text)
             .map_err(|error| format!("{error}, and no program that --by-owner names is called {text}")),

@@ -74,7 +74,7 @@ const CLIENTS: &[Choice<&[SnapshotClient]>] = &[
     Choice("agave-4.4", &[SnapshotClient::Agave44], "Agave 4.4"),
     Choice("agave-4.5", &[SnapshotClient::Agave45], "Agave 4.5"),
     Choice("firedancer", &[SnapshotClient::Firedancer], "The newest Firedancer"),
-    Choice("sig", &SnapshotClient::ON_REQUEST, "Syndica's sig, as of July 2026"),
+    Choice("sig", &SnapshotClient::JUDGED_ON_REQUEST, "Syndica's sig, as of July 2026"),
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
@@ -343,13 +343,13 @@ fn first_failure(report: &VerifyReport) -> Option<String> {
 
 /// Returns the last line: how many archives are good, and which checks were not made.
 fn summary_line(verdict: &CatalogVerdict) -> String {
-    let CatalogVerdict { archives, good, partly, damaged, left_out, .. } = verdict;
+    let CatalogVerdict { archives, good, incomplete, damaged, incomplete_checks, .. } = verdict;
     let mut text = format!("{}: {good} good", values::count_of(*archives, "archive"));
-    if *partly > 0 {
-        let left_out = Vec::from_iter(left_out.iter().map(|check| check.name())).join(", ");
-        text += &format!("; {partly} without a failure, but not all checks were made: {left_out}");
+    if *incomplete > 0 {
+        let left_out = Vec::from_iter(incomplete_checks.iter().map(|check| check.name())).join(", ");
+        text += &format!("; {incomplete} without a failure, but not all checks were made: {left_out}");
     }
-    let unverified = archives - good - partly - damaged;
+    let unverified = archives - good - incomplete - damaged;
     for (count, word) in [(*damaged, "damaged"), (unverified, "not verified")] {
         if count > 0 {
             text += &format!("; {count} {word}");

@@ -10,7 +10,7 @@ use slotpress::LedgerPaths;
 use slotpress::catalog::{find_partials, scan};
 use slotpress_base::{EscapePath, clock, quantity};
 use slotpress_format::{GRACEFUL_STOP, LockState, bank_snapshot_slots, is_complete, ledger_lock_state};
-use slotpress_read::{RESTORE_JOURNAL_HINT, restore_journal};
+use slotpress_read::{RESTORE_JOURNAL_HINT, find_restore_journal};
 
 use super::{Finding, Verdict};
 
@@ -24,7 +24,7 @@ pub fn examine(paths: &LedgerPaths) -> Vec<Finding> {
     let lock = examine_lock(&paths.ledger);
     let bank = examine_bank_snapshot(paths.snapshots_dir(), lock.verdict == Verdict::Good);
     let mut findings = vec![lock, bank, examine_owner(&paths.ledger)];
-    if let Some(journal) = restore_journal(paths.snapshots_dir()) {
+    if let Some(journal) = find_restore_journal(paths.snapshots_dir()) {
         let found = format!("{}: a restore was killed before its end", journal.escaped());
         findings.push(Finding::bad("restore", found, RESTORE_JOURNAL_HINT));
     }

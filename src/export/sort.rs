@@ -287,7 +287,7 @@ pub(super) struct Sorter {
 impl Sorter {
     /// Creates a sorter that makes its temporary file in `dir`, once it needs one.
     pub fn new(dir: &Path) -> Self {
-        Self { spill: Spill::of_unknown_size(dir, "sorting rows"), held: Mutex::default(), spilled: Mutex::default() }
+        Self { spill: Spill::with_unknown_size(dir, "sorting rows"), held: Mutex::default(), spilled: Mutex::default() }
     }
 
     /// Sorts a full run and writes it to the file. Keeps any other run, such as a worker's last one, in

@@ -177,7 +177,7 @@ mod tests {
             let new = newest(&new);
             let mut counts = ChangeCounts::default();
             let has_mark = |marks: &Marks, (storage, _): (u32, u64), account: u8| {
-                is_marked(marks.of_storage(storage), u64::from(account) * 152)
+                is_marked(marks.storage_marks(storage), u64::from(account) * 152)
             };
             for account in 0..60 {
                 match (old.get(&account), new.get(&account)) {

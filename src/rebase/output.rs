@@ -235,7 +235,7 @@ impl Visitor for RereadVisitor<'_> {
             return Ok(EntryUse::default());
         }
         self.next_storage.store(number.saturating_add(1), Relaxed);
-        Ok(EntryUse { is_for_sink: self.wanted.of_storage(number).is_some(), ..EntryUse::default() })
+        Ok(EntryUse { is_for_sink: self.wanted.storage_marks(number).is_some(), ..EntryUse::default() })
     }
 
     fn handle_fault(&self, _: ReadFault<'_>, lost: Option<&'static str>) -> Result<()> {
@@ -309,7 +309,7 @@ impl OutputSink<'_, '_, '_, '_> {
         let mut on_record = |record: &Record<'_>| {
             let ArchiveRole::Old(closed) = role else { return output.add(record.header, record.data) };
             output.add_outdated(record.header, record.data);
-            let is_closed = is_marked(closed.of_storage(storage), record.offset_bytes);
+            let is_closed = is_marked(closed.storage_marks(storage), record.offset_bytes);
             if is_closed { output.add(&tombstone(record.header.pubkey), &[]) } else { Ok(()) }
         };
         let mut marked = MarkedSink { marks: self.marks, on_record: &mut on_record, result: Ok(()) };
@@ -324,7 +324,7 @@ impl EntrySink for OutputSink<'_, '_, '_, '_> {
         if is_storage(entry) {
             self.walker.restart();
             let storage = self.visitor.current_storage();
-            self.marks = self.visitor.wanted.of_storage(storage);
+            self.marks = self.visitor.wanted.storage_marks(storage);
             return Ok(());
         }
         let entry = self.written_entry(entry);

@@ -13,8 +13,8 @@ use slotpress_read::archive::source::open_written;
 use slotpress_read::archive::{OpenArchive, front};
 use slotpress_read::state::sums::StateSum;
 use slotpress_read::{
-    Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_TYPICAL, REBASED_ON, Rule, Snapshot, VerifyOptions,
-    estimate_records, read_back_archive, require_newer_state, rule_against_agave, verify_with_observer,
+    Check, CheckMode, CheckOptions, LocalFile, NamedArchive, RATIO_UPPER_ESTIMATE, REBASED_ON, Rule, Snapshot,
+    VerifyOptions, estimate_records, read_back_archive, require_newer_state, rule_against_agave, verify_with_observer,
 };
 
 use super::changes::{ChangeCounts, Changes};
@@ -219,7 +219,7 @@ fn length_bytes(archive: &NamedArchive) -> Result<u64> {
 
 fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     let is_tar = archive.name.as_ref().is_some_and(|name| name.compression == ArchiveCompression::None);
-    Ok(length_bytes(archive)?.saturating_mul(if is_tar { 1 } else { RATIO_TYPICAL }))
+    Ok(length_bytes(archive)?.saturating_mul(if is_tar { 1 } else { RATIO_UPPER_ESTIMATE }))
 }
 
 /// Refuses states that [`require_newer_state`] refuses, and a new state that only Firedancer loads.

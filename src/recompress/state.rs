@@ -7,7 +7,7 @@ use slotpress_format::{Entry, EntryKind};
 use slotpress_read::archive::OpenArchive;
 use slotpress_read::archive::source::open_written;
 use slotpress_read::{
-    AccountsPass, Failures, PairMember, RATIO_TYPICAL, Rule, StagedFile, StateBuilder, read_archive_storages,
+    AccountsPass, Failures, PairMember, RATIO_UPPER_ESTIMATE, Rule, StagedFile, StateBuilder, read_archive_storages,
 };
 
 use super::input::RecompressInput;
@@ -21,7 +21,7 @@ impl RecompressJob<'_> {
         let spill_dir = self.options.check.spill_dir(out_dir);
         let base_bytes = self.base.and_then(|base| base.archive.source.length_bytes()).unwrap_or_default();
         let bytes = input.length_bytes().unwrap_or_default().saturating_add(base_bytes);
-        let unpacked_bytes = bytes.saturating_mul(RATIO_TYPICAL);
+        let unpacked_bytes = bytes.saturating_mul(RATIO_UPPER_ESTIMATE);
         let memory_bytes = self.options.check.memory_bytes;
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, unpacked_bytes)?;
         accounts.log.check_expected_room(memory_bytes)?;

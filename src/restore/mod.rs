@@ -42,7 +42,7 @@ use slotpress_base::{
 };
 use slotpress_format::ledger::names::ArchiveCompression;
 use slotpress_format::{ArchiveName, BankStakes, FieldReader, StorageMapItem, parse_bank_file_lenient};
-use slotpress_read::{Assurance, LocalFile, RATIO_TYPICAL, SeenSlots, StateBuilder};
+use slotpress_read::{Assurance, LocalFile, RATIO_UPPER_ESTIMATE, SeenSlots, StateBuilder};
 pub(crate) use target::MAINNET_RATIO;
 #[cfg(feature = "net")]
 pub(crate) use target::Preview;
@@ -236,7 +236,7 @@ impl Run<'_> {
     fn new_state_check(self, archives: &[OpenedArchive]) -> Result<StateBuilder> {
         let check = &self.options.check;
         let memory_bytes = check.memory_bytes - flusher_memory_bytes(check.memory_bytes);
-        let bytes = unpacked_bytes(archives, RATIO_TYPICAL);
+        let bytes = unpacked_bytes(archives, RATIO_UPPER_ESTIMATE);
         let spill_dir = check.spill_dir(Some(self.target.snapshots_dir.path()));
         let accounts = StateBuilder::new(memory_bytes, &spill_dir, bytes)?;
         accounts.log.check_expected_room(memory_bytes)?;

@@ -15,9 +15,9 @@ use slotpress_base::{
 use slotpress_format::{ArchiveName, LedgerLock, parse_number};
 #[cfg(feature = "net")]
 use slotpress_format::{LEDGER_LOCK_NAME, LedgerPaths};
-use slotpress_read::remove_stale_dirs;
 #[cfg(feature = "net")]
-use slotpress_read::restore_journal;
+use slotpress_read::find_restore_journal;
+use slotpress_read::remove_stale_dirs;
 
 use crate::restore::created_dirs::CreatedDirs;
 use crate::restore::journal::{Move, REPLACED_PREFIX, recover};
@@ -100,7 +100,7 @@ pub struct Preview {
 /// [`ErrorKind::Exists`], with the path of a part of the ledger.
 #[cfg(feature = "net")]
 pub fn check_is_new(paths: &LedgerPaths) -> Result<()> {
-    if restore_journal(paths.snapshots_dir()).is_some() {
+    if find_restore_journal(paths.snapshots_dir()).is_some() {
         return Ok(());
     }
     let snapshots_dir = open_existing(paths.snapshots_dir())?;
@@ -150,7 +150,7 @@ impl Preview {
     pub fn new(options: &TargetOptions, newest: &ArchiveName, bytes: RestoredBytes, dry_run: bool) -> Result<Self> {
         let paths = &options.paths;
         let accounts_dirs = paths.accounts_dirs();
-        let has_journal = restore_journal(paths.snapshots_dir()).is_some();
+        let has_journal = find_restore_journal(paths.snapshots_dir()).is_some();
         if has_journal && !dry_run {
             Target::prepare(options, Some(newest))?;
         }

@@ -120,7 +120,7 @@ impl Source for StreamSource {
         self.remote.length_bytes
     }
 
-    fn transferred(&self) -> Option<TransferTotals> {
+    fn transfer_totals(&self) -> Option<TransferTotals> {
         Some(self.transfer.lock().transferred)
     }
 

@@ -184,7 +184,7 @@ impl Source for UrlSource {
         self.read(to, offset_bytes).map_err(io::Error::other)
     }
 
-    fn transferred(&self) -> Option<TransferTotals> {
+    fn transfer_totals(&self) -> Option<TransferTotals> {
         // Adds the request for the file's facts.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
         Some(TransferTotals { requests, bytes: self.mirror.given_bytes() })

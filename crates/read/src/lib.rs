@@ -46,7 +46,7 @@ pub use catalog::usable::judge_file;
 pub use catalog::{Catalog, FileFault, FileId, REMOTE_DIR, UnusableFile, unix_ns};
 pub use inspect::account::find_account;
 pub use inspect::accounts::{AccountsSummary, RecordTotals, inspect_accounts};
-pub use inspect::owners::owner_by_name;
+pub use inspect::owners::find_owner;
 pub use inspect::visit::{Account, AccountVisitor, visit_accounts, visit_state};
 pub use inspect::{ArchiveInspection, LedgerInspection, check_pair, inspect_archive, inspect_ledger};
 pub use plan::{Plan, PlanOptions};
@@ -57,7 +57,7 @@ pub use rules::failures::{Failure, FailurePlace, Failures};
 pub use rules::pair::{PairMember, REBASED_ON, is_rebased, judge_pair, require_newer_state};
 pub use rules::rule::{Check, Rule, SnapshotClient};
 pub use snapshot::Snapshot;
-pub use state::accounts::{RATIO_TYPICAL, StateBuilder, estimate_records};
+pub use state::accounts::{RATIO_UPPER_ESTIMATE, StateBuilder, estimate_records};
 pub use state::check::{Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, judge_expected};
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
 pub use state::pass::AccountsPass;
@@ -69,10 +69,10 @@ pub use state::versions::VersionLog;
 pub use state::visitor::{StateFacts, StatePart, StateVisitor, StateWorker, Task};
 pub use store::dir_lock::{DirLocks, LockAttempt, try_lock};
 pub use store::publish::{
-    Publishable, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, remove_stale_files,
+    Publishable, StagedFile, TEMPORARY_PREFIX, already_exists_error, check_output_dir, remove_stale_files,
 };
 pub use store::work_dir::{WorkDir, remove_stale_dirs};
-pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, restore_journal};
+pub use store::{RESTORE_JOURNAL_HINT, RESTORE_JOURNAL_NAME, find_restore_journal};
 pub use verify::catalog::{ArchiveBase, ArchiveVerdict, CatalogVerdict, verify_catalog};
 pub use verify::job::VerifyOptions;
 pub use verify::read_back::{ReadBackReport, read_back_archive};

@@ -15,7 +15,7 @@ use slotpress_base::{
 };
 use slotpress_net::s3::{Condition, Object, PutOutcome, SmallFile};
 use slotpress_read::{
-    LocalFile, LockAttempt, StagedFile, TEMPORARY_PREFIX, already_exists, check_output_dir, modified_ns, try_lock,
+    LocalFile, LockAttempt, StagedFile, TEMPORARY_PREFIX, already_exists_error, check_output_dir, modified_ns, try_lock,
 };
 
 /// Limit on the number of waits for the lock. Writing a small file takes a moment, so a lock that is
@@ -123,7 +123,7 @@ impl Directory {
 
     pub fn upload(&self, name: &str, replace: bool) -> Result<FileUpload> {
         if !replace && self.0.stat_entry(name)?.is_some() {
-            return Err(already_exists(&self.0.path_of(name)));
+            return Err(already_exists_error(&self.0.path_of(name)));
         }
         // Several uploads may replace the same file at the same time; each gets the name in turn.
         let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_in_for(&self.0, name) }?;

@@ -12,7 +12,7 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_net::retries::Retries;
 use slotpress_net::s3::{Bucket, Condition, Object, PutOutcome, SMALL_BYTES_MAX, SmallFile};
 use slotpress_net::{Client, NetError, NetErrorKind, Url, UrlSource, join_name, show_url};
-use slotpress_read::{SharedSource, already_exists};
+use slotpress_read::{SharedSource, already_exists_error};
 
 use crate::directory::Directory;
 use crate::{StoreOptions, Target, Upload, UploadState};
@@ -308,7 +308,7 @@ impl Store {
             Backend::Dir(dir) => Ok(Upload::from_file(dir.upload(name, replace)?)),
             Backend::S3(s3) => {
                 if !replace && self.stat(name, progress)?.is_some() {
-                    return Err(already_exists(Path::new(&self.location_of(name))));
+                    return Err(already_exists_error(Path::new(&self.location_of(name))));
                 }
                 Upload::begin(s3, name, headers, bytes_max, progress)
             }

@@ -166,6 +166,6 @@ fn a_fault_that_a_client_accepts_is_a_warning_for_it() {
     assert_eq!(agave.warnings.len(), 1);
     assert!(agave.clients.iter().all(|verdict| verdict.loads == verdict.client.is_agave()));
     assert!(!verify(&path, None, &[SnapshotClient::Firedancer]).ok);
-    assert!(!verify(&path, None, &SnapshotClient::ALL).ok);
+    assert!(!verify(&path, None, &SnapshotClient::JUDGED_BY_DEFAULT).ok);
     assert!(!verify(&path, None, &[]).ok);
 }

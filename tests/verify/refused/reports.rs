@@ -159,7 +159,7 @@ fn inspect_reports_why_a_client_does_not_read_an_archive() {
     let (code, report, _) = run_json(&["inspect", text(&altered.write_to(dir.path()).full)], None);
     assert_eq!(code, 0, "{report}");
     let clients = report["clients"].as_array().expect("clients");
-    assert_eq!(clients.len(), SnapshotClient::ALL.len(), "{report}");
+    assert_eq!(clients.len(), SnapshotClient::JUDGED_BY_DEFAULT.len(), "{report}");
     for client in clients {
         let is_firedancer = client["client"].as_str().is_some_and(|name| name.starts_with("firedancer"));
         let refusals: &[&str] =
@@ -187,11 +187,11 @@ fn rules_have_these_texts_and_clients() {
             rule.remedy()
         )
         .expect("a string");
-        let clients = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);
+        let clients = SnapshotClient::JUDGED_BY_DEFAULT.into_iter().chain(SnapshotClient::JUDGED_ON_REQUEST);
         let refusing = clients.filter(|client| !rule.is_tolerated_by(*client));
         let refusing: Vec<String> = refusing.map(|client| client.to_string()).collect();
         writeln!(text, "  refused by {}, from {}", refusing.join(", "), rule.evidence()).expect("a string");
-        for client in SnapshotClient::ALL {
+        for client in SnapshotClient::JUDGED_BY_DEFAULT {
             if rule.refusal_reason(client) != rule.description() {
                 writeln!(text, "  {client} because {}", rule.refusal_reason(client)).expect("a string");
             }

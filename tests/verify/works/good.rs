@@ -46,22 +46,27 @@ fn archives_of_agave_are_good() {
     assert_is_good(&verify(&agave_dir().join(FULL), None, &[]), &STATE_26);
     let pair = verify(&agave_dir().join(FULL), Some(&agave_dir().join(INCREMENTAL)), &[]);
     assert_is_good(&pair, &STATE_40);
-    assert_eq!(pair.clients.len(), SnapshotClient::ALL.len());
+    assert_eq!(pair.clients.len(), SnapshotClient::JUDGED_BY_DEFAULT.len());
     assert!(pair.clients.iter().all(|verdict| verdict.loads));
 }
 
 #[test]
 fn the_state_of_an_incremental_archive_alone_cannot_be_checked() {
     let archive = NamedArchive::from_path(agave_dir().join(INCREMENTAL));
-    let error = slotpress_read::verify(Snapshot::Archive(&archive), &verify_options(&SnapshotClient::ALL), &NoProgress)
-        .expect_err("refused");
+    let error = slotpress_read::verify(
+        Snapshot::Archive(&archive),
+        &verify_options(&SnapshotClient::JUDGED_BY_DEFAULT),
+        &NoProgress,
+    )
+    .expect_err("refused");
     assert!(error.to_string().contains("of an incremental archive alone cannot be checked"), "{error}");
 }
 
 #[test]
 fn all_but_the_state_of_an_incremental_archive_alone_can_be_checked() {
     let archive = NamedArchive::from_path(agave_dir().join(INCREMENTAL));
-    let options = verify_options(&SnapshotClient::ALL).check(CheckOptions::default().mode(CheckMode::Frames));
+    let options =
+        verify_options(&SnapshotClient::JUDGED_BY_DEFAULT).check(CheckOptions::default().mode(CheckMode::Frames));
     let report = slotpress_read::verify(Snapshot::Archive(&archive), &options, &NoProgress).expect("verified");
     assert!(report.ok, "{}", describe(&report));
     let skipped = report.checks.iter().filter(|result| result.skipped.is_some()).map(|result| result.check);

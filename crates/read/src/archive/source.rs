@@ -56,7 +56,7 @@ pub trait Source: Debug + Send + Sync {
     }
 
     /// Requests and bytes so far. `None` for a source on this machine.
-    fn transferred(&self) -> Option<TransferTotals> {
+    fn transfer_totals(&self) -> Option<TransferTotals> {
         None
     }
 

@@ -39,6 +39,6 @@ pub fn owner_name(owner: &Address) -> Option<&'static str> {
     OWNER_NAMES.iter().find(|(key, _)| *key == owner.0).map(|(_, name)| *name)
 }
 
-pub fn owner_by_name(name: &str) -> Option<Address> {
+pub fn find_owner(name: &str) -> Option<Address> {
     OWNER_NAMES.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(key, _)| Address(*key))
 }

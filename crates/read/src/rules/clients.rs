@@ -15,7 +15,7 @@ const AGAVE_TOGETHER: &str = "Agave 4.2 to 4.5";
 /// Returns the names of clients. If all versions of Agave are among them, they share the name "Agave
 /// 4.2 to 4.5".
 pub fn client_names(clients: &[SnapshotClient]) -> Vec<String> {
-    let all = SnapshotClient::ALL.into_iter().chain(SnapshotClient::ON_REQUEST);
+    let all = SnapshotClient::JUDGED_BY_DEFAULT.into_iter().chain(SnapshotClient::JUDGED_ON_REQUEST);
     // All clients have the same empty statement, so versions of Agave are merged.
     let statements = all.filter(|client| clients.contains(client)).map(|client| (client, ()));
     merge_versions(statements.collect()).into_iter().map(|(name, ())| name).collect()
@@ -52,13 +52,13 @@ pub fn rule_broken_by(compression: ArchiveCompression) -> Option<Rule> {
 pub fn clients_that_read(compression: ArchiveCompression) -> Vec<SnapshotClient> {
     let rule = rule_broken_by(compression);
     let reads = |client: &SnapshotClient| rule.is_none_or(|rule| rule.is_tolerated_by(*client));
-    SnapshotClient::ALL.into_iter().filter(reads).collect()
+    SnapshotClient::JUDGED_BY_DEFAULT.into_iter().filter(reads).collect()
 }
 
 /// Names a client of which no version reads archives of this compression. `None` if all clients do.
 pub fn excluded_client(compression: ArchiveCompression) -> Option<&'static str> {
     let readers = clients_that_read(compression);
-    let missing = SnapshotClient::ALL.into_iter().find(|client| !readers.contains(client))?;
+    let missing = SnapshotClient::JUDGED_BY_DEFAULT.into_iter().find(|client| !readers.contains(client))?;
     Some(if missing.is_agave() { "Agave" } else { "Firedancer" })
 }
 
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn versions_of_agave_with_equal_verdicts_are_merged() {
         let lines = |rules: &[Rule]| -> Vec<String> {
-            let statements = verdicts(rules.iter().copied(), &SnapshotClient::ALL)
+            let statements = verdicts(rules.iter().copied(), &SnapshotClient::JUDGED_BY_DEFAULT)
                 .into_iter()
                 .map(|verdict| (verdict.client, (verdict.loads, verdict.note)))
                 .collect();
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn all_versions_of_agave_share_a_name() {
-        assert_eq!(client_names(&SnapshotClient::ALL), ["Agave 4.2 to 4.5", "Firedancer"]);
+        assert_eq!(client_names(&SnapshotClient::JUDGED_BY_DEFAULT), ["Agave 4.2 to 4.5", "Firedancer"]);
         assert_eq!(client_names(&[Agave45, Agave42]), ["Agave 4.2", "Agave 4.5"]);
     }
 
     #[test]
     fn readers_follow_from_the_compression() {
-        assert_eq!(clients_that_read(ArchiveCompression::Zstd), SnapshotClient::ALL);
+        assert_eq!(clients_that_read(ArchiveCompression::Zstd), SnapshotClient::JUDGED_BY_DEFAULT);
         assert_eq!(clients_that_read(ArchiveCompression::Lz4), SnapshotClient::AGAVE);
         assert_eq!(clients_that_read(ArchiveCompression::None), [Firedancer]);
         assert_eq!(clients_that_read(ArchiveCompression::Bzip2), []);

@@ -213,7 +213,7 @@ impl Failures {
     pub fn require_client(&self) -> Result<()> {
         let broken = self.broken_rules();
         let tolerated = broken.keys().copied().filter(|rule| rule.is_version_specific());
-        match Failure::from_verdicts(&verdicts(tolerated, &SnapshotClient::ALL)) {
+        match Failure::from_verdicts(&verdicts(tolerated, &SnapshotClient::JUDGED_BY_DEFAULT)) {
             Some(failure) => Err(failure.to_error()),
             None => Ok(()),
         }

@@ -32,14 +32,14 @@ pub enum SnapshotClient {
 }
 
 impl SnapshotClient {
-    /// All clients that are judged unless others are asked for, the oldest version of each first.
-    pub const ALL: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
+    /// All clients that are judged without a request, the oldest version of each first.
+    pub const JUDGED_BY_DEFAULT: [Self; 5] = [Agave42, Agave43, Agave44, Agave45, Firedancer];
 
     /// All versions of Agave; "Agave" without a version means these.
     pub const AGAVE: [Self; 4] = [Agave42, Agave43, Agave44, Agave45];
 
-    /// Clients that are judged only if they are asked for.
-    pub const ON_REQUEST: [Self; 1] = [Sig];
+    /// Clients that are judged only on request ([`VerifyOptions::clients`](crate::VerifyOptions::clients)).
+    pub const JUDGED_ON_REQUEST: [Self; 1] = [Sig];
 
     /// True for all versions of Agave.
     pub fn is_agave(self) -> bool {
@@ -103,7 +103,7 @@ impl Check {
 }
 
 const ALL: &[SnapshotClient] = &[Agave42, Agave43, Agave44, Agave45, Firedancer, Sig];
-const ALL_BUT_SIG: &[SnapshotClient] = &SnapshotClient::ALL;
+const ALL_BUT_SIG: &[SnapshotClient] = &SnapshotClient::JUDGED_BY_DEFAULT;
 const NOBODY: &[SnapshotClient] = &[];
 const FIREDANCER: &[SnapshotClient] = &[Firedancer];
 const AGAVE: &[SnapshotClient] = &SnapshotClient::AGAVE;
@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     fn clients_that_load(rule: Rule) -> Vec<SnapshotClient> {
-        SnapshotClient::ALL.into_iter().filter(|client| rule.is_tolerated_by(*client)).collect()
+        SnapshotClient::JUDGED_BY_DEFAULT.into_iter().filter(|client| rule.is_tolerated_by(*client)).collect()
     }
 
     #[test]

@@ -27,13 +27,13 @@ use crate::state::well_known::WellKnownAccount;
 use crate::{Check, Failures, RecordVersion, StorageRef, Superseded};
 
 /// Lower estimate of a record's average length. The disk space for the log follows from it.
-const RECORD_BYTES_TYPICAL: u64 = 256;
+const RECORD_BYTES_LOWER_ESTIMATE: u64 = 256;
 
 /// Upper estimate of a zstd archive's compression ratio.
-pub const RATIO_TYPICAL: u64 = 6;
+pub const RATIO_UPPER_ESTIMATE: u64 = 6;
 
 pub fn estimate_records(storages_bytes: u64) -> u64 {
-    storages_bytes / RECORD_BYTES_TYPICAL
+    storages_bytes / RECORD_BYTES_LOWER_ESTIMATE
 }
 
 /// The accounts of an archive that was read before an older one.

@@ -37,10 +37,10 @@ impl Marks {
     }
 
     pub fn contains(&self, mark: Mark) -> bool {
-        self.of_storage(mark.storage).is_some_and(|marks| marks.contains(mark.offset_units))
+        self.storage_marks(mark.storage).is_some_and(|marks| marks.contains(mark.offset_units))
     }
 
-    pub fn of_storage(&self, storage: u32) -> Option<&RoaringBitmap> {
+    pub fn storage_marks(&self, storage: u32) -> Option<&RoaringBitmap> {
         self.0.get(storage as usize).filter(|marks| !marks.is_empty())
     }
 

@@ -163,7 +163,7 @@ impl RecordWorker for AccountsWorker<'_> {
                 self.superseded = records_of(records, storage.number);
                 self.duplicates = records_of(duplicates, storage.number);
             }
-            Task::Visit { superseded, .. } => self.marks = superseded.of_storage(storage.number),
+            Task::Visit { superseded, .. } => self.marks = superseded.storage_marks(storage.number),
             Task::Add(_) | Task::Log => {}
         }
     }

@@ -32,7 +32,7 @@ impl Spill {
     }
 
     /// Prepares a file in `dir` whose free space is checked while it grows.
-    pub fn of_unknown_size(dir: &Path, purpose: &'static str) -> Self {
+    pub fn with_unknown_size(dir: &Path, purpose: &'static str) -> Self {
         Self { purpose, watch: Some(SpaceWatch::default()), ..Self::new(dir, 0) }
     }
 
@@ -121,7 +121,7 @@ mod tests {
         if !is_in_memory(memory).unwrap_or(false) {
             return; // No such file system here.
         }
-        for spill in [Spill::new(memory, 0), Spill::of_unknown_size(memory, "a test")] {
+        for spill in [Spill::new(memory, 0), Spill::with_unknown_size(memory, "a test")] {
             let error = spill.write(b"something").expect_err("refused");
             assert!(error.to_string().contains("/dev/shm is in memory too"), "{error}");
             assert_eq!(error.hint(), Some(hint::SPILL_TO_DISK));

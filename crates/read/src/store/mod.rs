@@ -13,6 +13,6 @@ pub const RESTORE_JOURNAL_NAME: &str = "slotpress-partial-journal";
 pub const RESTORE_JOURNAL_HINT: &str =
     "run the same restore or bootstrap again: it first puts back what was there before";
 
-pub fn restore_journal(snapshots_dir: &Path) -> Option<PathBuf> {
+pub fn find_restore_journal(snapshots_dir: &Path) -> Option<PathBuf> {
     Some(snapshots_dir.join(RESTORE_JOURNAL_NAME)).filter(|path| path.is_file())
 }

@@ -138,7 +138,7 @@ impl StagedFile {
             self.dir.rename_no_replace(&self.name, name)
         };
         result.map_err(|error| match error {
-            Errno::EXIST => already_exists(&path),
+            Errno::EXIST => already_exists_error(&path),
             _ => Error::io("publish", &path, &error.into()),
         })?;
         // The temporary name is gone, so `drop` has nothing to remove.
@@ -218,7 +218,7 @@ fn refuse_file_being_made(dir: &KeptDir, name: &OsStr, final_name: &str) -> Resu
     Err(Error::new(ErrorKind::Exists, message).with_hint("wait until that run has ended: then the archive is there"))
 }
 
-pub fn already_exists(path: &Path) -> Error {
+pub fn already_exists_error(path: &Path) -> Error {
     Error::exists(path).with_hint("--force replaces it, --skip-existing leaves it")
 }
 

@@ -83,11 +83,13 @@ pub struct CatalogVerdict {
     /// Number of archives that passed all checks.
     pub good: u64,
     /// Number of archives without failures but with incomplete checks.
-    pub partly: u64,
+    #[serde(rename = "partly")]
+    pub incomplete: u64,
     /// Number of files that are damaged or not archives.
     pub damaged: u64,
     /// Checks that did not complete on some archive without failures.
-    pub left_out: BTreeSet<Check>,
+    #[serde(rename = "left_out")]
+    pub incomplete_checks: BTreeSet<Check>,
     /// Error of the first archive that could not be verified, or whose state was not checked.
     #[serde(skip)]
     pub error: Option<Error>,
@@ -102,10 +104,10 @@ impl CatalogVerdict {
                 return;
             }
         };
-        let left_out: Vec<Check> = report.incomplete_checks().map(|result| result.check).collect();
-        let count = if left_out.is_empty() { &mut self.good } else { &mut self.partly };
+        let incomplete_checks: Vec<Check> = report.incomplete_checks().map(|result| result.check).collect();
+        let count = if incomplete_checks.is_empty() { &mut self.good } else { &mut self.incomplete };
         *count = count.saturating_add(1);
-        self.left_out.extend(left_out);
+        self.incomplete_checks.extend(incomplete_checks);
         if let Some(why) = verdict.state_skip_reason() {
             let error =
                 Error::failed(format!("its state was not checked: {why}")).within(verdict.archive.path().escaped());

@@ -135,8 +135,8 @@ fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<
         CLIENTS_OF_LEDGERS.to_vec()
     } else {
         let is_requested = |client: &SnapshotClient| options.clients.contains(client);
-        let requested = SnapshotClient::ON_REQUEST.into_iter().filter(is_requested);
-        SnapshotClient::ALL.into_iter().chain(requested).collect()
+        let requested = SnapshotClient::JUDGED_ON_REQUEST.into_iter().filter(is_requested);
+        SnapshotClient::JUDGED_BY_DEFAULT.into_iter().chain(requested).collect()
     };
     let mut report = VerifyReport::from_failures(failures, &options.clients, &clients, paths);
     (report.base_slot, report.roots, report.counts) = (base_slot, roots, counts);

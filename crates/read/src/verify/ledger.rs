@@ -18,7 +18,7 @@ use crate::verify::judge::{CLIENTS_OF_LEDGERS, judge};
 use crate::verify::part::JudgedPart;
 use crate::{
     Check, Documents, FailurePlace, Failures, Plan, PlanOptions, RESTORE_JOURNAL_HINT, Rule, VerifyReport,
-    judge_documents, restore_journal,
+    find_restore_journal, judge_documents,
 };
 
 pub(crate) fn read_ledger(
@@ -28,7 +28,7 @@ pub(crate) fn read_ledger(
     job: VerifyJob<'_>,
 ) -> Result<VerifyReport> {
     let _lock = if paths.ledger.is_dir() { lock_ledger(paths)? } else { None };
-    if let Some(journal) = restore_journal(paths.snapshots_dir()) {
+    if let Some(journal) = find_restore_journal(paths.snapshots_dir()) {
         let message = format!("{}: a restore into this ledger was killed before its end", journal.escaped());
         job.progress.warn(&format!("{message}: {RESTORE_JOURNAL_HINT}"));
     }

@@ -26,7 +26,7 @@ use crate::verify::job::{VerifyJob, VerifyOptions, new_state_builder};
 use crate::verify::judge::judge;
 use crate::verify::ledger::read_ledger;
 use crate::verify::part::JudgedPart;
-use crate::{Failures, NamedArchive, RATIO_TYPICAL, SeenSlots, Snapshot, VerifyReport, judge_pair};
+use crate::{Failures, NamedArchive, RATIO_UPPER_ESTIMATE, SeenSlots, Snapshot, VerifyReport, judge_pair};
 
 /// Verifies a snapshot. The report says what is wrong with it. A ledger's lock is held during the
 /// call.
@@ -98,7 +98,7 @@ fn read_archives(
 fn estimate_unpacked_bytes(archives: &[&NamedArchive]) -> Result<u64> {
     let mut bytes = 0u64;
     for archive in archives {
-        bytes = bytes.saturating_add(archive.length_bytes()?.unwrap_or_default().saturating_mul(RATIO_TYPICAL));
+        bytes = bytes.saturating_add(archive.length_bytes()?.unwrap_or_default().saturating_mul(RATIO_UPPER_ESTIMATE));
     }
     Ok(bytes)
 }

@@ -63,7 +63,7 @@ pub struct VerifyReport {
     pub warnings: Vec<Failure>,
     /// Number of failures and warnings that are not listed, because their rule has more than 50.
     pub unlisted_count: u64,
-    /// Verdicts of clients, in the order of [`SnapshotClient::ALL`]; on a ledger, only of Agave.
+    /// Verdicts of clients, in the order of [`SnapshotClient::JUDGED_BY_DEFAULT`]; on a ledger, only of Agave.
     pub clients: Vec<ClientVerdict>,
     /// Counts of what was read.
     #[serde(flatten)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use slotpress_base::kept_dir::changed_error;
 use slotpress_base::{Error, EscapePath, FileStat, IoContext, KeptDir, Result};
-use slotpress_read::{Publishable, already_exists};
+use slotpress_read::{Publishable, already_exists_error};
 
 use super::{PartialFile, journal_name, partial_name};
 use crate::fetch::journal::{DownloadJournal, temporary_name};
@@ -65,7 +65,7 @@ impl Publishable for PartialFile {
         self.file.sync_all().or_path("write", &self.path)?;
         let renamed = self.dir.rename_no_replace(&self.name, name);
         renamed.map_err(|error| match error {
-            Errno::EXIST => already_exists(&to).with_hint("move it away, or fetch into another directory"),
+            Errno::EXIST => already_exists_error(&to).with_hint("move it away, or fetch into another directory"),
             _ => Error::io("publish", &to, &error.into()),
         })?;
         let file = FileStat::from(rustix::fs::fstat(&self.file).or_path("read", &to)?);
