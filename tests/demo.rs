@@ -10,11 +10,11 @@ use crate::common::*;
 fn the_demo_shows_a_script_of_commands() {
     let dir = temp_dir();
     let kept = dir.path().join("kept");
-    let (code, stdout, _) = run(&["demo", "--size", "8MiB", "--keep", text(&kept)]);
+    let (code, stdout, _) = run_to_text(&["demo", "--size", "8MiB", "--keep", text(&kept)]);
     let commands = stdout.lines().filter(|line| line.starts_with("$ slotpress ")).count();
     assert_eq!((code, commands), (0, 7), "{stdout}");
     assert!(kept.join("restored/snapshots").is_dir(), "{stdout}");
-    let (_, stdout, _) = run(&["demo", "--size", "8MiB", "--quiet"]);
+    let (_, stdout, _) = run_to_text(&["demo", "--size", "8MiB", "--quiet"]);
     assert!(
         stdout.lines().all(|line| ["ledger", "archives/", "restored/"].iter().any(|dir| line.starts_with(dir))),
         "{stdout}"
@@ -30,13 +30,13 @@ fn a_demo_removes_what_a_killed_demo_left() {
         command
     };
     let mut child = demo().stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-    wait_for("a ledger", || names(dir.path()).iter().any(|name| name.ends_with("/ledger")));
+    wait_for("a ledger", || relative_paths(dir.path()).iter().any(|name| name.ends_with("/ledger")));
     child.kill().expect("killed");
     child.wait().expect("ends");
-    assert!(!names(dir.path()).is_empty(), "a killed program removes nothing");
+    assert!(!relative_paths(dir.path()).is_empty(), "a killed program removes nothing");
     let output = demo().output().expect("runs");
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{stdout}");
     assert!(stdout.contains("\nGOOD: "), "{stdout}");
-    assert_eq!(names(dir.path()), Vec::<String>::new());
+    assert_eq!(relative_paths(dir.path()), Vec::<String>::new());
 }

@@ -9,14 +9,14 @@ use crate::common::screen::*;
 use crate::common::*;
 
 fn doctor_json(ledger: &Path) -> (i32, Value) {
-    let (code, stdout, _) = run(&["doctor", text(ledger), "--json"]);
+    let (code, stdout, _) = run_to_text(&["doctor", text(ledger), "--json"]);
     (code, serde_json::from_str(&stdout).expect("JSON"))
 }
 
 #[test]
 fn a_ledger_that_can_be_archived_has_no_problem() {
     let ledger = ledger("ledger-at-26");
-    let (code, stdout, stderr) = run(&["doctor", text(ledger.path())]);
+    let (code, stdout, stderr) = run_to_text(&["doctor", text(ledger.path())]);
     assert_eq!((code, stderr.as_str()), (0, ""), "{stdout}");
     assert!(stdout.contains("it can be archived"), "{stdout}");
     assert!(!stdout.contains("once the lock is free"), "{stdout}");
@@ -45,16 +45,16 @@ fn a_held_lock_is_a_problem() {
         1,
         &[&holder, "hint: stop the validator", alternative],
     );
-    release(lock);
+    unlock(lock);
 }
 
 #[test]
 fn the_journal_of_a_killed_restore_is_named_with_a_hint() {
     let ledger = ledger("ledger-at-26");
     fs::write(ledger.path().join("slotpress-partial-journal"), "").expect("written");
-    let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
+    let (code, stdout, _) = run_to_text(&["doctor", text(ledger.path())]);
     assert_eq!(code, 1, "{stdout}");
-    let (_, _, stderr) = run(&["verify", text(ledger.path())]);
+    let (_, _, stderr) = run_to_text(&["verify", text(ledger.path())]);
     for printed in [stdout, stderr] {
         assert!(printed.contains("slotpress-partial-journal"), "{printed}");
         assert!(printed.contains("run the same"), "{printed}");
@@ -81,7 +81,7 @@ fn damaged_archives_and_unfinished_downloads_are_notes() {
 fn an_incomplete_bank_snapshot_is_a_problem() {
     let ledger = ledger("ledger-at-26");
     fs::remove_file(ledger.path().join("snapshots/26/fastboot_version")).expect("removed");
-    let (code, stdout, _) = run(&["doctor", text(ledger.path())]);
+    let (code, stdout, _) = run_to_text(&["doctor", text(ledger.path())]);
     assert_eq!(code, 1, "{stdout}");
     assert!(stdout.contains("slot 26 is not complete: it has no fastboot_version"), "{stdout}");
     assert!(!stdout.contains("can be archived"), "{stdout}");

@@ -27,7 +27,7 @@ use slotpress_base::hint;
 use tempfile::TempDir;
 
 use crate::common::records::{newest, records};
-use crate::common::{FULL_26, FULL_3500, INCREMENTAL_26_40, expected, fixture, ledger, temp_dir};
+use crate::common::{AGAVE_4_2, FULL_26, FULL_3500, INCREMENTAL_26_40, expected_facts, fixture, ledger, temp_dir};
 
 #[test]
 fn a_ledger_is_archived_verified_inspected_restored_and_recompressed() {
@@ -421,10 +421,10 @@ struct ArchiveServer {
 fn serve_archive() -> ArchiveServer {
     use slotpress::net::{Client, ClientOptions};
 
-    use crate::common::site::{Way, files_in, serve};
+    use crate::common::site::{TransferMode, files_in, serve};
     let dir = temp_dir();
     std::fs::copy(fixture(FULL_26), dir.path().join(FULL_26)).expect("copied");
-    let server = serve(&files_in(dir.path()), Way::Ranges);
+    let server = serve(&files_in(dir.path()), TransferMode::Ranges);
     let url = server.url(&format!("/{FULL_26}")).parse().expect("a URL");
     ArchiveServer { server, client: Client::new(&ClientOptions::default()).expect("a client"), url }
 }
@@ -494,7 +494,7 @@ fn the_newest_archive_of_a_day_is_kept() {
     let plan = plan_prune(&catalog, &keep, SystemTime::now());
     let to_remove = catalog.archives().iter().zip(plan).filter(|(_, reason)| reason.is_none());
     to_remove.for_each(|(archive, _)| remove_archive(archive).expect("removed"));
-    assert_eq!(crate::common::names(dir.path()), [FULL_26.replace("-26-", "-28-")]);
+    assert_eq!(crate::common::relative_paths(dir.path()), [FULL_26.replace("-26-", "-28-")]);
 }
 
 /// The error names the runtime. Dropping a client there does not panic.
@@ -551,7 +551,7 @@ fn the_example_writes_each_account_as_an_update_of_geyser() {
         data_bytes += account.data.len() as u64;
         addresses.insert(account.pubkey);
     }
-    let expected = expected(40);
+    let expected = expected_facts(AGAVE_4_2, 40);
     assert_eq!(expected["accounts"], count);
     assert_eq!(expected["accounts"], addresses.len());
     assert_eq!(expected["capitalization"], lamports);

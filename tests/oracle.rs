@@ -159,7 +159,7 @@ fn assert_fixtures_load(oracle: &Oracle) {
             full_slot: "26".to_string(),
             newest_slot: "40".to_string(),
         };
-        let state = State::expected(40, &expected(40));
+        let state = State::expected(40, &expected_facts(AGAVE_4_2, 40));
         assert_eq!(oracle.load(&chain.full, Some(&chain.incremental), &chain.genesis), state);
         assert_archives_load(oracle, &chain, &SETTINGS);
         assert_restored_ledgers_load(oracle, &chain);
@@ -342,7 +342,7 @@ fn verify_agrees_with_agave_on_all_ledger_layouts() {
                 .success();
         }
         let genesis = agave_full.parent().expect("a parent").to_path_buf();
-        let expected = State::expected(LAYOUT_SLOT, &expected_of(chain, LAYOUT_SLOT));
+        let expected = State::expected(LAYOUT_SLOT, &expected_facts(chain, LAYOUT_SLOT));
         let paths = LedgerPaths { ledger: ledger.clone(), ..LedgerPaths::default() };
         let report = verify(Snapshot::ledger(&paths), &verify_options(), &NoProgress).expect("verified");
         let bank_snapshot = ledger.join("snapshots").join(LAYOUT_SLOT.to_string());

@@ -36,7 +36,7 @@ use tempfile::TempDir;
 use crate::common::http::{self, Request, answer};
 use crate::common::oracle::Oracle;
 use crate::common::served::Server;
-use crate::common::site::{Files, Way, ledger_tree, respond, run};
+use crate::common::site::{Files, TransferMode, ledger_tree, respond, run_to_json};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
 
@@ -79,7 +79,7 @@ impl Mirror {
         let ledger = dir.path().join("ledger");
         let old = self.copy_old_to(dir.path());
         let rebased = self.server.path(&self.rebased);
-        let output = run(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
+        let output = run_to_json(&["restore", text(&old), text(&rebased), "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(0), "{output:?}");
         ledger_tree(&ledger)
     }
@@ -108,7 +108,7 @@ fn serve_with_list(files: Files, list: String) -> http::Server {
         if request.path.ends_with("/api/v1/archives") {
             answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
         } else {
-            respond(&files, Way::Ranges, request, stream)
+            respond(&files, TransferMode::Ranges, request, stream)
         }
     })
 }
@@ -137,9 +137,9 @@ impl FleetMirror {
             let ledger = temp_dir();
             let ledger = ledger.path().join("ledger");
             let size = format!("{}MiB", day + 2);
-            let output = run(&["synth", text(&ledger), "--size", "16MiB", "--incremental", &size]);
+            let output = run_to_json(&["synth", text(&ledger), "--size", "16MiB", "--incremental", &size]);
             assert_eq!(output.code, Some(0), "{output:?}");
-            let output = run(&["archive", text(&ledger), "-o", text(out)]);
+            let output = run_to_json(&["archive", text(&ledger), "-o", text(out)]);
             assert_eq!(output.code, Some(0), "{output:?}");
             fs::copy(ledger.join("genesis.bin"), genesis_dir.path().join("genesis.bin")).expect("copied");
             PathBuf::from(output.line("archive")["path"].as_str().expect("a path"))

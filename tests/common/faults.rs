@@ -10,15 +10,20 @@ use crate::common::*;
 /// the `number`th time. It must end with an error, exit code 1, and no message from the standard
 /// library. Returns its errors, or `None` if the place was reached fewer times.
 #[cfg(debug_assertions)]
-pub fn panics_at(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
+pub fn assert_panic_is_error(arguments: &[&str], place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
     let mut command = Command::new(slotpress_path());
     command.args(arguments);
-    command_panics_at(&command, place, number, stdin)
+    assert_command_panic_is_error(&command, place, number, stdin)
 }
 
-/// The same as [`panics_at`], with a command that may set environment variables.
+/// The same as [`assert_panic_is_error`], with a command that may set environment variables.
 #[cfg(debug_assertions)]
-pub fn command_panics_at(original: &Command, place: &str, number: u64, stdin: Option<&Path>) -> Option<String> {
+pub fn assert_command_panic_is_error(
+    original: &Command,
+    place: &str,
+    number: u64,
+    stdin: Option<&Path>,
+) -> Option<String> {
     let arguments: Vec<_> = original.get_args().collect();
     let mut command = Command::new("timeout");
     command.args(["--signal=KILL", "60"]).arg(original.get_program()).args(&arguments);

@@ -28,7 +28,7 @@ pub fn incremental(chain: &str) -> PathBuf {
 }
 
 /// Runs a command; returns its exit code, the JSON object on its first line, and its errors.
-pub fn run(command: &mut Command) -> (i32, serde_json::Value, String) {
+pub fn run_command_to_json(command: &mut Command) -> (i32, serde_json::Value, String) {
     let output = command.arg("--json").stdin(Stdio::null()).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code().expect("a code"), first_line(&output.stdout), stderr)
@@ -41,7 +41,7 @@ pub fn command(word: &str) -> Command {
 }
 
 pub fn verify(archives: &[&Path], flags: &[&str]) -> (i32, serde_json::Value, String) {
-    run(command("verify").args(archives).args(flags))
+    run_command_to_json(command("verify").args(archives).args(flags))
 }
 
 pub fn genesis_of(agave: &str) -> PathBuf {

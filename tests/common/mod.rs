@@ -5,7 +5,6 @@
 
 pub mod browser;
 pub mod disk;
-pub mod draws;
 pub mod faults;
 pub mod firedancer;
 #[cfg(feature = "net")]
@@ -17,6 +16,7 @@ pub mod records;
 pub mod runs;
 pub mod scenarios;
 pub mod screen;
+pub mod seeded_rng;
 #[cfg(feature = "serve")]
 pub mod served;
 pub mod servers;
@@ -57,7 +57,8 @@ pub fn fixture(name: &str) -> PathBuf {
     if path.exists() { path } else { fixtures.join("agave-validator-4.2.2").join(name) }
 }
 
-/// The chains of Agave 4.4 and later, by the directories of their fixtures.
+/// Chains of several versions of Agave, by the directories of their fixtures.
+pub const AGAVE_4_2: &str = "agave-4.2.2";
 pub const AGAVE_4_4: &str = "agave-4.4.0";
 pub const AGAVE_4_5: &str = "agave-4.5.0-alpha.4";
 pub const AGAVE_4_5_SPLIT: &str = "agave-4.5.0-alpha.4-split";
@@ -77,7 +78,7 @@ pub fn ledger_of(chain: &str, slot: u64) -> TempDir {
 }
 
 /// Returns the facts about a slot in `expected.json` of a chain.
-pub fn expected_of(chain: &str, slot: u64) -> serde_json::Value {
+pub fn expected_facts(chain: &str, slot: u64) -> serde_json::Value {
     let text = fs::read_to_string(fixture_of(chain, "expected.json")).expect("read");
     let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     all[slot.to_string()].clone()
@@ -188,14 +189,14 @@ pub fn tar_header(path: &str, kind: u8, size: u64) -> [u8; 512] {
 }
 
 /// Makes a file of skippable frames, which the quick check takes for an archive.
-pub fn filler(length: usize) -> Vec<u8> {
+pub fn make_skippable_frames(length: usize) -> Vec<u8> {
     let mut bytes = vec![7; length];
-    make_filler(&mut bytes);
+    fill_with_skippable_frames(&mut bytes);
     bytes
 }
 
 /// Turns at least 8 bytes into such a file.
-pub fn make_filler(bytes: &mut [u8]) {
+pub fn fill_with_skippable_frames(bytes: &mut [u8]) {
     // Listings look for frames in the last half MiB only.
     const FRAME_BYTES: usize = 64 * 1024;
     let mut rest = bytes;
@@ -275,7 +276,7 @@ pub fn slotpress_path() -> PathBuf {
 
 /// Releases a lock. Closing the file is not enough: a child that another test forks at this moment
 /// holds the descriptor until it executes its program.
-pub fn release(lock: File) {
+pub fn unlock(lock: File) {
     lock.unlock().expect("unlocked");
 }
 
@@ -319,7 +320,7 @@ pub fn archive(ledger: &Path, out: &Path, flags: &[&str]) -> PathBuf {
 
 /// Copies an archive of slotpress into a directory of `dir`, without its index. Returns the path of
 /// the copy.
-pub fn without_index(archive: &Path, dir: &Path) -> PathBuf {
+pub fn copy_without_index(archive: &Path, dir: &Path) -> PathBuf {
     let tail = Tail::read(&LocalFile::open(archive).expect("opened")).expect("sound").expect("an index");
     let end = tail.frames.last().expect("a frame").end_bytes();
     let copy = dir.join("without-index").join(name(archive));
@@ -354,7 +355,7 @@ fn walk(top: &Path, dir: &Path, found: &mut BTreeMap<String, Option<Vec<u8>>>) {
 }
 
 /// Returns the paths in a tree. Files that disappear during the walk are left out.
-pub fn names(dir: &Path) -> Vec<String> {
+pub fn relative_paths(dir: &Path) -> Vec<String> {
     assert!(dir.is_dir(), "{}", dir.display());
     let (mut found, mut dirs) = (BTreeSet::new(), vec![dir.to_path_buf()]);
     while let Some(next) = dirs.pop() {
@@ -383,13 +384,6 @@ pub fn copy_tree(from: &Path, to: &Path) {
             fs::copy(&path, &target).expect("copied");
         }
     }
-}
-
-/// Returns the facts about a slot in `expected.json`.
-pub fn expected(slot: u64) -> serde_json::Value {
-    let text = fs::read_to_string(fixture("expected.json")).expect("read");
-    let all: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-    all[slot.to_string()].clone()
 }
 
 /// Limit on the time that a test waits before it fails: far longer than any machine takes.
@@ -424,12 +418,12 @@ pub fn exit_code(child: &mut std::process::Child) -> Option<i32> {
 
 /// The program, run as a user who owns no file if the tests run as root; otherwise as their own
 /// user.
-pub struct ProgramOfNobody {
+pub struct UnprivilegedProgram {
     /// Directory of a copy of the program, because other users may have no access to the original.
     dir: TempDir,
 }
 
-impl ProgramOfNobody {
+impl UnprivilegedProgram {
     pub const USER: u32 = 65_534;
 
     pub fn new() -> Self {

@@ -1,7 +1,7 @@
 //! Random events of validators, disks and targets around a run of `publish`. The simulation of its
 //! decisions uses all of them; runs of the program use some.
 
-use super::draws::Draws;
+use super::seeded_rng::SeededRng;
 
 /// The state of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,15 +55,15 @@ pub enum OutsideEvent {
 }
 
 impl OutsideEvent {
-    pub fn draw(draws: &mut Draws, targets: usize) -> Self {
-        let is_damaged = draws.below(100) < DAMAGED_PERCENT;
-        match draws.below(8) {
+    pub fn draw(rng: &mut SeededRng, targets: usize) -> Self {
+        let is_damaged = rng.below(100) < DAMAGED_PERCENT;
+        match rng.below(8) {
             0 => Self::Full { is_damaged },
             1 | 2 => Self::Incremental { is_damaged },
             3 => Self::Purge,
-            4 => Self::Target { number: draws.below(targets), condition: CONDITIONS[draws.below(CONDITIONS.len())] },
-            5 => Self::TimePasses { seconds: draws.below(400) as u64 },
-            6 => Self::ClockJumps { unix_seconds: 1_000 + draws.below(1 << 32) as u64 },
+            4 => Self::Target { number: rng.below(targets), condition: CONDITIONS[rng.below(CONDITIONS.len())] },
+            5 => Self::TimePasses { seconds: rng.below(400) as u64 },
+            6 => Self::ClockJumps { unix_seconds: 1_000 + rng.below(1 << 32) as u64 },
             _ => Self::TimePasses { seconds: 1 },
         }
     }
@@ -78,7 +78,7 @@ pub struct RandomOptions {
 }
 
 impl RandomOptions {
-    pub fn draw(draws: &mut Draws) -> Self {
-        Self { targets: 1 + draws.below(3), rebase_onto: draws.below(3), as_is: draws.below(10) < 3 }
+    pub fn draw(rng: &mut SeededRng) -> Self {
+        Self { targets: 1 + rng.below(3), rebase_onto: rng.below(3), as_is: rng.below(10) < 3 }
     }
 }

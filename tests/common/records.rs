@@ -8,7 +8,7 @@ use super::entries;
 
 /// A record, read without slotpress.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plain {
+pub struct PlainRecord {
     pub slot: u64,
     pub id: u64,
     pub offset: usize,
@@ -20,14 +20,14 @@ pub struct Plain {
     pub data: Vec<u8>,
 }
 
-impl Plain {
+impl PlainRecord {
     pub fn stored_bytes(&self) -> u64 {
         (136 + self.data.len() as u64).next_multiple_of(8)
     }
 }
 
 /// Returns every record of an archive.
-pub fn records(archive: &Path) -> Vec<Plain> {
+pub fn records(archive: &Path) -> Vec<PlainRecord> {
     let mut found = Vec::new();
     for entry in entries(archive) {
         let Some((slot, id)) = entry.path.strip_prefix("accounts/").and_then(|name| name.split_once('.')) else {
@@ -40,7 +40,7 @@ pub fn records(archive: &Path) -> Vec<Plain> {
         let mut at = 0;
         while at + 136 <= bytes.len() {
             let length = number(at + 8) as usize;
-            found.push(Plain {
+            found.push(PlainRecord {
                 slot,
                 id,
                 offset: at,
@@ -59,8 +59,8 @@ pub fn records(archive: &Path) -> Vec<Plain> {
 }
 
 /// Returns the newest record of every account.
-pub fn newest(records: &[Plain]) -> BTreeMap<String, Plain> {
-    let mut newest: BTreeMap<String, Plain> = BTreeMap::new();
+pub fn newest(records: &[PlainRecord]) -> BTreeMap<String, PlainRecord> {
+    let mut newest: BTreeMap<String, PlainRecord> = BTreeMap::new();
     for record in records {
         if newest.get(&record.pubkey).is_none_or(|known| known.slot < record.slot) {
             newest.insert(record.pubkey.clone(), record.clone());

@@ -12,7 +12,7 @@ pub fn program(arguments: &[&str]) -> Command {
 }
 
 /// Runs the program; returns its exit code and its standard error.
-pub fn run(arguments: &[&str]) -> (Option<i32>, String) {
+pub fn run_to_stderr(arguments: &[&str]) -> (Option<i32>, String) {
     code_and_stderr(&program(arguments).output().expect("runs"))
 }
 

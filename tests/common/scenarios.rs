@@ -13,7 +13,7 @@ use crate::common::*;
 use crate::common::{
     http::Server,
     oracle::Oracle,
-    site::{Files, Way, ledger_tree, pair_and_genesis, restore_files, serve},
+    site::{Files, TransferMode, ledger_tree, pair_and_genesis, restore_files, serve},
 };
 #[cfg(feature = "net")]
 use crate::rebase::{rebase, two_full_archives};
@@ -73,7 +73,7 @@ const STAGES_OF_BOOTSTRAP: &[&str] = &[
 ];
 
 /// System calls that change a file or a directory.
-pub const CHANGING: &str = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,\
+pub const MUTATING_CALLS: &str = "rename,renameat,renameat2,link,linkat,symlink,symlinkat,unlink,unlinkat,rmdir,mkdir,mkdirat,\
     openat,fsync,fdatasync,syncfs,flock,fchown,fchmod,write,writev,pwrite64,pwritev,ftruncate,fallocate,copy_file_range,\
     sendfile,sync_file_range,poll";
 
@@ -286,19 +286,19 @@ impl Scenario {
                     ledger_tree(&self.accounts()).into_iter().map(|(path, file)| (format!("accounts/{path}"), file)),
                 );
                 found.retain(|path, _| path != "ledger.lock" && !path.starts_with("slotpress-"));
-                let names = |tree: &BTreeMap<String, Option<Vec<u8>>>| tree.keys().cloned().collect::<Vec<_>>();
-                assert_eq!(names(&found), names(expected), "{at}");
+                let paths_of = |tree: &BTreeMap<String, Option<Vec<u8>>>| tree.keys().cloned().collect::<Vec<_>>();
+                assert_eq!(paths_of(&found), paths_of(expected), "{at}");
                 assert!(found == *expected, "{at}: another ledger");
                 return;
             }
         }
-        let (code, stderr) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let (code, stderr) = run_to_stderr(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(code, Some(0), "{at}: what looks complete is not: {stderr}");
     }
 
     /// Returns names of temporary files. A run that was not killed leaves none.
     pub fn partial_names(&self) -> BTreeSet<String> {
-        let names = names(self.dir.path()).into_iter();
+        let names = relative_paths(self.dir.path()).into_iter();
         let is_partial = |name: &String| name.contains("slotpress-") || name.contains("tmp");
         names.filter(|name| is_partial(name) && !name.contains("slotpress-replaced-")).collect()
     }
@@ -309,13 +309,13 @@ impl Scenario {
         self.check_final_names(at);
         let was_complete = self.is_complete();
         let arguments = self.arguments();
-        let (code, stderr) = run(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+        let (code, stderr) = run_to_stderr(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         #[cfg(feature = "net")]
         let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report | Kind::Fetched(_));
         #[cfg(not(feature = "net"))]
         let runs_again = matches!(self.kind, Kind::Archive(..) | Kind::Replaced(_) | Kind::Report);
         if !was_complete || runs_again {
-            assert_eq!(code, Some(0), "{at}: a rerun fails: {stderr}\n{:?}", names(self.dir.path()));
+            assert_eq!(code, Some(0), "{at}: a rerun fails: {stderr}\n{:?}", relative_paths(self.dir.path()));
         } else {
             assert_eq!(code, Some(5), "{at}: {code:?} {stderr}");
             assert!(stderr.contains("already"), "{at}: {code:?} {stderr}");
@@ -341,7 +341,7 @@ pub const OLD: &str = "old";
 /// newer one, all complete.
 pub fn make_old_state(archive: &Path, slot: u64, ledger: &Path, accounts: &Path) {
     let arguments = ["restore", text(archive), "--ledger", text(ledger), "--accounts", text(accounts)];
-    let (code, stderr) = run(&arguments);
+    let (code, stderr) = run_to_stderr(&arguments);
     assert_eq!(code, Some(0), "{stderr}");
     let bank = ledger.join(format!("snapshots/{slot}"));
     fs::write(bank.join(OLD), "old").expect("written");
@@ -392,7 +392,7 @@ pub fn net_scenarios() -> Vec<Scenario> {
                 _ => Kind::Bootstrapped(expected.clone()),
             };
             let (source, out) = (dir.path().join("nothing"), dir.path().join("out"));
-            Scenario { name, dir, source, out, kind, server: Some(serve(&files, Way::Ranges)) }
+            Scenario { name, dir, source, out, kind, server: Some(serve(&files, TransferMode::Ranges)) }
         })
         .into();
     all.push(make_base_scenario());
@@ -403,12 +403,12 @@ pub fn net_scenarios() -> Vec<Scenario> {
 #[cfg(feature = "net")]
 fn make_base_scenario() -> Scenario {
     let dir = temp_dir();
-    let [old, new] = two_full_archives("agave-4.2.2", dir.path());
+    let [old, new] = two_full_archives(AGAVE_4_2, dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &["--frame-size", "64KiB"]);
     let read = |path: &PathBuf| (name(path), fs::read(path).expect("read"));
     let mut expected = ledger_tree(&restore_files(&[read(&old), read(&rebased)].into()).path().join("ledger"));
     expected.retain(|path, _| path != "ledger.lock" && path != "accounts");
-    let server = Some(serve(&[read(&new), read(&rebased)].into(), Way::Ranges));
+    let server = Some(serve(&[read(&new), read(&rebased)].into(), TransferMode::Ranges));
     let (source, out) = (dir.path().join(name(&old)), dir.path().join("out"));
     fs::copy(&old, &source).expect("copied");
     Scenario { name: "bootstrap --base", dir, source, out, kind: Kind::Bootstrapped(expected), server }
@@ -433,7 +433,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let into_archive = |dir: &Path, command: &str, source: PathBuf| {
         let first = dir.join("first");
         fs::create_dir(&first).expect("made");
-        let (code, stderr) = run(&[command, text(&source), "-o", text(&first)]);
+        let (code, stderr) = run_to_stderr(&[command, text(&source), "-o", text(&first)]);
         assert_eq!(code, Some(0), "{stderr}");
         let archive = fs::read_dir(&first).expect("read").next().expect("an archive").expect("an entry").path();
         let kind = Kind::Archive(name(&archive), fs::read(&archive).expect("read"));

@@ -3,7 +3,7 @@
 use crate::common::*;
 
 /// Runs the program; returns exit code, stdout and stderr.
-pub fn run(arguments: &[&str]) -> (i32, String, String) {
+pub fn run_to_text(arguments: &[&str]) -> (i32, String, String) {
     let output = slotpress().args(arguments).output().expect("runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
     (output.status.code().expect("a code"), text(output.stdout), text(output.stderr))
@@ -11,7 +11,7 @@ pub fn run(arguments: &[&str]) -> (i32, String, String) {
 
 /// Asserts that the program fails with this exit code, and that its errors contain these texts.
 pub fn assert_fails(arguments: &[&str], code: i32, texts: &[&str]) -> String {
-    let (found, stdout, stderr) = run(arguments);
+    let (found, stdout, stderr) = run_to_text(arguments);
     assert_eq!(found, code, "{arguments:?}: {stdout}{stderr}");
     for text in texts {
         assert!(stderr.contains(text), "{arguments:?}: {text:?} is not in: {stderr}");

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::common::{FULL_26, INCREMENTAL_26_40, fixture, make_filler, slotpress_path, temp_dir};
+use crate::common::{FULL_26, INCREMENTAL_26_40, fill_with_skippable_frames, fixture, slotpress_path, temp_dir};
 
 /// Longest wait, far above what a busy machine needs. A test that waits longer fails.
 pub const LIMIT: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ pub fn large_archive(dir: &Path, slot: u64, bytes: usize) -> (String, Vec<u8>) {
     let name = FULL_26.replace("-26-", &format!("-{slot}-"));
     let mut content: Vec<u8> =
         (0..bytes / 8).flat_map(|word| (word as u64).wrapping_mul(slot | 1).to_le_bytes()).collect();
-    make_filler(&mut content);
+    fill_with_skippable_frames(&mut content);
     fs::write(dir.join(&name), &content).expect("written");
     (name, content)
 }

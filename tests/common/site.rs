@@ -43,7 +43,7 @@ pub fn larger_archive() -> Files {
         &["synth", text(&ledger), "--size", "16MiB"][..],
         &["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB"],
     ] {
-        let output = run(arguments);
+        let output = run_to_json(arguments);
         assert_eq!(output.code, Some(0), "{output:?}");
     }
     files_in(&out)
@@ -60,12 +60,13 @@ pub fn pair_and_genesis() -> (Files, Vec<u8>) {
     let (ledger, out) = (dir.path().join("ledger"), dir.path().join("out"));
     fs::create_dir(&out).expect("made");
     let full = ledger.join("at-full");
-    let output = run(&["synth", text(&ledger), "--size", "8MiB", "--incremental", "1MiB"]);
+    let output = run_to_json(&["synth", text(&ledger), "--size", "8MiB", "--incremental", "1MiB"]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    let output = run(&["archive", text(&full), "-o", text(&out), "--frame-size", "256KiB"]);
+    let output = run_to_json(&["archive", text(&full), "-o", text(&out), "--frame-size", "256KiB"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let slot = output.line("archive")["slot"].to_string();
-    let output = run(&["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB", "--base-slot", &slot]);
+    let output =
+        run_to_json(&["archive", text(&ledger), "-o", text(&out), "--frame-size", "256KiB", "--base-slot", &slot]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let files = files_in(&out);
     assert_eq!(files.len(), 2);
@@ -74,7 +75,7 @@ pub fn pair_and_genesis() -> (Files, Vec<u8>) {
 }
 
 /// Returns archives by Agave: one frame, no index.
-pub fn agaves_archives() -> Files {
+pub fn agave_archives() -> Files {
     [FULL_26, INCREMENTAL_26_40].map(|name| (name.to_string(), fs::read(fixture(name)).expect("read"))).into()
 }
 
@@ -85,7 +86,7 @@ pub fn files_in(dir: &Path) -> Files {
 
 /// Behaviour of a server that sends files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum TransferMode {
     /// With ranges and an ETag.
     Ranges,
     /// Always the whole file, like Agave's RPC port.
@@ -95,12 +96,12 @@ pub enum Way {
 }
 
 /// Serves files as Agave's RPC port does: by two redirects and by exact names.
-pub fn serve(files: &Files, way: Way) -> Server {
+pub fn serve(files: &Files, way: TransferMode) -> Server {
     let files = Arc::new(files.clone());
     Server::start(move |request, stream| respond(&files, way, request, stream))
 }
 
-pub fn respond(files: &Files, way: Way, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
+pub fn respond(files: &Files, way: TransferMode, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let newest = |prefix: &str| files.keys().rev().find(|name| name.starts_with(prefix) && !name.ends_with("bz2"));
     let asked = request.path.trim_start_matches('/');
     let to = match asked {
@@ -117,9 +118,9 @@ pub fn respond(files: &Files, way: Way, request: &Request, stream: &mut TcpStrea
         return answer(stream, status, &[], b"");
     };
     match way {
-        Way::Ranges => file(request, stream, bytes, &etag(bytes)),
-        Way::Whole | Way::Liar => {
-            let accepts: &[(&str, &str)] = if way == Way::Liar { &[("Accept-Ranges", "bytes")] } else { &[] };
+        TransferMode::Ranges => file(request, stream, bytes, &etag(bytes)),
+        TransferMode::Whole | TransferMode::Liar => {
+            let accepts: &[(&str, &str)] = if way == TransferMode::Liar { &[("Accept-Ranges", "bytes")] } else { &[] };
             head(stream, "200 OK", &[accepts, &[("Content-Length", &bytes.len().to_string())]].concat())?;
             if request.method != "HEAD" {
                 stream.write_all(bytes)?;
@@ -148,7 +149,7 @@ impl JsonOutput {
     }
 }
 
-pub fn run(arguments: &[&str]) -> JsonOutput {
+pub fn run_to_json(arguments: &[&str]) -> JsonOutput {
     let output = slotpress().args(arguments).arg("--json").output().expect("runs");
     let lines = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
     JsonOutput {
@@ -169,7 +170,7 @@ pub fn restore_files(files: &Files) -> TempDir {
     };
     let (full, incremental) = (put("snapshot-"), put("incremental-"));
     let ledger = dir.path().join("ledger");
-    let output = run(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["restore", text(&full), text(&incremental), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     dir
 }

@@ -85,7 +85,7 @@ pub fn attack(mut command: Command, [ledger, accounts, aside, outside]: [&Path; 
     let (mut number, mut swaps) = (run, 0);
     loop {
         if let Some(status) = child.try_wait().expect("a child") {
-            assert_eq!(names(outside), Vec::<String>::new(), "run {run}: {status}");
+            assert_eq!(relative_paths(outside), Vec::<String>::new(), "run {run}: {status}");
             return (status, swaps);
         }
         has_begun = has_begun || is_begun();
@@ -117,7 +117,7 @@ pub fn assert_complete(
     assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0", "run {run}");
     assert!(fs::read(bank_snapshot.join(&slot)).expect("a bank file") == archived[&format!("snapshots/{slot}/{slot}")]);
     let list = storages_list(&bank_snapshot);
-    assert_eq!(names(&accounts.join("run")).len(), list.len(), "run {run}");
+    assert_eq!(relative_paths(&accounts.join("run")).len(), list.len(), "run {run}");
     for (slot, id) in list {
         let content = fs::read(accounts.join(format!("run/{slot}.{id}"))).expect("a storage");
         assert!(content == archived[&format!("accounts/{slot}.{id}")], "run {run}: {slot}.{id}");

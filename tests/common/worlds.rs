@@ -1,7 +1,7 @@
 //! Random worlds for `bootstrap`: sources, of which one may be honest, and full archives of the node.
 //! The simulation of `bootstrap` runs in all of them without a network, and the program itself in some.
 
-use super::draws::Draws;
+use super::seeded_rng::SeededRng;
 
 /// Days of one chain that have archives. The first `FULL_DAYS` have full archives.
 pub const DAYS: usize = 5;
@@ -35,7 +35,7 @@ pub enum Fate {
 
 /// An archive at a place.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct HeldArchive {
     /// The number of the server; `None` for a file of the node.
     pub server: Option<usize>,
     pub base_day: Option<usize>,
@@ -44,46 +44,46 @@ pub struct Held {
 }
 
 #[derive(Debug)]
-pub struct Drawn {
+pub struct RandomWorld {
     /// The honest source.
     pub honest: Option<usize>,
-    pub held: Vec<Held>,
+    pub held: Vec<HeldArchive>,
 }
 
-impl Drawn {
+impl RandomWorld {
     pub fn from_seed(seed: u64) -> Self {
-        let mut draws = Draws(seed);
-        let servers = 1 + draws.below(5);
-        let honest = (draws.below(4) > 0).then(|| draws.below(servers));
+        let mut rng = SeededRng::new(seed);
+        let servers = 1 + rng.below(5);
+        let honest = (rng.below(4) > 0).then(|| rng.below(servers));
         let mut drawn = Self { honest, held: Vec::new() };
         for server in 0..servers {
-            for _ in 0..=draws.below(2) {
-                let full = draws.below(FULL_DAYS);
-                drawn.add(Some(server), None, full, &mut draws);
-                for _ in 0..draws.below(3) {
-                    let day = full + 1 + draws.below(DAYS - full - 1);
-                    drawn.add(Some(server), Some(full), day, &mut draws);
+            for _ in 0..=rng.below(2) {
+                let full = rng.below(FULL_DAYS);
+                drawn.add(Some(server), None, full, &mut rng);
+                for _ in 0..rng.below(3) {
+                    let day = full + 1 + rng.below(DAYS - full - 1);
+                    drawn.add(Some(server), Some(full), day, &mut rng);
                 }
             }
         }
-        for _ in 0..draws.below(3) {
-            let full = draws.below(FULL_DAYS);
-            drawn.add(None, None, full, &mut draws);
+        for _ in 0..rng.below(3) {
+            let full = rng.below(FULL_DAYS);
+            drawn.add(None, None, full, &mut rng);
         }
         drawn
     }
 
-    fn add(&mut self, server: Option<usize>, base_day: Option<usize>, day: usize, draws: &mut Draws) {
-        let is_same = |held: &Held| (held.server, held.base_day, held.day) == (server, base_day, day);
+    fn add(&mut self, server: Option<usize>, base_day: Option<usize>, day: usize, rng: &mut SeededRng) {
+        let is_same = |held: &HeldArchive| (held.server, held.base_day, held.day) == (server, base_day, day);
         if self.held.iter().any(is_same) {
             return;
         }
-        let fate = match draws.below(14) {
+        let fate = match rng.below(14) {
             _ if server.is_some() && server == self.honest => Fate::Comes,
             0 | 1 => Fate::Lies,
             2 | 3 => Fate::Fails,
             4 => Fate::NoRanges,
-            5 => Fate::PublishedAgain(draws.below(12)),
+            5 => Fate::PublishedAgain(rng.below(12)),
             6 => Fate::Unconfirmed,
             7 => Fate::Vanishes,
             8 => Fate::Slow,
@@ -93,7 +93,7 @@ impl Drawn {
             12 => Fate::Overstates,
             _ => Fate::Comes,
         };
-        self.held.push(Held { server, base_day, day, fate });
+        self.held.push(HeldArchive { server, base_day, day, fate });
     }
 
     /// The day of the newest state of the honest source.

@@ -14,7 +14,7 @@ use slotpress::restore::{RestoreOptions, TargetOptions, restore};
 use slotpress::verify::{VerifyOptions, verify};
 use slotpress::{ErrorKind, LedgerPaths, NamedArchive, NoProgress, Result, Snapshot};
 
-use crate::common::{Disk, FULL_26, fixture, ledger, names, temp_dir};
+use crate::common::{Disk, FULL_26, fixture, ledger, relative_paths, temp_dir};
 
 /// Returns the kind of an error, which must have a hint.
 fn refused_kind<T>(result: Result<T>) -> ErrorKind {
@@ -46,14 +46,14 @@ fn a_full_disk_has_its_own_kind() {
         let disk = Disk::mount(options);
         let new = disk.path().join("ledger");
         assert_eq!(restore_error_kind(&new), ErrorKind::NoSpace, "{options}");
-        assert_eq!(names(disk.path()), Vec::<String>::new(), "{options}");
+        assert_eq!(relative_paths(disk.path()), Vec::<String>::new(), "{options}");
     }
     let disk = Disk::mount("size=64k");
     let archived =
         archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(disk.path()).expect("opened"), &NoProgress);
     assert_eq!(refused_kind(archived), ErrorKind::NoSpace);
     assert_eq!(recompress_error_kind(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
-    assert_eq!(names(disk.path()), Vec::<String>::new());
+    assert_eq!(relative_paths(disk.path()), Vec::<String>::new());
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn accounts_of_another_restore_are_in_use() {
 fn a_partial_file_of_another_download_is_in_use() {
     use slotpress::net::{Client, ClientOptions, FetchOptions, fetch};
 
-    use crate::common::site::{Way, files_in, serve};
+    use crate::common::site::{TransferMode, files_in, serve};
     let from = temp_dir();
     let dir = temp_dir();
     fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
-    let server = serve(&files_in(from.path()), Way::Ranges);
+    let server = serve(&files_in(from.path()), TransferMode::Ranges);
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let source = server.url(&format!("/{FULL_26}")).parse().expect("a source");
     let options = FetchOptions::new([source], dir.path());

@@ -10,7 +10,7 @@ use slotpress_base::{KeptDir, hint};
 use slotpress_net::{Download, NetError, NetErrorKind, PartialFile, Remote};
 use slotpress_stores::{Attributes, Condition};
 
-use crate::common::site::{Way, files_in, serve};
+use crate::common::site::{TransferMode, files_in, serve};
 use crate::common::{FULL_26, fixture, temp_dir};
 
 fn client() -> Client {
@@ -38,7 +38,7 @@ fn an_archive_beyond_the_limit_is_refused() {
     let from = temp_dir();
     fs::copy(fixture(FULL_26), from.path().join(FULL_26)).expect("copied");
     let length = fs::metadata(fixture(FULL_26)).expect("metadata").len();
-    let server = serve(&files_in(from.path()), Way::Ranges);
+    let server = serve(&files_in(from.path()), TransferMode::Ranges);
     let url = server.url(&format!("/{FULL_26}"));
     let remote = client().head(&url.parse().expect("a URL"), &NoProgress).expect("asked");
     let error = download_error(vec![remote], 1024);

@@ -56,7 +56,7 @@ pub fn assert_refused(inputs: &[&Path], flags: &[&str], code: i32, message: &str
     let stderr = stderr(&output);
     assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
     assert!(stderr.contains(message), "{flags:?}: {stderr}");
-    assert_eq!(names(out.path()), Vec::<String>::new(), "{flags:?}: {stderr}");
+    assert_eq!(relative_paths(out.path()), Vec::<String>::new(), "{flags:?}: {stderr}");
 }
 
 pub fn stderr(output: &Output) -> String {
@@ -132,7 +132,7 @@ pub fn files(dir: &Path) -> Vec<String> {
 pub fn manifests(dir: &Path) -> Vec<Value> {
     let mut slots: BTreeMap<u64, Value> = BTreeMap::new();
     for table in ["accounts", "token_accounts", "mints", "stakes", "votes", "programs"].map(|table| dir.join(table)) {
-        let names = if table.exists() { names(&table) } else { Vec::new() };
+        let names = if table.exists() { relative_paths(&table) } else { Vec::new() };
         for name in names.iter().filter(|name| name.starts_with("_manifest-")) {
             let manifest: Value = serde_json::from_slice(&fs::read(table.join(name)).expect("read")).expect("JSON");
             let fields = ["table", "order", "rows", "bytes", "files"].map(|field| (field, manifest[field].clone()));

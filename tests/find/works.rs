@@ -184,8 +184,8 @@ fn ages_follow_from_the_time_per_slot() {
 #[test]
 fn sources_of_every_kind_are_used() {
     let dir = temp_dir();
-    fs::write(dir.path().join(full(100)), filler(1000)).expect("written");
-    fs::write(dir.path().join(incremental(100, 150)), filler(10)).expect("written");
+    fs::write(dir.path().join(full(100)), make_skippable_frames(1000)).expect("written");
+    fs::write(dir.path().join(incremental(100, 150)), make_skippable_frames(10)).expect("written");
     fs::write(dir.path().join("tmp-snapshot-archive-9.tar.zst"), b"").expect("written");
     fs::create_dir(dir.path().join(full(999))).expect("a directory with an archive's name");
     let listing = format!(

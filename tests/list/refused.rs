@@ -50,7 +50,7 @@ fn the_age_of_a_state_does_not_depend_on_the_source() {
     let archive = server.url(&format!("/{FULL_26}"));
     let ledger = out.path().join("ledger").to_str().expect("UTF-8").to_string();
     let run = |arguments: &[&str]| {
-        let (code, stdout, stderr) = screen::run(arguments);
+        let (code, stdout, stderr) = screen::run_to_text(arguments);
         (code, objects(stdout.as_bytes()), stderr)
     };
     let (_, listed, _) = run(&["list", "--json", &local]);
@@ -89,7 +89,7 @@ fn a_state_older_than_the_limit_is_an_error() {
     let dir = two_archives();
     // The files are new, but their states are old.
     screen::assert_fails(&["list", text(dir.path()), "--max-age", "2h"], 1, &["d old, more than 2"]);
-    let (code, stdout, stderr) = screen::run(&["list", text(dir.path()), "--max-age", "9999d"]);
+    let (code, stdout, stderr) = screen::run_to_text(&["list", text(dir.path()), "--max-age", "9999d"]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.contains(" d old, here for "), "{stdout}");
     screen::assert_fails(&["list", text(temp_dir().path()), "--max-age", "2h"], 1, &[]);

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::common::listed::{names, objects};
-use crate::common::screen::{assert_fails, run};
+use crate::common::listed::{file_names, objects};
+use crate::common::screen::{assert_fails, run_to_text};
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
@@ -17,7 +17,7 @@ fn list_json(dir: &Path) -> Vec<Value> {
 #[test]
 fn a_list_shows_the_archives_that_a_node_would_choose() {
     let dir = two_archives();
-    let (code, stdout, stderr) = run(&["list", text(dir.path())]);
+    let (code, stdout, stderr) = run_to_text(&["list", text(dir.path())]);
     assert_eq!(code, 0, "{stderr}");
     for part in
         [&format!("* {FULL_26}"), &format!("* {INCREMENTAL_26_40}"), "14 slots (4 s) behind", "start at slot 40"]
@@ -54,7 +54,7 @@ fn a_missing_directory_is_an_error() {
 #[test]
 fn an_empty_directory_has_no_newest_archive() {
     let empty = temp_dir();
-    let (code, stdout, stderr) = run(&["list", text(empty.path())]);
+    let (code, stdout, stderr) = run_to_text(&["list", text(empty.path())]);
     assert_eq!(code, 0, "{stderr}");
     assert!(stdout.starts_with("no archives in"), "{stdout}");
     for flags in [&["--newest"][..], &["--newest", "-q"], &["--newest", "--json"]] {
@@ -69,7 +69,7 @@ fn an_empty_directory_has_no_newest_archive() {
 fn the_archives_of_a_server_are_listed() {
     let server = crate::common::served::Server::start(&[]);
     let list = |url: &str| {
-        let (code, stdout, _) = run(&["list", "--json", url]);
+        let (code, stdout, _) = run_to_text(&["list", "--json", url]);
         (code, objects(stdout.as_bytes()))
     };
     let (code, listed) = list(&server.url("/"));
@@ -121,5 +121,5 @@ fn find_and_fetch_use_the_list_of_a_server() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("not the archive of root"));
     assert!(!out.path().join(FULL_3500).exists());
     fetch(root).success();
-    assert_eq!(names(out.path()), [FULL_3500]);
+    assert_eq!(file_names(out.path()), [FULL_3500]);
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::common::listed::names;
+use crate::common::listed::file_names;
 use crate::common::served::two_archives;
 use crate::common::*;
 
@@ -47,7 +47,7 @@ fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
             let index = dir.path().join(path);
             fs::create_dir_all(index.parent().expect("a directory")).expect("made");
             make(&index);
-            let before = names(dir.path());
+            let before = file_names(dir.path());
             let flags = ["--keep-full", "0", "--keep-incremental", "0", "--unusable"];
             let output = slotpress().arg("prune").arg(dir.path()).args(flags).output().expect("runs");
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -55,7 +55,7 @@ fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
             for part in [message, text(&index), "hint: "] {
                 assert!(stderr.contains(part), "{path}: {stderr}");
             }
-            assert_eq!(names(dir.path()), before);
+            assert_eq!(file_names(dir.path()), before);
         }
     }
     // The file `api` takes the place of the index's directory, so there can be no index.

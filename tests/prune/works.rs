@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::common::listed::{names, objects};
+use crate::common::listed::{file_names, objects};
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 use crate::rebase::{rebase, two_full_archives};
@@ -32,10 +32,10 @@ fn dir_with_other_files() -> TempDir {
     let fulls = [100, 200, 300].map(full_name);
     let incrementals = [(100, 150), (200, 250), (200, 260)].map(|(base_slot, slot)| incremental_name(base_slot, slot));
     for name in fulls.iter().chain(&incrementals).map(String::as_str).chain(OTHER_FILES) {
-        fs::write(dir.path().join(name), filler(9)).expect("written");
+        fs::write(dir.path().join(name), make_skippable_frames(9)).expect("written");
     }
     fs::create_dir(dir.path().join("remote")).expect("created");
-    fs::write(dir.path().join("remote").join(full_name(90)), filler(9)).expect("written");
+    fs::write(dir.path().join("remote").join(full_name(90)), make_skippable_frames(9)).expect("written");
     std::os::unix::fs::symlink("bank.txt", dir.path().join(full_name(1))).expect("linked");
     dir
 }
@@ -50,9 +50,9 @@ fn prune(dir: &Path, flags: &[&str]) -> String {
 #[test]
 fn a_dry_run_reports_why_archives_stay_and_removes_nothing() {
     let dir = dir_with_other_files();
-    let before = names(dir.path());
+    let before = file_names(dir.path());
     let dry = prune(dir.path(), &["--keep-full", "1", "--keep-incremental", "1", "--dry-run", "--json"]);
-    assert_eq!(names(dir.path()), before);
+    assert_eq!(file_names(dir.path()), before);
     let dry = objects(dry.as_bytes());
     let summary = dry.last().expect("a summary");
     assert_eq!((&summary["removed"], &summary["kept"], &summary["dry_run"]), (&4.into(), &3.into(), &true.into()));
@@ -66,12 +66,12 @@ fn a_dry_run_reports_why_archives_stay_and_removes_nothing() {
 #[test]
 fn recent_archives_stay() {
     let dir = dir_with_other_files();
-    let before = names(dir.path());
+    let before = file_names(dir.path());
     let counts_and_time = ["--keep-full", "0", "--keep-incremental", "0", "--keep-within", "1h"];
     for flags in [&counts_and_time[..], &["--keep-within", "1h"]] {
         let printed = prune(dir.path(), flags);
         assert!(printed.contains("removed 0 archives"), "{flags:?}: {printed}");
-        assert_eq!(names(dir.path()), before, "{flags:?}");
+        assert_eq!(file_names(dir.path()), before, "{flags:?}");
     }
 }
 
@@ -85,8 +85,8 @@ fn only_old_archives_are_removed() {
     remaining.extend(OTHER_FILES.map(String::from));
     remaining.push("remote".to_string());
     remaining.sort();
-    assert_eq!(names(dir.path()), remaining);
-    assert_eq!(names(&dir.path().join("remote")), [""; 0]);
+    assert_eq!(file_names(dir.path()), remaining);
+    assert_eq!(file_names(&dir.path().join("remote")), [""; 0]);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn old_archives_are_removed_until_there_is_room() {
     ];
     let dir_with_all = || {
         let dir = temp_dir();
-        all.iter().for_each(|name| fs::write(dir.path().join(name), filler(1000)).expect("written"));
+        all.iter().for_each(|name| fs::write(dir.path().join(name), make_skippable_frames(1000)).expect("written"));
         dir
     };
     let prune_dirs = |dirs: &[&Path], flags: &[&str]| {
@@ -134,18 +134,18 @@ fn old_archives_are_removed_until_there_is_room() {
             (Some(0), String::new()),
             "{bytes}"
         );
-        assert_eq!(names(first.path()), remaining(expected), "{bytes}");
-        assert_eq!(names(second.path()), remaining(expected), "each directory has its own limit: {bytes}");
+        assert_eq!(file_names(first.path()), remaining(expected), "{bytes}");
+        assert_eq!(file_names(second.path()), remaining(expected), "each directory has its own limit: {bytes}");
     }
     // Archives that a node needs stay, and the program says so. Counts and sizes apply together.
     let dir = dir_with_all();
     let (code, stderr) = prune_dirs(&[dir.path()], &["--keep-free", "900TiB"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains("more are kept than the flags ask for: a node needs them"), "{stderr}");
-    assert_eq!(names(dir.path()), remaining(&[4, 5]));
+    assert_eq!(file_names(dir.path()), remaining(&[4, 5]));
     let dir = dir_with_all();
     prune_dirs(&[dir.path()], &["--keep-full", "2", "--keep-incremental", "0", "--keep-free", "1KiB"]);
-    assert_eq!(names(dir.path()), remaining(&[2, 4, 5]));
+    assert_eq!(file_names(dir.path()), remaining(&[2, 4, 5]));
 }
 
 /// The newest state of each past day, week and epoch stays. In the cluster of the first two archives,
@@ -181,7 +181,7 @@ fn newest_states_of_days_weeks_and_epochs_stay() {
 fn archives_without_a_known_time_and_epoch_stay() {
     let dir = temp_dir();
     for slot in 1..4 {
-        fs::write(dir.path().join(full_name(slot)), filler(9)).expect("written");
+        fs::write(dir.path().join(full_name(slot)), make_skippable_frames(9)).expect("written");
     }
     for (flag, message) in [("--keep-daily", ""), ("--keep-epoch-ends", "the epochs are not known")] {
         let output = slotpress().arg("prune").arg(dir.path()).args([flag, "1", "--keep-bytes", "1"]).output();
@@ -190,7 +190,7 @@ fn archives_without_a_known_time_and_epoch_stay() {
         assert!(output.status.success(), "{printed}");
         assert!(printed.contains("undated"), "{printed}");
         assert!(printed.contains(message), "{printed}");
-        assert_eq!(names(dir.path()).len(), 3, "{printed}");
+        assert_eq!(file_names(dir.path()).len(), 3, "{printed}");
     }
 }
 
@@ -198,7 +198,7 @@ fn archives_without_a_known_time_and_epoch_stay() {
 fn the_modification_time_decides_what_is_old() {
     let dir = two_archives();
     let path = dir.path().join(INCREMENTAL_26_40.replace("-40-", "-30-"));
-    fs::write(&path, filler(9)).expect("written");
+    fs::write(&path, make_skippable_frames(9)).expect("written");
     let file = fs::File::options().write(true).open(&path).expect("opened");
     file.set_modified(SystemTime::now() - std::time::Duration::from_secs(7200)).expect("set");
     let flags = ["--keep-full", "1", "--keep-incremental", "0", "--keep-within"];
@@ -211,8 +211,8 @@ fn the_modification_time_decides_what_is_old() {
     // With a limit of time alone, older archives are removed, except those that a node would
     // choose. Other limits apply first.
     for (flags, stays) in [(&["3h"][..], true), (&["1h", "--keep-bytes", "1GiB"], true), (&["1h"], false)] {
-        fs::write(&path, filler(9)).expect("written");
-        for name in names(dir.path()) {
+        fs::write(&path, make_skippable_frames(9)).expect("written");
+        for name in file_names(dir.path()) {
             let file = fs::File::options().write(true).open(dir.path().join(name)).expect("opened");
             file.set_modified(SystemTime::now() - std::time::Duration::from_secs(7200)).expect("set");
         }
@@ -246,16 +246,16 @@ fn unusable_archives_do_not_count_as_kept() {
     assert!(listed.contains("not usable: it has no end"), "{listed}");
     assert!(listed.contains("not usable: its first bytes"), "{listed}");
 
-    let all = names(dir.path());
+    let all = file_names(dir.path());
     let (code, stdout) = run("prune", &["--keep-full", "2", "--keep-incremental", "4"]);
     assert_eq!(code, Some(0), "{stdout}");
     assert!(stdout.contains("removed 0 archives"), "{stdout}");
     assert!(stdout.contains("--unusable removes it"), "{stdout}");
-    assert_eq!(names(dir.path()), all, "no usable archive is removed");
+    assert_eq!(file_names(dir.path()), all, "no usable archive is removed");
     let lines = objects(run("prune", &["--keep-full", "0", "--keep-incremental", "0", "--json"]).1.as_bytes());
     let summary = lines.last().expect("a summary");
     assert_eq!((&summary["kept"], &summary["unusable"], &summary["removed"]), (&2.into(), &3.into(), &0.into()));
-    assert_eq!(names(dir.path()), all);
+    assert_eq!(file_names(dir.path()), all);
 
     // A file that has just changed may still be written.
     let (_, stdout) = run("prune", &["--unusable"]);
@@ -266,9 +266,9 @@ fn unusable_archives_do_not_count_as_kept() {
     }
     let (_, stdout) = run("prune", &["--unusable", "--dry-run"]);
     assert!(stdout.contains(&format!("would remove {}", dir.path().join(name(700)).display())), "{stdout}");
-    assert_eq!(names(dir.path()), all);
+    assert_eq!(file_names(dir.path()), all);
     assert_eq!(run("prune", &["--unusable"]).0, Some(0));
-    assert_eq!(names(dir.path()), names(two_archives().path()));
+    assert_eq!(file_names(dir.path()), file_names(two_archives().path()));
 }
 
 /// Commands that scan the directory report unfinished downloads. `prune` removes them on request.
@@ -303,7 +303,7 @@ fn unfinished_downloads_are_shown_and_removed_on_request() {
     held.lock().expect("locked");
     print(&["prune".as_ref(), dir_path, "--unusable".as_ref()]);
     assert!(partial.exists(), "it is in use");
-    release(held);
+    unlock(held);
     print(&[
         "prune".as_ref(),
         dir_path,
@@ -314,7 +314,7 @@ fn unfinished_downloads_are_shown_and_removed_on_request() {
     ]);
     assert!(partial.exists(), "it was not asked for");
     print(&["prune".as_ref(), dir_path, "--unusable".as_ref()]);
-    assert_eq!(names(dir.path()), names(two_archives().path()));
+    assert_eq!(file_names(dir.path()), file_names(two_archives().path()));
 }
 
 /// Rebased archives have their own limit, and are removed with their full archive.

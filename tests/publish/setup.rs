@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use crate::common::listed::names as names_in;
+pub use crate::common::listed::file_names;
 use crate::common::listed::objects;
 use crate::common::*;
 
@@ -118,14 +118,14 @@ impl Setup {
     /// Checks that no archive is pinned, or ready and not published.
     pub fn assert_nothing_is_pinned(&self) {
         for dir in ["pinned", "ready"] {
-            assert_eq!(names_in(&self.pins().join(dir)), [""; 0], "{dir}");
+            assert_eq!(file_names(&self.pins().join(dir)), [""; 0], "{dir}");
         }
     }
 
     /// Waits until no archive is pinned. A run unpins an archive after it has reported it as
     /// published.
     pub fn wait_until_nothing_is_pinned(&self) {
-        let is_empty = |dir| names_in(&self.pins().join(dir)).is_empty();
+        let is_empty = |dir| file_names(&self.pins().join(dir)).is_empty();
         wait_for("published archives to be unpinned", || is_empty("pinned") && is_empty("ready"));
     }
 }
@@ -146,7 +146,7 @@ pub fn of_type<'a>(events: &'a [Value], wanted: &str) -> Vec<&'a Value> {
 }
 
 pub fn archives_in(dir: &Path) -> Vec<String> {
-    names_in(dir).into_iter().filter(|name| name.contains("snapshot-") && !name.starts_with("tmp-")).collect()
+    file_names(dir).into_iter().filter(|name| name.contains("snapshot-") && !name.starts_with("tmp-")).collect()
 }
 
 /// Reads the index of a target.
@@ -200,5 +200,5 @@ pub fn state_of(dir: &Path) -> BTreeMap<String, FileState> {
             FileState { inode: metadata.ino(), links: metadata.nlink(), modified_ns: metadata.mtime_nsec(), bytes };
         (name, state)
     };
-    names_in(dir).into_iter().map(state).collect()
+    file_names(dir).into_iter().map(state).collect()
 }

@@ -27,12 +27,12 @@ mod survives {
 
 use std::path::Path;
 
-use crate::common::runs::run;
+use crate::common::runs::run_to_stderr;
 use crate::common::text;
 
 /// Runs `restore`; returns its exit code and its standard error.
 pub fn restore(archive: &Path, ledger: &Path, flags: &[&str]) -> (Option<i32>, String) {
     let mut arguments = vec!["restore", text(archive), "--ledger", text(ledger)];
     arguments.extend(flags);
-    run(&arguments)
+    run_to_stderr(&arguments)
 }

@@ -10,9 +10,9 @@ use tempfile::TempDir;
 
 use crate::common::http::{Server, Then};
 use crate::common::site::{
-    Files, Way, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restore_files,
+    Files, TransferMode, archives, files_in, larger_archive, ledger_tree, pair_of_archives, respond, restore_files,
 };
-use crate::common::{FULL_26, INCREMENTAL_26_40, ledger, names, needs, temp_dir, text, wait_for};
+use crate::common::{FULL_26, INCREMENTAL_26_40, ledger, needs, relative_paths, temp_dir, text, wait_for};
 use crate::stores::*;
 
 /// The bucket gets the same bytes as a directory, and nothing is written on the local disk. An
@@ -38,7 +38,7 @@ fn an_archive_goes_straight_into_a_bucket() {
     assert!(name.starts_with(&format!("{}/snapshot-40-", target())), "{name}");
     assert_eq!(to_dir.line("archive")["root"], to_bucket.line("archive")["root"]);
     assert_eq!(files_in(out.path()), files_in(&gateway.bucket().join("mainnet")));
-    assert_eq!(names(elsewhere.path()), Vec::<String>::new());
+    assert_eq!(relative_paths(elsewhere.path()), Vec::<String>::new());
 
     let puts = gateway.count_requests(&["PUT "]);
     let again = archive(&target(), &[]);
@@ -145,7 +145,7 @@ fn one_download_comes_from_servers_and_a_bucket() {
             if is_range && counted.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_err() {
                 return Ok(Then::Close);
             }
-            respond(&served, Way::Ranges, request, stream)
+            respond(&served, TransferMode::Ranges, request, stream)
         });
         (server, left)
     };

@@ -34,7 +34,7 @@ pub fn assert_there_are_no_archives(node: &Node) {
     }
 }
 
-/// Checks that files are sent as `Way::Whole` sends them: whole for any request, with a length, and
+/// Checks that files are sent as `TransferMode::Whole` sends them: whole for any request, with a length, and
 /// without a tag of the version.
 pub fn assert_files_are_sent_whole(node: &Node) {
     let redirect = request_head(node, "HEAD", "/snapshot.tar.bz2", "");

@@ -22,7 +22,7 @@ use self::answers::RpcApi;
 use self::cluster::{Cluster, FULL_SLOTS, INCREMENTAL_SLOTS, Node, bank_hashes};
 use self::traffic::Traffic;
 use crate::common::servers::{self, Running};
-use crate::common::site::{JsonOutput, run};
+use crate::common::site::{JsonOutput, run_to_json};
 use crate::common::*;
 use crate::publish::setup::{archives_in, latest, of_type, verify};
 use crate::publish::works::running;
@@ -37,7 +37,7 @@ const MIRROR_PORT: u16 = 8890;
 const FAST_BOOT: &str = "Loading bank from snapshot dir";
 
 fn run_successfully(arguments: &[&str]) -> JsonOutput {
-    let output = run(arguments);
+    let output = run_to_json(arguments);
     assert_eq!(output.code, Some(0), "{arguments:?}: {output:?}");
     output
 }
@@ -57,7 +57,7 @@ fn validators_start_from_archives_of_a_running_one() {
     let mut first = cluster.start_first(&ledger, &flags);
     first.wait_for("the first slot", |node| node.slot("confirmed").filter(|slot| *slot > 0));
     answers::assert_there_are_no_archives(&first);
-    let output = run(&["find", "--rpc", &first.url(), "--allow-private"]);
+    let output = run_to_json(&["find", "--rpc", &first.url(), "--allow-private"]);
     println!("find, before the first archive: {output:?}");
     assert_eq!(output.code, Some(4), "{output:?}");
 

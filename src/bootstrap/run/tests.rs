@@ -9,12 +9,12 @@ use slotpress_net::{Candidate, Fetched, Offer};
 use super::*;
 use crate::bootstrap::next::tests::{FULL_BYTES, offer, selection};
 
-#[path = "../../../tests/common/draws.rs"]
-mod draws;
+#[path = "../../../tests/common/seeded_rng.rs"]
+mod seeded_rng;
 #[path = "../../../tests/common/worlds.rs"]
 mod worlds;
 
-use worlds::{Drawn, Fate};
+use worlds::{Fate, RandomWorld};
 
 /// Limit on begun downloads, far above what any world needs: an archive can fail once alone and once with
 /// each other archive, and the sources are asked again only a few times.
@@ -41,7 +41,7 @@ struct SimulatedWorld {
 }
 
 impl SimulatedWorld {
-    fn new(drawn: &Drawn, seed: u64) -> Self {
+    fn new(drawn: &RandomWorld, seed: u64) -> Self {
         let confirmed = BTreeSet::new();
         let failed = BTreeSet::new();
         let mut world = Self {
@@ -194,7 +194,7 @@ fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
     let mut errors = 0;
     let mut reported = 0;
     for seed in seeds {
-        let drawn = Drawn::from_seed(seed);
+        let drawn = RandomWorld::from_seed(seed);
         let honest = drawn.honest_day().map(slot_of);
         let mut world = SimulatedWorld::new(&drawn, seed);
         let mut selection = selection(world.offers.clone());

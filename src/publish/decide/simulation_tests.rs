@@ -12,17 +12,17 @@ use slotpress_read::catalog::prune::plan_prune;
 use slotpress_read::catalog::{Archive, FrameHashes};
 use slotpress_read::{Catalog, Keep};
 
-use self::draws::Draws;
 use self::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
+use self::seeded_rng::SeededRng;
 use super::choose::{ArchiveSet, StateKey, key_of};
 use super::*;
 use crate::publish::act::pins::PinResult;
 
-#[allow(clippy::duplicate_mod, reason = "the simulation of bootstrap has it too")]
-#[path = "../../../tests/common/draws.rs"]
-mod draws;
 #[path = "../../../tests/common/publish_runs.rs"]
 mod publish_runs;
+#[allow(clippy::duplicate_mod, reason = "the simulation of bootstrap has it too")]
+#[path = "../../../tests/common/seeded_rng.rs"]
+mod seeded_rng;
 
 /// Number of runs. The variables `PUBLISH_RUNS` and `PUBLISH_SEED` set another number, and the
 /// first seed.
@@ -60,7 +60,7 @@ struct SimulatedTarget {
 /// Everything outside of the program, which a kill does not change, and the work that is running.
 struct Simulation<'a> {
     options: &'a PublishOptions,
-    draws: Draws,
+    rng: SeededRng,
     now: Instant,
     unix_seconds: u64,
     inodes: u64,
@@ -116,7 +116,7 @@ impl Simulation<'_> {
     fn apply_outside_event(&mut self) {
         let newest = self.seen.keys().map(|key| key.slot).max().unwrap_or(100);
         self.inodes += 1;
-        match OutsideEvent::draw(&mut self.draws, self.targets.len()) {
+        match OutsideEvent::draw(&mut self.rng, self.targets.len()) {
             OutsideEvent::Full { is_damaged } => self.write(archive(None, newest + 10, self.inodes), is_damaged),
             OutsideEvent::Incremental { is_damaged } if !self.seen.is_empty() => {
                 self.write(archive(Some(self.newest_full()), newest + 1, self.inodes), is_damaged);
@@ -140,7 +140,7 @@ impl Simulation<'_> {
     }
 
     fn draw_percent(&mut self, percent: usize) -> bool {
-        self.draws.below(100) < percent
+        self.rng.below(100) < percent
     }
 
     fn advance(&mut self, seconds: u64) {
@@ -181,7 +181,7 @@ impl Simulation<'_> {
             self.act()?;
             let key = key_of(&archive.name);
             self.pins.insert(key, FileIdentity::from(&archive));
-            let result = match self.draws.below(if self.is_calm { 20 } else { 22 }) {
+            let result = match self.rng.below(if self.is_calm { 20 } else { 22 }) {
                 _ if !self.seen.contains_key(&key) => PinResult::Gone,
                 20 => PinResult::NotYet,
                 21 if self.damaged.contains(&key) => PinResult::Damaged(Error::damaged("why")),
@@ -233,7 +233,7 @@ impl Simulation<'_> {
     /// Lets the loops take their work, in any order.
     fn begin(&mut self, planner: &mut Planner<'_>) -> Option<()> {
         let loops = 2 + self.targets.len();
-        let first = self.draws.below(loops);
+        let first = self.rng.below(loops);
         for number in (first..loops).chain(0..first) {
             match number {
                 0 if self.preparing.is_none() => {
@@ -367,7 +367,7 @@ impl Simulation<'_> {
             assert!(self.reported.contains(&key), "it is published before it is reported as ready");
             assert!(!self.damaged.contains(&key), "a damaged archive was published");
             target.files.insert(key);
-            if !is_calm && self.draws.below(100) < 3 {
+            if !is_calm && self.rng.below(100) < 3 {
                 return None;
             }
             target.index.insert(key, archive);
@@ -435,8 +435,8 @@ fn prune(target: &mut SimulatedTarget, keep: &Keep) {
 
 fn simulate(seed: u64) {
     let _seed = SeedOfFailure(seed);
-    let mut draws = Draws(seed);
-    let random_options = RandomOptions::draw(&mut draws);
+    let mut rng = SeededRng::new(seed);
+    let random_options = RandomOptions::draw(&mut rng);
     let targets = ["/mirror", "s3://bucket/one", "/other"].map(|target| target.parse().expect("a target"));
     let mut options = PublishOptions::new("/snapshots", targets.into_iter().take(random_options.targets));
     options.rebase_onto = random_options.rebase_onto;
@@ -468,7 +468,7 @@ fn simulate(seed: u64) {
         announced: None,
         is_calm: false,
         acts: 0,
-        draws,
+        rng,
     };
     let mut planner = Planner::new(&options, [], simulation.now);
     let mut had_full = vec![false; options.targets.len()];

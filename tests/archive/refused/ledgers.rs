@@ -29,11 +29,11 @@ impl Case {
 
     /// Asserts that `archive` fails with this exit code and these texts, and writes nothing.
     fn assert_fails(&self, flags: &[&str], code: i32, texts: &[&str]) {
-        let before = names(self.out.path());
+        let before = relative_paths(self.out.path());
         let output =
             slotpress().arg("archive").arg(self.ledger.path()).arg("-o").arg(self.out.path()).args(flags).output();
         assert_error(output.expect("runs"), code, texts);
-        assert_eq!(names(self.out.path()), before, "nothing is written");
+        assert_eq!(relative_paths(self.out.path()), before, "nothing is written");
     }
 }
 
@@ -118,7 +118,8 @@ fn a_wrong_bank_hash_is_refused() {
     let case = Case::new("ledger-at-26");
     let path = case.path("snapshots/26/26");
     let mut bank = fs::read(&path).expect("read");
-    let hash = expected(26)["bank_hash"].as_str().map(|hash| bs58::decode(hash).into_vec().expect("base58"));
+    let hash =
+        expected_facts(AGAVE_4_2, 26)["bank_hash"].as_str().map(|hash| bs58::decode(hash).into_vec().expect("base58"));
     let hash = hash.expect("a hash");
     let at = bank.windows(32).position(|bytes| bytes == hash).expect("the bank hash");
     bank[at] ^= 1;
@@ -179,7 +180,7 @@ fn the_ledger_of_a_running_validator_is_refused() {
             "hint: stop the validator",
         ],
     );
-    release(lock);
+    unlock(lock);
     archive(case.ledger.path(), case.out.path(), &[]);
 }
 
@@ -230,7 +231,7 @@ fn a_storage_in_two_accounts_paths_is_refused() {
 fn missing_storages_of_the_storage_map_are_refused() {
     let case = Case::new("ledger-at-40-hard-links");
     let links = case.path("accounts/snapshot/40");
-    let newest = names(&links).into_iter().find(|name| name.starts_with("40.")).expect("a storage");
+    let newest = relative_paths(&links).into_iter().find(|name| name.starts_with("40.")).expect("a storage");
     fs::remove_file(links.join(&newest)).expect("removed");
     case.assert_fails(&[], 1, &[&format!("storage {newest} of the bank file's storage map is missing")]);
 }
@@ -240,7 +241,7 @@ fn missing_storages_of_the_storage_map_are_refused() {
 fn unreadable_files_are_errors() {
     needs!("root");
     let case = Case::new("ledger-at-26");
-    let program = ProgramOfNobody::new();
+    let program = UnprivilegedProgram::new();
     let mode = |path: &Path, mode: u32| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("permissions");
     };
@@ -261,7 +262,7 @@ fn unreadable_files_are_errors() {
         1,
         &["cannot open ", "accounts/run/11.11: permission denied", "hint: run as the user that owns"],
     );
-    assert_eq!(names(&out), Vec::<String>::new());
+    assert_eq!(relative_paths(&out), Vec::<String>::new());
 }
 
 /// A file changes between planning and reading.
@@ -390,7 +391,7 @@ fn an_existing_archive_is_not_replaced() {
     assert_eq!(fs::read(&path).expect("read"), b"precious");
     archive(case.ledger.path(), case.out.path(), &["--force"]);
     assert_eq!(entries(&path).len(), 32);
-    assert_eq!(names(case.out.path()), [FULL_26]);
+    assert_eq!(relative_paths(case.out.path()), [FULL_26]);
 }
 
 #[test]
@@ -420,12 +421,12 @@ fn a_full_disk_leaves_no_files() {
     let case = Case::new("ledger-at-26");
     let disk = Disk::mount("size=64k");
     let archived = slotpress().arg("archive").arg(case.ledger.path()).arg("-o").arg(disk.path()).output();
-    let left = names(disk.path());
+    let left = relative_paths(disk.path());
     let recompressed = slotpress().arg("recompress").arg(fixture(FULL_26)).arg("-o").arg(disk.path()).output();
     let mut restore = slotpress();
     restore.arg("restore").arg(fixture(FULL_26)).arg("--ledger").arg(disk.path().join("ledger"));
     let restored = restore.output();
-    let left_by_restore = names(disk.path());
+    let left_by_restore = relative_paths(disk.path());
     assert_error(archived.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
     assert_error(recompressed.expect("runs"), 1, &["not enough space under ", "hint: free some space"]);
     assert_eq!(left, Vec::<String>::new());

@@ -47,13 +47,13 @@ fn a_killed_archive_can_be_repeated() {
     for moment in archive_moments(out.path(), expected.len() as u64) {
         let status = run_and_signal(&mut archive_command(setup, out.path()), Signal::KILL, &moment);
         killed += usize::from(!status.success());
-        for left in names(out.path()) {
+        for left in relative_paths(out.path()) {
             let is_temporary = left.starts_with("tmp-snapshot-archive-");
             let is_whole = || fs::read(out.path().join(&left)).expect("read") == expected;
             assert!(is_temporary || is_whole(), "{}: {left} is not whole", moment.0);
         }
         assert!(archive_command(setup, out.path()).arg("--force").output().expect("runs").status.success());
-        assert_eq!(names(out.path()), [name(&setup.archive)], "{}", moment.0);
+        assert_eq!(relative_paths(out.path()), [name(&setup.archive)], "{}", moment.0);
         assert!(fs::read(out.path().join(name(&setup.archive))).expect("read") == expected);
         fs::remove_file(out.path().join(name(&setup.archive))).expect("removed");
     }
@@ -71,11 +71,11 @@ fn an_interrupted_archive_leaves_nothing() {
         for moment in archive_moments(out.path(), whole_bytes).into_iter().skip(1) {
             let status = run_and_signal(&mut archive_command(setup, out.path()), signal, &moment);
             if status.success() {
-                assert_eq!(names(out.path()), [name(&setup.archive)]);
+                assert_eq!(relative_paths(out.path()), [name(&setup.archive)]);
                 fs::remove_file(out.path().join(name(&setup.archive))).expect("removed");
             } else {
                 assert_eq!(status.code(), Some(130), "{}", moment.0);
-                assert_eq!(names(out.path()), Vec::<String>::new(), "{}", moment.0);
+                assert_eq!(relative_paths(out.path()), Vec::<String>::new(), "{}", moment.0);
                 interrupted += 1;
             }
         }

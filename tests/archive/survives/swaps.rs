@@ -61,12 +61,13 @@ fn a_swapped_output_directory_is_an_error() {
             }
             cases += 1;
             let message = made.as_ref().map_or_else(ToString::to_string, |path| format!("made {path:?}"));
-            let left: Vec<String> = names(&aside).into_iter().filter(|name| name.starts_with("tmp-")).collect();
+            let left: Vec<String> =
+                relative_paths(&aside).into_iter().filter(|name| name.starts_with("tmp-")).collect();
             let is_refused = made.is_err() && message.contains("another process");
-            if !is_refused || !names(&outside).is_empty() || !left.is_empty() {
+            if !is_refused || !relative_paths(&outside).is_empty() || !left.is_empty() {
                 failed.push(format!(
                     "{stage}, link {is_link}, archive {is_archive}: {message}, {:?}, {left:?}",
-                    names(&outside)
+                    relative_paths(&outside)
                 ));
             }
         }

@@ -59,8 +59,11 @@ fn the_full_archive_of_slot_26_equals_agaves() {
     let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &[]);
     assert_same_as_agave(&archive, FULL_26);
-    assert_eq!(name(&archive), expected(26)["archive"]);
-    assert_eq!(entries(&archive).len() as u64, 5 + expected(26)["storages"].as_u64().expect("a number"));
+    assert_eq!(name(&archive), expected_facts(AGAVE_4_2, 26)["archive"]);
+    assert_eq!(
+        entries(&archive).len() as u64,
+        5 + expected_facts(AGAVE_4_2, 26)["storages"].as_u64().expect("a number")
+    );
 }
 
 #[test]
@@ -80,12 +83,12 @@ fn the_full_archive_of_slot_40_holds_the_newest_records() {
     let out = temp_dir();
     let archive = archive(ledger.path(), out.path(), &[]);
     assert_valid_form(&archive);
-    let hash = expected(40)["snapshot_hash"].as_str().expect("a hash").to_string();
+    let hash = expected_facts(AGAVE_4_2, 40)["snapshot_hash"].as_str().expect("a hash").to_string();
     assert_eq!(name(&archive), format!("snapshot-40-{hash}.tar.zst"));
     let full = contents(&archive);
     let newer = contents(&fixture(INCREMENTAL_26_40));
     let older = contents(&fixture(FULL_26));
-    assert_eq!(full.len() as u64, 5 + expected(40)["storages"].as_u64().expect("a number"));
+    assert_eq!(full.len() as u64, 5 + expected_facts(AGAVE_4_2, 40)["storages"].as_u64().expect("a number"));
     for stale in ["16.16", "26.26"] {
         assert!(ledger.path().join("accounts/run").join(stale).exists(), "the fixture holds it");
         assert!(!full.contains_key(&format!("accounts/{stale}")), "{stale} is stale");
@@ -164,7 +167,7 @@ fn hard_links_over_two_accounts_paths_make_the_same_archive() {
     let second_dir = second.path().join("snapshot/40");
     fs::create_dir_all(&second_dir).expect("made");
     let first_dir = links.path().join("accounts/snapshot/40");
-    for name in names(&first_dir).iter().step_by(3) {
+    for name in relative_paths(&first_dir).iter().step_by(3) {
         let from = first_dir.join(name);
         let to = second_dir.join(name);
         fs::copy(&from, to).expect("copied");
@@ -217,7 +220,7 @@ fn several_accounts_paths_make_the_same_archive() {
         fs::create_dir_all(dir.join("snapshot")).expect("made");
     }
     let run = ledger.path().join("accounts/run");
-    for (number, name) in names(&run).iter().enumerate() {
+    for (number, name) in relative_paths(&run).iter().enumerate() {
         fs::rename(run.join(name), accounts[number % 3].join("run").join(name)).expect("moved");
     }
     let mut flags = vec!["--snapshots", snapshots.to_str().expect("text")];
@@ -294,7 +297,7 @@ fn a_ledger_restored_from_two_archives_is_archived_whole() {
     let output = slotpress().arg("archive").arg(&ledger).arg("-o").arg(out.path()).output().expect("runs");
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("longer than the bank file says"));
-    let archive = out.path().join(&names(out.path())[0]);
+    let archive = out.path().join(&relative_paths(out.path())[0]);
     assert_valid_form(&archive);
     let full = contents(&archive);
     let older = contents(&fixture(FULL_26));
@@ -330,7 +333,7 @@ fn an_older_bank_snapshot_can_be_chosen() {
     let out = temp_dir();
     copy_tree(&at_26.path().join("snapshots/26"), &at_40.path().join("snapshots/26"));
     let [run_26, run_40] = [&at_26, &at_40].map(|ledger| ledger.path().join("accounts/run"));
-    for name in names(&run_26) {
+    for name in relative_paths(&run_26) {
         let to = run_40.join(&name);
         if !to.exists() {
             fs::copy(run_26.join(&name), to).expect("copied");

@@ -67,8 +67,11 @@ fn archives_equal_those_of_agave() {
             let out = temp_dir();
             let full = archive(at_26.path(), out.path(), &["--frame-size", frame_size]);
             assert_same_as_agave(chain, &full, &agaves[0]);
-            assert_eq!(name(&full), expected_of(chain, 26)["archive"]);
-            assert_eq!(entries(&full).len() as u64, 5 + expected_of(chain, 26)["storages"].as_u64().expect("a number"));
+            assert_eq!(name(&full), expected_facts(chain, 26)["archive"]);
+            assert_eq!(
+                entries(&full).len() as u64,
+                5 + expected_facts(chain, 26)["storages"].as_u64().expect("a number")
+            );
             let incremental = archive(at_40.path(), out.path(), &["--base-slot", "26", "--frame-size", frame_size]);
             assert_same_as_agave(chain, &incremental, &agaves[1]);
         }
@@ -81,7 +84,7 @@ fn full_archives_of_slot_40_are_sound() {
     for chain in CHAINS {
         let ledger = ledger_of(chain, 40);
         let out = temp_dir();
-        let hash = expected_of(chain, 40)["snapshot_hash"].as_str().expect("a hash").to_string();
+        let hash = expected_facts(chain, 40)["snapshot_hash"].as_str().expect("a hash").to_string();
         for layout in ["verbatim", "clustered"] {
             let flags = ["--layout", layout, "--frame-size", "64KiB", "--force"];
             let full = archive(ledger.path(), out.path(), &flags);
@@ -90,7 +93,7 @@ fn full_archives_of_slot_40_are_sound() {
             assert_eq!(code, Some(0), "{chain}, {layout}: {report}");
             let contents = contents(&full);
             assert!(!contents.contains_key("accounts/26.26"), "stale");
-            assert_eq!(contents.len() as u64, 5 + expected_of(chain, 40)["storages"].as_u64().expect("a number"));
+            assert_eq!(contents.len() as u64, 5 + expected_facts(chain, 40)["storages"].as_u64().expect("a number"));
         }
     }
 }
@@ -101,7 +104,7 @@ fn ledgers_are_verified_and_inspected_like_their_archives() {
     for (chain, slot) in CHAINS.into_iter().flat_map(|chain| [(chain, 26), (chain, 40)]) {
         let ledger = ledger_of(chain, slot);
         let out = temp_dir();
-        let expected = expected_of(chain, slot);
+        let expected = expected_facts(chain, slot);
         let (code, report) = verify(ledger.path());
         assert_eq!(code, Some(0), "{chain} at {slot}: {report}");
         let archive = archive(ledger.path(), out.path(), &[]);
@@ -259,7 +262,7 @@ fn assert_refused(ledger: &Path, code: i32, texts: &[&str]) {
     for text in texts {
         assert!(stderr.contains(text), "{text:?} is not in: {stderr}");
     }
-    assert!(names(out.path()).is_empty(), "nothing is written");
+    assert!(relative_paths(out.path()).is_empty(), "nothing is written");
 }
 
 fn failures(report: &serde_json::Value) -> Vec<(String, String)> {
@@ -383,7 +386,7 @@ fn an_unpacked_archive_without_a_map_is_archived_with_a_warning() {
     let (code, stderr) = run(&[]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(stderr.contains(warning), "{stderr}");
-    let again: PathBuf = out.path().join(&names(out.path())[0]);
+    let again: PathBuf = out.path().join(&relative_paths(out.path())[0]);
     assert!(contents(&again) == contents(&fixture_of(AGAVE_4_4, "snapshot-26-")), "byte for byte");
     let (code, stderr) = run(&["--verify", "--force"]);
     assert_eq!(code, Some(0), "{stderr}");
@@ -393,5 +396,5 @@ fn an_unpacked_archive_without_a_map_is_archived_with_a_warning() {
     let (code, stderr) = run(&["--verify"]);
     assert_eq!(code, Some(3), "{stderr}");
     assert!(stderr.contains("capitalization"), "{stderr}");
-    assert!(names(out.path()).is_empty(), "nothing is written");
+    assert!(relative_paths(out.path()).is_empty(), "nothing is written");
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use zstd_safe::seekable::Seekable;
 
-use crate::common::draws::Draws;
+use crate::common::seeded_rng::SeededRng;
 use crate::common::*;
 
 struct Archives {
@@ -125,10 +125,10 @@ fn the_reference_seekable_reader_reads_our_archives() {
         let end = reader.frame_decompressed_offset(last).expect("an offset")
             + reader.frame_decompressed_size(last).expect("a size") as u64;
         assert_eq!(end, tar.len() as u64);
-        let mut draws = Draws(1);
+        let mut rng = SeededRng::new(1);
         for round in 0..300 {
-            let offset = if round == 0 { tar.len() - 1 } else { draws.below(tar.len()) };
-            let length = 1 + draws.below(100_000).min(tar.len() - offset - 1);
+            let offset = if round == 0 { tar.len() - 1 } else { rng.below(tar.len()) };
+            let length = 1 + rng.below(100_000).min(tar.len() - offset - 1);
             let mut read = 0;
             while read < length {
                 let mut to = vec![0u8; length - read];

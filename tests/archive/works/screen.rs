@@ -13,15 +13,15 @@ fn a_dry_run_writes_nothing() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
     let arguments = ["archive", text(ledger.path()), "-o", text(dir.path()), "--dry-run"];
-    let files = || names(ledger.path()).into_iter().filter(|name| name != "ledger.lock").collect::<Vec<_>>();
+    let files = || relative_paths(ledger.path()).into_iter().filter(|name| name != "ledger.lock").collect::<Vec<_>>();
     let before = files();
-    let (code, stdout, stderr) = run(&arguments);
+    let (code, stdout, stderr) = run_to_text(&arguments);
     let path = dir.path().join(FULL_26);
     assert_eq!((code, stdout.lines().next(), stderr.as_str()), (0, path.to_str(), ""), "{stdout}");
     assert!(stdout.contains("  slot      26, 27 storages\n"), "{stdout}");
     assert!(stdout.ends_with("Nothing was written.\n"), "{stdout}");
-    let (_, stdout, _) = run(&[&arguments[..], &["--json"]].concat());
-    assert_eq!(names(dir.path()), Vec::<String>::new());
+    let (_, stdout, _) = run_to_text(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(relative_paths(dir.path()), Vec::<String>::new());
     assert_eq!(files(), before);
     let line: Value = serde_json::from_str(&stdout).expect("JSON");
     let estimated = line["estimated_bytes"].as_u64().expect("a number");
@@ -41,38 +41,38 @@ fn an_incremental_archive_is_read_back_on_its_full_one() {
     let ledger = ledger("ledger-at-40");
     let out = temp_dir();
     fs::copy(fixture(FULL_26), out.path().join(FULL_26)).expect("copied");
-    let run = |flags: &[&str]| {
+    let archive_incremental = |flags: &[&str]| {
         let mut command = slotpress();
         command.arg("archive").arg(ledger.path()).arg("-o").arg(out.path()).args(["--base-slot", "26", "--force"]);
         let run = command.args(flags).output().expect("runs");
         (run.status.code(), String::from_utf8([run.stdout, run.stderr].concat()).expect("text"))
     };
-    let (code, output) = run(&["--verify"]);
+    let (code, output) = archive_incremental(&["--verify"]);
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains("GOOD: read back"), "{output}");
     assert!(!output.contains("verify FULL"), "{output}");
     assert!(output.contains("reading it back on the full archive"), "{output}");
     assert!(output.contains(FULL_26), "{output}");
-    let (code, output) = run(&[]);
+    let (code, output) = archive_incremental(&[]);
     // The command that checks it can be pasted.
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| out.path().join(name).display().to_string());
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains(&format!("\n  slotpress verify {full} {incremental}\n")), "{output}");
     fs::remove_file(out.path().join(FULL_26)).expect("removed");
-    let (code, output) = run(&["--verify", "--force-base"]);
+    let (code, output) = archive_incremental(&["--verify", "--force-base"]);
     assert_eq!(code, Some(0), "{output}");
     assert!(output.contains("not checked"), "{output}");
     assert!(output.contains("slotpress verify FULL "), "{output}");
     // A cut full archive is not used. A damaged one is named as a possible cause.
     let bytes = fs::read(fixture(FULL_26)).expect("read");
     fs::write(out.path().join(FULL_26), &bytes[..bytes.len() - 1]).expect("written");
-    let (code, output) = run(&[]);
+    let (code, output) = archive_incremental(&[]);
     assert_eq!(code, Some(1), "{output}");
     assert!(output.contains("there is no full archive of slot 26"), "{output}");
     let mut flipped = bytes.clone();
     flipped[bytes.len() / 2] ^= 1;
     fs::write(out.path().join(FULL_26), &flipped).expect("written");
-    let (code, output) = run(&["--verify"]);
+    let (code, output) = archive_incremental(&["--verify"]);
     assert_eq!(code, Some(3), "{output}");
     assert!(output.contains("read back on"), "{output}");
     assert!(output.contains("verify the full archive and the ledger"), "{output}");

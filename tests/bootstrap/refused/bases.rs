@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::bootstrap::Mirror;
-use crate::common::site::run;
+use crate::common::site::run_to_json;
 use crate::common::*;
 
 #[test]
@@ -13,7 +13,7 @@ fn only_full_archives_are_bases() {
     let ledger = dir.path().join("ledger");
     let url = mirror.server.url("");
     for base in [mirror.server.path(&mirror.rebased), dir.path().join(&mirror.old), fixture("genesis.bin")] {
-        let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base)]);
+        let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base)]);
         assert_eq!(output.code, Some(2), "{output:?}");
         assert!(output.stderr.contains("is not the file of a full archive"), "{output:?}");
     }
@@ -31,13 +31,13 @@ fn a_base_with_a_newer_archive_beside_it_is_used_only_to_replace_a_state() {
     mirror.copy_old_to(&ledger);
     let between = mirror.old.replace("-26-", "-30-");
     fs::copy(ledger.join(&mirror.old), ledger.join(&between)).expect("copied");
-    let output = run(&["bootstrap", &url, "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
     fs::remove_dir_all(&ledger).expect("removed");
     mirror.copy_old_to(&ledger);
     fs::copy(ledger.join(&mirror.old), ledger.join(&between)).expect("copied");
-    let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--replace-state"]);
+    let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--replace-state"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
     assert!(!ledger.join(&between).exists());
@@ -53,7 +53,7 @@ fn a_base_of_another_cluster_is_not_used() {
     fs::create_dir_all(&ledger).expect("made");
     let other = fixture_of("agave-4.4.0", "snapshot-26-");
     fs::copy(&other, ledger.join(name(&other))).expect("copied");
-    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
     assert_eq!(archives.len(), 1);

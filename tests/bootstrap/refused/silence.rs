@@ -28,19 +28,19 @@ fn sources_without_archives_are_named() {
         serve_answer("200 OK", r#"{"version":1,"archives":[{"name":"x","size_bytes":-1}]}"#),
     ];
     let urls: Vec<String> = servers.iter().map(|server| server.url("/")).chain([format!("{DEAD}/")]).collect();
-    let good = serve(&files, Way::Ranges);
+    let good = serve(&files, TransferMode::Ranges);
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         for source in &urls {
             let dir = temp_dir();
             let out = dir.path().join("out");
             write_files(&files, &out);
             let source_text = source.trim_end_matches('/');
-            let output = run(&[command, source, flag, text(&out)]);
+            let output = run_to_json(&[command, source, flag, text(&out)]);
             assert_eq!(output.code, Some(4), "{command} {source}: {output:?}");
             for part in [source_text, "of slot 40", "slotpress restore"] {
                 assert!(output.stderr.contains(part), "{command} {source}: {output:?}");
             }
-            let output = run(&[command, source, &good.url("/"), flag, text(&out)]);
+            let output = run_to_json(&[command, source, &good.url("/"), flag, text(&out)]);
             assert_eq!(output.code, Some(0), "{command} {source}: {output:?}");
             let warns = |line: &&str| line.contains("\"warning\"") && line.contains("this source is passed over");
             let warnings: Vec<&str> = output.stderr.lines().filter(warns).collect();
@@ -56,7 +56,7 @@ fn expected_local_archives_are_used_without_a_source() {
     let ledger = dir.path().join("ledger");
     write_files(&archives(&[]), &ledger);
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
-    let output = run(&["bootstrap", DEAD, "--ledger", text(&ledger), "--expect-hash", hash]);
+    let output = run_to_json(&["bootstrap", DEAD, "--ledger", text(&ledger), "--expect-hash", hash]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
 }

@@ -13,11 +13,11 @@ fn is_archive_download(request: &Request) -> bool {
 
 #[test]
 fn an_unreachable_trusted_server_has_not_denied_the_archive() {
-    let good = serve(&full_only(), Way::Ranges);
+    let good = serve(&full_only(), TransferMode::Ranges);
     let dir = temp_dir();
     for command in [["fetch", "-o"], ["bootstrap", "--ledger"]] {
         let to = dir.path().join(command[0]);
-        let output = run(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
+        let output = run_to_json(&[command[0], &good.url(""), command[1], text(&to), "--trust", DEAD]);
         assert_eq!(output.code, Some(4), "{output:?}");
         assert!(output.stderr.contains("it cannot be asked"), "{output:?}");
         assert!(output.stderr.contains(DEAD), "{output:?}");
@@ -33,7 +33,7 @@ fn a_corrupting_server_is_dropped() {
         let served = Arc::new(files.clone());
         let server = Server::start(move |request, stream| {
             let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
-                return respond(&served, Way::Ranges, request, stream);
+                return respond(&served, TransferMode::Ranges, request, stream);
             };
             let mut bytes = bytes.clone();
             let middle = bytes.len() / 2;
@@ -50,7 +50,7 @@ fn a_corrupting_server_is_dropped() {
             answer(stream, "206 Partial Content", &[("Content-Range", &place)], body)
         });
         let dir = temp_dir();
-        let output = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
+        let output = run_to_json(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
         assert_eq!(output.code, Some(3), "{output:?}");
         assert_eq!(output.stderr.matches("is no longer used").count(), 1, "{output:?}");
         assert!(output.stderr.contains("\"hint\":"), "{output:?}");
@@ -69,7 +69,7 @@ fn a_corrupting_server_is_dropped() {
 fn an_unreachable_source_leaves_no_ledger() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", DEAD, "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", DEAD, "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(!ledger.exists(), "{output:?}");
 }
@@ -84,12 +84,12 @@ fn an_archive_without_room_is_not_fetched() {
             head(stream, "200 OK", &[("Accept-Ranges", "bytes"), ("Content-Length", &(3u64 << 40).to_string())])
                 .map(|()| Then::Close)
         } else {
-            respond(&files, Way::Ranges, request, stream)
+            respond(&files, TransferMode::Ranges, request, stream)
         }
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("not enough space"), "{output:?}");
     assert!(!ledger.exists(), "{output:?}");
@@ -98,7 +98,7 @@ fn an_archive_without_room_is_not_fetched() {
 
 #[test]
 fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
-    let good = serve(&full_only(), Way::Ranges);
+    let good = serve(&full_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let trusted = Server::start(|request, stream| {
         if request.path.ends_with(".tar.zst") {
@@ -108,7 +108,7 @@ fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
         }
     });
     let to = dir.path().join("ledger");
-    let output = run(&["bootstrap", &good.url(""), "--ledger", text(&to), "--trust", &trusted.url("")]);
+    let output = run_to_json(&["bootstrap", &good.url(""), "--ledger", text(&to), "--trust", &trusted.url("")]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("it cannot be asked"), "{output:?}");
     assert!(!output.stderr.contains("does not have"), "{output:?}");
@@ -116,11 +116,11 @@ fn a_trusted_server_whose_list_fails_has_not_denied_the_archive() {
 
 #[test]
 fn a_missing_expected_genesis_fails_before_the_fetch() {
-    let good = serve(&full_only(), Way::Ranges);
+    let good = serve(&full_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let hash = ["--expect-genesis-hash", "11111111111111111111111111111112"];
-    let output = run(&[&["bootstrap", &good.url(""), "--ledger", text(&ledger)], &hash[..]].concat());
+    let output = run_to_json(&[&["bootstrap", &good.url(""), "--ledger", text(&ledger)], &hash[..]].concat());
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("no source has a genesis"), "{output:?}");
     assert!(output.stderr.contains("\"hint\":"), "{output:?}");
@@ -130,18 +130,21 @@ fn a_missing_expected_genesis_fails_before_the_fetch() {
 #[test]
 fn only_archives_with_the_expected_roots_are_restored() {
     let files = archives(&[]);
-    let server = serve(&files, Way::Ranges);
+    let server = serve(&files, TransferMode::Ranges);
     let dir = temp_dir();
     let root_of = |prefix: &str| {
         let (name, bytes) = files.iter().find(|(name, _)| name.starts_with(prefix)).expect("an archive");
         std::fs::write(dir.path().join(name), bytes).expect("written");
-        run(&["inspect", text(&dir.path().join(name))]).line("inspect")["root"].as_str().expect("a root").to_string()
+        run_to_json(&["inspect", text(&dir.path().join(name))]).line("inspect")["root"]
+            .as_str()
+            .expect("a root")
+            .to_string()
     };
     let full = root_of("snapshot-");
     let incremental = root_of("incremental-");
     let bootstrap = |name: &str, roots: &str| {
         let ledger = dir.path().join(name);
-        run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-root", roots])
+        run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-root", roots])
     };
     for (name, roots, code, message) in [
         ("one", incremental.clone(), 3, "not the archive that was asked for"),
@@ -165,13 +168,13 @@ fn the_expected_root_is_checked_without_a_length() {
     let (full, bytes) = right.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("an archive");
     let dir = temp_dir();
     std::fs::write(dir.path().join(full), bytes).expect("written");
-    let inspected = run(&["inspect", text(&dir.path().join(full))]);
+    let inspected = run_to_json(&["inspect", text(&dir.path().join(full))]);
     let root = inspected.line("inspect")["root"].as_str().expect("a root");
     let ledger = dir.path().join("ledger");
     for (files, code) in [(other, 3), (right.clone(), 0)] {
         let server = Server::start(move |request, stream| {
             let Some(bytes) = files.get(request.path.trim_start_matches('/')) else {
-                return respond(&files, Way::Whole, request, stream);
+                return respond(&files, TransferMode::Whole, request, stream);
             };
             head(stream, "200 OK", &[("Connection", "close")])?;
             if request.method != "HEAD" {
@@ -180,7 +183,8 @@ fn the_expected_root_is_checked_without_a_length() {
             Ok(Then::Close)
         });
         let url = server.url("");
-        let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--no-incremental", "--expect-root", root]);
+        let output =
+            run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--no-incremental", "--expect-root", root]);
         assert_eq!(output.code, Some(code), "{output:?}");
         assert_eq!(ledger.join("snapshots").exists(), code == 0, "{output:?}");
         assert_eq!(ledger.join(full).exists(), code == 0, "{output:?}");

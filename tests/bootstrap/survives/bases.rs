@@ -13,13 +13,17 @@ use crate::common::*;
 /// Asserts that a run makes a ledger from the newest full archive alone, and warns of the other archives.
 /// Returns the standard error.
 fn assert_newest_full_alone(mirror: &Mirror, url: &str, ledger: &Path, case: &str) -> String {
-    let output = run(&["bootstrap", url, "--ledger", text(ledger)]);
+    let output = run_to_json(&["bootstrap", url, "--ledger", text(ledger)]);
     assert_eq!(output.code, Some(0), "{case}: {output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
     assert_eq!(archives.len(), 1, "{case}: {output:?}");
     assert_eq!(archives[0]["name"], mirror.new.as_str(), "{case}: {output:?}");
     assert!(output.stderr.contains("is not used any more"), "{case}: {output:?}");
-    assert!(!names(ledger).iter().any(|name| name.starts_with("slotpress-fetch")), "{case}: {:?}", names(ledger));
+    assert!(
+        !relative_paths(ledger).iter().any(|name| name.starts_with("slotpress-fetch")),
+        "{case}: {:?}",
+        relative_paths(ledger)
+    );
     output.stderr
 }
 
@@ -31,7 +35,7 @@ fn an_old_archive_with_a_damaged_frame_is_not_used() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let old = mirror.copy_old_to(&ledger);
-    let recompressed = run(&["recompress", text(&old), "-o", text(&ledger), "--force"]);
+    let recompressed = run_to_json(&["recompress", text(&old), "-o", text(&ledger), "--force"]);
     assert_eq!(recompressed.code, Some(0), "{recompressed:?}");
     let mut bytes = fs::read(&old).expect("read");
     let middle = bytes.len() / 2;
@@ -84,7 +88,7 @@ fn an_unusable_rebased_archive_is_not_used() {
                 Some(bytes) => drop(files.insert(name.clone(), bytes.clone())),
                 None => {}
             }
-            respond(&files, Way::Ranges, request, stream)
+            respond(&files, TransferMode::Ranges, request, stream)
         });
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
@@ -126,14 +130,14 @@ fn the_old_archive_stays_when_the_sources_fail() {
         } else if request.method == "GET" {
             answer(stream, "404 Not Found", &[], b"")
         } else {
-            respond(&files, Way::Ranges, request, stream)
+            respond(&files, TransferMode::Ranges, request, stream)
         }
     });
-    let output = run(&["bootstrap", &failing.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &failing.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(4), "{output:?}");
-    assert!(old.exists(), "{:?}", names(&ledger));
-    assert!(!ledger.join("snapshots/40").exists(), "{:?}", names(&ledger));
-    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    assert!(old.exists(), "{:?}", relative_paths(&ledger));
+    assert!(!ledger.join("snapshots/40").exists(), "{:?}", relative_paths(&ledger));
+    let output = run_to_json(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
 }
@@ -148,7 +152,7 @@ fn a_cut_file_beside_the_nodes_archives_is_named_once() {
     let bytes = fs::read(&old).expect("read");
     let older = format!("snapshot-1-{}", name(&old).rsplit('-').next().expect("a hash"));
     fs::write(ledger.join(&older), &bytes[..bytes.len() / 2]).expect("written");
-    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.stderr.matches(&format!("{older} is not used: ")).count(), 1, "{output:?}");
 }

@@ -30,7 +30,7 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
     rebased[middle] ^= 1;
     let recompressed = temp_dir();
     let flags = ["--zstd-level", "1", "--frame-size", "64KiB"];
-    let output = run(&[&["recompress", text(&old), "-o", text(recompressed.path())], &flags[..]].concat());
+    let output = run_to_json(&[&["recompress", text(&old), "-o", text(recompressed.path())], &flags[..]].concat());
     assert_eq!(output.code, Some(0), "{output:?}");
     let bytes = |path: &Path| fs::read(path).expect("read");
     let same = bytes(&old);
@@ -53,7 +53,7 @@ fn the_new_full_archive_replaces_a_damaged_rebased_one() {
         } else {
             arguments.extend(["--base", text(&old)]);
         }
-        let output = run(&arguments);
+        let output = run_to_json(&arguments);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
         let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
@@ -77,11 +77,11 @@ fn the_last_line_names_an_abandoned_state() {
             if is_lost {
                 answer(stream, "404 Not Found", &[], b"")
             } else {
-                respond(&served, Way::Ranges, request, stream)
+                respond(&served, TransferMode::Ranges, request, stream)
             }
         });
         let dir = temp_dir();
-        let output = run(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
+        let output = run_to_json(&[command, &server.url(""), flag, text(&dir.path().join("out"))]);
         assert_eq!(output.code, Some(0), "{output:?}");
         let last = output.stderr.lines().last().unwrap_or_default();
         assert!(last.contains(&incremental), "{output:?}");
@@ -91,8 +91,8 @@ fn the_last_line_names_an_abandoned_state() {
         assert_eq!(given_up["slot"], 40, "{output:?}");
         assert_eq!(given_up["archives"][1], incremental.as_str(), "{output:?}");
         // A good source gives no reason for such a line.
-        let good = serve(&files, Way::Ranges);
-        let output = run(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
+        let good = serve(&files, TransferMode::Ranges);
+        let output = run_to_json(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.line(command)["given_up"].is_null(), "{output:?}");
     }
@@ -111,17 +111,17 @@ fn one_honest_mirror_among_ten_is_enough() {
             let middle = bytes.len() / 2 + number;
             bytes[middle] ^= 1;
             files.insert(incremental.replace("-26-40-", &format!("-26-{}-", 41 + number)), bytes);
-            serve(&files, Way::Ranges)
+            serve(&files, TransferMode::Ranges)
         })
         .collect();
-    let honest = serve(&files, Way::Ranges);
+    let honest = serve(&files, TransferMode::Ranges);
     let urls: Vec<String> = liars.iter().chain([&honest]).map(|server| server.url("")).collect();
     for (command, flag) in [("fetch", "-o"), ("bootstrap", "--ledger")] {
         let dir = temp_dir();
         let out = dir.path().join("out");
         let arguments: Vec<&str> =
             [command].into_iter().chain(urls.iter().map(String::as_str)).chain([flag, text(&out)]).collect();
-        let output = run(&arguments);
+        let output = run_to_json(&arguments);
         assert_eq!(output.code, Some(0), "{output:?}");
         let archives = output.line(command)["archives"].as_array().expect("archives").clone();
         assert_eq!(archives.last().expect("one")["name"].as_str(), Some(incremental.as_str()), "{output:?}");
@@ -137,7 +137,7 @@ fn a_newer_rebased_archive_is_fetched_onto_the_nodes_full_one() {
     let ledger = dir.path().join("ledger");
     let old = mirror.copy_old_to(&ledger);
     fs::copy(fixture(INCREMENTAL_26_40), ledger.join(INCREMENTAL_26_40.replace("-26-40-", "-26-33-"))).expect("copied");
-    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
     let names: Vec<Option<&str>> = archives.iter().map(|archive| archive["name"].as_str()).collect();
@@ -203,7 +203,7 @@ fn a_base_replaced_during_the_run_is_not_used() {
                 if request.path.ends_with("/api/v1/archives") {
                     answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())
                 } else {
-                    respond(&files, Way::Ranges, request, stream)
+                    respond(&files, TransferMode::Ranges, request, stream)
                 }
             });
             let case = format!("{kind:?}, late: {is_late}, in the ledger: {is_in_ledger}");

@@ -19,10 +19,10 @@ use crate::common::*;
 fn start_slow_server(files: Files) -> Server {
     Server::start(move |request, stream| {
         let Some(range) = request.range().filter(|_| request.method == "GET") else {
-            return respond(&files, Way::Ranges, request, stream);
+            return respond(&files, TransferMode::Ranges, request, stream);
         };
         let Some(bytes) = files.get(request.path.trim_start_matches('/')) else {
-            return respond(&files, Way::Ranges, request, stream);
+            return respond(&files, TransferMode::Ranges, request, stream);
         };
         let place = format!("bytes {}-{}/{}", range.start, range.end - 1, bytes.len());
         let length = (range.end - range.start).to_string();
@@ -84,11 +84,12 @@ fn killed_runs_are_finished_by_the_next() {
         assert!(!is_marked_complete, "round {round}");
     }
     assert!(kills >= 3, "{kills} kills");
-    let output = run(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &slow.url(""), "--ledger", text(&ledger)]);
     // The ledger is complete, now or since the last round.
     assert!(matches!(output.code, Some(0 | 5)), "{output:?}");
-    assert!(ledger_tree(&ledger) == expected, "{:?}", names(&ledger));
-    let left: BTreeSet<String> = names(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
+    assert!(ledger_tree(&ledger) == expected, "{:?}", relative_paths(&ledger));
+    let left: BTreeSet<String> =
+        relative_paths(&ledger).into_iter().filter(|name| name.contains("slotpress-")).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -104,7 +105,7 @@ fn an_interrupted_run_keeps_its_download() {
             if is_get && gets.fetch_add(1, Relaxed) > 0 {
                 stall(stream)
             } else {
-                respond(&files, Way::Ranges, request, stream)
+                respond(&files, TransferMode::Ranges, request, stream)
             }
         })
     };
@@ -119,7 +120,9 @@ fn an_interrupted_run_keeps_its_download() {
     let gets =
         || stalling.requests().iter().filter(|request| request.method == "GET" && request.range().is_some()).count();
     let is_partial = |name: &String| name.contains("slotpress-fetch-");
-    wait_for("a download that stalls", || gets() > 1 && ledger.exists() && names(&ledger).iter().any(is_partial));
+    wait_for("a download that stalls", || {
+        gets() > 1 && ledger.exists() && relative_paths(&ledger).iter().any(is_partial)
+    });
     wait_for_handler(&child, Signal::INT);
     kill_process(Pid::from_child(&child), Signal::INT).expect("interrupted");
     let output = child.wait_with_output().expect("ends");
@@ -141,14 +144,14 @@ fn a_source_that_vanishes_is_replaced_by_another() {
         if is_get && gets.fetch_add(1, Relaxed) >= 1 {
             return answer(stream, "404 Not Found", &[], b"");
         }
-        respond(&served, Way::Ranges, request, stream)
+        respond(&served, TransferMode::Ranges, request, stream)
     });
-    let steady = serve(&archives(&["--zstd-level", "9"]), Way::Ranges);
+    let steady = serve(&archives(&["--zstd-level", "9"]), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     for urls in [[vanishing.url(""), steady.url("")], [steady.url(""), vanishing.url("")]] {
         let _ = fs::remove_dir_all(&ledger);
-        let output = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        let output = run_to_json(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(output.line("restore")["slot"], 40);
     }
@@ -168,8 +171,16 @@ fn forge_archives(files: &Files) -> Files {
         let tar = dir.path().join(name.replace(".zst", ""));
         fs::write(&tar, make_tar(&entries)).expect("written");
         let out = temp_dir();
-        let output =
-            run(&["recompress", text(&tar), "-o", text(out.path()), "--check", "frames", "--frame-size", "64KiB"]);
+        let output = run_to_json(&[
+            "recompress",
+            text(&tar),
+            "-o",
+            text(out.path()),
+            "--check",
+            "frames",
+            "--frame-size",
+            "64KiB",
+        ]);
         assert_eq!(output.code, Some(0), "{output:?}");
         forged.extend(files_in(out.path()));
     }
@@ -179,12 +190,12 @@ fn forge_archives(files: &Files) -> Files {
 #[test]
 fn a_source_that_fails_a_check_is_dropped_in_any_order() {
     let files = archives(&[]);
-    let honest = serve(&files, Way::Ranges);
-    let liar = serve(&forge_archives(&files), Way::Ranges);
+    let honest = serve(&files, TransferMode::Ranges);
+    let liar = serve(&forge_archives(&files), TransferMode::Ranges);
     for urls in [[liar.url(""), honest.url("")], [honest.url(""), liar.url("")]] {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let output = run(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
+        let output = run_to_json(&["bootstrap", &urls[0], &urls[1], "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(output.line("restore")["slot"], 40);
         assert_eq!(output.line("restore")["state"], "checked");
@@ -195,14 +206,14 @@ fn a_source_that_fails_a_check_is_dropped_in_any_order() {
 #[test]
 fn a_run_whose_only_source_fails_a_check_names_the_source() {
     let files = archives(&[]);
-    let honest = serve(&files, Way::Ranges);
-    let liar = serve(&forge_archives(&files), Way::Ranges);
+    let honest = serve(&files, TransferMode::Ranges);
+    let liar = serve(&forge_archives(&files), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &liar.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(output.stderr.contains(&liar.url("")), "{output:?}");
-    let output = run(&["bootstrap", &honest.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &honest.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
 }
 
@@ -224,7 +235,7 @@ fn start_vanishing_server(files: Files, unanswered: usize) -> Server {
         if is_away && unanswered.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             return Ok(Then::Close);
         }
-        respond(&files, Way::Ranges, request, stream)
+        respond(&files, TransferMode::Ranges, request, stream)
     })
 }
 
@@ -233,7 +244,7 @@ fn a_run_waits_for_a_server_that_is_away_for_the_incremental() {
     let server = start_vanishing_server(archives(&[]), 4);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
     assert!(output.stderr.contains("asked again in"), "{output:?}");
@@ -250,11 +261,11 @@ fn a_server_that_fails_only_for_the_incremental_is_asked_again() {
         if is_busy && busy_answers_left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok() {
             answer(stream, "503 Service Unavailable", &[], b"")
         } else {
-            respond(&files, Way::Ranges, request, stream)
+            respond(&files, TransferMode::Ranges, request, stream)
         }
     });
     let dir = temp_dir();
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&dir.path().join("ledger"))]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&dir.path().join("ledger"))]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 40, "{output:?}");
 }
@@ -301,12 +312,12 @@ fn after_a_vanished_incremental_archive_the_full_one_is_not_fetched_again() {
         if is_gone.load(Relaxed) && (is_incremental || asks_for_incremental(request)) {
             answer(stream, "404 Not Found", &[], b"")
         } else {
-            respond(&served, Way::Ranges, request, stream)
+            respond(&served, TransferMode::Ranges, request, stream)
         }
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 26);
     assert!(output.stderr.contains("no incremental archive could be fetched"), "{output:?}");
@@ -327,14 +338,14 @@ fn after_a_vanished_incremental_archive_the_full_one_is_not_fetched_again() {
 #[test]
 fn a_dropped_liar_is_not_used_again() {
     let files = archives(&[]);
-    let liar = serve(&forge_archives(&files), Way::Ranges);
+    let liar = serve(&forge_archives(&files), TransferMode::Ranges);
     // The full archive is published again after the first request, so that the sources are asked again.
     let mut full_only = files;
     let gets = AtomicUsize::new(0);
     full_only.retain(|name, _| name.starts_with("snapshot-"));
     let honest = Server::start(move |request, stream| {
         let Some(bytes) = full_only.get(request.path.trim_start_matches('/')) else {
-            return respond(&full_only, Way::Ranges, request, stream);
+            return respond(&full_only, TransferMode::Ranges, request, stream);
         };
         let number = if request.method == "GET" { gets.fetch_add(1, Relaxed) } else { gets.load(Relaxed) };
         // The first request measures the rate. It fails, so the lying server counts as faster, and is used
@@ -347,7 +358,7 @@ fn a_dropped_liar_is_not_used_again() {
     });
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &liar.url(""), &honest.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &liar.url(""), &honest.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 26);
     let dropped = format!("{} is not used any more", liar.url(&format!("/{FULL_26}")));

@@ -2,7 +2,7 @@
 
 #![cfg(debug_assertions)]
 
-use crate::common::faults::panics_at;
+use crate::common::faults::assert_panic_is_error;
 use crate::common::site::*;
 use crate::common::*;
 
@@ -13,7 +13,9 @@ const EVERYWHERE: [&str; 4] = ["asking", "resolver", "download", "journal"];
 fn a_run_that_panicked_is_finished_by_the_next() {
     let files = pair_of_archives();
     let expected = restore_files(&files);
-    for (way, places) in [(Way::Ranges, ["stream", "range"].as_slice()), (Way::Whole, &["whole file"])] {
+    for (way, places) in
+        [(TransferMode::Ranges, ["stream", "range"].as_slice()), (TransferMode::Whole, &["whole file"])]
+    {
         let server = serve(&files, way);
         // With a host name, the run starts the resolver.
         let url = format!("http://localhost:{}/", server.address.port());
@@ -25,17 +27,17 @@ fn a_run_that_panicked_is_finished_by_the_next() {
                     let out = dir.path().join("out");
                     let target = if command == "fetch" { ["-o", text(&out)] } else { ["--ledger", text(&out)] };
                     let arguments = [&[command, &url, "--streams", "3"][..], &target].concat();
-                    if panics_at(&arguments, place, number, None).is_none() {
+                    if assert_panic_is_error(&arguments, place, number, None).is_none() {
                         continue;
                     }
                     let case = format!("{command}, {way:?}, {place} {number}");
-                    let left = if out.exists() { names(&out) } else { Vec::new() };
+                    let left = if out.exists() { relative_paths(&out) } else { Vec::new() };
                     assert!(!left.iter().any(|name| name.contains("slotpress-partial")), "{case}: {left:?}");
                     assert!(!left.iter().any(|name| name.ends_with("fastboot_version")), "{case}: {left:?}");
-                    let output = run(&arguments);
+                    let output = run_to_json(&arguments);
                     assert_eq!(output.code, Some(0), "{case}: {output:?}");
                     match command {
-                        "fetch" => assert!(files_in(&out) == files, "{case}: {:?}", names(&out)),
+                        "fetch" => assert!(files_in(&out) == files, "{case}: {:?}", relative_paths(&out)),
                         _ => assert!(ledger_tree(&out) == ledger_tree(&expected.path().join("ledger")), "{case}"),
                     }
                 }

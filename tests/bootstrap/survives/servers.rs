@@ -11,7 +11,7 @@ use crate::common::*;
 
 /// Starts a server that cuts transfers of its incremental archive half-way, and then replaces the archive
 /// by a newer one. After `replacements`, the newest archive stays and is sent whole.
-fn start_replacing_server(files: &Arc<Files>, way: Way, replacements: usize) -> Server {
+fn start_replacing_server(files: &Arc<Files>, way: TransferMode, replacements: usize) -> Server {
     let served = files.clone();
     let replaced = AtomicUsize::new(0);
     let last = served.keys().find(|name| name.starts_with("incremental-")).expect("one").clone();
@@ -29,7 +29,7 @@ fn start_replacing_server(files: &Arc<Files>, way: Way, replacements: usize) -> 
                     let renamed = Files::from([(newest.clone(), bytes.clone())]);
                     return respond(&renamed, way, request, stream);
                 }
-                let range = request.range().filter(|_| way == Way::Ranges).unwrap_or(0..bytes.len() as u64);
+                let range = request.range().filter(|_| way == TransferMode::Ranges).unwrap_or(0..bytes.len() as u64);
                 let start = range.start as usize;
                 let end = (range.end as usize).min(bytes.len());
                 let place = format!("bytes {start}-{}/{}", end - 1, bytes.len());
@@ -37,7 +37,7 @@ fn start_replacing_server(files: &Arc<Files>, way: Way, replacements: usize) -> 
                 let tag = etag(bytes);
                 let fields = [("Content-Length", length.as_str()), ("ETag", &tag), ("Content-Range", &place)];
                 match way {
-                    Way::Ranges => head(stream, "206 Partial Content", &fields)?,
+                    TransferMode::Ranges => head(stream, "206 Partial Content", &fields)?,
                     _ => head(stream, "200 OK", &fields[..1])?,
                 }
                 stream.write_all(&bytes[start..start + (end - start) / 2])?;
@@ -53,19 +53,23 @@ fn start_replacing_server(files: &Arc<Files>, way: Way, replacements: usize) -> 
 /// newest archive again, or makes the ledger of the full archive and says why.
 #[test]
 fn replaced_incremental_archives_are_fetched_again() {
-    for (way, files) in [(Way::Ranges, archives(&[])), (Way::Whole, archives(&[])), (Way::Whole, agaves_archives())] {
+    for (way, files) in [
+        (TransferMode::Ranges, archives(&[])),
+        (TransferMode::Whole, archives(&[])),
+        (TransferMode::Whole, agave_archives()),
+    ] {
         let files = Arc::new(files);
         for (replacements, slot) in [(3, 40), (usize::MAX, 26)] {
             let server = start_replacing_server(&files, way, replacements);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
-            let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+            let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
             assert_eq!(output.code, Some(0), "{way:?}, {replacements}: {output:?}");
             assert_eq!(output.line("restore")["slot"], slot, "{output:?}");
             assert!(ledger.join(format!("snapshots/{slot}/fastboot_version")).is_file());
             let is_full_alone = output.stderr.contains("no incremental archive could be fetched");
             assert_eq!(is_full_alone, slot == 26, "{}", output.stderr);
-            let mut partials = names(&ledger);
+            let mut partials = relative_paths(&ledger);
             partials.retain(|name| name.contains("slotpress-fetch"));
             assert_eq!(partials, [""; 0]);
         }

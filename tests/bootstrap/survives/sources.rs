@@ -9,10 +9,10 @@ use crate::common::*;
 
 #[test]
 fn a_source_that_never_answered_is_not_waited_for() {
-    let good = serve(&full_only(), Way::Ranges);
+    let good = serve(&full_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", DEAD, &good.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", DEAD, &good.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 26);
     assert!(!output.stderr.contains("asked again"), "the run waits for the dead source: {output:?}");
@@ -41,10 +41,10 @@ fn a_busy_source_is_asked_again() {
                 return answer(stream, "200 OK", &[], page.as_bytes());
             }
             request.path = request.path.replace("/archives/", "/");
-            respond(&served, Way::Ranges, &request, stream)
+            respond(&served, TransferMode::Ranges, &request, stream)
         });
         let dir = temp_dir();
-        let output = run(&[command, &server.url(&path), flag, text(&dir.path().join("out"))]);
+        let output = run_to_json(&[command, &server.url(&path), flag, text(&dir.path().join("out"))]);
         assert_eq!(output.code, Some(0), "{command} {path}: {output:?}");
     }
 }
@@ -52,9 +52,9 @@ fn a_busy_source_is_asked_again() {
 #[test]
 fn a_busy_source_is_not_waited_for_if_another_source_has_an_archive() {
     let busy = Server::start(|_, stream| answer(stream, "429 Too Many Requests", &[("Retry-After", "90")], b""));
-    let good = serve(&full_only(), Way::Ranges);
+    let good = serve(&full_only(), TransferMode::Ranges);
     let dir = temp_dir();
-    let output = run(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
+    let output = run_to_json(&["fetch", &busy.url(""), &good.url(""), "-o", text(dir.path())]);
     assert_eq!(output.code, Some(0), "{output:?}");
 }
 
@@ -64,13 +64,14 @@ fn an_invented_newer_state_is_not_used() {
     let files = full_only();
     let (name, bytes) = full(&files);
     let invented = Files::from([(name.replace("-26-", "-99-"), bytes)]);
-    let liar = serve(&invented, Way::Ranges);
-    let good = serve(&files, Way::Ranges);
-    let trusted = serve(&files, Way::Ranges);
+    let liar = serve(&invented, TransferMode::Ranges);
+    let good = serve(&files, TransferMode::Ranges);
+    let trusted = serve(&files, TransferMode::Ranges);
     for (command, flag) in [("bootstrap", "--ledger"), ("fetch", "-o")] {
         let dir = temp_dir();
         let out = dir.path().join("out");
-        let output = run(&[command, &liar.url(""), &good.url(""), flag, text(&out), "--trust", &trusted.url("")]);
+        let output =
+            run_to_json(&[command, &liar.url(""), &good.url(""), flag, text(&out), "--trust", &trusted.url("")]);
         assert_eq!(output.code, Some(0), "{output:?}");
         let report = output.line(command);
         assert_eq!(report["archives"][0]["slot"], 26, "{output:?}");

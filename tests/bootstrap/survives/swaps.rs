@@ -11,7 +11,7 @@ use crate::common::*;
 #[cfg(feature = "net")]
 #[test]
 fn links_in_place_of_directories_are_not_followed() {
-    use crate::common::site::{Way, files_in, serve};
+    use crate::common::site::{TransferMode, files_in, serve};
     let (from, archive) = small_archive();
     let archived = contents(&archive);
     let old = from.path().join("old");
@@ -20,7 +20,7 @@ fn links_in_place_of_directories_are_not_followed() {
     restore.assert().success();
     // Removes the archive, so that it is fetched.
     fs::remove_file(old.join(name(&archive))).expect("removed");
-    let server = serve(&files_in(from.path()), Way::Ranges);
+    let server = serve(&files_in(from.path()), TransferMode::Ranges);
     let mut swaps = 0;
     for run in 0..RUNS / 2 {
         let dir = temp_dir();

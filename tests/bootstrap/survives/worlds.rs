@@ -15,9 +15,9 @@ use std::{fs, thread};
 use slotpress_format::ArchiveName;
 
 use crate::common::http::{Request, Server, Then, answer, file, head};
-use crate::common::site::{JsonOutput, run};
+use crate::common::site::{JsonOutput, run_to_json};
 use crate::common::strace::number_of;
-use crate::common::worlds::{DAYS, Drawn, FULL_DAYS, Fate, Held};
+use crate::common::worlds::{DAYS, FULL_DAYS, Fate, HeldArchive, RandomWorld};
 use crate::common::*;
 use crate::rebase::rebase;
 
@@ -49,10 +49,16 @@ fn chain() -> &'static Chain {
         let fulls: Vec<PathBuf> = (0..DAYS)
             .map(|day| {
                 let ledger = dir.path().join(format!("ledger-{day}"));
-                let output =
-                    run(&["synth", text(&ledger), "--size", "4MiB", "--incremental", &format!("{}MiB", day + 3)]);
+                let output = run_to_json(&[
+                    "synth",
+                    text(&ledger),
+                    "--size",
+                    "4MiB",
+                    "--incremental",
+                    &format!("{}MiB", day + 3),
+                ]);
                 assert_eq!(output.code, Some(0), "{output:?}");
-                let output = run(&["archive", text(&ledger), "-o", text(dir.path())]);
+                let output = run_to_json(&["archive", text(&ledger), "-o", text(dir.path())]);
                 assert_eq!(output.code, Some(0), "{output:?}");
                 PathBuf::from(output.line("archive")["path"].as_str().expect("a path"))
             })
@@ -75,12 +81,12 @@ fn slot_of(day: usize) -> u64 {
     ArchiveName::parse(&chain()[&ArchiveKey { base_day: None, day }].name).expect("a name").slot
 }
 
-fn archive_of(held: &Held) -> &'static ArchiveFile {
+fn archive_of(held: &HeldArchive) -> &'static ArchiveFile {
     &chain()[&ArchiveKey { base_day: held.base_day, day: held.day }]
 }
 
 /// Returns the bytes that a place has: those of the archive, or of another archive if the place lies.
-fn held_bytes(held: &Held) -> &'static [u8] {
+fn held_bytes(held: &HeldArchive) -> &'static [u8] {
     if !matches!(held.fate, Fate::Lies | Fate::Renames | Fate::Invents) {
         return &archive_of(held).bytes;
     }
@@ -89,7 +95,7 @@ fn held_bytes(held: &Held) -> &'static [u8] {
 }
 
 /// Returns the name of an archive after its server was asked `asked` times.
-fn name_after(held: &Held, asked: usize) -> String {
+fn name_after(held: &HeldArchive, asked: usize) -> String {
     let mut name = ArchiveName::parse(&archive_of(held).name).expect("a name");
     name.slot += match held.fate {
         Fate::Renames => asked as u64,
@@ -102,18 +108,19 @@ fn name_after(held: &Held, asked: usize) -> String {
 /// Length for which no disk has room.
 const OVERSTATED_BYTES: usize = 2 << 40;
 
-fn serve(held: Vec<Held>) -> Server {
+fn serve(held: Vec<HeldArchive>) -> Server {
     let asked = AtomicUsize::new(0);
     let gets = AtomicUsize::new(0);
     Server::start(move |request, stream| {
-        let is_offered = |held: &&Held| held.fate != Fate::Vanishes || asked.load(Relaxed) < 2;
+        let is_offered = |held: &&HeldArchive| held.fate != Fate::Vanishes || asked.load(Relaxed) < 2;
         if request.path == "/dir/" {
             let asked = asked.fetch_add(1, Relaxed);
             let names: Vec<String> = held.iter().filter(is_offered).map(|held| name_after(held, asked)).collect();
             return answer(stream, "200 OK", &[], names.join("\n").as_bytes());
         }
         let requested = request.path.trim_start_matches("/dir/");
-        let is_requested = |held: &&Held| (0..asked.load(Relaxed)).any(|asked| name_after(held, asked) == requested);
+        let is_requested =
+            |held: &&HeldArchive| (0..asked.load(Relaxed)).any(|asked| name_after(held, asked) == requested);
         let Some(held) = held.iter().filter(is_offered).find(is_requested) else {
             return answer(stream, "404 Not Found", &[], b"");
         };
@@ -195,7 +202,7 @@ fn send_range(
 }
 
 /// Writes the full archives of the node, for `--base`. Returns their paths.
-fn write_bases(drawn: &Drawn, dir: &Path) -> Vec<PathBuf> {
+fn write_bases(drawn: &RandomWorld, dir: &Path) -> Vec<PathBuf> {
     let mut paths = Vec::new();
     for held in drawn.held.iter().filter(|held| held.server.is_none()) {
         let path = dir.join(&archive_of(held).name);
@@ -209,19 +216,19 @@ fn write_bases(drawn: &Drawn, dir: &Path) -> Vec<PathBuf> {
 
 /// Returns the newest day that a server has whose archives all arrive. A server that loses connections
 /// while it is measured may count as slow: an older state may then be younger at boot.
-fn newest_available_day(drawn: &Drawn) -> Option<usize> {
-    let arrives = |held: &Held| matches!(held.fate, Fate::Comes | Fate::Slow | Fate::Unconfirmed);
+fn newest_available_day(drawn: &RandomWorld) -> Option<usize> {
+    let arrives = |held: &HeldArchive| matches!(held.fate, Fate::Comes | Fate::Slow | Fate::Unconfirmed);
     let is_good = |server: usize| drawn.held.iter().filter(|held| held.server == Some(server)).all(arrives);
     let good = drawn.held.iter().filter(|held| held.server.is_some_and(is_good));
     good.map(|held| held.day).max()
 }
 
 /// Runs the program in a world. Returns its output, and the slot of the ledger's state if there is a state.
-fn run_in_world(drawn: &Drawn, seed: u64) -> (JsonOutput, Option<u64>) {
+fn run_in_world(drawn: &RandomWorld, seed: u64) -> (JsonOutput, Option<u64>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let bases = write_bases(drawn, dir.path());
-    let mut by_server: BTreeMap<usize, Vec<Held>> = BTreeMap::new();
+    let mut by_server: BTreeMap<usize, Vec<HeldArchive>> = BTreeMap::new();
     for held in &drawn.held {
         if let Some(server) = held.server {
             by_server.entry(server).or_default().push(*held);
@@ -232,7 +239,7 @@ fn run_in_world(drawn: &Drawn, seed: u64) -> (JsonOutput, Option<u64>) {
     let mut arguments = vec!["bootstrap", "--ledger", text(&ledger), "--streams", "2"];
     arguments.extend(urls.iter().map(String::as_str));
     arguments.extend(bases.iter().flat_map(|base| ["--base", text(base)]));
-    let output = run(&arguments);
+    let output = run_to_json(&arguments);
     let snapshots = fs::read_dir(ledger.join("snapshots")).into_iter().flatten().flatten();
     let complete = snapshots.filter(|entry| entry.path().join("fastboot_version").exists());
     let slot = complete.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).max();
@@ -250,7 +257,7 @@ fn random_worlds_end_with_the_best_state() {
     let mut states = 0;
     let mut reported = 0;
     for seed in first..first + count {
-        let drawn = Drawn::from_seed(seed);
+        let drawn = RandomWorld::from_seed(seed);
         let (output, slot) = run_in_world(&drawn, seed);
         let Some(slot) = slot else {
             assert!(matches!(output.code, Some(3 | 4)), "seed {seed}: {drawn:?}: {output:?}");

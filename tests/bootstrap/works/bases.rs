@@ -6,7 +6,7 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use crate::bootstrap::{FleetMirror, Mirror};
-use crate::common::site::{ledger_tree, run};
+use crate::common::site::{ledger_tree, run_to_json};
 use crate::common::xfs::XfsDisk;
 use crate::common::*;
 
@@ -19,7 +19,7 @@ fn a_clone_takes_no_room() {
     let ledger = disk.path().join("ledger");
     let base = mirror.copy_old_to(&disk.path().join("elsewhere"));
     let url = mirror.server.url("");
-    let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base), "--dry-run"]);
+    let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--base", text(&base), "--dry-run"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let length = |path: &Path| fs::metadata(path).expect("the file exists").len();
     let old_bytes = length(&base);
@@ -43,7 +43,7 @@ fn only_what_changed_is_fetched() {
         if place == "elsewhere" {
             arguments.extend(["--base", text(&base)]);
         }
-        let plan = run(&[&arguments[..], &["--dry-run"]].concat());
+        let plan = run_to_json(&[&arguments[..], &["--dry-run"]].concat());
         assert_eq!(plan.code, Some(0), "{plan:?}");
         let plan = plan.line("bootstrap_plan");
         assert_eq!(plan["full"]["name"], mirror.old.as_str());
@@ -60,7 +60,7 @@ fn only_what_changed_is_fetched() {
             assert!(way["restore_seconds"].is_f64(), "{way}");
         }
 
-        let output = run(&arguments);
+        let output = run_to_json(&arguments);
         assert_eq!(output.code, Some(0), "{place}: {output:?}");
         let archives = output.line("bootstrap")["archives"].as_array().expect("archives").clone();
         assert_eq!(archives.len(), 2, "{place}");
@@ -87,11 +87,11 @@ fn fetch_reuses_the_old_archive() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     mirror.copy_old_to(dir.path());
-    let output = run(&["fetch", &mirror.server.url(""), "-o", text(dir.path())]);
+    let output = run_to_json(&["fetch", &mirror.server.url(""), "-o", text(dir.path())]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let mut expected = vec![mirror.rebased.clone(), mirror.old.clone()];
     expected.sort();
-    assert_eq!(names(dir.path()), expected);
+    assert_eq!(relative_paths(dir.path()), expected);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_node_without_an_old_archive_fetches_the_newest() {
     let mirror = Mirror::start();
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &mirror.server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["archives"][0]["name"], mirror.new.as_str());
     assert_eq!(output.line("bootstrap")["archives"].as_array().map(Vec::len), Some(1));
@@ -114,7 +114,7 @@ fn a_validator_confirms_a_rebased_archive() {
     let validator = mirror.start_validator();
     let ledger = dir.path().join("ledger");
     mirror.copy_old_to(&ledger);
-    let output = run(&["bootstrap", &url, "--ledger", text(&ledger), "--trust", &validator.url("")]);
+    let output = run_to_json(&["bootstrap", &url, "--ledger", text(&ledger), "--trust", &validator.url("")]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("bootstrap")["archives"][1]["name"], mirror.rebased.as_str());
     assert_eq!(output.line("bootstrap")["vouched_by"].as_array().map(Vec::len), Some(1), "{output:?}");
@@ -136,7 +136,7 @@ fn each_node_of_a_fleet_fetches_only_what_changed() {
                     fs::create_dir_all(&ledger).expect("made");
                     fs::copy(old, ledger.join(name(old))).expect("copied");
                     let output =
-                        run(&["bootstrap", &fleet.server.url(""), "--ledger", text(&ledger), "--threads", "1"]);
+                        run_to_json(&["bootstrap", &fleet.server.url(""), "--ledger", text(&ledger), "--threads", "1"]);
                     assert_eq!(output.code, Some(0), "{output:?}");
                     let archives = output.line("bootstrap")["archives"].clone();
                     assert_eq!(archives[0]["was_there"], true, "{archives}");

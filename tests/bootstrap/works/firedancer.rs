@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::common::firedancer::*;
-use crate::common::site::{Files, Way, ledger_tree, restore_files, run, serve};
+use crate::common::site::{Files, TransferMode, ledger_tree, restore_files, run_to_json, serve};
 use crate::common::*;
 
 fn read_files(archives: &[std::path::PathBuf]) -> Files {
@@ -21,8 +21,8 @@ fn archives_that_only_firedancer_loads_are_skipped() {
     let newer = "firedancer-2026-08/validator";
     let dir = temp_dir();
     let expected = dir.path().join("expected");
-    assert_eq!(run(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
-    for way in [Way::Ranges, Way::Whole] {
+    assert_eq!(run_to_json(&["restore", text(&fixture(FULL_26)), "--ledger", text(&expected)]).code, Some(0));
+    for way in [TransferMode::Ranges, TransferMode::Whole] {
         let newer_pair = serve(&read_files(&[full(newer), incremental(newer)]), way);
         let agaves_full = serve(&read_files(&[fixture(FULL_26)]), way);
         let mixed_pair = serve(&read_files(&[fixture(FULL_26), incremental(OLD)]), way);
@@ -31,7 +31,7 @@ fn archives_that_only_firedancer_loads_are_skipped() {
             let ledger = ledger_dir.path().join("ledger");
             let mut arguments = vec!["bootstrap", "--ledger", text(&ledger)];
             arguments.extend(urls.iter().map(String::as_str));
-            let output = run(&arguments);
+            let output = run_to_json(&arguments);
             assert_eq!(output.code, Some(0), "{urls:?} {way:?} {output:?}");
             assert!(unwrap_lines(&output.stderr).contains("only Firedancer loads it"), "{urls:?} {way:?} {output:?}");
             assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{urls:?} {way:?}");
@@ -42,16 +42,16 @@ fn archives_that_only_firedancer_loads_are_skipped() {
 #[test]
 fn sources_with_nothing_that_agave_loads_are_refused() {
     let newer = "firedancer-2026-08/validator";
-    for way in [Way::Ranges, Way::Whole] {
+    for way in [TransferMode::Ranges, TransferMode::Whole] {
         let server = serve(&read_files(&[full(newer), incremental(newer)]), way);
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(1), "{way:?} {output:?}");
         let stderr = unwrap_lines(&output.stderr);
         assert!(stderr.contains("only Firedancer loads it"), "{way:?} {output:?}");
         assert!(stderr.contains(HINT), "{output:?}");
-        assert!(names(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", names(&ledger));
+        assert!(relative_paths(&ledger).iter().all(|name| !name.contains("snapshot")), "{:?}", relative_paths(&ledger));
     }
 }
 
@@ -59,10 +59,10 @@ fn sources_with_nothing_that_agave_loads_are_refused() {
 fn firedancers_archives_that_agave_loads_are_used() {
     let files = read_files(&[full(NEW), incremental(NEW)]);
     let expected = restore_files(&files);
-    let server = serve(&files, Way::Ranges);
+    let server = serve(&files, TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(ledger_tree(&ledger) == ledger_tree(&expected.path().join("ledger")));
 }
@@ -81,8 +81,8 @@ fn after_a_refused_pair_the_next_is_used() {
             "0 hashes per tick",
         ),
     ] {
-        let refused = serve(&read_files(&refused), Way::Ranges);
-        let server = serve(&read_files(&next), Way::Ranges);
+        let refused = serve(&read_files(&refused), TransferMode::Ranges);
+        let server = serve(&read_files(&next), TransferMode::Ranges);
         for (number, archives) in [&next[..], &[full(NEW)]].into_iter().enumerate() {
             let dir = temp_dir();
             let urls = [refused.url(""), server.url("")];
@@ -91,7 +91,7 @@ fn after_a_refused_pair_the_next_is_used() {
             restored.success();
             let mut arguments = vec!["bootstrap", "--ledger", text(&ledger)];
             arguments.extend(urls.iter().take(2 - number).map(String::as_str));
-            let output = run(&arguments);
+            let output = run_to_json(&arguments);
             assert_eq!(output.code, Some(0), "{why}: {output:?}");
             assert!(number == 0 || unwrap_lines(&output.stderr).contains(why), "{output:?}");
             assert!(ledger_tree(&ledger) == ledger_tree(&expected), "{why}, {number}");

@@ -8,13 +8,13 @@ use crate::common::{http, screen, *};
 
 #[test]
 fn the_ledger_equals_one_restored_from_disk() {
-    for files in [archives(&[]), agaves_archives()] {
+    for files in [archives(&[]), agave_archives()] {
         let expected = restore_files(&files);
-        for way in [Way::Ranges, Way::Whole, Way::Liar] {
+        for way in [TransferMode::Ranges, TransferMode::Whole, TransferMode::Liar] {
             let server = serve(&files, way);
             let dir = temp_dir();
             let ledger = dir.path().join("ledger");
-            let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+            let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
             assert_eq!(output.code, Some(0), "{way:?} {output:?}");
             let restore = output.line("restore");
             assert_eq!(restore["slot"], 40);
@@ -26,22 +26,22 @@ fn the_ledger_equals_one_restored_from_disk() {
 
 #[test]
 fn a_full_archive_alone_makes_a_ledger() {
-    let server = serve(&archives(&[]), Way::Ranges);
+    let server = serve(&archives(&[]), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--no-incremental"]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--no-incremental"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.line("restore")["slot"], 26);
-    let slots = names(&ledger.join("snapshots"));
+    let slots = relative_paths(&ledger.join("snapshots"));
     assert!(slots.contains(&"26".to_string()), "{slots:?}");
 }
 
 #[test]
 fn a_dry_run_writes_nothing() {
-    let server = serve(&archives(&[]), Way::Ranges);
+    let server = serve(&archives(&[]), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let plan = output.line("bootstrap_plan");
     assert_eq!(plan["full"]["slot"], 26);
@@ -51,7 +51,7 @@ fn a_dry_run_writes_nothing() {
 
 #[test]
 fn a_dry_run_leaves_the_files_of_a_killed_restore() {
-    let server = serve(&archives(&[]), Way::Ranges);
+    let server = serve(&archives(&[]), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     for left in ["accounts/slotpress-partial-run-1", "accounts/run/1.1", "snapshots/7"] {
@@ -63,7 +63,8 @@ fn a_dry_run_leaves_the_files_of_a_killed_restore() {
             fs::write(ledger.join("slotpress-partial-journal"), "{}").expect("written");
         }
         let before = tree(&ledger);
-        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run", "--replace-state"]);
+        let output =
+            run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--dry-run", "--replace-state"]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(tree(&ledger) == before, "{output:?}");
         assert_eq!(output.line("bootstrap_plan")["existing"].as_array().expect("a list"), existing, "{output:?}");
@@ -73,11 +74,12 @@ fn a_dry_run_leaves_the_files_of_a_killed_restore() {
 /// The output is short, and warns if nobody confirmed the state.
 #[test]
 fn the_output_ends_with_the_command_that_starts_a_validator() {
-    let server = serve(&archives(&[]), Way::Ranges);
+    let server = serve(&archives(&[]), TransferMode::Ranges);
     let dir = temp_dir();
     let url = server.url("");
     let ledger = dir.path().join("ledger");
-    let bootstrap = |flags: &[&str]| screen::run(&[&["bootstrap", &url, "--ledger", text(&ledger)], flags].concat());
+    let bootstrap =
+        |flags: &[&str]| screen::run_to_text(&[&["bootstrap", &url, "--ledger", text(&ledger)], flags].concat());
     let assert_short = |stdout: &str| {
         let lines: Vec<&str> = stdout.lines().collect();
         assert!(lines.len() <= 13, "{stdout}");
@@ -116,7 +118,7 @@ fn pack_genesis(genesis: &[u8]) -> Vec<u8> {
 fn serve_with_genesis(genesis: &[u8]) -> http::Server {
     let mut files = archives(&[]);
     files.insert("genesis.tar.bz2".to_string(), pack_genesis(genesis));
-    serve(&files, Way::Ranges)
+    serve(&files, TransferMode::Ranges)
 }
 
 #[test]
@@ -127,7 +129,8 @@ fn the_expected_genesis_is_fetched() {
     let server = serve_with_genesis(&genesis);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-genesis-hash", &hash]);
+    let output =
+        run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expect-genesis-hash", &hash]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("read"), genesis);
 }
@@ -138,7 +141,8 @@ fn an_unexpected_genesis_is_refused() {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let wrong = "11111111111111111111111111111112";
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
+    let output =
+        run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--expected-genesis-hash", wrong]);
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(output.stderr.contains("genesis hash"), "{output:?}");
     assert!(!ledger.exists(), "{output:?}");
@@ -150,7 +154,7 @@ fn a_genesis_of_another_chain_is_refused() {
     let server = serve_with_genesis(&fs::read(fixture_of(AGAVE_4_4, "genesis.bin")).expect("read"));
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(output.stderr.contains("is of another chain than the genesis"), "{output:?}");
     assert!(!ledger.join("snapshots").exists(), "{output:?}");
@@ -162,7 +166,7 @@ fn an_unreadable_genesis_is_not_used() {
     let server = serve_with_genesis(b"the beginning of a chain");
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(output.stderr.contains("the genesis: "), "{output:?}");
     assert!(ledger.join("snapshots").exists(), "{output:?}");
@@ -177,7 +181,7 @@ fn the_genesis_of_the_right_chain_is_used() {
     let server = serve_with_genesis(&right);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
-    let output = run(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
+    let output = run_to_json(&["bootstrap", &other.url(""), &server.url(""), "--ledger", text(&ledger)]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(output.stderr.contains(&format!("{}: the genesis is of another chain", other.url("/genesis.tar.bz2"))));
     assert_eq!(fs::read(ledger.join("genesis.bin")).expect("read"), right);
@@ -187,11 +191,12 @@ fn the_genesis_of_the_right_chain_is_used() {
 /// the new state.
 #[test]
 fn an_old_state_is_moved_aside() {
-    let server = serve(&archives(&[]), Way::Ranges);
+    let server = serve(&archives(&[]), TransferMode::Ranges);
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let url = server.url("");
-    let bootstrap = |flags: &[&str]| run(&[&["bootstrap", url.as_str(), "--ledger", text(&ledger)], flags].concat());
+    let bootstrap =
+        |flags: &[&str]| run_to_json(&[&["bootstrap", url.as_str(), "--ledger", text(&ledger)], flags].concat());
     assert_eq!(bootstrap(&["--no-incremental"]).code, Some(0));
     for name in ["tower-1_9-x.bin", "rocksdb/CURRENT"] {
         fs::create_dir_all(ledger.join(name).parent().expect("a parent")).expect("made");

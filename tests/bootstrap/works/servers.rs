@@ -13,7 +13,7 @@ use crate::common::*;
 /// port redirects with 302, and gives one answer per connection.
 #[test]
 fn servers_of_both_clients_are_sources() {
-    let files = Arc::new(agaves_archives());
+    let files = Arc::new(agave_archives());
     for (status, is_firedancer) in [("303 See Other", false), ("302 Found", true)] {
         let served = files.clone();
         let cuts_left = AtomicUsize::new(2);
@@ -46,11 +46,11 @@ fn servers_of_both_clients_are_sources() {
         });
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
+        let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger)]);
         assert_eq!(output.code, Some(0), "{status} {output:?}");
         assert!(!server.requests().iter().any(|request| request.path.contains('?')));
         let fetched = files_in(&ledger);
-        assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", names(&ledger));
+        assert!(files.iter().all(|(name, bytes)| fetched.get(name) == Some(bytes)), "{:?}", relative_paths(&ledger));
     }
 }
 
@@ -67,15 +67,15 @@ fn storages_are_restored_before_the_last_byte() {
     let has_storages = move || {
         let is_storage =
             |path: &String| path.contains("accounts") && path.rsplit('/').next().is_some_and(is_storage_name);
-        watched.exists() && names(&watched).iter().filter(|path| is_storage(path)).count() >= 5
+        watched.exists() && relative_paths(&watched).iter().filter(|path| is_storage(path)).count() >= 5
     };
     let server = Server::start(move |request, stream| {
         if request.range().is_some_and(|range| range.contains(&held_back_offset)) {
             wait_for("storages", &has_storages);
         }
-        respond(&served, Way::Ranges, request, stream)
+        respond(&served, TransferMode::Ranges, request, stream)
     });
-    let output = run(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--streams", "2"]);
+    let output = run_to_json(&["bootstrap", &server.url(""), "--ledger", text(&ledger), "--streams", "2"]);
     assert_eq!(output.code, Some(0), "nothing was restored before the last byte: {output:?}");
 }
 

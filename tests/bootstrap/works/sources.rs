@@ -13,15 +13,16 @@ fn archives_that_agave_does_not_read_are_skipped() {
     for path in [&plain, &fixture(FULL_26)] {
         std::fs::copy(path, mirror.path().join(name(path))).expect("copied");
     }
-    let newest = serve(&files_in(out.path()), Way::Ranges);
-    let older = serve(&agaves_archives().into_iter().filter(|(name, _)| name == FULL_26).collect(), Way::Ranges);
+    let newest = serve(&files_in(out.path()), TransferMode::Ranges);
+    let older =
+        serve(&agave_archives().into_iter().filter(|(name, _)| name == FULL_26).collect(), TransferMode::Ranges);
     let urls = [newest.url(""), older.url("")];
     for (sources, has_other) in
         [(vec![text(mirror.path())], true), (vec![urls[0].as_str(), &urls[1]], true), (vec![text(out.path())], false)]
     {
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
-        let output = run(&[&["bootstrap"], &sources[..], &["--ledger", text(&ledger)]].concat());
+        let output = run_to_json(&[&["bootstrap"], &sources[..], &["--ledger", text(&ledger)]].concat());
         assert!(output.stderr.contains("Agave does not read .tar archives"), "{output:?}");
         if has_other {
             assert_eq!((output.code, &output.line("restore")["slot"]), (Some(0), &26.into()), "{output:?}");
@@ -31,7 +32,7 @@ fn archives_that_agave_does_not_read_are_skipped() {
         } else {
             assert_eq!(output.code, Some(1), "{output:?}");
             assert!(output.stderr.contains("recompress it first"), "{output:?}");
-            assert!(!ledger.exists(), "{:?}", names(&ledger));
+            assert!(!ledger.exists(), "{:?}", relative_paths(&ledger));
         }
     }
 }

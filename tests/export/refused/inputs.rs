@@ -57,7 +57,7 @@ fn flipped_bits_are_refused_or_have_no_meaning() {
             // Some bytes of records have no meaning.
             Some(0) => assert!(rows(&[&damaged], &["--data", "full"]) == sound, "{offset}"),
             code => {
-                assert_eq!((code, names(out.path())), (Some(3), Vec::new()), "{offset}");
+                assert_eq!((code, relative_paths(out.path())), (Some(3), Vec::new()), "{offset}");
                 refused += 1;
             }
         }
@@ -163,5 +163,5 @@ fn an_output_on_a_disk_that_is_not_mounted_is_refused() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("not-mounted does not exist"), "{stderr}");
     assert!(stderr.contains("hint: mount its disk"), "{stderr}");
-    assert_eq!(names(dir.path()), Vec::<String>::new(), "{stderr}");
+    assert_eq!(relative_paths(dir.path()), Vec::<String>::new(), "{stderr}");
 }

@@ -102,7 +102,7 @@ fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
             failed += 1;
             assert_eq!(ended.output.status.code(), Some(1), "{label}");
             if more.is_empty() {
-                assert_eq!(names(out.path()), Vec::<String>::new(), "{label}");
+                assert_eq!(relative_paths(out.path()), Vec::<String>::new(), "{label}");
             } else {
                 assert!(!is_complete(out.path()), "{label}");
             }
@@ -138,7 +138,7 @@ fn a_panic_leaves_nothing() {
         command.env("FAULTS_PANIC_AT", place).env_remove("RUST_BACKTRACE");
         let output = command.arg("export").args(&archives).arg("-o").arg(&out).output().expect("runs");
         assert_eq!(output.status.code(), Some(1), "{place}: {}", stderr(&output));
-        assert_eq!(names(top.path()), Vec::<String>::new(), "{place}");
+        assert_eq!(relative_paths(top.path()), Vec::<String>::new(), "{place}");
     }
 }
 
@@ -152,5 +152,5 @@ fn a_file_beyond_its_limit_leaves_nothing() {
     command.arg("--fsize=20000").arg(slotpress_path()).arg("export").arg(&full).arg("-o").arg(out.path());
     let output = command.output().expect("runs");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
-    assert_eq!(names(out.path()), Vec::<String>::new());
+    assert_eq!(relative_paths(out.path()), Vec::<String>::new());
 }

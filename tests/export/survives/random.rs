@@ -12,7 +12,7 @@ use std::process::Output;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::common::draws::Draws;
+use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::{Trace, number_of, trace_with};
 use crate::common::*;
 use crate::export::works::changes::agave_chains;
@@ -91,7 +91,7 @@ impl Place<'_> {
 
 /// Runs exports of each case with injections at moments drawn from the whole run, and checks that the
 /// next run completes the tables. Returns how many of the exports were killed or failed.
-fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut Draws, &str) -> String) -> u64 {
+fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut SeededRng, &str) -> String) -> u64 {
     let chain = agave_chains().pop().expect("a chain");
     let [day_1, day_2] = [0, 1].map(|day| chain.day(day).into_iter().map(text).collect::<Vec<&str>>());
     let two = ["--table", "accounts,token-accounts"];
@@ -103,7 +103,7 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut D
     ];
     let top = temp_dir();
     let scratch = temp_dir();
-    let mut draws = Draws(number_of("EXPORT_SEED", 1));
+    let mut rng = SeededRng::new(number_of("EXPORT_SEED", 1));
     let mut ended = 0;
     let mut place_count = 0;
     let mut new_place = |case: &Case| {
@@ -123,8 +123,8 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut D
         let expected_files = files(&whole.dir);
         assert_eq!(expected.len(), case.before.len() * 2 + 2);
         for _ in 0..count.div_ceil(cases.len() as u64) {
-            let call = &seen.calls[draws.below(seen.calls.len())];
-            let injection = format!("{}:{}", call.name, inject(&mut draws, &call.number.to_string()));
+            let call = &seen.calls[rng.below(seen.calls.len())];
+            let injection = format!("{}:{}", call.name, inject(&mut rng, &call.number.to_string()));
             let label = format!("case {number}, {injection}");
             let place = new_place(case);
             let before = place.published_tables(&label);
@@ -149,18 +149,18 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut D
     ended
 }
 
-fn kill_at(_: &mut Draws, number: &str) -> String {
+fn kill_at(_: &mut SeededRng, number: &str) -> String {
     format!("signal=KILL:when={number}")
 }
 
-fn fail_once_at(draws: &mut Draws, number: &str) -> String {
-    format!("error={}:when={number}", ERRORS[draws.below(ERRORS.len())])
+fn fail_once_at(rng: &mut SeededRng, number: &str) -> String {
+    format!("error={}:when={number}", ERRORS[rng.below(ERRORS.len())])
 }
 
 /// Makes half of the failures last.
-fn fail_at(draws: &mut Draws, number: &str) -> String {
-    let more = if draws.below(2) == 0 { "" } else { "+" };
-    fail_once_at(draws, number) + more
+fn fail_at(rng: &mut SeededRng, number: &str) -> String {
+    let more = if rng.below(2) == 0 { "" } else { "+" };
+    fail_once_at(rng, number) + more
 }
 
 #[test]

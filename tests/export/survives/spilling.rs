@@ -35,16 +35,16 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
             let injection = format!("pwrite64:{injection}:when={}", write.number);
             let ended = trace_in(temporary.path(), &arguments(&made, out.path()), "pwrite64", Some(&injection));
             let stderr = stderr(&ended.output);
-            assert_eq!(names(temporary.path()), Vec::<String>::new(), "{injection}");
+            assert_eq!(relative_paths(temporary.path()), Vec::<String>::new(), "{injection}");
             if ended.is_killed {
-                assert!(names(out.path()).iter().all(|name| name.starts_with("slotpress-partial-export-")));
+                assert!(relative_paths(out.path()).iter().all(|name| name.starts_with("slotpress-partial-export-")));
                 continue;
             }
             assert_eq!(ended.output.status.code(), Some(1), "{injection}: {stderr}");
             assert!(stderr.contains(text(temporary.path())), "{injection}: {stderr}");
             assert!(stderr.contains("--memory"), "{injection}: {stderr}");
             assert_eq!(
-                names(out.path()),
+                relative_paths(out.path()),
                 Vec::<String>::new(),
                 "{injection}: the next run has removed what a kill left"
             );
@@ -70,5 +70,5 @@ fn rows_beyond_the_limit_of_a_file_are_an_error() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("cannot write"), "{stderr}");
     assert!(stderr.contains(text(temporary.path())), "{stderr}");
-    assert_eq!((names(out.path()), names(temporary.path())), (Vec::new(), Vec::new()));
+    assert_eq!((relative_paths(out.path()), relative_paths(temporary.path())), (Vec::new(), Vec::new()));
 }

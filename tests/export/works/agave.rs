@@ -55,7 +55,7 @@ fn rows_equal_the_accounts_of_agaves_bank() {
         command.arg("gen").arg(&chain).args(flags.split(' ')).args(["--seed", &seed.to_string()]);
         assert!(command.output().expect("runs").status.success(), "{flags}");
         let archive_path = |prefix: &str| -> PathBuf {
-            let archives = names(&chain.join("archives"));
+            let archives = relative_paths(&chain.join("archives"));
             let name = archives.iter().find(|name| name.starts_with(prefix)).expect("an archive");
             chain.join("archives").join(name)
         };

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::engines::{answer, python};
 use super::tables::{ALL, synthetic};
-use crate::common::draws::Draws;
+use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::number_of;
 use crate::common::*;
 use crate::export::{
@@ -251,10 +251,10 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
     let bases = [of_bank, of_validator, synthetic_chain()];
     let first = number_of("EXPORT_SEED", 1);
     for seed in first..first + number_of("EXPORT_CHAINS", 20) {
-        let mut draws = Draws(seed);
-        let chain = alter_chain(&bases[draws.below(bases.len())], |day, record| {
+        let mut rng = SeededRng::new(seed);
+        let chain = alter_chain(&bases[rng.below(bases.len())], |day, record| {
             let address = u64::from_le_bytes(record[16..24].try_into().expect("8 bytes"));
-            match Draws(seed ^ address ^ (day as u64 + 1).rotate_left(40)).below(10) {
+            match SeededRng::new(seed ^ address ^ (day as u64 + 1).rotate_left(40)).below(10) {
                 // Beyond the last record, all is zero.
                 _ if record[16..].starts_with(&SYSVAR) || record[16..48] == [0; 32] => {}
                 0 => record[47] ^= 1,
@@ -264,14 +264,14 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
                 _ => {}
             }
         });
-        let tables = &TABLES[draws.below(3)..4 + draws.below(3)];
-        let (tables, filter): (&[&str], &[&str]) = match draws.below(5) {
+        let tables = &TABLES[rng.below(3)..4 + rng.below(3)];
+        let (tables, filter): (&[&str], &[&str]) = match rng.below(5) {
             0 => (&["accounts"], &["--owner", "system"]),
             1 => (&["accounts"], &["--data-size", "200", "--data", "full"]),
             2 => (&["accounts"], &["--data", "0:64"]),
             _ => (tables, &[]),
         };
-        let threads = (1 + draws.below(3)).to_string();
+        let threads = (1 + rng.below(3)).to_string();
         let filter = [filter, &["--check", "frames"]].concat();
         let listed = tables.join(",");
         let flags = [&["--table", &listed, "--threads", &threads][..], &filter].concat();
@@ -280,7 +280,7 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
         let mut before = 0;
         let last = chain.days.len() - 1;
         while before < last {
-            let day = before + 1 + draws.below(last - before);
+            let day = before + 1 + rng.below(last - before);
             let old = chain.day(before);
             let new = chain.day(day);
             let found = export_changes(&old, &new, out.path(), &flags);
@@ -345,7 +345,7 @@ fn memory_does_not_change_the_bytes() {
             export(ExportInput { snapshot: new, since: Some(old) }, to(), &options, &NoProgress).expect("exported");
         assert_eq!(report.facts.state, "checked");
         assert!(report.tables.iter().all(|table| table.rows > 0));
-        assert_eq!(names(spilled.path()), Vec::<String>::new());
+        assert_eq!(relative_paths(spilled.path()), Vec::<String>::new());
         let tables = manifests(out.path()).pop().expect("a manifest")["tables"].clone();
         assert_eq!(expected.get_or_insert_with(|| tables.clone()), &tables, "{memory_bytes}");
     }
@@ -485,7 +485,7 @@ fn changes_in_other_forms_are_usage_errors() {
         assert_usage_error(&output, message);
         assert!(output.stdout.is_empty(), "{flags:?}");
     }
-    assert_eq!(names(out.path()), Vec::<String>::new());
+    assert_eq!(relative_paths(out.path()), Vec::<String>::new());
 }
 
 /// Compares the rows that the page's SQL finds for each table and day with the whole table of that day.

@@ -1,6 +1,6 @@
 //! Tables of synthetic states of every mix equal those of a reader that shares no code with slotpress.
 
-use crate::common::records::{Plain, newest, records};
+use crate::common::records::{PlainRecord, newest, records};
 use crate::common::*;
 use crate::export::rows;
 
@@ -16,11 +16,11 @@ fn tables_of_every_mix_are_those_of_a_plain_reader() {
         let base_slot = name(&full).split('-').nth(1).expect("a slot").to_string();
         let incremental = archive(&ledger, dir.path(), &["--base-slot", &base_slot]);
         let archives = [full.as_path(), &incremental];
-        let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+        let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
         let alive = newest(&all).into_values().filter(|record| record.lamports > 0);
         let mut expected: Vec<String> = alive
             .map(|record| {
-                let Plain { owner, pubkey, lamports, slot, executable, data, .. } = record;
+                let PlainRecord { owner, pubkey, lamports, slot, executable, data, .. } = record;
                 format!("{owner},{pubkey},{lamports},{slot},{},{executable}", data.len())
             })
             .collect();

@@ -6,7 +6,7 @@ use slotpress::types::Address;
 use slotpress::verify::VerifyOptions;
 use slotpress::{NamedArchive, NoProgress, Snapshot};
 
-use crate::common::records::{Plain, newest, records};
+use crate::common::records::{PlainRecord, newest, records};
 use crate::export::pair;
 
 fn address(text: &str) -> Address {
@@ -28,11 +28,11 @@ proptest! {
     ) {
         let [full, incremental] = pair("agave-4.2.2");
         let archives: Vec<_> = if is_pair { vec![&full, &incremental] } else { vec![&full] };
-        let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
-        let alive: Vec<Plain> = newest(&all).into_values().filter(|record| record.lamports > 0).collect();
-        let some: Vec<&Plain> = picks.iter().map(|pick| pick.get(&alive)).collect();
+        let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
+        let alive: Vec<PlainRecord> = newest(&all).into_values().filter(|record| record.lamports > 0).collect();
+        let some: Vec<&PlainRecord> = picks.iter().map(|pick| pick.get(&alive)).collect();
         let mut filter = Filter::default();
-        let mut expected: Vec<&Plain> = alive.iter().collect();
+        let mut expected: Vec<&PlainRecord> = alive.iter().collect();
         if kinds[0] {
             let owners = [&some[0].owner, &some[1].owner];
             filter.owners = owners.iter().map(|owner| address(owner)).collect();
@@ -55,7 +55,7 @@ proptest! {
         let mut expected: Vec<String> = expected
             .into_iter()
             .map(|account| {
-                let Plain { owner, pubkey, lamports, slot, executable, data, .. } = account;
+                let PlainRecord { owner, pubkey, lamports, slot, executable, data, .. } = account;
                 let row = format!("{owner},{pubkey},{lamports},{slot},{},{executable}", data.len());
                 let Some((offset, length)) = part else { return row };
                 let bytes = data.iter().skip(offset as usize).take(length as usize);

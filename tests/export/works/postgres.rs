@@ -108,7 +108,7 @@ fn a_database_is_filled_only_with_a_checked_state() {
     assert!(output.status.success(), "{output:?}");
     let [count, lamports] =
         ["count(*)", "sum(lamports)"].map(|expression| postgres.answer(&format!("select {expression} from accounts")));
-    let expected = expected(40);
+    let expected = expected_facts(AGAVE_4_2, 40);
     assert_eq!(count, rows(&[&full, &incremental], &[]).len().to_string());
     assert_eq!((count, lamports), (expected["accounts"].to_string(), expected["capitalization"].to_string()));
 }

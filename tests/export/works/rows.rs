@@ -6,19 +6,19 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::common::records::{Plain, newest, records};
+use crate::common::records::{PlainRecord, newest, records};
 use crate::common::{firedancer, *};
 use crate::export::{assert_exported, manifest, pair, rows, run, stderr, tables};
 
 const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
 
-fn newest_accounts(archives: &[&Path]) -> BTreeMap<String, Plain> {
-    let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+fn newest_accounts(archives: &[&Path]) -> BTreeMap<String, PlainRecord> {
+    let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
     newest(&all).into_iter().filter(|(_, record)| record.lamports > 0).collect()
 }
 
-fn row(record: &Plain) -> String {
-    let Plain { owner, pubkey, lamports, slot, executable, .. } = record;
+fn row(record: &PlainRecord) -> String {
+    let PlainRecord { owner, pubkey, lamports, slot, executable, .. } = record;
     format!("{owner},{pubkey},{lamports},{slot},{},{executable}", record.data.len())
 }
 
@@ -52,8 +52,8 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     let incremental = firedancer::incremental(CHAIN);
     let agave = pair("agave-4.2.2");
     let mut expected = newest_accounts(&[&agave[0], &agave[1]]);
-    let without_slot = |record: &Plain| {
-        let Plain { owner, pubkey, lamports, executable, .. } = record;
+    let without_slot = |record: &PlainRecord| {
+        let PlainRecord { owner, pubkey, lamports, executable, .. } = record;
         format!("{owner},{pubkey},{lamports},,{},{executable}", record.data.len())
     };
     assert_eq!(rows(&[&full, &incremental], &[]), sort(expected.values().map(without_slot)));
@@ -70,11 +70,11 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     assert_eq!(rows(&[&newer[0], &newer[1]], &[]), expected);
     let dir = temp_dir();
     let mut recompress = firedancer::command("recompress");
-    assert_eq!(firedancer::run(recompress.arg(&newer[0]).arg("-o").arg(dir.path())).0, 0);
+    assert_eq!(firedancer::run_command_to_json(recompress.arg(&newer[0]).arg("-o").arg(dir.path())).0, 0);
     assert_eq!(rows(&[&dir.path().join(name(&newer[0])), &newer[1]], &[]), expected);
 }
 
-fn select_rows(accounts: &BTreeMap<String, Plain>, is_wanted: impl Fn(&Plain) -> bool) -> Vec<String> {
+fn select_rows(accounts: &BTreeMap<String, PlainRecord>, is_wanted: impl Fn(&PlainRecord) -> bool) -> Vec<String> {
     sort(accounts.values().filter(|account| is_wanted(account)).map(row))
 }
 
@@ -128,7 +128,7 @@ fn filters_see_the_newest_version() {
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
     let before = newest_accounts(&[&full]);
-    let has_moved = |account: &&Plain| all.get(&account.pubkey).is_some_and(|now| now.owner != account.owner);
+    let has_moved = |account: &&PlainRecord| all.get(&account.pubkey).is_some_and(|now| now.owner != account.owner);
     if let Some(moved) = before.values().find(has_moved) {
         assert!(!rows(&archives, &["--owner", &moved.owner]).iter().any(|row| row.contains(&moved.pubkey)));
     }
@@ -141,11 +141,11 @@ fn data_is_exported_whole_or_in_part() {
     let [full, _] = pair("agave-4.2.2");
     let all = newest_accounts(&[&full]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let with_data = |data: &dyn Fn(&Plain) -> String| {
+    let with_data = |data: &dyn Fn(&PlainRecord) -> String| {
         sort(all.values().map(|account| format!("{},{}", row(account), data(account))))
     };
     assert_eq!(rows(&[&full], &["--data", "full"]), with_data(&|account| hex(&account.data)));
-    let part = |account: &Plain| {
+    let part = |account: &PlainRecord| {
         let end = account.data.len().min(12);
         hex(account.data.get(4..end).unwrap_or_default())
     };
@@ -159,7 +159,7 @@ fn token_accounts_have_the_fields_of_their_data() {
     let all = newest_accounts(&[&full, &incremental]);
     let key = |bytes: &[u8]| bs58::encode(bytes).into_string();
     let is_token_account =
-        |account: &&Plain| account.owner == TOKEN && account.data.len() == 165 && account.data[108] > 0;
+        |account: &&PlainRecord| account.owner == TOKEN && account.data.len() == 165 && account.data[108] > 0;
     let expected = sort(all.values().filter(is_token_account).map(|account| {
         let data = &account.data;
         let amount = u64::from_le_bytes(data[64..72].try_into().expect("8 bytes"));
@@ -190,7 +190,7 @@ fn manifests_describe_the_state_and_the_files() {
     let manifest = manifest(out.path());
     assert_eq!(manifest["slot"], 40);
     assert_eq!(manifest["state"], "checked");
-    let of_agave = expected_of("agave-4.2.2", 40);
+    let of_agave = expected_facts("agave-4.2.2", 40);
     assert_eq!(manifest["accounts"], of_agave["accounts"]);
     let clock = &newest_accounts(&[&full, &incremental])["SysvarC1ock11111111111111111111111111111111"].data;
     let number = |offset: usize| i64::from_le_bytes(clock[offset..offset + 8].try_into().expect("8 bytes"));

@@ -7,7 +7,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, executable_record, key, record, synthetic};
-use crate::common::records::{Plain, decode_base64};
+use crate::common::records::{PlainRecord, decode_base64};
 use crate::common::*;
 use crate::export::{assert_exported, assert_refused, files, manifest, pair, run};
 
@@ -16,7 +16,7 @@ const FORMAT: [&str; 2] = ["--format", "test-validator"];
 const VOTE: &str = "Vote111111111111111111111111111111111111111";
 
 /// Returns the accounts in the files of an export. Checks that the manifest lists the files.
-fn exported_accounts(out: &Path) -> BTreeMap<String, Plain> {
+fn exported_accounts(out: &Path) -> BTreeMap<String, PlainRecord> {
     let manifest = manifest(out);
     let table = &manifest["tables"][0];
     let listed = table["files"].as_array().expect("a list");
@@ -35,7 +35,7 @@ fn exported_accounts(out: &Path) -> BTreeMap<String, Plain> {
         let data = decode_base64(account["data"][0].as_str().expect("data"));
         assert_eq!((&account["data"][1], &account["space"]), (&"base64".into(), &data.len().into()));
         let number = |name: &str| account[name].as_u64().expect("a number");
-        let plain = Plain {
+        let plain = PlainRecord {
             slot: 0,
             id: 0,
             offset: 0,
@@ -51,19 +51,19 @@ fn exported_accounts(out: &Path) -> BTreeMap<String, Plain> {
     listed.iter().map(account).collect()
 }
 
-fn is_token_account(account: &Plain) -> bool {
+fn is_token_account(account: &PlainRecord) -> bool {
     let data = &account.data;
     let has_extensions = account.owner == TOKEN_2022 && data.len() > 165 && data[165] == 2;
     [TOKEN, TOKEN_2022].contains(&account.owner.as_str()) && (data.len() == 165 || has_extensions) && data[108] > 0
 }
 
-fn is_program(account: &Plain) -> bool {
+fn is_program(account: &PlainRecord) -> bool {
     account.owner == LOADER && account.data[0] == 2
 }
 
 /// Returns the account with the code of a program. Programs that `synth` makes may be closed, or may name
 /// another account.
-fn code_of<'a>(all: &'a Accounts, program: &Plain) -> Option<&'a Plain> {
+fn code_of<'a>(all: &'a Accounts, program: &PlainRecord) -> Option<&'a PlainRecord> {
     all.0.get(&key(&program.data, 4)).filter(|code| code.owner == LOADER)
 }
 
@@ -71,8 +71,8 @@ fn code_of<'a>(all: &'a Accounts, program: &Plain) -> Option<&'a Plain> {
 fn expected_accounts(
     all: &Accounts,
     with_mints: bool,
-    is_selected: impl Fn(&Plain) -> bool,
-) -> BTreeMap<String, Plain> {
+    is_selected: impl Fn(&PlainRecord) -> bool,
+) -> BTreeMap<String, PlainRecord> {
     let mut expected = BTreeMap::new();
     for account in all.0.values().filter(|account| is_selected(account)) {
         let code = if is_program(account) { code_of(all, account) } else { None };
@@ -80,14 +80,14 @@ fn expected_accounts(
         let mint = if has_mint { all.0.get(&key(&account.data, 0)) } else { None };
         let mint = mint.filter(|mint| mint.owner == account.owner);
         for account in [Some(account), code, mint].into_iter().flatten() {
-            let without_place = Plain { slot: 0, id: 0, offset: 0, ..account.clone() };
+            let without_place = PlainRecord { slot: 0, id: 0, offset: 0, ..account.clone() };
             expected.insert(account.pubkey.clone(), without_place);
         }
     }
     expected
 }
 
-fn assert_export(archives: &[&Path], flags: &[&str], expected: &BTreeMap<String, Plain>) {
+fn assert_export(archives: &[&Path], flags: &[&str], expected: &BTreeMap<String, PlainRecord>) {
     let out = temp_dir();
     assert_exported(archives, out.path(), &[&FORMAT, flags].concat());
     let exported = exported_accounts(out.path());
@@ -101,8 +101,8 @@ fn programs_are_exported_with_their_code() {
     let archives = [made.full.as_path(), &made.incremental];
     let all = Accounts::read(&archives);
     let programs = || all.0.values().filter(|account| is_program(account));
-    let open: Vec<&Plain> = programs().filter(|program| code_of(&all, program).is_some()).collect();
-    let closed: Vec<&Plain> = programs().filter(|program| code_of(&all, program).is_none()).collect();
+    let open: Vec<&PlainRecord> = programs().filter(|program| code_of(&all, program).is_some()).collect();
+    let closed: Vec<&PlainRecord> = programs().filter(|program| code_of(&all, program).is_none()).collect();
     let addresses: Vec<&str> = open[..5].iter().chain(&closed[..5]).map(|program| program.pubkey.as_str()).collect();
     let by_address = expected_accounts(&all, false, |account| addresses.contains(&account.pubkey.as_str()));
     assert_eq!(by_address.len(), 15);
@@ -120,9 +120,9 @@ fn token_accounts_are_exported_with_their_mints() {
     let account = all.0.values().find(|account| is_token_account(account)).expect("a token account");
     let mint = key(&account.data, 0);
     let wallet = key(&account.data, 32);
-    let is_of_wallet = |account: &Plain| is_token_account(account) && key(&account.data, 32) == wallet;
+    let is_of_wallet = |account: &PlainRecord| is_token_account(account) && key(&account.data, 32) == wallet;
     let is_of_mint =
-        |account: &Plain| account.pubkey == mint || is_token_account(account) && key(&account.data, 0) == mint;
+        |account: &PlainRecord| account.pubkey == mint || is_token_account(account) && key(&account.data, 0) == mint;
     assert_export(&archives, &["--wallet", &wallet], &expected_accounts(&all, false, is_of_wallet));
     assert_export(&archives, &["--wallet", &wallet, "--with-mints"], &expected_accounts(&all, true, is_of_wallet));
     assert_export(&archives, &["--mint", &mint], &expected_accounts(&all, false, is_of_mint));
@@ -191,7 +191,7 @@ fn hostile_accounts_are_exported_as_they_are() {
     let all = Accounts::read(&[&forged]);
     let selected = [1, 2, 3, 5].map(address);
     let flags = ["--check", "frames", "--address", &selected.join(",")];
-    let is_selected = |account: &Plain| selected.contains(&account.pubkey);
+    let is_selected = |account: &PlainRecord| selected.contains(&account.pubkey);
     assert_export(&[&forged], &flags, &expected_accounts(&all, false, is_selected));
     let with_mints = expected_accounts(&all, true, is_selected);
     assert_eq!(with_mints.len(), 5);

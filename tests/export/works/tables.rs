@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use crate::common::records::{Plain, newest, records};
+use crate::common::records::{PlainRecord, newest, records};
 use crate::common::*;
 use crate::export::{assert_exported, csv_lines, manifest, pair, rows, run, stderr};
 use crate::verify::refused::fields::{BANK_FILE, ListItems, places};
@@ -21,16 +21,16 @@ const OLD_LOADERS: [&str; 2] =
     ["BPFLoader1111111111111111111111111111111111", "BPFLoader2111111111111111111111111111111111"];
 
 /// Newest accounts of archives, by their addresses.
-pub struct Accounts(pub BTreeMap<String, Plain>);
+pub struct Accounts(pub BTreeMap<String, PlainRecord>);
 
 impl Accounts {
     pub fn read(archives: &[&Path]) -> Self {
-        let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+        let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
         Self(newest(&all).into_iter().filter(|(_, record)| record.lamports > 0).collect())
     }
 
-    fn rows(&self, row: impl Fn(&Plain) -> Option<Vec<String>>) -> Vec<String> {
-        let whole_row = |account: &Plain| {
+    fn rows(&self, row: impl Fn(&PlainRecord) -> Option<Vec<String>>) -> Vec<String> {
+        let whole_row = |account: &PlainRecord| {
             let last_cells = vec![account.lamports.to_string(), account.slot.to_string()];
             Some([row(account)?, last_cells].concat().join(","))
         };
@@ -56,7 +56,7 @@ fn optional_key(data: &[u8], tag_at: usize) -> String {
     if data[tag_at] == 1 { key(data, tag_at + 4) } else { String::new() }
 }
 
-fn mint(account: &Plain) -> Option<Vec<String>> {
+fn mint(account: &PlainRecord) -> Option<Vec<String>> {
     let data = &account.data;
     let is_2022 = account.owner == TOKEN_2022;
     let has_extensions = is_2022 && data.len() > 165 && data.len() != 355 && data[165] == 1;
@@ -81,7 +81,7 @@ fn mint(account: &Plain) -> Option<Vec<String>> {
 }
 
 /// Returns all cells but the effective, activating and deactivating lamports.
-fn stake(account: &Plain) -> Option<Vec<String>> {
+fn stake(account: &PlainRecord) -> Option<Vec<String>> {
     let data = &account.data;
     if account.owner != STAKE {
         return None;
@@ -115,7 +115,7 @@ fn stake(account: &Plain) -> Option<Vec<String>> {
 }
 
 /// Returns all cells but the authorized voter, slots and credits.
-fn vote(account: &Plain) -> Option<Vec<String>> {
+fn vote(account: &PlainRecord) -> Option<Vec<String>> {
     let data = &account.data;
     if account.owner != VOTE {
         return None;

@@ -17,16 +17,16 @@ fn another_archive_of_the_same_name_is_not_mixed() {
     let second = archives(&["--zstd-level", "9"]);
     let (full, bytes) = first.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
     assert_ne!(second[full], *bytes);
-    let servers = [serve(&first, Way::Ranges), serve(&second, Way::Ranges)];
+    let servers = [serve(&first, TransferMode::Ranges), serve(&second, TransferMode::Ranges)];
     let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
     let dir = temp_dir();
-    let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
+    let output = run_to_json(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "4"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     // With the root of the first archive, the other one is refused.
     let root = output.line("fetch")["archives"][0]["root"].as_str().expect("a root").to_string();
     let dir = temp_dir();
-    let output = run(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);
+    let output = run_to_json(&["fetch", &urls[1], "-o", text(dir.path()), "--expect-root", &root]);
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(output.stderr.contains(&root), "{output:?}");
 }
@@ -37,7 +37,7 @@ fn bytes_of_another_archive_are_not_kept() {
     let first = archives(&["--zstd-level", "1"]);
     let second = archives(&["--zstd-level", "9"]);
     let (full, bytes) = first.iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
-    for (way, kept_from) in [(Way::Ranges, 0), (Way::Whole, 0), (Way::Whole, 5000)] {
+    for (way, kept_from) in [(TransferMode::Ranges, 0), (TransferMode::Whole, 0), (TransferMode::Whole, 5000)] {
         let dir = temp_dir();
         let partial = dir.path().join(format!("slotpress-fetch-{full}"));
         let other = &second[full][..second[full].len() / 2];
@@ -48,10 +48,10 @@ fn bytes_of_another_archive_are_not_kept() {
         });
         fs::write(dir.path().join(format!("slotpress-fetch-{full}.journal")), journal.to_string()).expect("written");
         let server = serve(&first, way);
-        let output = run(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
+        let output = run_to_json(&["fetch", &server.url(&format!("/{full}")), "-o", text(dir.path())]);
         assert_eq!(output.code, Some(0), "{way:?} {output:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes, "{way:?}");
-        assert_eq!(names(dir.path()), std::slice::from_ref(full));
+        assert_eq!(relative_paths(dir.path()), std::slice::from_ref(full));
     }
 }
 
@@ -67,7 +67,7 @@ fn an_overstated_length_does_not_end_the_run() {
     let honest = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
     let dir = temp_dir();
     let urls = [&liar, &honest].map(|server| server.url(&format!("/{name}")));
-    let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path())]);
+    let output = run_to_json(&["fetch", &urls[0], &urls[1], "-o", text(dir.path())]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("fetched") == bytes);
 }
@@ -89,13 +89,13 @@ fn archives_longer_than_the_limit_are_refused() {
         Ok(Then::Close)
     });
     let url = endless.url(&format!("/{full}"));
-    let output = run(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
+    let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--max-bytes", "1MiB"]);
     assert!(matches!(output.code, Some(1 | 4)), "{output:?}");
     assert!(output.stderr.contains("--max-bytes"), "{output:?}");
     let left: u64 = files_in(dir.path()).values().map(|bytes| bytes.len() as u64).sum();
     assert!(left < 2 << 20, "{left}");
-    let good = serve(&files, Way::Ranges);
-    let output = run(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
+    let good = serve(&files, TransferMode::Ranges);
+    let output = run_to_json(&["fetch", &good.url(&format!("/{full}")), "-o", text(dir.path()), "--max-bytes", "1KiB"]);
     assert!(output.stderr.contains("--max-bytes"), "{output:?}");
 }
 
@@ -103,7 +103,7 @@ fn archives_longer_than_the_limit_are_refused() {
 fn a_redirect_to_an_invalid_name_is_refused() {
     let dir = temp_dir();
     let named = Server::start(move |_, stream| redirect(stream, "/..%2f..%2fetc%2fpasswd.tar.zst"));
-    let output = run(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
+    let output = run_to_json(&["fetch", &named.url("/x.tar.zst"), "-o", text(dir.path())]);
     assert!(output.code.is_some_and(|code| code != 0), "{output:?}");
 }
 
@@ -111,17 +111,17 @@ fn a_redirect_to_an_invalid_name_is_refused() {
 #[test]
 fn an_unconfirmed_archive_is_not_fetched() {
     let files = archives(&[]);
-    let server = serve(&files, Way::Ranges);
-    let empty = serve(&Files::new(), Way::Ranges);
+    let server = serve(&files, TransferMode::Ranges);
+    let empty = serve(&Files::new(), TransferMode::Ranges);
     let dir = temp_dir();
     let is_fetch = |request: &Request| request.method == "GET" && request.path.ends_with(".tar.zst");
-    let output = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
+    let output = run_to_json(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &empty.url("")]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("no trusted server confirms incremental-snapshot-26-40-"), "{output:?}");
     assert!(!server.requests().iter().any(is_fetch));
     assert!(files_in(dir.path()).is_empty());
-    let other = serve(&files, Way::Ranges);
-    let output = run(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &other.url("")]);
+    let other = serve(&files, TransferMode::Ranges);
+    let output = run_to_json(&["fetch", &server.url(""), "-o", text(dir.path()), "--trust", &other.url("")]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(files_in(dir.path()).len(), 2);
 }
@@ -133,7 +133,7 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
     let files = archives(&[]);
     let mut full_only = files.clone();
     full_only.retain(|name, _| name.starts_with("snapshot-"));
-    let trusted = serve(&full_only, Way::Ranges);
+    let trusted = serve(&full_only, TransferMode::Ranges);
     for command in ["fetch", "bootstrap"] {
         let all = files.clone();
         let first = full_only.clone();
@@ -141,16 +141,16 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
         let server = Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.path.starts_with("/snapshot-");
             let gets = if is_get { gets.fetch_add(1, Relaxed) + 1 } else { gets.load(Relaxed) };
-            respond(if gets > 0 { &all } else { &first }, Way::Ranges, request, stream)
+            respond(if gets > 0 { &all } else { &first }, TransferMode::Ranges, request, stream)
         });
         let dir = temp_dir();
         let to = if command == "fetch" { "-o" } else { "--ledger" };
-        let output = run(&[command, &server.url(""), to, text(dir.path()), "--trust", &trusted.url("")]);
+        let output = run_to_json(&[command, &server.url(""), to, text(dir.path()), "--trust", &trusted.url("")]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.stderr.contains("has appeared meanwhile"), "{output:?}");
         let found = files_in(dir.path());
-        assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", names(dir.path()));
-        assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", names(dir.path()));
+        assert!(full_only.keys().all(|name| found.contains_key(name)), "{:?}", relative_paths(dir.path()));
+        assert!(!found.keys().any(|name| name.starts_with("incremental-")), "{:?}", relative_paths(dir.path()));
         let slot = if command == "fetch" {
             &output.line("fetch")["archives"][0]["slot"]
         } else {
@@ -164,7 +164,7 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
 fn fetching_only_from_local_directories_is_a_usage_error() {
     let from = temp_dir();
     let to = temp_dir();
-    let output = run(&["fetch", text(from.path()), "-o", text(to.path())]);
+    let output = run_to_json(&["fetch", text(from.path()), "-o", text(to.path())]);
     assert_eq!(output.code, Some(2), "{output:?}");
     assert!(output.stderr.contains("`cp`"), "{output:?}");
 }

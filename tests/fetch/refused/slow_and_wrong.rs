@@ -26,7 +26,7 @@ fn a_server_below_the_least_rate_is_given_up() {
     });
     let dir = temp_dir();
     let url = server.url(&format!("/{name}"));
-    let output = run(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
+    let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("slower than the least rate"), "{output:?}");
     assert!(!output.stderr.contains("bytes are kept"), "{output:?}");
@@ -39,8 +39,8 @@ fn redirects_that_lead_nowhere_are_errors() {
     for to in ["/snapshot.tar.bz2", "http://169.254.169.254/latest", "http://[::ffff:10.0.0.1]/x", "ftp://h/x", ""] {
         let server = Server::start(move |_, stream| redirect(stream, to));
         let dir = temp_dir();
-        let output = run(&["fetch", &server.url(""), "-o", text(dir.path())]);
+        let output = run_to_json(&["fetch", &server.url(""), "-o", text(dir.path())]);
         assert_eq!(output.code, Some(4), "{to}: {output:?}");
-        assert_eq!(names(dir.path()), Vec::<String>::new());
+        assert_eq!(relative_paths(dir.path()), Vec::<String>::new());
     }
 }

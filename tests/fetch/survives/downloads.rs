@@ -32,10 +32,10 @@ fn a_download_resumes_where_it_ended() {
     let served = files.clone();
     let dying = Server::start(move |request, stream| {
         if request.method == "HEAD" || request.range().is_none() {
-            return respond(&served, Way::Ranges, request, stream);
+            return respond(&served, TransferMode::Ranges, request, stream);
         }
         let Some(bytes) = served.get(request.path.trim_start_matches('/')) else {
-            return respond(&served, Way::Ranges, request, stream);
+            return respond(&served, TransferMode::Ranges, request, stream);
         };
         let range = request.range().expect("a range");
         let range_bytes = range.end - range.start;
@@ -50,27 +50,27 @@ fn a_download_resumes_where_it_ended() {
         stream.write_all(&bytes[range.start as usize..(range.start + answered_bytes) as usize])?;
         Ok(Then::Close)
     });
-    let output = run(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
+    let output = run_to_json(&["fetch", &dying.url(&format!("/{full}")), "-o", text(dir.path()), "--streams", "2"]);
     assert_eq!(output.code, Some(4), "{output:?}");
     assert!(output.stderr.contains("bytes are kept"), "{output:?}");
-    let kept = names(dir.path());
+    let kept = relative_paths(dir.path());
     assert_eq!(kept.len(), 2, "the partial file and its journal: {kept:?}");
 
-    let good = serve(&files, Way::Ranges);
+    let good = serve(&files, TransferMode::Ranges);
     // The end came first, so the partial file has full length, which is not the number of kept
     // bytes.
     let ledger = dir.path().join("ledger");
-    let other = serve(&files, Way::Ranges);
+    let other = serve(&files, TransferMode::Ranges);
     let plan = ["bootstrap", &other.url("/"), "--ledger", text(&ledger), "--snapshots", text(dir.path()), "--dry-run"];
-    let planned = run(&plan).line("bootstrap_plan")["kept_bytes"].clone();
+    let planned = run_to_json(&plan).line("bootstrap_plan")["kept_bytes"].clone();
     let url = good.url(&format!("/{full}"));
     // An idle connection takes over a piece on which another has worked for two seconds, and
     // requests it again.
-    let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
+    let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(planned, output.line("fetch")["archives"][0]["kept_bytes"], "{output:?}");
     assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
-    assert_eq!(names(dir.path()), std::slice::from_ref(full));
+    assert_eq!(relative_paths(dir.path()), std::slice::from_ref(full));
     assert!(output.stderr.contains("MiB are there"), "{output:?}");
     let archive = &output.line("fetch")["archives"][0];
     let kept_bytes = archive["kept_bytes"].as_u64().expect("a number");
@@ -99,8 +99,9 @@ fn another_mirror_resumes_a_download() {
             file(request, stream, &served, "\"one\"")
         }
     });
-    let fetch =
-        |server: &Server| run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path()), "--streams", "1"]);
+    let fetch = |server: &Server| {
+        run_to_json(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path()), "--streams", "1"])
+    };
     assert_eq!(fetch(&gone).code, Some(4));
     let served = bytes.clone();
     let other = Server::start(move |request, stream| file(request, stream, &served, "\"other\""));
@@ -118,10 +119,10 @@ fn another_mirror_resumes_a_download() {
 fn a_mirror_is_compared_once() {
     let files = larger_archive();
     let (name, bytes) = full(&files);
-    let servers = [serve(&files, Way::Ranges), serve(&files, Way::Ranges)];
+    let servers = [serve(&files, TransferMode::Ranges), serve(&files, TransferMode::Ranges)];
     let urls = servers.each_ref().map(|server| server.url(&format!("/{name}")));
     let dir = temp_dir();
-    let output = run(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "8"]);
+    let output = run_to_json(&["fetch", &urls[0], &urls[1], "-o", text(dir.path()), "--streams", "8"]);
     assert_eq!(output.code, Some(0), "{output:?}");
     let requests = servers[1].requests();
     let is_end = |request: &&Request| request.range().is_some_and(|range| range.end == bytes.len() as u64);
@@ -136,18 +137,19 @@ fn a_mirror_with_a_wrong_frame_is_dropped() {
     let mut wrong = files.clone();
     // The change is in the middle of a frame. The end, which is compared, is the same.
     wrong.get_mut(full).expect("there")[bytes.len() / 2] ^= 1;
-    let servers = [serve(&files, Way::Ranges), serve(&wrong, Way::Ranges), serve(&files, Way::Ranges)];
+    let servers =
+        [serve(&files, TransferMode::Ranges), serve(&wrong, TransferMode::Ranges), serve(&files, TransferMode::Ranges)];
     let urls = servers.each_ref().map(|server| server.url(&format!("/{full}")));
     for first in 0..3 {
         let dir = temp_dir();
         let order: Vec<&str> = (0..3).map(|at| urls[(first + at) % 3].as_str()).collect();
-        let output = run(&[&["fetch"], order.as_slice(), &["-o", text(dir.path()), "--streams", "3"]].concat());
+        let output = run_to_json(&[&["fetch"], order.as_slice(), &["-o", text(dir.path()), "--streams", "3"]].concat());
         assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(fs::read(dir.path().join(full)).expect("fetched"), *bytes);
     }
     // Alone, the mirror is refused, and no archive gets a name.
     let dir = temp_dir();
-    let output = run(&["fetch", &urls[1], "-o", text(dir.path())]);
+    let output = run_to_json(&["fetch", &urls[1], "-o", text(dir.path())]);
     assert_eq!(output.code, Some(3), "{output:?}");
     assert!(output.stderr.contains("does not match its hash"), "{output:?}");
     assert!(!dir.path().join(full).exists());
@@ -169,7 +171,7 @@ fn after_a_kill_few_bytes_are_fetched_again() {
     let length = bytes.len() as u64;
     let files = Files::from([(FULL_26.to_string(), bytes.clone())]);
     for kill in 0..kills {
-        let server = serve(&files, Way::Ranges);
+        let server = serve(&files, TransferMode::Ranges);
         let dir = temp_dir();
         let url = server.url(&format!("/{FULL_26}"));
         let mut child = std::process::Command::new(slotpress_path())
@@ -189,7 +191,7 @@ fn after_a_kill_few_bytes_are_fetched_again() {
         let arrived: u64 =
             blocks.filter(|(block, expected)| block == expected).map(|(block, _)| block.len() as u64).sum();
         let before = requested_bytes(&server, length);
-        let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
+        let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--streams", "8"]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(files_in(dir.path()) == files);
         let requested = requested_bytes(&server, length) - before;
@@ -245,7 +247,7 @@ fn two_kills_cost_less_than_a_tenth_of_a_download() {
         child.wait().expect("ended");
         assert!(!dir.path().join(FULL_26).exists(), "it was too quick");
     }
-    let output = run(&arguments);
+    let output = run_to_json(&arguments);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(FULL_26)).expect("fetched") == bytes);
     let sent = sent.load(Relaxed);

@@ -72,7 +72,7 @@ fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     });
     let dir = temp_dir();
     let url = server.url(&format!("/{}", first.0));
-    let output = run(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
+    let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--streams", "1"]);
     if output.code == Some(0) {
         // Everything had arrived before the change.
         assert!(fs::read(dir.path().join(&first.0)).expect("read") == first.1);
@@ -84,7 +84,7 @@ fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     let (name, bytes) = second;
     let served = bytes.clone();
     let server = Server::start(move |request, stream| file(request, stream, &served, &etag(&served)));
-    let output = run(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
+    let output = run_to_json(&["fetch", &server.url(&format!("/{name}")), "-o", text(dir.path())]);
     assert_eq!(output.code, Some(0), "{output:?}");
     assert!(fs::read(dir.path().join(&name)).expect("read") == bytes);
 }

@@ -13,15 +13,15 @@ use crate::common::*;
 
 #[test]
 fn sources_can_come_from_a_file() {
-    let good = serve(&full_only(), Way::Ranges);
+    let good = serve(&full_only(), TransferMode::Ranges);
     let dir = temp_dir();
     let file = dir.path().join("mirrors");
     let out = dir.path().join("out");
     let lines = format!("# ours\n\n  {}  \n{DEAD}\n", good.url(""));
     fs::write(&file, lines).expect("written");
-    let output = run(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
+    let output = run_to_json(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
     assert_eq!(output.code, Some(0), "{output:?}");
-    assert_eq!(run(&["find", "--sources-from", text(&file)]).code, Some(0));
+    assert_eq!(run_to_json(&["find", "--sources-from", text(&file)]).code, Some(0));
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn invalid_files_of_sources_are_refused() {
         [("ftp://x/\n", 2, "line 1"), ("# none\n", 2, "lists no source"), ("\n/no/such/path\n", 1, "line 2")]
     {
         fs::write(&file, content).expect("written");
-        let output = run(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
+        let output = run_to_json(&["fetch", "--sources-from", text(&file), "-o", text(&out)]);
         assert_eq!(output.code, Some(code), "{output:?}");
         assert!(output.stderr.contains(words), "{output:?}");
     }

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::common::http::{Request, Server, answer, file, redirect};
-use crate::common::screen::run;
-use crate::common::site::{self, Way};
+use crate::common::screen::run_to_text;
+use crate::common::site::{self, TransferMode};
 use crate::common::*;
 use crate::inspect::*;
 
@@ -117,11 +117,11 @@ fn archives_without_an_index_are_verified_at_a_url() {
 #[test]
 fn the_archives_of_a_server_are_verified_and_inspected() {
     let slotpress = served::Server::start(&[]);
-    let agave = site::serve(&site::agaves_archives(), Way::Whole);
-    let indexed = site::serve(&site::archives(&[]), Way::Whole);
+    let agave = site::serve(&site::agave_archives(), TransferMode::Whole);
+    let indexed = site::serve(&site::archives(&[]), TransferMode::Whole);
     for (url, has_ranges) in [(slotpress.url(""), true), (agave.url(""), false), (indexed.url(""), false)] {
         for flags in [&["--quick"][..], &["--check", "frames"], &[]] {
-            let (code, stdout, stderr) = run(&[&["verify", &url], flags].concat());
+            let (code, stdout, stderr) = run_to_text(&[&["verify", &url], flags].concat());
             let is_read = has_ranges || !flags.is_empty();
             assert_eq!(code, if is_read { 0 } else { 4 }, "{flags:?}: {stdout}{stderr}");
             let line_start = if flags.is_empty() { "ok      http://" } else { "partly  http://" };
@@ -130,12 +130,12 @@ fn the_archives_of_a_server_are_verified_and_inspected() {
                 assert!(stderr.contains("does not send ranges"), "{stderr}");
             }
         }
-        let (code, stdout, stderr) = run(&["inspect", &url]);
+        let (code, stdout, stderr) = run_to_text(&["inspect", &url]);
         assert_eq!(code, 0, "{stderr}");
         for part in [FULL_26, INCREMENTAL_26_40, "transferred"] {
             assert!(stdout.contains(part), "{part}: {stdout}");
         }
-        let (code, stdout, stderr) = run(&["inspect", &url, "--by-owner"]);
+        let (code, stdout, stderr) = run_to_text(&["inspect", &url, "--by-owner"]);
         assert_eq!(code, if has_ranges { 0 } else { 4 }, "{stdout}{stderr}");
     }
 }
@@ -150,8 +150,8 @@ fn a_server_that_requires_a_user_gets_it_for_listed_archives_too() {
         _ => answer(stream, "404 Not Found", &[], b""),
     });
     let url = closed.url("/snapshots/");
-    assert_eq!(run(&["verify", &url]).0, 4);
-    let (code, stdout, stderr) = run(&["verify", &url.replace("http://", "http://user:secret@")]);
+    assert_eq!(run_to_text(&["verify", &url]).0, 4);
+    let (code, stdout, stderr) = run_to_text(&["verify", &url.replace("http://", "http://user:secret@")]);
     assert_eq!(code, 0, "{stdout}{stderr}");
     assert!(stdout.starts_with("ok      http://127"), "{stdout}");
     assert!(!stdout.contains("secret"), "{stdout}");
@@ -159,7 +159,7 @@ fn a_server_that_requires_a_user_gets_it_for_listed_archives_too() {
 
 #[test]
 fn a_directory_and_a_server_give_the_output_of_a_file() {
-    let agave = site::serve(&site::agaves_archives(), Way::Whole);
+    let agave = site::serve(&site::agave_archives(), TransferMode::Whole);
     let dir = served::two_archives();
     let expected = without_path(json_output(&["inspect", text(&fixture(FULL_26))]).remove(0));
     for place in [text(dir.path()), &agave.url(""), &agave.url("/snapshot.tar.bz2")] {

@@ -19,8 +19,8 @@ fn no_file_is_made_in_directories_that_are_not_ledgers() {
         vec!["inspect", text(dir.path()), "--by-owner"],
         vec!["levels", text(dir.path()), "--levels", "1"],
     ] {
-        let (code, stderr) = run(&arguments);
+        let (code, stderr) = run_to_stderr(&arguments);
         assert_ne!(code, Some(0), "{arguments:?}: {stderr}");
-        assert!(tree(dir.path()) == before, "{arguments:?} made {:?}", names(dir.path()));
+        assert!(tree(dir.path()) == before, "{arguments:?} made {:?}", relative_paths(dir.path()));
     }
 }

@@ -11,7 +11,7 @@ use crate::common::*;
 fn unreadable_files_are_not_reported_as_damage() {
     let out = temp_dir();
     fs::set_permissions(out.path(), fs::Permissions::from_mode(0o777)).expect("permissions");
-    let program = ProgramOfNobody::new();
+    let program = UnprivilegedProgram::new();
     for path in [
         "snapshots/26/26",
         "snapshots/26/status_cache",
@@ -55,7 +55,7 @@ fn other_system_errors_are_not_reported_as_damage() {
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
-            let (code, stderr) = run(&arguments);
+            let (code, stderr) = run_to_stderr(&arguments);
             assert_eq!(code, Some(1), "{file}: {arguments:?}: {code:?} {stderr}");
             assert!(stderr.contains("symbolic link"), "{file}: {arguments:?}: {code:?} {stderr}");
         }
@@ -71,7 +71,7 @@ fn missing_files_of_a_ledger_are_damage() {
         for arguments in
             [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
         {
-            let (code, stderr) = run(&arguments);
+            let (code, stderr) = run_to_stderr(&arguments);
             assert_eq!(code, Some(3), "{file} is missing: {arguments:?}: {stderr}");
         }
     }
@@ -83,7 +83,7 @@ fn hints_name_arguments_that_work() {
     let full = fixture(FULL_26);
     let unnamed = dir.path().join("unnamed.tar.zst");
     fs::copy(fixture(INCREMENTAL_26_40), &unnamed).expect("copied");
-    let (code, stderr) = run(&["recompress", text(&unnamed), "-o", text(dir.path())]);
+    let (code, stderr) = run_to_stderr(&["recompress", text(&unnamed), "-o", text(dir.path())]);
     assert_eq!(code, Some(3), "{code:?} {stderr}");
     assert!(stderr.contains("give its full archive with --base"), "{code:?} {stderr}");
     // Every way that the hint names works.
@@ -94,6 +94,6 @@ fn hints_name_arguments_that_work() {
     assert_eq!(command.status.code(), Some(0), "{}", crate::common::runs::code_and_stderr(&command).1);
     assert!(dir.path().join(INCREMENTAL_26_40).exists());
     fs::remove_file(dir.path().join(INCREMENTAL_26_40)).expect("removed");
-    let (code, stderr) = run(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);
+    let (code, stderr) = run_to_stderr(&["recompress", text(&unnamed), "--base", text(&full), "-o", text(dir.path())]);
     assert_eq!(code, Some(0), "{stderr}");
 }

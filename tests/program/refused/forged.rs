@@ -75,7 +75,7 @@ fn run_with_input(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> 
 fn assert_ends(what: &str, expected: Outcome, (code, stderr): (Option<i32>, String), result: &Path) {
     let exit_code = if expected == Outcome::Accepted { 0 } else { 3 };
     assert_eq!(code, Some(exit_code), "{what}: {stderr}");
-    let left = if result.exists() { names(result) } else { Vec::new() };
+    let left = if result.exists() { relative_paths(result) } else { Vec::new() };
     let is_complete = left.iter().any(|name| name.ends_with(".tar.zst") || name.ends_with("fastboot_version"));
     assert_eq!(is_complete, expected == Outcome::Accepted, "{what}: {left:?}");
     if expected == Outcome::Refused {
@@ -97,7 +97,7 @@ fn assert_every_command(what: &str, expected: Outcome, full: &Path, incremental:
     let piped: Vec<&OsStr> = archives.iter().map(|path| if *path == newest { pipe } else { *path }).collect();
     let restored = run_with_input("restore", &[&archives[..], &to_ledger].concat(), None);
     assert_ends(&format!("{what}: restore by index"), expected, restored, &ledger);
-    let cut: Vec<PathBuf> = archives.iter().map(|archive| without_index(Path::new(archive), dir.path())).collect();
+    let cut: Vec<PathBuf> = archives.iter().map(|archive| copy_without_index(Path::new(archive), dir.path())).collect();
     let in_order: Vec<&OsStr> = cut.iter().map(|path| path.as_os_str()).collect();
     let restored = run_with_input("restore", &[&in_order[..], &to_ledger].concat(), None);
     assert_ends(&format!("{what}: restore in order"), expected, restored, &ledger);
@@ -172,7 +172,7 @@ fn the_base_of_a_recompressed_archive_is_checked() {
     assert_eq!(code, Some(2), "{stderr}");
     let (code, stderr) = with_base(&full, &newest, &["--check", "frames"]);
     assert_eq!(code, Some(2), "{stderr}");
-    assert!(names(&out).is_empty());
+    assert!(relative_paths(&out).is_empty());
     assert_ends("a right base", Outcome::Accepted, with_base(&full, &newest, &[]), &out);
 }
 
@@ -234,10 +234,10 @@ fn an_incremental_archive_without_its_base_is_refused() {
         let expected = "the state of an incremental archive alone cannot be checked hint: give its full archive too, or check only \
                         frames: --check frames";
         assert!(text.contains(expected), "{command}: {text}");
-        assert!(names(&out).is_empty(), "{command}");
+        assert!(relative_paths(&out).is_empty(), "{command}");
         let (code, stderr) =
             run_with_input(command, &[&arguments[..], &["--check".as_ref(), "frames".as_ref()]].concat(), None);
         assert_eq!(code, Some(0), "{command}: {stderr}");
-        names(&out).iter().for_each(|name| fs::remove_file(out.join(name)).expect("removed"));
+        relative_paths(&out).iter().for_each(|name| fs::remove_file(out.join(name)).expect("removed"));
     }
 }

@@ -212,7 +212,8 @@ fn a_file_size_limit_is_a_clear_error() {
         command.args(["-c", "ulimit -f 4; exec \"$0\" \"$@\""]).arg(slotpress_path()).args(&arguments);
         let (code, stderr) = run_command(&mut command);
         let is_clear = code == Some(1) && stderr.contains("file too large") && stderr.contains("ulimit -f");
-        let left: Vec<String> = names(&out).into_iter().filter(|name| !name.starts_with("slotpress-fetch-")).collect();
+        let left: Vec<String> =
+            relative_paths(&out).into_iter().filter(|name| !name.starts_with("slotpress-fetch-")).collect();
         if !is_clear || !left.is_empty() || target.exists() {
             failed.push(format!("{arguments:?}: {code:?}, {left:?}, {stderr}"));
         }

@@ -11,9 +11,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::draws::Draws;
 use crate::common::runs::*;
 use crate::common::scenarios::{STAGES, Scenario, scenarios, skip_loading};
+use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::{Call, number_of, trace};
 use crate::common::*;
 
@@ -133,7 +133,7 @@ fn failing_system_calls_leave_nothing() {
     needs!("strace");
     let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
     let errors = number_of("FAULTS_ERRORS", ERRORS_DEFAULT);
-    let mut draws = Draws(seed);
+    let mut rng = SeededRng::new(seed);
     let mut table = format!("Seed {seed}, {errors} for each command and fault.\n\n");
     table += "| Command | Fault | Calls | Runs | Succeeded | Exit code 1 | Exit code 3 | Aborted |\n";
     table += "|---|---|---|---:|---:|---:|---:|---:|\n";
@@ -151,12 +151,12 @@ fn failing_system_calls_leave_nothing() {
                 continue; // The command makes no such call.
             }
             let mut counts = Counts::default();
-            let first = draws.below(names.len());
+            let first = rng.below(names.len());
             for number in 0..errors as usize {
                 // Each call in turn, whether it occurs once or a hundred times.
                 let call = &names[(first + number) % names.len()];
                 let numbers = &moments[call];
-                assert_survives_fault(&scenario, fault, call, numbers[draws.below(numbers.len())], &mut counts);
+                assert_survives_fault(&scenario, fault, call, numbers[rng.below(numbers.len())], &mut counts);
             }
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
             let Counts { succeeded, failed, damaged, aborted } = counts;

@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::draws::Draws;
 use crate::common::runs::*;
-use crate::common::scenarios::{CHANGING, Scenario, scenarios, skip_loading};
+use crate::common::scenarios::{MUTATING_CALLS, Scenario, scenarios, skip_loading};
+use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::{Call, Trace, number_of, trace};
 use crate::common::*;
 
@@ -53,7 +53,7 @@ fn a_replaced_state_survives_a_kill_at_each_rename() {
     let scenario = all.iter().find(|scenario| scenario.name == "restore --replace-state").expect("the scenario");
     scenario.reset();
     let source = scenario.source_tree();
-    let whole = trace(&scenario.arguments(), CHANGING, None);
+    let whole = trace(&scenario.arguments(), MUTATING_CALLS, None);
     let stages = scenario.stages(&whole.calls);
     let is_move = |call: &Call, stage: usize| stage == 3 && call.name.starts_with("rename");
     let moves: Vec<&Call> =
@@ -61,7 +61,7 @@ fn a_replaced_state_survives_a_kill_at_each_rename() {
     assert!(moves.len() > 7, "{}", whole.log);
     for Call { name, number, .. } in moves {
         scenario.reset();
-        let killed = trace(&scenario.arguments(), CHANGING, Some(&format!("{name}:signal=KILL:when={number}")));
+        let killed = trace(&scenario.arguments(), MUTATING_CALLS, Some(&format!("{name}:signal=KILL:when={number}")));
         assert!(killed.is_killed, "{}", killed.log);
         scenario.check(&source, &format!("killed at {name} {number}\n{}", killed.log));
     }
@@ -80,7 +80,7 @@ fn runs_killed_at_system_calls_can_be_repeated() {
     needs!("strace");
     let seed = number_of("FAULTS_SEED", SEED_DEFAULT);
     let kills = number_of("FAULTS_KILLS", KILLS_DEFAULT);
-    let mut draws = Draws(seed);
+    let mut rng = SeededRng::new(seed);
     let mut counts: BTreeMap<(&str, usize), StageKills> = BTreeMap::new();
     #[cfg(not(feature = "net"))]
     let all = scenarios();
@@ -96,7 +96,7 @@ fn runs_killed_at_system_calls_can_be_repeated() {
         let names = scenario.stage_names();
         scenario.reset();
         let source = scenario.source_tree();
-        let whole = trace(&scenario.arguments(), CHANGING, None);
+        let whole = trace(&scenario.arguments(), MUTATING_CALLS, None);
         assert!(scenario.is_complete(), "{}: {:?}", scenario.name, code_and_stderr(&whole.output));
         let moments = killable_calls(scenario, &whole.calls);
         let stages: Vec<usize> = moments.keys().copied().collect();
@@ -106,9 +106,10 @@ fn runs_killed_at_system_calls_can_be_repeated() {
                 if counts.get(&(scenario.name, stage)).is_some_and(|stage| stage.kills >= kills) {
                     break;
                 }
-                let (call, number) = &moments[draws.below(moments.len())];
+                let (call, number) = &moments[rng.below(moments.len())];
                 scenario.reset();
-                let killed = trace(&scenario.arguments(), CHANGING, Some(&format!("{call}:signal=KILL:when={number}")));
+                let killed =
+                    trace(&scenario.arguments(), MUTATING_CALLS, Some(&format!("{call}:signal=KILL:when={number}")));
                 if !killed.is_killed {
                     continue;
                 }

@@ -17,8 +17,8 @@ use slotpress_base::{Progress, ProgressEvent};
 use slotpress_read::{CheckMode, CheckOptions, NamedArchive, Snapshot, VerifyOptions, verify};
 
 #[cfg(debug_assertions)]
-use crate::common::faults::panics_at;
-use crate::common::{FULL_26, FULL_3500, fixture, ledger, names, slotpress_path, temp_dir};
+use crate::common::faults::assert_panic_is_error;
+use crate::common::{FULL_26, FULL_3500, fixture, ledger, relative_paths, slotpress_path, temp_dir};
 
 /// A progress that panics at one of its calls. They come from every stage and every thread.
 struct PanickingProgress(AtomicI64);
@@ -174,10 +174,11 @@ fn a_panic_in_any_thread_ends_the_program() {
                     arguments.iter().map(|word| if *word == "OUT" { &out } else { *word }).collect();
                 let arguments = [&arguments[..], &["--threads", "3"]].concat();
                 let stdin = arguments.contains(&"-").then_some(plain.as_path());
-                if panics_at(&arguments, place, number, stdin).is_none() {
+                if assert_panic_is_error(&arguments, place, number, stdin).is_none() {
                     continue;
                 }
-                let left: Vec<String> = names(dir.path()).into_iter().filter(|name| name != "ledger.lock").collect();
+                let left: Vec<String> =
+                    relative_paths(dir.path()).into_iter().filter(|name| name != "ledger.lock").collect();
                 assert_eq!(left, Vec::<String>::new(), "{arguments:?}, {place} {number}");
             }
         }
@@ -185,7 +186,12 @@ fn a_panic_in_any_thread_ends_the_program() {
     for (arguments, places) in [(["verify", &indexed], &by_index[..]), (["verify", &plain_text], &in_order[..])] {
         for place in places {
             for number in [1, 3] {
-                panics_at(&[&arguments[..], &["--threads", "3", "--memory", "64MiB"]].concat(), place, number, None);
+                assert_panic_is_error(
+                    &[&arguments[..], &["--threads", "3", "--memory", "64MiB"]].concat(),
+                    place,
+                    number,
+                    None,
+                );
             }
         }
     }

@@ -69,7 +69,7 @@ fn the_state_of_an_exact_slot_is_archived() {
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{output:?}");
     let made = PathBuf::from(stdout.lines().last().expect("a line"));
-    let expected = expected(40);
+    let expected = expected_facts(AGAVE_4_2, 40);
     assert_eq!(name(&made), format!("snapshot-40-{}.tar.zst", expected["snapshot_hash"].as_str().expect("a hash")));
     assert!(stdout.contains("checked") || stdout.contains("ok"), "{stdout}");
 }

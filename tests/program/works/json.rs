@@ -24,7 +24,7 @@ fn names_in_backticks(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the names in the first column of a row: "`a`, `b`", or "`a`: `b`" for the field `b` of
 /// objects in `a`.
-fn names_in(column: &str) -> BTreeSet<String> {
+fn file_names(column: &str) -> BTreeSet<String> {
     let Some(end) = column.find("`: ") else {
         return names_in_backticks(column).map(str::to_string).collect();
     };
@@ -67,10 +67,10 @@ fn read_documented() -> Fields {
                 types
                     .entry(names_in_backticks(types_column).collect())
                     .or_default()
-                    .extend(names_in(&remove_asides(fields)));
+                    .extend(file_names(&remove_asides(fields)));
             }
             [fields, meaning @ ..] if line.starts_with("| ") => {
-                let fields = names_in(fields);
+                let fields = file_names(fields);
                 // "each also with `_min` and `_max`"
                 let endings = names_in_backticks(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
                 let more = endings.flat_map(|ending| fields.iter().map(move |field| format!("{field}{ending}")));

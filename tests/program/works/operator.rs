@@ -16,12 +16,12 @@ fn the_last_line_is_the_verdict() {
     let out = text(dir.path());
     let full = fixture(FULL_26);
     let incremental = fixture(INCREMENTAL_26_40);
-    let (code, stdout, _) = run(&["verify", text(&full)]);
+    let (code, stdout, _) = run_to_text(&["verify", text(&full)]);
     assert_eq!(
         (code, last_line(&stdout)),
         (0, "GOOD: all checks passed; the state hash shows that no storage is missing")
     );
-    let (code, stdout, stderr) = run(&["archive", text(ledger.path()), "-o", out, "--verify"]);
+    let (code, stdout, stderr) = run_to_text(&["archive", text(ledger.path()), "-o", out, "--verify"]);
     assert_eq!((code, stderr.as_str()), (0, ""));
     let verdict = stdout[stdout.find("GOOD: ").expect("a verdict")..].replace('\n', " ");
     assert!(verdict.starts_with("GOOD: read back: 27 storages, "), "{stdout}");
@@ -31,7 +31,7 @@ fn the_last_line_is_the_verdict() {
     let target = dir.path().join("ledger");
     let hash = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
     let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--expect-hash", hash];
-    let (code, _, stderr) = run(&arguments);
+    let (code, _, stderr) = run_to_text(&arguments);
     assert_eq!((code, stderr.as_str()), (0, ""), "no warning");
 }
 
@@ -43,7 +43,7 @@ fn lamports_are_text_in_json() {
         (["inspect", text(&full), "--json"], "capitalization_lamports"),
         (["verify", text(&full), "--json"], "capitalization"),
     ] {
-        let (_, stdout, _) = run(&arguments);
+        let (_, stdout, _) = run_to_text(&arguments);
         let line: Value = serde_json::from_str(&stdout).expect("JSON");
         assert_eq!(line[name], "1101927935518954");
     }
@@ -65,7 +65,7 @@ fn quiet_prints_only_paths() {
         (&["verify", text(&full)], text(&full)),
         (&["restore", text(&full), "--ledger", text(&target)], text(&bank)),
     ] {
-        let (code, stdout, stderr) = run(&[arguments, &["-q"]].concat());
+        let (code, stdout, stderr) = run_to_text(&[arguments, &["-q"]].concat());
         assert_eq!((code, stdout, stderr), (0, format!("{path}\n"), String::new()), "{arguments:?}");
     }
     let found = format!("{}\n", text(&archived));
@@ -77,7 +77,7 @@ fn quiet_prints_only_paths() {
         (&["levels", "sizes", text(&full), "--min-time", "0"], ""),
         (&["prune", out, "--keep-full", "0", "--keep-incremental", "0"], ""),
     ] {
-        let (code, stdout, stderr) = run(&[arguments, &["-q"]].concat());
+        let (code, stdout, stderr) = run_to_text(&[arguments, &["-q"]].concat());
         assert_eq!((code, stdout.as_str()), (0, expected), "{arguments:?}: {stderr}");
     }
 }
@@ -98,7 +98,7 @@ fn verbose_prints_the_plan() {
         (vec!["restore", text(&full), "--ledger", text(&restored)], "to copy into the archives directory; workers: "),
         (vec!["verify", text(&full)], "to read; workers: "),
     ] {
-        let (code, stdout, stderr) = run(&[&command[..], &["-v"]].concat());
+        let (code, stdout, stderr) = run_to_text(&[&command[..], &["-v"]].concat());
         assert_eq!(code, 0, "{stderr}");
         let line = |start: &str| stderr.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_default();
         assert!(line("plan: ").contains(plan), "{stderr}");

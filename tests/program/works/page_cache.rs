@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::common::runs::code_and_stderr;
 use crate::common::strace::trace;
-use crate::common::{XfsDisk, needs, slotpress_path, text, without_index};
+use crate::common::{XfsDisk, copy_without_index, needs, slotpress_path, text};
 
 const THREADS: usize = 3;
 /// Small, so that many storages are cut by the end of a frame, in the middle of a page.
@@ -238,7 +238,7 @@ fn archiving_leaves_the_page_cache_as_it_was() {
 #[test]
 fn recompressing_and_restoring_leave_the_page_cache_as_it_was() {
     let test = TestLedger::new();
-    let in_order = without_index(&test.archive, test.dir.path());
+    let in_order = copy_without_index(&test.archive, test.dir.path());
     test.make_cold();
     test.recompress("recompressed", io_policy(IoHint::Gentle));
     assert_cold(test.dir.path());
@@ -263,7 +263,7 @@ fn results_do_not_depend_on_the_io_policy() {
     let expected = fs::read(&test.archive).expect("read");
     let restored = test.restore("restored", io_policy(IoHint::None));
     let restored = contents_below(&restored);
-    let in_order = without_index(&test.archive, test.dir.path());
+    let in_order = copy_without_index(&test.archive, test.dir.path());
     let in_order_restored = contents_below(&test.restore_from(&in_order, "restored-in-order", io_policy(IoHint::None)));
     // Reading the archive takes an eighth of a second, the ledger more.
     let rate = expected.len() as u64 * 8;
@@ -298,7 +298,7 @@ fn cold_runs(test: &TestLedger, number: usize) -> [Vec<String>; 6] {
     let [ledger, archive] = [&test.ledger, &test.archive].map(|path| text(path).to_string());
     let out = text(&test.new_dir(&format!("out-{number}"))).to_string();
     let restored = format!("{out}/ledger");
-    let in_order = without_index(&test.archive, test.dir.path());
+    let in_order = copy_without_index(&test.archive, test.dir.path());
     let in_order = text(&in_order);
     let again = text(&test.new_dir(&format!("again-{number}"))).to_string();
     [
@@ -431,7 +431,7 @@ fn a_panic_while_reading_ahead_ends_the_program() {
         for arguments in cold_runs(&test, number) {
             test.make_cold();
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-            crate::common::faults::panics_at(&arguments, "reading ahead", panics, None);
+            crate::common::faults::assert_panic_is_error(&arguments, "reading ahead", panics, None);
         }
     }
 }

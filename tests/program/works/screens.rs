@@ -53,7 +53,8 @@ fn an_operators_commands_print_these_screens() {
     show("inspect archives --owner vote");
     show("verify archives");
     show("recompress archives -o smaller --zstd-level 3");
-    let full = names(&dir.join("archives")).into_iter().find(|name| name.starts_with("snapshot-")).expect("made");
+    let full =
+        relative_paths(&dir.join("archives")).into_iter().find(|name| name.starts_with("snapshot-")).expect("made");
     show(&format!("rebase ledger --onto archives/{full} --dry-run"));
     show("restore archives --ledger restored");
     show("restore archives --ledger restored --replace-state -q");

@@ -85,7 +85,7 @@ fn a_second_run_is_refused() {
     let output = setup.run_once(&[]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("is in use by"));
-    release(lock);
+    unlock(lock);
     assert_eq!(setup.published(), [""; 0]);
 }
 
@@ -140,7 +140,7 @@ fn archives_that_are_still_being_written_are_not_damaged() {
     fs::write(&path, &bytes).expect("written");
     let events = setup.publish_once(&[]);
     assert_eq!(of_type(&events, "publish_skipped")[0]["reason"], "it is being written", "{events:?}");
-    assert_eq!(names_in(&setup.pins().join("quarantine")), [""; 0]);
+    assert_eq!(file_names(&setup.pins().join("quarantine")), [""; 0]);
     assert_eq!(setup.published(), [""; 0]);
     fs::File::options().write(true).open(&path).and_then(|mut file| file.write_all(&whole)).expect("written");
     setup.publish_once(&[]);

@@ -60,8 +60,8 @@ fn a_linked_index_is_refused() {
     symlink(&victim, setup.mirror().join("api")).expect("linked");
     let output = setup.run_once(&[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!((output.status.code(), names_in(&victim)), (Some(1), vec!["v1".to_string()]), "{stderr}");
-    assert_eq!(names_in(&victim.join("v1")), [""; 0], "{stderr}");
+    assert_eq!((output.status.code(), file_names(&victim)), (Some(1), vec!["v1".to_string()]), "{stderr}");
+    assert_eq!(file_names(&victim.join("v1")), [""; 0], "{stderr}");
     assert!(stderr.contains("is a symbolic link"), "{stderr}");
 }
 
@@ -116,7 +116,7 @@ fn the_validators_directory_is_refused() {
     let snapshots = setup.snapshots();
     let link = setup.dir.path().join("link");
     symlink(&snapshots, &link).expect("linked");
-    let before = names_in(&snapshots);
+    let before = file_names(&snapshots);
     let below = snapshots.join("mirror");
     let dotted = setup.mirror().join("../snapshots/x");
     for path in [&snapshots, &below, &link, &link.join("remote"), &dotted, &setup.pins().join("ready")] {
@@ -132,7 +132,7 @@ fn the_validators_directory_is_refused() {
             assert_eq!(output.status.code(), Some(2), "{flag} {path:?}: {stderr}");
             assert!(stderr.contains("is in "), "{flag} {path:?}: {stderr}");
             assert!(stderr.contains("hint: "), "{flag} {path:?}: {stderr}");
-            assert_eq!(names_in(&snapshots), before, "{flag} {path:?}");
+            assert_eq!(file_names(&snapshots), before, "{flag} {path:?}");
         }
     }
     assert!(setup.published().is_empty());

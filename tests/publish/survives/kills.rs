@@ -39,7 +39,7 @@ fn assert_kills_are_survived(flags: &[&str]) {
 
         let events = setup.publish_once(flags);
         assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "{moment}: {events:?}");
-        let left = names_in(&setup.mirror());
+        let left = file_names(&setup.mirror());
         assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
         setup.assert_nothing_is_pinned();
         let links = if flags.contains(&"--as-is") { 2 } else { 1 };
@@ -113,7 +113,7 @@ fn a_full_target_gets_archives_once_it_has_room() {
     mount("remount,size=64m");
     let again = setup.run_once(&[]);
     let published = latest(&disk);
-    let names = names_in(&disk);
+    let names = file_names(&disk);
     assert!(Command::new("umount").arg(&disk).status().expect("runs").success());
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(whole.is_empty());

@@ -17,9 +17,9 @@ use serde_json::Value;
 use slotpress_format::ArchiveName;
 use tempfile::TempDir;
 
-use crate::common::draws::Draws;
 use crate::common::publish_runs::{OutsideEvent, RandomOptions, TargetCondition};
-use crate::common::site::run;
+use crate::common::seeded_rng::SeededRng;
+use crate::common::site::run_to_json;
 use crate::common::strace::number_of;
 use crate::common::*;
 use crate::publish::setup::*;
@@ -59,7 +59,7 @@ impl Chain {
             let slot_of = |day: usize| {
                 let ledger = dir.path().join(format!("ledger-{day}"));
                 let newer = format!("{}MiB", day + 2);
-                let output = run(&["synth", text(&ledger), "--size", "1MiB", "--incremental", &newer]);
+                let output = run_to_json(&["synth", text(&ledger), "--size", "1MiB", "--incremental", &newer]);
                 assert_eq!(output.code, Some(0), "{output:?}");
                 output.lines.iter().filter_map(|line| line["slot"].as_u64()).max().expect("a slot")
             };
@@ -89,7 +89,7 @@ impl Chain {
 /// Gives a file to the user that runs the program, because permissions do not apply to root.
 fn give(path: &Path) {
     if rustix::process::geteuid().is_root() {
-        let user = Some(ProgramOfNobody::USER);
+        let user = Some(UnprivilegedProgram::USER);
         chown(path, user, user).expect("given");
     }
 }
@@ -131,7 +131,7 @@ impl TargetDir {
             TargetCondition::Fails => set_mode(&self.path, 0o755),
             TargetCondition::Refuses => {
                 let is_foreign = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes == FOREIGN);
-                let paths = names_in(&self.path).into_iter().map(|name| self.path.join(name));
+                let paths = file_names(&self.path).into_iter().map(|name| self.path.join(name));
                 paths.filter(is_foreign).for_each(|path| fs::remove_file(path).expect("removed"));
             }
             TargetCondition::IsGone if is_replaced => {
@@ -203,7 +203,7 @@ fn newest_slot(names: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
 /// One run, and its log for a failure.
 struct RandomRun {
     seed: u64,
-    draws: Draws,
+    rng: SeededRng,
     options: RandomOptions,
     // Disks are unmounted before the directory is removed.
     target_dirs: Vec<TargetDir>,
@@ -229,15 +229,15 @@ impl Drop for RandomRun {
 
 impl RandomRun {
     fn from_seed(seed: u64) -> Self {
-        let mut draws = Draws(seed);
-        let (options, dir) = (RandomOptions::draw(&mut draws), temp_dir());
+        let mut rng = SeededRng::new(seed);
+        let (options, dir) = (RandomOptions::draw(&mut rng), temp_dir());
         fs::create_dir(dir.path().join("snapshots")).expect("made");
         give(dir.path());
         give(&dir.path().join("snapshots"));
         let target_dirs =
-            (0..options.targets).map(|number| TargetDir::new(dir.path(), number, draws.below(3) == 0)).collect();
+            (0..options.targets).map(|number| TargetDir::new(dir.path(), number, rng.below(3) == 0)).collect();
         let (damaged, log) = (BTreeSet::new(), Vec::new());
-        Self { seed, draws, options, dir, target_dirs, day: 0, full_day: None, damaged, running: None, log }
+        Self { seed, rng, options, dir, target_dirs, day: 0, full_day: None, damaged, running: None, log }
     }
 
     fn snapshots(&self) -> PathBuf {
@@ -247,8 +247,8 @@ impl RandomRun {
     /// Returns the command. Pairs are not checked: of the incremental archives, only those on the
     /// oldest state are exact.
     fn command(&self) -> Command {
-        static PROGRAM: OnceLock<ProgramOfNobody> = OnceLock::new();
-        let mut command = PROGRAM.get_or_init(ProgramOfNobody::new).command();
+        static PROGRAM: OnceLock<UnprivilegedProgram> = OnceLock::new();
+        let mut command = PROGRAM.get_or_init(UnprivilegedProgram::new).command();
         command.arg("publish").arg(self.snapshots()).args(["--json", "--every", "0s", "--writer", "agave"]);
         command.args(["--grace", if self.seed.is_multiple_of(2) { "0s" } else { "1h" }]);
         command.args(self.target_dirs.iter().flat_map(|target| [Path::new("--to"), &target.path]));
@@ -284,7 +284,7 @@ impl RandomRun {
     }
 
     fn apply_outside_event(&mut self) {
-        let event = OutsideEvent::draw(&mut self.draws, self.target_dirs.len());
+        let event = OutsideEvent::draw(&mut self.rng, self.target_dirs.len());
         self.log.push(format!("{event:?}"));
         match event {
             OutsideEvent::Full { is_damaged } if self.day < DAYS => {
@@ -296,7 +296,7 @@ impl RandomRun {
             }
             OutsideEvent::Purge => self.purge(),
             OutsideEvent::Target { number, condition } => {
-                let is_replaced = self.draws.below(4) == 0;
+                let is_replaced = self.rng.below(4) == 0;
                 let next = name(&Chain::get().archive(DayArchive::full(self.day.min(DAYS - 1))));
                 self.target_dirs[number].mend(is_replaced);
                 self.target_dirs[number].set(condition, &next);
@@ -325,7 +325,7 @@ impl RandomRun {
     }
 
     fn seen(&self) -> Vec<ArchiveName> {
-        names_in(&self.snapshots()).iter().filter_map(|name| ArchiveName::parse(name)).collect()
+        file_names(&self.snapshots()).iter().filter_map(|name| ArchiveName::parse(name)).collect()
     }
 
     fn purge(&self) {
@@ -357,7 +357,7 @@ impl RandomRun {
         }
         let quarantine = self.dir.path().join("snapshots.publish/quarantine");
         if quarantine.exists() {
-            assert!(names_in(&quarantine).iter().all(|name| self.damaged.contains(name)), "a sound one was refused");
+            assert!(file_names(&quarantine).iter().all(|name| self.damaged.contains(name)), "a sound one was refused");
         }
     }
 
@@ -380,7 +380,7 @@ impl RandomRun {
             }
         }
         let left = ["pinned", "ready"].map(|dir| self.dir.path().join("snapshots.publish").join(dir));
-        let left: Vec<String> = left.iter().filter(|dir| dir.exists()).flat_map(|dir| names_in(dir)).collect();
+        let left: Vec<String> = left.iter().filter(|dir| dir.exists()).flat_map(|dir| file_names(dir)).collect();
         (!left.is_empty()).then(|| format!("{left:?} is left"))
     }
 
@@ -401,9 +401,9 @@ impl RandomRun {
         self.start();
         for _ in 0..STEPS {
             self.apply_outside_event();
-            let pause = self.draws.below(40);
+            let pause = self.rng.below(40);
             self.wait(pause);
-            if self.draws.below(3) == 0 {
+            if self.rng.below(3) == 0 {
                 self.kill();
                 self.check();
                 self.start();

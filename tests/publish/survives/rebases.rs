@@ -26,7 +26,7 @@ fn start_slow_rebase() -> (Setup, PublishProcess) {
 
 /// Returns the niceness of a process's threads.
 fn niceness(pid: Pid) -> Vec<i32> {
-    let threads = names_in(Path::new(&format!("/proc/{}/task", pid.as_raw_nonzero())));
+    let threads = file_names(Path::new(&format!("/proc/{}/task", pid.as_raw_nonzero())));
     let stat = |thread| fs::read_to_string(format!("/proc/{}/task/{thread}/stat", pid.as_raw_nonzero())).ok();
     let nice = |stat: String| stat.rsplit(')').next().and_then(|fields| fields.split(' ').nth(17)?.parse().ok());
     threads.into_iter().filter_map(stat).filter_map(nice).collect()
@@ -64,7 +64,7 @@ fn the_next_full_archive_comes_first() {
 fn a_stopped_rebase_leaves_nothing() {
     let (setup, running) = start_slow_rebase();
     assert_eq!(of_type(&running.stop(), "publish_failed").len(), 0);
-    assert_eq!(names_in(&setup.pins().join("ready")), [""; 0]);
+    assert_eq!(file_names(&setup.pins().join("ready")), [""; 0]);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn kills_at_system_calls_are_survived() {
         assert_eq!(latest(&setup.mirror()).len(), 1, "{moment}");
         setup.publish_once(&ONTO_ONE);
         assert_is_listed(&setup.mirror());
-        let left = names_in(&setup.mirror());
+        let left = file_names(&setup.mirror());
         assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
         setup.assert_nothing_is_pinned();
     }

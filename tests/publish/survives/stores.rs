@@ -7,7 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use serde_json::Value;
 
 #[cfg(debug_assertions)]
-use crate::common::faults::command_panics_at;
+use crate::common::faults::assert_command_panic_is_error;
 use crate::common::*;
 use crate::publish::setup::*;
 use crate::stores::gateway::{Gateway, Instead};
@@ -150,7 +150,8 @@ fn a_panic_while_a_bucket_waits_is_survived() {
     let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
     let arguments = arguments(&setup, &["--once"]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).filter(|argument| *argument != "--json").collect();
-    let is_reached = |number| command_panics_at(&command(&gateway, &arguments), "planning", number, None).is_some();
+    let is_reached =
+        |number| assert_command_panic_is_error(&command(&gateway, &arguments), "planning", number, None).is_some();
     let reached = (1..).take_while(|number| is_reached(*number)).count();
     assert!(reached >= 2, "an answer, and the end of a preparation: {reached}");
     assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);

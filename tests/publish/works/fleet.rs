@@ -4,7 +4,7 @@
 use std::process::{Child, Stdio};
 
 use crate::common::servers::{Nginx, free_port};
-use crate::common::site::{files_in, ledger_tree, run};
+use crate::common::site::{files_in, ledger_tree, run_to_json};
 use crate::common::*;
 use crate::publish::setup::*;
 use crate::publish::survives::stores;
@@ -28,7 +28,7 @@ fn thirty_nodes_fetch_published_archives_at_once() {
     // nginx lists no directories: the list names the archives.
     let mirror_url = format!("http://127.0.0.1:{port}");
     for url in [mirror_url.clone(), format!("{mirror_url}/")] {
-        let listed = run(&["list", &url]);
+        let listed = run_to_json(&["list", &url]);
         assert_eq!(listed.code, Some(0), "{listed:?}");
         assert_eq!(listed.line("choice")["incremental"], INCREMENTAL_26_40, "{listed:?}");
     }

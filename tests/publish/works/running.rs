@@ -15,8 +15,8 @@ use rustix::fs::{FlockOperation, fcntl_lock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::common::draws::Draws;
 use crate::common::oracle::Oracle;
+use crate::common::seeded_rng::SeededRng;
 use crate::common::served::{Response, connect, read_response, send};
 use crate::common::strace::number_of;
 use crate::common::*;
@@ -127,7 +127,7 @@ fn assert_published_without_failures(setup: &Setup, events: &[Value], newest: &P
     assert_eq!(of_type(events, "publish_failed").len(), 0, "{events:?}");
     assert_eq!(of_type(events, "publish_refused").len(), 0, "{events:?}");
     assert_eq!(latest(&setup.mirror()), [name(newest)]);
-    assert_eq!(names_in(&setup.snapshots()).len(), 2);
+    assert_eq!(file_names(&setup.snapshots()).len(), 2);
     assert!(state_of(&setup.snapshots()).values().all(|file| file.links == 1));
 }
 
@@ -145,7 +145,7 @@ fn archives_that_no_client_loads_are_skipped() {
         assert_eq!(of_type(&events, "publish_refused").len(), 0, "{events:?}");
         assert_eq!(of_type(&events, "publish_failed").len(), 0, "{events:?}");
         let quarantine = setup.pins().join("quarantine");
-        assert!(!quarantine.exists() || names_in(&quarantine).is_empty());
+        assert!(!quarantine.exists() || file_names(&quarantine).is_empty());
         assert_eq!(setup.published(), [""; 0]);
         setup.assert_nothing_is_pinned();
         let running = PublishProcess::start(&setup, flags);
@@ -182,7 +182,7 @@ fn archives_of_a_validator_that_purges_are_published() {
 #[test]
 #[ignore = "takes an hour; by hand: PUBLISH_SOAK_SECONDS"]
 fn soak() {
-    let (start, mut draws) = (std::time::Instant::now(), Draws(number_of("PUBLISH_SEED", 1)));
+    let (start, mut rng) = (std::time::Instant::now(), SeededRng::new(number_of("PUBLISH_SEED", 1)));
     let (mut archives, mut kills) = (0, 0);
     while start.elapsed().as_secs() < number_of("PUBLISH_SOAK_SECONDS", 3600) {
         let setup = Setup::new(&[]);
@@ -195,8 +195,8 @@ fn soak() {
             if written.len() > 2 {
                 fs::remove_file(setup.snapshots().join(written.remove(0))).expect("purged");
             }
-            for _ in 0..draws.below(4) {
-                let (moment, until) = (std::time::Instant::now(), draws.below(60) as u128);
+            for _ in 0..rng.below(4) {
+                let (moment, until) = (std::time::Instant::now(), rng.below(60) as u128);
                 wait_for("the moment", || moment.elapsed().as_millis() >= until);
                 drop(running);
                 kills += 1;
@@ -229,7 +229,7 @@ fn agave_loads_each_pair() {
         let flags = ["--accounts", "3000", "--slots", &slots.to_string(), "--hot", "--close-permille", "100"];
         oracles[0].run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
         // By name, an incremental archive comes before its full one.
-        archives.extend(names_in(&dir.join("archives")).iter().rev().map(|name| dir.join("archives").join(name)));
+        archives.extend(file_names(&dir.join("archives")).iter().rev().map(|name| dir.join("archives").join(name)));
         geneses.insert(slots * 2 / 3, dir);
     }
     archives.extend_from_slice(newer);
@@ -269,7 +269,7 @@ fn the_newest_of_many_vanishing_archives_is_published() {
     let setup = Setup::new(&chain().iter().map(|path| path.as_path()).collect::<Vec<_>>());
     let running = PublishProcess::start(&setup, &["--every", "0s", "--max-rate", "2MiB", "--threads", "1"]);
     wait_for("a pin", || !of_type(&running.events(), "publish_pinned").is_empty());
-    names_in(&setup.snapshots()).iter().for_each(|name| drop(fs::remove_file(setup.snapshots().join(name))));
+    file_names(&setup.snapshots()).iter().for_each(|name| drop(fs::remove_file(setup.snapshots().join(name))));
     running.wait_for_published(&name(chain().last().expect("some")));
     let events = running.stop();
     assert_eq!(of_type(&events, "published").len(), 1, "older ones are left out: {events:?}");
@@ -307,7 +307,7 @@ fn files_that_firedancer_reuses_are_published() {
     running.wait_for_published(&name(&archive));
     setup.wait_until_nothing_is_pinned();
     running.stop();
-    assert_eq!(names(&setup.snapshots()).len(), 1);
+    assert_eq!(relative_paths(&setup.snapshots()).len(), 1);
     verify(&setup.mirror());
 }
 

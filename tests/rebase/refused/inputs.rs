@@ -12,7 +12,7 @@ fn assert_refused(new: &[&Path], onto: &Path, code: i32, message: &str) {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(stderr.contains(message), "{stderr}");
-    assert_eq!(names(out.path()), Vec::<String>::new(), "{message}");
+    assert_eq!(relative_paths(out.path()), Vec::<String>::new(), "{message}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::oracle::Oracle;
-use crate::common::records::{Plain, newest, records};
+use crate::common::records::{PlainRecord, newest, records};
 use crate::common::{firedancer, *};
 use crate::rebase::{rebase, run, two_full_archives, write_without_tombstones};
 
@@ -18,9 +18,9 @@ struct Account {
     data: Vec<u8>,
 }
 
-impl From<Plain> for Account {
-    fn from(record: Plain) -> Self {
-        let Plain { owner, lamports, executable, data, .. } = record;
+impl From<PlainRecord> for Account {
+    fn from(record: PlainRecord) -> Self {
+        let PlainRecord { owner, lamports, executable, data, .. } = record;
         Self { owner, lamports, is_executable: executable, data }
     }
 }
@@ -29,7 +29,7 @@ type State = BTreeMap<String, Account>;
 
 /// Returns the accounts of archives, found without slotpress.
 fn state_of(archives: &[&Path]) -> State {
-    let all: Vec<Plain> = archives.iter().flat_map(|archive| records(archive)).collect();
+    let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
     let alive = newest(&all).into_iter().filter(|(_, record)| record.lamports > 0);
     alive.map(|(key, record)| (key, Account::from(record))).collect()
 }
@@ -83,7 +83,7 @@ fn only_changed_accounts_are_written_once() {
         (closed, &closed.into(), &added.into())
     );
     const VOTE: &str = "Vote111111111111111111111111111111111111111";
-    let is_vote = |record: &Plain| record.owner == VOTE;
+    let is_vote = |record: &PlainRecord| record.owner == VOTE;
     assert!(rebased.iter().any(is_vote));
     for record in rebased.iter().filter(|record| record.lamports > 0 && !is_vote(record)) {
         let is_same = before.get(&record.pubkey) == Some(&Account::from(record.clone()));
@@ -132,7 +132,7 @@ fn a_dry_run_reports_the_result_and_writes_nothing() {
     let out = temp_dir();
     let output = run(&[&new], &old, out.path(), &["--dry-run", "--json"]);
     let dry = first_line(&output.stdout);
-    assert_eq!(names(out.path()), Vec::<String>::new());
+    assert_eq!(relative_paths(out.path()), Vec::<String>::new());
     let report = first_line(&run(&[&new], &old, out.path(), &["--json"]).stdout);
     for field in ["name", "accounts_changed", "accounts_closed", "output_bytes", "root", "base_hash"] {
         assert_eq!(dry[field], report[field], "{field}");

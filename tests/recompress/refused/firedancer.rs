@@ -12,13 +12,13 @@ fn archives_of_old_firedancers_are_refused() {
     let dir = temp_dir();
     let assert_refused = |source: &Path, more: &[&str]| {
         let mut recompress = command("recompress");
-        let (code, _, stderr) = run(recompress.arg(source).args(more).arg("-o").arg(dir.path()));
+        let (code, _, stderr) = run_command_to_json(recompress.arg(source).args(more).arg("-o").arg(dir.path()));
         let unwrapped = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(code, 1, "{stderr}");
         for part in ["only Firedancer loads it", HINT, &name(source)] {
             assert!(unwrapped.contains(part), "{part}: {stderr}");
         }
-        assert_eq!(names(dir.path()), [""; 0], "{stderr}");
+        assert_eq!(relative_paths(dir.path()), [""; 0], "{stderr}");
     };
     for source in [full(OLD), full(NO_STAKES)] {
         for more in [&[][..], &["--check", "frames"]] {
@@ -30,13 +30,13 @@ fn archives_of_old_firedancers_are_refused() {
         let unwrapped = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(output.status.code(), Some(1), "{unwrapped}");
         assert!(unwrapped.contains(HINT), "{unwrapped}");
-        assert_eq!(names(dir.path()), [""; 0], "{unwrapped}");
+        assert_eq!(relative_paths(dir.path()), [""; 0], "{unwrapped}");
     }
     assert_refused(&incremental(OLD), &["--base", text(&full(OLD))]);
     assert_refused(&incremental(OLD), &["--base", text(&fixture(FULL_26))]);
     let mut recompress = command("recompress");
     recompress.arg(fixture(INCREMENTAL_26_40)).arg("--base").arg(full(OLD));
-    let (code, _, stderr) = run(recompress.arg("-o").arg(dir.path()));
+    let (code, _, stderr) = run_command_to_json(recompress.arg("-o").arg(dir.path()));
     assert_eq!(code, 1, "{stderr}");
     assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
 }

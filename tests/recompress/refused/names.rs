@@ -19,8 +19,8 @@ fn a_second_run_for_one_name_is_refused() {
         assert_fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
     }
     // A temporary file without a lock is of a killed run.
-    release(held);
-    let (code, _, stderr) = run(&["recompress", text(&source), "-o", text(dir.path())]);
+    unlock(held);
+    let (code, _, stderr) = run_to_text(&["recompress", text(&source), "-o", text(dir.path())]);
     assert_eq!(code, 0, "{stderr}");
-    assert_eq!(names(dir.path()), [FULL_26]);
+    assert_eq!(relative_paths(dir.path()), [FULL_26]);
 }

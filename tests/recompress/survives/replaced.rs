@@ -25,5 +25,5 @@ fn concurrent_runs_replace_one_archive() {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         }
     }
-    assert_eq!(names(out.path()), [FULL_26]);
+    assert_eq!(relative_paths(out.path()), [FULL_26]);
 }

@@ -38,5 +38,5 @@ fn an_interrupt_is_reported_at_once() {
         }
         drop(stdin);
     }
-    assert_eq!(names(dir.path()), Vec::<String>::new());
+    assert_eq!(relative_paths(dir.path()), Vec::<String>::new());
 }

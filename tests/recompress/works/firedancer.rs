@@ -10,7 +10,7 @@ use crate::common::*;
 #[test]
 fn recompressed_archives_keep_their_entries() {
     let (dir, source, newer) = (temp_dir(), full(NEW), incremental(NEW));
-    let (code, report, stderr) = run(command("recompress").arg(&source).arg("-o").arg(dir.path()));
+    let (code, report, stderr) = run_command_to_json(command("recompress").arg(&source).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     assert!(report["root"].is_string(), "{report}");
     assert_eq!(stderr, "");
@@ -18,7 +18,8 @@ fn recompressed_archives_keep_their_entries() {
     assert!(entries(&made) == entries(&source));
     // An incremental archive, on its base.
     let mut recompress = command("recompress");
-    let (code, _, stderr) = run(recompress.arg(&newer).arg("--base").arg(&made).arg("-o").arg(dir.path()));
+    let (code, _, stderr) =
+        run_command_to_json(recompress.arg(&newer).arg("--base").arg(&made).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     let made_newer = dir.path().join(name(&newer));
     assert!(entries(&made_newer) == entries(&newer));
@@ -26,7 +27,7 @@ fn recompressed_archives_keep_their_entries() {
     // The full archive of a pair may lack stakes.
     let mut recompress = command("recompress");
     recompress.arg(&newer).arg("--base").arg(full(NO_STAKES)).arg("--force").arg("-o").arg(dir.path());
-    assert_eq!(run(&mut recompress).0, 0);
+    assert_eq!(run_command_to_json(&mut recompress).0, 0);
 }
 
 /// Storages that no client loads are left out, and the program says so.
@@ -43,7 +44,7 @@ fn empty_storages_are_left_out() {
     assert_eq!(verify(&[&from], &["--for", "firedancer"]).0, 3);
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
-    let (code, _, stderr) = run(command("recompress").arg(&from).arg("-o").arg(&out));
+    let (code, _, stderr) = run_command_to_json(command("recompress").arg(&from).arg("-o").arg(&out));
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("were left out"), "{stderr}");
     let made = out.join(name(&source));
@@ -75,7 +76,8 @@ fn archives_without_hashes_per_tick_get_a_warning() {
     let rules: Vec<_> =
         report["failures"].as_array().expect("failures").iter().map(|failure| failure["rule"].clone()).collect();
     assert_eq!((code, rules), (3, vec!["no-hashes-per-tick".into()]), "{report}");
-    let (code, _, stderr) = run(command("recompress").arg(&newer).arg("--base").arg(&full).arg("-o").arg(dir.path()));
+    let (code, _, stderr) =
+        run_command_to_json(command("recompress").arg(&newer).arg("--base").arg(&full).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
     let genesis = genesis_of(AGAVE_4_4);

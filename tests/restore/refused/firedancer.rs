@@ -9,12 +9,12 @@ use crate::common::*;
 
 /// Returns the files of a ledger without locks.
 fn files_without_locks(ledger: &Path) -> Vec<String> {
-    names(ledger).into_iter().filter(|name| !name.ends_with(".lock")).collect()
+    relative_paths(ledger).into_iter().filter(|name| !name.ends_with(".lock")).collect()
 }
 
 #[test]
 fn an_archive_for_firedancer_alone_is_refused() {
-    let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of("agave-4.2.2", prefix));
+    let agaves = ["snapshot-26-", "incremental-"].map(|prefix| fixture_of(AGAVE_4_2, prefix));
     let firedancers = [full(OLD), incremental(OLD)];
     for pair in [
         vec![&firedancers[0]],
@@ -25,9 +25,10 @@ fn an_archive_for_firedancer_alone_is_refused() {
         vec![&full(NEW), &incremental("firedancer-2026-09/full-bank-hashes-0")],
     ] {
         let dir = temp_dir();
-        let ledger = empty_ledger_of("agave-4.2.2", dir.path(), "ledger");
+        let ledger = empty_ledger_of(AGAVE_4_2, dir.path(), "ledger");
         for more in [&[][..], &["--replace-state"]] {
-            let (code, _, stderr) = run(command("restore").args(&pair).arg("--ledger").arg(&ledger).args(more));
+            let (code, _, stderr) =
+                run_command_to_json(command("restore").args(&pair).arg("--ledger").arg(&ledger).args(more));
             assert_eq!(code, 1, "{code}: {stderr}");
             assert!(stderr.contains("only Firedancer loads it"), "{code}: {stderr}");
             assert!(stderr.contains(HINT), "{stderr}");
@@ -41,7 +42,7 @@ fn an_archive_for_firedancer_alone_is_refused() {
 #[test]
 fn a_piped_archive_is_refused_before_its_end() {
     let dir = temp_dir();
-    let ledger = empty_ledger_of("agave-4.2.2", dir.path(), "ledger");
+    let ledger = empty_ledger_of(AGAVE_4_2, dir.path(), "ledger");
     let archive = std::fs::read(full(OLD)).expect("read");
     let mut restore = command("restore");
     restore.args(["-", "--ledger"]).arg(&ledger).stdin(Stdio::piped()).stderr(Stdio::piped());

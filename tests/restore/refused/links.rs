@@ -52,5 +52,5 @@ fn a_link_to_another_file_system_is_refused_before_the_work() {
     assert_eq!(code, Some(1), "{stderr}");
     assert!(stderr.contains("is on another file system"), "{stderr}");
     assert!(stderr.contains("--snapshots"), "{stderr}");
-    assert_eq!(names(&ledger), ["accounts", "ledger.lock", "snapshots"]);
+    assert_eq!(relative_paths(&ledger), ["accounts", "ledger.lock", "snapshots"]);
 }

@@ -13,14 +13,14 @@ use slotpress_base::NoProgress;
 use slotpress_format::{Hash, LedgerPaths};
 use slotpress_read::{CheckMode, CheckOptions, Completeness, NamedArchive, Snapshot, VerifyOptions, verify};
 
-use crate::common::draws::Draws;
+use crate::common::seeded_rng::SeededRng;
 use crate::common::*;
 
 /// Lets one test run at a time, because a child that one test has forked holds the locks of another
 /// test until it executes its program.
 static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
-const CHAINS: [&str; 3] = ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5];
+const CHAINS: [&str; 3] = [AGAVE_4_2, AGAVE_4_4, AGAVE_4_5];
 
 fn check(mode: CheckMode) -> CheckOptions {
     CheckOptions::default().mode(mode)
@@ -77,13 +77,13 @@ fn accepted_archives_have_the_right_state() {
     for chain in CHAINS {
         let source = full_of(chain);
         let bytes = fs::read(&source).expect("read");
-        let mut draws = Draws(26);
+        let mut rng = SeededRng::new(26);
         let mut accepted = 0;
         let mut refused = 0;
         for number in 0..flips {
             let dir = temp_dir();
-            let at = draws.below(bytes.len());
-            let bit = draws.below(8);
+            let at = rng.below(bytes.len());
+            let bit = rng.below(8);
             let mut flipped = bytes.clone();
             flipped[at] ^= 1 << bit;
             let archive = dir.path().join(name(&source));
@@ -109,7 +109,7 @@ fn accepted_archives_have_the_right_state() {
                 }
                 Err(error) => {
                     assert_eq!(error.kind(), ErrorKind::Damaged, "{what}: {error}");
-                    assert!(names(&out).is_empty(), "{what}: something is left");
+                    assert!(relative_paths(&out).is_empty(), "{what}: something is left");
                 }
             }
         }
@@ -134,7 +134,7 @@ fn assert_both_refuse(entries: &[TarEntry], chain: &str, text: &str) {
     fs::create_dir(&out).expect("made");
     let recompressed = try_recompress(&archive, &out, RecordLayout::Verbatim, CheckMode::State).expect_err("refused");
     assert!(recompressed.to_string().contains(text), "{chain}: {text} in {recompressed}");
-    assert!(names(&out).is_empty(), "{chain}: something is left");
+    assert!(relative_paths(&out).is_empty(), "{chain}: something is left");
 }
 
 fn nth_storage(entries: &mut [TarEntry], number: usize) -> &mut TarEntry {
@@ -176,7 +176,7 @@ fn missing_doubled_short_and_foreign_storages_are_refused() {
         assert_both_refuse(&short, chain, "do not add up");
 
         let mut foreign = original.clone();
-        let other = entries(&full_of("agave-4.2.2")).into_iter().find(|entry| entry.path == *last);
+        let other = entries(&full_of(AGAVE_4_2)).into_iter().find(|entry| entry.path == *last);
         if let Some(other) = other {
             nth_storage(&mut foreign, storages.len() - 1).content = other.content;
             assert_both_refuse(&foreign, chain, "bank file");
@@ -252,12 +252,12 @@ fn a_pair_is_checked_as_one_state() {
         let archives = [full_of(chain), fixture_of(chain, "incremental-snapshot-26-40-")];
         let report =
             try_restore(&[&archives[0], &archives[1]], &dir.path().join("both"), CheckMode::State).expect("restored");
-        let expected = expected_of(chain, 40);
+        let expected = expected_facts(chain, 40);
         assert!(report.assurance.accounts_checked.is_some(), "{chain}: checked");
         assert_eq!(report.assurance.accounts_checked, expected["accounts"].as_u64(), "{chain}");
         // The incremental archive of another chain gives no valid state with it.
-        if chain != "agave-4.2.2" {
-            let other = fixture_of("agave-4.2.2", "incremental-snapshot-26-40-");
+        if chain != AGAVE_4_2 {
+            let other = fixture_of(AGAVE_4_2, "incremental-snapshot-26-40-");
             let error = try_restore(&[&archives[0], &other], &dir.path().join("mixed"), CheckMode::State);
             assert_eq!(error.expect_err("refused").kind(), ErrorKind::Damaged, "{chain}");
         }

@@ -70,7 +70,7 @@ impl TestTarget {
         let bank_snapshot = self.ledger.join("snapshots").join(&setup.slot);
         assert_eq!(fs::read(bank_snapshot.join("fastboot_version")).expect("the mark"), b"3.0.0");
         let list = storages_list(&bank_snapshot);
-        assert_eq!(names(&self.accounts.join("run")).len(), list.len());
+        assert_eq!(relative_paths(&self.accounts.join("run")).len(), list.len());
         let archived = contents(&setup.archive);
         for (slot, id) in list {
             let content = fs::read(self.accounts.join("run").join(format!("{slot}.{id}"))).expect("read");
@@ -102,7 +102,7 @@ fn a_killed_restore_can_be_repeated() {
         let again = target.command(setup).output().expect("runs");
         assert!(again.status.success(), "{}: {}", moment.0, String::from_utf8_lossy(&again.stderr));
         target.assert_complete(setup);
-        let left = names(target.dir.path());
+        let left = relative_paths(target.dir.path());
         let left: Vec<&String> =
             left.iter().filter(|name| name.contains("slotpress") || name.contains("tmp-")).collect();
         assert_eq!(left, Vec::<&String>::new(), "{}", moment.0);
@@ -124,7 +124,7 @@ fn an_interrupted_restore_leaves_nothing() {
             continue;
         }
         assert_eq!(status.code(), Some(130), "{}", moment.0);
-        assert_eq!(names(target.dir.path()), Vec::<String>::new(), "{}", moment.0);
+        assert_eq!(relative_paths(target.dir.path()), Vec::<String>::new(), "{}", moment.0);
         interrupted += 1;
     }
     assert!(interrupted >= 6, "the moments were missed: {interrupted}");
@@ -184,7 +184,7 @@ fn an_interrupted_restore_keeps_existing_files() {
             break;
         }
         interrupted += 1;
-        assert!(tree(target.dir.path()) == before, "{}: {:?}", moment.0, names(target.dir.path()));
+        assert!(tree(target.dir.path()) == before, "{}: {:?}", moment.0, relative_paths(target.dir.path()));
     }
     assert!(interrupted >= 4, "the moments were missed: {interrupted}");
     assert!(setup.dir.path().exists());

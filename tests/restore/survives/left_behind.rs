@@ -15,11 +15,11 @@ fn a_failed_restore_leaves_nothing_new() {
     bytes.truncate(bytes.len() / 2);
     fs::write(&damaged, bytes).expect("written");
     let (code, stderr) = restore(&damaged, &dir.path().join("ledger"), &[]);
-    assert_eq!((code, names(dir.path())), (Some(3), vec!["damaged.tar.zst".to_string()]), "{stderr}");
+    assert_eq!((code, relative_paths(dir.path())), (Some(3), vec!["damaged.tar.zst".to_string()]), "{stderr}");
     // The lock of a directory that was there stays, as a validator leaves it.
     fs::write(dir.path().join("genesis.bin"), "genesis").expect("written");
     assert_eq!(restore(&damaged, dir.path(), &[]).0, Some(3));
-    assert_eq!(names(dir.path()), ["damaged.tar.zst", "genesis.bin", "ledger.lock"]);
+    assert_eq!(relative_paths(dir.path()), ["damaged.tar.zst", "genesis.bin", "ledger.lock"]);
 }
 
 /// The disk takes all bytes, and fails when they are written back.
@@ -36,6 +36,6 @@ fn errors_of_writeback_are_reported() {
         assert_eq!(code, Some(1), "{stderr}");
         assert!(stderr.contains("cannot write"), "the file is named: {stderr}");
         assert!(stderr.contains("slotpress-partial-"), "the file is named: {stderr}");
-        assert!(!target.exists(), "{:?}", names(&target));
+        assert!(!target.exists(), "{:?}", relative_paths(&target));
     }
 }

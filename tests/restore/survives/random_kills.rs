@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::draws::Draws;
 use crate::common::firedancer::{NEW, command, full, incremental};
 use crate::common::scenarios::{make_old_state, read_moved_aside, state_files};
+use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::number_of;
 use crate::common::*;
 
@@ -27,7 +27,7 @@ fn result_files(dir: &Path) -> Vec<(String, Option<Vec<u8>>)> {
 #[test]
 #[ignore = "takes some minutes: 600 kills of restore, 300 each of archive, recompress, rebase"]
 fn the_run_after_a_kill_gives_the_same_result() {
-    let mut draws = Draws(number_of("KILLS_SEED", 1));
+    let mut rng = SeededRng::new(number_of("KILLS_SEED", 1));
     let agaves = [fixture(FULL_26), fixture(INCREMENTAL_26_40)];
     let newer = [full(NEW), incremental(NEW)];
     let with = |word: &str, archives: &[&Path], out: &str, dir: &Path| {
@@ -87,7 +87,7 @@ fn the_run_after_a_kill_gives_the_same_result() {
         while killed < *kills {
             let dir = new_dir();
             let mut child = command(dir.path()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
-            std::thread::sleep(Duration::from_nanos(draws.below(took.as_nanos() as usize) as u64));
+            std::thread::sleep(Duration::from_nanos(rng.below(took.as_nanos() as usize) as u64));
             child.kill().expect("killed");
             killed += usize::from(!child.wait().expect("ends").success());
             let left = result_files(dir.path());
@@ -97,7 +97,7 @@ fn the_run_after_a_kill_gives_the_same_result() {
             let code = again.status.code();
             let stderr = String::from_utf8_lossy(&again.stderr);
             assert!(code == Some(0) || (code == Some(5) && is_done), "{label}, {killed}: {code:?} {stderr}");
-            assert!(result_files(dir.path()) == expected, "{label}, {killed}: {:?}", names(dir.path()));
+            assert!(result_files(dir.path()) == expected, "{label}, {killed}: {:?}", relative_paths(dir.path()));
             if label.ends_with("--replace-state") {
                 let aside = [read_moved_aside(dir.path()), read_moved_aside(&dir.path().join("accounts"))];
                 for (path, file) in state_files(old.path()).into_iter().chain(state_files(&old.path().join("accounts")))

@@ -50,7 +50,7 @@ fn assert_complete(ledger: &Path, accounts: &Path) {
     let snapshots = fs::read_dir(ledger.join("snapshots")).expect("read");
     let bank = snapshots.map(|entry| entry.expect("an entry").path()).next().expect("a bank snapshot");
     assert!(bank.join("fastboot_version").exists());
-    assert_eq!(names(&accounts.join("run")).len(), storages_list(&bank).len());
+    assert_eq!(relative_paths(&accounts.join("run")).len(), storages_list(&bank).len());
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn two_restores_into_one_accounts_path_exclude_each_other() {
             assert!(!ledger.exists(), "what was made for the refused one is gone: {stderr}");
         }
         assert_eq!(complete, 1, "{}", outputs.map(|output| code_and_stderr(&output).1).join("\n"));
-        assert!(!names(dir.path()).iter().any(|name| name.contains("slotpress-partial")));
+        assert!(!relative_paths(dir.path()).iter().any(|name| name.contains("slotpress-partial")));
     }
     assert!(refused >= 1, "no two restores ran at the same time");
 }
@@ -111,7 +111,7 @@ fn only_files_of_dead_runs_are_removed() {
     }
     let lock = fs::File::open(&live).expect("opened");
     lock.lock().expect("locked");
-    let (code, stderr) = run(&["restore", text(&fixture(FULL_26)), "--ledger", text(dir.path())]);
+    let (code, stderr) = run_to_stderr(&["restore", text(&fixture(FULL_26)), "--ledger", text(dir.path())]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(!dead.exists());
     assert!(live.join("deep/1.1").exists());

@@ -1,6 +1,6 @@
 //! A restored ledger is archived again.
 
-use crate::common::screen::run;
+use crate::common::screen::run_to_text;
 use crate::common::*;
 use crate::publish::setup::Setup;
 
@@ -11,7 +11,7 @@ fn every_command_takes_archives_of_a_restored_ledger() {
     let dir = temp_dir();
     let path = |name: &str| text(&dir.path().join(name)).to_string();
     let assert_succeeds = |arguments: &[&str]| {
-        let (code, stdout, stderr) = run(arguments);
+        let (code, stdout, stderr) = run_to_text(arguments);
         assert_eq!(code, 0, "{arguments:?}: {stdout}{stderr}");
     };
     let [old_full, old_incremental] = [FULL_26, INCREMENTAL_26_40].map(fixture);

@@ -16,9 +16,9 @@ fn a_pair_that_agave_loads_is_restored_as_it_is() {
     let chain = NEW;
     for (number, pair) in [vec![full(chain)], vec![full(chain), incremental(chain)]].iter().enumerate() {
         let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), &format!("ledger-{number}"));
-        let (code, report, stderr) = run(command("restore").args(pair).arg("--ledger").arg(&ledger));
+        let (code, report, stderr) = run_command_to_json(command("restore").args(pair).arg("--ledger").arg(&ledger));
         assert_eq!((code, &report["state"]), (0, &"checked".into()), "{stderr}");
-        assert_eq!(run(command("verify").arg(&ledger).args(["--for", "agave-4.2,agave-4.5"])).0, 0);
+        assert_eq!(run_command_to_json(command("verify").arg(&ledger).args(["--for", "agave-4.2,agave-4.5"])).0, 0);
         for archive in pair {
             assert!(fs::read(ledger.join(name(archive))).expect("read") == fs::read(archive).expect("read"));
         }
@@ -61,7 +61,7 @@ fn a_full_archive_without_stakes_needs_a_newer_one_with_stakes() {
     assert_eq!(code, 3, "{report}");
     assert!(rules.into_iter().all(|rule| rule == "no-rent-epoch"), "{report}");
     let ledger = empty_ledger_of(AGAVE_4_4, dir.path(), "refused");
-    let (code, _, stderr) = run(command("restore").args([&names, &newer]).arg("--ledger").arg(&ledger));
+    let (code, _, stderr) = run_command_to_json(command("restore").args([&names, &newer]).arg("--ledger").arg(&ledger));
     assert_eq!(code, 3, "{stderr}");
     assert!(stderr.contains("take Agave's full archive, or Firedancer's incremental one"), "{stderr}");
     for oracle in Oracle::all() {

@@ -15,8 +15,8 @@ fn assert_boots(target: &Target, archives: &[&Path]) {
     let bank_path = newest.keys().find(|path| path.matches('/').count() == 2).expect("a bank file");
     let slot = name(Path::new(bank_path));
     let bank_snapshot = target.ledger.join("snapshots").join(&slot);
-    assert_eq!(names(&target.ledger.join("snapshots")).first(), Some(&slot), "one bank snapshot");
-    let mut found = names(&bank_snapshot);
+    assert_eq!(relative_paths(&target.ledger.join("snapshots")).first(), Some(&slot), "one bank snapshot");
+    let mut found = relative_paths(&bank_snapshot);
     found.sort();
     let mut expected =
         vec!["fastboot_version", "obsolete_accounts", "status_cache", "storages_list", "version", slot.as_str()];
@@ -47,7 +47,7 @@ fn assert_boots(target: &Target, archives: &[&Path]) {
                 .collect::<BTreeSet<_>>(),
             BTreeSet::from(["run".to_string(), "snapshot".to_string()])
         );
-        assert_eq!(names(&dir.join("snapshot")), Vec::<String>::new());
+        assert_eq!(relative_paths(&dir.join("snapshot")), Vec::<String>::new());
         let files = tree(&dir.join("run"));
         assert!(!files.is_empty(), "storages are spread over all accounts paths");
         on_disk.extend(files);
@@ -73,8 +73,10 @@ fn assert_boots(target: &Target, archives: &[&Path]) {
         assert_eq!(fs::metadata(&placed).expect("metadata").nlink(), 1, "never a hard link");
         assert!(!fs::symlink_metadata(&placed).expect("metadata").is_symlink());
     }
-    let left: Vec<String> =
-        names(&target.ledger).into_iter().filter(|name| name.contains("slotpress") || name.contains("tmp")).collect();
+    let left: Vec<String> = relative_paths(&target.ledger)
+        .into_iter()
+        .filter(|name| name.contains("slotpress") || name.contains("tmp"))
+        .collect();
     assert_eq!(left, Vec::<String>::new(), "no temporary file stays");
 }
 
@@ -110,7 +112,7 @@ fn ledgers_of_our_archives_boot() {
             let target = Target::new(number + 1);
             target.restore(archives);
             assert_boots(&target, archives);
-            let in_order: Vec<PathBuf> = archives.iter().map(|archive| without_index(archive, &out)).collect();
+            let in_order: Vec<PathBuf> = archives.iter().map(|archive| copy_without_index(archive, &out)).collect();
             let in_order: Vec<&Path> = in_order.iter().map(PathBuf::as_path).collect();
             let target = Target::new(number + 1);
             target.restore(&in_order);
@@ -208,7 +210,7 @@ fn an_archive_in_the_archives_directory_is_not_copied() {
         target.restore(&[&full, &incremental]);
         assert!(target.ledger.join("snapshots/40/fastboot_version").exists());
         let archives: Vec<String> =
-            names(&target.ledger).into_iter().filter(|name| name.ends_with(".tar.zst")).collect();
+            relative_paths(&target.ledger).into_iter().filter(|name| name.ends_with(".tar.zst")).collect();
         assert_eq!(archives.len(), 2, "no second copy: {archives:?}");
     }
 }
@@ -228,7 +230,7 @@ fn existing_directories_are_used() {
     assert!(!target.ledger.join("snapshots").exists());
     assert!(!target.ledger.join(FULL_26).exists());
     assert_eq!(fs::read(target.ledger.join("genesis.bin")).expect("read"), b"mine");
-    assert_eq!(names(&target.accounts[0].join("run")).len(), 27);
+    assert_eq!(relative_paths(&target.accounts[0].join("run")).len(), 27);
 }
 
 #[test]
@@ -255,7 +257,7 @@ fn the_owner_of_the_target_owns_everything() {
     fs::create_dir(&target.ledger).expect("made");
     std::os::unix::fs::chown(&target.ledger, Some(OWNER.0), Some(OWNER.1)).expect("given away");
     target.restore(&[&fixture(FULL_26), &fixture(INCREMENTAL_26_40)]);
-    for path in names(&target.ledger) {
+    for path in relative_paths(&target.ledger) {
         let metadata = fs::symlink_metadata(target.ledger.join(&path)).expect("metadata");
         assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
     }
@@ -265,7 +267,7 @@ fn the_owner_of_the_target_owns_everything() {
     let ledger = dir.path().join("new");
     slotpress().arg("restore").arg(fixture(FULL_26)).arg("--ledger").arg(&ledger).assert().success();
     slotpress().args(["archive"]).arg(&ledger).arg("-o").arg(dir.path()).assert().success();
-    for path in names(dir.path()) {
+    for path in relative_paths(dir.path()) {
         let metadata = fs::symlink_metadata(dir.path().join(&path)).expect("metadata");
         assert_eq!((metadata.uid(), metadata.gid()), OWNER, "{path}");
     }

@@ -17,9 +17,9 @@ fn restore_replaces_a_state() {
     let target = dir.path().join("ledger");
     let restore = |flags: &[&str]| {
         let arguments = ["restore", text(&full), text(&incremental), "--ledger", text(&target), "--json"];
-        run(&[&arguments[..], flags].concat())
+        run_to_text(&[&arguments[..], flags].concat())
     };
-    let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
+    let (code, _, stderr) = run_to_text(&["restore", text(&full), "--ledger", text(&target)]);
     assert_eq!(code, 0, "{stderr}");
     fs::write(target.join("tower-1_9-x.bin"), "the validator's").expect("written");
     let before = tree(&target);
@@ -27,7 +27,7 @@ fn restore_replaces_a_state() {
     assert_eq!(code, 5, "{stderr}");
     assert!(stderr.contains("--replace-state"), "{stderr}");
     // A state that is already there is not replaced.
-    let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(&target)]);
+    let (code, _, stderr) = run_to_text(&["restore", text(&full), "--ledger", text(&target)]);
     assert_eq!((code, stderr.as_str()), (5, "error: slot 26 is already there: start the validator\n"));
     // A run that is refused changes nothing.
     let (code, _, stderr) = restore(&["--replace-state", "--expect-slot", "41"]);
@@ -82,7 +82,7 @@ fn newer_archives_are_refused_or_moved_aside() {
     let dir = temp_dir();
     let other = dir.path().join(INCREMENTAL_26_40.replace("-26-40-", "-20-40-"));
     fs::copy(fixture(INCREMENTAL_26_40), &other).expect("copied");
-    let (code, _, stderr) = run(&["restore", text(&full), "--ledger", text(dir.path())]);
+    let (code, _, stderr) = run_to_text(&["restore", text(&full), "--ledger", text(dir.path())]);
     assert_eq!(code, 0, "{stderr}");
     assert!(other.exists());
 }

@@ -34,7 +34,7 @@ fn renamed_pair(dir: &Path) -> Pair {
 
 /// Runs `verify`; returns its exit code, and its output in one line.
 fn verify(arguments: &[&str]) -> (i32, String) {
-    let (code, stdout, _) = run(&[&["verify"], arguments].concat());
+    let (code, stdout, _) = run_to_text(&[&["verify"], arguments].concat());
     (code, stdout.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
@@ -46,7 +46,7 @@ fn archives_with_names_may_be_in_any_order() {
     for arguments in
         [["verify", &incremental, &full].as_slice(), &["restore", &incremental, &full, "--ledger", text(&target)]]
     {
-        let (code, stdout, stderr) = run(arguments);
+        let (code, stdout, stderr) = run_to_text(arguments);
         assert_eq!(code, 0, "{stdout}{stderr}");
         assert!(stdout.contains(" 40 on "), "{stdout}");
     }
@@ -80,7 +80,7 @@ fn snapshots_directory() -> TempDir {
 
 /// Returns the paths of all files in a directory, in reverse order.
 fn paths_in(dir: &Path) -> Vec<String> {
-    names(dir).iter().rev().map(|name| text(&dir.join(name)).to_string()).collect()
+    relative_paths(dir).iter().rev().map(|name| text(&dir.join(name)).to_string()).collect()
 }
 
 #[test]
@@ -91,14 +91,15 @@ fn the_newest_state_is_chosen_from_many_archives() {
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     let ledgers = [out.path().join("from-paths"), out.path().join("from-directory")];
     for (archives, ledger) in [(&paths[..], &ledgers[0]), (&[text(dir.path())], &ledgers[1])] {
-        let (code, stdout, stderr) = run(&[&["restore"], archives, &["--ledger", text(ledger)]].concat());
+        let (code, stdout, stderr) = run_to_text(&[&["restore"], archives, &["--ledger", text(ledger)]].concat());
         assert_eq!(code, 0, "{stdout}{stderr}");
         assert!(stdout.contains("  3550 on the full archive of slot 3500"), "{stdout}");
-        let (code, stdout, _) = run(&[&["verify", "--newest"], archives].concat());
+        let (code, stdout, _) = run_to_text(&[&["verify", "--newest"], archives].concat());
         assert_eq!(code, 0, "{stdout}");
         assert!(stdout.contains("  slot 3550 on 3500"), "{stdout}");
         assert!(stdout.contains("GOOD: "), "{stdout}");
-        let (code, stdout, stderr) = run(&[&["recompress", "--force", "-o", text(out.path())], archives].concat());
+        let (code, stdout, stderr) =
+            run_to_text(&[&["recompress", "--force", "-o", text(out.path())], archives].concat());
         assert_eq!(code, 0, "{stdout}{stderr}");
         let recompressed = [FULL_3500, INCREMENTAL_3500_3550].map(|name| out.path().join(name));
         for path in &recompressed {
@@ -115,7 +116,7 @@ fn verify_checks_each_of_many_archives() {
     let paths = paths_in(dir.path());
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     for archives in [&paths[..], &[text(dir.path())]] {
-        let (code, stdout, _) = run(&[&["verify"], archives].concat());
+        let (code, stdout, _) = run_to_text(&[&["verify"], archives].concat());
         assert_eq!(code, 3, "{stdout}");
         assert!(stdout.ends_with("\n6 archives: 4 good; 2 damaged\n"), "{stdout}");
     }
@@ -185,17 +186,17 @@ fn archives_in_other_formats_are_good_for_clients_that_read_them() {
     let dir = temp_dir();
     let lz4_dir = temp_dir();
     let (code, _, stderr) =
-        run(&["recompress", text(&fixture(FULL_26)), "--format", "lz4", "-o", text(lz4_dir.path())]);
+        run_to_text(&["recompress", text(&fixture(FULL_26)), "--format", "lz4", "-o", text(lz4_dir.path())]);
     assert_eq!(code, 0, "{stderr}");
-    let lz4 = lz4_dir.path().join(&names(lz4_dir.path())[0]);
+    let lz4 = lz4_dir.path().join(&relative_paths(lz4_dir.path())[0]);
     let tar = dir.path().join(FULL_26.replace("tar.zst", "tar"));
     fs::write(&tar, tar_of(&fixture(FULL_26))).expect("written");
     for (path, client) in [(&lz4, "agave"), (&tar, "firedancer")] {
-        let (code, stdout, _) = run(&["verify", text(path), "--for", client]);
+        let (code, stdout, _) = run_to_text(&["verify", text(path), "--for", client]);
         assert_eq!(code, 0, "{stdout}");
         assert!(stdout.contains("loads it"), "{stdout}");
         assert!(stdout.contains("frames   ok"), "{stdout}");
-        let (code, stdout, _) = run(&["verify", text(path)]);
+        let (code, stdout, _) = run_to_text(&["verify", text(path)]);
         assert_eq!(code, 3, "{stdout}");
         assert!(stdout.contains("loads it"), "{stdout}");
         assert!(stdout.contains("what to do: recompress it"), "{stdout}");
@@ -209,7 +210,7 @@ fn all_clients_refuse_an_archive_in_bzip2() {
     let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
     std::io::Write::write_all(&mut encoder, &tar_of(&fixture(FULL_26))).expect("compressed");
     fs::write(&path, encoder.finish().expect("compressed")).expect("written");
-    let (code, stdout, _) = run(&["verify", text(&path)]);
+    let (code, stdout, _) = run_to_text(&["verify", text(&path)]);
     assert_eq!(code, 3, "{stdout}");
     assert_eq!(stdout.matches("refuses it").count(), 2, "{stdout}");
     assert!(stdout.contains("what to do: recompress it"), "{stdout}");
@@ -241,17 +242,17 @@ fn archives_that_are_not_a_pair_are_a_usage_error() {
             assert_fails(&["recompress", text(second), "--base", text(first), "-o", text(&out)], 2, &[error]);
         }
     }
-    assert_eq!(names(&out), [""; 0]);
+    assert_eq!(relative_paths(&out), [""; 0]);
 }
 
 #[test]
 fn only_the_first_three_of_many_similar_failures_are_printed() {
     let ledger = ledger("ledger-at-40");
     let run_dir = ledger.path().join("accounts/run");
-    for name in names(&run_dir).iter().take(10) {
+    for name in relative_paths(&run_dir).iter().take(10) {
         fs::remove_file(run_dir.join(name)).expect("removed");
     }
-    let (code, stdout, _) = run(&["verify", text(ledger.path())]);
+    let (code, stdout, _) = run_to_text(&["verify", text(ledger.path())]);
     assert_eq!(code, 3, "{stdout}");
     let (_, report, _) = run_json(&["verify", text(ledger.path())], None);
     // One of the ten records is not part of the state.
@@ -267,8 +268,8 @@ fn inspect_and_verify_agree_on_a_renamed_archive() {
     for name in ["renamed.tar.zst".to_string(), FULL_26.replace("-26-", "-27-")] {
         let path = dir.path().join(name);
         fs::copy(fixture(FULL_26), &path).expect("copied");
-        let (_, inspected, _) = run(&["inspect", text(&path)]);
-        let (code, verified, _) = run(&["verify", text(&path)]);
+        let (_, inspected, _) = run_to_text(&["inspect", text(&path)]);
+        let (code, verified, _) = run_to_text(&["verify", text(&path)]);
         assert_eq!(code, 3);
         for client in ["Agave 4.2 to 4.5: ", "Firedancer: "] {
             assert!(inspected.contains(&format!("{client}NO: ")), "{inspected}");
@@ -297,7 +298,7 @@ fn a_temporary_directory_without_space_is_refused_at_once() {
             .to_string()
     };
     assert!(verify(temporary).contains("not enough space under "));
-    assert_eq!(names(temporary), Vec::<String>::new());
+    assert_eq!(relative_paths(temporary), Vec::<String>::new());
     // A directory in memory has no space, whatever it reports.
     let memory = Path::new("/dev/shm");
     if dir.path().starts_with(memory) {

@@ -13,7 +13,7 @@ use slotpress_base::{ErrorKind, NoProgress};
 use slotpress_read::{NamedArchive, Snapshot, VerifyReport};
 #[cfg(feature = "net")]
 use {
-    crate::common::site::{Files, Way, serve},
+    crate::common::site::{Files, TransferMode, serve},
     slotpress::bootstrap::{BootstrapOptions, bootstrap},
     slotpress::net::{Client, ClientOptions},
 };
@@ -122,7 +122,7 @@ fn nothing_is_bootstrapped_that_verify_refuses() {
     let count = AtomicUsize::new(0);
     assert_each_of_a_sample(|altered| {
         let files: Files = altered.files().map(|file| (file.name.clone(), file.bytes.clone())).collect();
-        let server = serve(&files, Way::Ranges);
+        let server = serve(&files, TransferMode::Ranges);
         let dir = temp_dir();
         let ledger = dir.path().join("ledger");
         let mut options = BootstrapOptions::new([server.url("").parse().expect("a URL")], &ledger);

@@ -8,7 +8,7 @@ use slotpress_format::{FieldReader, LedgerPaths};
 use slotpress_read::{Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
-use crate::common::screen::{assert_fails, run};
+use crate::common::screen::{assert_fails, run_to_text};
 use crate::common::{temp_dir, text};
 use crate::verify::fixtures::*;
 
@@ -175,7 +175,7 @@ fn an_archive_that_no_client_loads_is_refused() {
     let path = write_file(dir.path(), FULL, &compress(&tar.write()));
     let report = verify(&path, None, &[]);
     assert_eq!(broken_rules(&report), [Rule::NoClient], "{}", describe(&report));
-    let (code, stdout, _) = run(&["verify", text(&path)]);
+    let (code, stdout, _) = run_to_text(&["verify", text(&path)]);
     let stdout = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(code, 3, "{stdout}");
     assert!(stdout.contains("found Agave 4.2 to 4.5: the bank file says 0 hashes per tick"), "{stdout}");

@@ -24,7 +24,7 @@ struct Inspected {
 }
 
 fn inspect(archive: &Path) -> Inspected {
-    let (code, report, stderr) = run(command("inspect").arg(archive));
+    let (code, report, stderr) = run_command_to_json(command("inspect").arg(archive));
     assert_eq!(code, 0, "{stderr}");
     let stdout = command("inspect").arg(archive).output().expect("runs").stdout;
     Inspected {
@@ -49,7 +49,7 @@ fn inspect_recognizes_recompressed_archives_of_firedancer() {
     let dir = temp_dir();
     let source = full(NEW);
     let recompressed = dir.path().join(name(&source));
-    let (code, _, stderr) = run(command("recompress").arg(&source).arg("-o").arg(dir.path()));
+    let (code, _, stderr) = run_command_to_json(command("recompress").arg(&source).arg("-o").arg(dir.path()));
     assert_eq!(code, 0, "{stderr}");
     let Inspected { is_from_firedancer, stdout } = inspect(&recompressed);
     assert!(is_from_firedancer, "{stdout}");

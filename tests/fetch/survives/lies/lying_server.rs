@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use crate::common::http::{Request, Server, Then, answer, redirect};
-use crate::common::site::{agaves_archives, larger_archive};
+use crate::common::site::{agave_archives, larger_archive};
 use crate::common::*;
 
 /// Answers a request for the archive.
@@ -50,7 +50,7 @@ impl Archive {
     }
 
     fn make(kind: ArchiveKind) -> Self {
-        let files = if kind == ArchiveKind::Agave { agaves_archives() } else { larger_archive() };
+        let files = if kind == ArchiveKind::Agave { agave_archives() } else { larger_archive() };
         let (name, right) = files.into_iter().find(|(name, _)| name.starts_with("snapshot-")).expect("a full archive");
         let dir = temp_dir();
         let path = dir.path().join(&name);

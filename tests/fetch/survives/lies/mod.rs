@@ -100,7 +100,7 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
         };
         if found.as_ref() != expected {
             let length = found.map(|bytes| bytes.len());
-            return Err(format!("a file of {length:?} bytes has the name: {context}{:?}", names(&out)));
+            return Err(format!("a file of {length:?} bytes has the name: {context}{:?}", relative_paths(&out)));
         }
         let sent: usize = servers.iter().map(LyingServer::sent_bytes).sum();
         // No run may fetch the archive many times over.

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::script;
-use crate::common::draws::Draws;
+use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::number_of;
 
 /// Far longer than any script takes.
@@ -19,8 +19,8 @@ fn random_scripts_end_with_an_archive_or_nothing() {
     let mut named = 0;
     let count = number_of("LIES_SCRIPTS", 60);
     for number in first..first + count {
-        let mut draws = Draws(seed.wrapping_mul(1_000_003).wrapping_add(number));
-        let bytes: Vec<u8> = (0..3 + draws.below(60)).map(|_| draws.below(256) as u8).collect();
+        let mut rng = SeededRng::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
+        let bytes: Vec<u8> = (0..3 + rng.below(60)).map(|_| rng.below(256) as u8).collect();
         let (sender, receiver) = mpsc::channel();
         let running = thread::spawn(move || {
             let _ = sender.send(script::run(&bytes));
