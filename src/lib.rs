@@ -23,8 +23,8 @@
 //! | `tables` | exports accounts as Parquet or CSV | `export` |
 //!
 //! Functions never print, read flags or exit. They block the calling thread until they are done.
-//! Long ones report to a [`Progress`], and end early with an error when
-//! [`Progress::is_interrupted`] returns true. A [`CancelToken`] is a `Progress` that only
+//! Long ones report to a [`Progress`], and end early when [`Progress::is_interrupted`] returns true:
+//! `serve` and a running `publish` with their result, all others with an error. A [`CancelToken`] is a `Progress` that only
 //! interrupts; [`CancelToken::with`] combines it with another `Progress`. The [`ErrorKind`] of an
 //! [`Error`] distinguishes damage from a failing disk or network. [`Error::hint`] says what to do
 //! next, in the program's flags.
@@ -141,7 +141,7 @@ pub mod verify {
 /// The newest version of each account of a snapshot.
 ///
 /// Each worker has a visitor, and each account goes to one of them. The visitors are returned only
-/// if the state passed its checks:
+/// if the state passed the checks that the options ask for:
 ///
 /// ```no_run
 /// use slotpress::{Error, NamedArchive, NoProgress, Snapshot};
@@ -281,7 +281,7 @@ pub mod net {
 
 /// HTTP server for directories of archives.
 ///
-/// Serves until the token is cancelled. This program's signal handler sets `stop`:
+/// Serves until the token is cancelled, for example by a signal handler that sets `stop`:
 ///
 /// ```no_run
 /// use std::sync::Arc;
