@@ -26,35 +26,35 @@ impl Random {
         self.next() % end
     }
 
-    /// Returns a number below `end`. Small numbers are far more common, as few mints have most holders.
-    fn skewed(&mut self, end: u64) -> u64 {
+    /// Returns a number below `end`. Small numbers are far more common, because few mints have most holders.
+    fn next_skewed(&mut self, end: u64) -> u64 {
         let bits = self.next_below(u64::from(end.ilog2()) + 1);
         self.next_below(2 << bits).min(end - 1)
     }
 
     /// Returns an amount of any magnitude below 2^`bits`, often a round one.
-    fn amount(&mut self, bits: u64) -> u64 {
+    fn next_amount(&mut self, bits: u64) -> u64 {
         let shift = self.next_below(bits);
         let amount = self.next_below(2 << shift);
         if self.next_below(3) == 0 { amount / 1000 * 1000 } else { amount }
     }
 
-    fn append_bytes(&mut self, count: usize, to: &mut Vec<u8>) {
-        let end = to.len() + count;
-        while to.len() < end {
-            to.extend_from_slice(&self.next().to_le_bytes());
+    fn append_bytes(&mut self, count: usize, output: &mut Vec<u8>) {
+        let end = output.len() + count;
+        while output.len() < end {
+            output.extend_from_slice(&self.next().to_le_bytes());
         }
-        to.truncate(end);
+        output.truncate(end);
     }
 }
 
 /// Appends the address with this number among the addresses of a kind.
-fn append_address(kind: u64, number: u64, to: &mut Vec<u8>) {
-    Random(kind << 48 ^ number.wrapping_mul(0x0123_4567_89ab_cdef)).append_bytes(32, to);
+fn append_address(kind: u64, number: u64, output: &mut Vec<u8>) {
+    Random(kind << 48 ^ number.wrapping_mul(0x0123_4567_89ab_cdef)).append_bytes(32, output);
 }
 
-fn pad_with_zeros(length: usize, to: &mut Vec<u8>) {
-    to.resize(length, 0);
+fn pad_with_zeros(length: usize, output: &mut Vec<u8>) {
+    output.resize(length, 0);
 }
 
 /// Kinds of addresses.
@@ -71,9 +71,9 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
         0..22 => 0,
         // Token accounts.
         22..62 => {
-            append_address(MINT, random.skewed(1 << 16), data);
-            append_address(WALLET, random.skewed(1 << 34), data);
-            data.extend_from_slice(&(if random.next_below(4) == 0 { 0 } else { random.amount(56) }).to_le_bytes());
+            append_address(MINT, random.next_skewed(1 << 16), data);
+            append_address(WALLET, random.next_skewed(1 << 34), data);
+            data.extend_from_slice(&(if random.next_below(4) == 0 { 0 } else { random.next_amount(56) }).to_le_bytes());
             pad_with_zeros(108, data);
             data.push(1);
             if random.next_below(12) == 0 {
@@ -85,9 +85,9 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
         // Names, links and creators of tokens.
         62..72 => {
             data.push(4);
-            append_address(WALLET, random.skewed(1 << 20), data);
+            append_address(WALLET, random.next_skewed(1 << 20), data);
             append_address(MINT, random.next_below(1 << 40), data);
-            let (collection, number) = (random.skewed(4096), random.next_below(10_000));
+            let (collection, number) = (random.next_skewed(4096), random.next_below(10_000));
             let texts = [
                 format!("Collection {collection} #{number}"),
                 format!("C{collection}"),
@@ -106,28 +106,28 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
         }
         // State of programs: a tag of the type, addresses, counters, times, and room for later.
         72..90 => {
-            let program = random.skewed(2048);
-            let mut of_type = Random(program << 8 | random.skewed(6));
-            of_type.append_bytes(8, data);
-            for _ in 0..1 + of_type.next_below(9) {
-                match of_type.next_below(4) {
-                    0 => append_address(WALLET, random.skewed(1 << 30), data),
-                    1 => append_address(MINT, random.skewed(1 << 12), data),
-                    2 => data.extend_from_slice(&random.amount(50).to_le_bytes()),
+            let program = random.next_skewed(2048);
+            let mut layout = Random(program << 8 | random.next_skewed(6));
+            layout.append_bytes(8, data);
+            for _ in 0..1 + layout.next_below(9) {
+                match layout.next_below(4) {
+                    0 => append_address(WALLET, random.next_skewed(1 << 30), data),
+                    1 => append_address(MINT, random.next_skewed(1 << 12), data),
+                    2 => data.extend_from_slice(&random.next_amount(50).to_le_bytes()),
                     _ => data.extend_from_slice(&(1_700_000_000 + random.next_below(60_000_000)).to_le_bytes()),
                 }
             }
-            pad_with_zeros(data.len() + of_type.skewed(512) as usize, data);
+            pad_with_zeros(data.len() + layout.next_skewed(512) as usize, data);
             8 + program
         }
         // Pools and open orders: pairs of mints, vaults, and slots that are mostly empty.
         90..96 => {
-            let pool = random.skewed(1 << 14);
+            let pool = random.next_skewed(1 << 14);
             data.extend_from_slice(b"\x06\0\0\0\0\0\0\0");
             (0..4).for_each(|vault| append_address(POOL, pool * 4 + vault, data));
-            for _ in 0..random.skewed(24) {
-                data.extend_from_slice(&random.amount(60).to_le_bytes());
-                data.extend_from_slice(&random.amount(40).to_le_bytes());
+            for _ in 0..random.next_skewed(24) {
+                data.extend_from_slice(&random.next_amount(60).to_le_bytes());
+                data.extend_from_slice(&random.next_amount(40).to_le_bytes());
             }
             pad_with_zeros(752, data);
             3
@@ -139,8 +139,8 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
             append_address(WALLET, wallet, data);
             append_address(WALLET, wallet, data);
             pad_with_zeros(124, data);
-            append_address(POOL, random.skewed(2048) << 32, data);
-            data.extend_from_slice(&random.amount(48).to_le_bytes());
+            append_address(POOL, random.next_skewed(2048) << 32, data);
+            data.extend_from_slice(&random.next_amount(48).to_le_bytes());
             data.extend_from_slice(&random.next_below(800).to_le_bytes());
             data.extend_from_slice(&u64::MAX.to_le_bytes());
             pad_with_zeros(200, data);
@@ -148,12 +148,12 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
         }
         // A few large ones: orders in a tree, keyed by price.
         _ => {
-            for order in 0..random.skewed(256) {
+            for order in 0..random.next_skewed(256) {
                 data.extend_from_slice(&[2, 0, 0, 0]);
                 data.extend_from_slice(&(order as u32).to_le_bytes());
-                data.extend_from_slice(&(random.amount(30) << 8).to_le_bytes());
+                data.extend_from_slice(&(random.next_amount(30) << 8).to_le_bytes());
                 data.extend_from_slice(&random.next_below(1 << 40).to_le_bytes());
-                append_address(WALLET, random.skewed(1 << 18), data);
+                append_address(WALLET, random.next_skewed(1 << 18), data);
             }
             pad_with_zeros(data.len().max(4096), data);
             5
@@ -162,22 +162,22 @@ fn write_account(random: &mut Random, data: &mut Vec<u8>) -> u64 {
 }
 
 /// Appends a record as a validator stores it; write_version, padding and hash are zero.
-fn append_record(random: &mut Random, data: &[u8], owner: u64, to: &mut Vec<u8>) {
-    to.extend_from_slice(&0u64.to_le_bytes());
-    to.extend_from_slice(&(data.len() as u64).to_le_bytes());
-    random.append_bytes(32, to);
+fn append_record(random: &mut Random, data: &[u8], owner: u64, output: &mut Vec<u8>) {
+    output.extend_from_slice(&0u64.to_le_bytes());
+    output.extend_from_slice(&(data.len() as u64).to_le_bytes());
+    random.append_bytes(32, output);
     // Most balances are the rent of their length.
     let rent = (128 + data.len() as u64) * 6960;
-    to.extend_from_slice(&(if data.is_empty() { 1 + random.amount(42) } else { rent }).to_le_bytes());
-    to.extend_from_slice(&u64::MAX.to_le_bytes());
+    output.extend_from_slice(&(if data.is_empty() { 1 + random.next_amount(42) } else { rent }).to_le_bytes());
+    output.extend_from_slice(&u64::MAX.to_le_bytes());
     if owner == 0 {
-        to.extend_from_slice(&[0; 32])
+        output.extend_from_slice(&[0; 32])
     } else {
-        append_address(PROGRAM, owner, to)
+        append_address(PROGRAM, owner, output)
     }
-    to.extend_from_slice(&[0; 40]);
-    to.extend_from_slice(data);
-    to.resize(to.len().next_multiple_of(8), 0);
+    output.extend_from_slice(&[0; 40]);
+    output.extend_from_slice(data);
+    output.resize(output.len().next_multiple_of(8), 0);
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

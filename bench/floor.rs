@@ -6,8 +6,9 @@
 //! seconds of both by the clock.
 //!
 //! `cargo run --release --example floor -- verify ARCHIVE [THREADS]` prints seconds of CPU time,
-//! which a busy machine disturbs least: decoding the frames alone; steps 1 to 5 of verifying;
-//! blake3's extended output of 2,048 bytes for every account alone; all of verifying.
+//! which a busy machine disturbs least: decoding the frames alone; reading all records without hashing;
+//! hashing alone (blake3's extended output of 2,048 bytes for every account); all of verifying. The last
+//! number is that of the accounts.
 
 use std::error::Error;
 use std::path::Path;
@@ -55,19 +56,21 @@ fn measure_archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32
     }
 
     let compressing = run_on_threads(threads, frames.len(), || {
-        let mut compressor = compressor(level);
+        let mut compressor = new_compressor(level);
         let frames = &frames;
-        let mut to = vec![0; frames.iter().map(|(_, content)| compress_bound(content.len())).max().unwrap_or_default()];
-        move |at: usize| compressor.compress_to_buffer(&frames[at].1, &mut to).is_ok()
+        let mut output =
+            vec![0; frames.iter().map(|(_, content)| compress_bound(content.len())).max().unwrap_or_default()];
+        move |index: usize| compressor.compress_to_buffer(&frames[index].1, &mut output).is_ok()
     });
     let decompressing = run_on_threads(threads, frames.len(), || {
         let mut decoder = FrameDecoder::new().ok();
-        let mut to = Vec::new();
+        let mut output = Vec::new();
         let frames = &frames;
-        move |at: usize| {
-            let (compressed, content) = &frames[at];
+        move |index: usize| {
+            let (compressed, content) = &frames[index];
             decoder.as_mut().is_some_and(|decoder| {
-                decoder.decode(compressed, 0, content.len() as u64, &mut to).is_ok() && to.len() == content.len()
+                decoder.decode(compressed, 0, content.len() as u64, &mut output).is_ok()
+                    && output.len() == content.len()
             })
         }
     });
@@ -76,7 +79,7 @@ fn measure_archiving(file: &OpenArchive, tail: &Tail, threads: usize, level: i32
 }
 
 #[allow(clippy::expect_used, reason = "without a context there is nothing to measure")]
-fn compressor(level: i32) -> Compressor<'static> {
+fn new_compressor(level: i32) -> Compressor<'static> {
     let mut compressor = Compressor::new(level).expect("memory for a context");
     compressor.include_checksum(true).expect("zstd has checksums");
     compressor
@@ -86,14 +89,14 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
     let decode = || {
         run_on_threads(threads, tail.frames.len(), || {
             let mut decoder = FrameDecoder::new().ok();
-            let (mut compressed, mut to) = (Vec::new(), Vec::new());
-            move |at: usize| {
-                let frame = &tail.frames[at];
+            let (mut compressed, mut output) = (Vec::new(), Vec::new());
+            move |index: usize| {
+                let frame = &tail.frames[index];
                 compressed.resize(frame.compressed_bytes as usize, 0);
                 let is_read = file.source.read_exact_at(&mut compressed, frame.offset_bytes).is_ok();
                 is_read
                     && decoder.as_mut().is_some_and(|decoder| {
-                        decoder.decode(&compressed, 0, u64::from(frame.content_bytes), &mut to).is_ok()
+                        decoder.decode(&compressed, 0, u64::from(frame.content_bytes), &mut output).is_ok()
                     })
             }
         })
@@ -106,18 +109,17 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
     file.read(&ArchivePass::new(threads, &NoProgress), &count)?;
     let walk_seconds = start.elapsed().cpu.as_secs_f64();
 
-    // The same accounts, all of one size: the extended output does not depend on it, and typical
-    // data is short.
+    // As many accounts, with data of the same lengths. Their contents do not affect the time.
     let records = count.accounts.into_inner();
-    let sizes = Sizes::read(file)?;
+    let lengths = DataLengths::read(file)?;
     let chunk = 1000;
     let hash_seconds = run_on_threads(threads, records.div_ceil(chunk) as usize, || {
         let mut sum = LatticeAccumulator::default();
         let data = vec![7; 10 << 20];
-        let sizes = &sizes.0;
-        move |at: usize| {
-            for number in at as u64 * chunk..(at as u64 + 1) * chunk {
-                let length = sizes[number as usize % sizes.len()];
+        let lengths = &lengths.0;
+        move |index: usize| {
+            for number in index as u64 * chunk..(index as u64 + 1) * chunk {
+                let length = lengths[number as usize % lengths.len()];
                 let data = &data[..length];
                 sum.add(&AccountView {
                     pubkey: &[1; 32],
@@ -138,13 +140,13 @@ fn measure_verifying(path: &Path, file: &OpenArchive, tail: &Tail, threads: usiz
     let report = verify(Snapshot::Archive(&NamedArchive::from_path(path)), &options, &NoProgress)?;
     let verify_seconds = start.elapsed().cpu.as_secs_f64();
     if !report.ok {
-        return Err("the archive is not right".into());
+        return Err("the archive is not valid".into());
     }
     println!("{decode_seconds:.4} {walk_seconds:.4} {hash_seconds:.4} {verify_seconds:.4} {records}");
     Ok(())
 }
 
-/// Counts the records with lamports. This is verifying without hashing.
+/// Counts the records with lamports.
 #[derive(Default)]
 struct RecordCount {
     accounts: AtomicU64,
@@ -190,10 +192,10 @@ impl Drop for RecordCountWorker<'_> {
     }
 }
 
-/// Data lengths of the accounts in some frames.
-struct Sizes(Vec<usize>);
+/// Data lengths of all accounts in an archive.
+struct DataLengths(Vec<usize>);
 
-impl RecordSink for Sizes {
+impl RecordSink for DataLengths {
     fn record(&mut self, record: Record<'_>) {
         if record.header.lamports > 0 {
             self.0.push(record.data.len());
@@ -202,9 +204,9 @@ impl RecordSink for Sizes {
     fn fault(&mut self, _: RecordFault) {}
 }
 
-impl Sizes {
+impl DataLengths {
     fn read(file: &OpenArchive) -> Result<Self, Box<dyn Error>> {
-        let mut sizes = Self(Vec::new());
+        let mut lengths = Self(Vec::new());
         let mut walker = RecordWalker::default();
         let mut parser = slotpress_format::archive::entry_parser::EntryParser::default();
         let mut is_storage = false;
@@ -216,13 +218,13 @@ impl Sizes {
                         is_storage = matches!(entry.kind, EntryKind::Storage { .. });
                         walker.restart();
                     }
-                    TarEvent::Content { bytes, .. } if is_storage => walker.feed(bytes, &mut sizes),
+                    TarEvent::Content { bytes, .. } if is_storage => walker.feed(bytes, &mut lengths),
                     _ => {}
                 }
                 Ok(())
             })
         })?;
-        Ok(sizes)
+        Ok(lengths)
     }
 }
 
@@ -236,11 +238,11 @@ fn run_on_threads<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_wor
             scope.spawn(|| {
                 let mut worker = new_worker();
                 loop {
-                    let at = next.fetch_add(1, Relaxed);
-                    if at >= count {
+                    let index = next.fetch_add(1, Relaxed);
+                    if index >= count {
                         break;
                     }
-                    failed.fetch_add(u64::from(!worker(at)), Relaxed);
+                    failed.fetch_add(u64::from(!worker(index)), Relaxed);
                 }
             });
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! link_shaper shape TUN_A TUN_B BITS_PER_SECOND RTT_SECONDS LOSS
-//! link_shaper serve ADDRESS:PORT CONGESTION_CONTROL <DATA     to the first that connects
+//! link_shaper serve ADDRESS:PORT CONGESTION_CONTROL <DATA     to the first client
 //! link_shaper fetch ADDRESS:PORT >DATA
 //! ```
 //!
@@ -124,9 +124,9 @@ impl Shape {
         let threads: Vec<_> = directions
             .into_iter()
             .flat_map(|(from, to, seed)| {
-                let line = Arc::new(Line::default());
-                let arrivals = line.clone();
-                [thread::spawn(move || self.send(from, &line, seed)), thread::spawn(move || deliver(to, &arrivals))]
+                let queue = Arc::new(PacketQueue::default());
+                let arrivals = queue.clone();
+                [thread::spawn(move || self.send(from, &queue, seed)), thread::spawn(move || deliver(to, &arrivals))]
             })
             .collect();
         threads.into_iter().for_each(|thread| drop(thread.join()));
@@ -134,12 +134,12 @@ impl Shape {
     }
 
     /// Takes packets from the sender's kernel, and decides when each arrives.
-    fn send(self, mut from: File, line: &Line, seed: u64) {
+    fn send(self, mut from: File, queue: &PacketQueue, seed: u64) {
         let delay = Duration::from_secs_f64(self.rtt / 2.0);
-        let queue = Duration::from_secs_f64(self.rtt + QUEUE_SECONDS);
+        let queue_time_max = Duration::from_secs_f64(self.rtt + QUEUE_SECONDS);
         let mut random = seed;
         // The time when all packets so far have left the sender.
-        let mut left = Instant::now();
+        let mut departure = Instant::now();
         let mut buffer = vec![0; PACKET_BYTES_MAX];
         loop {
             let Ok(length) = from.read(&mut buffer) else {
@@ -149,19 +149,19 @@ impl Shape {
             };
             let packet = &buffer[..length];
             let now = Instant::now();
-            left = left.max(now);
-            if left - now > queue || self.is_lost(&mut random) {
+            departure = departure.max(now);
+            if departure - now > queue_time_max || self.is_lost(&mut random) {
                 continue;
             }
-            left += Duration::from_secs_f64(wire_bytes(packet) as f64 * 8.0 / self.bits_per_second);
-            let mut packets = line.packets.lock().unwrap_or_else(PoisonError::into_inner);
-            packets.push_back((left + delay, packet.to_vec()));
-            line.is_new.notify_one();
+            departure += Duration::from_secs_f64(wire_bytes(packet) as f64 * 8.0 / self.bits_per_second);
+            let mut packets = queue.packets.lock().unwrap_or_else(PoisonError::into_inner);
+            packets.push_back((departure + delay, packet.to_vec()));
+            queue.has_new.notify_one();
         }
     }
 
     fn is_lost(self, random: &mut u64) -> bool {
-        // xorshift64: enough to lose packets by, and the same in every run.
+        // xorshift64: random enough to choose lost packets, and the same in every run.
         *random ^= *random << 13;
         *random ^= *random >> 7;
         *random ^= *random << 17;
@@ -171,23 +171,23 @@ impl Shape {
 
 /// Packets on their way, in the order in which they arrive. The queue limits their number.
 #[derive(Default)]
-struct Line {
+struct PacketQueue {
     packets: Mutex<VecDeque<(Instant, Vec<u8>)>>,
-    is_new: Condvar,
+    has_new: Condvar,
 }
 
-fn deliver(mut to: File, line: &Line) {
+fn deliver(mut to: File, queue: &PacketQueue) {
     loop {
-        let (arrives, packet) = {
-            let mut packets = line.packets.lock().unwrap_or_else(PoisonError::into_inner);
+        let (arrival, packet) = {
+            let mut packets = queue.packets.lock().unwrap_or_else(PoisonError::into_inner);
             loop {
                 match packets.pop_front() {
                     Some(packet) => break packet,
-                    None => packets = line.is_new.wait(packets).unwrap_or_else(PoisonError::into_inner),
+                    None => packets = queue.has_new.wait(packets).unwrap_or_else(PoisonError::into_inner),
                 }
             }
         };
-        thread::sleep(arrives.saturating_duration_since(Instant::now()));
+        thread::sleep(arrival.saturating_duration_since(Instant::now()));
         // A packet that the kernel refuses counts as lost.
         let _ = to.write(&packet);
     }
@@ -200,8 +200,8 @@ fn wire_bytes(packet: &[u8]) -> usize {
     let ip_header = (byte(0) & 0x0f) * 4;
     let headers = ip_header + (byte(ip_header + 12) >> 4) * 4;
     let segment = offload.get(4..6).map_or(0, |bytes| usize::from(u16::from_le_bytes([bytes[0], bytes[1]])));
-    let is_one = offload.get(1).is_none_or(|kind| *kind == GSO_NONE) || segment == 0;
-    let packets = if is_one { 1 } else { ip.len().saturating_sub(headers).div_ceil(segment).max(1) };
+    let is_single_packet = offload.get(1).is_none_or(|kind| *kind == GSO_NONE) || segment == 0;
+    let packets = if is_single_packet { 1 } else { ip.len().saturating_sub(headers).div_ceil(segment).max(1) };
     ip.len() + (packets - 1) * headers + packets * ETHERNET_BYTES
 }
 

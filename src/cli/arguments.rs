@@ -260,7 +260,7 @@ pub struct RetentionArgs {
 }
 
 impl RetentionArgs {
-    /// True if the times of archives decide which are kept: a count of 0 keeps none.
+    /// True if the rule needs the times in bank files. A count of 0 keeps no archive.
     pub fn needs_bank_times(&self) -> bool {
         let counts = [self.keep_daily, self.keep_weekly, self.keep_epoch_ends];
         counts.into_iter().flatten().any(|count| count > 0)

@@ -95,7 +95,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// Prints at most ten lines; the last ones say how to start a validator.
+/// Prints the report of a bootstrap. The last lines say how to start a validator.
 fn print_report(report: &BootstrapReport, options: &BootstrapOptions, ui: &Ui) {
     let target = &options.restore;
     restore::print_report(&report.restore, target, ui);

@@ -51,9 +51,9 @@ fn add_known_variables<'a>(command: &'a Command, known: &mut BTreeSet<&'a OsStr>
     command.get_subcommands().for_each(|subcommand| add_known_variables(subcommand, known));
 }
 
-/// Returns the environment variable whose value clap refused; `None` if the value is from the command
+/// Finds the environment variable whose value clap refused; `None` if the value is from the command
 /// line.
-pub fn variable_of(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
+pub fn find_refused_variable(error: &clap::Error, command: &Command, arguments: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(usage)) = error.get(ContextKind::InvalidArg) else { return None };
     let flag = usage.split(' ').next()?.strip_prefix("--")?;
     let is_on_command_line = arguments.iter().any(|argument| {

@@ -114,7 +114,7 @@ fn parse_data_part(text: &str) -> Result<DataPart, String> {
     }
 }
 
-/// Parses an address, or reads those in a file (`@FILE`).
+/// Parses an address, or reads the addresses in a file (`@FILE`).
 fn read_addresses(text: &str) -> Result<Vec<Address>> {
     let parse = |text: &str| values::parse_pubkey(text).map_err(Error::usage);
     match text.strip_prefix('@') {

@@ -17,7 +17,7 @@ pub fn set_running_command(program: &Command, matches: &ArgMatches) {
         command = subcommand;
         matches = subcommand_matches;
     }
-    // Set once: a program runs one command.
+    // The first command sets the flags. `demo` runs further commands, which do not change them.
     let _ = FLAGS.set(flags_of(program).chain(flags_of(command)).collect());
 }
 

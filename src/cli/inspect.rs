@@ -46,13 +46,13 @@ pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     // Memory for summing accounts, in addition to the workers' buffers.
     let memory_bytes = memory::choose_half_of_memory(args.work.memory);
     let other_bytes = if is_by_owner { memory_bytes } else { 0 };
-    let first = &args.state.inputs[0];
-    let worker_bytes = if first.is_dir() { INSPECTING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
+    let first_input = &args.state.inputs[0];
+    let worker_bytes = if first_input.is_dir() { INSPECTING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
     let threads = args.work.threads(worker_bytes, other_bytes, ui)?;
     let reads_twice = is_by_owner || args.account.is_some();
     let input = args.state.open(reads_twice, ui)?;
     if let Some(pubkey) = args.account {
-        print_account(input.snapshot(), pubkey, threads, first, ui)?;
+        print_account(input.snapshot(), pubkey, threads, first_input, ui)?;
     } else if is_by_owner {
         let check = CheckOptions::default().memory_bytes(memory_bytes);
         let options = VerifyOptions::default().threads(threads).check(check);
@@ -68,7 +68,8 @@ fn print_inspection(input: &StateInput, threads: usize, ui: &Ui) -> Result<()> {
     if let StateInput::Ledger(paths, slot) = input {
         let ledger = inspect_ledger(paths, *slot, threads, ui)?;
         let forks = hard_forks_row(&ledger.bank);
-        let rows = [&["kind: bank snapshot, {layout}"], BANK, LEDGER, &[&*forks]].concat();
+        let kind = "kind: bank snapshot, {layout}";
+        let rows = [&[kind], BANK_ROWS, LEDGER_ROWS, &[&*forks]].concat();
         ui.print_report("inspect", &ledger.path.escaped(), &ledger, &rows);
     }
     if let StateInput::Archives(full, Some(incremental)) = input {
@@ -118,7 +119,7 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
             refusals => format!("{label}: {name}: NO: {refusals}"),
         });
     }
-    let mut rows = [&[kind, name], BANK, ARCHIVE, &[&*frames, made_by, "root: {root}", &*forks]].concat();
+    let mut rows = [&[kind, name], BANK_ROWS, ARCHIVE_ROWS, &[&*frames, made_by, "root: {root}", &*forks]].concat();
     rows.extend(clients.iter().map(String::as_str));
     ui.print_report("inspect", &archive.path.escaped(), archive, &rows);
 }
@@ -126,11 +127,10 @@ fn print_archive(archive: &ArchiveInspection, ui: &Ui) {
 /// Returns a row with the slots of hard forks, and the number of restarts at each.
 fn hard_forks_row(bank: &BankFields) -> String {
     let forks = bank.hard_forks.iter().map(|fork| format!("{} ({})", fork.slot, fork.count));
-    let forks = Vec::from_iter(forks).join(", ");
-    format!("hard forks: {forks}")
+    format!("hard forks: {}", Vec::from_iter(forks).join(", "))
 }
 
-const BANK: &[&str] = &[
+const BANK_ROWS: &[&str] = &[
     "slot: {slot}, epoch {epoch}, block height {block_height}",
     "hash: {snapshot_hash}",
     "bank hash: {bank_hash}",
@@ -138,13 +138,13 @@ const BANK: &[&str] = &[
     "supply: {capitalization_lamports}; {transaction_count} transactions since genesis",
 ];
 
-const ARCHIVE: &[&str] = &[
+const ARCHIVE_ROWS: &[&str] = &[
     "storages: {storages}, {storage_bytes}, the largest {storage_bytes_max}",
     "other files: bank file {bank_file_bytes}, status cache {status_cache_bytes}",
     "size: {file_bytes} from {tar_bytes} of tar (ratio {tar_bytes/file_bytes})",
 ];
 
-const LEDGER: &[&str] = &[
+const LEDGER_ROWS: &[&str] = &[
     "storages: {storages}, {storage_bytes} without obsolete records, {file_bytes} on disk",
     "split: [{split_storages} on disk, an append vec in an archive]",
     "emptied: [{emptied_storages} of which nothing remains]",
@@ -167,13 +167,13 @@ fn print_accounts(input: &StateInput, owner: Option<Address>, options: &VerifyOp
     for incremental in input.archives().skip(1) {
         paths.push(incremental.path.escaped());
     }
-    ui.print_part(&paths.join("\n"), &summary, ACCOUNTS);
-    let table = owner_table(&summary).lines(result_columns());
+    ui.print_part(&paths.join("\n"), &summary, ACCOUNTS_ROWS);
+    let table = owners_table(&summary).lines(result_columns());
     ui.say(&format!("\n{}", table.join("\n")));
     Ok(())
 }
 
-const ACCOUNTS: &[&str] = &[
+const ACCOUNTS_ROWS: &[&str] = &[
     "only owner: {owner}",
     "accounts: {accounts}, {stored_bytes} in storages",
     "tombstones: {tombstones}, {tombstone_bytes}",
@@ -182,7 +182,7 @@ const ACCOUNTS: &[&str] = &[
 ];
 
 /// Returns the owners with the most bytes, and the sum of all others.
-fn owner_table(summary: &AccountsSummary) -> Table {
+fn owners_table(summary: &AccountsSummary) -> Table {
     let mut rows: Vec<(String, RecordTotals)> = Vec::new();
     let mut omitted = RecordTotals::default();
     for (number, row) in summary.owners.iter().enumerate() {
@@ -219,7 +219,7 @@ fn print_account(input: Snapshot<'_>, pubkey: Address, threads: usize, input_pat
         });
     };
     let more = json!({ "path": input_path.to_string_lossy(), "data_base64": STANDARD.encode(&account.data) });
-    let mut rows = ACCOUNT.to_vec();
+    let mut rows = ACCOUNT_ROWS.to_vec();
     if account.is_closed {
         rows.insert(0, "state: closed: its newest record has no lamports");
     }
@@ -235,7 +235,7 @@ fn print_account(input: Snapshot<'_>, pubkey: Address, threads: usize, input_pat
     Ok(())
 }
 
-const ACCOUNT: &[&str] = &[
+const ACCOUNT_ROWS: &[&str] = &[
     "owner: {owner}[ ({name})]",
     "balance: {lamports}",
     "executable: {executable}",

@@ -43,7 +43,7 @@ pub struct ListArgs {
 }
 
 pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
-    let (catalog, partials) = match url_of(&args.place) {
+    let (catalog, partials) = match as_url(&args.place) {
         Some(url) => (request_catalog(url, &args.network, ui)?, Vec::new()),
         None => {
             refuse_url(&args.place, &|url| format!("for a server, write {url}"))?;
@@ -62,7 +62,7 @@ pub fn run(args: &ListArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-pub fn url_of(place: &Path) -> Option<&str> {
+pub fn as_url(place: &Path) -> Option<&str> {
     place.to_str().filter(|text| text.contains("://"))
 }
 
@@ -108,7 +108,7 @@ fn print_report(catalog: &Catalog, partials: &[Partial], args: &ListArgs, ui: &U
         let path = archive.path();
         let fields = ArchiveFields::new(archive, catalog, now);
         let mark = if is_chosen { "*" } else { " " };
-        let line = format!("{mark} {}", line(archive, catalog, &fields, now));
+        let line = format!("{mark} {}", show(archive, catalog, &fields, now));
         let more = json!({ "file": path.to_string_lossy(), "chosen": is_chosen });
         let fields = merge(&fields, more);
         ui.print_item("archive_listed", &fields, &path.escaped(), &line);
@@ -172,9 +172,9 @@ const LEDGER_NAMES: &str = "accounts genesis.bin ledger.lock rocksdb version";
 /// Lists the archives of a directory, a store, a mirror or a server. Returns `None` for a single
 /// archive, for a ledger, and for a directory without archives: the caller then reads the directory as
 /// a ledger, and says what is missing.
-pub fn catalog_of(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
+pub fn list_place(place: &Path, network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     let is_empty = |catalog: &Catalog| catalog.archives().is_empty() && catalog.unusable().is_empty();
-    let Some((text, network)) = url_of(place).zip(network) else {
+    let Some((text, network)) = as_url(place).zip(network) else {
         if !place.is_dir() || LEDGER_NAMES.split(' ').any(|name| place.join(name).exists()) {
             return Ok(None);
         }
@@ -225,7 +225,7 @@ pub fn request_catalog(text: &str, network: &NetworkArgs, ui: &Ui) -> Result<Cat
     })))
 }
 
-fn line(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
+fn show(archive: &Archive, catalog: &Catalog, fields: &ArchiveFields, now: SystemTime) -> String {
     let mut text = String::from("{name}\n    ");
     text += if archive.size_bytes == 0 { "size not known" } else { "{size_bytes}" };
     text += if catalog.age_of(archive, now).is_some() { ", {age_seconds} old" } else { ", age unknown" };

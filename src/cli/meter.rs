@@ -111,7 +111,7 @@ impl Meter {
         self.state.lock().stage_start.map_or(Duration::ZERO, |start| start.elapsed())
     }
 
-    /// Shows how a download proceeds, in place of the rate.
+    /// Stores a note on the progress of a download, which is shown in place of the rate.
     pub fn set_arriving(&self, arriving: &Arriving<'_>) {
         let mut state = self.state.lock();
         if let Some(before) = &state.arrival {

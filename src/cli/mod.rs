@@ -146,7 +146,7 @@ fn print_help_or_error(error: clap::Error, arguments: &[OsString]) -> ExitCode {
     // clap repeats arguments that it does not understand: escape control characters, which the
     // terminal would obey.
     let error = parse(&usage::escape_arguments(arguments)).err().unwrap_or(error);
-    let variable = environment::variable_of(&error, &build_command(), arguments);
+    let variable = environment::find_refused_variable(&error, &build_command(), arguments);
     let printed = usage::print(&error, arguments, variable);
     if error.use_stderr() {
         return ExitCode::from(usage::EXIT_CODE);

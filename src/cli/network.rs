@@ -116,8 +116,8 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", default_value_t = STREAMS_DEFAULT as u8,
           value_parser = clap::value_parser!(u8).range(1..=STREAMS_MAX as i64))]
     pub streams: u8,
-    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up a
-    /// server that sends less than 1 KiB per second for two minutes
+    /// Give up when fewer bytes per second arrive for 15 seconds. Without it, slotpress gives up
+    /// on a server that sends less than 1 KiB per second for two minutes
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     min_rate: Option<u64>,
     /// Refuse archives larger than this [default: 4TiB]
@@ -162,7 +162,7 @@ impl NetworkArgs {
     }
 }
 
-/// Refuses a URL, or a host name meant as one, where only files can be read. `make_hint` makes the hint
+/// Refuses a URL, or a host without `http://`, where only files can be read. `make_hint` makes the hint
 /// from the URL.
 ///
 /// # Errors
@@ -185,7 +185,7 @@ pub const READ_TWICE: bool = true;
 /// Opens an archive named on the command line by its path or its URL. Archives on a server without
 /// ranges can be read only once.
 pub fn open_archive(path: &Path, reads_twice: bool, args: &NetworkArgs, ui: &Ui) -> Result<NamedArchive> {
-    let Some(text) = list::url_of(path) else {
+    let Some(text) = list::as_url(path) else {
         refuse_url(path, &|url| format!("for a server, write {url}"))?;
         return Ok(NamedArchive::from_path(path));
     };
@@ -229,7 +229,7 @@ pub fn print_transfer(archive: &NamedArchive, ui: &Ui) {
 /// found.
 pub fn path_with_credentials(archive: &Archive, place: &Path) -> PathBuf {
     let path = archive.path();
-    let url = |path: &Path| list::url_of(path).and_then(|text| parse_url(text).ok());
+    let url = |path: &Path| list::as_url(path).and_then(|text| parse_url(text).ok());
     let (Some(place), Some(mut archive)) = (url(place), url(&path)) else { return path };
     if place.origin() == archive.origin() {
         // Both fail only for URLs that can have no user.
@@ -240,13 +240,13 @@ pub fn path_with_credentials(archive: &Archive, place: &Path) -> PathBuf {
 }
 
 /// Returns the catalog of a place, or of more than two archives; `None` for an archive, a pair, and a
-/// place that [`list::catalog_of`] does not list.
+/// place that [`list::list_place`] does not list.
 ///
 /// # Errors
 /// If one of more than two files does not have an archive's name.
-pub fn catalog_of_inputs(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
+pub fn list_inputs(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui) -> Result<Option<Catalog>> {
     match paths {
-        [place] => list::catalog_of(place, network, ui),
+        [place] => list::list_place(place, network, ui),
         [_, _] => Ok(None),
         paths => {
             let mut archives = Vec::new();
@@ -263,7 +263,7 @@ pub fn catalog_of_inputs(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &
     }
 }
 
-/// Chooses the archives of a state: the full one, then the incremental one if there is one. Two
+/// Chooses the archives of a state: the full archive, then the incremental archive, if any. Two
 /// archives may be in any order. From more than two archives, and from a place with a catalog, chooses
 /// the archives that a node would choose. Returns any other path unchanged. Without `network`, all
 /// paths are files.
@@ -275,7 +275,7 @@ pub fn choose_archives(paths: &[PathBuf], network: Option<&NetworkArgs>, ui: &Ui
     {
         return Ok(vec![second.clone(), first.clone()]);
     }
-    let Some(catalog) = catalog_of_inputs(paths, network, ui)? else { return Ok(paths.to_vec()) };
+    let Some(catalog) = list_inputs(paths, network, ui)? else { return Ok(paths.to_vec()) };
     let place = match paths {
         [place] => place,
         _ => Path::new("the list of archives"),

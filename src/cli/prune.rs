@@ -242,8 +242,7 @@ fn prune(
     }
     let archives = values::count_of(summary.removed, "archive");
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
-    let kept_count = summary.kept;
-    let line = format!("{verb} {archives} ({removed}), kept {kept_count} ({kept})");
+    let line = format!("{verb} {archives} ({removed}), kept {} ({kept})", summary.kept);
     ui.print_item("prune", &summary, "", &line);
     let bytes_max = keep.bytes_max.unwrap_or(u64::MAX);
     let excess_bytes = summary.kept_bytes.saturating_sub(bytes_max);

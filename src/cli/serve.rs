@@ -76,7 +76,7 @@ fn parse_connections(text: &str) -> std::result::Result<usize, String> {
     /// Bounds the memory: 64 KiB per connection make about 61 GiB.
     const CONNECTIONS_MAX: usize = 1_000_000;
     let message = format!("1 to {CONNECTIONS_MAX} connections");
-    values::parse_within(text, 1..=CONNECTIONS_MAX, &message)
+    values::parse_in_range(text, 1..=CONNECTIONS_MAX, &message)
 }
 
 fn parse_timeout(text: &str) -> std::result::Result<Duration, String> {

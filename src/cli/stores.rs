@@ -52,7 +52,7 @@ impl StoreArgs {
 /// If the URL is not that of a store, or the endpoint or the credentials in the environment are
 /// invalid.
 pub fn open_store(target: &Path, memory_bytes: Option<u64>, args: &ConnectionArgs) -> Result<Option<Store>> {
-    let Some(text) = super::list::url_of(target) else { return Ok(None) };
+    let Some(text) = super::list::as_url(target) else { return Ok(None) };
     let mut options = StoreOptions::default().s3(args.stores.s3());
     options.memory_bytes = memory_bytes.map_or(options.memory_bytes, |bytes| options.memory_bytes.min(bytes / 2));
     let client = Client::new(&args.options())?;

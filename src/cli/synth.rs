@@ -66,8 +66,7 @@ pub fn run(args: &SynthArgs, ui: &Ui) -> Result<()> {
         .mix(args.mix);
     let memory = estimate_memory(&options)?;
     let worker_bytes = || Ok(memory.worker_bytes);
-    let requested = args.workers.threads;
-    options.threads = threads_that_fit(requested, worker_bytes, memory.other_bytes, ui)?;
+    options.threads = threads_that_fit(args.workers.threads, worker_bytes, memory.other_bytes, ui)?;
     let report = synth(&options, ui)?;
     for state in &report.states {
         let fields = merge(state, &report);

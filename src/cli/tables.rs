@@ -98,7 +98,7 @@ pub struct Table {
     pub kind: &'static str,
     pub title: String,
     pub notes: Vec<String>,
-    pub best: Option<usize>,
+    pub best_row: Option<usize>,
     /// Indices of visible columns that a narrow terminal leaves out, the first one first.
     pub optional_columns: &'static [usize],
     pub columns: Vec<Column>,
@@ -169,23 +169,23 @@ impl Table {
 
     pub fn lines(&self, columns: usize) -> Vec<String> {
         let fits = |line: &String| line.chars().count() <= columns;
-        let mut left_out = 0;
-        while left_out < self.optional_columns.len()
-            && !trim_lines(&self.grid(&self.optional_columns[..left_out])).iter().all(fits)
+        let mut hidden_count = 0;
+        while hidden_count < self.optional_columns.len()
+            && !trim_lines(&self.build_grid(&self.optional_columns[..hidden_count])).iter().all(fits)
         {
-            left_out += 1;
+            hidden_count += 1;
         }
         let mut lines = Vec::new();
         if !self.title.is_empty() {
             lines.extend(wrap(&self.title, columns));
         }
-        if left_out > 0 {
+        if hidden_count > 0 {
             lines.push("(a wider terminal shows more columns)".to_string());
         }
-        let mut grid = self.grid(&self.optional_columns[..left_out]);
+        let mut grid = self.build_grid(&self.optional_columns[..hidden_count]);
         // If it still does not fit, cells are broken into several lines. The padding of the last
         // column is cut off.
-        grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap());
+        grid.set_content_arrangement(ContentArrangement::Dynamic).set_width(columns as u16 + self.gap_columns());
         lines.extend(trim_lines(&grid));
         for note in &self.notes {
             lines.extend(wrap(note, columns));
@@ -194,14 +194,14 @@ impl Table {
     }
 
     /// Returns the number of blanks between columns: one in wide tables, which have optional columns.
-    fn gap(&self) -> u16 {
+    fn gap_columns(&self) -> u16 {
         if self.optional_columns.is_empty() { 2 } else { 1 }
     }
 
-    fn grid(&self, left_out: &[usize]) -> comfy_table::Table {
+    fn build_grid(&self, hidden: &[usize]) -> comfy_table::Table {
         let mut columns: Vec<(usize, &Column)> = Vec::new();
         for (number, column) in self.visible_columns().enumerate() {
-            if !left_out.contains(&number) {
+            if !hidden.contains(&number) {
                 columns.push(column);
             }
         }
@@ -216,7 +216,7 @@ impl Table {
                 Unit::Text => CellAlignment::Left,
                 _ => CellAlignment::Right,
             };
-            grid_column.set_padding((0, self.gap())).set_cell_alignment(side);
+            grid_column.set_padding((0, self.gap_columns())).set_cell_alignment(side);
         }
         grid
     }
@@ -235,7 +235,7 @@ impl Table {
             for ((index, column), keys) in self.visible_columns().zip(&keys) {
                 cells.push(json!([column.unit.show(&row[index]), keys[number]]));
             }
-            rows.push(json!({ "is_best": self.best == Some(number), "cells": cells }));
+            rows.push(json!({ "is_best": self.best_row == Some(number), "cells": cells }));
         }
         let headings: Vec<&str> = self.visible_columns().map(|(_, column)| column.heading.as_str()).collect();
         json!({ "id": self.id, "title": self.title, "notes": self.notes, "headings": headings, "rows": rows })

@@ -105,7 +105,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a number within a range. Any other text gives the error `message`.
-pub fn parse_within<T: FromStr + PartialOrd>(text: &str, range: RangeInclusive<T>, message: &str) -> Result<T, String> {
+pub fn parse_in_range<T: FromStr + PartialOrd>(
+    text: &str,
+    range: RangeInclusive<T>,
+    message: &str,
+) -> Result<T, String> {
     text.trim().parse().ok().filter(|number| range.contains(number)).ok_or_else(|| message.to_string())
 }
 
@@ -131,12 +135,12 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
 
 pub fn parse_threads(text: &str) -> Result<usize, String> {
     let message = format!("1 to {THREADS_MAX} threads");
-    parse_within(text, 1..=THREADS_MAX, &message)
+    parse_in_range(text, 1..=THREADS_MAX, &message)
 }
 
 pub fn parse_slot(text: &str) -> Result<u64, String> {
     let message = "a slot is a whole number, such as 350006937";
-    parse_within(text, 0..=u64::MAX, message)
+    parse_in_range(text, 0..=u64::MAX, message)
 }
 
 pub fn parse_pubkey(text: &str) -> Result<Address, String> {

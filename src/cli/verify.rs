@@ -18,7 +18,7 @@ use slotpress_read::{client_names, merge_versions};
 
 use super::arguments::{CheckArgs, WorkArgs};
 use super::memory::{self, DECODING_WORKER_BYTES};
-use super::network::{StateArgs, catalog_of_inputs, open_archive, path_with_credentials};
+use super::network::{StateArgs, list_inputs, open_archive, path_with_credentials};
 use super::ui::Ui;
 use super::values::Choice;
 use super::{render, values};
@@ -90,7 +90,7 @@ pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
     let paths = &args.state.inputs;
     if !args.newest
         && args.state.slot.is_none()
-        && let Some(catalog) = catalog_of_inputs(paths, Some(&args.state.network), ui)?
+        && let Some(catalog) = list_inputs(paths, Some(&args.state.network), ui)?
     {
         let place = match paths.as_slice() {
             [place] => Some(place.as_path()),
@@ -226,7 +226,7 @@ fn verdict_line(report: &VerifyReport) -> String {
     }
 }
 
-const FAILURES_PER_RULE_MAX: u64 = 3;
+const SHOWN_PER_RULE_MAX: u64 = 3;
 
 /// Returns the first failures of each rule, and then how many more there are. `unlisted_count` is the
 /// number of failures that the report does not list.
@@ -239,7 +239,7 @@ fn failure_lines(word: &str, failures: &[Failure], unlisted_count: u64, report: 
         let count = counts.entry(failure.rule).or_insert(0u64);
         *count += 1;
         hints.insert(&failure.hint);
-        if *count > FAILURES_PER_RULE_MAX {
+        if *count > SHOWN_PER_RULE_MAX {
             omitted_count += 1;
             continue;
         }

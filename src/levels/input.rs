@@ -2,8 +2,8 @@
 //! of the bytes of any other file.
 //!
 //! Memory is bounded: an input larger than the limit is sampled. From a ledger, an archive with an
-//! index or a plain file, only the sampled frames are read. Any other archive is decoded twice:
-//! once to check it and find the lengths of its entries, and once to take the sample.
+//! index or a plain file, only the sampled frames are read. An archive without an index is first
+//! read whole, to check it and to find the lengths of its entries.
 
 #![allow(missing_docs, reason = "the names say it")]
 
@@ -44,7 +44,7 @@ impl InputKind {
 #[derive(Debug)]
 pub struct ContentFrame {
     pub content: Vec<u8>,
-    /// Places of the storages that the frame holds completely; none if the content is not a snapshot's.
+    /// Ranges of the storages that the frame holds completely; empty if the content is not a snapshot's.
     pub storages: Vec<Range<usize>>,
     /// Position of the records at the frame's start, for clustering; only if the frame begins
     /// inside an entry.
@@ -57,7 +57,7 @@ impl ContentFrame {
     }
 
     pub fn storages(&self) -> impl Iterator<Item = &[u8]> {
-        self.storages.iter().filter_map(|place| self.content.get(place.clone()))
+        self.storages.iter().filter_map(|range| self.content.get(range.clone()))
     }
 }
 
@@ -83,15 +83,16 @@ impl Input {
     /// Reads the input, or a sample of it, into memory.
     ///
     /// # Errors
-    /// If the input cannot be read or is damaged, or the sample is too small or too large.
+    /// If the input cannot be read, is damaged or holds nothing, or if the sample is too small.
     pub fn read(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         progress.stage(Stage::Reading, None);
         let source = OpenInput::open(options, progress)?;
         let total_bytes: u64 = source.entry_lengths().sum();
         let spans = || FrameCutter::new(source.entry_lengths(), options.frame_size_bytes);
         let total_frames = spans().count() as u64;
-        let wanted = sample_frame_count(options.sample_bytes, total_bytes, total_frames)?;
-        let chosen = ChosenFrame::from_spans(spans(), &choose_frames(total_frames, wanted, options.seed));
+        let sampled_frames = sample_frame_count(options.sample_bytes, total_bytes, total_frames)?;
+        let numbers = choose_frames(total_frames, sampled_frames, options.seed);
+        let chosen = ChosenFrame::from_spans(spans(), &numbers);
         let mut frames = source.load(&chosen, options.threads, progress)?;
         for (frame, ChosenFrame { span, .. }) in frames.iter_mut().zip(chosen) {
             let first = usize::try_from(span.first_entry).unwrap_or(usize::MAX);
@@ -114,20 +115,20 @@ impl Input {
 
 /// Finds the storages that a frame holds completely. `entries` begins with the frame's first entry.
 fn find_whole_storages(entries: &[Entry], span: &FrameSpan) -> Vec<Range<usize>> {
-    let mut places = Vec::new();
+    let mut ranges = Vec::new();
     let mut end = 0;
     for (number, entry) in entries.iter().enumerate() {
-        let before_bytes = if number == 0 { span.offset_bytes } else { 0 };
-        let content = end + BLOCK_BYTES;
-        end += entry.tar_bytes().saturating_sub(before_bytes);
+        let skipped_bytes = if number == 0 { span.offset_bytes } else { 0 };
+        let content_start = end + BLOCK_BYTES;
+        end += entry.tar_bytes().saturating_sub(skipped_bytes);
         if end > span.length_bytes {
             break;
         }
-        if matches!(entry.kind, EntryKind::Storage { .. }) && before_bytes == 0 {
-            places.push(content as usize..(content + entry.content_bytes) as usize);
+        if matches!(entry.kind, EntryKind::Storage { .. }) && skipped_bytes == 0 {
+            ranges.push(content_start as usize..(content_start + entry.content_bytes) as usize);
         }
     }
-    places
+    ranges
 }
 
 /// Returns the number of frames in the sample; all of them if the whole input is measured.
@@ -155,15 +156,15 @@ mod tests {
         let entry = |kind, content_bytes| Entry { kind, content_bytes };
         let storage = |id, content_bytes| entry(EntryKind::Storage { slot: 3, id }, content_bytes);
         let entries = [entry(EntryKind::Version, 5), storage(1, 700), storage(2, 0), storage(3, 9000), storage(4, 8)];
-        let places = |first: usize, offset_bytes, length_bytes| {
+        let ranges = |first: usize, offset_bytes, length_bytes| {
             find_whole_storages(&entries[first..], &FrameSpan { first_entry: first as u64, offset_bytes, length_bytes })
         };
         // The last of three entries continues in the next frame.
-        assert_eq!(places(0, 0, 4000), [1536..2236, 3072..3072]);
-        let after = places(3, 1000, 9728 - 1000 + 1024);
+        assert_eq!(ranges(0, 0, 4000), [1536..2236, 3072..3072]);
+        let after = ranges(3, 1000, 9728 - 1000 + 1024);
         assert_eq!(after.len(), 1, "not the storage that began before: {after:?}");
         assert_eq!(after[0], 8728 + 512..8728 + 520);
-        assert!(places(4, 0, 512).is_empty());
+        assert!(ranges(4, 0, 512).is_empty());
         assert!(find_whole_storages(&[], &FrameSpan { first_entry: 9, offset_bytes: 0, length_bytes: 9 }).is_empty());
     }
 }

@@ -1,16 +1,16 @@
 //! Measures codecs: compresses and decompresses pieces of content repeatedly, each piece on its
 //! own.
 //!
-//! A run is one pass over all pieces. A warm-up pass comes first and is not counted: it maps memory
-//! and lets the cores reach a steady clock. Contexts and buffers are reused between pieces and
+//! A run is one pass over all pieces. A warm-up of at most half a second comes first and is not
+//! counted: it maps memory and lets the cores reach a steady clock. Contexts and buffers are reused between pieces and
 //! runs, as in `archive`. Afterwards, every piece is decompressed once and compared, which is the
 //! warm-up for decompressing; a codec that does not restore the same bytes is an error.
 //!
 //! Clustering of records counts as part of compressing; decompressed frames are then compared with
 //! the clustered ones.
 //!
-//! Levels are measured with whole frames on all cores; `sizes` and `frames` measure small pieces on
-//! one core.
+//! Levels are measured with whole frames on as many cores as there are workers; `sizes` and `frames`
+//! measure small pieces on one core.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -73,10 +73,12 @@ pub fn measure_levels(
         let now = Instant::now();
         let remaining_codecs = (codecs.len() - number) as u32;
         bench.runs_end = end.map(|end| now + end.saturating_duration_since(now) / remaining_codecs);
-        bench.end = if number > 0 { end } else { None };
+        bench.deadline = if number > 0 { end } else { None };
         let mut row = match bench.measure(*codec, codec.to_string()) {
             Ok(measurement) => measurement.row,
-            Err(error) if error.kind() == ErrorKind::Interrupted && bench.is_over() && !progress.is_interrupted() => {
+            Err(error)
+                if error.kind() == ErrorKind::Interrupted && bench.is_out_of_time() && !progress.is_interrupted() =>
+            {
                 return Ok(codecs[number..].to_vec());
             }
             Err(error) => return Err(error),
@@ -97,8 +99,8 @@ pub struct Batch<'a> {
     pieces: Vec<&'a [u8]>,
     /// Position of the records at the piece's start, for clustering.
     carry: Option<&'a CarriedPosition>,
-    /// Kept from codec to codec, so that only the first run has to map memory. There is no
-    /// contention: a pass gives each batch to one worker only.
+    /// Reused by every codec, so that only the first run has to map memory. There is no contention:
+    /// a pass gives each batch to one worker only.
     compressed: Mutex<Compressed>,
 }
 
@@ -152,9 +154,9 @@ pub struct Bench<'a> {
     /// If set, each piece is timed, and batches that a first pass of this duration does not reach are
     /// left out. For use with one thread.
     pub timed_pass_max: Option<Duration>,
-    /// After this time, no further run is started; the first run always is.
+    /// After this time, no further run is started. The first run is always made.
     runs_end: Option<Instant>,
-    end: Option<Instant>,
+    deadline: Option<Instant>,
     progress: &'a dyn Progress,
 }
 
@@ -202,8 +204,8 @@ impl Worker {
         ends.clear();
         for piece in &batch.pieces {
             let piece = cluster_if_wanted(&mut self.clusterer, piece, batch)?;
-            let to = if has_one_piece { &mut *bytes } else { &mut self.buffer };
-            time_work(&mut self.times, || self.encoder.encode(piece, to))?;
+            let frame = if has_one_piece { &mut *bytes } else { &mut self.buffer };
+            time_work(&mut self.times, || self.encoder.encode(piece, frame))?;
             if !has_one_piece {
                 bytes.extend_from_slice(&self.buffer);
             }
@@ -248,8 +250,8 @@ pub struct Measurement {
     pub decompress: Latency,
 }
 
-struct Team {
-    pool: ThreadPool,
+struct WorkerPool {
+    threads: ThreadPool,
     workers: Vec<Mutex<Worker>>,
 }
 
@@ -257,40 +259,40 @@ type Work<'a> = dyn Fn(&mut Worker, &Batch<'_>) -> Result<()> + Sync + 'a;
 
 impl<'a> Bench<'a> {
     pub fn new(batches: Vec<Batch<'a>>, options: &'a MeasureOptions, progress: &'a dyn Progress) -> Self {
-        Self { batches, options, timed_pass_max: None, runs_end: None, end: None, progress }
+        Self { batches, options, timed_pass_max: None, runs_end: None, deadline: None, progress }
     }
 
-    /// Returns the number of pieces; after a measurement, of those that were measured.
-    pub fn pieces(&self) -> u64 {
+    /// Returns the number of pieces; after a measurement, only of the measured ones.
+    pub fn piece_count(&self) -> u64 {
         self.batches.iter().map(|batch| batch.pieces.len() as u64).sum()
     }
 
-    /// Measures a codec; `stage` is its name in the progress. Fails if a piece is not restored to the same
-    /// bytes.
+    /// Measures a codec, and shows the progress as a stage of the name `stage`. Fails if a piece is not
+    /// restored to the same bytes.
     pub fn measure(&mut self, codec: FrameCodec, stage: String) -> Result<Measurement> {
         let content_bytes: u64 = self.batches.iter().map(Batch::content_bytes).sum();
         let all_bytes = content_bytes * (1 + 2 * self.options.repeat as u64);
         self.progress.stage(Stage::Measurement(stage), Some(all_bytes));
         let count = self.options.threads.clamp(1, self.batches.len().max(1));
         let workers = (0..count).map(|_| Worker::new(codec).map(Mutex::new)).collect::<Result<_>>()?;
-        let pool = start_pool(count)?;
-        let team = Team { pool, workers };
+        let threads = start_pool(count)?;
+        let pool = WorkerPool { threads, workers };
         let warm_up = Instant::now() + self.timed_pass_max.unwrap_or(WARM_UP_TIME);
-        let reached = self.pass(&team, Some(warm_up), &NoProgress, &Worker::encode)?;
+        let reached = self.run_pass(&pool, Some(warm_up), &NoProgress, &Worker::encode)?;
         if self.timed_pass_max.is_some() {
-            self.batches.truncate(reached.batches);
+            self.batches.truncate(reached.batch_count);
         }
-        let compress = self.repeat(&team, &Worker::encode)?;
-        self.pass(&team, None, self.progress, &Worker::check)?;
-        let decompress = self.repeat(&team, &Worker::decode)?;
+        let compress = self.repeat(&pool, &Worker::encode)?;
+        self.run_pass(&pool, None, self.progress, &Worker::check)?;
+        let decompress = self.repeat(&pool, &Worker::decode)?;
 
         let input_bytes = self.batches.iter().map(Batch::content_bytes).sum();
         let sizes = self.batches.iter().map(Batch::sizes);
         let output_bytes = sizes.map(|sizes| sizes.compressed_bytes).sum();
         let pieces = self.batches.iter().flat_map(|batch| &batch.pieces);
-        let longest = pieces.map(|piece| piece.len()).max().unwrap_or(0);
-        let buffer_bytes = (longest + codec.encoded_bytes_max(longest)) as u64;
-        let encoding_bytes = buffer_bytes + clustering_bytes(codec.layout(), longest as u64);
+        let longest_piece = pieces.map(|piece| piece.len()).max().unwrap_or(0);
+        let buffer_bytes = (longest_piece + codec.encoded_bytes_max(longest_piece)) as u64;
+        let encoding_bytes = buffer_bytes + clustering_bytes(codec.layout(), longest_piece as u64);
         let worker_memory_bytes = |worker: &Mutex<Worker>| {
             let worker = worker.lock();
             let encoder = worker.encoder.context_bytes();
@@ -312,21 +314,21 @@ impl<'a> Bench<'a> {
             compress_cpu_percent: compress.median(Elapsed::cpu_percent),
             compress_cpu_seconds: compress.median(|duration| duration.cpu.as_secs_f64()),
             decompress_cpu_percent: decompress.median(Elapsed::cpu_percent),
-            peak_memory_bytes: team.workers.iter().map(worker_memory_bytes).sum(),
+            peak_memory_bytes: pool.workers.iter().map(worker_memory_bytes).sum(),
             warnings,
             ..LevelRow::default()
         };
         Ok(Measurement { row, compress: compress.latency, decompress: decompress.latency })
     }
 
-    fn is_over(&self) -> bool {
-        self.end.is_some_and(|end| Instant::now() >= end)
+    fn is_out_of_time(&self) -> bool {
+        self.deadline.is_some_and(|end| Instant::now() >= end)
     }
 
     /// Makes runs until both their number and their minimum time are reached, or the time for
     /// further runs is over.
-    fn repeat(&self, team: &Team, work: &Work<'_>) -> Result<Runs> {
-        for worker in &team.workers {
+    fn repeat(&self, pool: &WorkerPool, work: &Work<'_>) -> Result<Runs> {
+        for worker in &pool.workers {
             worker.lock().times = self.timed_pass_max.map(|_| Vec::new());
         }
         let start = Instant::now();
@@ -337,34 +339,40 @@ impl<'a> Bench<'a> {
             // Further runs, which the minimum time requires, are not part of the announced length.
             let is_announced = runs.durations.len() < self.options.repeat;
             let progress: &dyn Progress = if is_announced { self.progress } else { &NoProgress };
-            let pass = self.pass(team, None, progress, work)?;
+            let pass = self.run_pass(pool, None, progress, work)?;
             for worker in pass.workers {
                 runs.workers.wall += worker.wall;
                 runs.workers.cpu += worker.cpu;
             }
             runs.durations.push(pass.duration);
         }
-        let times = team.workers[0].lock().times.take();
+        let times = pool.workers[0].lock().times.take();
         runs.latency = Latency::from_times(times.unwrap_or_default());
         Ok(runs)
     }
 
-    /// Makes one pass over all batches, and reports them to `progress`. A deadline ends the pass, but after
-    /// one batch at the earliest.
-    fn pass(&self, team: &Team, deadline: Option<Instant>, progress: &dyn Progress, work: &Work<'_>) -> Result<Pass> {
+    /// Makes one pass over all batches, and reports them to `progress`. After a deadline, the pass ends, but
+    /// it processes at least one batch.
+    fn run_pass(
+        &self,
+        pool: &WorkerPool,
+        deadline: Option<Instant>,
+        progress: &dyn Progress,
+        work: &Work<'_>,
+    ) -> Result<Pass> {
         let next = AtomicUsize::new(0);
-        let is_failed = AtomicBool::new(false);
-        let is_reached = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+        let has_failed = AtomicBool::new(false);
+        let is_past_deadline = || next.load(Relaxed) > 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline);
         let run = |worker: &mut Worker| -> Result<Elapsed> {
             let stopwatch = Stopwatch::start_on_thread();
             // Elapsed time is read directly, because reading CPU time takes longer than compressing
             // a small batch.
             let start = Instant::now();
-            while !is_reached() && !is_failed.load(Relaxed) {
+            while !is_past_deadline() && !has_failed.load(Relaxed) {
                 let Some(batch) = self.batches.get(next.fetch_add(1, Relaxed)) else { break };
-                let stop = if self.is_over() { Err(Error::interrupted()) } else { self.progress.check() };
+                let stop = if self.is_out_of_time() { Err(Error::interrupted()) } else { self.progress.check() };
                 let result = stop.and_then(|()| work(worker, batch));
-                result.inspect_err(|_| is_failed.store(true, Relaxed))?;
+                result.inspect_err(|_| has_failed.store(true, Relaxed))?;
                 progress.advance(batch.content_bytes(), 0);
             }
             let wall = start.elapsed();
@@ -372,20 +380,20 @@ impl<'a> Bench<'a> {
             Ok(Elapsed::new(wall, cpu))
         };
         let stopwatch = Stopwatch::start();
-        let run = |index: usize| catch_panic(|| run(&mut team.workers[index].lock()));
+        let run = |index: usize| catch_panic(|| run(&mut pool.workers[index].lock()));
         // A single worker runs on this thread: waking another one may take longer than a pass over a few
         // small pieces.
-        let results = if team.workers.len() == 1 {
+        let results = if pool.workers.len() == 1 {
             vec![run(0)]
         } else {
-            team.pool.install(|| rayon::broadcast(|context| run(context.index())))
+            pool.threads.install(|| rayon::broadcast(|context| run(context.index())))
         };
         let workers = results.into_iter().collect::<Result<Vec<Elapsed>>>()?;
         let duration = match workers.as_slice() {
             [worker] => *worker,
             _ => stopwatch.elapsed(),
         };
-        Ok(Pass { duration, workers, batches: next.into_inner().min(self.batches.len()) })
+        Ok(Pass { duration, workers, batch_count: next.into_inner().min(self.batches.len()) })
     }
 }
 
@@ -416,7 +424,7 @@ impl Runs {
 struct Pass {
     duration: Elapsed,
     workers: Vec<Elapsed>,
-    batches: usize,
+    batch_count: usize,
 }
 
 #[cfg(test)]

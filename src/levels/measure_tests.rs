@@ -6,7 +6,8 @@ use super::*;
 use crate::levels::input::{ContentFrame, InputKind};
 
 fn input(frames: usize) -> Input {
-    let frame = |number: usize| ContentFrame::new((0..70_000).map(|at| ((at / 7 + number) % 251) as u8).collect());
+    let frame =
+        |number: usize| ContentFrame::new((0..70_000).map(|index| ((index / 7 + number) % 251) as u8).collect());
     let frames: Vec<_> = (0..frames).map(frame).collect();
     let total_bytes = frames.len() as u64 * 70_000;
     let total_frames = frames.len() as u64;

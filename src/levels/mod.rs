@@ -62,8 +62,8 @@ pub struct MeasureOptions {
     pub repeat: usize,
     /// Minimum total time of the runs per measurement. Default: none.
     pub min_time: Duration,
-    /// Time for all codecs together. To keep it, further runs of a codec are left out, and then
-    /// whole codecs. Default: none.
+    /// Time for all codecs together. When it is short, further runs of a codec are left out; when it
+    /// is used up, so are the remaining codecs. Default: none.
     #[setters(into)]
     pub budget: Option<Duration>,
     /// Threads that read, compress and decompress, 1 to 1024. Default: one per core.
@@ -96,13 +96,15 @@ impl MeasureOptions {
 }
 
 /// Measures size, speed, CPU time and memory of each codec: of compressing with the encoder of
-/// `archive`, and of decompressing with the decoder of `restore`. Blocks until all are measured.
+/// `archive`, and of decompressing with the decoder of `restore`. Blocks until all are measured, or
+/// the budget is used up.
 ///
 /// # Errors
-/// If the input cannot be read, a level does not exist, or a codec does not restore the same bytes.
+/// If the input cannot be read, a level does not exist, a codec does not restore the same bytes, or
+/// `progress` interrupts.
 pub fn measure(options: &MeasureOptions, progress: &dyn Progress) -> Result<Vec<LevelRow>> {
-    let is_wrong = |codec: &&FrameCodec| codec.name == REFERENCE_CODEC && !is_zstd_level(codec.level);
-    if let Some(FrameCodec { level, .. }) = options.codecs.iter().find(is_wrong) {
+    let is_invalid = |codec: &&FrameCodec| codec.name == REFERENCE_CODEC && !is_zstd_level(codec.level);
+    if let Some(FrameCodec { level, .. }) = options.codecs.iter().find(is_invalid) {
         return Err(Error::usage(format!(
             "zstd has no level {level}: 1 to {ZSTD_LEVEL_MAX}, or {ZSTD_LEVEL_MIN} to -1"
         )));
@@ -209,9 +211,9 @@ pub fn reference_row(rows: &[LevelRow]) -> Option<&LevelRow> {
 /// Sorts rows for tables: codecs in the order of their first rows, each by level.
 #[doc(hidden)]
 pub fn sort_rows(rows: &[LevelRow]) -> Vec<&LevelRow> {
-    let first = |row: &LevelRow| rows.iter().position(|other| other.codec.name == row.codec.name);
+    let first_index = |row: &LevelRow| rows.iter().position(|other| other.codec.name == row.codec.name);
     let mut sorted: Vec<&LevelRow> = rows.iter().collect();
-    sorted.sort_by_key(|row| (first(row), row.codec.level));
+    sorted.sort_by_key(|row| (first_index(row), row.codec.level));
     sorted
 }
 

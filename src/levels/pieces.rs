@@ -1,8 +1,8 @@
 //! Measures pieces of the input, each compressed and decompressed alone, on one core: storages or
-//! records by their size, and frames of 32 B to 32 MiB.
+//! records by their size, and frames of up to 32 MiB.
 //!
-//! For each size, as many pieces are measured as an exact result needs. They are spread evenly over the
-//! input, and ordered so that any first part of them is spread too. The storages or records of a class
+//! For each size, at most as many pieces are measured as an exact result needs. They are spread evenly
+//! over the input, and ordered so that any first part of them is spread too. The storages or records of a class
 //! are timed together, because a small one takes less time than reading the clock; frames are timed one
 //! by one, for their percentiles. In the names of classes, 1 KB is 1000 bytes, as in published
 //! measurements of transactions and blocks.
@@ -79,8 +79,8 @@ pub struct PieceRow {
     /// Upper bound of a piece's size in bytes, exclusive; `None` for the last class, and for frames.
     pub below_bytes: Option<u64>,
     /// Number of pieces, measured or not; 0 for frames.
-    pub pieces: u64,
-    pub piece_bytes: u64,
+    pub piece_count: u64,
+    pub all_pieces_bytes: u64,
     pub measured_pieces: u64,
     pub totals: LevelRow,
     /// Times of single pieces; for frames only.
@@ -96,11 +96,11 @@ impl PieceRow {
 
     /// Adds a class. Its measurements are extrapolated from the measured pieces to all pieces.
     fn add_class(&mut self, class: &Self) {
-        let scale = class.piece_bytes as f64 / (class.totals.input_bytes as f64).max(1.0);
-        self.pieces += class.pieces;
-        self.piece_bytes += class.piece_bytes;
-        self.measured_pieces += class.pieces;
-        self.totals.input_bytes += class.piece_bytes;
+        let scale = class.all_pieces_bytes as f64 / (class.totals.input_bytes as f64).max(1.0);
+        self.piece_count += class.piece_count;
+        self.all_pieces_bytes += class.all_pieces_bytes;
+        self.measured_pieces += class.piece_count;
+        self.totals.input_bytes += class.all_pieces_bytes;
         self.totals.output_bytes += (class.totals.output_bytes as f64 * scale) as u64;
         self.totals.compress.median += class.totals.compress.median * scale;
         self.totals.decompress.median += class.totals.decompress.median * scale;
@@ -108,10 +108,11 @@ impl PieceRow {
 }
 
 /// Measures the storages or records of each size class. Returns a row for each class that has any,
-/// then one for all.
+/// then one for all classes.
 ///
 /// # Errors
-/// If the input has none, if one is not restored to the same bytes, or if the user interrupts it.
+/// If the input has no storages or records, if one of them is not restored to the same bytes, or if the
+/// user interrupts the measurement.
 pub fn measure_sizes(
     input: &Input,
     unit: SizeUnit,
@@ -126,10 +127,10 @@ pub fn measure_sizes(
         progress.check()?;
         for storage in frame.storages() {
             match unit {
-                SizeUnit::Storage => classes[class_of(storage.len() as u64)].push(storage),
+                SizeUnit::Storage => classes[class_index(storage.len() as u64)].push(storage),
                 SizeUnit::Record => {
-                    for record in records_of(storage) {
-                        classes[class_of(record.len() as u64)].push(record);
+                    for record in find_records(storage) {
+                        classes[class_index(record.len() as u64)].push(record);
                     }
                 }
             }
@@ -151,9 +152,9 @@ pub fn measure_sizes(
             class,
             from_bytes,
             below_bytes: CLASSES.get(number + 1).map(|next| next.0),
-            pieces: pieces.len() as u64,
-            piece_bytes: bytes as u64,
-            measured_pieces: bench.pieces(),
+            piece_count: pieces.len() as u64,
+            all_pieces_bytes: bytes as u64,
+            measured_pieces: bench.piece_count(),
             totals: measurement.row,
             ..PieceRow::default()
         };
@@ -171,10 +172,10 @@ pub fn measure_sizes(
 
 /// Measures frames of each size, and appends its row. `sizes` are in ascending order. Skips the sizes
 /// after the first one that holds every frame of the input, because they would give the same frames.
-/// Compressing the frames of a size, and decompressing them, takes at least `min_time`.
+/// The frames of each size are compressed for at least `min_time`, and decompressed for as long.
 ///
 /// # Errors
-/// If a frame is not restored to the same bytes, or if the user interrupts it.
+/// If a frame is not restored to the same bytes, or if the user interrupts the measurement.
 pub fn measure_frames(
     input: &Input,
     codec: FrameCodec,
@@ -196,7 +197,7 @@ pub fn measure_frames(
         let measurement = bench.measure(codec, stage)?;
         rows.push(PieceRow {
             from_bytes,
-            measured_pieces: bench.pieces(),
+            measured_pieces: bench.piece_count(),
             totals: measurement.row,
             compress: measurement.compress,
             decompress: measurement.decompress,
@@ -206,7 +207,7 @@ pub fn measure_frames(
             break;
         }
     }
-    // This thread only computes. If it had to wait for a core, some frame's time includes the wait.
+    // This thread only computes. If it had to wait for a core, the time of some frame includes the wait.
     let elapsed = stopwatch.elapsed();
     if let Some(warning) = load_warning(&elapsed, &[elapsed.wall.as_secs_f64()]) {
         let load = warning.text;
@@ -233,7 +234,7 @@ fn cut_frames<'a>(input: &'a Input, size_bytes: u64, wanted: usize) -> Vec<&'a [
 /// Chooses `wanted` pieces, at least one and at most all, spread evenly, and ordered so that any first
 /// part of them is spread too.
 fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wanted: usize) -> Vec<&'a [u8]> {
-    /// Number of passes over the pieces in which they are ordered.
+    /// Number of passes in which the chosen pieces are ordered; each pass takes every sixteenth piece.
     const ROUNDS: usize = 16;
     let count = pieces().count().max(1);
     let wanted = wanted.clamp(1, count);
@@ -250,12 +251,12 @@ fn choose_evenly<'a, P: Iterator<Item = &'a [u8]>>(pieces: impl Fn() -> P, wante
 
 /// Returns the records of a storage, header and data without padding, up to the end mark or the
 /// first invalid record.
-fn records_of(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn find_records(storage: &[u8]) -> impl Iterator<Item = &[u8]> {
     let end = |record: &RawRecord<'_>| record.start + RECORD_HEADER_BYTES + record.data.len();
     Records::new(storage).filter_map(move |record| storage.get(record.start..end(&record)))
 }
 
-fn class_of(bytes: u64) -> usize {
+fn class_index(bytes: u64) -> usize {
     CLASSES.partition_point(|(from, _)| *from <= bytes).saturating_sub(1)
 }
 

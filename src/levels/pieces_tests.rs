@@ -95,19 +95,20 @@ fn a_first_pass_that_takes_too_long_is_cut() {
     let mut bench = Bench::new(batches, &options, &NoProgress);
     bench.timed_pass_max = Some(Duration::ZERO);
     let measurement = bench.measure(codec("none"), "frames".to_string()).expect("measured");
-    assert!((1..500).contains(&bench.pieces()));
-    assert_eq!(measurement.row.input_bytes, bench.pieces() * 10);
-    assert_eq!(measurement.compress.samples, bench.pieces());
+    assert!((1..500).contains(&bench.piece_count()));
+    assert_eq!(measurement.row.input_bytes, bench.piece_count() * 10);
+    assert_eq!(measurement.compress.samples, bench.piece_count());
 }
 
 #[test]
 fn pieces_are_spread_evenly() {
     let input = input(&[100_000, 100_000]);
     let start = input.frames[0].content.as_ptr() as usize;
-    let taken = cut_frames(&input, 100, 40);
-    assert_eq!(taken.len(), 40);
-    let of_first = taken.iter().filter(|piece| (0..100_000).contains(&(piece.as_ptr() as usize).wrapping_sub(start)));
-    assert_eq!(of_first.count(), 20, "as many from each frame");
+    let pieces = cut_frames(&input, 100, 40);
+    assert_eq!(pieces.len(), 40);
+    let in_first_frame =
+        pieces.iter().filter(|piece| (0..100_000).contains(&(piece.as_ptr() as usize).wrapping_sub(start)));
+    assert_eq!(in_first_frame.count(), 20, "as many from each frame");
     assert_eq!(cut_frames(&input, 100, usize::MAX / 4000).len(), 2000);
 }
 
@@ -158,7 +159,7 @@ fn measure_units(input: &Input, unit: SizeUnit, codec: FrameCodec) -> Result<Vec
 fn records_are_counted_in_their_classes() {
     let input = archive(vec![frame(&[&[0, 0, 165, 900], &[5000]]), frame(&[&[0]])]);
     let rows = measure_units(&input, SizeUnit::Record, FrameCodec::zstd(1)).expect("measured");
-    let pieces: Vec<_> = rows.iter().map(|row| (row.class, row.pieces, row.measured_pieces)).collect();
+    let pieces: Vec<_> = rows.iter().map(|row| (row.class, row.piece_count, row.measured_pieces)).collect();
     assert_eq!(pieces, [("0-250 B", 3, 3), ("250-500 B", 1, 1), ("1-10 KB", 2, 2), ("all", 6, 6)]);
     let (all, classes) = rows.split_last().expect("rows");
     assert_eq!(all.totals.input_bytes, 3 * 136 + 301 + 1036 + 5136);
@@ -175,7 +176,7 @@ fn whole_storages_are_measured() {
     let input = archive(vec![frame(&[&[0, 0, 165, 900], &[5000]])]);
     let rows = measure_units(&input, SizeUnit::Storage, FrameCodec::zstd(3)).expect("measured");
     let all = rows.last().expect("rows");
-    assert_eq!((all.pieces, rows[0].totals.codec.level), (2, 3));
+    assert_eq!((all.piece_count, rows[0].totals.codec.level), (2, 3));
 }
 
 #[test]
@@ -188,16 +189,19 @@ fn a_file_has_no_records() {
 fn large_classes_are_measured_in_part() {
     let lengths: Vec<usize> = (0..50_000).map(|number| number % 2).collect();
     let rows = measure_units(&archive(vec![frame(&[&lengths])]), SizeUnit::Record, codec("none")).expect("measured");
-    assert_eq!((rows[0].pieces, rows[0].measured_pieces), (50_000, CLASS_PIECES_MAX as u64));
+    assert_eq!((rows[0].piece_count, rows[0].measured_pieces), (50_000, CLASS_PIECES_MAX as u64));
     let large = vec![0; CLASS_BYTES_MAX];
     let frame = ContentFrame { storages: vec![0..large.len(); 3], ..ContentFrame::new(large) };
     let rows = measure_units(&archive(vec![frame]), SizeUnit::Storage, codec("none")).expect("measured");
-    assert_eq!((rows[0].pieces, rows[0].measured_pieces), (3, 1));
+    assert_eq!((rows[0].piece_count, rows[0].measured_pieces), (3, 1));
 }
 
 #[test]
 fn classes_include_their_lower_bounds() {
-    assert_eq!((class_of(0), class_of(249), class_of(250), class_of(u64::MAX)), (0, 0, 1, CLASSES.len() - 1));
+    assert_eq!(
+        (class_index(0), class_index(249), class_index(250), class_index(u64::MAX)),
+        (0, 0, 1, CLASSES.len() - 1)
+    );
 }
 
 fn record(number: u8, data: &[u8]) -> Vec<u8> {
@@ -224,13 +228,13 @@ fn records_of_a_storage_have_no_padding() {
         bytes
     };
     let storage: Vec<u8> = wanted.iter().cloned().flat_map(padded).collect();
-    assert_eq!(records_of(&storage).collect::<Vec<_>>(), wanted);
+    assert_eq!(find_records(&storage).collect::<Vec<_>>(), wanted);
 }
 
 proptest! {
     #[test]
     fn every_size_has_its_class(bytes in 0u64..3_000_000) {
-        let class = class_of(bytes);
+        let class = class_index(bytes);
         prop_assert!(CLASSES[class].0 <= bytes);
         prop_assert!(CLASSES.get(class + 1).is_none_or(|next| bytes < next.0));
     }
@@ -240,15 +244,15 @@ proptest! {
         mut bytes in proptest::collection::vec(any::<u8>(), 0..2000),
         lengths in proptest::collection::vec(0u64..600, 0..4),
     ) {
-        let mut at = 0;
+        let mut offset = 0;
         for length in lengths {
-            if let Some(field) = bytes.get_mut(at + 8..at + 16) {
+            if let Some(field) = bytes.get_mut(offset + 8..offset + 16) {
                 field.copy_from_slice(&length.to_le_bytes());
             }
-            at += align8(136 + length) as usize;
+            offset += align8(136 + length) as usize;
         }
-        let total: usize = records_of(&bytes).map(<[u8]>::len).sum();
+        let total: usize = find_records(&bytes).map(<[u8]>::len).sum();
         prop_assert!(total <= bytes.len());
-        prop_assert!(records_of(&bytes).all(|record| record.len() >= RECORD_HEADER_BYTES));
+        prop_assert!(find_records(&bytes).all(|record| record.len() >= RECORD_HEADER_BYTES));
     }
 }

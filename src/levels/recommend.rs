@@ -18,8 +18,8 @@ use slotpress_read::{SnapshotClient, describe_readers};
 use crate::levels::LevelRow;
 use crate::levels::codec::{CLUSTERED_CODEC, FrameCodec, REFERENCE_CODEC};
 
-/// Saving against the fastest level, in percent, below which nothing else is worth its time.
-const WORTH_PERCENT_MIN: f64 = 3.0;
+/// Minimum saving against the fastest level, in percent, that makes a slower level worth its time.
+const SAVING_PERCENT_MIN: f64 = 3.0;
 
 /// A codec at a level, and why it was chosen.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,9 +33,10 @@ pub struct CodecChoice {
 }
 
 impl CodecChoice {
-    /// Returns the flag of `archive` that selects it: `--zstd-level 3`, `--format lz4`.
+    /// Returns the flags with which `archive` uses this codec: `--zstd-level 3`, `--format lz4`. The
+    /// codecs in [`Recommendation::others`] have none.
     pub fn flag(&self) -> String {
-        flags_of(self.codec)
+        archive_flags(self.codec)
     }
 }
 
@@ -71,8 +72,8 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
     let curve = pareto_curve(rows.iter().filter(|row| is_offered(row)).collect());
     let fastest = *curve.first()?;
     let smallest = *curve.last()?;
-    let is_worth = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= WORTH_PERCENT_MIN;
-    let knee = knee_of(&curve).filter(is_worth).unwrap_or(fastest);
+    let is_worth = |knee: &&LevelRow| 100.0 - knee.size_percent_of(fastest) >= SAVING_PERCENT_MIN;
+    let knee = find_knee(&curve).filter(is_worth).unwrap_or(fastest);
     let knee_index = curve.iter().position(|row| row.codec == knee.codec);
     let knee_index = knee_index.unwrap_or_default();
     let knee_and_neighbours = &curve[knee_index.saturating_sub(1)..curve.len().min(knee_index + 2)];
@@ -90,14 +91,14 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
         format!("{difference} than {codec} in {factor} times its {time}")
     };
     let choice = |row: &LevelRow, mut reason: String| {
-        if let Some(readers) = format_of(row.codec).and_then(describe_readers) {
+        if let Some(readers) = archive_format(row.codec).and_then(describe_readers) {
             reason += &format!("; {readers}");
         }
         CodecChoice { codec: row.codec, reason }
     };
     let mut others = Vec::new();
     for row in pareto_curve(rows.iter().collect()) {
-        if !is_offered(row) && !is_plain(row) {
+        if !is_offered(row) && !is_uncompressed(row) {
             let reason = compare(row) + "; archive does not make it, and validators may not read it";
             others.push(choice(row, reason));
         }
@@ -121,7 +122,7 @@ pub fn recommend(rows: &[LevelRow]) -> Option<Recommendation> {
 
 /// Returns the format of the archives that `archive` writes with this codec; `None` if it does not
 /// offer the codec.
-pub(super) fn format_of(codec: FrameCodec) -> Option<ArchiveCompression> {
+pub(super) fn archive_format(codec: FrameCodec) -> Option<ArchiveCompression> {
     match codec.name {
         REFERENCE_CODEC | CLUSTERED_CODEC => Some(ArchiveCompression::Zstd),
         "lz4" => Some(ArchiveCompression::Lz4),
@@ -130,7 +131,7 @@ pub(super) fn format_of(codec: FrameCodec) -> Option<ArchiveCompression> {
     }
 }
 
-pub(super) fn flags_of(FrameCodec { name, level }: FrameCodec) -> String {
+pub(super) fn archive_flags(FrameCodec { name, level }: FrameCodec) -> String {
     match name {
         REFERENCE_CODEC => format!("--zstd-level {level}"),
         CLUSTERED_CODEC => format!("--layout clustered --zstd-level {level}"),
@@ -138,14 +139,14 @@ pub(super) fn flags_of(FrameCodec { name, level }: FrameCodec) -> String {
     }
 }
 
-/// True for the uncompressed copy in memory, which is never recommended.
-pub fn is_plain(row: &LevelRow) -> bool {
+/// True if the row measures the codec `none`, a copy in memory.
+pub fn is_uncompressed(row: &LevelRow) -> bool {
     row.codec.name == "none"
 }
 
 /// True if `archive` writes this format and Agave reads it, which excludes a plain tar.
 fn is_offered(row: &LevelRow) -> bool {
-    format_of(row.codec)
+    archive_format(row.codec)
         .is_some_and(|compression| clients_that_read(compression).into_iter().any(SnapshotClient::is_agave))
 }
 
@@ -165,7 +166,7 @@ pub fn pareto_curve(mut rows: Vec<&LevelRow>) -> Vec<&LevelRow> {
 }
 
 /// Finds the point furthest below the line between the ends; `None` if no point is below it.
-fn knee_of<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
+fn find_knee<'a>(curve: &[&'a LevelRow]) -> Option<&'a LevelRow> {
     let first = curve.first()?;
     let last = curve.last()?;
     let time = |row: &LevelRow| row.compress.median.max(1e-9).ln();
@@ -264,14 +265,14 @@ mod tests {
         assert_eq!(recommend(&rows).expect("rows").knee.codec.level, 2);
         rows[3].warnings.push(Warning::new("times", String::new()));
         assert!(is_measured_well_enough(&rows), "it is no neighbour");
-        for at in 0..3 {
+        for index in 0..3 {
             let mut rows = rows.clone();
-            rows[at].warnings.push(Warning::new("times", String::new()));
-            assert!(!is_measured_well_enough(&rows), "{at}");
+            rows[index].warnings.push(Warning::new("times", String::new()));
+            assert!(!is_measured_well_enough(&rows), "{index}");
         }
     }
 
-    /// A saving below 3 % is not worth its time, and what another level beats does not count.
+    /// A saving below 3 % is not worth its time. A level that another one beats is not considered.
     #[test]
     fn small_savings_are_not_worth_their_time() {
         for (table, level) in [
@@ -315,7 +316,7 @@ mod tests {
         #[test]
         fn no_measured_level_beats_the_choices(table in proptest::collection::vec((1u64..100, 0.001f64..1e4), 1..22)) {
             let table: Vec<_> =
-                table.iter().enumerate().map(|(at, (size, seconds))| (at as i32 + 1, *size, *seconds)).collect();
+                table.iter().zip(1..).map(|((size, seconds), level)| (level, *size, *seconds)).collect();
             let rows = rows(&table);
             let Recommendation { shortest_time, smallest_size, knee, .. } = recommend(&rows).expect("some levels");
             let row_of = |choice: &CodecChoice| rows.iter().find(|row| row.codec == choice.codec).expect("a measured level");

@@ -44,7 +44,7 @@ pub struct OpenInput {
     /// Entries of the tar stream; empty for other files.
     pub entries: Vec<Entry>,
     /// Length of the data after the last entry; for other files, of the whole file.
-    end_bytes: u64,
+    trailing_bytes: u64,
     content: Content,
 }
 
@@ -63,10 +63,10 @@ impl OpenInput {
     /// Returns the length of each entry in the stream with its header, then the length of the data
     /// after the last entry.
     pub fn entry_lengths(&self) -> impl Iterator<Item = u64> + '_ {
-        self.entries.iter().map(Entry::tar_bytes).chain([self.end_bytes])
+        self.entries.iter().map(Entry::tar_bytes).chain([self.trailing_bytes])
     }
 
-    /// Opens the input. A file without an index is decoded once, to find its entries.
+    /// Opens the input. An archive without an index is decoded once, to find its entries.
     pub fn open(options: &MeasureOptions, progress: &dyn Progress) -> Result<Self> {
         let path = &options.paths.ledger;
         let metadata = std::fs::metadata(path).or_path("read", path)?;
@@ -87,7 +87,12 @@ impl OpenInput {
             Err(error) if error.kind() == ErrorKind::Damaged && ArchiveName::from_path(path).is_none() => {
                 let file = slotpress_base::open_file(path)?;
                 let content = Content::Plain(file, path.clone());
-                return Ok(Self { kind: InputKind::File, entries: Vec::new(), end_bytes: metadata.len(), content });
+                return Ok(Self {
+                    kind: InputKind::File,
+                    entries: Vec::new(),
+                    trailing_bytes: metadata.len(),
+                    content,
+                });
             }
             Err(error) => return Err(error),
         };
@@ -95,7 +100,7 @@ impl OpenInput {
         if let Some(tail) = &archive.tail {
             let entries = tail.index.entries.clone();
             let content = Content::Framed(archive);
-            return Ok(Self { kind: InputKind::Archive, entries, end_bytes: END_OF_ARCHIVE_BYTES, content });
+            return Ok(Self { kind: InputKind::Archive, entries, trailing_bytes: END_OF_ARCHIVE_BYTES, content });
         }
         Self::survey(archive, options.threads, progress)
     }
@@ -113,7 +118,7 @@ impl OpenInput {
         Ok(Self {
             kind,
             entries: plan.entries().collect(),
-            end_bytes: END_OF_ARCHIVE_BYTES,
+            trailing_bytes: END_OF_ARCHIVE_BYTES,
             content: Content::Ledger(Box::new(plan), lock),
         })
     }
@@ -121,7 +126,7 @@ impl OpenInput {
     /// Decodes an archive once, to check it and to find the lengths of its entries.
     fn survey(archive: OpenArchive, threads: usize, progress: &dyn Progress) -> Result<Self> {
         progress.stage(Stage::Surveying, archive.source.length_bytes());
-        // If the file has the name of an archive, other content is an error instead of a plain file.
+        // Under the name of an archive, any other content is an error; under another name, it is a plain file.
         let must_be_archive = ArchiveName::from_path(archive.path()).is_some();
         let mut entries = Vec::new();
         let mut total_bytes = 0u64;
@@ -153,7 +158,7 @@ impl OpenInput {
             kind = InputKind::Archive;
             parser.finish().map_err(|error| error.within(archive.path().escaped()))?;
         }
-        let end_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
+        let trailing_bytes = total_bytes.saturating_sub(entries.iter().map(Entry::tar_bytes).sum());
         let content = match archive.compression {
             ArchiveCompression::None => {
                 let path = archive.path().to_path_buf();
@@ -161,7 +166,7 @@ impl OpenInput {
             }
             _ => Content::Stream(archive),
         };
-        Ok(Self { kind, entries, end_bytes, content })
+        Ok(Self { kind, entries, trailing_bytes, content })
     }
 
     pub fn load(&self, chosen: &[ChosenFrame], threads: usize, progress: &dyn Progress) -> Result<Vec<ContentFrame>> {
@@ -169,13 +174,13 @@ impl OpenInput {
         progress.stage(Stage::Reading, Some(bytes));
         match &self.content {
             Content::Ledger(plan, _lock) => {
-                load_each(chosen, threads, progress, &|frame, to| plan.fill(&frame.span, to))
+                load_each(chosen, threads, progress, &|frame, buf| plan.fill(&frame.span, buf))
             }
-            Content::Plain(file, path) => load_each(chosen, threads, progress, &|frame, to| {
-                file.read_exact_at(to, frame.offset_bytes).or_path("read", path)
+            Content::Plain(file, path) => load_each(chosen, threads, progress, &|frame, buf| {
+                file.read_exact_at(buf, frame.offset_bytes).or_path("read", path)
             }),
-            Content::Framed(archive) => load_each(chosen, threads, progress, &|frame, to| {
-                read_range(archive, frame.offset_bytes, to).map_err(|error| error.within(archive.path().escaped()))
+            Content::Framed(archive) => load_each(chosen, threads, progress, &|frame, buf| {
+                read_range(archive, frame.offset_bytes, buf).map_err(|error| error.within(archive.path().escaped()))
             }),
             Content::Stream(archive) => load_stream(archive, chosen, threads, progress),
         }
@@ -211,8 +216,8 @@ fn load_stream(
     let mut position = 0;
     archive.decode_stream(threads, AHEAD_BYTES, progress, &mut |mut bytes| {
         while let Some(frame) = chosen.get(frames.len()) {
-            let wanted = frame.offset_bytes + content.len() as u64;
-            let skipped = (wanted - position).min(bytes.len() as u64) as usize;
+            let next_offset = frame.offset_bytes + content.len() as u64;
+            let skipped = (next_offset - position).min(bytes.len() as u64) as usize;
             position += skipped as u64;
             bytes = &bytes[skipped..];
             let missing = frame.span.length_bytes as usize - content.len();

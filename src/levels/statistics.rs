@@ -98,17 +98,16 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
 }
 
 /// Warns if workers, which only compute, took more elapsed time than CPU time: then they had to wait for
-/// a core. Short `runs` do not show it.
+/// a core. Gives no warning for runs that are too short to show the difference.
 pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
     let lost_percent = 100.0 - workers.cpu_percent();
     let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
-    let waited = format!("workers waited {lost_percent:.0} % of their time");
-    let text = format!("{waited} for a core: another load runs");
+    let text = format!("workers waited {lost_percent:.0} % of their time for a core: another load runs");
     (is_measured && lost_percent > LOST_PERCENT_MAX).then_some(Warning::new("load", text))
 }
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one
-/// of them to be above it.
+/// of them to lie above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Latency {

@@ -37,25 +37,26 @@ pub struct Chart {
     /// Shown above the y axis, because text next to it would have to be rotated.
     pub y_label: String,
     pub series: Vec<Series>,
-    pub line: Vec<(f64, f64)>,
-    pub best: Option<(f64, f64)>,
+    pub curve: Vec<(f64, f64)>,
+    pub highlighted: Option<(f64, f64)>,
 }
 
 impl Chart {
-    pub fn new_by_size(
+    /// Makes a chart of one series over a size in bytes, whose points are joined.
+    pub fn single_series(
         caption: String,
         x_label: &'static str,
         y_label: &str,
         name: String,
-        line: Vec<(f64, f64)>,
+        curve: Vec<(f64, f64)>,
     ) -> Self {
-        let points = line.iter().map(|&position| Point { position, label: String::new() });
+        let points = curve.iter().map(|&position| Point { position, label: String::new() });
         let series = vec![Series { name, points: points.collect() }];
         let y_label = y_label.to_string();
-        Self { caption, x_label, x_in_bytes: true, y_label, series, line, best: None }
+        Self { caption, x_label, x_in_bytes: true, y_label, series, curve, highlighted: None }
     }
 
-    /// Names of the series with their colors; empty for a single series.
+    /// Returns the names of the series with their colors; nothing for a single series.
     pub fn legend(&self) -> Vec<(&str, String)> {
         if self.series.len() < 2 {
             return Vec::new();
@@ -76,8 +77,8 @@ impl Chart {
         paper: DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
     ) -> Result<(), Box<dyn std::error::Error + '_>> {
         let points = || self.series.iter().flat_map(|series| &series.points);
-        let x_range = range_of(points().map(|point| point.position.0.max(1e-9)));
-        let y_range = range_of(points().map(|point| point.position.1));
+        let x_range = finite_range(points().map(|point| point.position.0.max(1e-9)));
+        let y_range = finite_range(points().map(|point| point.position.1));
         let margin = (y_range.end - y_range.start).max(y_range.end.abs() * 0.01).max(0.1) * 0.12;
         let ticks = self.choose_ticks(x_range.start, x_range.end);
         let x_axis = (x_range.start / 1.15..x_range.end * 1.15).log_scale().with_key_points(ticks);
@@ -99,7 +100,7 @@ impl Chart {
             .x_label_formatter(&show_x)
             .x_desc(self.x_label)
             .draw()?;
-        chart.draw_series(LineSeries::new(self.line.iter().copied(), INK))?;
+        chart.draw_series(LineSeries::new(self.curve.iter().copied(), INK))?;
         let mut label_positions: Vec<(i32, i32)> = Vec::new();
         for (series, color) in self.series.iter().zip(COLORS.iter().cycle()) {
             let color = RGBColor((color >> 16) as u8, (color >> 8) as u8, *color as u8).filled();
@@ -114,11 +115,11 @@ impl Chart {
                 }
             }
         }
-        chart.draw_series(self.best.map(|best| Circle::new(best, 8, INK.stroke_width(2))))?;
+        chart.draw_series(self.highlighted.map(|point| Circle::new(point, 8, INK.stroke_width(2))))?;
         Ok(paper.present()?)
     }
 
-    /// Chooses two to six round values for the x axis, so few that their labels do not touch.
+    /// Chooses two to six round values for the x axis: few enough that their labels do not touch.
     fn choose_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         const TICKS: std::ops::RangeInclusive<usize> = 2..=6;
         let sets: [(f64, &[f64]); 4] = if self.x_in_bytes {
@@ -140,7 +141,7 @@ impl Chart {
     }
 }
 
-fn range_of(values: impl Iterator<Item = f64>) -> Range<f64> {
+fn finite_range(values: impl Iterator<Item = f64>) -> Range<f64> {
     let mut low = f64::INFINITY;
     let mut high = f64::NEG_INFINITY;
     for value in values.filter(|value| value.is_finite()) {

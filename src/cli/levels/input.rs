@@ -12,7 +12,7 @@ use slotpress::program::{
 use slotpress::{Error, Progress, Result};
 use slotpress_base::quantity;
 
-use super::page::{FileArgs, Subject, provenance};
+use super::page::{FileArgs, InputInfo, collect_provenance};
 use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
 use crate::cli::ui::Ui;
 use crate::cli::{memory, values};
@@ -77,15 +77,15 @@ impl SourceArgs {
         Ok(input)
     }
 
-    pub fn subject(&self, input: &Input, method: &str) -> Subject {
+    pub fn describe(&self, input: &Input, method: &str) -> InputInfo {
         let path = self.path().canonicalize().unwrap_or_else(|_| self.path().to_path_buf());
         let [total, measured] = [input.total_bytes, input.content_bytes()].map(quantity::bytes);
         let amount = if total == measured { total } else { format!("sample of {measured} from {total}") };
         let name = path.file_name().unwrap_or("/".as_ref());
-        Subject {
+        InputInfo {
             name: name.to_string_lossy().into_owned(),
             about: format!("{}, {amount}, {method}, in memory", input.kind.as_str()),
-            provenance: provenance(self.path()),
+            provenance: collect_provenance(self.path()),
         }
     }
 }
@@ -144,7 +144,7 @@ pub enum ClusteredRows {
 
 pub struct Measurements {
     pub input: Input,
-    pub subject: Subject,
+    pub info: InputInfo,
     pub threads: usize,
     /// At least one row.
     pub rows: Vec<LevelRow>,
@@ -197,8 +197,8 @@ impl MeasureArgs {
             options.codecs.retain(|codec| codec.name == REFERENCE_CODEC);
         }
         let workers = quantity::count_of(threads as u64, "worker");
-        let how = format!("frames of {}, {workers}", quantity::bytes(self.frame_size));
-        let subject = self.source.subject(&input, &how);
+        let method = format!("frames of {}, {workers}", quantity::bytes(self.frame_size));
+        let info = self.source.describe(&input, &method);
         let levels = quantity::count_of(options.codecs.len() as u64, "level");
         let budget = values::show_age(self.budget);
         ui.status(&format!("measuring {levels} for at most {budget} (--budget)"));
@@ -216,7 +216,7 @@ impl MeasureArgs {
                 ));
             }
         });
-        Ok(Measurements { input, subject, threads, rows, result })
+        Ok(Measurements { input, info, threads, rows, result })
     }
 }
 

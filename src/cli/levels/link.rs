@@ -6,8 +6,8 @@ use clap::Args;
 use slotpress::Result;
 use slotpress::levels::FrameCodec;
 use slotpress::program::{
-    BreakEven, Link, LinkOptions, LinkReport, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND, SoonerAt, TransferMode,
-    WINDOW_BYTES,
+    BandwidthRange, BreakEven, Link, LinkOptions, LinkReport, PLACE_BYTES_PER_SECOND, READ_BYTES_PER_SECOND,
+    TransferMode, WINDOW_BYTES,
 };
 use slotpress_base::quantity::{self, TimeUnit};
 
@@ -104,7 +104,7 @@ pub fn run(args: &LinkArgs, ui: &Ui) -> Result<()> {
     ui.print_object("link", &link);
     let mut report = make_report(&link);
     report.warnings = summarize_warnings(&measured.rows);
-    print_report(&report, &measured.subject, &args.measure.files, ui)?;
+    print_report(&report, &measured.info, &args.measure.files, ui)?;
     for line in &link.break_evens {
         ui.print_json(line);
     }
@@ -121,7 +121,7 @@ fn make_report(link: &LinkReport) -> LevelsReport {
         reason: quantity::time(choice.seconds),
     });
     LevelsReport {
-        facts: describe(link),
+        facts: describe_link(link),
         tables: vec![times_table(link), break_even_table(link)],
         advice: advice.collect(),
         ..LevelsReport::default()
@@ -159,9 +159,9 @@ fn times_table(link: &LinkReport) -> Table {
         .finish();
     table.notes = vec![String::new(), TIMES_NOTE.to_string()];
     let errors = link.rows.iter().filter_map(|row| row.size_error_percent);
-    let error = errors.fold(0.0, f64::max);
-    if error > 0.0 {
-        let error = quantity::percent(error);
+    let error_max = errors.fold(0.0, f64::max);
+    if error_max > 0.0 {
+        let error = quantity::percent(error_max);
         table.notes.push(format!("From a sample: sizes and send times are within {error}."));
     }
     if let Some(price) = link.options.egress_price_per_gb {
@@ -170,21 +170,21 @@ fn times_table(link: &LinkReport) -> Table {
     }
     let mut choices = link.recommendations.iter();
     let best = choices.find(|choice| choice.mode == TransferMode::Streaming);
-    table.best = best.and_then(|best| link.rows.iter().position(|row| row.codec == best.codec));
+    table.best_row = best.and_then(|best| link.rows.iter().position(|row| row.codec == best.codec));
     table.optional_columns = &[5, 4, 2, 3, 8];
     table
 }
 
 /// Compares each level with the next lighter one, for both modes of sending.
 fn break_even_table(link: &LinkReport) -> Table {
-    let of_mode = |mode: TransferMode| link.break_evens.iter().filter(move |item| item.mode == mode);
+    let break_evens_of_mode = |mode: TransferMode| link.break_evens.iter().filter(move |item| item.mode == mode);
     let rows: Vec<(&BreakEven, &BreakEven)> =
-        of_mode(TransferMode::Streaming).zip(of_mode(TransferMode::StoreAndForward)).collect();
+        break_evens_of_mode(TransferMode::Streaming).zip(break_evens_of_mode(TransferMode::StoreAndForward)).collect();
     let mut table = TableBuilder::new("break-even-table", "", &rows)
-        .add_visible("level", Unit::Text, |(item, _)| label(item.heavier_codec, item.heavier_level))
-        .add_visible("against", Unit::Text, |(item, _)| label(item.lighter_codec, item.lighter_level))
-        .add_visible("streaming", Unit::Text, |(streaming, _)| show_sooner_at(streaming))
-        .add_visible("store and forward", Unit::Text, |(_, forward)| show_sooner_at(forward))
+        .add_visible("level", Unit::Text, |(item, _)| codec_label(item.heavier_codec, item.heavier_level))
+        .add_visible("against", Unit::Text, |(item, _)| codec_label(item.lighter_codec, item.lighter_level))
+        .add_visible("streaming", Unit::Text, |(streaming, _)| show_bandwidth_range(streaming))
+        .add_visible("store and forward", Unit::Text, |(_, forward)| show_bandwidth_range(forward))
         .finish();
     table.title =
         "Break-even: the bandwidths at which a level starts a node sooner than the level before it".to_string();
@@ -196,22 +196,22 @@ fn break_even_table(link: &LinkReport) -> Table {
     table
 }
 
-fn label(name: &'static str, level: i32) -> String {
+fn codec_label(name: &'static str, level: i32) -> String {
     FrameCodec { name, level }.to_string()
 }
 
 /// Formats the bandwidths at which the heavier level starts a node sooner: `below 297 Mbit/s`,
 /// `any`, `none`.
-fn show_sooner_at(item: &BreakEven) -> String {
-    match item.heavier_is_sooner {
-        SoonerAt::Never => "none".to_string(),
-        SoonerAt::Always => "any".to_string(),
-        SoonerAt::Below(bits) => format!("below {}", show_bandwidth(bits)),
-        SoonerAt::Above(bits) => format!("above {}", show_bandwidth(bits)),
+fn show_bandwidth_range(item: &BreakEven) -> String {
+    match item.heavier_wins {
+        BandwidthRange::Never => "none".to_string(),
+        BandwidthRange::Always => "any".to_string(),
+        BandwidthRange::Below(bits) => format!("below {}", show_bandwidth(bits)),
+        BandwidthRange::Above(bits) => format!("above {}", show_bandwidth(bits)),
     }
 }
 
-fn describe(report: &LinkReport) -> Vec<String> {
+fn describe_link(report: &LinkReport) -> Vec<String> {
     let link = &report.options.link;
     let window = quantity::bytes(link.window_bytes);
     let rate = quantity::rate(report.node_bytes_per_second);
@@ -273,7 +273,7 @@ fn parse_rtt(text: &str) -> Result<f64, String> {
 fn parse_price(text: &str) -> Result<f64, String> {
     /// Larger values are typing errors.
     const PRICE_MAX: f64 = 1e6;
-    values::parse_within(text, 0.0..=PRICE_MAX, &format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09"))
+    values::parse_in_range(text, 0.0..=PRICE_MAX, &format!("0 to {PRICE_MAX} per GB (10^9 bytes), as in 0.09"))
 }
 
 /// Formats a bandwidth with three digits: `410 Mbit/s`, `1.25 Gbit/s`.

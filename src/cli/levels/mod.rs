@@ -14,7 +14,7 @@ use slotpress::levels::LevelRow;
 use slotpress::{Progress, Result};
 
 use self::input::MeasureArgs;
-use self::page::{FileArgs, Subject};
+use self::page::{FileArgs, InputInfo};
 use self::report::LevelsReport;
 use super::tables::{Table, result_columns};
 use super::ui::Ui;
@@ -50,15 +50,15 @@ pub fn run(args: &LevelsArgs, ui: &Ui) -> Result<()> {
     }
 }
 
-fn print_report(report: &LevelsReport, subject: &Subject, files: &FileArgs, ui: &Ui) -> Result<()> {
+fn print_report(report: &LevelsReport, info: &InputInfo, files: &FileArgs, ui: &Ui) -> Result<()> {
     for line in &report.warnings {
         ui.warn(line);
     }
-    files.write(subject, report)?;
+    files.write(info, report)?;
     for line in report.tables.iter().flat_map(Table::json_lines) {
         ui.print_json(&line);
     }
-    ui.say(&format!("{}\n{}", subject.name, subject.about));
+    ui.say(&format!("{}\n{}", info.name, info.about));
     ui.say(&report.lines(result_columns()).join("\n"));
     Ok(())
 }

@@ -47,31 +47,31 @@ impl FileArgs {
         Ok(())
     }
 
-    pub fn write(&self, subject: &Subject, report: &LevelsReport) -> Result<()> {
+    pub fn write(&self, info: &InputInfo, report: &LevelsReport) -> Result<()> {
         if let Some(path) = &self.csv {
             fs::write(path, report.csv()?).or_path("write", path)?;
         }
         if let Some(path) = &self.html {
-            fs::write(path, render_page(subject, report)?).or_path("write", path)?;
+            fs::write(path, render_page(info, report)?).or_path("write", path)?;
         }
         Ok(())
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct InputInfo {
     pub name: String,
     pub about: String,
     /// Names and values of what may affect the numbers: input, date, CPU and so on.
     pub provenance: Vec<(&'static str, String)>,
 }
 
-fn render_page(subject: &Subject, report: &LevelsReport) -> Result<String> {
+fn render_page(info: &InputInfo, report: &LevelsReport) -> Result<String> {
     let page_error = |error: minijinja::Error| Error::failed(format!("the page cannot be made: {error:#}"));
     let values = json!({
-        "name": subject.name,
-        "about": subject.about,
-        "provenance": subject.provenance,
+        "name": info.name,
+        "about": info.about,
+        "provenance": info.provenance,
         "facts": report.facts,
         "svg": report.chart.as_ref().map(Chart::svg).transpose()?,
         "y_label": report.chart.as_ref().map(|chart| &chart.y_label),
@@ -90,7 +90,7 @@ fn render_page(subject: &Subject, report: &LevelsReport) -> Result<String> {
 }
 
 /// Collects name and value of everything that may affect what this process measures.
-pub fn provenance(input: &Path) -> Vec<(&'static str, String)> {
+pub fn collect_provenance(input: &Path) -> Vec<(&'static str, String)> {
     let input = input.canonicalize().unwrap_or_else(|_| input.to_path_buf());
     // The command line may be published. No password is expected in it, because inputs of `levels`
     // are paths, never URLs.
@@ -146,8 +146,8 @@ mod tests {
                 x_in_bytes: false,
                 y_label: name.clone(),
                 series: vec![Series { name: name.clone(), points: vec![point] }; 2],
-                line: Vec::new(),
-                best: None,
+                curve: Vec::new(),
+                highlighted: None,
             }),
             tables: vec![
                 TableBuilder::new("t", "", &items).add_visible(name.clone(), Unit::Text, String::clone).finish(),
@@ -155,8 +155,8 @@ mod tests {
             warnings: vec![name.clone()],
             advice: vec![Advice { goal: name.clone(), choice: name.clone(), reason: name.clone() }],
         };
-        let subject = Subject { name: name.clone(), about: name.clone(), provenance: vec![("input", name.clone())] };
-        let page = render_page(&subject, &report).expect("a page");
+        let info = InputInfo { name: name.clone(), about: name.clone(), provenance: vec![("input", name.clone())] };
+        let page = render_page(&info, &report).expect("a page");
         // The page's own script is the only one.
         assert_eq!(page.matches("<script>").count(), 1, "{page}");
         assert!(page.contains("&lt;script&gt;&quot;&#x27;&amp;|"), "{page}");

@@ -44,8 +44,8 @@ impl PieceArgs {
     }
 
     fn print_report(&self, report: &LevelsReport, input: &Input, ui: &Ui) -> Result<()> {
-        let subject = self.source.subject(input, "one worker");
-        print_report(report, &subject, &self.files, ui)
+        let info = self.source.describe(input, "one worker");
+        print_report(report, &info, &self.files, ui)
     }
 }
 
@@ -75,15 +75,14 @@ pub fn run_sizes(args: &SizesArgs, ui: &Ui) -> Result<()> {
     args.pieces.print_report(&sizes_report(&rows, args.unit.as_str(), codec), &input, ui)
 }
 
-/// Divides a sum over the measured pieces by their number.
-fn average(row: &PieceRow, sum: f64) -> f64 {
+fn average_per_piece(row: &PieceRow, sum: f64) -> f64 {
     sum / row.measured_pieces.max(1) as f64
 }
 
 fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> LevelsReport {
     let classes = rows.split_last().map_or(rows, |(_, classes)| classes);
     let point = |row: &PieceRow| {
-        let average_bytes = average(row, row.totals.input_bytes as f64);
+        let average_bytes = average_per_piece(row, row.totals.input_bytes as f64);
         (average_bytes, row.totals.saving_percent())
     };
     let points = classes.iter().map(point);
@@ -91,7 +90,7 @@ fn sizes_report(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Lev
     let x_label = "size before compressing (logarithmic)";
     LevelsReport {
         facts: vec![format!("each {unit} alone, {codec}, one core")],
-        chart: Some(Chart::new_by_size(caption, x_label, "saving in %", codec.to_string(), points.collect())),
+        chart: Some(Chart::single_series(caption, x_label, "saving in %", codec.to_string(), points.collect())),
         tables: vec![sizes_table(rows, unit, codec)],
         ..LevelsReport::default()
     }
@@ -105,20 +104,20 @@ fn sizes_table(rows: &[PieceRow], unit: &'static str, codec: FrameCodec) -> Tabl
         .add_column("size", Unit::Text, "class", |row| row.class)
         .add_data("from_bytes", |row| row.from_bytes)
         .add_data("below_bytes", |row| row.below_bytes)
-        .add_column("count", Unit::Count, "units", |row| row.pieces)
-        .add_data("unit_bytes", |row| row.piece_bytes)
+        .add_column("count", Unit::Count, "units", |row| row.piece_count)
+        .add_data("unit_bytes", |row| row.all_pieces_bytes)
         .add_data("measured_units", |row| row.measured_pieces)
         .add_data("input_bytes", |row| row.totals.input_bytes)
         .add_data("output_bytes", |row| row.totals.output_bytes)
         .add_data("compress_seconds", |row| row.totals.compress.median)
         .add_data("decompress_seconds", |row| row.totals.decompress.median)
-        .add_visible("average", Unit::Bytes, |row| average(row, row.totals.input_bytes as f64))
-        .add_visible("compressed", Unit::Bytes, |row| average(row, row.totals.output_bytes as f64))
+        .add_visible("average", Unit::Bytes, |row| average_per_piece(row, row.totals.input_bytes as f64))
+        .add_visible("compressed", Unit::Bytes, |row| average_per_piece(row, row.totals.output_bytes as f64))
         .add_column("saving %", Unit::Percent, "saving_percent", |row| row.totals.saving_percent())
-        .add_visible("compress", Unit::Time, |row| average(row, row.totals.compress.median))
-        .add_visible("decompress", Unit::Time, |row| average(row, row.totals.decompress.median))
+        .add_visible("compress", Unit::Time, |row| average_per_piece(row, row.totals.compress.median))
+        .add_visible("decompress", Unit::Time, |row| average_per_piece(row, row.totals.decompress.median))
         .finish();
-    table.best = rows.len().checked_sub(1);
+    table.best_row = rows.len().checked_sub(1);
     table.optional_columns = &[3, 1, 2, 6];
     table
 }
@@ -184,7 +183,7 @@ fn frames_report(rows: &[PieceRow], codec: FrameCodec, timer_seconds: f64) -> Le
     let point = |row: &PieceRow| (row.from_bytes as f64, row.totals.ratio());
     let points = rows.iter().map(point).collect();
     let caption = "Ratio by frame size: small frames hold too little to compress well.".to_string();
-    let chart = Chart::new_by_size(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
+    let chart = Chart::single_series(caption, "frame size (logarithmic)", "ratio", codec.to_string(), points);
     let clock = quantity::time(timer_seconds);
     let frames = frames_table(rows, codec, timer_seconds);
     let compress = latency_table(rows, "compress-table", "compress", |row| &row.compress);

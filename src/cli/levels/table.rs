@@ -3,7 +3,7 @@
 
 use slotpress::Result;
 use slotpress::levels::{CodecChoice, FrameCodec, LevelRow, Recommendation, recommend};
-use slotpress::program::{is_plain, pareto_curve, reference_row, sort_rows};
+use slotpress::program::{is_uncompressed, pareto_curve, reference_row, sort_rows};
 use slotpress_base::quantity::{self, TimeUnit};
 
 use super::chart::{Chart, Point, Series};
@@ -16,7 +16,7 @@ use crate::cli::ui::Ui;
 pub fn run(args: &MeasureArgs, ui: &Ui) -> Result<()> {
     let measured = args.measure(ClusteredRows::ByDefault, ui)?;
     let report = make_report(&measured.rows);
-    print_report(&report, &measured.subject, &args.files, ui)?;
+    print_report(&report, &measured.info, &args.files, ui)?;
     if let Some(recommendation) = recommend(&measured.rows) {
         ui.print_json(&recommendation);
     }
@@ -34,11 +34,12 @@ fn make_report(rows: &[LevelRow]) -> LevelsReport {
     } else {
         if let Some(recommendation) = recommend(rows) {
             if recommendation.measured_well_enough {
-                table.best = sorted.iter().position(|row| row.codec == recommendation.knee.codec);
+                table.best_row = sorted.iter().position(|row| row.codec == recommendation.knee.codec);
             }
             advice = make_advice(&recommendation, rows);
         }
-        chart = Some(make_chart(&sorted, table.best.map(|index| sorted[index])));
+        let best = table.best_row.map(|index| sorted[index]);
+        chart = Some(make_chart(&sorted, best));
     }
     let warnings = summarize_warnings(rows);
     LevelsReport { chart, tables: vec![table], warnings, advice, ..LevelsReport::default() }
@@ -96,7 +97,8 @@ fn make_table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
 /// in both size and time.
 fn make_chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
     // An uncompressed copy would squeeze the scale for all others.
-    let mut plotted: Vec<&LevelRow> = rows.iter().copied().filter(|row| !is_plain(row)).collect();
+    let mut plotted = rows.to_vec();
+    plotted.retain(|row| !is_uncompressed(row));
     if plotted.is_empty() {
         plotted = rows.to_vec();
     }
@@ -123,8 +125,8 @@ fn make_chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
         x_in_bytes: false,
         y_label: format!("size in {unit}"),
         series,
-        line: pareto_curve(plotted).into_iter().map(position_of).collect(),
-        best: best.map(position_of),
+        curve: pareto_curve(plotted).into_iter().map(position_of).collect(),
+        highlighted: best.map(position_of),
     }
 }
 

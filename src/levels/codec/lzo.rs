@@ -1,5 +1,5 @@
 //! LZO1X-1, written from its description. A hash table holds positions, the first match is taken, and
-//! steps grow while there is no match. Linux's Documentation/staging/lzo.rst describes the format.
+//! the steps grow while no match is found. Linux's Documentation/staging/lzo.rst describes the format.
 
 /// Width of a hash in bits: the table takes 64 KiB, as in LZO1X-1.
 const HASH_BITS: u32 = 14;
@@ -11,33 +11,33 @@ const DISTANCE_MAX: usize = 0xbfff;
 pub const END_MARK: [u8; 3] = [0x11, 0, 0];
 
 /// Compresses as LZO1X-1 into an empty buffer. `table` holds the last position of each hash.
-pub fn compress_fast(content: &[u8], table: &mut [u32], to: &mut Vec<u8>) {
+pub fn compress_fast(content: &[u8], table: &mut [u32], output: &mut Vec<u8>) {
     table.fill(0);
-    let mut at = 0;
-    let mut literals_from = 0;
-    while let Some(word) = word_at(content, at) {
+    let mut position = 0;
+    let mut literals_start = 0;
+    while let Some(word) = word_at(content, position) {
         let Some(slot) = table.get_mut((word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize) else { break };
-        let from = std::mem::replace(slot, at as u32) as usize;
-        let distance = at.wrapping_sub(from);
-        if !(1..=DISTANCE_MAX).contains(&distance) || word_at(content, from) != Some(word) {
-            at += 1 + (at - literals_from) / 32;
+        let match_start = std::mem::replace(slot, position as u32) as usize;
+        let distance = position.wrapping_sub(match_start);
+        if !(1..=DISTANCE_MAX).contains(&distance) || word_at(content, match_start) != Some(word) {
+            position += 1 + (position - literals_start) / 32;
             continue;
         }
-        let length = 4 + common_bytes(&content[from + 4..], &content[at + 4..]);
-        push_literals(&content[literals_from..at], to);
-        push_match(distance, length, to);
-        at += length;
-        literals_from = at;
+        let length = 4 + common_prefix_bytes(&content[match_start + 4..], &content[position + 4..]);
+        push_literals(&content[literals_start..position], output);
+        push_match(distance, length, output);
+        position += length;
+        literals_start = position;
     }
-    push_literals(&content[literals_from..], to);
-    to.extend_from_slice(&END_MARK);
+    push_literals(&content[literals_start..], output);
+    output.extend_from_slice(&END_MARK);
 }
 
-fn word_at(content: &[u8], at: usize) -> Option<u32> {
-    content.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+fn word_at(content: &[u8], position: usize) -> Option<u32> {
+    content.get(position..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
 }
 
-fn common_bytes(left: &[u8], right: &[u8]) -> usize {
+fn common_prefix_bytes(left: &[u8], right: &[u8]) -> usize {
     let left_words = left.as_chunks::<8>().0;
     let right_words = right.as_chunks::<8>().0;
     let same = 8 * left_words.iter().zip(right_words).take_while(|(left, right)| left == right).count();
@@ -45,44 +45,44 @@ fn common_bytes(left: &[u8], right: &[u8]) -> usize {
 }
 
 /// Appends literals. Up to three are counted in the two lowest bits of the match before them.
-fn push_literals(literals: &[u8], to: &mut Vec<u8>) {
-    match (literals.len(), to.len()) {
+fn push_literals(literals: &[u8], output: &mut Vec<u8>) {
+    match (literals.len(), output.len()) {
         (0, _) => return,
-        (count @ 1..=238, 0) => to.push(17 + count as u8),
-        (count @ 1..=3, end) => to[end - 2] |= count as u8,
-        (count, _) => push_length(0, 15, count - 3, to),
+        (count @ 1..=238, 0) => output.push(17 + count as u8),
+        (count @ 1..=3, end) => output[end - 2] |= count as u8,
+        (count, _) => push_length(0, 15, count - 3, output),
     }
-    to.extend_from_slice(literals);
+    output.extend_from_slice(literals);
 }
 
-fn push_match(distance: usize, length: usize, to: &mut Vec<u8>) {
+fn push_match(distance: usize, length: usize, output: &mut Vec<u8>) {
     let near = distance - 1;
     match distance {
         ..=0x800 if length <= 8 => {
-            to.extend_from_slice(&[((length - 1) << 5 | (near & 7) << 2) as u8, (near >> 3) as u8]);
+            output.extend_from_slice(&[((length - 1) << 5 | (near & 7) << 2) as u8, (near >> 3) as u8]);
         }
         ..=0x4000 => {
-            push_length(0x20, 31, length - 2, to);
-            to.extend_from_slice(&((near << 2) as u16).to_le_bytes());
+            push_length(0x20, 31, length - 2, output);
+            output.extend_from_slice(&((near << 2) as u16).to_le_bytes());
         }
         _ => {
             let far = distance - 0x4000;
-            push_length(0x10 | (far >> 11 & 8) as u8, 7, length - 2, to);
-            to.extend_from_slice(&((far << 2) as u16).to_le_bytes());
+            push_length(0x10 | (far >> 11 & 8) as u8, 7, length - 2, output);
+            output.extend_from_slice(&((far << 2) as u16).to_le_bytes());
         }
     }
 }
 
 /// Appends an instruction with a length in its lowest bits, up to `max`. The rest of a longer
 /// length follows in further bytes, with a zero for each 255.
-fn push_length(instruction: u8, max: usize, length: usize, to: &mut Vec<u8>) {
+fn push_length(instruction: u8, max: usize, length: usize, output: &mut Vec<u8>) {
     if length <= max {
-        return to.push(instruction | length as u8);
+        return output.push(instruction | length as u8);
     }
     let rest = length - max;
-    to.push(instruction);
-    to.resize(to.len() + (rest - 1) / 255, 0);
-    to.push(((rest - 1) % 255 + 1) as u8);
+    output.push(instruction);
+    output.resize(output.len() + (rest - 1) / 255, 0);
+    output.push(((rest - 1) % 255 + 1) as u8);
 }
 
 #[cfg(test)]
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn level_1_halves_text() {
         let text: Vec<u8> =
-            (0..20_000u32).flat_map(|at| format!("slot={at} leader=node-{}\n", at % 37).into_bytes()).collect();
+            (0..20_000u32).flat_map(|slot| format!("slot={slot} leader=node-{}\n", slot % 37).into_bytes()).collect();
         let mut frame = Vec::new();
         compress_fast(&text, &mut [0; TABLE_ITEMS], &mut frame);
         assert!(frame.len() * 2 < text.len(), "{} of {}", frame.len(), text.len());

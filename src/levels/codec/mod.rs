@@ -85,14 +85,14 @@ impl FrameCodec {
     pub(crate) fn encoded_bytes_max(&self, content_bytes: usize) -> usize {
         match self.name {
             REFERENCE_CODEC | CLUSTERED_CODEC => zstd_safe::compress_bound(content_bytes),
-            _ => encoded_bytes_max(content_bytes),
+            _ => encoded_bytes_max_without_zstd(content_bytes),
         }
     }
 }
 
 /// Returns the maximum length of a frame of a codec other than zstd, by the codecs' manuals and sources.
 /// Snappy may need a sixth more than the content; the others need less, and headers.
-fn encoded_bytes_max(content_bytes: usize) -> usize {
+fn encoded_bytes_max_without_zstd(content_bytes: usize) -> usize {
     content_bytes + content_bytes / 6 + 600
 }
 
@@ -128,40 +128,40 @@ impl Encoder {
         })
     }
 
-    /// Compresses content to a frame, which replaces the bytes in `to`.
-    pub fn encode(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<()> {
+    /// Compresses content. The compressed frame replaces the bytes in `frame`.
+    pub fn encode(&mut self, content: &[u8], frame: &mut Vec<u8>) -> Result<()> {
         if let Self::Zstd(zstd) = self {
-            return zstd.compress(content, to);
+            return zstd.compress(content, frame);
         }
-        to.clear();
-        self.append(content, to).map_err(|why| Error::failed(format!("a frame cannot be compressed: {why}")))
+        frame.clear();
+        self.append(content, frame).map_err(|why| Error::failed(format!("a frame cannot be compressed: {why}")))
     }
 
-    fn append(&mut self, content: &[u8], to: &mut Vec<u8>) -> Result<(), String> {
-        to.reserve(encoded_bytes_max(content.len()));
+    fn append(&mut self, content: &[u8], frame: &mut Vec<u8>) -> Result<(), String> {
+        frame.reserve(encoded_bytes_max_without_zstd(content.len()));
         match self {
-            Self::Lz4 => append_blocks(content, to),
+            Self::Lz4 => append_blocks(content, frame),
             Self::Zlib(stream) => {
                 stream.reset();
-                let status = stream.compress_vec(content, to, FlushCompress::Finish);
+                let status = stream.compress_vec(content, frame, FlushCompress::Finish);
                 require_end(status, flate2::Status::StreamEnd)?;
             }
             Self::Bzip2(level) => {
                 const WORK_FACTOR: u32 = 0;
                 let mut stream = bzip2::Compress::new(bzip2::Compression::new(*level), WORK_FACTOR);
-                let status = stream.compress_vec(content, to, Action::Finish);
+                let status = stream.compress_vec(content, frame, Action::Finish);
                 require_end(status, bzip2::Status::StreamEnd)?;
             }
             Self::Snappy(snappy) => {
-                to.resize(snap::raw::max_compress_len(content.len()), 0);
-                let length = snappy.compress(content, to).map_err(to_text)?;
-                to.truncate(length);
+                frame.resize(snap::raw::max_compress_len(content.len()), 0);
+                let length = snappy.compress(content, frame).map_err(to_text)?;
+                frame.truncate(length);
             }
-            Self::Lzo1(table) => lzo::compress_fast(content, table, to),
+            Self::Lzo1(table) => lzo::compress_fast(content, table, frame),
             // lzokay 2.0.1 cannot decode its own result for empty content.
-            Self::Lzo999(_) if content.is_empty() => to.extend_from_slice(&lzo::END_MARK),
-            Self::Lzo999(dict) => *to = compress::compress_with_dict(content, dict).map_err(to_text)?,
-            Self::Zstd(_) | Self::None => to.extend_from_slice(content),
+            Self::Lzo999(_) if content.is_empty() => frame.extend_from_slice(&lzo::END_MARK),
+            Self::Lzo999(dict) => *frame = compress::compress_with_dict(content, dict).map_err(to_text)?,
+            Self::Zstd(_) | Self::None => frame.extend_from_slice(content),
         }
         Ok(())
     }
@@ -207,44 +207,43 @@ impl Decoder {
         })
     }
 
-    /// Decompresses a frame. The content, which must have this length, replaces the bytes in `to`.
-    pub fn decode(&mut self, frame: &[u8], content_bytes: usize, to: &mut Vec<u8>) -> Result<()> {
+    /// Decompresses a frame. The result, which must have this length, replaces the bytes in `content`.
+    pub fn decode(&mut self, frame: &[u8], length: usize, content: &mut Vec<u8>) -> Result<()> {
         let decoded_bytes = if let Self::Zstd(zstd) = self {
-            zstd.decode(frame, 0, content_bytes as u64, to)?;
-            to.len()
+            zstd.decode(frame, 0, length as u64, content)?;
+            content.len()
         } else {
-            to.resize(content_bytes, 0);
-            self.fill(frame, to).map_err(|why| Error::damaged(format!("not a good frame: {why}")))?
+            content.resize(length, 0);
+            self.fill(frame, content).map_err(|why| Error::damaged(format!("the frame is damaged: {why}")))?
         };
-        if decoded_bytes != content_bytes {
-            return Err(Error::damaged(format!(
-                "the frame holds {decoded_bytes} bytes, not the {content_bytes} stated"
-            )));
+        if decoded_bytes != length {
+            return Err(Error::damaged(format!("the frame holds {decoded_bytes} bytes, not the {length} stated")));
         }
         Ok(())
     }
 
-    /// Fills a buffer of the content's length; returns the number of bytes written.
-    fn fill(&mut self, frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
+    /// Decompresses a frame into a buffer of the content's length; returns the number of bytes written.
+    fn fill(&mut self, frame: &[u8], content: &mut [u8]) -> Result<usize, String> {
         match self {
-            Self::Lz4 => decode_blocks(frame, to),
+            Self::Lz4 => decode_blocks(frame, content),
             Self::Zlib(stream) => {
                 stream.reset(true);
-                let status = stream.decompress(frame, to, FlushDecompress::Finish);
+                let status = stream.decompress(frame, content, FlushDecompress::Finish);
                 require_end(status, flate2::Status::StreamEnd)?;
                 Ok(stream.total_out() as usize)
             }
             Self::Bzip2(_) => {
-                let mut content = BzDecoder::new(frame);
-                content.read_exact(to).map_err(to_text)?;
+                let mut decoder = BzDecoder::new(frame);
+                decoder.read_exact(content).map_err(to_text)?;
                 // Reads on to the end, where the checksum is.
-                require_end(content.read(&mut [0]), 0)?;
-                Ok(to.len())
+                require_end(decoder.read(&mut [0]), 0)?;
+                Ok(content.len())
             }
-            Self::Snappy(snappy) => snappy.decompress(frame, to).map_err(to_text),
-            Self::Lzo => decompress::decompress(frame, to).map_err(to_text),
+            Self::Snappy(snappy) => snappy.decompress(frame, content).map_err(to_text),
+            Self::Lzo => decompress::decompress(frame, content).map_err(to_text),
             _ => {
-                to.get_mut(..frame.len()).ok_or("it holds too much")?.copy_from_slice(frame);
+                let room = content.get_mut(..frame.len()).ok_or("it holds too much")?;
+                room.copy_from_slice(frame);
                 Ok(frame.len())
             }
         }
@@ -274,7 +273,7 @@ fn require_end<S: PartialEq>(status: Result<S, impl fmt::Display>, end: S) -> Re
 }
 
 /// Decodes blocks of lz4, each with its length before it and its checksum after it.
-fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
+fn decode_blocks(mut frame: &[u8], content: &mut [u8]) -> Result<usize, String> {
     let mut filled = 0;
     while let Some((length, rest)) = frame.split_first_chunk::<4>() {
         let length = u32::from_le_bytes(*length);
@@ -285,9 +284,10 @@ fn decode_blocks(mut frame: &[u8], to: &mut [u8]) -> Result<usize, String> {
         if XxHash32::oneshot(0, block) != u32::from_le_bytes(*checksum) {
             return Err("its checksum is wrong".to_string());
         }
-        let room = &mut to[filled..];
+        let room = &mut content[filled..];
         filled += if is_raw {
-            room.get_mut(..length).ok_or("it holds too much")?.copy_from_slice(block);
+            let room = room.get_mut(..length).ok_or("it holds too much")?;
+            room.copy_from_slice(block);
             length
         } else {
             decompress_into(block, room).map_err(to_text)?
@@ -321,7 +321,8 @@ mod tests {
 
     #[test]
     fn contents_of_any_kind_round_trip() {
-        let records: Vec<u8> = (0..400_000u32).flat_map(|at| [(at / 9) as u8, 0, (at % 11) as u8]).collect();
+        let records: Vec<u8> =
+            (0..400_000u32).flat_map(|number| [(number / 9) as u8, 0, (number % 11) as u8]).collect();
         let contents = [
             Vec::new(),
             vec![7],
@@ -366,7 +367,7 @@ mod tests {
 
         #[test]
         fn damaged_frames_give_no_more_than_the_stated_length(
-            at in any::<prop::sample::Index>(),
+            changed in any::<prop::sample::Index>(),
             value: u8,
             cut in any::<prop::sample::Index>(),
             alphabet in 1u32..64,
@@ -376,7 +377,7 @@ mod tests {
             for codec in every_codec() {
                 let mut frame = Vec::new();
                 Encoder::new(codec).expect("an encoder").encode(&content, &mut frame).expect("encoded");
-                let position = at.index(frame.len());
+                let position = changed.index(frame.len());
                 frame[position] = value;
                 let mut decoder = Decoder::new(codec).expect("a decoder");
                 for frame in [&frame[..], &frame[..cut.index(frame.len())]] {

@@ -1,7 +1,7 @@
 //! Finds the bandwidth at which one level overtakes its neighbour.
 //!
-//! Of two levels of a codec, the heavier one takes more time and leaves less to send, so the lead
-//! changes at most once. Bisection between the slowest and the fastest link finds the change. Delay and
+//! Of two levels, the heavier one takes more time and leaves less to send, so the lead changes at most
+//! once. Bisection between the slowest and the fastest link finds the change. Delay and
 //! window of the link are included: if a window limits a stream, more bandwidth does not help.
 
 #![allow(missing_docs, reason = "the names say it")]
@@ -22,7 +22,7 @@ const TIE: f64 = 1e-3;
 /// The bandwidths, in bit/s, at which a level starts a node sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "heavier_is_sooner", content = "bits_per_second")]
-pub enum SoonerAt {
+pub enum BandwidthRange {
     Never,
     Always,
     Below(f64),
@@ -40,11 +40,11 @@ pub struct BreakEven {
     pub heavier_codec: &'static str,
     pub heavier_level: i32,
     #[serde(flatten)]
-    pub heavier_is_sooner: SoonerAt,
+    pub heavier_wins: BandwidthRange,
 }
 
 /// Compares each row with the row before it of the same codec, and the first row of each codec with
-/// the uncompressed one.
+/// the uncompressed row, which must be the first of all.
 pub fn find_break_evens(rows: &[LinkRow], options: &LinkOptions) -> Vec<BreakEven> {
     let mut break_evens = Vec::new();
     for mode in TransferMode::ALL {
@@ -72,29 +72,35 @@ fn find_break_even(lighter: &LinkRow, heavier: &LinkRow, mode: TransferMode, opt
         lighter_level: lighter.codec.level,
         heavier_codec: heavier.codec.name,
         heavier_level: heavier.codec.level,
-        heavier_is_sooner: find_crossing(&lead),
+        heavier_wins: find_crossing(&lead),
     }
 }
 
-/// Finds the bandwidths at which the heavier level is sooner. `lead` returns its lead at a bandwidth,
-/// which is given as decimal logarithm.
-fn find_crossing(lead: &dyn Fn(f64) -> f64) -> SoonerAt {
+/// Finds the bandwidths at which the heavier level starts a node sooner. `lead` returns its lead at a
+/// bandwidth, which is given as a decimal logarithm.
+fn find_crossing(lead: &dyn Fn(f64) -> f64) -> BandwidthRange {
     let (mut low, mut high) = LOG_BANDWIDTHS;
     let at_low = lead(low);
     let at_high = lead(high);
     let is_below = match (at_low > TIE, at_high > TIE) {
-        (false, false) => return SoonerAt::Never,
-        (true, true) => return SoonerAt::Always,
+        (false, false) => return BandwidthRange::Never,
+        (true, true) => return BandwidthRange::Always,
         (is_below, _) => is_below,
     };
-    // If the lighter level never leads, the heavier one is sooner until they count as equal.
+    // If the lighter level is nowhere clearly faster, find where the lead shrinks to a tie; otherwise,
+    // find where the lead is 0.
     let lead_min = if at_low.min(at_high) < -TIE { 0.0 } else { TIE };
     for _ in 0..HALVINGS {
         let middle = (low + high) / 2.0;
-        if (lead(middle) > lead_min) == is_below { low = middle } else { high = middle }
+        let is_heavier_sooner = lead(middle) > lead_min;
+        if is_heavier_sooner == is_below {
+            low = middle;
+        } else {
+            high = middle;
+        }
     }
     let bits = 10f64.powf(high);
-    if is_below { SoonerAt::Below(bits) } else { SoonerAt::Above(bits) }
+    if is_below { BandwidthRange::Below(bits) } else { BandwidthRange::Above(bits) }
 }
 
 #[cfg(test)]
@@ -120,12 +126,12 @@ mod tests {
         let light = row(1, 30_000_000_000, 100.0);
         let heavy = row(3, 28_000_000_000, 200.0);
         let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        let SoonerAt::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
+        let BandwidthRange::Below(bandwidth) = break_even.heavier_wins else { panic!("{break_even:?}") };
         assert!((bandwidth / (20e6 * 8.0 * 1538.0 / 1448.0) - 1.0).abs() < 0.02, "{bandwidth}");
         // Streaming: level 3 compresses 140 MB/s, so the crossing is at a rate of the link above
         // that.
         let break_even = find_break_even(&light, &heavy, TransferMode::Streaming, &options_for(Link::new(1e9)));
-        let SoonerAt::Below(bandwidth) = break_even.heavier_is_sooner else { panic!("{break_even:?}") };
+        let BandwidthRange::Below(bandwidth) = break_even.heavier_wins else { panic!("{break_even:?}") };
         assert!((1.10e9..1.30e9).contains(&bandwidth), "{bandwidth}");
     }
 
@@ -134,21 +140,21 @@ mod tests {
         let light = row(1, 30_000_000_000, 100.0);
         let heavy = row(3, 31_000_000_000, 200.0);
         let break_even = find_break_even(&light, &heavy, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Never);
+        assert_eq!(break_even.heavier_wins, BandwidthRange::Never);
         let break_even = find_break_even(&heavy, &light, TransferMode::StoreAndForward, &options_for(Link::new(1e9)));
-        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Always);
+        assert_eq!(break_even.heavier_wins, BandwidthRange::Always);
         let break_even = find_break_even(
             &light,
             &row(2, 30_000_000_000, 100.0),
             TransferMode::Streaming,
             &options_for(Link::new(1e9)),
         );
-        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Never);
+        assert_eq!(break_even.heavier_wins, BandwidthRange::Never);
         // A window of 2.7 MiB per second is slower than any codec: level 1 is not better at any
         // bandwidth.
         let far = options_for(Link { rtt_seconds: 1.0, ..Link::new(1e9) });
         let break_even = find_break_even(&light, &row(3, 28_000_000_000, 200.0), TransferMode::StoreAndForward, &far);
-        assert_eq!(break_even.heavier_is_sooner, SoonerAt::Always);
+        assert_eq!(break_even.heavier_wins, BandwidthRange::Always);
     }
 
     proptest! {
@@ -157,20 +163,20 @@ mod tests {
             let heavy = LinkRow { tar_bytes: light.tar_bytes, ..heavy };
             let options = options_for(link);
             for mode in TransferMode::ALL {
-                let sooner_at = find_break_even(&light, &heavy, mode, &options).heavier_is_sooner;
+                let heavier_wins = find_break_even(&light, &heavy, mode, &options).heavier_wins;
                 let lead = |bits: f64| {
                     let seconds = |row: &LinkRow| options.seconds_at(row, mode, bits);
                     (seconds(&light) - seconds(&heavy)) / seconds(&light).min(seconds(&heavy))
                 };
                 let ends = (lead(1e3) > TIE, lead(1e13) > TIE);
-                let expected = match sooner_at {
-                    SoonerAt::Never => (false, false),
-                    SoonerAt::Always => (true, true),
-                    SoonerAt::Below(_) => (true, false),
-                    SoonerAt::Above(_) => (false, true),
+                let expected = match heavier_wins {
+                    BandwidthRange::Never => (false, false),
+                    BandwidthRange::Always => (true, true),
+                    BandwidthRange::Below(_) => (true, false),
+                    BandwidthRange::Above(_) => (false, true),
                 };
                 prop_assert_eq!(ends, expected);
-                if let SoonerAt::Below(bits) | SoonerAt::Above(bits) = sooner_at {
+                if let BandwidthRange::Below(bits) | BandwidthRange::Above(bits) = heavier_wins {
                     let below = lead(bits * 0.9999);
                     let above = lead(bits * 1.0001);
                     let (sooner, later) = if ends.0 { (below, above) } else { (above, below) };

@@ -28,10 +28,10 @@ use serde::Serialize;
 
 use self::break_even::{BreakEven, find_break_evens};
 use self::network::Link;
-use self::recommend::{LinkRecommendation, choose};
+use self::recommend::{LinkRecommendation, choose_level};
 use crate::levels::LevelRow;
 use crate::levels::codec::{FrameCodec, REFERENCE_CODEC};
-use crate::levels::recommend::is_plain;
+use crate::levels::recommend::is_uncompressed;
 
 const UNCOMPRESSED: &str = "none";
 
@@ -66,7 +66,7 @@ impl LinkOptions {
         Some(self.egress_bytes(row) as f64 / 1e9 * self.egress_price_per_gb?)
     }
 
-    /// Returns the time until a node can be started, in seconds, if the link had another bandwidth.
+    /// Returns the time until a node can be started, in seconds, with this bandwidth instead of the link's.
     pub fn seconds_at(&self, row: &LinkRow, mode: TransferMode, bandwidth_bits_per_second: f64) -> f64 {
         let link = Link { bandwidth_bits_per_second, ..self.link };
         Self { link, ..*self }.compute_times(*row).total_seconds(mode)
@@ -97,7 +97,7 @@ impl LinkOptions {
         let send = link.seconds_for(archive_bytes);
         let decode = row.decompress_seconds;
         let place = tar_bytes / self.place_bytes_per_second;
-        // One worker makes a frame, so the first frame takes as long as `workers` frames do on
+        // One worker compresses a frame, so the first frame takes as long as `workers` frames take on
         // average.
         let send_fill = archive_bytes / link.bytes_per_second() / frames;
         let archive_fill = archive * workers / frames;
@@ -132,7 +132,7 @@ impl StageSeconds {
     }
 }
 
-/// Order of the stages: at the same time, or one after the other.
+/// Timing of the stages: all at once, or one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TransferMode {
@@ -212,7 +212,7 @@ impl LinkReport {
         let mut plain = uncompressed_row(tar_bytes);
         let mut rows = Vec::new();
         for row in measured {
-            if is_plain(row) {
+            if is_uncompressed(row) {
                 plain = row.clone();
             } else {
                 rows.push(options.make_row(row, tar_bytes));
@@ -224,13 +224,13 @@ impl LinkReport {
             (name != REFERENCE_CODEC, name, level)
         });
         rows.insert(0, options.make_row(&plain, tar_bytes));
-        let is_window = options.link.is_limited_by_window();
-        let choose_for = |mode| choose(&rows, mode, options.any_format);
+        let is_by_window = options.link.is_limited_by_window();
+        let choose_for = |mode| choose_level(&rows, mode, options.any_format);
         let recommendations = TransferMode::ALL.into_iter().filter_map(choose_for).collect();
         Self {
             tar_bytes,
             node_bytes_per_second: options.link.bytes_per_second(),
-            limit: if is_window { "window" } else { "bandwidth" },
+            limit: if is_by_window { "window" } else { "bandwidth" },
             break_evens: find_break_evens(&rows, &options),
             recommendations,
             rows,
@@ -239,7 +239,7 @@ impl LinkReport {
     }
 }
 
-/// Returns a plain tar, limited only by disks and link.
+/// Returns the row of a plain tar, whose times depend only on the disks and the link.
 fn uncompressed_row(bytes: u64) -> LevelRow {
     let codec = FrameCodec { name: UNCOMPRESSED, level: 0 };
     LevelRow { codec, input_bytes: bytes, output_bytes: bytes, ..LevelRow::default() }

@@ -26,7 +26,7 @@ pub const WINDOW_BYTES: u64 = (4 << 20) * 2 / 3;
 /// Segments sent before the first acknowledgement (RFC 6928).
 const INITIAL_SEGMENTS: f64 = 10.0;
 
-/// Round trips until the first byte arrives: one for the connection, one for request and answer.
+/// Round trips until the first byte arrives: one for the connection, one for request and response.
 const SETUP_ROUND_TRIPS: f64 = 2.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

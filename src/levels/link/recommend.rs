@@ -1,8 +1,8 @@
 //! Recommends a level for a link.
 //!
 //! Among the levels that start a node soonest (within 1 %, which no measurement distinguishes), the
-//! one with the smallest archive is chosen, because it sends least. By default only formats that
-//! every client reads are considered, which is zstd; on request also the others that `archive`
+//! level with the smallest archive is chosen, because it sends the fewest bytes. By default, only zstd
+//! is considered, because every client reads it. On request, so are the other formats that `archive`
 //! writes, lz4 and plain tar.
 
 #![allow(missing_docs, reason = "the names say it")]
@@ -12,7 +12,7 @@ use slotpress_read::excluded_client;
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::link::{LinkRow, TransferMode};
-use crate::levels::recommend::{flags_of, format_of};
+use crate::levels::recommend::{archive_flags, archive_format};
 
 /// Times within this share of the shortest one count as equal.
 const TIE: f64 = 0.01;
@@ -31,9 +31,10 @@ pub struct LinkRecommendation {
 
 /// Chooses a row; `None` if there are none. With `any_format`, formats that not every client reads
 /// are considered too.
-pub fn choose(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
-    let is_offered =
-        |row: &&LinkRow| format_of(row.codec).is_some_and(|format| any_format || excluded_client(format).is_none());
+pub fn choose_level(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> Option<LinkRecommendation> {
+    let is_offered = |row: &&LinkRow| {
+        archive_format(row.codec).is_some_and(|format| any_format || excluded_client(format).is_none())
+    };
     let candidates = || rows.iter().filter(is_offered);
     let seconds = |row: &LinkRow| row.total_seconds(mode);
     let soonest = candidates().map(seconds).min_by(f64::total_cmp)?;
@@ -41,7 +42,7 @@ pub fn choose(rows: &[LinkRow], mode: TransferMode, any_format: bool) -> Option<
         .filter(|row| seconds(row) <= soonest * (1.0 + TIE))
         .min_by(|a, b| a.archive_bytes.cmp(&b.archive_bytes).then(seconds(a).total_cmp(&seconds(b))))?;
     let codec = choice.codec;
-    Some(LinkRecommendation { mode, codec, flag: flags_of(codec), seconds: seconds(choice) })
+    Some(LinkRecommendation { mode, codec, flag: archive_flags(codec), seconds: seconds(choice) })
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ fn every_codec_is_compared_with_zstd() {
     let path = |name: &str| dir.path().join(name).to_str().expect("UTF-8").to_string();
     let (csv, html) = (path("a.csv"), path("a.html"));
     let codecs = "lz4,zlib,bzip2:1,none,snappy,lzo,zstd:3,1";
-    let exports = ["--csv", &csv, "--html", &html, "--codec", codecs];
-    let lines = run_with_json(&[&QUICK[..], &exports[..]].concat(), &fixture(FULL_26));
+    let flags = ["--csv", &csv, "--html", &html, "--codec", codecs];
+    let lines = run_with_json(&[&QUICK[..], &flags[..]].concat(), &fixture(FULL_26));
     let names: Vec<String> = lines[..11].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
     let expected = [
         "zstd 1", "zstd 3", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "snappy 0", "lzo 1", "lzo 999",
@@ -31,19 +31,19 @@ fn every_codec_is_compared_with_zstd() {
         format!("\"{codec}\" {level}")
     });
     assert_eq!(names, expected, "the codec with which others are compared comes first");
-    let output = |name: &str| {
+    let output_bytes = |name: &str| {
         let index = names.iter().position(|known| known.replace('"', "") == name).expect("measured");
         number(&lines[index], "output_bytes")
     };
-    assert_eq!(output("none 0"), number(&lines[6], "input_bytes"));
-    assert!(output("lz4 0") > output("zstd 1"));
-    assert!(output("zlib 1") > output("zlib 9"));
-    assert!(output("snappy 0") > output("zlib 1"));
-    assert!(output("lzo 1") > output("lzo 999"));
+    assert_eq!(output_bytes("none 0"), number(&lines[6], "input_bytes"));
+    assert!(output_bytes("lz4 0") > output_bytes("zstd 1"));
+    assert!(output_bytes("zlib 1") > output_bytes("zlib 9"));
+    assert!(output_bytes("snappy 0") > output_bytes("zlib 1"));
+    assert!(output_bytes("lzo 1") > output_bytes("lzo 999"));
     assert_eq!(lines[0]["size_percent"], 100.0);
     let recommendation = lines.last().expect("lines");
-    for what in ["shortest_time", "smallest_size", "knee"] {
-        let codec = recommendation[what]["codec"].as_str().expect("a codec");
+    for choice in ["shortest_time", "smallest_size", "knee"] {
+        let codec = recommendation[choice]["codec"].as_str().expect("a codec");
         assert!(["zstd", "lz4"].contains(&codec), "archive cannot make {codec}");
     }
     let read = |path: &str| fs::read_to_string(path).expect("written");
@@ -72,7 +72,7 @@ fn sizes_match_those_of_the_libraries() {
     std::io::Write::write_all(&mut bzip2, &content).expect("compressed");
     let expected = [zlib.finish().expect("zlib").len() as f64, bzip2.finish().expect("bzip2").len() as f64];
     for (row, expected) in lines.iter().zip(expected) {
-        // Those writers pass the content in pieces, which moves the borders of blocks.
+        // The libraries' writers pass the content in pieces, which moves the borders of blocks.
         assert!((number(row, "output_bytes") - expected).abs() <= 16.0, "{row}, not {expected}");
     }
 }

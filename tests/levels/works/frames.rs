@@ -1,4 +1,4 @@
-//! `slotpress levels frames`: rows add up, and files hold the same as the screen. No test depends
+//! `slotpress levels frames`: rows add up, and files hold the same values as the screen. No test depends
 //! on times.
 
 use std::fs;
@@ -24,8 +24,8 @@ fn assert_adds_up(lines: Vec<Value>) -> Vec<Value> {
         assert_eq!(row["type"], "frame_size", "{row}");
         assert!((number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
         assert!(input <= number(row, "frames") * number(row, "frame_size_bytes"), "{row}");
-        for what in ["compress", "decompress"] {
-            let times = &row[what];
+        for work in ["compress", "decompress"] {
+            let times = &row[work];
             assert_eq!(number(times, "samples"), number(row, "frames"), "one pass: {row}");
             let min = number(times, "min_seconds");
             let max = number(times, "max_seconds");
@@ -85,8 +85,8 @@ fn files_hold_what_the_screen_shows() {
         assert!(screen.contains(wanted), "{wanted}: {screen}");
     }
     let read = |name: &str| fs::read_to_string(path(name)).expect("written");
-    // The fixture is small: larger frame sizes give the same frames. They are left out, and the
-    // program says so.
+    // The fixture is small: larger frame sizes would give the same frames. The program leaves them out,
+    // and says so.
     let stderr = String::from_utf8_lossy(&assert.get_output().stderr).to_string();
     assert!(stderr.contains("would be the same as those of"), "{stderr}");
     let rows = read("t.csv").lines().filter(|line| line.starts_with("frame_size,")).count();

@@ -25,12 +25,12 @@ fn assert_row_adds_up(row: &Value) -> LevelSizes {
     let (input, output) = (number(row, "input_bytes"), number(row, "output_bytes"));
     assert!(output > 0.0, "{row}");
     assert!((number(row, "ratio") - input / output).abs() < 1e-9, "{row}");
-    for what in ["compress", "decompress"] {
-        let median = number(row, &format!("{what}_seconds"));
+    for work in ["compress", "decompress"] {
+        let median = number(row, &format!("{work}_seconds"));
         assert!(median > 0.0, "{row}");
-        assert!(number(row, &format!("{what}_seconds_min")) <= median, "{row}");
-        assert!(number(row, &format!("{what}_seconds_max")) >= median, "{row}");
-        assert!(number(row, &format!("{what}_runs")) >= 1.0, "{row}");
+        assert!(number(row, &format!("{work}_seconds_min")) <= median, "{row}");
+        assert!(number(row, &format!("{work}_seconds_max")) >= median, "{row}");
+        assert!(number(row, &format!("{work}_runs")) >= 1.0, "{row}");
     }
     assert!(number(row, "cpu_percent") >= 0.0, "{row}");
     assert!(number(row, "peak_memory_bytes") > 0.0, "{row}");
@@ -60,7 +60,7 @@ fn assert_rows_add_up(lines: &[Value], expected_levels: &[i64]) -> Vec<LevelSize
 
 const FRAME_SIZE: [&str; 2] = ["--frame-size", "64KiB"];
 
-/// The same content in the same frames: a ledger, its archive by slotpress, the plain tar, the unpacked archive.
+/// The same content in four inputs: a ledger, its archive, the plain tar, and the unpacked archive.
 struct SameContent {
     dir: TempDir,
     ledger: TempDir,
@@ -109,12 +109,12 @@ fn sizes_do_not_depend_on_the_kind_of_input() {
     assert_eq!(sizes, [sizes[0]; 4]);
 }
 
-/// Apart from frames and settings, a clustered archive has the length of a verbatim one.
+/// A clustered archive and a verbatim one differ in length only by their frames and settings.
 #[test]
 fn clustered_sizes_are_those_of_archive() {
     let same = SameContent::new();
     let clustered_archive = archive_into(&same.dir.path().join("clustered"), &same.ledger, &["--layout", "clustered"]);
-    let bytes_beside = |archive: &Path, frames_bytes: u64, settings: &str| {
+    let bytes_beside_frames = |archive: &Path, frames_bytes: u64, settings: &str| {
         fs::metadata(archive).expect("there").len() - frames_bytes - settings.len() as u64
     };
     let plain_bytes = measure_sizes(&same.archive).output_bytes;
@@ -123,14 +123,15 @@ fn clustered_sizes_are_those_of_archive() {
         let clustered_bytes = assert_row_adds_up(&lines[0]).output_bytes;
         assert!(clustered_bytes < plain_bytes, "{clustered_bytes}");
         assert_eq!(
-            bytes_beside(&clustered_archive, clustered_bytes, " layout=clustered"),
-            bytes_beside(&same.archive, plain_bytes, ""),
+            bytes_beside_frames(&clustered_archive, clustered_bytes, " layout=clustered"),
+            bytes_beside_frames(&same.archive, plain_bytes, ""),
             "{clustered_bytes}"
         );
     }
 }
 
-/// Frames are found in four ways: by plan, index, reading and decoding. All give the same sample.
+/// Frames are found in four ways: in the plan of an archive, by the index, in a plain file, and by decoding. All give
+/// the same sample.
 #[test]
 fn samples_do_not_depend_on_the_kind_of_input() {
     let same = SameContent::new();
@@ -151,7 +152,7 @@ fn samples_do_not_depend_on_the_kind_of_input() {
     }
 }
 
-/// Any other file is cut at the frame size. Its frames are those of zstd itself.
+/// Any other file is cut at the frame size. Its frames are as long as those of zstd's library.
 #[test]
 fn any_file_can_be_measured() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -187,7 +188,7 @@ fn clustered_records_are_measured_too() {
     assert_eq!(named.iter().filter_map(row).count(), 1);
 }
 
-/// The time is limited and announced. Levels without time are named.
+/// The time is limited and announced. Levels that were not measured in time are named.
 #[test]
 fn a_budget_bounds_the_time() {
     let arguments = ["levels", "--levels", "1-3", "--budget", "0", "--progress", "none"];

@@ -1,4 +1,4 @@
-//! `slotpress levels link`: rows add up, and files hold the same as the screen.
+//! `slotpress levels link`: rows add up, and files hold the same values as the screen.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ fn run_link(arguments: &[&str]) -> Vec<Value> {
     json_lines(slotpress().args(short).args(arguments).arg(fixture(FULL_3500)))
 }
 
-fn of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
+fn lines_of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == name).collect()
 }
 
@@ -19,14 +19,14 @@ fn of_type<'a>(lines: &'a [Value], name: &str) -> Vec<&'a Value> {
 fn json_lines_of_a_link_add_up() {
     let link = ["--bandwidth", "100Mbit", "--rtt", "60ms", "--nodes", "3", "--egress-price", "0.09"];
     let lines = run_link(&[&["--levels", "1,3"][..], &link[..]].concat());
-    let link = of_type(&lines, "link")[0];
+    let link = lines_of_type(&lines, "link")[0];
     assert_eq!(number(link, "bandwidth_bits_per_second"), 1e8);
     assert_eq!((number(link, "rtt_seconds"), number(link, "nodes")), (0.06, 3.0));
     assert_eq!(link["limit"], "bandwidth");
     let rate = number(link, "node_bytes_per_second");
     assert!((rate / (1e8 / 8.0 / 3.0 * 1448.0 / 1538.0) - 1.0).abs() < 1e-9);
 
-    let rows = of_type(&lines, "link_level");
+    let rows = lines_of_type(&lines, "link_level");
     let names: Vec<_> = rows.iter().map(|row| (row["codec"].as_str(), row["level"].as_i64())).collect();
     assert_eq!(names, [(Some("none"), Some(0)), (Some("zstd"), Some(1)), (Some("zstd"), Some(3))]);
     for row in &rows {
@@ -46,28 +46,28 @@ fn json_lines_of_a_link_add_up() {
     assert!(number(rows[1], "archive_bytes") < number(rows[0], "archive_bytes"));
 
     // Two pairs of levels, in two modes.
-    let break_evens = of_type(&lines, "link_break_even");
+    let break_evens = lines_of_type(&lines, "link_break_even");
     assert_eq!(break_evens.len(), 4);
     for found in break_evens {
-        let has_bandwidth = ["below", "above"].contains(&found["heavier_is_sooner"].as_str().expect("where"));
+        let has_bandwidth = ["below", "above"].contains(&found["heavier_is_sooner"].as_str().expect("a range"));
         assert_eq!(found["bits_per_second"].is_number(), has_bandwidth, "{found}");
     }
-    for choice in of_type(&lines, "link_recommendation") {
-        let way = format!("{}_seconds", choice["way"].as_str().expect("a way"));
-        let least = rows.iter().map(|row| number(row, &way)).fold(f64::INFINITY, f64::min);
+    for choice in lines_of_type(&lines, "link_recommendation") {
+        let field = format!("{}_seconds", choice["way"].as_str().expect("a mode"));
+        let least = rows.iter().map(|row| number(row, &field)).fold(f64::INFINITY, f64::min);
         assert!(number(choice, "seconds") <= least * 1.0101, "{choice}");
         assert!(choice["flag"].as_str().is_some_and(|flag| flag.starts_with("--")));
     }
 }
 
-/// Over a very slow link, only the size counts; over a very fast one, only the work.
+/// Over a very slow link, only the size matters; over a very fast one, only the time for compressing.
 #[test]
 fn the_recommendation_follows_the_link() {
     let flag = |bandwidth: &str, more: &[&str]| {
         let arguments = ["--levels", "-100,19", "--bandwidth", bandwidth, "--read-rate", "100TB/s"];
         let lines = run_link(&[&arguments[..], more].concat());
-        let choices = of_type(&lines, "link_recommendation");
-        let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per way");
+        let choices = lines_of_type(&lines, "link_recommendation");
+        let choice = choices.iter().find(|choice| choice["way"] == "store_and_forward").expect("one per mode");
         choice["flag"].as_str().expect("a flag").to_string()
     };
     // The rates differ so much that other programs on the cores change nothing.

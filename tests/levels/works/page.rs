@@ -1,5 +1,5 @@
 //! The page of `levels --html`, in a real browser: it opens without errors, loads nothing else, can
-//! be sorted, is dark if the reader wants that, and fits a phone.
+//! be sorted, is dark if the reader prefers dark pages, and fits a phone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,10 +77,11 @@ fn assert_page_works(arguments: &[&str], tables: &[&str], rows: Option<u64>) {
     let browser = Browser::start(dir.path());
     browser.post("url", &json!({ "url": format!("file://{}", page.display()) }));
 
-    let count = |what: &str| browser.evaluate(&format!("return document.querySelectorAll('{what}').length")).as_u64();
-    let found = count(&format!("#{} tbody tr", tables[0])).expect("a number");
-    assert!(found > 0, "no rows");
-    assert_eq!(found, rows.unwrap_or(found), "rows of {}", tables[0]);
+    let count =
+        |selector: &str| browser.evaluate(&format!("return document.querySelectorAll('{selector}').length")).as_u64();
+    let row_count = count(&format!("#{} tbody tr", tables[0])).expect("a number");
+    assert!(row_count > 0, "no rows");
+    assert_eq!(row_count, rows.unwrap_or(row_count), "rows of {}", tables[0]);
     if tables[0] == "levels-table" {
         assert_eq!(count("svg circle[r=\\'4\\']"), rows, "a point per level");
         assert_eq!(count(".series"), Some(2), "two codecs");

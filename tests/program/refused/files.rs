@@ -3,9 +3,15 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use crate::common::runs::*;
 use crate::common::*;
+
+/// Returns the arguments of the two commands that read all files of a ledger.
+fn reading_commands<'a>(ledger: &'a Path, out: &'a Path) -> [Vec<&'a str>; 2] {
+    [vec!["verify", text(ledger)], vec!["archive", text(ledger), "-o", text(out)]]
+}
 
 #[test]
 fn unreadable_files_are_not_reported_as_damage() {
@@ -31,9 +37,7 @@ fn unreadable_files_are_not_reported_as_damage() {
         fs::set_permissions(ledger.path().join("ledger.lock"), fs::Permissions::from_mode(0o666)).expect("permissions");
         let closed = ledger.path().join(path);
         fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("permissions");
-        for arguments in
-            [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
-        {
+        for arguments in reading_commands(ledger.path(), out.path()) {
             let (code, stderr) = code_and_stderr(&program.command().args(&arguments).output().expect("runs"));
             assert_eq!(code, Some(1), "{path}: {arguments:?}: {stderr}");
             assert!(stderr.to_lowercase().contains("permission denied"), "{path}: {arguments:?}: {stderr}");
@@ -42,8 +46,7 @@ fn unreadable_files_are_not_reported_as_damage() {
     }
 }
 
-/// A directory in the place of a file can be opened, but not read; links in a circle cannot be
-/// followed.
+/// A symbolic link to itself cannot be followed.
 #[test]
 fn other_system_errors_are_not_reported_as_damage() {
     let out = temp_dir();
@@ -52,9 +55,7 @@ fn other_system_errors_are_not_reported_as_damage() {
         let path = ledger.path().join("snapshots/26").join(file);
         fs::remove_file(&path).expect("removed");
         std::os::unix::fs::symlink(&path, &path).expect("linked");
-        for arguments in
-            [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
-        {
+        for arguments in reading_commands(ledger.path(), out.path()) {
             let (code, stderr) = run_to_stderr(&arguments);
             assert_eq!(code, Some(1), "{file}: {arguments:?}: {code:?} {stderr}");
             assert!(stderr.contains("symbolic link"), "{file}: {arguments:?}: {code:?} {stderr}");
@@ -68,9 +69,7 @@ fn missing_files_of_a_ledger_are_damage() {
     for file in ["26", "status_cache", "storages_list", "obsolete_accounts"] {
         let ledger = ledger("ledger-at-26");
         fs::remove_file(ledger.path().join("snapshots/26").join(file)).expect("removed");
-        for arguments in
-            [vec!["verify", text(ledger.path())], vec!["archive", text(ledger.path()), "-o", text(out.path())]]
-        {
+        for arguments in reading_commands(ledger.path(), out.path()) {
             let (code, stderr) = run_to_stderr(&arguments);
             assert_eq!(code, Some(3), "{file} is missing: {arguments:?}: {stderr}");
         }
@@ -86,7 +85,7 @@ fn hints_name_arguments_that_work() {
     let (code, stderr) = run_to_stderr(&["recompress", text(&unnamed), "-o", text(dir.path())]);
     assert_eq!(code, Some(3), "{code:?} {stderr}");
     assert!(stderr.contains("give its full archive with --base"), "{code:?} {stderr}");
-    // Every way that the hint names works.
+    // The archive can be given in both ways that the hint names.
     let command = program(&["recompress", "-", "--base", text(&full), "-o", text(dir.path())])
         .stdin(fs::File::open(&unnamed).expect("opened"))
         .output()

@@ -1,5 +1,5 @@
 //! Carefully forged archives: one account is changed, and every checksum, the index, the frame
-//! hashes and the root are made anew. Only the state check can find that.
+//! hashes and the root are made anew. Only the state check can find the change.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,7 +18,7 @@ enum Forgery {
     Data,
 }
 
-/// The expected end of a command.
+/// The expected result of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Accepted,
@@ -71,8 +71,8 @@ fn run_with_input(command: &str, arguments: &[&OsStr], input: Option<&Path>) -> 
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Asserts the end of a command, and that a refused one leaves no archive or ledger that looks complete.
-fn assert_ends(what: &str, expected: Outcome, (code, stderr): (Option<i32>, String), result: &Path) {
+/// Asserts the result of a command, and that a refused one leaves no archive or ledger that looks complete.
+fn assert_result(what: &str, expected: Outcome, (code, stderr): (Option<i32>, String), result: &Path) {
     let exit_code = if expected == Outcome::Accepted { 0 } else { 3 };
     assert_eq!(code, Some(exit_code), "{what}: {stderr}");
     let left = if result.exists() { relative_paths(result) } else { Vec::new() };
@@ -85,8 +85,8 @@ fn assert_ends(what: &str, expected: Outcome, (code, stderr): (Option<i32>, Stri
 }
 
 /// Restores and recompresses in every way: by index, in order, from standard input. Asserts that each
-/// command ends as expected.
-fn assert_every_command(what: &str, expected: Outcome, full: &Path, incremental: Option<&Path>) {
+/// command has the expected result.
+fn assert_result_of_every_command(what: &str, expected: Outcome, full: &Path, incremental: Option<&Path>) {
     let dir = temp_dir();
     let ledger = dir.path().join("ledger");
     let out = dir.path().join("out");
@@ -96,22 +96,22 @@ fn assert_every_command(what: &str, expected: Outcome, full: &Path, incremental:
     let archives: Vec<&OsStr> = [Some(full), incremental].into_iter().flatten().map(Path::as_os_str).collect();
     let piped: Vec<&OsStr> = archives.iter().map(|path| if *path == newest { pipe } else { *path }).collect();
     let restored = run_with_input("restore", &[&archives[..], &to_ledger].concat(), None);
-    assert_ends(&format!("{what}: restore by index"), expected, restored, &ledger);
+    assert_result(&format!("{what}: restore by index"), expected, restored, &ledger);
     let cut: Vec<PathBuf> = archives.iter().map(|archive| copy_without_index(Path::new(archive), dir.path())).collect();
     let in_order: Vec<&OsStr> = cut.iter().map(|path| path.as_os_str()).collect();
     let restored = run_with_input("restore", &[&in_order[..], &to_ledger].concat(), None);
-    assert_ends(&format!("{what}: restore in order"), expected, restored, &ledger);
+    assert_result(&format!("{what}: restore in order"), expected, restored, &ledger);
     let restored = run_with_input("restore", &[&piped[..], &to_ledger].concat(), Some(newest));
-    assert_ends(&format!("{what}: restore from standard input"), expected, restored, &ledger);
+    assert_result(&format!("{what}: restore from standard input"), expected, restored, &ledger);
 
     let to_out: [&OsStr; 2] = ["-o".as_ref(), out.as_ref()];
     let base: Vec<&OsStr> = incremental.map_or(Vec::new(), |_| vec!["--base".as_ref(), full.as_ref()]);
     fs::create_dir(&out).expect("made");
     let recompressed = run_with_input("recompress", &[&[newest.as_ref()], &to_out[..], &base].concat(), None);
-    assert_ends(&format!("{what}: recompress"), expected, recompressed, &out);
+    assert_result(&format!("{what}: recompress"), expected, recompressed, &out);
     fs::create_dir(&out).expect("made");
     let recompressed = run_with_input("recompress", &[&[pipe], &to_out[..], &base].concat(), Some(newest));
-    assert_ends(&format!("{what}: recompress from standard input"), expected, recompressed, &out);
+    assert_result(&format!("{what}: recompress from standard input"), expected, recompressed, &out);
 }
 
 #[test]
@@ -121,10 +121,10 @@ fn a_forged_full_archive_is_refused() {
         for forgery in [Forgery::Lamports, Forgery::Data] {
             let dir = temp_dir();
             let forged = forge(&full, forgery, dir.path());
-            assert_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &forged, None);
+            assert_result_of_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &forged, None);
         }
         let dir = temp_dir();
-        assert_every_command(chain, Outcome::Accepted, &add_index(&full, dir.path()), None);
+        assert_result_of_every_command(chain, Outcome::Accepted, &add_index(&full, dir.path()), None);
     }
 }
 
@@ -138,13 +138,13 @@ fn a_forged_incremental_archive_is_refused() {
         for forgery in [Forgery::Lamports, Forgery::Data] {
             let dir = temp_dir();
             let forged = forge(&newest, forgery, dir.path());
-            assert_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &full, Some(&forged));
+            assert_result_of_every_command(&format!("{chain}, {forgery:?}"), Outcome::Refused, &full, Some(&forged));
         }
-        assert_every_command(chain, Outcome::Accepted, &full, Some(&add_index(&newest, dir.path())));
+        assert_result_of_every_command(chain, Outcome::Accepted, &full, Some(&add_index(&newest, dir.path())));
     }
 }
 
-/// The full archive for recompressing an incremental one is checked too, and must be its base.
+/// When an incremental archive is recompressed, the full archive is checked too, and must be its base.
 #[test]
 fn the_base_of_a_recompressed_archive_is_checked() {
     let chain = AGAVE_4_4;
@@ -152,7 +152,7 @@ fn the_base_of_a_recompressed_archive_is_checked() {
     let newest = fixture_of(chain, "incremental-snapshot-26-40-");
     let dir = temp_dir();
     let out = dir.path().join("out");
-    let with_base = |base: &Path, archive: &Path, more: &[&str]| {
+    let recompress_with_base = |base: &Path, archive: &Path, more: &[&str]| {
         fs::create_dir_all(&out).expect("made");
         let mut arguments: Vec<&OsStr> =
             vec![archive.as_ref(), "-o".as_ref(), out.as_ref(), "--base".as_ref(), base.as_ref()];
@@ -160,20 +160,20 @@ fn the_base_of_a_recompressed_archive_is_checked() {
         run_with_input("recompress", &arguments, None)
     };
     let forged = forge(&full, Forgery::Lamports, dir.path());
-    assert_ends("a forged base", Outcome::Refused, with_base(&forged, &newest, &[]), &out);
+    assert_result("a forged base", Outcome::Refused, recompress_with_base(&forged, &newest, &[]), &out);
     let cut = dir.path().join(name(&full));
     let bytes = fs::read(&full).expect("read");
     fs::write(&cut, &bytes[..bytes.len() / 2]).expect("written");
-    let (code, stderr) = with_base(&cut, &newest, &[]);
+    let (code, stderr) = recompress_with_base(&cut, &newest, &[]);
     assert_eq!(code, Some(3), "{stderr}");
-    let (code, stderr) = with_base(&newest, &newest, &[]);
+    let (code, stderr) = recompress_with_base(&newest, &newest, &[]);
     assert_eq!(code, Some(2), "{stderr}");
-    let (code, stderr) = with_base(&full, &full, &[]);
+    let (code, stderr) = recompress_with_base(&full, &full, &[]);
     assert_eq!(code, Some(2), "{stderr}");
-    let (code, stderr) = with_base(&full, &newest, &["--check", "frames"]);
+    let (code, stderr) = recompress_with_base(&full, &newest, &["--check", "frames"]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(relative_paths(&out).is_empty());
-    assert_ends("a right base", Outcome::Accepted, with_base(&full, &newest, &[]), &out);
+    assert_result("the correct base", Outcome::Accepted, recompress_with_base(&full, &newest, &[]), &out);
 }
 
 /// Output into a pipe cannot be taken back, so the run is refused before a byte is read.
@@ -212,7 +212,7 @@ fn recompressing_from_a_pipe_into_a_pipe_needs_a_flag() {
     writer.join().expect("ends").expect("written");
 }
 
-/// The state of an incremental archive alone cannot be known, which is an error unless a flag
+/// The state of an incremental archive alone cannot be checked, which is an error unless a flag
 /// allows it.
 #[test]
 fn an_incremental_archive_without_its_base_is_refused() {

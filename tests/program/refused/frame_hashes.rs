@@ -1,4 +1,4 @@
-//! Frame hashes and the root: the root covers every byte of an archive, so foreign bytes are found.
+//! Frame hashes and the root: the root covers every byte of an archive, so changed bytes are found.
 
 use std::fs;
 use std::io::Write;
@@ -20,8 +20,8 @@ fn run(arguments: &[&str]) -> (i32, serde_json::Value, String) {
     run_json(arguments, None)
 }
 
-/// `archive` and `inspect` print the same root, which follows docs/format.md. All archives of one
-/// ledger have it.
+/// `archive` and `inspect` print the same root, which is computed as docs/format.md says. It does not
+/// depend on the number of threads.
 #[test]
 fn archive_and_inspect_print_the_same_root() {
     let ledger = ledger("ledger-at-40");
@@ -39,8 +39,8 @@ fn archive_and_inspect_print_the_same_root() {
     let tail = archive.tail.as_ref().expect("an index");
     let hashes = tail.hashes.as_ref().expect("hashes");
     assert!(tail.frames.len() > 5);
-    // Nothing is between frames: validators that give frames to decompressors in turn count every
-    // frame.
+    // There is nothing between the frames of the content: validators that give frames to decompressors
+    // in turn count every frame.
     let mut offset = 0;
     for (frame, hash) in tail.frames.iter().zip(&hashes.frames) {
         assert_eq!(frame.offset_bytes, offset);
@@ -81,15 +81,15 @@ fn an_archive_with_another_root_is_refused() {
     assert_eq!(restore(&root).0, 0);
 }
 
-/// An archive with many frames, the same with a foreign frame, and the root of the original.
+/// An archive with many frames, a copy in which one frame is replaced, and the root of the original.
 struct ForgedArchive {
     original: PathBuf,
     forged: PathBuf,
     root: String,
 }
 
-/// Replaces a frame of an archive. The foreign frame has the same length, and a right checksum, index and
-/// seek table, so that only its hash shows it.
+/// Replaces a frame of an archive. The new frame has the same length and a correct checksum, and index and
+/// seek table match it, so only its hash reveals the change.
 fn forge_frame(dir: &Path, out: &Path) -> ForgedArchive {
     let full = fixture(FULL_26);
     // At this level, another byte gives the same length.
@@ -134,7 +134,7 @@ fn a_foreign_frame_is_refused() {
     assert!(!ledger.join("snapshots").exists());
 }
 
-/// With a root, `--quick` reads every frame too: all of them are what the root stands for.
+/// With a root, `--quick` reads every frame too, because the root covers all of them.
 #[test]
 fn quick_verifying_reads_all_frames_with_a_root() {
     let dir = temp_dir();
@@ -142,7 +142,7 @@ fn quick_verifying_reads_all_frames_with_a_root() {
     let ForgedArchive { original, forged, root } = forge_frame(dir.path(), out.path());
     let quick = |path: &Path, flags: &[&str]| run(&[&["verify", "--quick", text(path)], flags].concat());
     assert_eq!(quick(&original, &["--expect-root", &root]).0, 0);
-    // The forged frame is read in any case; a frame of accounts is not. A bit in the middle of that one:
+    // The forged frame is always read, a frame of accounts is not. The next change is in a frame of accounts.
     assert_eq!(quick(&forged, &["--expect-root", &root]).0, 3);
     let archive = OpenArchive::open(&original, &IoPolicy::default()).expect("opens");
     let frames = &archive.tail.as_ref().expect("an index").frames;
@@ -164,10 +164,10 @@ enum InputRate {
     Full,
 }
 
-/// Writes a file into a pipe as slowly as it is read: each piece after the previous one was taken.
+/// Writes a file into a pipe in pieces, each after the reader has taken the piece before it.
 fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     for piece in bytes.chunks(bytes.len().div_ceil(60)) {
-        // A reader that needs no more closes the pipe.
+        // The reader closes the pipe when it needs no more.
         while rustix::io::ioctl_fionread(&pipe).expect("asked") > 0 {
             let mut polled = [PollFd::new(&pipe, PollFlags::empty())];
             if rustix::event::poll(&mut polled, Some(&MILLISECOND)).expect("polled") > 0 {
@@ -180,8 +180,8 @@ fn write_slowly(bytes: &[u8], mut pipe: impl Write + AsFd) {
     }
 }
 
-/// `restore -` does the same at any rate of its input: it reads in order, and compares the root at
-/// the end.
+/// The result of `restore -` does not depend on the rate of its input: it reads in order, and compares
+/// the root at the end.
 #[test]
 fn standard_input_is_read_in_order_at_any_rate() {
     let dir = temp_dir();
@@ -201,7 +201,7 @@ fn standard_input_is_read_in_order_at_any_rate() {
             command.stdin(fs::File::open(path).expect("opened")).output().expect("ends")
         };
         for path in [ledger.join(name(&original)), ledger.join("snapshots")] {
-            assert_eq!(path.exists(), output.status.success(), "what is published is what was checked");
+            assert_eq!(path.exists(), output.status.success(), "only a checked archive gets its name");
         }
         let _ = fs::remove_dir_all(&ledger);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

@@ -1,4 +1,4 @@
-//! Limits of memory, and of quotes in messages.
+//! Limits on memory and on the size of files, and the length of messages.
 
 use std::fs;
 use std::path::Path;
@@ -86,7 +86,7 @@ fn an_impossible_size_is_a_usage_error() {
     assert!(stderr.contains("out of range"), "{stderr}");
 }
 
-/// If the limit is known, a run that cannot end is refused at once, with the limit's name.
+/// If the limit is known, a run that cannot succeed is refused at once, with the limit's name.
 #[test]
 fn plans_beyond_memory_limits_are_refused() {
     needs!("prlimit");
@@ -148,7 +148,7 @@ fn messages_about_hostile_inputs_are_short() {
             }
         }
     };
-    let sound = entries(&fixture(FULL_26));
+    let sound_entries = entries(&fixture(FULL_26));
     let write = |entries: &[TarEntry], more: &[u8]| {
         let path = dir.path().join(FULL_26);
         fs::write(&path, zstd::bulk::compress(&[more, &make_tar(entries)].concat(), 1).expect("compressed"))
@@ -156,7 +156,7 @@ fn messages_about_hostile_inputs_are_short() {
         path
     };
     // A long version.
-    let mut entries = sound.clone();
+    let mut entries = sound_entries.clone();
     let version = entries.iter_mut().find(|entry| entry.path == "version").expect("a version");
     version.content = long.as_bytes().to_vec();
     assert_short_for_archive(&write(&entries, &[]));
@@ -169,10 +169,10 @@ fn messages_about_hostile_inputs_are_short() {
         let mut start = tar_header("././@LongLink", kind, name.len() as u64).to_vec();
         start.extend_from_slice(&name);
         start.resize(start.len().next_multiple_of(512), 0);
-        assert_short_for_archive(&write(&sound, &start));
+        assert_short_for_archive(&write(&sound_entries, &start));
     }
     // Many wrong names.
-    let mut entries = sound.clone();
+    let mut entries = sound_entries.clone();
     entries.extend((0..5000).map(|n| TarEntry {
         path: format!("accounts/\u{1b}[31m{n}"),
         kind: b'0',
@@ -192,7 +192,7 @@ fn messages_about_hostile_inputs_are_short() {
     }
 }
 
-/// A limit on the length of files makes a write fail with an error; the run does not end silently.
+/// Under a limit on the length of files, a write fails with an error; no signal ends the run silently.
 #[test]
 fn a_file_size_limit_is_a_clear_error() {
     let ledger = ledger("ledger-at-26");

@@ -120,7 +120,7 @@ fn pipes_at_output_paths_do_not_block() {
 fn an_idle_input_does_not_keep_a_run_whose_output_failed() {
     let ledger = ledger("ledger-at-26");
     let dir = temp_dir();
-    // In small frames, each of which is decoded when it is there.
+    // In small frames, each of which is decoded as soon as it has arrived.
     let archive = fs::read(archive(ledger.path(), dir.path(), &["--frame-size", "64KiB"])).expect("read");
     let mut child = program(&["recompress", "-", "-o", "-", "--frame-size", "64KiB", "--check", "frames"])
         .stdin(Stdio::piped())

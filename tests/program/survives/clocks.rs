@@ -11,8 +11,8 @@ use tempfile::TempDir;
 use crate::common::served::{Server, two_archives};
 use crate::common::*;
 
-/// Library that shifts the time of day by a number of seconds. Elapsed times stay right.
-const SHIM: &str = r#"
+/// Library that shifts the time of day by a number of seconds. Elapsed times stay correct.
+const LIBRARY_SOURCE: &str = r#"
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -26,33 +26,33 @@ int clock_gettime(clockid_t id, struct timespec *at) {
 }
 "#;
 
-fn shim() -> &'static Path {
-    static SHIM_FILE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
-    let (_, shim) = SHIM_FILE.get_or_init(|| {
+fn clock_library() -> &'static Path {
+    static LIBRARY: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, library) = LIBRARY.get_or_init(|| {
         let dir = temp_dir();
         let source = dir.path().join("clock.c");
         let library = dir.path().join("clock.so");
-        fs::write(&source, SHIM).expect("written");
+        fs::write(&source, LIBRARY_SOURCE).expect("written");
         let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).status();
         assert!(made.expect("runs").success());
         (dir, library)
     });
-    shim
+    library
 }
 
 const BEFORE_1970: &str = "-4000000000";
 const AFTER_9999: &str = "300000000000";
 
 /// Prepares a run with a shifted clock.
-pub fn with_clock(ahead_seconds: &str) -> Command {
+fn command_with_clock(ahead_seconds: &str) -> Command {
     let mut command = Command::new(slotpress_path());
-    command.env("LD_PRELOAD", shim()).env("CLOCK_AHEAD_SECONDS", ahead_seconds).env_remove("RUST_BACKTRACE");
+    command.env("LD_PRELOAD", clock_library()).env("CLOCK_AHEAD_SECONDS", ahead_seconds).env_remove("RUST_BACKTRACE");
     command.stdin(Stdio::null());
     command
 }
 
 fn run_without_panic(ahead_seconds: &str, arguments: &[&str]) -> Output {
-    let output = with_clock(ahead_seconds).args(arguments).output().expect("runs");
+    let output = command_with_clock(ahead_seconds).args(arguments).output().expect("runs");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!stderr.contains("panic"), "{ahead_seconds} {arguments:?}: {stderr}");
     assert!(output.status.code().is_some(), "{ahead_seconds} {arguments:?}: {stderr}");
@@ -99,12 +99,12 @@ fn file_commands_work_with_wrong_clocks() {
     }
 }
 
-/// A server reports the clock in its answers, and continues.
+/// A server reports the wrong clock in its responses, and continues.
 #[test]
 fn a_server_without_a_date_answers_503() {
     needs!("cc");
     for ahead in [BEFORE_1970, AFTER_9999] {
-        let server = Server::start_by(with_clock(ahead), two_archives(), &["--metrics", "127.0.0.1:0"]);
+        let server = Server::start_by(command_with_clock(ahead), two_archives(), &["--metrics", "127.0.0.1:0"]);
         for path in ["/", "/api/v1/archives"] {
             let response = server.get(path, "");
             assert_eq!((response.status, response.text().as_str()), (503, "the clock of this server says no date"));
@@ -126,7 +126,7 @@ fn a_server_without_a_date_answers_503() {
 fn commands_that_need_the_time_report_the_clock() {
     needs!("cc");
     for url in ["https://127.0.0.1:9/", "s3://bucket/prefix"] {
-        let mut command = with_clock(BEFORE_1970);
+        let mut command = command_with_clock(BEFORE_1970);
         command.env("AWS_ACCESS_KEY_ID", "key").env("AWS_SECRET_ACCESS_KEY", "secret");
         command.args(["list", url, "--endpoint", "http://127.0.0.1:9"]);
         let output = command.output().expect("runs");

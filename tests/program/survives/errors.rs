@@ -1,6 +1,6 @@
 //! System calls that fail, by `strace --inject`, and calls that do less than asked, by a preloaded
-//! library. A run ends with exit code 1 and leaves nothing, or it succeeds without the call, and
-//! its output is whole.
+//! library. A run either fails and leaves no output, or succeeds in spite of the fault, and then its
+//! output is whole.
 //!
 //! By default, the tests run a sample. `FAULTS_ERRORS` sets the number of failing calls for each command and
 //! fault, `FAULTS_SEED` selects them. Prints a table; docs/reliability.md has its sums.
@@ -24,13 +24,13 @@ const ERRORS_DEFAULT: u64 = 1;
 
 /// A fault of a system call.
 struct Fault {
-    /// Name in tables.
+    /// Name in the printed table.
     name: &'static str,
     /// Injection, in the form of strace.
     injection: &'static str,
-    /// System calls.
+    /// Names of the system calls that may fail.
     calls: &'static str,
-    /// Exit code besides 0 and 1 that is right: a file that ends early is damaged.
+    /// Exit code that is allowed besides 0 and 1: a file that ends early is damaged.
     other_code: Option<i32>,
     /// True if SIGABRT may end the program, when the standard library gets no memory.
     may_abort: bool,
@@ -40,27 +40,29 @@ const READING: &str = "openat,read,readv,pread64,preadv,getdents64,statx,newfsta
 const WRITING: &str = "write,writev,pwrite64,pwritev,copy_file_range,ftruncate,fallocate,fsync,fdatasync,syncfs,\
     rename,renameat,renameat2,mkdir,mkdirat,unlink,unlinkat,rmdir,linkat,fchmod,fchown,sync_file_range";
 
-const fn fault(name: &'static str, injection: &'static str, calls: &'static str) -> Fault {
-    Fault { name, injection, calls, other_code: None, may_abort: false }
+impl Fault {
+    const fn new(name: &'static str, injection: &'static str, calls: &'static str) -> Self {
+        Self { name, injection, calls, other_code: None, may_abort: false }
+    }
 }
 
 const FAULTS: [Fault; 8] = [
-    fault("EIO when reading", "error=EIO", READING),
-    fault("EIO when writing", "error=EIO", WRITING),
-    fault(
+    Fault::new("EIO when reading", "error=EIO", READING),
+    Fault::new("EIO when writing", "error=EIO", WRITING),
+    Fault::new(
         "ENOSPC",
         "error=ENOSPC",
         "openat,write,pwrite64,copy_file_range,ftruncate,fallocate,fsync,rename,renameat,mkdir,mkdirat",
     ),
-    fault(
+    Fault::new(
         "EINTR",
         "error=EINTR",
         "openat,read,pread64,write,pwrite64,copy_file_range,ftruncate,fsync,syncfs,flock,fallocate,poll",
     ),
-    fault("nothing is written", "retval=0", "write,pwrite64,copy_file_range"),
-    Fault { other_code: Some(3), ..fault("a file ends early", "retval=0", "read,pread64,getdents64") },
-    fault("EAGAIN for a thread", "error=EAGAIN", "clone,clone3"),
-    Fault { may_abort: true, ..fault("ENOMEM", "error=ENOMEM", "mmap,mremap") },
+    Fault::new("nothing is written", "retval=0", "write,pwrite64,copy_file_range"),
+    Fault { other_code: Some(3), ..Fault::new("a file ends early", "retval=0", "read,pread64,getdents64") },
+    Fault::new("EAGAIN for a thread", "error=EAGAIN", "clone,clone3"),
+    Fault { may_abort: true, ..Fault::new("ENOMEM", "error=ENOMEM", "mmap,mremap") },
 ];
 
 /// Results of a number of runs.
@@ -74,20 +76,22 @@ struct Counts {
 
 /// Returns the numbers of the calls at which a fault can be injected, by name.
 fn injectable_calls(calls: &[Call]) -> BTreeMap<String, Vec<u64>> {
-    let loading: BTreeMap<&str, u64> =
+    let calls_while_loading: BTreeMap<&str, u64> =
         calls[..calls.len() - skip_loading(calls).len()].iter().map(|call| (call.name.as_str(), call.number)).collect();
-    let mut moments: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut numbers_by_call: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for call in calls {
-        let numbers = moments.entry(call.name.clone()).or_default();
-        if call.number > loading.get(call.name.as_str()).copied().unwrap_or(0) && !numbers.contains(&call.number) {
+        let numbers = numbers_by_call.entry(call.name.clone()).or_default();
+        if call.number > calls_while_loading.get(call.name.as_str()).copied().unwrap_or(0)
+            && !numbers.contains(&call.number)
+        {
             numbers.push(call.number);
         }
     }
-    moments.retain(|_, numbers| !numbers.is_empty());
-    moments
+    numbers_by_call.retain(|_, numbers| !numbers.is_empty());
+    numbers_by_call
 }
 
-/// Makes one run with a fault. Asserts that the run succeeds, or fails and leaves nothing.
+/// Makes one run with a fault. Asserts that the run succeeds, or fails and leaves no output.
 fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number: u64, counts: &mut Counts) {
     scenario.reset();
     let source = scenario.source_tree();
@@ -114,7 +118,7 @@ fn assert_survives_fault(scenario: &Scenario, fault: &Fault, call: &str, number:
     }
     if let Some(code) = code.filter(|code| *code != 0) {
         assert!(stderr.contains("error: ") || line.contains("write(2,"), "{context}");
-        // Files that could not be removed or found stay.
+        // If the call was part of the cleanup, files may stay.
         let is_cleanup =
             ["unlink", "rmdir", "openat", "getdents64", "flock", "stat"].iter().any(|name| call.contains(name));
         assert!(
@@ -144,9 +148,9 @@ fn failing_system_calls_leave_nothing() {
         let whole = trace(&scenario.arguments(), &all_calls.join(","), None);
         assert_eq!(whole.output.status.code(), Some(0), "{}: {:?}", scenario.name, code_and_stderr(&whole.output));
         for fault in &FAULTS {
-            let mut moments = injectable_calls(&whole.calls);
-            moments.retain(|call, _| fault.calls.split(',').any(|name| name == call));
-            let names: Vec<String> = moments.keys().cloned().collect();
+            let mut numbers_by_call = injectable_calls(&whole.calls);
+            numbers_by_call.retain(|call, _| fault.calls.split(',').any(|name| name == call));
+            let names: Vec<String> = numbers_by_call.keys().cloned().collect();
             if names.is_empty() {
                 continue; // The command makes no such call.
             }
@@ -155,7 +159,7 @@ fn failing_system_calls_leave_nothing() {
             for number in 0..errors as usize {
                 // Each call in turn, whether it occurs once or a hundred times.
                 let call = &names[(first + number) % names.len()];
-                let numbers = &moments[call];
+                let numbers = &numbers_by_call[call];
                 assert_survives_fault(&scenario, fault, call, numbers[rng.below(numbers.len())], &mut counts);
             }
             let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();

@@ -1,4 +1,4 @@
-//! Ctrl-C while the program waits: for input that does not come, or for a reader that does not
+//! Ctrl-C while the program waits for input that does not arrive, or for a reader that does not
 //! read.
 
 use std::fs;
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{FULL_3500, exit_code, fixture, slotpress_path, temp_dir, wait_for, wait_for_handler};
 
-fn quiet_run(arguments: &[&str]) -> Command {
+fn quiet_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(slotpress_path());
     command.args(arguments).args(["-q"]).stdout(Stdio::null()).stderr(Stdio::piped());
     command
@@ -30,7 +30,7 @@ fn files_in(dir: &Path) -> Vec<String> {
     names.map(|name| name.to_string_lossy().into_owned()).filter(|name| name != "ledger.lock").collect()
 }
 
-/// An interrupt ends a run whose standard input sends nothing, or nothing more.
+/// An interrupt ends a run that waits for its standard input, at the start or in the middle.
 #[test]
 fn an_interrupt_ends_the_wait_for_standard_input() {
     let beginning = fs::read(fixture(FULL_3500)).expect("read");
@@ -39,7 +39,7 @@ fn an_interrupt_ends_the_wait_for_standard_input() {
             let dir = temp_dir();
             let out = dir.path().to_str().expect("text");
             let arguments = if restores { ["restore", "-", "--ledger", out] } else { ["recompress", "-", "-o", out] };
-            let mut child = quiet_run(&arguments).stdin(Stdio::piped()).spawn().expect("starts");
+            let mut child = quiet_command(&arguments).stdin(Stdio::piped()).spawn().expect("starts");
             let mut stdin = child.stdin.take().expect("a pipe");
             stdin.write_all(&beginning[..length.min(beginning.len())]).expect("written");
             wait_for("the reader", || rustix::io::ioctl_fionread(&stdin).expect("a pipe") == 0);
@@ -56,7 +56,7 @@ fn an_interrupt_ends_the_wait_for_a_full_pipe() {
     let archive = fixture(FULL_3500);
     let arguments = ["recompress", archive.to_str().expect("text"), "-o", "-", "--format", "none"];
     let (read_end, write_end) = std::io::pipe().expect("a pipe");
-    let child = quiet_run(&arguments).stdin(Stdio::null()).stdout(write_end.try_clone().expect("a copy")).spawn();
+    let child = quiet_command(&arguments).stdin(Stdio::null()).stdout(write_end.try_clone().expect("a copy")).spawn();
     let child = child.expect("starts");
     wait_for("a full pipe", || {
         let mut room = [PollFd::new(&write_end, PollFlags::OUT)];

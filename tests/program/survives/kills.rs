@@ -1,5 +1,5 @@
 //! SIGKILL at system calls, by `strace --inject`. After each kill, no partial file has a final
-//! name, the source is unchanged, a rerun succeeds, and output that looks complete passes `verify`.
+//! name, the source is unchanged, output that looks complete is whole, and a rerun succeeds.
 //!
 //! By default, the tests run a sample. `FAULTS_KILLS` sets the number of kills for each command and stage,
 //! `FAULTS_SEED` selects them, `FAULTS_ONLY` names one command. Prints a table; docs/reliability.md
@@ -18,18 +18,18 @@ const SEED_DEFAULT: u64 = 14;
 /// Kills for each command and stage: few enough for half a minute in all.
 const KILLS_DEFAULT: u64 = 2;
 
-/// Tries for each kill. With two workers and other load, the same call may come in another stage.
-const TRIES: u64 = 10;
+/// Attempts for each kill. With two workers and other load, the same call may occur in another stage.
+const ATTEMPTS: u64 = 10;
 
-/// Returns the calls at which a run can be killed, by stage. Each call has a name and a number; the first
-/// thread that reaches it is killed.
+/// Returns the calls at which a run can be killed, by stage. Each call has a name and a number: the
+/// process is killed when one of its threads makes that call.
 fn killable_calls(scenario: &Scenario, calls: &[Call]) -> BTreeMap<usize, Vec<(String, u64)>> {
     let mut seen = BTreeSet::new();
     let mut moments: BTreeMap<usize, Vec<(String, u64)>> = BTreeMap::new();
     let skipped = calls.len() - skip_loading(calls).len();
     for (number, (call, stage)) in calls.iter().zip(scenario.stages(calls)).enumerate() {
         let moment = (call.name.clone(), call.number);
-        // The hundreds of files with the system's certificates would be most of the calls.
+        // Most of the calls would be those for the hundreds of files with the system's certificates.
         let is_ours = number >= skipped && !call.line.contains("\"/etc/");
         if seen.insert(moment.clone()) && is_ours {
             moments.entry(stage).or_default().push(moment);
@@ -44,8 +44,8 @@ fn stage_of(scenario: &Scenario, trace: &Trace, call: &str) -> usize {
     scenario.stages(&trace.calls)[index]
 }
 
-/// A restore that is killed at a rename never loses what it moved aside: bank snapshots of the old state
-/// that are older, of the same slot, and newer.
+/// A restore moves old bank snapshots aside, whether older, newer or of the same slot. None of them is
+/// lost if the restore is killed at a rename.
 #[test]
 fn a_replaced_state_survives_a_kill_at_each_rename() {
     needs!("strace");
@@ -67,7 +67,7 @@ fn a_replaced_state_survives_a_kill_at_each_rename() {
     }
 }
 
-/// Kills of one command in one stage, and the system calls at which they came.
+/// Kills of one command in one stage, and the system calls at which they happened.
 #[derive(Default)]
 struct StageKills {
     name: &'static str,
@@ -102,7 +102,7 @@ fn runs_killed_at_system_calls_can_be_repeated() {
         let stages: Vec<usize> = moments.keys().copied().collect();
         assert!(stages.iter().copied().eq(0..names.len()), "{}: stages {stages:?}\n{}", scenario.name, whole.log);
         for (stage, moments) in moments {
-            for _ in 0..kills * TRIES {
+            for _ in 0..kills * ATTEMPTS {
                 if counts.get(&(scenario.name, stage)).is_some_and(|stage| stage.kills >= kills) {
                     break;
                 }

@@ -20,7 +20,7 @@ use slotpress_read::{CheckMode, CheckOptions, NamedArchive, Snapshot, VerifyOpti
 use crate::common::faults::assert_panic_is_error;
 use crate::common::{FULL_26, FULL_3500, fixture, ledger, relative_paths, slotpress_path, temp_dir};
 
-/// A progress that panics at one of its calls. They come from every stage and every thread.
+/// Reports of progress, one of which panics. They come from every stage and every thread.
 struct PanickingProgress(AtomicI64);
 
 impl PanickingProgress {
@@ -88,10 +88,10 @@ fn run_with_panic(run: Run, call: i64, ledger: &Path) -> Option<Error> {
         // The receiver is gone if the test has given up.
         let _ = done.send((result, progress.0.load(Relaxed)));
     });
-    let (result, left) = ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    let (result, remaining_calls) = ended.recv_timeout(Duration::from_secs(60)).expect("it ends");
     match result {
         Ok(()) => {
-            assert!(left >= 0, "call {call} has panicked, and the run succeeds");
+            assert!(remaining_calls >= 0, "call {call} has panicked, and the run succeeds");
             None
         }
         Err(error) => {
@@ -118,7 +118,7 @@ fn a_panic_at_any_progress_call_ends_the_run() {
         [("archive", run_archive), ("recompress", run_recompress), ("restore", run_restore), ("verify", run_verify)];
     for (name, run) in runs {
         let mut panics = 0;
-        // Every call at the beginning, where stages change, then some.
+        // Every call at the beginning, where stages change, and a sample of the later ones.
         for call in (0..40).chain((40..2000).step_by(37)) {
             let Some(error) = run_with_panic(run, call, ledger.path()) else { break };
             assert!(error.to_string().contains("an injected panic"), "{name}, call {call}: {error}");

@@ -1,6 +1,6 @@
 //! `contrib/at-slot`, with a stand-in for `agave-ledger-tool`. The stand-in keeps blocks as a list of
 //! slots. Its replay always gives the fixture of slot 40, which Agave made. If `AGAVE_ORACLE` names a
-//! checker, Agave loads the scratch ledger first.
+//! program, Agave loads the scratch ledger first.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -68,9 +68,12 @@ fn the_state_of_an_exact_slot_is_archived() {
     let output = setup.run("40");
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{output:?}");
-    let made = PathBuf::from(stdout.lines().last().expect("a line"));
+    let new_archive = PathBuf::from(stdout.lines().last().expect("a line"));
     let expected = expected_facts(AGAVE_4_2, 40);
-    assert_eq!(name(&made), format!("snapshot-40-{}.tar.zst", expected["snapshot_hash"].as_str().expect("a hash")));
+    assert_eq!(
+        name(&new_archive),
+        format!("snapshot-40-{}.tar.zst", expected["snapshot_hash"].as_str().expect("a hash"))
+    );
     assert!(stdout.contains("checked") || stdout.contains("ok"), "{stdout}");
 }
 

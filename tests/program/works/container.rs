@@ -13,7 +13,7 @@ use crate::common::*;
 /// User of the image.
 const USER: u32 = 65532;
 
-/// The image, in a storage of its own.
+/// The image, in a storage directory that only this test uses.
 struct Image {
     storage: TempDir,
     container: String,
@@ -47,7 +47,7 @@ impl Image {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// A command that runs the image's program, with directories mounted at these places.
+    /// Returns a command that runs the image's program, with directories mounted at these places.
     fn command(&self, mounts: &[(&Path, &str)]) -> Command {
         let mut command = Command::new("buildah");
         command.env("CONTAINERS_STORAGE_CONF", self.storage.path().join("storage.conf"));
@@ -63,8 +63,8 @@ impl Image {
     }
 }
 
-/// Returns the arguments that an example passes to `bootstrap`.
-fn arguments_of(example: &str, server: &str) -> Vec<String> {
+/// Returns the arguments that an example passes to `bootstrap`, with a server as the source.
+fn bootstrap_arguments(example: &str, server: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("contrib/container").join(example);
     let text = fs::read_to_string(path).expect("read");
     let list = text.lines().find_map(|line| line.split_once(r#": ["bootstrap""#)).expect("a line").1;
@@ -93,13 +93,13 @@ fn the_image_brings_a_volume_to_a_recent_state() {
         }
         let [ledger, accounts] = &volumes;
         let mounts = [(ledger.path(), "/ledger"), (accounts.path(), "/accounts")];
-        let arguments = arguments_of(example, &server.url(""));
+        let arguments = bootstrap_arguments(example, &server.url(""));
         let stdout = image.run(image.command(&mounts).args(&arguments));
         assert!(stdout.contains("40 on the full archive of slot 26"), "{example}: {stdout}");
         let before = (tree(ledger.path()), tree(accounts.path()));
         assert!(relative_paths(&ledger.path().join("snapshots")).contains(&"40".to_string()));
-        let gone: Vec<String> = arguments_of(example, "http://127.0.0.1:1");
-        let stdout = image.run(image.command(&mounts).args(gone));
+        let arguments = bootstrap_arguments(example, "http://127.0.0.1:1");
+        let stdout = image.run(image.command(&mounts).args(arguments));
         assert!(stdout.contains("skipped"), "{example}: {stdout}");
         assert!(before == (tree(ledger.path()), tree(accounts.path())), "{example}");
     }

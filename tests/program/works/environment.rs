@@ -5,8 +5,8 @@ use std::fs;
 
 use crate::common::{FULL_26, INCREMENTAL_26_40, archive, fixture, ledger, slotpress, temp_dir, text};
 
-/// Variables whose values make every command fail that uses them.
-const EXPORTED: [(&str, &str); 7] = [
+/// Variables that most commands must ignore: a command that used the paths or the proxy would fail.
+const VARIABLES: [(&str, &str); 7] = [
     ("SLOTPRESS_ACCOUNTS", "/nowhere/a:/nowhere/b"),
     ("SLOTPRESS_LEDGER", "/nowhere/ledger"),
     ("SLOTPRESS_MAX_RATE", ""),
@@ -16,9 +16,9 @@ const EXPORTED: [(&str, &str); 7] = [
     ("SLOTPRESS_THREADS", "2"),
 ];
 
-/// Runs a command with all of these variables, except those whose names have an ending in `without`.
-fn run<A: AsRef<OsStr>>(arguments: &[A], without: &[&str]) -> String {
-    let variables = EXPORTED.iter().filter(|(name, _)| !without.iter().any(|ending| name.ends_with(ending)));
+/// Runs a command with these variables, except those whose names end with one of `excluded_endings`.
+fn run_with_variables<A: AsRef<OsStr>>(arguments: &[A], excluded_endings: &[&str]) -> String {
+    let variables = VARIABLES.iter().filter(|(name, _)| !excluded_endings.iter().any(|ending| name.ends_with(ending)));
     let output = slotpress().args(arguments).envs(variables.copied()).output().expect("runs");
     let arguments: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -35,20 +35,20 @@ fn variables_that_do_not_apply_are_ignored() {
     fs::create_dir(out("archives")).expect("created");
     let ledger_variables = ["_ACCOUNTS", "_SNAPSHOTS"];
 
-    run(&["verify", text(&full)], &[]);
-    run(&["verify", text(&full), text(&newer)], &[]);
-    assert!(run(&["verify", text(ledger.path())], &ledger_variables).contains("capitalization"));
-    run(&["inspect", text(&full)], &[]);
-    run(&["inspect", text(&full), "--by-owner"], &[]);
-    run(&["inspect", text(&full), "--account", "SysvarC1ock11111111111111111111111111111111"], &[]);
-    run(&["inspect", text(ledger.path())], &ledger_variables);
-    run(&["recompress", text(&full), "-o", text(&out("archives"))], &[]);
-    run(&["archive", text(ledger.path()), "-o", text(&out("archives")), "--force"], &ledger_variables);
-    run(&["restore", text(&full), text(&newer), "--ledger", text(&out("a"))], &ledger_variables);
+    run_with_variables(&["verify", text(&full)], &[]);
+    run_with_variables(&["verify", text(&full), text(&newer)], &[]);
+    assert!(run_with_variables(&["verify", text(ledger.path())], &ledger_variables).contains("capitalization"));
+    run_with_variables(&["inspect", text(&full)], &[]);
+    run_with_variables(&["inspect", text(&full), "--by-owner"], &[]);
+    run_with_variables(&["inspect", text(&full), "--account", "SysvarC1ock11111111111111111111111111111111"], &[]);
+    run_with_variables(&["inspect", text(ledger.path())], &ledger_variables);
+    run_with_variables(&["recompress", text(&full), "-o", text(&out("archives"))], &[]);
+    run_with_variables(&["archive", text(ledger.path()), "-o", text(&out("archives")), "--force"], &ledger_variables);
+    run_with_variables(&["restore", text(&full), text(&newer), "--ledger", text(&out("a"))], &ledger_variables);
     assert!(out("a/snapshots/40/fastboot_version").exists());
-    run(&["levels", text(&full), "--levels", "1", "--repeat", "1", "--min-time", "0"], &[]);
-    run(&["synth", text(&out("synth")), "--size", "1MiB"], &[]);
-    assert!(run(&["completions", "bash"], &[]).contains("slotpress"));
+    run_with_variables(&["levels", text(&full), "--levels", "1", "--repeat", "1", "--min-time", "0"], &[]);
+    run_with_variables(&["synth", text(&out("synth")), "--size", "1MiB"], &[]);
+    assert!(run_with_variables(&["completions", "bash"], &[]).contains("slotpress"));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn one_variable_holds_several_accounts_paths() {
 }
 
 /// Runs `verify` on a good archive with a variable; returns its exit code and its standard error.
-fn verify_with(variable: &str, value: &str, flags: &[&str]) -> (Option<i32>, String) {
+fn verify_with_variable(variable: &str, value: &str, flags: &[&str]) -> (Option<i32>, String) {
     let full = fixture(FULL_26);
     let output = slotpress().args(["verify", text(&full)]).args(flags).env(variable, value).output().expect("runs");
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -81,11 +81,11 @@ fn verify_with(variable: &str, value: &str, flags: &[&str]) -> (Option<i32>, Str
 
 #[test]
 fn errors_name_the_variable_of_a_value() {
-    let (code, stderr) = verify_with("SLOTPRESS_THREADS", "none", &[]);
+    let (code, stderr) = verify_with_variable("SLOTPRESS_THREADS", "none", &[]);
     assert_eq!(code, Some(2), "{stderr}");
     assert!(stderr.contains("'none' for '--threads <N>'"), "{stderr}");
     assert!(stderr.ends_with("hint: the value is that of SLOTPRESS_THREADS in the environment\n"), "{stderr}");
-    let (code, stderr) = verify_with("SLOTPRESS_THREADS", "none", &["--json"]);
+    let (code, stderr) = verify_with_variable("SLOTPRESS_THREADS", "none", &["--json"]);
     assert_eq!((code, stderr.lines().count()), (Some(2), 1), "{stderr}");
     assert!(stderr.contains("SLOTPRESS_THREADS"), "{stderr}");
 }
@@ -100,12 +100,12 @@ fn errors_name_the_variable_of_the_running_command() {
 
 #[test]
 fn a_flag_overrides_its_variable() {
-    assert_eq!(verify_with("SLOTPRESS_THREADS", "0", &["--threads", "2"]), (Some(0), String::new()));
+    assert_eq!(verify_with_variable("SLOTPRESS_THREADS", "0", &["--threads", "2"]), (Some(0), String::new()));
 }
 
 #[test]
 fn variables_without_a_flag_are_warned_of() {
-    let (code, stderr) = verify_with("SLOTPRESS_LEVEL", "9", &[]);
+    let (code, stderr) = verify_with_variable("SLOTPRESS_LEVEL", "9", &[]);
     assert_eq!(code, Some(0), "{stderr}");
     let warning = "SLOTPRESS_LEVEL is set, but no flag of slotpress has that variable: it is ignored";
     assert!(stderr.contains(warning), "{stderr}");

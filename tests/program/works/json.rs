@@ -15,7 +15,7 @@ use crate::publish::setup::Setup;
 /// `parent.child`.
 type Fields = BTreeMap<String, BTreeSet<String>>;
 
-/// Returns the names of fields and types that stand in backticks.
+/// Returns the names of fields and types in backticks.
 fn names_in_backticks(text: &str) -> impl Iterator<Item = &str> {
     let is_name =
         |name: &&str| !name.is_empty() && name.chars().all(|char| char.is_ascii_alphanumeric() || "._".contains(char));
@@ -24,7 +24,7 @@ fn names_in_backticks(text: &str) -> impl Iterator<Item = &str> {
 
 /// Returns the names in the first column of a row: "`a`, `b`", or "`a`: `b`" for the field `b` of
 /// objects in `a`.
-fn file_names(column: &str) -> BTreeSet<String> {
+fn field_names(column: &str) -> BTreeSet<String> {
     let Some(end) = column.find("`: ") else {
         return names_in_backticks(column).map(str::to_string).collect();
     };
@@ -49,7 +49,7 @@ fn remove_asides(text: &str) -> String {
 
 /// Reads docs/json.md: a type's heading has a table of its fields; a table of types has a row per
 /// type.
-fn read_documented() -> Fields {
+fn read_documented_fields() -> Fields {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/json.md")).expect("the document");
     let mut types = Fields::new();
     let mut kind = String::new();
@@ -67,10 +67,10 @@ fn read_documented() -> Fields {
                 types
                     .entry(names_in_backticks(types_column).collect())
                     .or_default()
-                    .extend(file_names(&remove_asides(fields)));
+                    .extend(field_names(&remove_asides(fields)));
             }
             [fields, meaning @ ..] if line.starts_with("| ") => {
-                let fields = file_names(fields);
+                let fields = field_names(fields);
                 // "each also with `_min` and `_max`"
                 let endings = names_in_backticks(meaning.first().unwrap_or(&"")).filter(|name| name.starts_with('_'));
                 let more = endings.flat_map(|ending| fields.iter().map(move |field| format!("{field}{ending}")));
@@ -200,8 +200,8 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
     printed.run(&[["archive", &synth, "-o", text(dir.path())].as_slice(), &flags].concat());
 }
 
-/// Publishes two pairs to a target that exists and to one that does not, then a pair without room for
-/// pins, and a pair with a damaged archive.
+/// Publishes a pair, then a second one with a further target that does not exist. Then publishes a pair
+/// without room for pins, and a pair whose full archive is damaged.
 fn run_publish(printed: &mut Printed) {
     let mut run = |stage: &Setup, flags: &[&str]| {
         let output = stage.run_once(flags);
@@ -228,7 +228,7 @@ fn printed_fields_are_documented() {
     run_with_server(&mut printed, dir.path());
     run_publish(&mut printed);
 
-    let documented = read_documented();
+    let documented = read_documented_fields();
     let none = BTreeSet::new();
     let mut wrong = Vec::new();
     let kinds: BTreeSet<&String> = documented.keys().chain(printed.0.keys()).collect();

@@ -1,7 +1,7 @@
-//! `--io-hint gentle`: pages that were in the page cache stay there, others are dropped, and
-//! results are the same.
+//! `--io-hint gentle`: pages that were in the page cache before a run stay there, all others are
+//! dropped, and results are the same as without the hint.
 //!
-//! Files are on a disk, beside the compiled tests, because pages of a file system in memory cannot
+//! Files are on a disk, next to the compiled tests, because pages of a file system in memory cannot
 //! be dropped. TEST_DISK names another directory.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use crate::common::strace::trace;
 use crate::common::{XfsDisk, copy_without_index, needs, slotpress_path, text};
 
 const THREADS: usize = 3;
-/// Small, so that many storages are cut by the end of a frame, in the middle of a page.
+/// Small and odd: many storages are cut by the end of a frame, in the middle of a page.
 const FRAME_SIZE_BYTES: u64 = 1_000_001;
 
 /// The pages of each file that are in the page cache.
@@ -157,19 +157,19 @@ fn resident_pages(path: &Path) -> Vec<bool> {
     pages.iter().map(|page| page & 1 != 0).collect()
 }
 
-fn residency(dir: &Path) -> Residency {
+fn resident_pages_below(dir: &Path) -> Residency {
     files_below(dir).into_iter().map(|path| (path.clone(), resident_pages(&path))).collect()
 }
 
 fn assert_cold(dir: &Path) {
-    for (path, pages) in residency(dir) {
+    for (path, pages) in resident_pages_below(dir) {
         let count = pages.iter().filter(|page| **page).count();
         assert_eq!(count, 0, "{} of {} pages of {} are resident", count, pages.len(), path.display());
     }
 }
 
-/// Reads every third file into the page cache, and the first pages of every third.
-fn warm_some(dir: &Path) {
+/// Reads a third of the files into the page cache, and the first pages of another third.
+fn warm_some_files(dir: &Path) {
     use std::io::Read;
     for (number, path) in files_below(dir).iter().enumerate() {
         let mut file = File::open(path).expect("opened");
@@ -193,9 +193,9 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
     let mut lost = Vec::new();
     for attempt in 0..ATTEMPTS {
         warm(dir);
-        let before = residency(dir);
+        let before = resident_pages_below(dir);
         action(attempt);
-        let after = residency(dir);
+        let after = resident_pages_below(dir);
         let changed = |was_resident: bool| {
             let pages_of = |path: &PathBuf| {
                 let before = &before[path];
@@ -223,16 +223,16 @@ fn archiving_leaves_the_page_cache_as_it_was() {
     test.make_cold();
     test.make_archive("cold", io_policy(IoHint::Gentle));
     assert_cold(test.dir.path());
-    let before = assert_left_as_it_was(&test.ledger, warm_some, |attempt| {
+    let before = assert_left_as_it_was(&test.ledger, warm_some_files, |attempt| {
         let archive = test.make_archive(&format!("warm-{attempt}"), io_policy(IoHint::Gentle));
         assert_cold(archive.parent().expect("a directory"));
     });
 
-    // Shows that this check finds a wrong action.
+    // Shows that these checks can fail: without the hint, pages of both stay in the page cache.
     test.make_archive("none", io_policy(IoHint::None));
-    let pages: Vec<bool> = residency(&test.dir.path().join("none")).into_values().flatten().collect();
+    let pages: Vec<bool> = resident_pages_below(&test.dir.path().join("none")).into_values().flatten().collect();
     assert!(pages.iter().any(|page| *page));
-    assert!(before != residency(&test.ledger));
+    assert!(before != resident_pages_below(&test.ledger));
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn assert_direct_reading(test: &TestLedger) {
         opened
     };
     let warm = || files_below(test.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
-    // Of the ledger, pieces of storages that are large enough; of the archive, its frames.
+    // Pieces of the ledger's storages that are large enough, and frames of the archive, are read directly.
     let opened = direct(1, &|| test.make_cold(), "");
     assert!(opened[..2].iter().all(|opened| *opened >= 10), "{opened:?}");
     assert!(opened[2..].iter().all(|opened| *opened >= 3), "{opened:?}");
@@ -348,8 +348,8 @@ fn assert_direct_reading(test: &TestLedger) {
     assert_eq!([opened[0], opened[3], opened[5]], [0; 3]);
 }
 
-/// Returns true if the disk of a directory cannot be read directly; then prints that a test is skipped.
-fn is_not_direct(dir: &Path, test: &str) -> bool {
+/// Returns true, and prints that a test is skipped, if the disk of a directory cannot be read directly.
+fn skips_direct_reading(dir: &Path, test: &str) -> bool {
     let path = dir.join("direct");
     fs::write(&path, [0; 8192]).expect("written");
     let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::DIRECT, Mode::empty());
@@ -367,7 +367,7 @@ const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
 fn uncached_files_are_read_directly() {
     needs!("strace");
     let test = TestLedger::new();
-    if !is_not_direct(test.dir.path(), "program::works::page_cache::uncached_files_are_read_directly") {
+    if !skips_direct_reading(test.dir.path(), "program::works::page_cache::uncached_files_are_read_directly") {
         assert_direct_reading(&test);
     }
 }
@@ -379,13 +379,13 @@ fn uncached_files_are_read_directly_from_xfs() {
     assert_direct_reading(&TestLedger::new_in(disk.path()));
 }
 
-/// If direct requests are refused, reading goes through the page cache, and one message says so.
-/// Short ones are continued. A disk that fails ends the run with an error that names the file.
+/// If direct requests are refused, files are read through the page cache. Requests that read only a
+/// part are continued. A disk that fails ends the run with an error that names the directory of the test.
 #[test]
 fn faults_of_direct_reading_are_handled() {
     needs!("cc");
     let test = TestLedger::new();
-    if is_not_direct(test.dir.path(), "program::works::page_cache::faults_of_direct_reading_are_handled") {
+    if skips_direct_reading(test.dir.path(), "program::works::page_cache::faults_of_direct_reading_are_handled") {
         return;
     }
     let expected = fs::read(&test.archive).expect("read");

@@ -43,12 +43,12 @@ fn assert_prints(command: &str, documented: &[&str], printed: &str) {
             continue;
         }
         let expected = remove_times(expected);
-        let is_there = if std::mem::take(&mut is_skipping) {
+        let is_printed = if std::mem::take(&mut is_skipping) {
             lines.any(|line| line == expected)
         } else {
             lines.next() == Some(expected.clone())
         };
-        assert!(is_there, "{command}\ndoes not print\n{expected}\nbut\n{printed}");
+        assert!(is_printed, "{command}\ndoes not print\n{expected}\nbut\n{printed}");
     }
     assert!(is_skipping || lines.next().is_none(), "{command}\nprints more than is documented:\n{printed}");
 }

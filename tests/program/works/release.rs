@@ -1,5 +1,5 @@
-//! Files of a release beside the program: documents whose links work where they are installed, and
-//! the publisher.
+//! Files of a release other than the program: documents whose links work where they are installed,
+//! and the publisher.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,31 +7,31 @@ use std::process::Command;
 
 use crate::common::temp_dir;
 
-fn root() -> &'static Path {
+fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(path: impl AsRef<Path>) -> String {
-    fs::read_to_string(root().join(path)).expect("read")
+fn read_file(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(repository().join(path)).expect("read")
 }
 
 /// Returns the documents of the tarball and the packages.
 fn list_shipped() -> Vec<PathBuf> {
-    let of_dir = |dir: &'static str| {
-        let entries = fs::read_dir(root().join(dir)).expect("there");
+    let files_of_dir = |dir: &'static str| {
+        let entries = fs::read_dir(repository().join(dir)).expect("there");
         entries.map(move |entry| Path::new(dir).join(entry.expect("an entry").file_name()))
     };
-    let of_root = ["README.md", "CHANGELOG.md", "SECURITY.md"].map(PathBuf::from);
-    of_root.into_iter().chain(of_dir("docs")).chain(of_dir("contrib/grafana")).collect()
+    let files_of_root = ["README.md", "CHANGELOG.md", "SECURITY.md"].map(PathBuf::from);
+    files_of_root.into_iter().chain(files_of_dir("docs")).chain(files_of_dir("contrib/grafana")).collect()
 }
 
 #[test]
 fn packages_contain_the_documents_they_link_to() {
     let shipped = list_shipped();
     for path in shipped.iter().filter(|path| path.extension().is_some_and(|extension| extension == "md")) {
-        let text = read(path);
+        let text = read_file(path);
         let links = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(link, _)| link);
-        let beside = |link: &str| {
+        let target_of = |link: &str| {
             let link = link.split('#').next().unwrap_or_default();
             if link.is_empty() {
                 return path.clone();
@@ -42,12 +42,12 @@ fn packages_contain_the_documents_they_link_to() {
             }
         };
         for link in links.filter(|link| !link.starts_with("https://")) {
-            assert!(shipped.contains(&beside(link)), "{} links to {link}, which no package has", path.display());
+            assert!(shipped.contains(&target_of(link)), "{} links to {link}, which no package has", path.display());
         }
     }
     // The file lists of the deb and the rpm, and of the tarball they are made from.
-    let packages = read("Cargo.toml");
-    let tarball = read("contrib/release/build");
+    let packages = read_file("Cargo.toml");
+    let tarball = read_file("contrib/release/build");
     let copied: Vec<&str> = tarball.lines().filter(|line| line.trim_start().starts_with("cp -r ")).collect();
     for name in ["README.md", "CHANGELOG.md", "SECURITY.md", "docs", "contrib/grafana"] {
         let source = format!("\"target/dist/package/{name}{}\"", if name.contains('.') { "" } else { "/*" });
@@ -63,7 +63,7 @@ fn a_release_with_placeholders_is_refused() {
     let copy = |name: &str| {
         let to = dir.path().join(name);
         fs::create_dir_all(to.parent().expect("a directory")).expect("made");
-        fs::copy(root().join(name), to).expect("copied");
+        fs::copy(repository().join(name), to).expect("copied");
     };
     for name in FILES {
         copy(name);
@@ -72,7 +72,7 @@ fn a_release_with_placeholders_is_refused() {
         let output = Command::new(dir.path().join(FILES[0])).arg("publisher").output().expect("runs");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let publisher = read(FILES[1]);
+    let publisher = read_file(FILES[1]);
     let value = |name: &str| {
         let line = publisher.lines().find_map(|line| line.strip_prefix(&format!("{name}="))).expect("a line");
         line.trim_matches('"').to_string()
@@ -83,9 +83,9 @@ fn a_release_with_placeholders_is_refused() {
         ("public_key", "RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3"),
     ];
     let fill_in = |name: &str| {
-        let mut text = read(name);
-        for (what, to) in filled {
-            text = text.replace(&value(what), to);
+        let mut text = read_file(name);
+        for (name, replacement) in filled {
+            text = text.replace(&value(name), replacement);
         }
         fs::write(dir.path().join(name), text).expect("written");
     };
@@ -106,7 +106,7 @@ fn a_release_with_placeholders_is_refused() {
         assert!(stderr.contains("is a placeholder"), "{placeholder}: {stderr}");
         fs::write(&path, text).expect("written");
     }
-    // A value that is filled in only in one place.
+    // Each file in which a value is not filled in is an error.
     for name in &FILES[2..] {
         copy(name);
         let (is_good, stderr) = check();

@@ -1,4 +1,4 @@
-//! The screen: results on stdout, all else on stderr; reliable JSON; help that fits.
+//! Output on a screen: results go to stdout and everything else to stderr, JSON is reliable, help fits.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -237,7 +237,7 @@ fn help_fits_80_columns() {
     }
 }
 
-/// `-h` shows on one screen what people type.
+/// `-h` fits one screen: it shows only the flags that people type.
 #[test]
 fn short_help_fits_a_screen() {
     const LINES: usize = 40;
@@ -250,10 +250,10 @@ fn short_help_fits_a_screen() {
     }
 }
 
-/// Each flag stands under the heading of its subject.
+/// Help lists each flag under the heading of its subject.
 #[test]
 fn flags_stand_under_their_headings() {
-    let flags_of = |command: &str| {
+    let help_and_flags = |command: &str| {
         let output = slotpress().args([command, "--help"]).output().expect("runs");
         let help = String::from_utf8(output.stdout).expect("text");
         let mut heading = String::new();
@@ -268,13 +268,13 @@ fn flags_stand_under_their_headings() {
         (help, found)
     };
     for command in ["archive", "recompress", "rebase", "publish", "restore", "bootstrap"] {
-        let (help, found) = flags_of(command);
+        let (help, found) = help_and_flags(command);
         let under = found.iter().filter(|(flag, heading)| flag.starts_with("--") && heading == "Resource use:");
         let flags: Vec<&str> = under.map(|(flag, _)| flag.as_str()).collect();
         assert_eq!(flags, ["--threads", "--memory", "--io-hint", "--nice", "--max-rate"], "{command}: {help}");
     }
     for command in ["verify", "inspect", "list", "find", "fetch", "bootstrap", "rebase"] {
-        let (help, found) = flags_of(command);
+        let (help, found) = help_and_flags(command);
         for (flag, heading) in [("--allow-private", "Network:"), ("--proxy", "Network:"), ("--endpoint", "Stores:")] {
             assert!(found.contains(&(flag.to_string(), heading.to_string())), "{command} {flag}: {help}");
         }

@@ -77,9 +77,9 @@ fn archives_of_others_print_these_screens() {
     fs::copy(fixture(FULL_26), dir.join(FULL_26)).expect("copied");
     let old = "tests/fixtures/firedancer-2026-08/chain";
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join(old).join(FULL_26);
-    let of_firedancer = dir.join("firedancer");
-    fs::create_dir(&of_firedancer).expect("created");
-    fs::copy(old, of_firedancer.join(FULL_26)).expect("copied");
+    let firedancer = dir.join("firedancer");
+    fs::create_dir(&firedancer).expect("created");
+    fs::copy(old, firedancer.join(FULL_26)).expect("copied");
     let mut screens = run_on_screen(&dir, &format!("inspect {FULL_26}"));
     screens += &run_on_screen(&dir, &format!("inspect firedancer/{FULL_26}"));
     screens +=

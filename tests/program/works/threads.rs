@@ -14,17 +14,17 @@ use crate::common::{slotpress_path, temp_dir};
 /// parses ahead, one that reads.
 const THREADS_MAX: usize = 6;
 
-/// Threads that a pool would start without `--threads`, on any machine.
-const THREADS_UNBOUND: &str = "24";
+/// Threads that a pool would start if it ignored `--threads`, on any machine.
+const UNLIMITED_THREADS: &str = "24";
 
-/// Time for which a new thread may wait for a core before it has its name.
+/// Time for which a new thread may wait for a core before it sets its name.
 const NAMELESS_MAX: Duration = Duration::from_millis(20);
 
 /// Runs the program, which must succeed; returns the largest number of threads, without those that
 /// wait for a disk.
 fn run_and_count_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
-    command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", THREADS_UNBOUND);
+    command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", UNLIMITED_THREADS);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("starts");
     let tasks = Path::new("/proc").join(child.id().to_string()).join("task");
     let is_reader = |task: &fs::DirEntry| {
