@@ -228,7 +228,7 @@ impl DataLengths {
     }
 }
 
-/// Runs `new_worker()(0..count)` on threads, and returns the time that it took.
+/// Calls workers with every number below `count`, on threads, and returns the time that this took.
 fn run_on_threads<W: FnMut(usize) -> bool>(threads: usize, count: usize, new_worker: impl Fn() -> W + Sync) -> Elapsed {
     let next = AtomicUsize::new(0);
     let failed = AtomicU64::new(0);

@@ -104,8 +104,8 @@ impl NewLedgerArgs {
         self.directories.paths(&self.ledger)
     }
 
-    /// Returns options for a restore into this ledger, with as many threads as fit into memory beside
-    /// `other_bytes`.
+    /// Returns options for a restore into this ledger, with as many threads as fit into memory in
+    /// addition to `other_bytes`.
     pub fn target_options(&self, restoring: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<TargetOptions> {
         let io_policy = restoring.io_policy.apply(ui);
         let check = restoring.check.options(restoring.work.memory);
@@ -248,7 +248,7 @@ pub struct RetentionArgs {
     keep_within: Option<Duration>,
     /// Also keep the newest state of each of the newest N days that have one
     ///
-    /// Days are those of UTC, and the time is that in the bank file; an archive of unknown time stays.
+    /// Days are in UTC, and times come from the bank files; an archive of unknown time stays.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_daily: Option<u64>,
     /// The same for weeks, which begin on Monday

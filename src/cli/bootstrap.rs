@@ -30,7 +30,7 @@ use super::{restore, values};
 pub struct BootstrapArgs {
     #[command(flatten)]
     new_ledger: NewLedgerArgs,
-    /// Leave a ledger that is there as it is, unchecked, and end with exit code 0
+    /// Leave an existing ledger as it is, unchecked, and end with exit code 0
     #[arg(long, conflicts_with = "replace_state")]
     skip_existing: bool,
     /// Use a full archive only

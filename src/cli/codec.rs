@@ -47,7 +47,8 @@ const FORMATS: &[Choice<ArchiveFormat>] = &[
     Choice("none", ArchiveFormat::None, "A plain .tar, not read by Agave"),
 ];
 
-/// Sets the number of workers to what fits into the memory limit of the process beside `other_bytes`.
+/// Reduces the number of workers to those that fit into the memory limit of the process in addition to
+/// `other_bytes`.
 pub fn set_workers(
     options: EncodingOptions,
     other_bytes: u64,

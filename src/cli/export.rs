@@ -190,8 +190,8 @@ pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let states = ExportInput { snapshot: input.snapshot(), since: since.as_ref().map(StateInput::snapshot) };
     let exported = export(states, to, &options, ui);
     if stream.is_some_and(|stream| stream.is_closed) {
-        // A reader such as `head` closes the pipe when it has read enough. That is no failure, as for
-        // other results.
+        // A reader such as `head` closes the pipe when it has read enough. As with other results, that
+        // is not a failure.
         ui.status("standard output was closed before the end: the state was not checked");
         return Ok(());
     }

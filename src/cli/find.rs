@@ -72,7 +72,7 @@ fn print_report(report: &FindReport, ui: &Ui) {
     }
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for refused in &report.refused {
-        // A network error begins with the server: remove it, so that equal causes are counted together.
+        // A network error begins with the name of the server. Without it, equal causes can be grouped.
         let why = match refused.why.split_once(": ") {
             Some((server, why)) if server.contains("://") => why,
             _ => &refused.why,

@@ -34,8 +34,8 @@ pub struct NewArchiveArgs {
 }
 
 impl NewArchiveArgs {
-    /// Returns options for writing to an output, with as many workers as fit into memory beside
-    /// `other_bytes`.
+    /// Returns options for writing to an output, with as many workers as fit into memory in
+    /// addition to `other_bytes`.
     pub fn options(&self, output: &Output<'_>, other_bytes: u64, ui: &Ui) -> Result<EncodingOptions> {
         let upload_bytes = output.memory_bytes();
         let mut options = self.encoding.options(ui)?;

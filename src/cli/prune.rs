@@ -34,7 +34,7 @@ const SUFFICIENT_FLAGS: &str = "keep_within keep_daily keep_weekly keep_epoch_en
 ///
 /// Also looks into a subdirectory `remote`. Always keeps the archives that a node would choose, the
 /// newest incremental archive, and every full archive on which a kept incremental one is based.
-/// Results of `rebase` are counted apart, and keep no full archive. Files that have the name of an
+/// Results of `rebase` are counted separately, and keep no full archive. Files that have the name of an
 /// archive and are not usable (empty, truncated, something else) are shown and not counted; only
 /// --unusable removes them. A target of `publish` is refused: `publish` prunes it.
 #[derive(Debug, Args)]
@@ -184,7 +184,7 @@ fn prune(
     ui: &Ui,
 ) -> Result<()> {
     let now = clock::now();
-    // Unusable files go first: their space counts as free.
+    // Unusable files are removed first: the space that they take is regarded as free.
     let unusable = catalog.unusable().iter();
     let mut decisions = Vec::from_iter(unusable.map(|file| Decision::for_unusable(file, args, now)));
     let removed = decisions.iter().filter(|decision| decision.remove);
@@ -242,7 +242,8 @@ fn prune(
     }
     let archives = values::count_of(summary.removed, "archive");
     let [removed, kept] = [summary.removed_bytes, summary.kept_bytes].map(values::show_bytes);
-    let line = format!("{verb} {archives} ({removed}), kept {} ({kept})", summary.kept);
+    let kept_count = summary.kept;
+    let line = format!("{verb} {archives} ({removed}), kept {kept_count} ({kept})");
     ui.print_item("prune", &summary, "", &line);
     let bytes_max = keep.bytes_max.unwrap_or(u64::MAX);
     let excess_bytes = summary.kept_bytes.saturating_sub(bytes_max);

@@ -115,7 +115,8 @@ const REMOVED_VARIABLES: [(&str, &str); 2] = [
     ("SLOTPRESS_KEEP_BYTES", "nothing: it bounded kept/, to which nothing is added any more"),
 ];
 
-/// Refuses to run if such a variable is still set, because it asks for archives that would be deleted.
+/// Refuses to run if one of these variables is still set: its user expects archives to be kept that would
+/// be deleted.
 fn refuse_removed_variables() -> Result<()> {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     match REMOVED_VARIABLES.iter().find(|(name, _)| is_set(name)) {

@@ -78,7 +78,8 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
         options.base_slot = args.base_slot;
         options.base = if number > 0 { Some(archives[0].clone()) } else { args.base.clone() };
         if number + 1 < archives.len() {
-            // The expected hash and slot are those of both archives together.
+            // The expected hash and slot are those of both archives together, so only the last run
+            // checks them.
             options.check.expect_hash = None;
             options.check.expect_slot = None;
         }

@@ -93,7 +93,7 @@ pub fn run(args: &ServeArgs, ui: &Ui) -> Result<()> {
             ui.warn(&format!("{flag} is below 10 MiB/s: Firedancer gives up on a server that is slower"));
         }
     }
-    // clap's `requires` cannot check this where one of the two comes from the environment.
+    // clap's `requires` cannot check this if one of the two flags is set in the environment.
     if args.tls_cert.is_some() != args.tls_key.is_some() {
         return Err(Error::usage("--tls-cert and --tls-key belong together"));
     }

@@ -1,5 +1,5 @@
-//! Standard output. Every line is flushed, so that a full disk is reported when it occurs, and not
-//! ignored at the end.
+//! Standard output. Every line is flushed: a full disk is reported at once, and not ignored at the
+//! end.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;

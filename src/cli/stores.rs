@@ -101,7 +101,7 @@ pub fn read_catalog(store: &Store, times: BankTimes, args: &ConnectionArgs, ui: 
         if times == BankTimes::Read || !archive.is_full() {
             let url = parse_url(&format!("{}/{}", dir.trim_end_matches('/'), archive.name))?;
             let source = UrlSource::open(&client, &url, CancelToken::from(ui.stop_flag())).ok();
-            // An archive that cannot be read counts as a validator's, so its full archive is kept.
+            // An archive that cannot be read is treated as a validator's, so its full archive is kept.
             archive.hashes = source.as_ref().and_then(|source| judge_source(source).ok()?);
             if times == BankTimes::Read
                 && let Some(bank) = source.and_then(|source| read_bank(source, &archive.name))

@@ -94,7 +94,7 @@ pub struct Column {
 #[derive(Debug, Default)]
 pub struct Table {
     pub id: &'static str,
-    /// The `type` of its rows in JSON and CSV; empty for a table that programs do not get.
+    /// The `type` of its rows in JSON and CSV; empty for a table that only people see.
     pub kind: &'static str,
     pub title: String,
     pub notes: Vec<String>,
@@ -149,7 +149,7 @@ impl<'a, R> TableBuilder<'a, R> {
 }
 
 impl Table {
-    /// Returns the rows as JSON objects; empty for a table that programs do not get.
+    /// Returns the rows as JSON objects; empty for a table that only people see.
     pub fn json_lines(&self) -> Vec<JsonLine> {
         let mut lines = Vec::new();
         if self.kind.is_empty() {

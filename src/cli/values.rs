@@ -63,8 +63,8 @@ pub fn read_list<T>(path: &Path, item: &str, parse: impl Fn(&str) -> Result<T, E
     Ok(items)
 }
 
-/// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on count in 1024, `kB` and so
-/// on in 1000.
+/// Parses a size: `8MiB`, `64k`, `4 GB`, `1048576`. `KiB`, `k` and so on are powers of 1024, `kB` and
+/// so on powers of 1000.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_size::Config::new()
         .with_default_factor(1)

@@ -6,7 +6,7 @@
 //! runs, as in `archive`. Afterwards, every piece is decompressed once and compared, which is the
 //! warm-up for decompressing; a codec that does not restore the same bytes is an error.
 //!
-//! Clustering of records counts as part of compressing; decompressed frames are then compared with
+//! Clustering of records is measured as part of compressing; decompressed frames are then compared with
 //! the clustered ones.
 //!
 //! Levels are measured with whole frames on as many cores as there are workers; `sizes` and `frames`

@@ -53,7 +53,7 @@ pub struct MeasureOptions {
     /// Content that is held in memory and measured, in bytes; a longer input is sampled. Default: 1
     /// GiB, which gives the size of a ledger's archive to about 1 %.
     pub sample_bytes: u64,
-    /// Seed for choosing the sampled frames. Default: 0, so that every run takes the same ones.
+    /// Seed for choosing the sampled frames: the same seed chooses the same frames. Default: 0.
     pub seed: u64,
     /// Length of a frame before compression, from 64 KiB to 32 MiB. Default: 8 MiB, as in
     /// `archive`.

@@ -38,8 +38,7 @@ fn make_report(rows: &[LevelRow]) -> LevelsReport {
             }
             advice = make_advice(&recommendation, rows);
         }
-        let best = table.best_row.map(|index| sorted[index]);
-        chart = Some(make_chart(&sorted, best));
+        chart = Some(make_chart(&sorted, table.best_row));
     }
     let warnings = summarize_warnings(rows);
     LevelsReport { chart, tables: vec![table], warnings, advice, ..LevelsReport::default() }
@@ -95,8 +94,8 @@ fn make_table(rows: &[&LevelRow], reference: &LevelRow) -> Table {
 
 /// Plots size against time: a point per level, and a line through the levels that no other level beats
 /// in both size and time.
-fn make_chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
-    // An uncompressed copy would squeeze the scale for all others.
+fn make_chart(rows: &[&LevelRow], best_row: Option<usize>) -> Chart {
+    // The uncompressed copy would squeeze the scale of the other codecs.
     let mut plotted = rows.to_vec();
     plotted.retain(|row| !is_uncompressed(row));
     if plotted.is_empty() {
@@ -126,7 +125,7 @@ fn make_chart(rows: &[&LevelRow], best: Option<&LevelRow>) -> Chart {
         y_label: format!("size in {unit}"),
         series,
         curve: pareto_curve(plotted).into_iter().map(position_of).collect(),
-        highlighted: best.map(position_of),
+        highlighted: best_row.map(|index| position_of(rows[index])),
     }
 }
 

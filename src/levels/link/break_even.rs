@@ -13,7 +13,7 @@ use crate::levels::link::{LinkOptions, LinkRow, TransferMode};
 /// The slowest and the fastest link, as decimal logarithms of bit/s.
 const LOG_BANDWIDTHS: (f64, f64) = (3.0, 13.0);
 
-/// Bisection steps: the result is far more exact than what is shown.
+/// Bisection steps: the result is far more exact than the printed value.
 const HALVINGS: usize = 40;
 
 /// Relative difference below which two times are a tie, because no measurement distinguishes them.

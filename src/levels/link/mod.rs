@@ -10,10 +10,10 @@
 //! them at once: the time is that of the slowest stage, plus fill and drain, which is a frame's
 //! time in each other stage. The stages buffer next to nothing, so the slow start of the link
 //! delays all of them: its two round trips, and its ramp up to the rate of the slowest stage,
-//! always count.
+//! are always part of the time.
 //!
 //! The validator's own start (reading accounts, replaying, catching up) takes the same time at
-//! every level and is not counted.
+//! every level and is not included.
 //!
 //! Sender and receiver are two machines, each with as many cores as the levels were measured on, so
 //! sending and receiving stages do not compete for cores.
@@ -92,7 +92,7 @@ impl LinkOptions {
         let archive_bytes = row.archive_bytes as f64;
         let frames = (tar_bytes / self.frame_size_bytes.max(1) as f64).max(1.0);
         let workers = (self.threads.max(1) as f64).min(frames);
-        // Workers read ahead while others compress: the slower of the two counts.
+        // Workers read ahead while others compress: the slower of the two determines the time.
         let archive = row.compress_seconds.max(tar_bytes / self.read_bytes_per_second);
         let send = link.seconds_for(archive_bytes);
         let decode = row.decompress_seconds;

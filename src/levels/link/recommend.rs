@@ -14,7 +14,7 @@ use crate::levels::codec::FrameCodec;
 use crate::levels::link::{LinkRow, TransferMode};
 use crate::levels::recommend::{archive_flags, archive_format};
 
-/// Times within this share of the shortest one count as equal.
+/// Times that exceed the shortest time by at most this share are treated as equal.
 const TIE: f64 = 0.01;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -148,7 +148,7 @@ fn control_characters_in_names_are_escaped() {
     assert!(named >= 8, "{named} of them name it");
 }
 
-/// A URL given to the wrong command gives the name of the right one.
+/// A command that cannot use a URL or a host names the command, or the URL, to use instead.
 #[cfg(feature = "net")]
 #[test]
 fn urls_and_hosts_get_the_right_command_as_hint() {
@@ -173,7 +173,7 @@ fn urls_and_hosts_get_the_right_command_as_hint() {
     }
 }
 
-/// A missing archive, which a validator may have deleted, has an exit code of its own in every
+/// A missing archive, which a validator may have deleted, has its own exit code in every
 /// command.
 #[test]
 fn a_missing_archive_has_its_own_exit_code() {

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use crate::common::runs::*;
 use crate::common::*;
 
-/// Seconds after which a command counts as waiting for a pipe.
-const SECONDS: &str = "20";
+/// Time limit: a command that runs longer is assumed to wait for a pipe.
+const SECONDS_MAX: &str = "20";
 
 fn make_pipe(path: &Path) {
     let _ = fs::remove_file(path);
@@ -19,7 +19,7 @@ fn make_pipe(path: &Path) {
 /// Asserts that the program does not wait for a pipe; returns its exit code and standard error.
 fn assert_ends(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("timeout")
-        .args(["--signal=KILL", SECONDS])
+        .args(["--signal=KILL", SECONDS_MAX])
         .arg(slotpress_path())
         .args(arguments)
         .stdin(Stdio::null())

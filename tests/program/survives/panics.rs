@@ -20,7 +20,7 @@ use slotpress_read::{CheckMode, CheckOptions, NamedArchive, Snapshot, VerifyOpti
 use crate::common::faults::assert_panic_is_error;
 use crate::common::{FULL_26, FULL_3500, fixture, ledger, relative_paths, slotpress_path, temp_dir};
 
-/// Reports of progress, one of which panics. They come from every stage and every thread.
+/// A progress that panics at one of its calls. The calls come from every stage and every thread.
 struct PanickingProgress(AtomicI64);
 
 impl PanickingProgress {

@@ -10,8 +10,8 @@ use slotpress_base::{READER_NAME, READERS};
 
 use crate::common::{slotpress_path, temp_dir};
 
-/// One worker, and threads that do not grow with workers: the main thread, one that decodes or
-/// parses ahead, one that reads.
+/// One worker, and the threads whose number does not depend on the workers, such as the main thread and
+/// threads that decode, parse or read ahead.
 const THREADS_MAX: usize = 6;
 
 /// Threads that a pool would start if it ignored `--threads`, on any machine.
@@ -20,8 +20,8 @@ const UNLIMITED_THREADS: &str = "24";
 /// Time for which a new thread may wait for a core before it sets its name.
 const NAMELESS_MAX: Duration = Duration::from_millis(20);
 
-/// Runs the program, which must succeed; returns the largest number of threads, without those that
-/// wait for a disk.
+/// Runs the program, which must succeed. Returns the largest number of threads at any time, without the
+/// threads that wait for a disk.
 fn run_and_count_threads(arguments: &[&str]) -> usize {
     let mut command = Command::new(slotpress_path());
     command.args(arguments).args(["--threads", "1", "-q"]).env("RAYON_NUM_THREADS", UNLIMITED_THREADS);
@@ -38,7 +38,7 @@ fn run_and_count_threads(arguments: &[&str]) -> usize {
         let (readers, others): (Vec<_>, Vec<_>) = tasks.partition(is_reader);
         // Threads for an archive that is read back may end while others for its full archive start.
         assert!(readers.len() <= 2 * READERS, "{arguments:?}: {} threads read", readers.len());
-        // A thread gets its name when it runs; before, it does not count.
+        // A new thread sets its name when it first runs. Until then, it may be a reader, and is not counted.
         let now = Instant::now();
         let others = others.iter().map(fs::DirEntry::file_name);
         since = others.map(|id| (id.clone(), *since.get(&id).unwrap_or(&now))).collect();
