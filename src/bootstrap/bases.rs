@@ -1,8 +1,8 @@
 //! Full archives that this node has, and the combinations of archives that a plan shows.
 //!
 //! If a source has an incremental archive on one of the node's full archives, only the incremental
-//! archive has to be fetched. `slotpress_net::find` ranks the combinations; [`next`](super::next) decides
-//! what follows if an archive fails.
+//! archive has to be fetched. `slotpress_net::find` ranks the combinations; if an archive fails,
+//! [`next`](super::next) decides what to try next.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,10 +59,10 @@ pub fn list_routes(report: &FindReport) -> Vec<Route> {
     routes
 }
 
-/// Returns the local sources: the files `bases`, and the archives directory if it has a full archive.
+/// Returns the local sources: each of the files in `bases`, and `dir` if it has a full archive.
 ///
 /// # Errors
-/// One of the files does not exist, or does not have the name of a full archive.
+/// A file in `bases` does not exist, or does not have the name of a full archive.
 pub fn local_sources(dir: &Path, bases: &[PathBuf]) -> Result<Vec<SourceLocation>> {
     let mut sources = Vec::new();
     for path in bases {

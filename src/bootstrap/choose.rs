@@ -52,13 +52,13 @@ impl ChosenArchive {
 
     /// Collects all places that have the archive `best`, and puts `best` first. If one place is a
     /// local file, returns only that file, unless a server says that the archive is longer. Leaves
-    /// out offers with another root: they are other archives of the same name.
+    /// out offers with a different root: those are different archives with the same name.
     pub(super) fn from_offer(best: &Offer, offers: &[&Offer]) -> Self {
         let is_same_root = |root: Option<Root>| root.is_none() || best.root.is_none() || root == best.root;
-        let mut same = offers.to_vec();
-        same.retain(|offer| offer.name == best.name && is_same_root(offer.root));
-        same.insert(0, best);
-        let (locals, remotes): (Vec<_>, Vec<_>) = same.into_iter().partition(|offer| offer.is_local());
+        let mut same_archive = offers.to_vec();
+        same_archive.retain(|offer| offer.name == best.name && is_same_root(offer.root));
+        same_archive.insert(0, best);
+        let (locals, remotes): (Vec<_>, Vec<_>) = same_archive.into_iter().partition(|offer| offer.is_local());
         let longest = remotes.iter().filter_map(|offer| offer.length_bytes).max();
         let is_whole = |local: &&Offer| local.length_bytes.is_none() || local.length_bytes >= longest;
         let local = locals.into_iter().find(is_whole);
@@ -92,7 +92,7 @@ impl ChosenArchive {
         }
     }
 
-    /// Returns the source for which a failure counts: the server that is asked first, or the path.
+    /// Returns the source that is blamed for a failure: the server that is asked first, or the path.
     pub(super) fn source_at_fault(&self) -> String {
         match self.remotes.first() {
             Some(remote) => remote.origin(),
@@ -100,7 +100,7 @@ impl ChosenArchive {
         }
     }
 
-    /// Describes all places, without secrets.
+    /// Names the first place, without secrets, and says how many more there are.
     pub fn describe(&self) -> String {
         let first = self.first_location();
         match self.remotes.len() {
@@ -110,20 +110,20 @@ impl ChosenArchive {
     }
 }
 
-/// Returns true if both are on one file system of a kind that can clone files. If it does not clone this
-/// file, the restore counts the copy.
+/// Returns true if the file and the directory are on one file system of a kind that can clone files. This
+/// is a guess: if the clone fails, `restore` copies the file and counts its bytes.
 fn may_clone(path: &Path, dir: &Path) -> bool {
     /// XFS and Btrfs, in `statfs(2)`.
     const CLONING: [u64; 2] = [0x5846_5342, 0x9123_683e];
     let dir = std::path::absolute(dir).unwrap_or_default();
-    let Some(above) = dir.ancestors().find(|above| above.exists()) else { return false };
+    let Some(existing) = dir.ancestors().find(|dir| dir.exists()) else { return false };
     let device = |path: &Path| path.metadata().ok().map(|found| found.dev());
     device(path).is_some()
-        && device(path) == device(above)
-        && rustix::fs::statfs(above).is_ok_and(|stat| CLONING.contains(&(stat.f_type as u64)))
+        && device(path) == device(existing)
+        && rustix::fs::statfs(existing).is_ok_and(|stat| CLONING.contains(&(stat.f_type as u64)))
 }
 
-/// Returns true if a file is in an archives directory or in its subdirectory `remote`.
+/// Returns true if the file is in the archives directory `dir` or in its subdirectory `remote`.
 fn is_in_archives_dir(path: &Path, dir: &Path) -> bool {
     let path = std::path::absolute(path).unwrap_or_default();
     let Some(parent) = path.parent().and_then(|parent| parent.canonicalize().ok()) else { return false };

@@ -22,8 +22,8 @@ pub struct FetchContext<'a> {
     pub quorum: usize,
     /// The archives directory, to which archives are downloaded.
     pub dir: &'a Path,
-    /// `None` for `fetch`. It checks complete downloads and gives them their names; for `bootstrap`, the
-    /// restore does so.
+    /// `None` for `fetch`, which checks complete downloads itself and gives them their names. For
+    /// `bootstrap`, the restore does both.
     pub bootstrap: Option<&'a BootstrapOptions>,
     /// True if nothing is fetched: the candidates are only shown.
     pub is_plan: bool,
@@ -42,8 +42,8 @@ impl FetchContext<'_> {
     pub fn find_candidates(&self) -> Result<(FindReport, Selection)> {
         let progress = self.progress;
         let mut options = self.find.clone();
-        // Reads ages from bank files for a plan, and if no server is asked. If there is a maximum age,
-        // `find` reads them anyway.
+        // Read ages from bank files for a plan, and if no server is asked. `find` always reads them if
+        // there is a maximum age.
         let asks_servers = options.asks_cluster() || options.sources.iter().any(|source| source.url().is_some());
         options.read_bank_times |= self.is_plan || !asks_servers;
         // Local full archives are candidates too: they need not be fetched.
@@ -74,8 +74,8 @@ impl FetchContext<'_> {
             return Err(expected.not_found_error(&all_candidates));
         }
         self.warn_of_unusable_sources(&report, expected)?;
-        if let Some(given_up) = &selection.given_up {
-            progress.warn(&format!("{}: it is passed over", given_up.why));
+        if let Some(abandoned) = &selection.abandoned {
+            progress.warn(&format!("{}: it is passed over", abandoned.why));
         }
         let age = report.candidates.first().and_then(|best| best.expected_age);
         if let Some(age) = age.filter(|age| *age > report.max_age) {
@@ -89,7 +89,7 @@ impl FetchContext<'_> {
     /// Warns of each source that the operator named and that has no usable archive.
     ///
     /// # Errors
-    /// No source has an archive, and the operator did not ask for a certain state: the node's own
+    /// No server has an archive, and the operator did not ask for a certain state: the node's own
     /// archives may be too old.
     fn warn_of_unusable_sources(&self, report: &FindReport, expected: Expected) -> Result<()> {
         // Without a candidate, another error lists the sources.

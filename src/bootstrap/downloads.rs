@@ -26,8 +26,8 @@ use slotpress_read::Publishable;
 
 use super::choose::ChosenArchive;
 use super::context::FetchContext;
-use super::next::{KEPT_HINT, Reason, Selection};
-use super::run::{ArchiveFault, Attempted, FileVersion, ObtainedArchive, World};
+use super::next::{FaultReason, KEPT_HINT, Selection};
+use super::run::{ArchiveFault, FaultResult, FileVersion, ObtainedArchive, World};
 use super::trust::Confirmations;
 
 const SOURCES_HINT: &str = "give other sources, or try again later";
@@ -41,7 +41,7 @@ pub struct Downloads<'scope, 'env> {
     dir: Arc<KeptDir>,
     /// Sources that have answered in this run. If one of them fails later, the run waits for it.
     answered_sources: BTreeSet<String>,
-    /// Archives whose partial files this run has made or continued.
+    /// Archives whose partial files this run has created or continued.
     partials: Vec<ArchiveName>,
     running: Option<DownloadThread<'scope>>,
     /// Answers of trusted servers about the archive that was confirmed last.
@@ -51,8 +51,8 @@ pub struct Downloads<'scope, 'env> {
 }
 
 impl<'scope, 'env> Downloads<'scope, 'env> {
-    /// Opens or makes the directory for downloads. After a failure, the directory stays with the bytes
-    /// that have arrived.
+    /// Opens or creates the directory for downloads. After a failure, the directory and the received
+    /// bytes stay.
     pub fn new(scope: &'scope Scope<'scope, 'env>, context: FetchContext<'env>) -> Result<Self> {
         let dir = KeptDir::open_or_create(context.dir, &mut |_, _| {})?;
         Ok(Self {
@@ -68,10 +68,10 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
     }
 
     /// Returns true for a `fetch` whose sources are all URLs of archives: only these archives are fetched.
-    pub fn is_exact(&self) -> bool {
+    pub fn fetches_named_archives(&self) -> bool {
         let sources = &self.context.find.sources;
-        let is_exact = |source: &SourceLocation| matches!(source, SourceLocation::ArchiveUrl(_));
-        self.context.is_fetch() && !sources.is_empty() && sources.iter().all(is_exact)
+        let is_archive = |source: &SourceLocation| matches!(source, SourceLocation::ArchiveUrl(_));
+        self.context.is_fetch() && !sources.is_empty() && sources.iter().all(is_archive)
     }
 
     /// Replaces the offers and the facts about this node. Keeps the failures.
@@ -82,8 +82,9 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         selection.replace_offers(found);
     }
 
-    /// Checks a local file, which is used instead of a download.
-    fn begin_file(&self, choice: &ChosenArchive, path: &Path) -> Attempted<ObtainedArchive> {
+    /// Checks a local file and uses it instead of a download. `fetch` checks its content, `bootstrap` only
+    /// its length.
+    fn use_local_file(&self, choice: &ChosenArchive, path: &Path) -> FaultResult<ObtainedArchive> {
         let context = &self.context;
         let root = if context.is_fetch() {
             let progress = Forward::new(context.progress, forward_input);
@@ -108,10 +109,10 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         // A server without ranges sends all bytes again from the beginning.
         let is_resumable = download.file.identity().length_bytes.is_some();
         let reason = match fault {
-            _ if !rejected.is_empty() => Reason::Unusable(rejected),
-            DownloadFault::Wrong if has_older_bytes => Reason::KeptIsWrong,
-            DownloadFault::Lost if self.has_changed(download) => Reason::PublishedAgain,
-            _ => Reason::Unusable(Vec::new()),
+            _ if !rejected.is_empty() => FaultReason::Unusable(rejected),
+            DownloadFault::Wrong if has_older_bytes => FaultReason::OldBytes,
+            DownloadFault::Lost if self.has_changed(download) => FaultReason::PublishedAgain,
+            _ => FaultReason::Unusable(Vec::new()),
         };
         let error = match error.kind() {
             _ if error.hint().is_some() => error,
@@ -122,7 +123,7 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         ArchiveFault::new(reason, error)
     }
 
-    /// Returns true if the first server has another file now. If its file is unchanged, asking again
+    /// Returns true unless the first server still has the same file. If it has, asking the sources again
     /// would not help.
     fn has_changed(&self, download: &Download) -> bool {
         let Some(before) = download.first_remote() else { return false };
@@ -139,16 +140,16 @@ impl<'scope, 'env> Downloads<'scope, 'env> {
         let client = self.context.client;
         let failure: Error = match client.list_offers_and_failure(source, &progress) {
             Ok((mut offers, failure)) => {
-                // Leaves out local full archives: this run may have just fetched one.
+                // Leave out local full archives: this run may have just fetched one.
                 offers.retain(|offer| !offer.is_full() || !offer.is_local());
                 selection.add_offers(offers);
                 failure?.into()
             }
             Err(error) => error,
         };
-        let may_pass = NetError::find_in(&failure).is_some_and(NetError::is_retryable);
+        let is_temporary = NetError::find_in(&failure).is_some_and(NetError::is_retryable);
         let has_answered = self.answered_sources.contains(&source.to_string());
-        if may_pass && has_answered { Some(failure) } else { None }
+        if is_temporary && has_answered { Some(failure) } else { None }
     }
 }
 
@@ -168,7 +169,7 @@ impl World for Downloads<'_, '_> {
     }
 
     fn ask_sources(&mut self, selection: &mut Selection) -> Result<()> {
-        if !self.is_exact() {
+        if !self.fetches_named_archives() {
             let (_, found) = self.context.find_candidates()?;
             self.use_offers(selection, found);
             return Ok(());
@@ -239,26 +240,25 @@ impl World for Downloads<'_, '_> {
         }
     }
 
-    fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()> {
+    fn confirm(&mut self, choice: &ChosenArchive) -> FaultResult<()> {
         let context = &self.context;
         if context.trusted.is_empty() {
             return Ok(());
         }
         let confirmations = context.ask_trusted_servers(&choice.name)?;
-        let confirming = confirmations.confirmed_by.len();
-        if let Some(error) = context.too_few_error(confirming, &choice.name) {
-            return Err(ArchiveFault::new(Reason::Unconfirmed, error));
+        if let Some(error) = context.too_few_error(confirmations.confirmed_by.len(), &choice.name) {
+            return Err(ArchiveFault::new(FaultReason::Unconfirmed, error));
         }
         self.confirmations = confirmations;
         Ok(())
     }
 
-    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
+    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> FaultResult<ObtainedArchive> {
         let context = &self.context;
         let progress = context.progress;
         let name = choice.name.to_string();
         if let Some(path) = &choice.path {
-            return self.begin_file(choice, path);
+            return self.use_local_file(choice, path);
         }
         progress.status(&format!("Fetching {name} from {}", choice.describe()));
         let file = Arc::new(PartialFile::open(&self.dir, &name)?);
@@ -301,7 +301,7 @@ impl World for Downloads<'_, '_> {
         Ok(obtained)
     }
 
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> FaultResult<()> {
         let Some(download) = &obtained.download else { return Ok(()) };
         let Some(thread) = self.running.take() else { return Ok(()) };
         let joined = thread.join();
@@ -333,11 +333,11 @@ impl World for Downloads<'_, '_> {
     }
 }
 
-/// Makes the fault for an error that concerns only this archive.
+/// Makes the fault for an error after which other archives may still work. An interruption ends the run.
 fn unusable_fault(error: Error) -> Box<ArchiveFault> {
     match error.kind() {
         ErrorKind::Interrupted => error.into(),
-        _ => ArchiveFault::new(Reason::Unusable(Vec::new()), error),
+        _ => ArchiveFault::new(FaultReason::Unusable(Vec::new()), error),
     }
 }
 

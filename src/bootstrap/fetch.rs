@@ -100,7 +100,8 @@ pub struct FetchReport {
     #[serde(flatten)]
     pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.
-    pub given_up: Option<AbandonedState>,
+    #[serde(rename = "given_up")]
+    pub abandoned: Option<AbandonedState>,
     /// Time from the start until everything was on disk.
     #[serde(rename = "elapsed_seconds", serialize_with = "Elapsed::serialize_wall_seconds")]
     pub elapsed: Elapsed,
@@ -132,9 +133,9 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
         let mut downloads = Downloads::new(scope, context)?;
         let mut selection = Selection::default();
         let mut archives = Vec::new();
-        let mut given_up = None;
+        let mut abandoned = None;
         // `None` stands for the best candidate.
-        let requested: Vec<Option<ArchiveName>> = if downloads.is_exact() {
+        let requested: Vec<Option<ArchiveName>> = if downloads.fetches_named_archives() {
             downloads.ask_sources(&mut selection)?;
             let offers = selection.ranking.offers.iter();
             let mut names: Vec<ArchiveName> = offers.map(|offer| offer.name.clone()).collect();
@@ -154,16 +155,16 @@ pub fn fetch(client: &Client, options: &FetchOptions, progress: &dyn Progress) -
             selection = Selection { ranking: selection.ranking, node: selection.node, ..Selection::default() };
             let finished = run(&mut downloads, &mut selection, &take_all)?;
             archives.splice(0..0, finished.archives);
-            given_up = finished.given_up;
-            // By confirming the newest archive, trusted servers have confirmed the state. They are not
-            // asked about the other archives.
+            abandoned = finished.abandoned;
+            // The trusted servers have confirmed the newest archive, and so the state. Do not ask them
+            // about the other archives.
             downloads.context.trusted = &[];
         }
-        Ok(FetchReport { archives, confirmations: downloads.confirmations, given_up, elapsed: stopwatch.elapsed() })
+        Ok(FetchReport { archives, confirmations: downloads.confirmations, abandoned, elapsed: stopwatch.elapsed() })
     })
 }
 
-/// Takes all archives without reading them. Each gets its name as soon as it is complete.
+/// Waits for each archive without reading it. A download gets its final name once it is complete.
 fn take_all(supply: &mut dyn Supply) -> Result<()> {
     while supply.next()?.is_some() {}
     Ok(())

@@ -31,7 +31,8 @@ use crate::restore::RestoreReport;
 pub struct FoundGenesis {
     /// Hash of the ledger's genesis, if the ledger has one.
     hash: Option<Hash>,
-    /// Otherwise, the different genesis blocks that sources have. The state shows which one is right.
+    /// If the ledger has no genesis: the different genesis blocks of the sources. The restored state shows
+    /// which of them is right.
     pub fetched: Vec<FetchedGenesis>,
 }
 
@@ -45,9 +46,9 @@ pub struct FetchedGenesis {
 }
 
 impl FoundGenesis {
-    /// Writes the genesis of the restored state to the ledger, and warns of others. Returns the hash of
-    /// the ledger's genesis.
-    pub fn place(&self, restored: &RestoreReport, ledger: &Path, progress: &dyn Progress) -> Option<Hash> {
+    /// Writes the fetched genesis that matches the restored state to the ledger, and warns of others.
+    /// Returns the hash of the ledger's genesis.
+    pub fn write_matching(&self, restored: &RestoreReport, ledger: &Path, progress: &dyn Progress) -> Option<Hash> {
         let mut hash = self.hash;
         for fetched in &self.fetched {
             if restored.genesis != Some(fetched.genesis) {
@@ -140,7 +141,7 @@ impl FetchContext<'_> {
     }
 }
 
-/// Returns the URL of the directory that contains an archive; other URLs stay.
+/// Returns the URL of the directory that contains an archive. Returns any other URL unchanged.
 fn directory_of(source: &Url) -> Url {
     let mut url = source.clone();
     let last = source.path_segments().and_then(|mut segments| segments.next_back());

@@ -1,7 +1,7 @@
 //! Bootstraps a node: finds the best state, fetches its archives, and restores them while they
 //! arrive.
 //!
-//! This module decides which archives are used, and what follows when one of them fails.
+//! This module decides which archives are used, and what to try when one of them fails.
 //! [`fetch`](mod@slotpress_net::fetch) downloads archives, and [`restore`](mod@crate::restore) makes
 //! the ledger: it reads the partial file of a running download, and waits only for its bytes.
 //!
@@ -120,11 +120,12 @@ pub struct BootstrapReport {
     /// Archives from which the ledger was restored, the full one first. Their paths are
     /// in `restore`.
     pub archives: Vec<FetchedArchive>,
-    /// Answers of the trusted servers about the newest archive, and whether a hash was given.
+    /// Answers of the trusted servers about the newest archive, and whether the caller gave its hash.
     #[serde(flatten)]
     pub confirmations: Confirmations,
     /// A newer state that a source offered, but that could not be used.
-    pub given_up: Option<AbandonedState>,
+    #[serde(rename = "given_up")]
+    pub abandoned: Option<AbandonedState>,
     /// Hash of the ledger's `genesis.bin`, which existed or was fetched; `None` if no source
     /// has one.
     pub genesis_hash: Option<Hash>,
@@ -143,7 +144,7 @@ fn serialize_replaced<S: Serializer>(restore: &RestoreReport, serializer: S) -> 
     text::paths(&restore.replaced, serializer)
 }
 
-/// Plan of a bootstrap.
+/// Result of the function [`plan_bootstrap`].
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct BootstrapPlan {
@@ -214,7 +215,7 @@ fn preview_restore(options: &BootstrapOptions, attempt: &Attempt, is_plan: bool)
         let length_bytes = archive.length_bytes.unwrap_or(0);
         saturating_add_to(&mut unpacked_bytes, length_bytes.saturating_mul(MAINNET_RATIO));
         if !archive.takes_no_room(dir) {
-            // An earlier run may have taken the room.
+            // An earlier run may already have reserved disk space for the archive.
             let reserved_bytes = reserved_bytes(dir, &archive.name.to_string());
             saturating_add_to(&mut archives_bytes, length_bytes.saturating_sub(reserved_bytes));
         }
@@ -260,13 +261,13 @@ pub fn bootstrap(client: &Client, options: &BootstrapOptions, progress: &dyn Pro
         let mut selection = Selection::default();
         downloads.use_offers(&mut selection, found);
         let finished = run::run(&mut downloads, &mut selection, &read)?;
-        let genesis_hash = genesis.place(&finished.result, ledger, progress);
+        let genesis_hash = genesis.write_matching(&finished.result, ledger, progress);
         let archives = finished.archives.into_iter().map(|archive| FetchedArchive { path: None, ..archive });
         let is_expected = Some(options.restore.check.expect_hash.is_some());
         Ok(BootstrapReport {
             archives: archives.collect(),
             confirmations: Confirmations { is_expected, ..downloads.confirmations },
-            given_up: finished.given_up,
+            abandoned: finished.abandoned,
             genesis_hash,
             restore: finished.result,
             after_last_byte: downloads.last_byte_at.map(|last_byte_at| last_byte_at.elapsed()),

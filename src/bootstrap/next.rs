@@ -1,5 +1,5 @@
-//! Decides which archives a run may still use, and which come next. Pure: [`Selection`] is the
-//! whole state of a run.
+//! Decides which archives a run may still use, and which to try next. Does no I/O: [`Selection`] is
+//! the whole state of a run.
 //!
 //! Each failure is recorded with its reason, which excludes archives or sources. The remaining archives
 //! are ranked again as at the start. So a run always ends: there are finitely many archives, a source
@@ -44,15 +44,15 @@ impl Attempt {
     }
 }
 
-/// Reason for which an archive is not used.
+/// Reason for which an archive, or the kept part of it, cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// The archive is wrong, and an earlier run fetched a part of it.
-    KeptIsWrong,
-    /// The source now has another archive under the same name.
+pub enum FaultReason {
+    /// The bytes are wrong, and an earlier run fetched some of them.
+    OldBytes,
+    /// The source now has a different archive under the same name.
     PublishedAgain,
     /// The archive cannot be fetched, is wrong, has changed, or cannot be used on this node. Lists the
-    /// sources that sent wrong bytes. Neither they nor the first source are used for it again.
+    /// sources that sent wrong bytes. The run fetches it neither from them nor from the first source again.
     Unusable(Vec<String>),
     /// The restore found that the state is wrong. If there are two archives, either may be at fault.
     Refused,
@@ -62,7 +62,7 @@ pub enum Reason {
 
 /// Next step after a full archive was read.
 #[derive(Clone, Debug)]
-pub enum Next {
+pub enum NextStep {
     /// Read this incremental archive.
     Incremental(ChosenArchive),
     /// Use the state of the full archive alone.
@@ -92,7 +92,7 @@ pub struct Selection {
     pub ranking: Ranking,
     /// Archives of this node, the expected state, and archives that have failed.
     pub node: Node,
-    pub given_up: Option<AbandonedState>,
+    pub abandoned: Option<AbandonedState>,
     /// Number of repetitions for each server that has failed. A server cannot use up another server's
     /// repetitions.
     pub repetitions: BTreeMap<String, usize>,
@@ -136,13 +136,13 @@ impl Selection {
         self.last_failure.clone().unwrap_or_else(none)
     }
 
-    /// Returns true if a newer state of a source was given up, and no source has an archive of the
-    /// candidate. The run then ends with an error: it does not use an older state unasked.
+    /// Returns true if a newer state of a source was abandoned, and only this node has the candidate's
+    /// archives. The run then ends with an error, since nobody asked for an older state.
     fn is_last_resort(&self, candidate: &Candidate) -> bool {
-        let Some(given_up) = &self.given_up else { return false };
+        let Some(abandoned) = &self.abandoned else { return false };
         let mut remotes = self.ranking.offers.iter().filter(|offer| !offer.is_local());
         let has_remote = remotes.any(|remote| candidate.offers().any(|offer| offer.name == remote.name));
-        given_up.is_remote && given_up.slot > candidate.slot() && !has_remote
+        abandoned.is_remote && abandoned.slot > candidate.slot() && !has_remote
     }
 
     pub fn wants_incremental_on(&self, full: &ChosenArchive) -> bool {
@@ -152,18 +152,18 @@ impl Selection {
     /// Chooses the next step after a full archive was read. `planned_slot` is the slot of the
     /// incremental archive with which the full archive was chosen. `has_failed` is true if an
     /// incremental archive has failed since.
-    pub fn choose_next(&self, full: &ChosenArchive, planned_slot: Option<u64>, has_failed: bool) -> Next {
+    pub fn choose_next(&self, full: &ChosenArchive, planned_slot: Option<u64>, has_failed: bool) -> NextStep {
         let newest = self.newest_incremental_on(full);
         let slot = newest.as_ref().unwrap_or(full).name.slot;
-        // Compares slots too: the best candidate may be the same full archive from another place, with
+        // Compare slots too: the best candidate may be the same full archive from another place, with
         // a newer incremental archive that has failed with the full archive in use.
         let is_best =
             |best: &Candidate| !self.is_last_resort(best) && best.full.name == full.name && best.slot() <= slot;
         let must_win = has_failed || planned_slot.is_some_and(|planned| slot < planned);
         match newest {
-            _ if must_win && !self.best().as_ref().is_some_and(is_best) => Next::OtherFull,
-            Some(newest) => Next::Incremental(newest),
-            None => Next::FullAlone,
+            _ if must_win && !self.best().as_ref().is_some_and(is_best) => NextStep::OtherFull,
+            Some(newest) => NextStep::Incremental(newest),
+            None => NextStep::FullAlone,
         }
     }
 
@@ -186,9 +186,9 @@ impl Selection {
         self.ranking = found.ranking;
         found.node.failed = std::mem::take(&mut self.node.failed);
         self.node = found.node;
-        let known_slot = self.given_up.as_ref().map(|known| known.slot);
-        let newer = found.given_up.filter(|newer| known_slot < Some(newer.slot));
-        self.given_up = newer.or(self.given_up.take());
+        let known_slot = self.abandoned.as_ref().map(|known| known.slot);
+        let newer = found.abandoned.filter(|new| known_slot < Some(new.slot));
+        self.abandoned = newer.or(self.abandoned.take());
     }
 
     /// Returns true if a server has failed so often that it may not add new archives. A cluster may name
@@ -217,7 +217,7 @@ impl Selection {
         let mut fulls: Vec<&Offer> = self.ranking.offers.iter().collect();
         fulls.retain(|full| self.node.allows(full, None));
         if let Some(incremental) = incremental {
-            // Excludes places of the full archive with which the incremental archive has failed.
+            // Exclude places of the full archive with which the incremental archive has failed.
             fulls.retain(|full| self.node.allows(incremental, Some(&full.location())));
         }
         let full = ChosenArchive::from_offer(&candidate.full, &fulls);
@@ -241,45 +241,45 @@ impl Selection {
     }
 
     /// Records why the newest archive of an attempt is not used.
-    pub fn record_failure(&mut self, attempt: &Attempt, reason: &Reason, error: &Error) {
+    pub fn record_failure(&mut self, attempt: &Attempt, reason: &FaultReason, error: &Error) {
         let failed = attempt.newest();
         let repetitions = self.repetitions.get(&failed.source_at_fault()).copied();
         let may_repeat = repetitions < Some(REPETITIONS_MAX) && self.all_repetitions() < ALL_REPETITIONS_MAX;
         self.last_failure = Some(error.clone());
         match reason {
-            Reason::KeptIsWrong if may_repeat => return self.count_repetition(failed),
+            FaultReason::OldBytes if may_repeat => return self.count_repetition(failed),
             // The source no longer has the archive that it offered. Another source may still have it.
             // Asking again finds the new archive.
-            Reason::PublishedAgain if may_repeat => {
+            FaultReason::PublishedAgain if may_repeat => {
                 let place = failed.first_location();
                 let offers = &mut self.ranking.offers;
                 offers.retain(|offer| offer.name != failed.name || offer.location() != place);
             }
             _ => self.exclude(attempt, reason, error),
         }
-        self.give_up(attempt, error);
+        self.record_abandoned(attempt, error);
         // A newer incremental archive may have replaced this one at the source.
-        let may_be_replaced = attempt.incremental.is_some() && *reason != Reason::Refused;
-        let may_return = || matches!(reason, Reason::PublishedAgain | Reason::Refused) && self.best().is_none();
-        if may_repeat && (may_be_replaced || may_return()) {
+        let may_be_replaced = attempt.incremental.is_some() && *reason != FaultReason::Refused;
+        let may_return = matches!(reason, FaultReason::PublishedAgain | FaultReason::Refused);
+        if may_repeat && (may_be_replaced || may_return && self.best().is_none()) {
             self.is_outdated = true;
             self.count_repetition(failed);
         }
     }
 
-    /// Records that the planned incremental archive has vanished: no source offers it any more.
+    /// Records that no source offers the planned incremental archive, or another one, any more.
     pub fn record_vanished(&mut self, planned: &Attempt) {
         let full = planned.full.first_location();
         let message = format!("no source has an incremental archive on {full} any more");
         let error = Error::new(ErrorKind::Network, message);
-        self.give_up(planned, &error);
+        self.record_abandoned(planned, &error);
         self.count_repetition(planned.newest());
         self.pending_warning = Some(error.to_string());
         self.last_failure = Some(error);
     }
 
-    /// Removes archives that Agave does not read, since a restore refuses them. If the newest state of
-    /// such an archive is newer than all others, records it as given up.
+    /// Removes archives that Agave does not read, since a restore refuses them. If one of their states
+    /// is newer than all others, records it as abandoned.
     ///
     /// # Errors
     /// Nothing else is left, or only archives of this node.
@@ -298,7 +298,7 @@ impl Selection {
         let is_unread = |archive: &&ChosenArchive| !archive.name.compression.is_read_by_agave();
         let archive = newest.archives().find(is_unread).unwrap_or(&newest.full);
         let error = unsupported_compression_error(&archive.first_location(), archive.name.compression);
-        self.give_up(&newest, &error);
+        self.record_abandoned(&newest, &error);
         self.last_failure = Some(error);
         self.require_best().map(drop)
     }
@@ -314,15 +314,15 @@ impl Selection {
     }
 
     /// Excludes the newest archive of an attempt, at its source or wherever it is found.
-    fn exclude(&mut self, attempt: &Attempt, reason: &Reason, error: &Error) {
+    fn exclude(&mut self, attempt: &Attempt, reason: &FaultReason, error: &Error) {
         let newest = attempt.newest();
-        let is_refused = *reason == Reason::Refused;
+        let is_refused = *reason == FaultReason::Refused;
         // A full archive in the archives directory stays there, so the incremental archive cannot be
         // tried with another copy of it, and is excluded with any full archive.
         let is_one_of_two = is_refused && attempt.incremental.is_some() && !attempt.full.is_in_place;
         let failed = FailedArchive {
             name: newest.name.clone(),
-            place: (*reason != Reason::Unconfirmed).then(|| newest.first_location()),
+            place: (*reason != FaultReason::Unconfirmed).then(|| newest.first_location()),
             is_in_place: newest.is_in_place,
             // If the content is wrong, the same bytes are wrong from any source. If a source does
             // not send the bytes, another one may.
@@ -330,7 +330,7 @@ impl Selection {
             full_place: is_one_of_two.then(|| attempt.full.first_location()),
             why: one_line(&error.to_string()),
         };
-        if let Reason::Unusable(places) = reason {
+        if let FaultReason::Unusable(places) = reason {
             for place in places {
                 let elsewhere = FailedArchive { place: Some(place.clone()), ..failed.clone() };
                 if elsewhere != failed {
@@ -341,13 +341,13 @@ impl Selection {
         self.node.failed.push(failed);
     }
 
-    /// Remembers the state of this attempt if it is the newest state that was given up.
-    fn give_up(&mut self, attempt: &Attempt, error: &Error) {
+    /// Remembers the state of this attempt if it is the newest one that was abandoned.
+    fn record_abandoned(&mut self, attempt: &Attempt, error: &Error) {
         let newest = attempt.newest();
         let slot = newest.name.slot;
-        if self.given_up.as_ref().map(|known| known.slot) < Some(slot) {
+        if self.abandoned.as_ref().map(|known| known.slot) < Some(slot) {
             let names = attempt.archives().map(|archive| archive.name.clone());
-            self.given_up = Some(AbandonedState {
+            self.abandoned = Some(AbandonedState {
                 archives: names.collect(),
                 slot,
                 why: one_line(&error.to_string()),
@@ -362,7 +362,7 @@ fn contains_offer(offers: &[Offer], offer: &Offer) -> bool {
     offers.iter().any(is_same)
 }
 
-/// Returns the error for a run that may use no archive of a source, although the node has archives.
+/// Returns the error for a run in which no server's archive is left, but only archives of this node.
 pub fn only_local_error(best: &Candidate, why: &str, kind: ErrorKind) -> Error {
     let slot = best.slot();
     let paths = Vec::from_iter(best.offers().map(Offer::location)).join(", ");

@@ -17,7 +17,7 @@ use slotpress_net::Download;
 
 use super::choose::ChosenArchive;
 use super::fetch::FetchedArchive;
-use super::next::{AbandonedState, Attempt, KEPT_HINT, Reason, Selection};
+use super::next::{AbandonedState, Attempt, FaultReason, KEPT_HINT, Selection};
 use super::supply::ArchiveSupply;
 use crate::restore::{Supplied, Supply};
 
@@ -31,24 +31,24 @@ pub trait World {
     /// Asks the sources for all their archives, and looks for archives on this node.
     fn ask_sources(&mut self, selection: &mut Selection) -> Result<()>;
 
-    /// Asks the sources again, until one of them offers an incremental archive on this full archive.
-    /// Sources that never answered are asked once. Warns if a source that answered before does not
-    /// answer now, and no source offers an incremental archive.
+    /// Asks each source for incremental archives on this full archive. Asks sources again that answered
+    /// before but fail now, until any source offers one. Warns if they keep failing, and no source
+    /// offers one.
     fn find_incremental(&mut self, selection: &mut Selection, full: &ChosenArchive) -> Result<()>;
 
     /// Asks the trusted servers to confirm an archive.
     ///
     /// # Errors
     /// Too few servers confirm it, or a server contradicts it. A contradiction ends the run.
-    fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()>;
+    fn confirm(&mut self, choice: &ChosenArchive) -> FaultResult<()>;
 
     /// Starts a download in the background, unless the archive is a local file.
-    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive>;
+    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> FaultResult<ObtainedArchive>;
 
     /// Waits for the download. For `fetch`, also gives the file its final name.
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()>;
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> FaultResult<()>;
 
-    /// Returns the archives whose partial files this run has made or continued, and the number of
+    /// Returns the archives whose partial files this run has created or continued, and the number of
     /// bytes that each has on disk.
     fn list_partials(&self) -> Vec<(ArchiveName, u64)>;
 
@@ -59,15 +59,15 @@ pub trait World {
 #[derive(Clone, Debug)]
 pub struct ArchiveFault {
     /// `None` if the failure ends the run: no other archive would help.
-    pub reason: Option<Reason>,
+    pub reason: Option<FaultReason>,
     pub error: Error,
 }
 
-pub type Attempted<T> = Result<T, Box<ArchiveFault>>;
+pub type FaultResult<T> = Result<T, Box<ArchiveFault>>;
 
 impl ArchiveFault {
-    /// Makes a fault after which other archives are tried.
-    pub fn new(reason: Reason, error: Error) -> Box<Self> {
+    /// Makes a fault after which the run tries other archives.
+    pub fn new(reason: FaultReason, error: Error) -> Box<Self> {
         Box::new(Self { reason: Some(reason), error })
     }
 }
@@ -84,11 +84,11 @@ pub struct ObtainedArchive {
     pub choice: ChosenArchive,
     /// Download of the archive; `None` if the file existed.
     pub download: Option<Arc<Download>>,
-    /// A local file as it was when it was chosen.
+    /// Version of the local file when it was chosen; `None` for a download.
     pub version: Option<FileVersion>,
 }
 
-/// Changes if a file is replaced, cut off or written again.
+/// Identifies a version of a file: differs once the file is replaced, cut off or written again.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct FileVersion {
     stat: FileStat,
@@ -128,7 +128,7 @@ impl ObtainedArchive {
 pub struct Finished<R> {
     pub result: R,
     pub archives: Vec<FetchedArchive>,
-    pub given_up: Option<AbandonedState>,
+    pub abandoned: Option<AbandonedState>,
 }
 
 /// Supplies `read` with the archives of the best candidate, and after each failure with the
@@ -184,7 +184,8 @@ pub fn record_fault(
     let kept_bytes = selection.node.kept_bytes(&newest.name);
     // Bytes that failed a check are not kept, but they were fetched too.
     let fetched_bytes = fetched_bytes.max(kept_bytes);
-    if *reason == Some(Reason::Refused) || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
+    let is_refused = *reason == Some(FaultReason::Refused);
+    if is_refused || error.kind() == ErrorKind::Unsupported || kept_bytes == 0 {
         remove_partials(world, selection, |name| *name == newest.name);
     }
     let Some(reason) = reason else { return Err(error.clone()) };
@@ -195,13 +196,13 @@ pub fn record_fault(
         None => format!("; {} of {} may be fetched again", bytes(fetched_bytes), newest.name),
     };
     selection.pending_warning = Some(match reason {
-        Reason::KeptIsWrong => format!("{error}: an earlier run may have fetched the wrong bytes"),
+        FaultReason::OldBytes => format!("{error}: an earlier run may have fetched the wrong bytes"),
         _ => format!("{error}: {} is not used any more{in_vain}", newest.first_location()),
     });
     Ok(())
 }
 
-/// Removes the partial files that this run does not need any more.
+/// Removes the partial files of archives for which `is_unneeded` is true.
 pub fn remove_partials(world: &mut dyn World, selection: &mut Selection, is_unneeded: impl Fn(&ArchiveName) -> bool) {
     for (name, _) in world.list_partials() {
         if is_unneeded(&name) {

@@ -10,9 +10,9 @@ use slotpress_net::Candidate;
 use slotpress_read::Source;
 
 use super::choose::ChosenArchive;
-use super::next::{Attempt, Next, Reason, Selection};
+use super::next::{Attempt, FaultReason, NextStep, Selection};
 use super::run::{
-    ArchiveFault, Attempted, Finished, ObtainedArchive, World, record_fault, remove_partials, warn_of_last_failure,
+    ArchiveFault, FaultResult, Finished, ObtainedArchive, World, record_fault, remove_partials, warn_of_last_failure,
 };
 use crate::restore::{Supplied, Supply};
 
@@ -23,7 +23,7 @@ pub struct ArchiveSupply<'r> {
     /// Archives that are being obtained or read. A failure concerns the newest of them.
     current: Attempt,
     obtained: Vec<ObtainedArchive>,
-    /// Fault that ended the supply. It is recorded when the reader has closed the files.
+    /// Fault that ended the supply. [`end`](Self::end) records it, after the reader has closed the files.
     fault: Option<Box<ArchiveFault>>,
     /// True if the fault has been recorded, and another candidate is next.
     is_recorded: bool,
@@ -57,10 +57,10 @@ impl<'r> ArchiveSupply<'r> {
         let error = match result {
             Ok(result) => {
                 let slot = self.obtained.last().map(|newest| newest.choice.name.slot);
-                let given_up = self.selection.given_up.take();
-                let given_up = given_up.filter(|better| Some(better.slot) > slot);
+                let abandoned = self.selection.abandoned.take();
+                let abandoned = abandoned.filter(|better| Some(better.slot) > slot);
                 let archives = self.obtained.into_iter().map(|obtained| obtained.archive);
-                return Ok(Some(Finished { result, archives: archives.collect(), given_up }));
+                return Ok(Some(Finished { result, archives: archives.collect(), abandoned }));
             }
             Err(error) => error,
         };
@@ -82,9 +82,9 @@ impl<'r> ArchiveSupply<'r> {
             (None, _) => {
                 let reason = match error.kind() {
                     // For example, only Firedancer loads the state.
-                    ErrorKind::Unsupported => Some(Reason::Unusable(Vec::new())),
-                    _ if replaced.is_some() => Some(Reason::Unusable(Vec::new())),
-                    ErrorKind::Damaged => Some(Reason::Refused),
+                    ErrorKind::Unsupported => Some(FaultReason::Unusable(Vec::new())),
+                    _ if replaced.is_some() => Some(FaultReason::Unusable(Vec::new())),
+                    ErrorKind::Damaged => Some(FaultReason::Refused),
                     _ => None,
                 };
                 self.current = replaced.unwrap_or(self.current);
@@ -107,7 +107,7 @@ impl<'r> ArchiveSupply<'r> {
         }
     }
 
-    fn finish_last(&mut self) -> Attempted<()> {
+    fn finish_last(&mut self) -> FaultResult<()> {
         let Some(last) = self.obtained.last_mut() else { return Ok(()) };
         self.world.finish(last)?;
         if let Some(fetched) = &last.archive.fetched {
@@ -117,7 +117,7 @@ impl<'r> ArchiveSupply<'r> {
         Ok(())
     }
 
-    fn begin_full(&mut self) -> Attempted<ObtainedArchive> {
+    fn begin_full(&mut self) -> FaultResult<ObtainedArchive> {
         // Trusted servers are asked before anything is downloaded.
         self.world.confirm(self.planned.newest())?;
         self.current.incremental = None;
@@ -126,7 +126,7 @@ impl<'r> ArchiveSupply<'r> {
 
     /// Obtains the newest incremental archive on the full one. Returns `None` if the full archive is
     /// used alone.
-    fn obtain_incremental(&mut self) -> Attempted<Option<ObtainedArchive>> {
+    fn obtain_incremental(&mut self) -> FaultResult<Option<ObtainedArchive>> {
         let full = self.current.full.clone();
         let planned = self.planned.incremental.as_ref();
         let planned_slot = planned.map(|planned| planned.name.slot);
@@ -136,13 +136,13 @@ impl<'r> ArchiveSupply<'r> {
                 self.world.find_incremental(self.selection, &full)?;
             }
             let next = self.selection.choose_next(&full, planned_slot, has_failed);
-            if !has_failed && planned_slot.is_some() && !matches!(next, Next::Incremental(_)) {
+            if !has_failed && planned_slot.is_some() && !matches!(next, NextStep::Incremental(_)) {
                 self.selection.record_vanished(&self.planned);
             }
             let choice = match next {
-                Next::Incremental(choice) => self.world.prefer_local_file(choice),
-                Next::FullAlone => break,
-                Next::OtherFull => {
+                NextStep::Incremental(choice) => self.world.prefer_local_file(choice),
+                NextStep::FullAlone => break,
+                NextStep::OtherFull => {
                     self.is_recorded = true;
                     return Err(self.selection.last_error().into());
                 }
@@ -166,7 +166,7 @@ impl<'r> ArchiveSupply<'r> {
         Ok(None)
     }
 
-    fn try_incremental(&mut self, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
+    fn try_incremental(&mut self, choice: &ChosenArchive) -> FaultResult<ObtainedArchive> {
         if self.planned.newest().name != choice.name
             && let Err(mut fault) = self.world.confirm(choice)
         {
@@ -185,7 +185,7 @@ impl<'r> ArchiveSupply<'r> {
         Ok(obtained)
     }
 
-    fn supply_next(&mut self) -> Attempted<Option<Supplied>> {
+    fn supply_next(&mut self) -> FaultResult<Option<Supplied>> {
         self.finish_last()?;
         let obtained = match self.obtained.len() {
             0 => Some(self.begin_full()?),

@@ -55,7 +55,7 @@ impl fmt::Display for Confirmations {
     }
 }
 
-/// Least length of an archive: the length of an empty, compressed tar stream. An error page may be
+/// Minimum length of an archive: the length of an empty, compressed tar stream. An error page may be
 /// longer, so the length alone proves nothing.
 const ARCHIVE_BYTES_MIN: u64 = 32;
 
@@ -82,7 +82,7 @@ impl FetchContext<'_> {
         let mut confirmations = Confirmations::default();
         let mut asked_origins = BTreeSet::new();
         for url in self.trusted {
-            // Counts a server once, even if several URLs name it.
+            // Ask a server once, even if several URLs name it.
             if !asked_origins.insert(origin_of(url)) {
                 continue;
             }

@@ -91,7 +91,7 @@ pub fn run(args: &BootstrapArgs, ui: &Ui) -> Result<()> {
     let report = bootstrap(&client, &options, ui)?;
     print_report(&report, &options, ui);
     super::list::warn_of_partials(options.restore.paths.snapshots_dir(), ui);
-    warn_of_newer_state(report.given_up.as_ref(), ui);
+    warn_of_newer_state(report.abandoned.as_ref(), ui);
     Ok(())
 }
 
@@ -136,8 +136,8 @@ fn describe_downloads(report: &BootstrapReport) -> String {
     format!("{bytes} in {time}, {rate}, from {servers}")
 }
 
-pub fn warn_of_newer_state(given_up: Option<&AbandonedState>, ui: &Ui) {
-    let Some(state) = given_up else { return };
+pub fn warn_of_newer_state(abandoned: Option<&AbandonedState>, ui: &Ui) {
+    let Some(state) = abandoned else { return };
     let names = Vec::from_iter(state.archives.iter().map(ToString::to_string)).join(" and ");
     ui.warn(&format!("a newer state was given up, of slot {}: {names}: {}", state.slot, state.why));
 }

@@ -59,7 +59,7 @@ pub fn run(args: &FetchArgs, ui: &Ui) -> Result<()> {
     let report = fetch(&client, &options, ui)?;
     print_report(&report, ui);
     super::list::warn_of_partials(&args.output, ui);
-    super::bootstrap::warn_of_newer_state(report.given_up.as_ref(), ui);
+    super::bootstrap::warn_of_newer_state(report.abandoned.as_ref(), ui);
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! `slotpress bootstrap` against servers that are good, bad, slow or dead, or that lie. The servers listen
-//! on real sockets of this machine.
+//! `slotpress bootstrap` against servers that work, fail, stall, are dead or lie. The servers listen on
+//! real sockets of this machine.
 
 mod works {
     mod bases;

@@ -50,16 +50,16 @@ fn best_full(selection: &Selection) -> Attempt {
 }
 
 /// Describes what the run does next.
-fn describe_next_step(selection: &Selection, attempt: &Attempt, reason: Option<&Reason>) -> &'static str {
+fn describe_next_step(selection: &Selection, attempt: &Attempt, reason: Option<&FaultReason>) -> &'static str {
     let failed = attempt.newest();
     if selection.is_outdated {
         return "slotpress asks the sources again";
     }
     // The state of two archives is checked at the end, when neither can be replaced.
-    let planned = if reason == Some(&Reason::Refused) { None } else { attempt.incremental.as_ref() };
+    let planned = if reason == Some(&FaultReason::Refused) { None } else { attempt.incremental.as_ref() };
     let next = planned.map(|planned| selection.choose_next(&attempt.full, Some(planned.name.slot), reason.is_some()));
     match (next, selection.require_best()) {
-        (Some(Next::FullAlone), _) => "the state of the full archive alone",
+        (Some(NextStep::FullAlone), _) => "the state of the full archive alone",
         (_, Err(error)) if error.hint() == Some(hint::USE_RESTORE) => "the run ends, and names local archives",
         (_, Err(_)) => "the run ends with all reasons",
         (_, Ok(best)) => match best.offers().find(|offer| offer.name == failed.name) {
@@ -111,7 +111,7 @@ struct Row {
     /// True if the incremental archive failed.
     has_incremental: bool,
     /// `None` if no source offers the archive any more.
-    reason: Option<Reason>,
+    reason: Option<FaultReason>,
     /// Number of repetitions so far.
     repetitions: usize,
     failure: &'static str,
@@ -119,11 +119,11 @@ struct Row {
     expected: &'static str,
 }
 
-fn full_row(offers: Offers, reason: Reason, failure: &'static str, expected: &'static str) -> Row {
+fn full_row(offers: Offers, reason: FaultReason, failure: &'static str, expected: &'static str) -> Row {
     Row { offers, has_incremental: false, reason: Some(reason), repetitions: 0, failure, expected }
 }
 
-fn pair_row(offers: Offers, reason: Option<Reason>, failure: &'static str, expected: &'static str) -> Row {
+fn pair_row(offers: Offers, reason: Option<FaultReason>, failure: &'static str, expected: &'static str) -> Row {
     Row { offers, has_incremental: true, reason, repetitions: 0, failure, expected }
 }
 
@@ -131,24 +131,24 @@ fn for_the_ninth_time(row: Row) -> Row {
     Row { repetitions: REPETITIONS_MAX, ..row }
 }
 
-const UNUSABLE: Reason = Reason::Unusable(Vec::new());
+const UNUSABLE: FaultReason = FaultReason::Unusable(Vec::new());
 
 #[rustfmt::skip]
 fn rows() -> Vec<Row> {
     vec![
-        full_row(Offers::OneServer, Reason::KeptIsWrong, "a frame is wrong, and an earlier run fetched a part of it", "it is fetched"),
-        full_row(Offers::TwoServers, Reason::PublishedAgain, "the source has another archive under the name", "the next source"),
-        full_row(Offers::OneServer, Reason::PublishedAgain, "the source has another archive under the name", "slotpress asks"),
-        for_the_ninth_time(full_row(Offers::OneServer, Reason::PublishedAgain, "the same, for the ninth time", "the run ends with")),
+        full_row(Offers::OneServer, FaultReason::OldBytes, "a frame is wrong, and an earlier run fetched a part of it", "it is fetched"),
+        full_row(Offers::TwoServers, FaultReason::PublishedAgain, "the source has another archive under the name", "the next source"),
+        full_row(Offers::OneServer, FaultReason::PublishedAgain, "the source has another archive under the name", "slotpress asks"),
+        for_the_ninth_time(full_row(Offers::OneServer, FaultReason::PublishedAgain, "the same, for the ninth time", "the run ends with")),
         full_row(Offers::TwoServers, UNUSABLE, "gone, given up, or wrong", "the next source"),
         full_row(Offers::OneServer, UNUSABLE, "gone, given up, or wrong", "the run ends with"),
-        full_row(Offers::OneServer, Reason::Refused, "the full archive turns out wrong while it is read", "slotpress asks"),
+        full_row(Offers::OneServer, FaultReason::Refused, "the full archive turns out wrong while it is read", "slotpress asks"),
         full_row(Offers::NodeAndServer, UNUSABLE, "the node's archive is a pipe, directory or link, or too short", "the best of"),
-        pair_row(Offers::NodeAndServer, Some(Reason::Refused), "the full and the incremental archive do not give the state", "the best of"),
-        pair_row(Offers::TwoServers, Some(Reason::Refused), "the full and the incremental archive do not give the state", "the next source"),
+        pair_row(Offers::NodeAndServer, Some(FaultReason::Refused), "the full and the incremental archive do not give the state", "the best of"),
+        pair_row(Offers::TwoServers, Some(FaultReason::Refused), "the full and the incremental archive do not give the state", "the next source"),
         pair_row(Offers::TwoServers, Some(UNUSABLE), "the incremental archive is gone, given up or wrong", "slotpress asks"),
         for_the_ninth_time(pair_row(Offers::TwoServers, Some(UNUSABLE), "the same, for the ninth time", "the next source")),
-        pair_row(Offers::OneServer, Some(Reason::Unconfirmed), "too few trusted servers confirm the incremental archive", "slotpress asks"),
+        pair_row(Offers::OneServer, Some(FaultReason::Unconfirmed), "too few trusted servers confirm the incremental archive", "slotpress asks"),
         pair_row(Offers::OneServer, None, "no source has an incremental archive any more", "the state of the full archive alone"),
         pair_row(Offers::NodeAndServer, None, "no source has an incremental archive any more", "the best of"),
         pair_row(Offers::NodeAlone, None, "no source has an incremental archive any more", "the run ends, and names local archives"),
@@ -204,12 +204,12 @@ fn a_failing_server_uses_up_only_its_own_repetitions() {
     let error = Error::new(ErrorKind::Network, "why");
     let liar = best_full(&selection);
     for _ in 0..2 * REPETITIONS_MAX {
-        selection.record_failure(&liar, &Reason::KeptIsWrong, &error);
+        selection.record_failure(&liar, &FaultReason::OldBytes, &error);
     }
     let other = best_full(&selection);
     assert_ne!(other.full.source_at_fault(), liar.full.source_at_fault(), "the liar is excluded");
     let failures = selection.node.failed.len();
-    selection.record_failure(&other, &Reason::KeptIsWrong, &error);
+    selection.record_failure(&other, &FaultReason::OldBytes, &error);
     assert_eq!(selection.node.failed.len(), failures, "the other is asked again");
     let adds_offer = |selection: &mut Selection, server| {
         let before = selection.ranking.offers.len();

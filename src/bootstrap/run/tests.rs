@@ -130,30 +130,32 @@ impl World for SimulatedWorld {
         Ok(())
     }
 
-    fn confirm(&mut self, choice: &ChosenArchive) -> Attempted<()> {
+    fn confirm(&mut self, choice: &ChosenArchive) -> FaultResult<()> {
         let is_in_doubt = self.fates[&choice.first_location()] == Fate::Unconfirmed;
         if is_in_doubt && !self.confirmed.contains(&choice.name.to_string()) {
             let error = Error::new(ErrorKind::Network, "no trusted server confirms it");
-            return Err(ArchiveFault::new(Reason::Unconfirmed, error));
+            return Err(ArchiveFault::new(FaultReason::Unconfirmed, error));
         }
         Ok(())
     }
 
-    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> Attempted<ObtainedArchive> {
+    fn begin(&mut self, selection: &Selection, choice: &ChosenArchive) -> FaultResult<ObtainedArchive> {
         let place = choice.first_location();
         assert!(!self.failed.contains(&place), "seed {}: {place} is used again", self.seed);
         self.begun_downloads += 1;
         assert!(self.begun_downloads < BEGUN_MAX, "seed {}: the run does not end: {:?}", self.seed, self.fates);
         let is_local = choice.is_local();
         let reason = match self.fates.get_mut(&place).expect("a place") {
-            Fate::NoRanges if is_local => Some(Reason::Unusable(Vec::new())),
+            Fate::NoRanges if is_local => Some(FaultReason::Unusable(Vec::new())),
             Fate::PublishedAgain(times) if !is_local && *times > 0 => {
                 *times -= 1;
-                Some(Reason::PublishedAgain)
+                Some(FaultReason::PublishedAgain)
             }
-            Fate::Fails => Some(Reason::Unusable(Vec::new())),
+            Fate::Fails => Some(FaultReason::Unusable(Vec::new())),
             // The disk has no room for the stated length.
-            Fate::Overstates if !is_local && selection.may_be_overstated(choice) => Some(Reason::Unusable(Vec::new())),
+            Fate::Overstates if !is_local && selection.may_be_overstated(choice) => {
+                Some(FaultReason::Unusable(Vec::new()))
+            }
             Fate::Overstates if !is_local => None,
             _ => {
                 if !is_local {
@@ -164,13 +166,13 @@ impl World for SimulatedWorld {
                 return Ok(obtained);
             }
         };
-        if matches!(reason, Some(Reason::Unusable(_))) {
+        if matches!(reason, Some(FaultReason::Unusable(_))) {
             self.failed.insert(place);
         }
         Err(Box::new(ArchiveFault { reason, error: Error::new(ErrorKind::Network, "why") }))
     }
 
-    fn finish(&mut self, obtained: &mut ObtainedArchive) -> Attempted<()> {
+    fn finish(&mut self, obtained: &mut ObtainedArchive) -> FaultResult<()> {
         if let Some((_, bytes)) = self.partials.iter().find(|(name, _)| *name == obtained.choice.name) {
             obtained.archive.fetched = Some(Fetched { length_bytes: *bytes, ..Fetched::default() });
         }
@@ -209,7 +211,7 @@ fn assert_runs_end_with_best_state(seeds: impl Iterator<Item = u64>) {
         };
         states += 1;
         let slot = finished.result;
-        let reports = finished.given_up.is_some_and(|better| better.slot > slot);
+        let reports = finished.abandoned.is_some_and(|better| better.slot > slot);
         reported += u64::from(reports);
         let failed = &selection.node.failed;
         assert!(

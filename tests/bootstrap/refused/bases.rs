@@ -21,7 +21,8 @@ fn only_full_archives_are_bases() {
 }
 
 /// The node also has a full archive with a slot between the old archive and the state. A validator would
-/// make its next incremental archive on it, so the old archive is used only if the other is moved aside.
+/// make its next incremental archive on that archive, so the old archive is used only if the newer one is
+/// moved aside.
 #[test]
 fn a_base_with_a_newer_archive_beside_it_is_used_only_to_replace_a_state() {
     let mirror = Mirror::start();
@@ -43,8 +44,8 @@ fn a_base_with_a_newer_archive_beside_it_is_used_only_to_replace_a_state() {
     assert!(!ledger.join(&between).exists());
 }
 
-/// The node's full archive has the slot of the base, but is of another chain. The list shows that, so
-/// nothing is fetched in vain.
+/// The node's full archive has the slot of the base, but belongs to a different chain. The server's list
+/// shows this, so nothing is fetched in vain.
 #[test]
 fn a_base_of_another_cluster_is_not_used() {
     let mirror = Mirror::start();

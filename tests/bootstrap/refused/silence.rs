@@ -14,8 +14,8 @@ fn write_files(files: &Files, dir: &Path) {
     }
 }
 
-/// If another source has an archive, each source without archives is named in a warning. Otherwise, the
-/// run fails, and names the local archives.
+/// If another source has an archive, each source without archives is named in a warning. If no source has
+/// one, the run fails, and names the local archives.
 #[test]
 fn sources_without_archives_are_named() {
     let files = archives(&[]);

@@ -1,5 +1,5 @@
-//! Old full archives, and incremental archives on them, are damaged, replaced or gone. The run fetches the
-//! newest full archive, and says what was fetched in vain.
+//! Old full archives, and incremental archives on them, are damaged, replaced or missing. The run fetches
+//! the newest full archive, and says which bytes were fetched in vain.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! After a failure, a run gets the best remaining state. Its last line says if a better state was given up.
+//! After a failure, a run gets the best remaining state. Its last line names a better state that it
+//! abandoned.
 
 use std::fs;
 use std::path::Path;
@@ -90,7 +91,7 @@ fn the_last_line_names_an_abandoned_state() {
         let given_up = &output.line(command)["given_up"];
         assert_eq!(given_up["slot"], 40, "{output:?}");
         assert_eq!(given_up["archives"][1], incremental.as_str(), "{output:?}");
-        // A good source gives no reason for such a line.
+        // With a good source, the line names no abandoned state.
         let good = serve(&files, TransferMode::Ranges);
         let output = run_to_json(&[command, &good.url(""), flag, text(&dir.path().join("good"))]);
         assert_eq!(output.code, Some(0), "{output:?}");
@@ -106,7 +107,7 @@ fn one_honest_mirror_among_ten_is_enough() {
     let liars: Vec<Server> = (0..9)
         .map(|number| {
             let mut files = files.clone();
-            // Each mirror's archive is damaged elsewhere, and has a different name.
+            // Each mirror's archive is damaged at a different byte, and named for a different slot.
             let mut bytes = files.remove(&incremental).expect("the archive");
             let middle = bytes.len() / 2 + number;
             bytes[middle] ^= 1;
@@ -154,7 +155,7 @@ enum Replacement {
     Gone,
 }
 
-fn replace(base: &Path, kind: Replacement) {
+fn replace_base(base: &Path, kind: Replacement) {
     if let Replacement::Shorter = kind {
         let file = fs::File::options().write(true).open(base).expect("opened");
         file.set_len(file.metadata().expect("its length").len() / 3).expect("cut off");
@@ -198,7 +199,7 @@ fn a_base_replaced_during_the_run_is_not_used() {
                     request.path.contains("genesis")
                 };
                 if is_time && !is_replaced.swap(true, Relaxed) {
-                    replace(&replaced, kind);
+                    replace_base(&replaced, kind);
                 }
                 if request.path.ends_with("/api/v1/archives") {
                     answer(stream, "200 OK", &[("Content-Type", "application/json")], list.as_bytes())

@@ -36,7 +36,7 @@ fn start_slow_server(files: Files) -> Server {
     })
 }
 
-/// Waits until the child ends, but no longer than a time. Returns `None` if it still runs.
+/// Waits until the child ends, but no longer than `time`. Returns `None` if it still runs.
 fn wait_for_end(child: &mut Child, time: Duration) -> Option<ExitStatus> {
     let until = Instant::now() + time;
     loop {
@@ -101,7 +101,7 @@ fn an_interrupted_run_keeps_its_download() {
         let gets = AtomicUsize::new(0);
         Server::start(move |request, stream| {
             let is_get = request.method == "GET" && request.range().is_some();
-            // Only the first request is answered.
+            // Only the first request for bytes is answered.
             if is_get && gets.fetch_add(1, Relaxed) > 0 {
                 stall(stream)
             } else {
@@ -298,7 +298,7 @@ fn a_server_that_stays_away_leaves_the_full_archive() {
     assert!(warnings.iter().any(|line| line.contains("this is the state of snapshot-26-")), "{warnings:?}");
 }
 
-/// The incremental archive disappears while it is fetched, and no other follows.
+/// The incremental archive disappears while it is fetched, and the server offers no other one.
 #[test]
 fn after_a_vanished_incremental_archive_the_full_one_is_not_fetched_again() {
     let files = archives(&[]);

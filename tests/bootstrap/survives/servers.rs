@@ -1,4 +1,4 @@
-//! Servers that replace archives while these are fetched.
+//! Servers that replace archives while they are being fetched.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use crate::common::http::{Server, Then, answer, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// Starts a server that cuts transfers of its incremental archive half-way, and then replaces the archive
-/// by a newer one. After `replacements`, the newest archive stays and is sent whole.
+/// Starts a server that cuts off a transfer of its incremental archive half-way, and then replaces the
+/// archive with a newer one. After `replacements`, the newest archive stays and is sent whole.
 fn start_replacing_server(files: &Arc<Files>, way: TransferMode, replacements: usize) -> Server {
     let served = files.clone();
     let replaced = AtomicUsize::new(0);
@@ -50,7 +50,7 @@ fn start_replacing_server(files: &Arc<Files>, way: TransferMode, replacements: u
 }
 
 /// A source may make an incremental archive every minute, and end slow transfers. `bootstrap` fetches the
-/// newest archive again, or makes the ledger of the full archive and says why.
+/// newest archive instead, or makes a ledger from the full archive alone and says why.
 #[test]
 fn replaced_incremental_archives_are_fetched_again() {
     for (way, files) in [

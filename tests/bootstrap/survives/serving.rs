@@ -69,8 +69,8 @@ fn nodes_survive_kills_of_their_server() {
         })
         .collect();
     for _ in 0..2 {
-        // Each node must get an eighth more between two kills: a node gives up a server that sends nothing
-        // in between.
+        // Between two kills, wait until each node has received another eighth: a node gives up on a server
+        // that sends nothing between two failures.
         let before = arrived();
         let more = length_bytes / 8;
         let nearly_all = length_bytes / 4 * 3;

@@ -42,7 +42,7 @@ impl ArchiveFile {
 type Chain = BTreeMap<ArchiveKey, ArchiveFile>;
 
 /// Returns the archives, which are made once.
-fn chain() -> &'static Chain {
+fn shared_chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
     CHAIN.get_or_init(|| {
         let dir = temp_dir();
@@ -78,11 +78,11 @@ fn chain() -> &'static Chain {
 }
 
 fn slot_of(day: usize) -> u64 {
-    ArchiveName::parse(&chain()[&ArchiveKey { base_day: None, day }].name).expect("a name").slot
+    ArchiveName::parse(&shared_chain()[&ArchiveKey { base_day: None, day }].name).expect("a name").slot
 }
 
 fn archive_of(held: &HeldArchive) -> &'static ArchiveFile {
-    &chain()[&ArchiveKey { base_day: held.base_day, day: held.day }]
+    &shared_chain()[&ArchiveKey { base_day: held.base_day, day: held.day }]
 }
 
 /// Returns the bytes that a place has: those of the archive, or of another archive if the place lies.
@@ -90,7 +90,7 @@ fn held_bytes(held: &HeldArchive) -> &'static [u8] {
     if !matches!(held.fate, Fate::Lies | Fate::Renames | Fate::Invents) {
         return &archive_of(held).bytes;
     }
-    let mut others = chain().iter().filter(|(key, _)| key.base_day == held.base_day && key.day != held.day);
+    let mut others = shared_chain().iter().filter(|(key, _)| key.base_day == held.base_day && key.day != held.day);
     &others.next().expect("another archive").1.bytes
 }
 
@@ -98,8 +98,8 @@ fn held_bytes(held: &HeldArchive) -> &'static [u8] {
 fn name_after(held: &HeldArchive, asked: usize) -> String {
     let mut name = ArchiveName::parse(&archive_of(held).name).expect("a name");
     name.slot += match held.fate {
-        Fate::Renames => asked as u64,
-        Fate::Invents if asked > 1 => 1_000_000_000_000_000,
+        Fate::Renames => request_count as u64,
+        Fate::Invents if request_count > 1 => 1_000_000_000_000_000,
         _ => 0,
     };
     name.to_string()
@@ -108,7 +108,7 @@ fn name_after(held: &HeldArchive, asked: usize) -> String {
 /// Length for which no disk has room.
 const OVERSTATED_BYTES: usize = 2 << 40;
 
-fn serve(held: Vec<HeldArchive>) -> Server {
+fn serve_held(held: Vec<HeldArchive>) -> Server {
     let asked = AtomicUsize::new(0);
     let gets = AtomicUsize::new(0);
     Server::start(move |request, stream| {
@@ -234,7 +234,7 @@ fn run_in_world(drawn: &RandomWorld, seed: u64) -> (JsonOutput, Option<u64>) {
             by_server.entry(server).or_default().push(*held);
         }
     }
-    let servers: Vec<Server> = by_server.into_values().map(serve).collect();
+    let servers: Vec<Server> = by_server.into_values().map(serve_held).collect();
     let urls: Vec<String> = servers.iter().map(|server| server.url("/dir/")).collect();
     let mut arguments = vec!["bootstrap", "--ledger", text(&ledger), "--streams", "2"];
     arguments.extend(urls.iter().map(String::as_str));
@@ -248,7 +248,7 @@ fn run_in_world(drawn: &RandomWorld, seed: u64) -> (JsonOutput, Option<u64>) {
 }
 
 /// Each run ends with the state of the honest source or a newer state. If a newer state could have arrived,
-/// the report says that it was given up.
+/// the report must name it as abandoned.
 #[test]
 fn random_worlds_end_with_the_best_state() {
     let first = number_of("WORLDS_FIRST", 0);

@@ -91,7 +91,7 @@ fn the_output_ends_with_the_command_that_starts_a_validator() {
     assert_eq!(code, 0, "{stderr}");
     assert_short(&stdout);
     assert!(stderr.lines().last().is_some_and(|last| last.starts_with("warning: nobody confirmed")), "{stderr}");
-    // An existing state is not fetched again.
+    // The next run refuses to fetch the state that exists already.
     let (code, stdout, stderr) = bootstrap(&[]);
     assert_eq!(code, 5, "{stderr}");
     assert_eq!(stdout, "", "{stderr}");
@@ -114,7 +114,7 @@ fn pack_genesis(genesis: &[u8]) -> Vec<u8> {
     bzip2.finish().expect("compressed")
 }
 
-/// Starts a server with archives, and with a genesis of this content.
+/// Starts a server with archives and with this genesis.
 fn serve_with_genesis(genesis: &[u8]) -> http::Server {
     let mut files = archives(&[]);
     files.insert("genesis.tar.bz2".to_string(), pack_genesis(genesis));
