@@ -1,4 +1,4 @@
-//! Encodes rows as bytes that sort as their keys do.
+//! Encodes rows as bytes, whose order is the order of their keys.
 
 use slotpress_base::Result;
 
@@ -19,8 +19,8 @@ const CREDITS: u8 = 7;
 const INTEGER: u8 = 16;
 const AMOUNT: u8 = 32;
 
-/// Base58 texts of the addresses in a column. Some, like owners, recur, so the latest is kept for
-/// each last byte of an address.
+/// A cache of base58 texts for a column in which addresses recur, such as owners. Keeps the latest
+/// address for each value of the last byte.
 pub(super) struct AddressTexts(Vec<([u8; 32], [u8; BASE58_ENCODED_32_MAX_LEN])>);
 
 impl AddressTexts {
@@ -76,7 +76,7 @@ pub(super) fn push_cell(row: &mut Vec<u8>, cell: Cell<'_>, texts: Option<&mut Ad
     row.extend_from_slice(bytes);
 }
 
-pub(super) fn cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
+pub(super) fn decode_cells(row: &[u8]) -> impl Iterator<Item = Result<Cell<'_>>> {
     let mut rest = row;
     std::iter::from_fn(move || {
         let next = (!rest.is_empty()).then(|| split_cell(rest).ok_or_else(changed_error))?;
@@ -146,18 +146,18 @@ mod tests {
                 Cell::Boolean(is_true), Cell::Bytes(&bytes), Cell::Credits(&bytes), Cell::Integer(-1), Cell::Amount(u64::MAX),
             ];
             let row = encoded_row(&all, None);
-            let found: Vec<Cell<'_>> = cells(&row).collect::<Result<_>>().expect("sound");
+            let found: Vec<Cell<'_>> = decode_cells(&row).collect::<Result<_>>().expect("sound");
             prop_assert_eq!(format!("{found:?}"), format!("{all:?}"));
             for length in 0..row.len() {
                 // A row that is cut off has fewer cells, or is noticed.
-                let found: Result<Vec<Cell<'_>>> = cells(&row[..length]).collect();
+                let found: Result<Vec<Cell<'_>>> = decode_cells(&row[..length]).collect();
                 prop_assert!(found.is_err() || found.is_ok_and(|found| found.len() < all.len()));
             }
         }
 
         #[test]
         fn hostile_rows_never_panic(row in proptest::collection::vec(any::<u8>(), 0..200)) {
-            cells(&row).for_each(drop);
+            decode_cells(&row).for_each(drop);
         }
 
         #[test]
@@ -173,7 +173,7 @@ mod tests {
             let as_text: Vec<_> =
                 keys.iter().cycle().take(4).map(|key| encoded_row(&[Cell::Address(key)], Some(&mut kept))).collect();
             for (row, text) in as_text.iter().zip(texts.iter().cycle()) {
-                let cell = cells(row).next().expect("a cell").expect("sound");
+                let cell = decode_cells(row).next().expect("a cell").expect("sound");
                 prop_assert!(matches!(cell, Cell::Text(found) if found == text), "{cell:?}: {text}");
             }
             prop_assert_eq!(as_text[0].cmp(&as_text[1]), texts[0].cmp(&texts[1]));

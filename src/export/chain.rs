@@ -1,5 +1,5 @@
-//! Keeps changes in order: changes must follow the state that was exported to their table last.
-//! Otherwise, an account that was closed and created again in between would be lost.
+//! Keeps changes in order: changes must be relative to the state that was last exported to their table.
+//! Otherwise, the table would miss an account that changed in between.
 
 use serde_json::Value;
 use slotpress_base::{Error, Progress, Result, text};
@@ -23,9 +23,9 @@ fn describe_difference(published: &Value, ours: &Value, keys: &[&str]) -> Option
     Some(format!("its `{key}` is {published}, not {ours}"))
 }
 
-/// Refuses changes that do not follow the newest state of a table, and a whole state that would come
-/// between changes and the state that they follow. `table` holds the manifests.
-pub fn check_follows(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()> {
+/// Refuses changes that are not relative to the newest state of a table, and a whole state that would
+/// come between changes and the state to which they are relative. `table` holds the manifests.
+pub fn check_order(ours: &Value, table: &Store, progress: &dyn Progress) -> Result<()> {
     let slot = ours["slot"].as_u64().unwrap_or_default();
     let location = table.location_of("");
     let objects = table.list(progress)?.into_iter();

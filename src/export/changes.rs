@@ -2,16 +2,16 @@
 //! of an account are next to each other.
 //!
 //! Rows are compared, not accounts, because some columns change although their account does not. The
-//! slot of the storage does not count: clients move accounts that stay the same.
+//! slot of the storage is ignored: clients move unchanged accounts to other storages.
 
 use slotpress_base::{Progress, Result};
 
-use super::cells::{cells, push_cell, split_cells};
+use super::cells::{decode_cells, push_cell, split_cells};
 use super::sort::changed_error;
 use super::table::{ADDED, Cell, Table};
 
 struct Comparison {
-    key_columns: usize,
+    key_column_count: usize,
     /// Number of columns between the key and the slot of the storage.
     columns_to_slot: usize,
 }
@@ -22,18 +22,18 @@ struct StateRow<'a> {
     rest: &'a [u8],
 }
 
-/// Takes the sorted rows of two states. The cell after the key of a row is true in the new state.
-/// Returns rows that are new, different or gone, with the kind of change instead of this cell. A row
-/// that is gone is returned as it was.
+/// Takes the sorted rows of two states. The cell after a row's key is true for the new state. Returns
+/// rows that were added, changed or closed, with the kind of change in place of this cell. For a closed
+/// account, returns the old row.
 pub(super) fn find_changes<'a>(
     table: Table,
     rows: impl Iterator<Item = Result<Vec<u8>>> + Send + 'a,
     progress: &'a dyn Progress,
 ) -> impl Iterator<Item = Result<Vec<u8>>> + Send + 'a {
-    let key_columns = table.key_columns();
+    let key_column_count = table.key_column_count();
     let slot_column = table.columns().position(|column| column.name == "storage_slot");
-    let columns_to_slot = slot_column.map_or(0, |number| number - key_columns);
-    let comparison = Comparison { key_columns, columns_to_slot };
+    let columns_to_slot = slot_column.map_or(0, |number| number - key_column_count);
+    let comparison = Comparison { key_column_count, columns_to_slot };
     let mut rows = rows.peekable();
     let mut next = move || -> Result<Option<Vec<u8>>> {
         while let Some(row) = rows.next().transpose()? {
@@ -54,13 +54,13 @@ pub(super) fn find_changes<'a>(
 
 impl Comparison {
     fn split_row<'a>(&self, row: &'a [u8]) -> Result<StateRow<'a>> {
-        let (key, rest) = split_cells(row, self.key_columns).ok_or_else(changed_error)?;
-        let Some(Ok(Cell::Boolean(is_new))) = cells(rest).next() else { return Err(changed_error()) };
+        let (key, rest) = split_cells(row, self.key_column_count).ok_or_else(changed_error)?;
+        let Some(Ok(Cell::Boolean(is_new))) = decode_cells(rest).next() else { return Err(changed_error()) };
         let (_, rest) = split_cells(rest, 1).ok_or_else(changed_error)?;
         Ok(StateRow { key, is_new, rest })
     }
 
-    /// Returns the bytes of a row after its key that are compared: all but the slot of the storage.
+    /// Returns the compared bytes of a row after its key: those before and after the storage's slot.
     fn compared_bytes<'a>(&self, rest: &'a [u8]) -> Option<[&'a [u8]; 2]> {
         let (before, rest) = split_cells(rest, self.columns_to_slot)?;
         Some([before, split_cells(rest, 1)?.1])
@@ -105,7 +105,7 @@ mod tests {
 
     type State = BTreeMap<u8, (u64, Option<i64>)>;
 
-    fn row(account: u8, (lamports, slot): (u64, Option<i64>), state: Cell<'_>) -> Vec<u8> {
+    fn state_row(account: u8, (lamports, slot): (u64, Option<i64>), state: Cell<'_>) -> Vec<u8> {
         let key = [account; 32];
         let slot = slot.map_or(Cell::Null, Cell::Integer);
         let front = [Cell::Address(&key), state, Cell::Address(&key)];
@@ -115,24 +115,24 @@ mod tests {
         row
     }
 
-    fn state() -> impl Strategy<Value = State> {
+    fn any_state() -> impl Strategy<Value = State> {
         proptest::collection::btree_map(0u8..20, (0u64..2, proptest::option::of(0i64..2)), 0..20)
     }
 
     proptest! {
         #[test]
-        fn changes_are_those_of_two_maps(old in state(), new in state()) {
+        fn changes_are_those_of_two_maps(old in any_state(), new in any_state()) {
             let rows_of = |state: &State, is_new| -> Vec<Vec<u8>> {
-                state.iter().map(|(account, fields)| row(*account, *fields, Cell::Boolean(is_new))).collect()
+                state.iter().map(|(account, fields)| state_row(*account, *fields, Cell::Boolean(is_new))).collect()
             };
             let mut rows = [rows_of(&old, false), rows_of(&new, true)].concat();
             rows.sort();
             let changes = find_changes(Table::Programs, rows.into_iter().map(Ok), &NoProgress);
             let found: Result<Vec<Vec<u8>>> = changes.collect();
             let expected = (0..20).filter_map(|account| match (old.get(&account), new.get(&account)) {
-                (None, Some(new)) => Some(row(account, *new, ADDED)),
-                (Some(old), None) => Some(row(account, *old, Cell::Text("closed"))),
-                (Some(old), Some(new)) if old.0 != new.0 => Some(row(account, *new, Cell::Text("changed"))),
+                (None, Some(new)) => Some(state_row(account, *new, ADDED)),
+                (Some(old), None) => Some(state_row(account, *old, Cell::Text("closed"))),
+                (Some(old), Some(new)) if old.0 != new.0 => Some(state_row(account, *new, Cell::Text("changed"))),
                 _ => None,
             });
             let mut expected: Vec<Vec<u8>> = expected.collect();
@@ -142,8 +142,8 @@ mod tests {
 
         #[test]
         fn rows_that_are_cut_off_are_an_error(length in 0usize..94) {
-            let whole = row(1, (1, Some(1)), Cell::Boolean(false));
-            let next = row(1, (2, Some(1)), Cell::Boolean(true));
+            let whole = state_row(1, (1, Some(1)), Cell::Boolean(false));
+            let next = state_row(1, (2, Some(1)), Cell::Boolean(true));
             let rows = [Ok(whole), Ok(next[..length.min(next.len() - 1)].to_vec())];
             prop_assert!(find_changes(Table::Programs, rows.into_iter(), &NoProgress).any(|row| row.is_err()));
         }

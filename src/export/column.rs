@@ -1,4 +1,4 @@
-//! Writes cells: to columns in memory, and to lines of CSV.
+//! Appends cells to columns in memory and to lines of CSV.
 
 use arrow_array::ArrayRef;
 use arrow_array::builder::{

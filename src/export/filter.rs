@@ -31,7 +31,7 @@ pub struct Memcmp {
 }
 
 impl Memcmp {
-    /// Compares the data from an offset with these bytes, at most 128.
+    /// Creates a filter for data that has these bytes, at most 128, at the offset.
     pub fn new(offset: u64, bytes: impl Into<Vec<u8>>) -> Self {
         Self { offset, bytes: bytes.into() }
     }
@@ -84,7 +84,7 @@ fn serialize_hex<S: serde::Serializer>(bytes: &[u8], serializer: S) -> Result<S:
     serializer.serialize_str(&to_hex(bytes))
 }
 
-/// Limit on the addresses that a manifest lists. For a larger set, it has the number and a hash.
+/// Maximum number of addresses that a manifest lists. Of a larger set, it gives the number and a hash.
 const LISTED_MAX: usize = 100;
 
 fn set_allows(set: &HashSet<Address>, key: &[u8; 32]) -> bool {
@@ -124,10 +124,10 @@ pub struct Filter {
     /// Addresses of the accounts themselves.
     #[serde(serialize_with = "serialize_set")]
     pub addresses: HashSet<Address>,
-    /// Length of the data in bytes.
+    /// Length in bytes that the data must have.
     #[setters(into)]
     pub data_size: Option<u64>,
-    /// Bytes of the data.
+    /// Bytes that the data must have at certain offsets.
     pub memcmp: Vec<Memcmp>,
     /// Also exports the mint of each exported token account; for a test validator only.
     pub with_mints: bool,

@@ -2,7 +2,7 @@
 //! each account is exported.
 //!
 //! [`visit_state`] passes accounts to workers ([`visitor`]), which turn them into batches of rows
-//! ([`table`]). Writers write these to files with temporary names ([`parts`]). The files get their
+//! ([`table`]). Writers write the rows to files with temporary names ([`parts`]). The files get their
 //! final names only after the state was checked ([`output`]).
 
 mod cells;
@@ -38,7 +38,7 @@ use visitor::Exporter;
 /// Version of the columns. Changes whenever they do.
 pub const SCHEMA_VERSION: u32 = 3;
 
-/// Minimum size of the rows of a worker and table that are sorted at a time.
+/// Minimum bytes of rows that a worker sorts at a time for one table.
 const RUN_BYTES_MIN: u64 = 8 << 20;
 /// Size of the largest row: an account with 10 MiB of data, which is also decoded in one piece.
 const DATA_ROW_BYTES_MAX: u64 = 22 << 20;
@@ -53,13 +53,13 @@ pub enum TableFormat {
     /// Parquet, compressed with zstd.
     #[default]
     Parquet,
-    /// Text with a line of column names, in a stream only. Bytes are hexadecimal digits.
+    /// Text with a line of column names, for a stream only. Bytes are written as hexadecimal digits.
     Csv,
     /// One JSON file per account, as test validators load them, with all its data. Adds the code of
     /// programs. Takes a filter, and the table of accounts only.
     #[serde(rename = "test-validator")]
     TestValidator,
-    /// One JSON object of the same accounts, by their addresses, as surfpool loads it.
+    /// One JSON object with the same accounts, keyed by address, as surfpool loads it.
     Surfpool,
 }
 
@@ -202,14 +202,14 @@ impl ExportOptions {
         self.format != TableFormat::Csv && self.row_order(table) == RowOrder::Clustered
     }
 
-    /// True if each row says how it changed. All files do, so that all files of a table have the same
-    /// columns.
-    fn has_change(&self) -> bool {
+    /// True if the output has a column that tells how each row changed. All files have it, even those of
+    /// whole states, because all files of a table need the same columns.
+    fn has_change_column(&self) -> bool {
         self.format != TableFormat::Csv
     }
 
-    /// Returns the size of the rows of a worker and table that are sorted at a time. Half of the memory
-    /// for writing files is divided among workers and tables, because files are written later.
+    /// Returns the bytes of rows that a worker sorts at a time for one table. Workers and tables share half
+    /// of the memory for writing files.
     fn run_bytes(&self) -> u64 {
         let runs = (self.tables.len() * self.verify.threads).max(1) as u64;
         RUN_BYTES_MIN + self.memory_bytes / 2 / runs * 4 / 5
@@ -236,7 +236,7 @@ impl ExportOptions {
             );
         }
         if let Some(table) = self.tables.iter().find(|table| !self.filter.selects_from(**table)) {
-            let message = format!("the table {} has no row of a mint or wallet", table.name());
+            let message = format!("a filter by mint or wallet excludes table {}", table.name());
             return Err(Error::usage(message).with_hint("export it in another run, without that filter"));
         }
         let takes_accounts = self.format.takes_accounts();
@@ -287,8 +287,8 @@ impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
 /// Writes the accounts of a state as tables. Files get their names only if the state is right, or
 /// if the caller asked not to check it. A stream gets rows before the state is checked.
 ///
-/// With `since`, only the changes since that older state are written, which must be the output's
-/// latest state. Both states are checked; an expected slot or hash is of the new state.
+/// With `since`, writes only the changes since that older state, which must be the output's latest
+/// state. Checks both states; compares an expected slot or hash with the new state only.
 ///
 /// # Errors
 /// See [`visit_accounts`](crate::accounts::visit_accounts). Also fails if an incremental
@@ -296,13 +296,13 @@ impl<'a> From<Snapshot<'a>> for ExportInput<'a> {
 /// is not `since`, or if the disk or store fails.
 pub fn export<'a>(
     input: impl Into<ExportInput<'a>>,
-    to: ExportTo<'_>,
+    destination: ExportTo<'_>,
     options: &ExportOptions,
     progress: &dyn Progress,
 ) -> Result<ExportReport> {
     let stopwatch = Stopwatch::start();
     let ExportInput { snapshot: input, since } = input.into();
-    options.check(matches!(to, ExportTo::Stream(_)))?;
+    options.check(matches!(destination, ExportTo::Stream(_)))?;
     if options.changes != since.is_some() {
         return Err(Error::usage("an export since an older state has changes only"));
     }
@@ -312,24 +312,24 @@ pub fn export<'a>(
         );
     }
     let mut stream = None;
-    let output = match to {
+    let output = match destination {
         ExportTo::Dir(dir) => Some(ExportOutput::open_dir(&dir, progress)?),
         ExportTo::Store { store, scratch } => Some(ExportOutput::open_store(store, &scratch, progress)?),
-        ExportTo::Stream(to) => {
-            stream = Some(Mutex::new(to));
+        ExportTo::Stream(writer) => {
+            stream = Some(Mutex::new(writer));
             None
         }
     };
     let old = since.as_ref().map(archive_name);
     if let (Some(output), Some(new), None | Some(Some(_))) = (&output, archive_name(&input), old) {
-        // Find out before the state is read.
+        // Refuse an occupied output before the state is read.
         let old = old.flatten().map(|old| (old.slot, old.hash));
         let planned = options.planned_fields(new.slot, old);
         output.check_is_free(&planned, &options.tables, progress)?;
     }
     let watch = SpaceWatch::default();
     let (facts, tables) = match &output {
-        Some(output) if options.format.takes_accounts() => subset::write(input, options, output, progress)?,
+        Some(output) if options.format.takes_accounts() => subset::write_accounts(input, options, output, progress)?,
         output => {
             let mut writers = Vec::new();
             if let Some(output) = output {

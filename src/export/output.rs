@@ -1,4 +1,4 @@
-//! Publishes tables in a directory or store, after the state was found to be right.
+//! Publishes tables in a directory or store, after the state passed its checks.
 //!
 //! A table is complete once it has its manifest, which is written after all files have their names. A
 //! journal marks an unfinished export of a slot, and names its run and its tables. A run that fails
@@ -48,7 +48,7 @@ pub enum ExportTo<'a> {
 }
 
 pub(super) struct ExportOutput {
-    // Dropped, and so removed, before the directory that was created for it.
+    // First field, so that it is removed before the directory that was created for it.
     pub work: WorkDir,
     created: CreatedDirs,
     store: Store,
@@ -94,12 +94,12 @@ fn file_name(file: &ExportedFile) -> &str {
     file.path.rsplit('/').next().unwrap_or_default()
 }
 
-/// True if an export gives its files such names. Other files in a partition are not removed.
+/// True if the name is one that an export gives to its files. Other files in a partition are not removed.
 fn is_export_name(name: &str) -> bool {
     name.starts_with("part-") || name.ends_with(".json")
 }
 
-/// Returns the condition that a file is still this one.
+/// Returns the condition that the file is still this version, or is still missing.
 fn if_unchanged(file: &Option<SmallFile>) -> Condition {
     let Some(file) = file else { return Condition::Absent };
     let etag = file.etag.clone();
@@ -158,14 +158,14 @@ impl ExportOutput {
     }
 
     /// Refuses tables that the output has already, and changes that do not follow its latest state.
-    /// Returns the leftovers of an unfinished export, which do not count.
+    /// Ignores the leftovers of an unfinished export, and returns them.
     pub fn check_is_free(&self, ours: &Value, tables: &[Table], progress: &dyn Progress) -> Result<UnfinishedExport> {
         progress.check()?;
         let slot = ours["slot"].as_u64().unwrap_or_default();
         let unfinished = self.find_unfinished(slot, progress)?;
         for table in tables {
             let store = self.store.open_dir(table.name())?;
-            chain::check_follows(ours, store.as_ref().unwrap_or(&self.store), progress)?;
+            chain::check_order(ours, store.as_ref().unwrap_or(&self.store), progress)?;
             if unfinished.tables.iter().any(|name| name == table.name()) {
                 continue;
             }
@@ -299,7 +299,7 @@ impl PublishingRun<'_> {
                 return Err(exists_error(&store.location_of(&name)));
             }
             // Another run may have put the manifest of another slot there meanwhile.
-            chain::check_follows(&self.manifest.to_value(), &store, progress)?;
+            chain::check_order(&self.manifest.to_value(), &store, progress)?;
             published.push(store.location_of(&name));
         }
         // If this fails, a later run removes it.

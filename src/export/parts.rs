@@ -1,5 +1,5 @@
 //! Writes the files of tables under temporary names. Groups of rows are encoded on all cores: sorted
-//! rows once all are read, others as they come. One thread at a time appends to a table.
+//! rows after all accounts are read, other rows immediately. One thread at a time appends to a table.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,7 +26,7 @@ use slotpress_base::{
 };
 
 use super::ExportOptions;
-use super::cells::cells;
+use super::cells::decode_cells;
 use super::changes::find_changes;
 use super::column::{ColumnValues, push_csv};
 use super::filter::to_hex;
@@ -38,7 +38,7 @@ use super::table::{Cell, Table, not_written_error};
 pub(super) const GROUP_ROWS: usize = 13_500;
 /// Limit on the bytes of a row group's rows, before they are encoded. One row may come on top.
 pub(super) const GROUP_BYTES: usize = 4 << 20;
-/// Share of row groups that a Bloom filter names although they do not have the address.
+/// Rate of false positives of a Bloom filter.
 const FALSE_POSITIVES: f64 = 0.01;
 /// Memory for encoding a row group: its rows as bytes, as columns and as pages, with an account of
 /// 10 MiB in each form.
@@ -139,7 +139,7 @@ impl<'a> TableWriter<'a> {
         }
         let mut files = self.files.lock();
         if files.open.is_none() && files.done.is_empty() {
-            files.open = Some(self.open(0)?);
+            files.open = Some(self.open_part(0)?);
         }
         let last = files.open.take().map(OpenPart::close).transpose()?;
         files.done.extend(last);
@@ -153,7 +153,7 @@ impl<'a> TableWriter<'a> {
         let encoders = (memory_bytes - memory_bytes / 8) / ENCODER_BYTES;
         let encoders = to_usize(encoders).clamp(1, verify.threads.max(1));
         progress.stage(Stage::Writing, None);
-        let rows = sorter.rows(memory_bytes / 8, verify.threads, progress)?;
+        let rows = sorter.take_sorted_rows(memory_bytes / 8, verify.threads, progress)?;
         let rows: Box<dyn Iterator<Item = Result<Vec<u8>>> + Send> =
             if self.options.changes { Box::new(find_changes(self.table, rows, progress)) } else { Box::new(rows) };
         let groups = group_rows(rows, GROUP_ROWS, GROUP_BYTES);
@@ -166,7 +166,7 @@ impl<'a> TableWriter<'a> {
         let mut files = self.files.lock();
         let mut open = match files.open.take() {
             Some(open) => open,
-            None => self.open(files.done.len())?,
+            None => self.open_part(files.done.len())?,
         };
         if open.append(encoded)? >= self.options.file_bytes {
             files.done.push(open.close()?)
@@ -176,7 +176,7 @@ impl<'a> TableWriter<'a> {
         Ok(())
     }
 
-    fn open(&self, number: usize) -> Result<OpenPart<'a>> {
+    fn open_part(&self, number: usize) -> Result<OpenPart<'a>> {
         let name = format!("{}-{number}", self.table.name());
         let file = PartFile::create(self.dir, &name, self.watch)?;
         let footer = self.footer.get().cloned().unwrap_or_default();
@@ -193,7 +193,7 @@ impl<'a> TableWriter<'a> {
         let mut rows = 0;
         let mut last = None;
         while let Some((row, after)) = split_counted(rest) {
-            for (column, cell) in columns.iter_mut().zip(cells(row)) {
+            for (column, cell) in columns.iter_mut().zip(decode_cells(row)) {
                 column.push(cell?)?;
             }
             last = Some(row);
@@ -216,7 +216,7 @@ impl<'a> TableWriter<'a> {
             Cell::Text(text) => Some(text.to_string()),
             _ => None,
         };
-        let cells = cells(row).take(self.table.key_columns());
+        let cells = decode_cells(row).take(self.table.key_column_count());
         cells.map(|cell| cell.map(text)).collect()
     }
 }
@@ -224,8 +224,8 @@ impl<'a> TableWriter<'a> {
 pub(super) fn to_csv(mut rows: &[u8]) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     while let Some((row, after)) = split_counted(rows) {
-        for (at, cell) in cells(row).enumerate() {
-            text.extend((at > 0).then_some(b','));
+        for (column, cell) in decode_cells(row).enumerate() {
+            text.extend((column > 0).then_some(b','));
             push_csv(&mut text, cell?);
         }
         text.push(b'\n');
@@ -238,7 +238,7 @@ fn parquet_writer<W: Write + Send>(
     table: Table,
     options: &ExportOptions,
     footer: Vec<KeyValue>,
-    to: W,
+    output: W,
 ) -> Result<(SerializedFileWriter<W>, ArrowRowGroupWriterFactory)> {
     let zstd = |level| ZstdLevel::try_new(level).map(Compression::ZSTD).map_err(parquet_error);
     let mut properties = WriterProperties::builder()
@@ -261,20 +261,21 @@ fn parquet_writer<W: Write + Send>(
     }
     let settings = ArrowWriterOptions::new().with_skip_arrow_metadata(true);
     let settings = settings.with_properties(properties.build());
-    let writer = ArrowWriter::try_new_with_options(to, table.schema(options), settings);
+    let writer = ArrowWriter::try_new_with_options(output, table.schema(options), settings);
     writer.and_then(ArrowWriter::into_serialized_writer).map_err(parquet_error)
 }
 
-/// Tells readers the order of rows, and helps them to find addresses and wallets.
+/// Declares the order of rows, and adds Bloom filters for the addresses and owners that statistics do
+/// not cover.
 fn set_order(table: Table, properties: WriterPropertiesBuilder) -> WriterPropertiesBuilder {
-    let sorting = (0..table.key_columns() as i32).map(|number| SortingColumn {
+    let sorting = (0..table.key_column_count() as i32).map(|number| SortingColumn {
         column_idx: number,
         descending: false,
         nulls_first: true,
     });
     let mut properties = properties.set_sorting_columns(Some(sorting.collect()));
     // Statistics suffice for the column by which rows are sorted first.
-    let columns = table.columns().skip(table.key_columns() - 1);
+    let columns = table.columns().skip(table.key_column_count() - 1);
     for column in columns.filter(|column| ["address", "owner"].contains(&column.name)) {
         let column = ColumnPath::from(column.name);
         properties = properties
@@ -341,7 +342,7 @@ pub(super) struct PartFile<'a> {
     dir: &'a KeptDir,
     watch: &'a SpaceWatch,
     file: Arc<File>,
-    to: StreamWriter<Arc<File>>,
+    out: StreamWriter<Arc<File>>,
     hasher: Sha256,
     pub(super) bytes: u64,
 }
@@ -351,14 +352,14 @@ impl<'a> PartFile<'a> {
         let file = dir.create_file(name, 0o666)?;
         Owner::from_dir(dir)?.apply_to(&file).or_path("change the owner of", &dir.path_of(name))?;
         let file = Arc::new(file);
-        let to = StreamWriter::new(file.clone(), IoHint::Gentle);
-        Ok(Self { name: name.to_string(), dir, watch, file, to, hasher: Sha256::new(), bytes: 0 })
+        let out = StreamWriter::new(file.clone(), IoHint::Gentle);
+        Ok(Self { name: name.to_string(), dir, watch, file, out, hasher: Sha256::new(), bytes: 0 })
     }
 
     /// Syncs the file. `rows` is the number of rows in it.
     pub fn close(mut self, rows: u64) -> Result<ExportedFile> {
         let path = self.dir.path_of(&self.name);
-        self.to.finish().or_path("write", &path)?;
+        self.out.finish().or_path("write", &path)?;
         self.file.sync_all().or_path("write", &path)?;
         Ok(ExportedFile {
             path: String::new(),
@@ -375,13 +376,13 @@ impl<'a> PartFile<'a> {
 impl Write for PartFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.watch.check_before_writing(bytes.len() as u64, &*self.file, self.dir.path()).map_err(io::Error::other)?;
-        let written = self.to.write(bytes)?;
+        let written = self.out.write(bytes)?;
         self.hasher.update(bytes.get(..written).unwrap_or_default());
         self.bytes += written as u64;
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        self.out.flush()
     }
 }

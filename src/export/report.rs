@@ -44,11 +44,11 @@ pub struct Manifest {
     pub expected_hash: Option<Hash>,
     /// Slot that the operator expected.
     pub expected_slot: Option<u64>,
-    /// Slot of the older state, if the tables have only what changed since that.
+    /// Slot of the older state, if the tables have only the changes since that state.
     pub since_slot: Option<u64>,
     /// Snapshot hash of the older state.
     pub since_hash: Option<Hash>,
-    /// Archives or ledger that were read, newest first. Not those of the older state.
+    /// Archives or ledger of the exported state, newest first.
     pub archives: Vec<SourceFields>,
     /// Filters of the export.
     pub filter: Filter,
@@ -64,7 +64,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// Makes a manifest of what is known before the first account is exported.
+    /// Creates the manifest with the fields that are known before the first account is exported.
     pub(super) fn new(facts: &StateFacts<'_>, since: Option<&BankFile>, options: &ExportOptions) -> Self {
         let bank = facts.bank;
         let name_of = |path: &Path| {

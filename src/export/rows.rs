@@ -28,7 +28,7 @@ pub(super) const PROGRAMS: &str = "address:address loader:address programdata_ad
     upgrade_authority:address? deploy_slot:integer? code_length:integer? code_sha256:text? lamports:integer
     storage_slot:integer?";
 
-/// Makes a cell of an epoch or slot: null if there is none, or if no chain can reach it.
+/// Returns the cell of an epoch or slot: null if there is none, or if it is beyond `i64::MAX`.
 fn epoch_or_slot_cell<'a>(number: Option<u64>) -> Cell<'a> {
     let number = number.and_then(|number| i64::try_from(number).ok());
     number.map_or(Cell::Null, Cell::Integer)

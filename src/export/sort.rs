@@ -50,7 +50,7 @@ struct SortRow {
     tail: SpilledBytes,
 }
 
-/// Position of a row in memory, and eight bytes by which it is sorted.
+/// Position of a row in memory, and the eight bytes by which it is currently sorted.
 struct RowEntry {
     prefix: u64,
     position: u32,
@@ -58,7 +58,7 @@ struct RowEntry {
 
 type SortRows<'a> = Box<dyn Iterator<Item = Result<SortRow>> + Send + 'a>;
 
-type Blocks = Vec<SpilledBytes>;
+type RunBlocks = Vec<SpilledBytes>;
 
 pub(super) fn changed_error() -> Error {
     Error::failed("sorted rows are not as they were written to the temporary file")
@@ -70,18 +70,18 @@ fn common_prefix_len(left: &[u8], right: &[u8]) -> usize {
     words * 8 + rest.take_while(|(left, right)| left == right).count()
 }
 
-/// Splits off bytes that are preceded by their number, a `u32`. Returns them and what follows.
+/// Splits off bytes that are preceded by their length, a `u32`. Returns them and the bytes after them.
 pub(super) fn split_counted(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.split_at_checked(u32::from_le_bytes(*length) as usize)
 }
 
-fn push_counted(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-    let start = to.len() + 4;
-    to.extend_from_slice(&[0; 4]);
-    write(to);
-    let length = (to.len() - start) as u32;
-    to[start - 4..start].copy_from_slice(&length.to_le_bytes());
+fn push_counted(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = bytes.len() + 4;
+    bytes.extend_from_slice(&[0; 4]);
+    write(bytes);
+    let length = (bytes.len() - start) as u32;
+    bytes[start - 4..start].copy_from_slice(&length.to_le_bytes());
 }
 
 /// Rows in memory, each with its length before it.
@@ -101,8 +101,8 @@ impl SortRun {
         Self { bytes, rows: Vec::with_capacity(bytes_max / 4 / size_of::<RowEntry>()), bytes_max, rows_max }
     }
 
-    /// Returns the memory of a run: for rows, for the last of them, and for their entries. Rows have at
-    /// least 48 bytes.
+    /// Returns the memory of a run: for its rows, for their entries, and for a last row that exceeds the
+    /// limit. Rows have at least 48 bytes.
     pub fn reserved_bytes(bytes_max: u64, row_bytes_max: u64) -> u64 {
         bytes_max + bytes_max / 4 + row_bytes_max
     }
@@ -132,7 +132,7 @@ impl SortRun {
     }
 
     fn sort(&mut self) {
-        sort(&self.bytes, &mut self.rows, 0);
+        sort_entries(&self.bytes, &mut self.rows, 0);
     }
 }
 
@@ -140,15 +140,15 @@ fn sorted_rows(run: impl Borrow<SortRun> + Send) -> impl Iterator<Item = Result<
     (0..run.borrow().rows.len()).map(move |number| {
         let SortRun { bytes, rows, .. } = run.borrow();
         if number.is_multiple_of(LOADED_ROWS) {
-            load(bytes, &rows[number..]);
+            prefetch_rows(bytes, &rows[number..]);
         }
         let head = row_at(bytes, rows[number].position).to_vec();
         Ok(SortRow { head, tail: SpilledBytes::default() })
     })
 }
 
-/// Loads the first of these rows into the processor's cache.
-fn load(bytes: &[u8], rows: &[RowEntry]) {
+/// Loads the first [`LOADED_ROWS`] rows into the processor's cache.
+fn prefetch_rows(bytes: &[u8], rows: &[RowEntry]) {
     let mut sum = 0;
     for row in rows.iter().take(LOADED_ROWS) {
         let start = row.position as usize;
@@ -164,9 +164,9 @@ fn row_at(bytes: &[u8], position: u32) -> &[u8] {
     row.map_or(&[], |(row, _)| row)
 }
 
-/// Sorts rows whose first `depth` bytes are equal: by the eight bytes after all bytes that they have in
-/// common. Rows that are equal there too are sorted by the bytes that follow.
-fn sort(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
+/// Sorts rows whose first `depth` bytes are equal. Sorts by the eight bytes after their common prefix,
+/// and then, where these are equal, by the following bytes.
+fn sort_entries(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
     let rest = |position: u32| row_at(bytes, position).get(depth..).unwrap_or_default();
     let Some((first, others)) = rows.split_first() else { return };
     if others.is_empty() || depth >= KEY_BYTES_MAX {
@@ -183,7 +183,7 @@ fn sort(bytes: &[u8], rows: &mut [RowEntry], depth: usize) {
     }
     rows.sort_unstable_by_key(|row| row.prefix);
     for equal in rows.chunk_by_mut(|row, next| row.prefix == next.prefix) {
-        sort(bytes, equal, depth + common + 8);
+        sort_entries(bytes, equal, depth + common + 8);
     }
 }
 
@@ -193,7 +193,7 @@ fn spill_bytes(spill: &Spill, bytes: &[u8]) -> Result<SpilledBytes> {
 
 /// Writes a sorted run. From the head of each row, leaves out the bytes that it has in common with the
 /// head of the row before.
-fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Result<Blocks> {
+fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Result<RunBlocks> {
     let mut blocks = Vec::new();
     let mut block = Vec::new();
     let mut last = Vec::new();
@@ -223,7 +223,7 @@ fn write_run(spill: &Spill, rows: impl Iterator<Item = Result<SortRow>>) -> Resu
     Ok(blocks)
 }
 
-fn read_run(spill: &Spill, blocks: Blocks) -> SortRows<'_> {
+fn read_run(spill: &Spill, blocks: RunBlocks) -> SortRows<'_> {
     let mut blocks = blocks.into_iter();
     let mut block = Vec::new();
     let mut offset = 0;
@@ -258,7 +258,7 @@ fn next_row(block: &[u8], head: &mut Vec<u8>) -> Option<(SpilledBytes, usize)> {
     Some((tail, block.len()))
 }
 
-fn merge(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
+fn merge_sources(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
     let mut heap = BinaryHeap::new();
     for (number, source) in sources.iter_mut().enumerate() {
         if let Some(row) = source.next() {
@@ -280,14 +280,14 @@ fn merge(mut sources: Vec<SortRows<'_>>) -> Result<SortRows<'_>> {
 
 pub(super) struct Sorter {
     spill: Spill,
-    held: Mutex<Vec<SortRun>>,
-    spilled: Mutex<Vec<Blocks>>,
+    runs: Mutex<Vec<SortRun>>,
+    spilled: Mutex<Vec<RunBlocks>>,
 }
 
 impl Sorter {
-    /// Creates a sorter that makes its temporary file in `dir`, once it needs one.
+    /// Creates a sorter, which creates its temporary file in `dir` once a run is full.
     pub fn new(dir: &Path) -> Self {
-        Self { spill: Spill::with_unknown_size(dir, "sorting rows"), held: Mutex::default(), spilled: Mutex::default() }
+        Self { spill: Spill::with_unknown_size(dir, "sorting rows"), runs: Mutex::default(), spilled: Mutex::default() }
     }
 
     /// Sorts a full run and writes it to the file. Keeps any other run, such as a worker's last one, in
@@ -295,7 +295,7 @@ impl Sorter {
     pub fn add(&self, run: &mut SortRun) -> Result<()> {
         if !run.is_full() {
             let empty = SortRun { bytes: Vec::new(), rows: Vec::new(), ..*run };
-            self.held.lock().push(std::mem::replace(run, empty));
+            self.runs.lock().push(std::mem::replace(run, empty));
             return Ok(());
         }
         run.sort();
@@ -308,7 +308,7 @@ impl Sorter {
 
     /// Takes all rows in order. Sorts runs in memory on `threads` threads. Merges runs in the file
     /// within `memory_bytes`; if there are too many, first merges some of them into longer ones.
-    pub fn rows(
+    pub fn take_sorted_rows(
         &self,
         memory_bytes: u64,
         threads: usize,
@@ -316,25 +316,25 @@ impl Sorter {
     ) -> Result<impl Iterator<Item = Result<Vec<u8>>> + Send + use<'_>> {
         let spill = &self.spill;
         let mut spilled = std::mem::take(&mut *self.spilled.lock());
-        let mut held = std::mem::take(&mut *self.held.lock());
-        start_pool(threads)?.install(|| held.par_iter_mut().for_each(SortRun::sort));
+        let mut runs = std::mem::take(&mut *self.runs.lock());
+        start_pool(threads)?.install(|| runs.par_iter_mut().for_each(SortRun::sort));
         let sources_max = to_usize((memory_bytes / SOURCE_BYTES).clamp(2, SOURCES_MAX));
         while spilled.len() > sources_max {
             let mut sources = Vec::new();
             for run in spilled.drain(..sources_max) {
                 sources.push(read_run(spill, run));
             }
-            let rows = merge(sources)?.map(|row| progress.check().and(row));
+            let rows = merge_sources(sources)?.map(|row| progress.check().and(row));
             spilled.push(write_run(spill, rows)?);
         }
         let mut sources = Vec::new();
         for run in spilled {
             sources.push(read_run(spill, run));
         }
-        for run in held {
+        for run in runs {
             sources.push(Box::new(sorted_rows(run)));
         }
-        Ok(merge(sources)?.map(|row| {
+        Ok(merge_sources(sources)?.map(|row| {
             let mut row = row?;
             let start = row.head.len();
             row.head.resize(start + row.tail.length as usize, 0);

@@ -38,7 +38,7 @@ fn merge_runs(runs: &[TestRun<'_>], memory_bytes: u64, rows_max: usize, bytes_ma
         sorter.add(&mut run).expect("added");
         assert_eq!(run.row_count(), 0);
     }
-    let rows = sorter.rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
+    let rows = sorter.take_sorted_rows(memory_bytes, 2, &slotpress_base::NoProgress).expect("merged");
     let groups = group_rows(rows, rows_max, bytes_max).map(|group| split_rows(&group.expect("read"))).collect();
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0, "no name is left");
     MergedRuns { groups, spilled_bytes: sorter.spill.bytes() }

@@ -25,8 +25,8 @@ use super::table::Table;
 use super::visitor::no_bank_error;
 use super::{ExportOptions, RowOrder, TableFormat};
 
-/// Limit on accounts: the manifest, which lists their files, must stay below the 8 MiB that are
-/// read of one, and a test validator holds all accounts in memory.
+/// Limit on accounts: a manifest, which lists their files, may have at most 8 MiB, and a test
+/// validator holds all accounts in memory.
 const FILES_MAX: usize = 30_000;
 
 const SURFPOOL_NAME: &str = "surfpool.json";
@@ -35,7 +35,7 @@ const SURFPOOL_NAME: &str = "surfpool.json";
 /// of other programs is found by the second read.
 const DERIVED_MAX: usize = 10_000;
 
-/// Owners that accounts must have to be exported, by the addresses of the accounts.
+/// Accounts that other accounts name, by address. Each is exported only if it has this owner.
 type NamedAccounts = HashMap<[u8; 32], [u8; 32]>;
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ struct Subset<'a> {
 }
 
 /// Writes accounts into the work directory. Returns the fields of the manifest.
-pub(super) fn write(
+pub(super) fn write_accounts(
     input: Snapshot<'_>,
     options: &ExportOptions,
     output: &ExportOutput,
@@ -86,7 +86,7 @@ pub(super) fn write(
     let files = std::mem::take(&mut subset.found.get_mut().files);
     let mut files: Vec<ExportedFile> = files.into_values().collect();
     if options.format == TableFormat::Surfpool {
-        files = vec![subset.join(&files)?];
+        files = vec![subset.join_files(&files)?];
     }
     let mut manifest = subset.manifest.into_inner().ok_or_else(no_bank_error)?;
     manifest.accounts = report.counts.accounts;
@@ -129,7 +129,7 @@ impl StateWorker for SubsetWorker<'_, '_> {
         if !is_wanted && subset.named.get(&header.pubkey) != Some(&header.owner) {
             return Ok(());
         }
-        let file = subset.write(header, data)?;
+        let file = subset.write_account(header, data)?;
         let found = &mut *subset.found.lock();
         found.files.insert(header.pubkey, file);
         if let Some(LoaderAccount::Program(code)) = LoaderAccount::parse(&header.owner, header.executable == 1, data) {
@@ -150,7 +150,7 @@ impl StateWorker for SubsetWorker<'_, '_> {
 }
 
 impl Subset<'_> {
-    fn write(&self, header: &RecordHeader, data: &[u8]) -> Result<ExportedFile> {
+    fn write_account(&self, header: &RecordHeader, data: &[u8]) -> Result<ExportedFile> {
         let address = Address(header.pubkey).to_string();
         let mut account = json!({
             "lamports": header.lamports, "owner": Address(header.owner).to_string(), "executable": header.executable == 1,
@@ -171,7 +171,7 @@ impl Subset<'_> {
     }
 
     /// Joins the files of all accounts as the members of one object, and removes them.
-    fn join(&self, files: &[ExportedFile]) -> Result<ExportedFile> {
+    fn join_files(&self, files: &[ExportedFile]) -> Result<ExportedFile> {
         let dir = self.output.work.dir();
         let path = dir.path_of(SURFPOOL_NAME);
         let mut joined = PartFile::create(dir, SURFPOOL_NAME, &self.watch)?;

@@ -47,7 +47,7 @@ pub(super) enum Cell<'a> {
     Credits(&'a [u8]),
 }
 
-/// The change of a row that the older state does not have.
+/// Cell for the change of a row that the older state does not have.
 pub(super) const ADDED: Cell<'static> = Cell::Text("added");
 
 #[derive(Clone, Copy)]
@@ -101,14 +101,14 @@ impl Table {
     }
 
     /// Returns the columns that the table has in an export with these options.
-    fn columns_with(self, options: &ExportOptions) -> Vec<Column> {
-        let has_change = options.has_change();
+    fn exported_columns(self, options: &ExportOptions) -> Vec<Column> {
+        let has_change_column = options.has_change_column();
         let has_data = self == Self::Accounts && options.data != DataPart::None;
         let mut columns = Vec::new();
         for column in self.columns() {
             let is_address = column.name == "address";
             columns.push(column);
-            if is_address && has_change {
+            if is_address && has_change_column {
                 columns.push(Column::parse("change:text"));
             }
         }
@@ -118,14 +118,14 @@ impl Table {
         columns
     }
 
-    /// Number of columns by which rows are sorted: the first ones, to the address.
-    pub(super) fn key_columns(self) -> usize {
+    /// Number of columns by which rows are sorted: the first ones, up to and including the address.
+    pub(super) fn key_column_count(self) -> usize {
         let address = self.columns().position(|column| column.name == "address");
         address.map_or(0, |number| number + 1)
     }
 
     pub(super) fn schema(self, options: &ExportOptions) -> SchemaRef {
-        let fields = self.columns_with(options).into_iter().map(|column| {
+        let fields = self.exported_columns(options).into_iter().map(|column| {
             let kind = match column.kind {
                 "address" | "text" => DataType::Utf8,
                 "integer" => DataType::Int64,
@@ -140,13 +140,13 @@ impl Table {
     }
 
     pub(super) fn csv_header(self, options: &ExportOptions) -> String {
-        let columns = self.columns_with(options);
+        let columns = self.exported_columns(options);
         let names: Vec<&str> = columns.iter().map(|column| column.name).collect();
         names.join(",") + "\n"
     }
 }
 
-/// Type with as many digits as the largest `u64` has.
+/// Decimal type with enough digits for the largest `u64`.
 const AMOUNT: DataType = DataType::Decimal128(20, 0);
 
 /// Fields of an epoch's credits. The epoch is null where the list marks the change to Alpenglow.
@@ -160,7 +160,7 @@ pub(super) fn credits_fields() -> Fields {
 
 pub(super) struct RowBatch {
     pub table: Table,
-    key_columns: usize,
+    key_column_count: usize,
     data: DataPart,
     /// Cell after the key of each row; `None` in CSV.
     change: Option<Cell<'static>>,
@@ -173,19 +173,19 @@ impl RowBatch {
     /// Creates an empty batch. If the rows of two states are sorted together, `is_new` is true for rows
     /// of the new state.
     pub fn new(table: Table, options: &ExportOptions, is_new: Option<bool>) -> Self {
-        let key_columns = table.key_columns();
+        let key_column_count = table.key_column_count();
         let row_bytes_max = options.row_bytes_max(table);
         let is_sorted = options.is_sorted(table);
-        let added = options.has_change().then_some(ADDED);
+        let added = options.has_change_column().then_some(ADDED);
         let change = is_new.map(Cell::Boolean).or(added);
         let rows = if is_sorted {
             SortRun::new(options.run_bytes(), usize::MAX, row_bytes_max)
         } else {
             SortRun::new(GROUP_BYTES as u64, GROUP_ROWS, row_bytes_max)
         };
-        let text_columns = if is_sorted { key_columns } else { 0 };
+        let text_columns = if is_sorted { key_column_count } else { 0 };
         let texts = (0..text_columns).map(|_| AddressTexts::new()).collect();
-        Self { table, key_columns, data: options.data, change, rows, texts }
+        Self { table, key_column_count, data: options.data, change, rows, texts }
     }
 
     pub fn push_account(&mut self, header: &RecordHeader, data: &[u8], slot: Option<u64>) -> Result<()> {
@@ -227,12 +227,12 @@ impl RowBatch {
     }
 
     pub(super) fn push(&mut self, row: &[Cell<'_>]) {
-        let (key, rest) = row.split_at_checked(self.key_columns).unwrap_or((row, &[]));
+        let (key, rest) = row.split_at(self.key_column_count.min(row.len()));
         let change = self.change;
         let texts = &mut self.texts;
         self.rows.push(|row| {
-            for (at, cell) in key.iter().chain(&change).chain(rest).enumerate() {
-                push_cell(row, *cell, texts.get_mut(at));
+            for (column, cell) in key.iter().chain(&change).chain(rest).enumerate() {
+                push_cell(row, *cell, texts.get_mut(column));
             }
         });
     }
@@ -262,7 +262,7 @@ pub(super) fn storage_slot_cell<'a>(slot: Option<u64>, account: &[u8; 32]) -> Re
     slot.map_or(Ok(Cell::Null), |slot| integer_cell("storage slot", slot, account))
 }
 
-/// Makes a cell of a number of an account. Fails if the number is too large for a signed integer.
+/// Returns a cell for a number of an account. Fails if the number is too large for a signed integer.
 pub(super) fn integer_cell<'a>(what: &str, number: u64, account: &[u8; 32]) -> Result<Cell<'a>> {
     i64::try_from(number).map(Cell::Integer).map_err(|_| {
         let account = Address(*account);

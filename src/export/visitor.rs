@@ -107,7 +107,7 @@ impl<'a, 's> Exporter<'a, 's> {
         stream.write_all(text).or_path("write", path)
     }
 
-    /// Ends the older state. All rows after this are of the new one.
+    /// Writes the remaining rows of the older state. All rows after this call are of the new state.
     pub fn end_old_state(&mut self) -> Result<()> {
         self.write_idle_batches()?;
         self.old_bank = Some(self.start.take().ok_or_else(no_bank_error)?.bank);

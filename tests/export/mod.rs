@@ -37,7 +37,7 @@ use serde_json::Value;
 
 use crate::common::*;
 
-pub fn run(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
+pub fn run_export(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
     let mut command = slotpress();
     command.arg("export").args(inputs).args([OsStr::new("-o"), out.as_ref()]).args(flags);
     command.output().expect("runs")
@@ -45,21 +45,21 @@ pub fn run(inputs: &[&Path], out: &Path, flags: &[&str]) -> Output {
 
 /// Runs an export that must succeed.
 pub fn assert_exported(inputs: &[&Path], out: &Path, flags: &[&str]) {
-    let output = run(inputs, out, flags);
-    assert!(output.status.success(), "{inputs:?} {flags:?}: {}", stderr(&output));
+    let output = run_export(inputs, out, flags);
+    assert!(output.status.success(), "{inputs:?} {flags:?}: {}", stderr_of(&output));
 }
 
 /// Runs an export that must fail with this exit code and message, and leave no file.
 pub fn assert_refused(inputs: &[&Path], flags: &[&str], code: i32, message: &str) {
     let out = temp_dir();
-    let output = run(inputs, out.path(), flags);
-    let stderr = stderr(&output);
+    let output = run_export(inputs, out.path(), flags);
+    let stderr = stderr_of(&output);
     assert_eq!(output.status.code(), Some(code), "{flags:?}: {stderr}");
     assert!(stderr.contains(message), "{flags:?}: {stderr}");
     assert_eq!(relative_paths(out.path()), Vec::<String>::new(), "{flags:?}: {stderr}");
 }
 
-pub fn stderr(output: &Output) -> String {
+pub fn stderr_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -69,9 +69,9 @@ pub fn dir_on_disk() -> tempfile::TempDir {
 }
 
 /// Returns the rows of the table on standard output, without the header, sorted.
-pub fn rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
-    let output = run(inputs, Path::new("-"), flags);
-    assert!(output.status.success(), "{}", stderr(&output));
+pub fn export_rows(inputs: &[&Path], flags: &[&str]) -> Vec<String> {
+    let output = run_export(inputs, Path::new("-"), flags);
+    assert!(output.status.success(), "{}", stderr_of(&output));
     let text = String::from_utf8(output.stdout).expect("text");
     let mut rows: Vec<String> = text.lines().skip(1).map(String::from).collect();
     rows.sort();
@@ -85,13 +85,13 @@ pub fn csv_lines(path: &Path) -> Vec<String> {
     let mut lines = vec![names.join(",")];
     for batch in reader.build().expect("rows") {
         let batch = batch.expect("rows");
-        let line = |row| batch.columns().iter().map(|column| cell(column, row)).collect::<Vec<_>>().join(",");
+        let line = |row| batch.columns().iter().map(|column| csv_cell(column, row)).collect::<Vec<_>>().join(",");
         lines.extend((0..batch.num_rows()).map(line));
     }
     lines
 }
 
-fn cell(column: &ArrayRef, row: usize) -> String {
+fn csv_cell(column: &ArrayRef, row: usize) -> String {
     if column.is_null(row) {
         return String::new();
     }
@@ -102,7 +102,7 @@ fn cell(column: &ArrayRef, row: usize) -> String {
         DataType::Binary => column.as_binary::<i32>().value(row).iter().map(|byte| format!("{byte:02x}")).collect(),
         DataType::List(_) => {
             let items = column.as_list::<i32>().value(row);
-            let item = |at| [0, 1, 2].map(|field| cell(items.as_struct().column(field), at)).join(":");
+            let item = |row| [0, 1, 2].map(|field| csv_cell(items.as_struct().column(field), row)).join(":");
             (0..items.len()).map(item).collect::<Vec<_>>().join(" ")
         }
         _ => {
@@ -114,22 +114,22 @@ fn cell(column: &ArrayRef, row: usize) -> String {
 }
 
 /// Returns the number of columns by which a table is sorted. The name may have `-` or `_`.
-pub fn key_columns(table: &str) -> usize {
+pub fn key_column_count(table: &str) -> usize {
     if ["accounts", "token_accounts", "stakes"].contains(&&*table.replace('-', "_")) { 2 } else { 1 }
 }
 
 /// Returns the pair of archives of a chain.
-pub fn pair(chain: &str) -> [PathBuf; 2] {
+pub fn fixture_pair(chain: &str) -> [PathBuf; 2] {
     [fixture_of(chain, "snapshot-26-"), fixture_of(chain, "incremental-snapshot-26-40-")]
 }
 
 /// Returns all files below a directory, relative to it, sorted.
-pub fn files(dir: &Path) -> Vec<String> {
+pub fn list_files(dir: &Path) -> Vec<String> {
     tree(dir).into_iter().filter_map(|(path, content)| content.map(|_| path)).collect()
 }
 
 /// Returns one manifest per slot, oldest first, merged from the manifests of that slot's tables.
-pub fn manifests(dir: &Path) -> Vec<Value> {
+pub fn read_manifests(dir: &Path) -> Vec<Value> {
     let mut slots: BTreeMap<u64, Value> = BTreeMap::new();
     for table in ["accounts", "token_accounts", "mints", "stakes", "votes", "programs"].map(|table| dir.join(table)) {
         let names = if table.exists() { relative_paths(&table) } else { Vec::new() };
@@ -147,19 +147,19 @@ pub fn manifests(dir: &Path) -> Vec<Value> {
 }
 
 /// Returns the manifest of the newest slot in a directory.
-pub fn manifest(dir: &Path) -> Value {
-    manifests(dir).pop().expect("a manifest")
+pub fn read_manifest(dir: &Path) -> Value {
+    read_manifests(dir).pop().expect("a manifest")
 }
 
 /// Returns the names of the tables of slot 40. Checks that the output has their files, and no others.
-pub fn tables(out: &Path) -> Vec<String> {
-    let manifest = manifest(out);
+pub fn checked_table_names(out: &Path) -> Vec<String> {
+    let manifest = read_manifest(out);
     let tables = manifest["tables"].as_array().expect("a list");
     let paths = tables.iter().flat_map(|table| table["files"].as_array().expect("a list")).map(|file| &file["path"]);
     let mut listed: Vec<String> = paths.map(|path| path.as_str().expect("a path").to_string()).collect();
     let names: Vec<String> = tables.iter().map(|table| table["table"].as_str().expect("a name").to_string()).collect();
     listed.extend(names.iter().map(|name| format!("{name}/_manifest-40.json")));
     listed.sort();
-    assert_eq!(files(out), listed);
+    assert_eq!(list_files(out), listed);
     names
 }

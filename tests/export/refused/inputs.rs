@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common::*;
-use crate::export::{assert_exported, assert_refused, manifest, pair, rows, run, stderr};
+use crate::export::{assert_exported, assert_refused, export_rows, fixture_pair, read_manifest, run_export, stderr_of};
 
-/// A hash of another state than those of the fixtures' pair.
+/// Snapshot hash of a state that the fixtures' pair does not have.
 const OTHER_HASH: &str = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
 
 /// Writes a copy of an archive whose first record is altered.
@@ -21,41 +21,41 @@ fn write_with_altered_record(archive: &Path, dir: &Path, alter: impl Fn(&mut [u8
 
 #[test]
 fn an_incremental_archive_alone_is_refused() {
-    let [_, incremental] = pair("agave-4.2.2");
+    let [_, incremental] = fixture_pair("agave-4.2.2");
     assert_refused(&[&incremental], &[], 2, "full archive");
 }
 
 #[test]
 fn archives_of_two_chains_are_refused() {
-    let [full, _] = pair("agave-4.2.2");
-    let [_, other_incremental] = pair(AGAVE_4_5);
+    let [full, _] = fixture_pair("agave-4.2.2");
+    let [_, other_incremental] = fixture_pair(AGAVE_4_5);
     assert_refused(&[&full, &other_incremental], &[], 3, "does not build on this full one");
 }
 
 #[test]
 fn unexpected_states_are_refused() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     assert_refused(&[&full, &incremental], &["--expect-hash", OTHER_HASH], 3, OTHER_HASH);
     assert_refused(&[&full], &["--expect-slot", "27"], 3, "27");
 }
 
 #[test]
 fn flipped_bits_are_refused_or_have_no_meaning() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let damaged = dir.path().join(name(&full));
     let content = fs::read(&full).expect("read");
-    let sound = rows(&[&full], &["--data", "full"]);
+    let sound = export_rows(&[&full], &["--data", "full"]);
     let mut refused = 0;
     for offset in (500..content.len()).step_by(content.len() / 40) {
         let mut bytes = content.clone();
         bytes[offset] ^= 0x40;
         fs::write(&damaged, &bytes).expect("written");
         let out = temp_dir();
-        let output = run(&[&damaged], out.path(), &[]);
+        let output = run_export(&[&damaged], out.path(), &[]);
         match output.status.code() {
             // Some bytes of records have no meaning.
-            Some(0) => assert!(rows(&[&damaged], &["--data", "full"]) == sound, "{offset}"),
+            Some(0) => assert!(export_rows(&[&damaged], &["--data", "full"]) == sound, "{offset}"),
             code => {
                 assert_eq!((code, relative_paths(out.path())), (Some(3), Vec::new()), "{offset}");
                 refused += 1;
@@ -67,7 +67,7 @@ fn flipped_bits_are_refused_or_have_no_meaning() {
 
 #[test]
 fn half_an_archive_is_refused() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let damaged = dir.path().join(name(&full));
     let content = fs::read(&full).expect("read");
@@ -78,18 +78,18 @@ fn half_an_archive_is_refused() {
 /// A record with other lamports is valid by itself, but the sums of the state are wrong.
 #[test]
 fn a_forged_record_is_refused_unless_the_state_is_not_checked() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let forged = write_with_altered_record(&full, dir.path(), |record| record[48] ^= 1);
     assert_refused(&[&forged], &[], 3, "do not add up to the bank file's capitalization");
     let out = temp_dir();
     assert_exported(&[&forged], out.path(), &["--check", "frames"]);
-    assert_eq!(manifest(out.path())["state"], "not checked");
+    assert_eq!(read_manifest(out.path())["state"], "not checked");
 }
 
 #[test]
 fn invalid_flags_are_usage_errors() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let full = [full.as_path()];
     assert_refused(&full, &["--format", "csv"], 2, "CSV goes to standard output only");
     assert_refused(&full, &["--memcmp", "0"], 2, "--memcmp");
@@ -101,7 +101,7 @@ fn invalid_flags_are_usage_errors() {
 
 #[test]
 fn an_empty_list_of_addresses_is_a_usage_error() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let list = dir.path().join("list");
     fs::write(&list, "# none\n").expect("written");
@@ -110,8 +110,8 @@ fn an_empty_list_of_addresses_is_a_usage_error() {
 
 #[test]
 fn a_stream_of_two_tables_is_a_usage_error() {
-    let [full, _] = pair("agave-4.2.2");
-    let output = run(&[&full], Path::new("-"), &["--table", "accounts,token-accounts"]);
+    let [full, _] = fixture_pair("agave-4.2.2");
+    let output = run_export(&[&full], Path::new("-"), &["--table", "accounts,token-accounts"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
 }
@@ -119,7 +119,7 @@ fn a_stream_of_two_tables_is_a_usage_error() {
 /// A valid account that no column can hold is not reported as damaged.
 #[test]
 fn an_account_beyond_int64_is_refused() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let large = write_with_altered_record(&full, dir.path(), |record| {
         record[48..56].copy_from_slice(&(1u64 << 63).to_le_bytes());
@@ -130,7 +130,7 @@ fn an_account_beyond_int64_is_refused() {
 
 #[test]
 fn too_little_memory_is_a_usage_error() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let message = "--memory 64 MiB: one worker and the files that it fills take 152 MiB";
     assert_refused(&[&full], &["--memory", "64MiB"], 2, message);
     let two_tables = ["--table", "accounts,token-accounts", "--memory", "152MiB"];
@@ -142,12 +142,12 @@ fn too_little_memory_is_a_usage_error() {
 /// The page has an example that ends with `| head`.
 #[test]
 fn a_reader_that_stops_early_is_no_error() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let (read_end, write_end) = std::io::pipe().expect("a pipe");
     drop(read_end);
     let mut command = std::process::Command::new(slotpress_path());
     let output = command.arg("export").arg(&full).args(["-o", "-"]).stdout(write_end).output().expect("runs");
-    let stderr = stderr(&output);
+    let stderr = stderr_of(&output);
     assert!(output.status.success(), "{stderr}");
     assert!(stderr.contains("the state was not checked"), "{stderr}");
     assert!(!stderr.contains("error"), "{stderr}");
@@ -156,10 +156,10 @@ fn a_reader_that_stops_early_is_no_error() {
 /// If a disk is not mounted, the directory is missing, and is not made on the disk above.
 #[test]
 fn an_output_on_a_disk_that_is_not_mounted_is_refused() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
-    let output = run(&[&full], &dir.path().join("not-mounted/tables"), &[]);
-    let stderr = stderr(&output);
+    let output = run_export(&[&full], &dir.path().join("not-mounted/tables"), &[]);
+    let stderr = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("not-mounted does not exist"), "{stderr}");
     assert!(stderr.contains("hint: mount its disk"), "{stderr}");

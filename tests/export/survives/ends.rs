@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use crate::common::strace::trace;
 use crate::common::*;
-use crate::export::{files, manifest, pair, run, stderr};
+use crate::export::{fixture_pair, list_files, read_manifest, run_export, stderr_of};
 
 const TABLES: [&str; 2] = ["--table", "accounts,token-accounts"];
 
@@ -16,35 +16,35 @@ pub const CALLS: &str = "rename,renameat,renameat2,link,linkat,mkdirat,fsync";
 pub const WORK_PREFIX: &str = "slotpress-partial-export-";
 
 fn arguments(out: &Path) -> Vec<String> {
-    let inputs = pair("agave-4.2.2").map(|archive| text(&archive).to_string());
+    let inputs = fixture_pair("agave-4.2.2").map(|archive| text(&archive).to_string());
     let flags = ["-o", text(out), TABLES[0], TABLES[1], "--threads", "1"].map(String::from);
     std::iter::once("export".to_string()).chain(inputs).chain(flags).collect()
 }
 
 /// Returns all files that another program would read.
-fn named(out: &Path) -> Vec<String> {
+fn visible_files(out: &Path) -> Vec<String> {
     let is_named = |name: &String| !name.starts_with(WORK_PREFIX) && !name.starts_with("tmp-");
-    files(out).into_iter().filter(is_named).collect()
+    list_files(out).into_iter().filter(is_named).collect()
 }
 
 /// True if both tables are complete.
 fn is_complete(out: &Path) -> bool {
-    named(out).iter().filter(|name| name.contains("/_manifest-")).count() == 2
+    visible_files(out).iter().filter(|name| name.contains("/_manifest-")).count() == 2
 }
 
 /// Runs the export of the pair again.
 fn run_again(out: &Path) -> Output {
-    let archives = pair("agave-4.2.2");
-    run(&archives.each_ref().map(|archive| archive.as_path()), out, &TABLES)
+    let archives = fixture_pair("agave-4.2.2");
+    run_export(&archives.each_ref().map(|archive| archive.as_path()), out, &TABLES)
 }
 
 /// Checks that the next run makes the tables whole, and reports what it removed.
 fn assert_next_run_completes(out: &Path, whole: &[String], label: &str) {
-    let left = named(out);
+    let left = visible_files(out);
     let output = run_again(out);
-    let stderr = stderr(&output);
+    let stderr = stderr_of(&output);
     assert_eq!(output.status.code(), Some(0), "{label}: {left:?}: {stderr}");
-    assert_eq!(files(out), whole, "{label}");
+    assert_eq!(list_files(out), whole, "{label}");
     let is_reported = stderr.contains("removed the files of an unfinished export of slot 40");
     assert_eq!(is_reported, !left.is_empty(), "{label}: {left:?}: {stderr}");
 }
@@ -64,23 +64,27 @@ fn a_kill_at_each_change_of_a_name_leaves_no_half_tables() {
         let injection = format!("{}:signal=KILL:when={}", call.name, call.number);
         let killed = trace(&arguments(out.path()), &calls, Some(&injection));
         assert!(killed.is_killed, "{}", call.line);
-        named_count += usize::from(!named(out.path()).is_empty());
+        named_count += usize::from(!visible_files(out.path()).is_empty());
         if !is_complete(out.path()) {
-            assert_next_run_completes(out.path(), &files(whole.path()), &call.line);
+            assert_next_run_completes(out.path(), &list_files(whole.path()), &call.line);
             continue;
         }
         complete_count += 1;
         let without_journal = |name: &String| !name.starts_with("_unfinished-");
-        assert!(named(out.path()).into_iter().filter(without_journal).eq(files(whole.path())), "{}", call.line);
-        assert_eq!(manifest(out.path())["tables"], manifest(whole.path())["tables"]);
+        assert!(
+            visible_files(out.path()).into_iter().filter(without_journal).eq(list_files(whole.path())),
+            "{}",
+            call.line
+        );
+        assert_eq!(read_manifest(out.path())["tables"], read_manifest(whole.path())["tables"]);
         assert_eq!(run_again(out.path()).status.code(), Some(5), "{}", call.line);
-        assert_eq!(files(out.path()), files(whole.path()), "{}: nothing else stays", call.line);
+        assert_eq!(list_files(out.path()), list_files(whole.path()), "{}: nothing else stays", call.line);
     }
     assert!(named_count > complete_count, "{named_count} {complete_count}");
     assert!(complete_count > 0);
 }
 
-/// The disk fails once, or from then on, so that names cannot be removed either.
+/// The disk fails once, or keeps failing, so the run cannot remove its files either.
 #[test]
 fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
     needs!("strace");
@@ -94,9 +98,9 @@ fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
             let out = temp_dir();
             let injection = format!("{}:error={error}:when={}{more}", call.name, call.number);
             let ended = trace(&arguments(out.path()), CALLS, Some(&injection));
-            let label = format!("{injection} {}: {}", call.line, stderr(&ended.output));
+            let label = format!("{injection} {}: {}", call.line, stderr_of(&ended.output));
             if ended.output.status.success() {
-                assert_eq!(files(out.path()), files(whole.path()), "{label}");
+                assert_eq!(list_files(out.path()), list_files(whole.path()), "{label}");
                 continue;
             }
             failed += 1;
@@ -106,13 +110,13 @@ fn a_failure_at_each_change_of_a_name_leaves_no_half_tables() {
             } else {
                 assert!(!is_complete(out.path()), "{label}");
             }
-            assert_next_run_completes(out.path(), &files(whole.path()), &label);
+            assert_next_run_completes(out.path(), &list_files(whole.path()), &label);
         }
     }
     assert!(failed > 10, "{failed}");
 }
 
-/// Files that another program has put there since the kill stay, and make the next run fail.
+/// Files that another program wrote to the output after the kill stay, and make the next run fail.
 #[test]
 fn files_of_other_programs_stay() {
     needs!("strace");
@@ -124,20 +128,20 @@ fn files_of_other_programs_stay() {
     trace(&arguments(out.path()), CALLS, Some(&format!("{}:signal=KILL:when={}", next.name, next.number)));
     std::fs::write(out.path().join("token_accounts/snapshot_slot=40/theirs"), "theirs").expect("written");
     let output = run_again(out.path());
-    assert_eq!(output.status.code(), Some(5), "{}", stderr(&output));
-    assert_eq!(named(out.path()), ["token_accounts/snapshot_slot=40/theirs"]);
+    assert_eq!(output.status.code(), Some(5), "{}", stderr_of(&output));
+    assert_eq!(visible_files(out.path()), ["token_accounts/snapshot_slot=40/theirs"]);
 }
 
 #[test]
 fn a_panic_leaves_nothing() {
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     for place in ["decoder", "row encoder", "export publisher"] {
         let top = temp_dir();
         let out = top.path().join("new/parents/tables");
         let mut command = slotpress();
         command.env("FAULTS_PANIC_AT", place).env_remove("RUST_BACKTRACE");
         let output = command.arg("export").args(&archives).arg("-o").arg(&out).output().expect("runs");
-        assert_eq!(output.status.code(), Some(1), "{place}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(1), "{place}: {}", stderr_of(&output));
         assert_eq!(relative_paths(top.path()), Vec::<String>::new(), "{place}");
     }
 }
@@ -146,11 +150,11 @@ fn a_panic_leaves_nothing() {
 #[test]
 fn a_file_beyond_its_limit_leaves_nothing() {
     needs!("prlimit");
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let out = temp_dir();
     let mut command = Command::new("prlimit");
     command.arg("--fsize=20000").arg(slotpress_path()).arg("export").arg(&full).arg("-o").arg(out.path());
     let output = command.output().expect("runs");
-    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
     assert_eq!(relative_paths(out.path()), Vec::<String>::new());
 }

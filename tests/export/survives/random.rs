@@ -16,7 +16,7 @@ use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::{Trace, number_of, trace_with};
 use crate::common::*;
 use crate::export::works::changes::agave_chains;
-use crate::export::{files, manifests, stderr};
+use crate::export::{list_files, read_manifests, stderr_of};
 use crate::stores::gateway::{BUCKET, Gateway, KEY, SECRET};
 
 const KILLS_DEFAULT: u64 = 100;
@@ -34,7 +34,7 @@ struct Case {
     run: Vec<String>,
 }
 
-fn case(before: &[&[&str]], run: &[&str]) -> Case {
+fn new_case(before: &[&[&str]], run: &[&str]) -> Case {
     let to_strings = |flags: &[&str]| flags.iter().map(ToString::to_string).collect();
     Case { before: before.iter().map(|flags| to_strings(flags)).collect(), run: to_strings(run) }
 }
@@ -72,7 +72,7 @@ impl Place<'_> {
 
     /// Returns the published tables with their slots. Checks that the manifests describe their files.
     fn published_tables(&self, label: &str) -> Vec<(u64, Value)> {
-        let manifests = if self.dir.exists() { manifests(&self.dir) } else { Vec::new() };
+        let manifests = if self.dir.exists() { read_manifests(&self.dir) } else { Vec::new() };
         let mut found = Vec::new();
         for manifest in manifests {
             for table in manifest["tables"].as_array().expect("a list") {
@@ -93,13 +93,13 @@ impl Place<'_> {
 /// next run completes the tables. Returns how many of the exports were killed or failed.
 fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut SeededRng, &str) -> String) -> u64 {
     let chain = agave_chains().pop().expect("a chain");
-    let [day_1, day_2] = [0, 1].map(|day| chain.day(day).into_iter().map(text).collect::<Vec<&str>>());
+    let [day_1, day_2] = [0, 1].map(|day| chain.archives_of_day(day).into_iter().map(text).collect::<Vec<&str>>());
     let two = ["--table", "accounts,token-accounts"];
     let more = ["--table", "votes,stakes"];
     let cases = [
-        case(&[], &[&day_2[..], &two].concat()),
-        case(&[&[&day_2[..], &two].concat()], &[&day_2[..], &more].concat()),
-        case(&[&[&day_1[..], &two].concat()], &[&day_2[..], &two, &["--since"], &day_1].concat()),
+        new_case(&[], &[&day_2[..], &two].concat()),
+        new_case(&[&[&day_2[..], &two].concat()], &[&day_2[..], &more].concat()),
+        new_case(&[&[&day_1[..], &two].concat()], &[&day_2[..], &two, &["--since"], &day_1].concat()),
     ];
     let top = temp_dir();
     let scratch = temp_dir();
@@ -120,7 +120,7 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut S
         let seen = whole.trace(scratch.path(), case, None);
         assert!(seen.output.status.success(), "{seen:?}");
         let expected = whole.published_tables("whole");
-        let expected_files = files(&whole.dir);
+        let expected_files = list_files(&whole.dir);
         assert_eq!(expected.len(), case.before.len() * 2 + 2);
         for _ in 0..count.div_ceil(cases.len() as u64) {
             let call = &seen.calls[rng.below(seen.calls.len())];
@@ -129,7 +129,7 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut S
             let place = new_place(case);
             let before = place.published_tables(&label);
             let run = place.trace(scratch.path(), case, Some(&injection));
-            let run_stderr = stderr(&run.output);
+            let run_stderr = stderr_of(&run.output);
             // tokio panics if it cannot wake itself up, which no kernel refuses.
             let has_panicked = run_stderr.contains("slotpress has a bug");
             assert!(!has_panicked || run_stderr.contains("failed to wake I/O driver"), "{label}: {run_stderr}");
@@ -140,9 +140,9 @@ fn assert_recovers(gateway: Option<&Gateway>, count: u64, inject: impl Fn(&mut S
             let is_complete = after.len() == expected.len();
             assert!(is_complete || !run.output.status.success(), "{label}: {run_stderr}");
             let next = place.run(&case.run);
-            assert_eq!(next.status.code(), Some(if is_complete { 5 } else { 0 }), "{label}: {}", stderr(&next));
+            assert_eq!(next.status.code(), Some(if is_complete { 5 } else { 0 }), "{label}: {}", stderr_of(&next));
             assert_eq!(place.published_tables(&label), expected, "{label}");
-            assert_eq!(files(&place.dir), expected_files, "{label}");
+            assert_eq!(list_files(&place.dir), expected_files, "{label}");
             fs::remove_dir_all(&place.dir).expect("removed");
         }
     }

@@ -5,11 +5,11 @@ use std::process::Command;
 
 use crate::common::strace::trace_in;
 use crate::common::*;
-use crate::export::works::tables::{Synthetic, synthetic};
-use crate::export::{dir_on_disk, stderr};
+use crate::export::works::tables::{SyntheticPair, make_synthetic_pair};
+use crate::export::{dir_on_disk, stderr_of};
 
 /// Returns the arguments of an export in so little memory that the rows do not fit.
-fn arguments(made: &Synthetic, out: &Path) -> Vec<String> {
+fn arguments(made: &SyntheticPair, out: &Path) -> Vec<String> {
     let inputs = ["export", text(&made.full), text(&made.incremental), "-o", text(out)];
     let order = ["--data", "full", "--order", "clustered"];
     let memory = ["--memory", "173MiB", "--threads", "1"];
@@ -19,11 +19,11 @@ fn arguments(made: &Synthetic, out: &Path) -> Vec<String> {
 #[test]
 fn ends_while_rows_are_on_disk_leave_nothing() {
     needs!("strace");
-    let made = synthetic(&["--size", "48MiB"]);
+    let made = make_synthetic_pair(&["--size", "48MiB"]);
     let whole = temp_dir();
     let temporary = dir_on_disk();
     let seen = trace_in(temporary.path(), &arguments(&made, whole.path()), "pwrite64,openat", None);
-    assert!(seen.output.status.success(), "{}", stderr(&seen.output));
+    assert!(seen.output.status.success(), "{}", stderr_of(&seen.output));
     let is_temporary_file = |line: &str| line.contains("O_TMPFILE") && line.contains(text(temporary.path()));
     assert_eq!(seen.calls.iter().filter(|call| is_temporary_file(&call.line)).count(), 1, "one temporary file");
     let writes: Vec<_> = seen.calls.iter().filter(|call| call.name == "pwrite64").collect();
@@ -34,7 +34,7 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
         for injection in ["signal=KILL", "error=ENOSPC", "error=EIO"] {
             let injection = format!("pwrite64:{injection}:when={}", write.number);
             let ended = trace_in(temporary.path(), &arguments(&made, out.path()), "pwrite64", Some(&injection));
-            let stderr = stderr(&ended.output);
+            let stderr = stderr_of(&ended.output);
             assert_eq!(relative_paths(temporary.path()), Vec::<String>::new(), "{injection}");
             if ended.is_killed {
                 assert!(relative_paths(out.path()).iter().all(|name| name.starts_with("slotpress-partial-export-")));
@@ -59,14 +59,14 @@ fn ends_while_rows_are_on_disk_leave_nothing() {
 #[test]
 fn rows_beyond_the_limit_of_a_file_are_an_error() {
     needs!("prlimit");
-    let made = synthetic(&["--size", "48MiB"]);
+    let made = make_synthetic_pair(&["--size", "48MiB"]);
     let out = temp_dir();
     let temporary = dir_on_disk();
     let mut command = Command::new("prlimit");
     command.arg("--fsize=1000000").arg(slotpress_path()).args(arguments(&made, out.path()));
     command.env("TMPDIR", temporary.path());
     let output = command.output().expect("runs");
-    let stderr = stderr(&output);
+    let stderr = stderr_of(&output);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("cannot write"), "{stderr}");
     assert!(stderr.contains(text(temporary.path())), "{stderr}");

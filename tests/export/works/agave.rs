@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::*;
-use crate::export::{pair, rows, stderr};
+use crate::export::{export_rows, fixture_pair, stderr_of};
 
-/// Returns the accounts of Agave's bank. `AGAVE_DUMP` understands
+/// Returns the accounts of Agave's bank. The program `AGAVE_DUMP` understands
 /// `load --full A [--incremental B] --genesis DIR`, and writes a row for each account with lamports
-/// to the file in `DUMP`.
+/// to the file in `DUMP`. It also understands `gen`, which makes chains.
 fn rows_by_agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
     let dir = temp_dir();
     let dump = dir.path().join("rows");
@@ -20,7 +20,7 @@ fn rows_by_agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
         command.arg("--incremental").arg(incremental);
     }
     let output = command.output().expect("runs");
-    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(output.status.success(), "{}", stderr_of(&output));
     let mut rows: Vec<String> = fs::read_to_string(dump).expect("read").lines().map(String::from).collect();
     rows.sort();
     rows
@@ -28,7 +28,7 @@ fn rows_by_agave(archives: &[&Path], genesis: &Path) -> Vec<String> {
 
 /// Checks that both programs find the same rows. Returns their number.
 fn assert_same_rows(archives: &[&Path], genesis: &Path) -> usize {
-    let found = rows(archives, &["--data", "full"]);
+    let found = export_rows(archives, &["--data", "full"]);
     let expected = rows_by_agave(archives, genesis);
     assert_eq!(found.len(), expected.len(), "{archives:?}");
     let difference = found.iter().zip(&expected).find(|(found, expected)| found != expected);
@@ -39,7 +39,7 @@ fn assert_same_rows(archives: &[&Path], genesis: &Path) -> usize {
 #[test]
 #[ignore = "asks Agave itself: AGAVE_DUMP names a program built on its crates"]
 fn rows_equal_the_accounts_of_agaves_bank() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let genesis = fixture("genesis.bin");
     let genesis = genesis.parent().expect("a directory");
     assert_same_rows(&[&full], genesis);

@@ -9,8 +9,10 @@ use sha2::{Digest, Sha256};
 use crate::common::site::JsonOutput;
 use crate::common::*;
 use crate::export::works::changes::agave_chains;
-use crate::export::works::engines::python;
-use crate::export::{assert_exported, files, manifest, manifests, pair, stderr, tables};
+use crate::export::works::engines::python_command;
+use crate::export::{
+    assert_exported, checked_table_names, fixture_pair, list_files, read_manifest, read_manifests, stderr_of,
+};
 use crate::stores::gateway::{BUCKET, Forwarded, Gateway, Instead, KEY, SECRET};
 use crate::stores::{command, run, target};
 
@@ -18,7 +20,7 @@ use crate::stores::{command, run, target};
 fn a_bucket_gets_the_same_files_as_a_directory() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let out = temp_dir();
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
     let arguments = ["export", full, incremental, "-o", &target(), "--table", "accounts,token-accounts"];
@@ -29,9 +31,9 @@ fn a_bucket_gets_the_same_files_as_a_directory() {
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     assert_exported(&inputs, out.path(), &["--table", "accounts,token-accounts"]);
     let bucket = gateway.bucket().join("mainnet");
-    assert_eq!(files(&bucket), files(out.path()));
+    assert_eq!(list_files(&bucket), list_files(out.path()));
     assert_eq!(gateway.left_parts(), 0);
-    for table in manifest(&bucket)["tables"].as_array().expect("a list") {
+    for table in read_manifest(&bucket)["tables"].as_array().expect("a list") {
         for file in table["files"].as_array().expect("a list") {
             let content = fs::read(bucket.join(file["path"].as_str().expect("a path"))).expect("read");
             let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -41,7 +43,7 @@ fn a_bucket_gets_the_same_files_as_a_directory() {
     let again = run(&gateway, &arguments);
     assert_eq!(again.code, Some(5), "{again:?}");
     assert!(again.stderr.contains("_manifest-40.json"), "{again:?}");
-    assert_engines_count(&gateway, manifest(out.path())["accounts"].as_u64().expect("a number"));
+    assert_engines_count(&gateway, read_manifest(out.path())["accounts"].as_u64().expect("a number"));
 }
 
 /// Reads the accounts from the bucket with the engines' own clients; prints their number.
@@ -60,13 +62,13 @@ print(polars.scan_parquet(files, storage_options=options, hive_partitioning=True
 
 /// Exports the accounts of the pair to the bucket.
 fn export_pair(gateway: &Gateway) -> JsonOutput {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     run(gateway, &["export", text(&full), text(&incremental), "-o", &target()])
 }
 
 fn assert_no_file_is_left(gateway: &Gateway) {
     let dir = gateway.bucket().join("mainnet");
-    assert!(!dir.exists() || files(&dir).is_empty(), "{:?}", files(&dir));
+    assert!(!dir.exists() || list_files(&dir).is_empty(), "{:?}", list_files(&dir));
 }
 
 fn assert_next_export_succeeds(gateway: &Gateway) {
@@ -77,8 +79,8 @@ fn assert_next_export_succeeds(gateway: &Gateway) {
 fn assert_engines_count(gateway: &Gateway, accounts: u64) {
     needs!("engines");
     let endpoint = gateway.endpoint().replace("http://", "");
-    let output = python(COUNT_ACCOUNTS_SCRIPT).args([&endpoint, BUCKET, KEY, SECRET]).output().expect("runs");
-    assert!(output.status.success(), "{}", stderr(&output));
+    let output = python_command(COUNT_ACCOUNTS_SCRIPT).args([&endpoint, BUCKET, KEY, SECRET]).output().expect("runs");
+    assert!(output.status.success(), "{}", stderr_of(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{accounts}\n{accounts}\n"));
 }
 
@@ -86,7 +88,7 @@ fn assert_engines_count(gateway: &Gateway, accounts: u64) {
 fn failed_exports_leave_no_files() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     // For an incremental archive alone, and for an unexpected state, nothing is sent.
     let hash = "5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt";
     for inputs in [vec![text(&incremental)], vec![text(&full), text(&incremental), "--expect-hash", hash]] {
@@ -125,7 +127,7 @@ fn kill_export_at(
 #[test]
 fn the_next_run_completes_the_tables_after_a_kill_at_each_request() {
     needs!("versitygw");
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let [full, incremental] = archives.each_ref().map(|archive| text(archive));
     let target = target();
     let scratch = temp_dir();
@@ -151,7 +153,7 @@ fn the_next_run_completes_the_tables_after_a_kill_at_each_request() {
             assert_eq!(output.code, Some(if is_complete { 5 } else { 0 }), "{label}: {output:?}");
             let message = "removed the files of an unfinished export of slot 40";
             assert_eq!(output.stderr.contains(message), was_begun && !is_complete, "{label}: {output:?}");
-            assert_eq!(tables(&bucket), ["accounts", "token_accounts"], "{label}");
+            assert_eq!(checked_table_names(&bucket), ["accounts", "token_accounts"], "{label}");
         }
     }
 }
@@ -189,12 +191,12 @@ fn a_list_that_lacks_a_file_is_an_error() {
     assert_next_export_succeeds(&gateway);
 }
 
-/// Two exports send one slot to one place. The first one waits for the store. It is stopped after the
-/// second one has ended, and must not remove its files.
+/// Two exports send the same slot to the same place. The first export waits for the store, and is stopped
+/// after the second has ended. It must not remove the files of the second.
 #[test]
 fn an_export_removes_no_files_of_one_that_took_over() {
     needs!("versitygw");
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let gateway = Gateway::start();
     let target = target();
     let arguments = ["export", text(&full), text(&incremental), "-o", &target];
@@ -203,12 +205,12 @@ fn an_export_removes_no_files_of_one_that_took_over() {
     wait_for("its first file", || gateway.unanswered_requests() > 0);
     let second = run(&gateway, &arguments);
     assert_eq!(second.code, Some(0), "{second:?}");
-    let whole = files(&gateway.bucket().join("mainnet"));
+    let whole = list_files(&gateway.bucket().join("mainnet"));
     rustix::process::kill_process(rustix::process::Pid::from_child(&first), rustix::process::Signal::TERM)
         .expect("sent");
     let first = first.wait_with_output().expect("ended");
     assert_ne!(first.status.code(), Some(0));
-    assert_eq!(files(&gateway.bucket().join("mainnet")), whole);
+    assert_eq!(list_files(&gateway.bucket().join("mainnet")), whole);
 }
 
 /// This holds even if another state is added while changes are sent. A bucket gets the same files as a
@@ -220,7 +222,8 @@ fn changes_must_follow_the_newest_state_in_the_bucket() {
     let gateway = Gateway::start();
     let target = target();
     let out = temp_dir();
-    let [day_1, day_2, day_3] = [0, 1, 2].map(|day| chain.day(day).into_iter().map(text).collect::<Vec<&str>>());
+    let [day_1, day_2, day_3] =
+        [0, 1, 2].map(|day| chain.archives_of_day(day).into_iter().map(text).collect::<Vec<&str>>());
     let export = |new: &[&str], since: &[&str]| {
         let since = if since.is_empty() { Vec::new() } else { [&["--since"], since].concat() };
         run(&gateway, &[&["export", "-o", &target, "--table", "accounts,stakes"], new, &since].concat())
@@ -231,7 +234,7 @@ fn changes_must_follow_the_newest_state_in_the_bucket() {
     assert_eq!(export(&day_1, &[]).code, Some(0));
     // Another export adds its manifest while the first one cannot write its own.
     let bucket = gateway.bucket().join("mainnet");
-    let before = files(&bucket);
+    let before = list_files(&bucket);
     gateway.fail(&["PUT ", "_manifest-3575"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let arguments =
         [&["export", "-o", &target, "--table", "accounts,stakes"], &day_3[..], &["--since"], &day_1].concat();
@@ -239,23 +242,24 @@ fn changes_must_follow_the_newest_state_in_the_bucket() {
     wait_for("its manifest", || gateway.count_requests(&["PUT ", "_manifest-3575"]) > 0);
     let second = export(&day_2, &day_1);
     assert_eq!(second.code, Some(0), "{second:?}");
-    let mut whole = files(&bucket);
+    let mut whole = list_files(&bucket);
     whole.retain(|path| !path.contains("3575"));
     assert!(before.len() < whole.len());
     gateway.clear_faults();
     let first = first.wait_with_output().expect("ended");
-    let first_stderr = stderr(&first);
+    let first_stderr = stderr_of(&first);
     assert_eq!(first.status.code(), Some(2), "{first_stderr}");
     assert!(first_stderr.contains("the newest state there: slot 3550"), "{first_stderr}");
-    assert_eq!(files(&bucket), whole);
+    assert_eq!(list_files(&bucket), whole);
     let third = export(&day_3, &day_2);
     assert_eq!(third.code, Some(0), "{third:?}");
     for day in 0..3 {
-        let flags = [&["--table", "accounts,stakes"], &chain.since(day)[..]].concat();
-        assert_exported(&chain.day(day), out.path(), &flags);
+        let flags = [&["--table", "accounts,stakes"], &chain.flags_since_day_before(day)[..]].concat();
+        assert_exported(&chain.archives_of_day(day), out.path(), &flags);
     }
-    assert_eq!(files(&bucket), files(out.path()));
-    let all_tables = |dir: &Path| manifests(dir).iter().map(|manifest| manifest["tables"].clone()).collect::<Vec<_>>();
+    assert_eq!(list_files(&bucket), list_files(out.path()));
+    let all_tables =
+        |dir: &Path| read_manifests(dir).iter().map(|manifest| manifest["tables"].clone()).collect::<Vec<_>>();
     assert_eq!(all_tables(&bucket), all_tables(out.path()));
 }
 
@@ -267,11 +271,11 @@ fn arguments_that_add<'a>(gateway: &Gateway, archives: &'a [std::path::PathBuf; 
     ["export", full, incremental, "-o", target, "--table", "token-accounts"]
 }
 
-/// No matter which request was the last one, tables that were complete before it stay.
+/// Tables that were complete before the kill stay, whichever request was the last.
 #[test]
 fn tables_are_added_after_a_kill_at_each_request() {
     needs!("versitygw");
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let target = target();
     let scratch = temp_dir();
     for request in [
@@ -288,14 +292,14 @@ fn tables_are_added_after_a_kill_at_each_request() {
             let arguments = arguments_that_add(&gateway, &archives, &target);
             kill_export_at(&gateway, &arguments, request, forwarded, scratch.path());
             let bucket = gateway.bucket().join("mainnet");
-            let count = manifest(&bucket)["tables"].as_array().expect("a list").len();
+            let count = read_manifest(&bucket)["tables"].as_array().expect("a list").len();
             // The next run exports another table, and also removes the files of the killed run.
             let other = [&arguments[..6], &["votes"]].concat();
             let output = run(&gateway, &other);
             assert_eq!(output.code, Some(0), "{label}: {output:?}");
             let output = run(&gateway, &arguments);
             assert_eq!(output.code, Some(if count == 2 { 5 } else { 0 }), "{label}: {output:?}");
-            let mut tables = tables(&bucket);
+            let mut tables = checked_table_names(&bucket);
             tables.sort();
             assert_eq!(tables, ["accounts", "token_accounts", "votes"], "{label}");
         }

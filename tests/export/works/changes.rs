@@ -10,13 +10,14 @@ use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{NamedArchive, NoProgress, Snapshot};
 use tempfile::TempDir;
 
-use super::engines::{answer, python};
-use super::tables::{ALL, synthetic};
+use super::engines::{json_answer, python_command};
+use super::tables::{ALL_TABLES, make_synthetic_pair};
 use crate::common::seeded_rng::SeededRng;
 use crate::common::strace::number_of;
 use crate::common::*;
 use crate::export::{
-    assert_exported, csv_lines, dir_on_disk, files, key_columns, manifest, manifests, pair, rows, run, stderr,
+    assert_exported, csv_lines, dir_on_disk, export_rows, fixture_pair, key_column_count, list_files, read_manifest,
+    read_manifests, run_export, stderr_of,
 };
 
 /// States of a cluster, oldest first.
@@ -31,13 +32,13 @@ impl Chain {
         Self { _dir: dir, days }
     }
 
-    pub fn day(&self, number: usize) -> Vec<&Path> {
+    pub fn archives_of_day(&self, number: usize) -> Vec<&Path> {
         self.days[number].iter().map(PathBuf::as_path).collect()
     }
 
     /// Returns the flags that select changes since the day before; none at the first day.
-    pub fn since(&self, number: usize) -> Vec<&str> {
-        if number > 0 { since_flags(&self.day(number - 1)) } else { Vec::new() }
+    pub fn flags_since_day_before(&self, number: usize) -> Vec<&str> {
+        if number > 0 { since_flags(&self.archives_of_day(number - 1)) } else { Vec::new() }
     }
 
     pub fn slot(&self, number: usize) -> u64 {
@@ -54,7 +55,7 @@ fn since_flags<'a>(old: &[&'a Path]) -> Vec<&'a str> {
 /// Returns chains that Agave's own code wrote: one of its bank, with the end of an epoch, and one of a
 /// validator.
 pub fn agave_chains() -> Vec<Chain> {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let of_bank = Chain::new(temp_dir(), vec![vec![full.clone()], vec![full, incremental]]);
     let [full, incremental] =
         ["snapshot-3500-", "incremental-snapshot-3500-3550-"].map(|prefix| fixture_of("agave-validator-4.2.2", prefix));
@@ -66,7 +67,7 @@ pub fn agave_chains() -> Vec<Chain> {
 
 /// Returns a chain of synthetic states with all kinds of accounts.
 fn synthetic_chain() -> Chain {
-    let made = synthetic(&["--size", "4MiB"]);
+    let made = make_synthetic_pair(&["--size", "4MiB"]);
     let full = made.full.clone();
     let incremental = made.incremental.clone();
     Chain::new(made.dir, vec![vec![full.clone()], vec![full, incremental]])
@@ -103,8 +104,8 @@ fn alter_chain(chain: &Chain, alter: impl Fn(usize, &mut [u8])) -> Chain {
 /// The first bytes of the addresses of sysvars.
 const SYSVAR: [u8; 3] = [6, 167, 213];
 
-/// On the second day, gives the records of a third of the accounts other addresses, which closes these
-/// accounts, and gives another third to another owner.
+/// On the second day, closes a third of the accounts by changing the addresses in their records, and gives
+/// another third a different owner.
 fn close_and_give_away(day: usize, record: &mut [u8]) {
     match record[16] % 3 {
         _ if day != 1 || record[16..].starts_with(&SYSVAR) => {}
@@ -121,9 +122,9 @@ fn delegate_in_epoch_1(_: usize, record: &mut [u8]) {
     }
 }
 
-/// Returns chains with the flags that reading them needs. In two altered chains, accounts are closed or
-/// get another owner on the second day, and are as before on the third. In another one, the end of an
-/// epoch changes stakes although their accounts stay the same.
+/// Returns chains, each with the flags that reading it needs. In two altered chains, accounts are closed or
+/// get a different owner on the second day, and are as before on the third. In another altered chain, the
+/// end of an epoch changes stakes although their accounts stay the same.
 pub fn chains() -> Vec<(Chain, &'static [&'static str])> {
     let (mut agave_chains, synth) = (agave_chains(), synthetic_chain());
     let unchecked: &[&str] = &["--check", "frames"];
@@ -148,10 +149,10 @@ struct TableRow {
 
 /// Returns the rows of a whole table by their key. None of these chains has commas in a text.
 fn rows_by_key(inputs: &[&Path], table: &str, flags: &[&str]) -> BTreeMap<String, TableRow> {
-    let rows = rows(inputs, &[&["--table", table], flags].concat());
+    let rows = export_rows(inputs, &[&["--table", table], flags].concat());
     let with_key = rows.into_iter().map(|line| {
         let mut cells: Vec<&str> = line.split(',').collect();
-        let key = cells[..key_columns(table)].join(",");
+        let key = cells[..key_column_count(table)].join(",");
         let slot_column = if table == "accounts" { 3 } else { cells.len() - 1 };
         cells[slot_column] = "";
         let compared = cells.join(",");
@@ -191,11 +192,11 @@ fn sort_rows(lines: &[String]) -> Vec<String> {
 fn export_changes(old: &[&Path], new: &[&Path], out: &Path, flags: &[&str]) -> BTreeMap<String, Vec<String>> {
     let since = since_flags(old);
     assert_exported(new, out, &[&since[..], flags].concat());
-    let slot = manifests(out).last().expect("a manifest")["slot"].as_u64().expect("a slot");
+    let slot = read_manifests(out).last().expect("a manifest")["slot"].as_u64().expect("a slot");
     let lines = |path: &String| csv_lines(&out.join(path));
     let is_new = |path: &&String| path.contains(&format!("snapshot_slot={slot}/"));
     let table = |path: &String| path.split('/').next().expect("a table").replace('_', "-");
-    files(out).iter().filter(is_new).map(|path| (table(path), lines(path))).collect()
+    list_files(out).iter().filter(is_new).map(|path| (table(path), lines(path))).collect()
 }
 
 #[test]
@@ -204,27 +205,31 @@ fn changes_are_those_that_a_comparison_finds() {
     let mut effective_alone = 0;
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
         let out = temp_dir();
-        assert_exported(&chain.day(0), out.path(), &[&["--table", ALL], flags].concat());
+        assert_exported(&chain.archives_of_day(0), out.path(), &[&["--table", ALL_TABLES], flags].concat());
         for day in 1..chain.days.len() {
-            let old = chain.day(day - 1);
-            let new = chain.day(day);
-            let found = export_changes(&old, &new, out.path(), &[&["--table", ALL], flags].concat());
+            let old = chain.archives_of_day(day - 1);
+            let new = chain.archives_of_day(day);
+            let found = export_changes(&old, &new, out.path(), &[&["--table", ALL_TABLES], flags].concat());
             for table in TABLES {
                 let label = format!("chain {number}, day {day}, {table}");
                 let expected = expected_changes(&old, &new, table, flags);
                 let header: Vec<&str> = found[table][0].split(',').collect();
-                assert_eq!(header[key_columns(table) - 1..=key_columns(table)], ["address", "change"], "{label}");
+                assert_eq!(
+                    header[key_column_count(table) - 1..=key_column_count(table)],
+                    ["address", "change"],
+                    "{label}"
+                );
                 let rows = &found[table][1..];
                 let keys: Vec<Vec<&str>> =
-                    rows.iter().map(|row| row.split(',').take(key_columns(table)).collect()).collect();
+                    rows.iter().map(|row| row.split(',').take(key_column_count(table)).collect()).collect();
                 assert!(keys.is_sorted_by(|key, next| key < next), "{label}");
                 let rows = sort_rows(&found[table]);
                 assert!(rows == expected, "{label}: {} and {}", rows.len(), expected.len());
-                let change = |row: &String| row.split(',').nth(key_columns(table)).expect("a change").to_string();
+                let change = |row: &String| row.split(',').nth(key_column_count(table)).expect("a change").to_string();
                 kinds.extend(rows.iter().map(|row| (table, change(row))));
             }
             effective_alone += stakes_of_unchanged_accounts(&found);
-            let manifests = manifests(out.path());
+            let manifests = read_manifests(out.path());
             let [.., before, last] = &manifests[..] else { panic!("two manifests") };
             assert_eq!((&last["since_slot"], &last["since_hash"]), (&before["slot"], &before["hash"]));
         }
@@ -276,13 +281,13 @@ fn changes_of_random_chains_are_those_that_a_comparison_finds() {
         let listed = tables.join(",");
         let flags = [&["--table", &listed, "--threads", &threads][..], &filter].concat();
         let out = temp_dir();
-        assert_exported(&chain.day(0), out.path(), &flags);
+        assert_exported(&chain.archives_of_day(0), out.path(), &flags);
         let mut before = 0;
         let last = chain.days.len() - 1;
         while before < last {
             let day = before + 1 + rng.below(last - before);
-            let old = chain.day(before);
-            let new = chain.day(day);
+            let old = chain.archives_of_day(before);
+            let new = chain.archives_of_day(day);
             let found = export_changes(&old, &new, out.path(), &flags);
             for table in tables {
                 let found = sort_rows(&found[*table]);
@@ -302,12 +307,12 @@ fn stakes_of_unchanged_accounts(found: &BTreeMap<String, Vec<String>>) -> usize 
     addresses.filter(|address| !accounts.contains(address)).count()
 }
 
-/// An account that no longer passes a filter is closed, and one that now passes it is added.
+/// An account that stops passing a filter counts as closed, and one that starts passing it as added.
 #[test]
 fn filters_select_from_both_states() {
     let chain = alter_chain(&agave_chains().pop().expect("a chain"), close_and_give_away);
-    let old = chain.day(0);
-    let new = chain.day(1);
+    let old = chain.archives_of_day(0);
+    let new = chain.archives_of_day(1);
     for flags in [
         &["--owner", "system", "--check", "frames"][..],
         &["--data-size", "200", "--data", "full", "--check", "frames"],
@@ -325,7 +330,7 @@ fn filters_select_from_both_states() {
 /// Files have the same bytes even if rows do not fit in memory.
 #[test]
 fn memory_does_not_change_the_bytes() {
-    let made = synthetic(&["--size", "40MiB"]);
+    let made = make_synthetic_pair(&["--size", "40MiB"]);
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
     let old = Snapshot::Archive(&full);
     let new = Snapshot::archives(&full, Some(&incremental));
@@ -346,17 +351,17 @@ fn memory_does_not_change_the_bytes() {
         assert_eq!(report.facts.state, "checked");
         assert!(report.tables.iter().all(|table| table.rows > 0));
         assert_eq!(relative_paths(spilled.path()), Vec::<String>::new());
-        let tables = manifests(out.path()).pop().expect("a manifest")["tables"].clone();
+        let tables = read_manifests(out.path()).pop().expect("a manifest")["tables"].clone();
         assert_eq!(expected.get_or_insert_with(|| tables.clone()), &tables, "{memory_bytes}");
     }
 }
 
 fn run_since(new: &[&Path], old: &[&Path], out: &Path, flags: &[&str]) -> Output {
-    run(new, out, &[&since_flags(old)[..], flags].concat())
+    run_export(new, out, &[&since_flags(old)[..], flags].concat())
 }
 
 fn assert_usage_error(output: &Output, message: &str) {
-    let stderr = stderr(output);
+    let stderr = stderr_of(output);
     assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(stderr.contains(message), "{stderr}");
 }
@@ -371,9 +376,9 @@ fn assert_changes_refused(new: &[&Path], old: &[&Path], out: &Path, flags: &[&st
 #[test]
 fn changes_must_follow_the_newest_state() {
     let chain = agave_chains().pop().expect("a chain");
-    let first = chain.day(0);
-    let second = chain.day(1);
-    let third = chain.day(2);
+    let first = chain.archives_of_day(0);
+    let second = chain.archives_of_day(1);
+    let third = chain.archives_of_day(2);
     let out = temp_dir();
     let out = out.path();
     assert_changes_refused(&second, &first, out, &[], "must follow a state that is there, and there is none");
@@ -387,7 +392,7 @@ fn changes_must_follow_the_newest_state() {
     }
     let message = "since slot 3550 do not follow the newest state there: slot 3500, hash";
     assert_changes_refused(&third, &second, out, &[], message);
-    let [other_chain, _] = pair("agave-4.2.2");
+    let [other_chain, _] = fixture_pair("agave-4.2.2");
     assert_changes_refused(&second, &[&other_chain], out, &[], "since slot 26 do not follow");
 }
 
@@ -396,32 +401,32 @@ fn changes_must_follow_the_newest_state() {
 #[test]
 fn no_state_comes_between_others() {
     let chain = agave_chains().pop().expect("a chain");
-    let first = chain.day(0);
-    let second = chain.day(1);
-    let third = chain.day(2);
+    let first = chain.archives_of_day(0);
+    let second = chain.archives_of_day(1);
+    let third = chain.archives_of_day(2);
     let out = temp_dir();
     let out = out.path();
     assert_exported(&first, out, &["--table", "accounts,stakes"]);
     assert_exported(&third, out, &since_flags(&first));
     assert_changes_refused(&second, &first, out, &[], "the newest state there: slot 3575, hash");
-    assert_usage_error(&run(&second, out, &[]), "has changes of slot 3575 since 3500");
+    assert_usage_error(&run_export(&second, out, &[]), "has changes of slot 3575 since 3500");
     let stakes = run_since(&third, &first, out, &["--table", "stakes"]);
-    assert_eq!(stakes.status.code(), Some(0), "{}", stderr(&stakes));
+    assert_eq!(stakes.status.code(), Some(0), "{}", stderr_of(&stakes));
     let stakes = run_since(&third, &second, out, &["--table", "stakes"]);
     assert_usage_error(&stakes, "the newest state there: slot 3500, hash");
-    assert_eq!(run(&third, out, &["--table", "stakes"]).status.code(), Some(5));
+    assert_eq!(run_export(&third, out, &["--table", "stakes"]).status.code(), Some(5));
 }
 
 #[test]
 fn changes_do_not_continue_tables_of_an_older_version() {
     let chain = agave_chains().pop().expect("a chain");
     let out = temp_dir();
-    assert_exported(&chain.day(0), out.path(), &[]);
-    let mut manifest = manifest(out.path());
+    assert_exported(&chain.archives_of_day(0), out.path(), &[]);
+    let mut manifest = read_manifest(out.path());
     manifest["schema_version"] = 2.into();
     fs::write(out.path().join("accounts/_manifest-3500.json"), manifest.to_string()).expect("written");
     for message in ["its `schema_version` is 2, not 3", "choose another output"] {
-        assert_changes_refused(&chain.day(1), &chain.day(0), out.path(), &[], message);
+        assert_changes_refused(&chain.archives_of_day(1), &chain.archives_of_day(0), out.path(), &[], message);
     }
 }
 
@@ -429,30 +434,30 @@ fn changes_do_not_continue_tables_of_an_older_version() {
 #[test]
 fn changes_of_a_ledger_follow_archives() {
     let chain = agave_chains().pop().expect("a chain");
-    let second = chain.day(1);
+    let second = chain.archives_of_day(1);
     let ledger = ledger_of("agave-validator-4.2.2", 3575);
     let out = temp_dir();
     assert_exported(&second, out.path(), &[]);
     assert_exported(&[ledger.path()], out.path(), &["--since", text(second[0]), text(second[1])]);
-    let since_itself = run(&[ledger.path()], out.path(), &["--since", text(ledger.path())]);
+    let since_itself = run_export(&[ledger.path()], out.path(), &["--since", text(ledger.path())]);
     assert_usage_error(&since_itself, "the older state is of slot 3575, the new one of 3575");
 }
 
 #[test]
 fn states_of_different_clusters_are_refused() {
     let chain = agave_chains().pop().expect("a chain");
-    let [other_chain, _] = pair("agave-4.2.2");
+    let [other_chain, _] = fixture_pair("agave-4.2.2");
     let out = temp_dir();
     assert_exported(&[&other_chain], out.path(), &[]);
-    let output = run(&chain.day(0), out.path(), &["--since", text(&other_chain)]);
+    let output = run_export(&chain.archives_of_day(0), out.path(), &["--since", text(&other_chain)]);
     assert_usage_error(&output, "the states are of different clusters");
 }
 
 #[test]
 fn both_states_are_checked() {
     let chain = agave_chains().pop().expect("a chain");
-    let first = chain.day(0);
-    let second = chain.day(1);
+    let first = chain.archives_of_day(0);
+    let second = chain.archives_of_day(1);
     let dir = temp_dir();
     let out = temp_dir();
     assert_exported(&first, out.path(), &[]);
@@ -462,12 +467,12 @@ fn both_states_are_checked() {
     storage.content[48] ^= 1;
     let forged = dir.path().join(name(first[0]));
     write_archive(&forged, &entries);
-    let forged_old = run(&second, out.path(), &["--since", text(&forged)]);
-    assert_eq!(forged_old.status.code(), Some(3), "{}", stderr(&forged_old));
-    let forged_new = run(&[forged.as_path(), second[1]], out.path(), &["--since", text(first[0])]);
-    assert_eq!(forged_new.status.code(), Some(3), "{}", stderr(&forged_new));
+    let forged_old = run_export(&second, out.path(), &["--since", text(&forged)]);
+    assert_eq!(forged_old.status.code(), Some(3), "{}", stderr_of(&forged_old));
+    let forged_new = run_export(&[forged.as_path(), second[1]], out.path(), &["--since", text(first[0])]);
+    assert_eq!(forged_new.status.code(), Some(3), "{}", stderr_of(&forged_new));
     assert!(tree(out.path()) == before);
-    assert_eq!(manifest(out.path())["slot"], 3500);
+    assert_eq!(read_manifest(out.path())["slot"], 3500);
 }
 
 #[test]
@@ -480,7 +485,7 @@ fn changes_in_other_forms_are_usage_errors() {
         (&["-o", text(out.path()), "--format", "test-validator", "--owner", "stake"], "takes whole states"),
     ] {
         let mut command = slotpress();
-        command.arg("export").args(chain.day(1)).args(flags).arg("--since").args(chain.day(0));
+        command.arg("export").args(chain.archives_of_day(1)).args(flags).arg("--since").args(chain.archives_of_day(0));
         let output = command.output().expect("runs");
         assert_usage_error(&output, message);
         assert!(output.stdout.is_empty(), "{flags:?}");
@@ -517,7 +522,7 @@ struct ComparedTable {
 
 fn compare_states(sql: &str, days: &Path, wholes: &[(u64, PathBuf)], tables: &[String]) -> Vec<ComparedTable> {
     let question = serde_json::json!([sql, days, wholes, tables]).to_string();
-    answer(&mut python(COMPARE_SCRIPT), &question)
+    json_answer(&mut python_command(COMPARE_SCRIPT), &question)
 }
 
 /// The SQL in docs/export.md must find the rows of the whole export of each day.
@@ -528,16 +533,16 @@ fn the_state_at_each_day_by_the_pages_sql_is_whole() {
     let (_, section) = page.split_once("## Changes").expect("the section");
     let sql = section.split("```").find_map(|part| part.strip_prefix("sql")).expect("SQL");
     for (number, (chain, flags)) in chains().into_iter().enumerate() {
-        let flags = [&["--table", ALL], flags].concat();
+        let flags = [&["--table", ALL_TABLES], flags].concat();
         let tables: Vec<String> = TABLES.iter().map(|table| table.replace('-', "_")).collect();
         let out = temp_dir();
         let mut wholes = Vec::new();
         let days = out.path().join("days");
         for day in 0..chain.days.len() {
-            let since = chain.since(day);
+            let since = chain.flags_since_day_before(day);
             let whole = out.path().join(day.to_string());
-            assert_exported(&chain.day(day), &days, &[&flags[..], &since].concat());
-            assert_exported(&chain.day(day), &whole, &flags);
+            assert_exported(&chain.archives_of_day(day), &days, &[&flags[..], &since].concat());
+            assert_exported(&chain.archives_of_day(day), &whole, &flags);
             wholes.push((chain.slot(day), whole));
             if day == 0 {
                 // Before there are changes.

@@ -9,17 +9,17 @@ use serde::de::DeserializeOwned;
 
 use super::changes::agave_chains;
 use crate::common::*;
-use crate::export::{assert_exported, pair, rows, stderr};
+use crate::export::{assert_exported, export_rows, fixture_pair, stderr_of};
 
 /// Runs a script in the Python that has the engines.
-pub fn python(script: &str) -> Command {
+pub fn python_command(script: &str) -> Command {
     let mut command = Command::new(std::env::var_os("ENGINES_PYTHON").unwrap_or("python3".into()));
     command.args(["-c", script]);
     command
 }
 
 /// Returns the JSON that a script prints about a question on its standard input.
-pub fn answer<T: DeserializeOwned>(script: &mut Command, question: &str) -> T {
+pub fn json_answer<T: DeserializeOwned>(script: &mut Command, question: &str) -> T {
     let mut child = script.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("runs");
     child.stdin.take().expect("its input").write_all(question.as_bytes()).expect("sent");
     let output = child.wait_with_output().expect("ended");
@@ -74,21 +74,21 @@ print(json.dumps(found))
 #[test]
 fn engines_find_the_same_sums_and_accounts() {
     needs!("engines");
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let out = temp_dir();
     assert_exported(&inputs, out.path(), &["--table", "accounts,token-accounts"]);
     // Only this validator has voted for several epochs.
     let validator = fixture_of("agave-validator-4.2.2", "snapshot-3500-");
     assert_exported(&[&validator], out.path(), &["--table", "votes"]);
-    let accounts = rows(&inputs, &[]);
+    let accounts = export_rows(&inputs, &[]);
     let field = |row: &str, column: usize| row.split(',').nth(column).expect("a field").to_string();
     let number = |row: &String, column: usize| field(row, column).parse::<u64>().expect("a number");
     let sum = |rows: &[String], column: usize| rows.iter().map(|row| number(row, column)).sum();
-    let tokens = rows(&inputs, &["--table", "token-accounts"]);
+    let tokens = export_rows(&inputs, &["--table", "token-accounts"]);
     let lamports: u64 = sum(&accounts, 2);
     let amount: u64 = sum(&tokens, 4);
-    let votes = rows(&[&validator], &["--table", "votes"]);
+    let votes = export_rows(&[&validator], &["--table", "votes"]);
     let credits: usize = votes.iter().map(|row| field(row, 12).split_whitespace().count()).sum();
     assert!(credits > 0);
     let account = &accounts[accounts.len() / 2];
@@ -103,8 +103,8 @@ fn engines_find_the_same_sums_and_accounts() {
         votes.len(),
         credits
     ]);
-    let output = python(READ_TABLES_SCRIPT).arg(out.path()).arg(field(account, 1)).output().expect("runs");
-    assert!(output.status.success(), "{}", stderr(&output));
+    let output = python_command(READ_TABLES_SCRIPT).arg(out.path()).arg(field(account, 1)).output().expect("runs");
+    assert!(output.status.success(), "{}", stderr_of(&output));
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     for engine in ["duckdb", "pyarrow", "polars", "datafusion"] {
         assert_eq!(found[engine], expected, "{engine}");
@@ -132,10 +132,10 @@ fn the_pages_delta_table_has_all_partitions() {
     let chain = agave_chains().pop().expect("a chain");
     let dir = temp_dir();
     for day in 0..chain.days.len() {
-        assert_exported(&chain.day(day), &dir.path().join("days"), &chain.since(day));
+        assert_exported(&chain.archives_of_day(day), &dir.path().join("days"), &chain.flags_since_day_before(day));
     }
     let [found, expected]: [Vec<[u64; 3]>; 2] =
-        answer(python(DELTA_SUMS_SCRIPT).current_dir(dir.path()), python_of_page);
+        json_answer(python_command(DELTA_SUMS_SCRIPT).current_dir(dir.path()), python_of_page);
     assert_eq!(found, expected);
     assert_eq!(found.len(), 3);
 }
@@ -150,7 +150,7 @@ print(json.dumps(rows[-9:]))
 "#;
 
 fn run_sql(dir: &Path, sql: &str) -> Vec<Vec<String>> {
-    answer(python(RUN_SQL_SCRIPT).current_dir(dir), sql)
+    json_answer(python_command(RUN_SQL_SCRIPT).current_dir(dir), sql)
 }
 
 /// Runs the commands and queries of docs/export.md as printed. Its views ignore an export without a

@@ -2,7 +2,7 @@
 
 use crate::common::records::{PlainRecord, newest, records};
 use crate::common::*;
-use crate::export::rows;
+use crate::export::export_rows;
 
 #[test]
 fn tables_of_every_mix_are_those_of_a_plain_reader() {
@@ -25,7 +25,7 @@ fn tables_of_every_mix_are_those_of_a_plain_reader() {
             })
             .collect();
         expected.sort();
-        assert!(rows(&archives, &["--memory", "160MiB"]) == expected, "{mix}");
-        assert!(rows(&[&ledger], &["--threads", "3"]) == expected, "{mix}");
+        assert!(export_rows(&archives, &["--memory", "160MiB"]) == expected, "{mix}");
+        assert!(export_rows(&[&ledger], &["--threads", "3"]) == expected, "{mix}");
     }
 }

@@ -7,7 +7,7 @@ use slotpress::verify::VerifyOptions;
 use slotpress::{NamedArchive, NoProgress, Snapshot};
 
 use crate::common::records::{PlainRecord, newest, records};
-use crate::export::pair;
+use crate::export::fixture_pair;
 
 fn address(text: &str) -> Address {
     text.parse().expect("an address")
@@ -26,7 +26,7 @@ proptest! {
         threads in 1usize..4,
         is_pair: bool,
     ) {
-        let [full, incremental] = pair("agave-4.2.2");
+        let [full, incremental] = fixture_pair("agave-4.2.2");
         let archives: Vec<_> = if is_pair { vec![&full, &incremental] } else { vec![&full] };
         let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
         let alive: Vec<PlainRecord> = newest(&all).into_values().filter(|record| record.lamports > 0).collect();

@@ -12,9 +12,12 @@ use slotpress::tables::{DataPart, ExportOptions, ExportTo, RowOrder, Table, expo
 use slotpress::verify::{CheckOptions, VerifyOptions};
 use slotpress::{NamedArchive, NoProgress, Result, Snapshot};
 
-use super::tables::{ALL, Synthetic, remove_change, synthetic};
+use super::tables::{ALL_TABLES, SyntheticPair, make_synthetic_pair, remove_change};
 use crate::common::*;
-use crate::export::{assert_exported, csv_lines, dir_on_disk, files, key_columns, manifest, pair, rows, run, stderr};
+use crate::export::{
+    assert_exported, csv_lines, dir_on_disk, export_rows, fixture_pair, key_column_count, list_files, read_manifest,
+    run_export, stderr_of,
+};
 
 fn keys_in(lines: &[String], columns: usize) -> Vec<Vec<&str>> {
     lines.iter().map(|line| line.split(',').take(columns).collect()).collect()
@@ -28,7 +31,7 @@ struct ExportedTable {
 }
 
 fn exported_tables(dir: &Path) -> Vec<ExportedTable> {
-    let manifest = manifest(dir);
+    let manifest = read_manifest(dir);
     let tables = manifest["tables"].as_array().expect("a list").iter().map(|fields| {
         let files = fields["files"].as_array().expect("a list").iter();
         ExportedTable {
@@ -54,16 +57,16 @@ fn read_checked_keys(path: &Path, columns: usize) -> Vec<Vec<String>> {
     let mut keys: Vec<Vec<String>> = Vec::new();
     for row in reader.get_row_iter(None).expect("rows") {
         let row = row.expect("a row");
-        keys.push((0..columns).map(|at| row.get_string(at).cloned().unwrap_or_default()).collect());
+        keys.push((0..columns).map(|column| row.get_string(column).cloned().unwrap_or_default()).collect());
     }
     let mut row_number = 0;
     for (number, group) in reader.metadata().row_groups().iter().enumerate() {
         let sorting: Vec<_> = group.sorting_columns().expect("sorting columns").iter().collect();
         assert_eq!(sorting.len(), columns);
-        for (column, by) in sorting.into_iter().enumerate() {
-            assert_eq!(by.column_idx as usize, column);
-            assert!(!by.descending);
-            assert!(by.nulls_first);
+        for (column, sorting_column) in sorting.into_iter().enumerate() {
+            assert_eq!(sorting_column.column_idx as usize, column);
+            assert!(!sorting_column.descending);
+            assert!(sorting_column.nulls_first);
         }
         let next = row_number + group.num_rows() as usize;
         let statistics = group.column(0).statistics().expect("statistics");
@@ -88,15 +91,15 @@ fn read_checked_keys(path: &Path, columns: usize) -> Vec<Vec<String>> {
 #[test]
 fn every_table_is_sorted() {
     for mix in ["tokens", "programs", "mainnet"] {
-        let made = synthetic(&["--mix", mix, "--size", "8MiB"]);
+        let made = make_synthetic_pair(&["--mix", mix, "--size", "8MiB"]);
         let archives = [made.full.as_path(), &made.incremental];
         let out = temp_dir();
-        assert_exported(&archives, out.path(), &["--table", ALL]);
+        assert_exported(&archives, out.path(), &["--table", ALL_TABLES]);
         for ExportedTable { name: table, fields, files } in &exported_tables(out.path()) {
             assert_eq!(fields["order"], "clustered", "{table}");
             assert_eq!(files.len(), 1, "{table}");
             let mut lines = remove_change(csv_lines(&files[0]));
-            let columns = key_columns(table);
+            let columns = key_column_count(table);
             let keys = keys_in(&lines, columns);
             assert!(keys.is_sorted_by(|key, next| key < next), "{mix}: {table}");
             let file = &fields["files"][0];
@@ -107,12 +110,12 @@ fn every_table_is_sorted() {
             assert!(read_checked_keys(&files[0], columns) == keys, "{mix}: {table}");
             assert_eq!(fields["rows"], lines.len());
             lines.sort();
-            assert!(lines == rows(&archives, &["--table", &table.replace('_', "-")]), "{mix}: {table}");
+            assert!(lines == export_rows(&archives, &["--table", &table.replace('_', "-")]), "{mix}: {table}");
         }
     }
 }
 
-fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<()> {
+fn export_into(dir: &Path, made: &SyntheticPair, options: &ExportOptions) -> Result<()> {
     let [full, incremental] = [&made.full, &made.incremental].map(NamedArchive::from_path);
     let input = Snapshot::archives(&full, Some(&incremental));
     let report = export(input, ExportTo::Dir(dir.to_path_buf()), options, &NoProgress)?;
@@ -124,7 +127,7 @@ fn export_into(dir: &Path, made: &Synthetic, options: &ExportOptions) -> Result<
 /// if and only if it would spill rows.
 #[test]
 fn memory_and_threads_do_not_change_the_bytes() {
-    let made = synthetic(&["--size", "40MiB"]);
+    let made = make_synthetic_pair(&["--size", "40MiB"]);
     let out = temp_dir();
     let missing = out.path().join("missing");
     let mut expected = None;
@@ -145,9 +148,9 @@ fn memory_and_threads_do_not_change_the_bytes() {
         let spilled = dir_on_disk();
         export_into(&dir, &made, &options_in(spilled.path())).expect("exported");
         assert_eq!(relative_paths(spilled.path()), Vec::<String>::new());
-        let tables = manifest(&dir)["tables"].clone();
-        let (expected_files, expected_tables) = expected.get_or_insert_with(|| (files(&dir), tables.clone()));
-        assert_eq!(&files(&dir), expected_files, "{label}");
+        let tables = read_manifest(&dir)["tables"].clone();
+        let (expected_files, expected_tables) = expected.get_or_insert_with(|| (list_files(&dir), tables.clone()));
+        assert_eq!(&list_files(&dir), expected_files, "{label}");
         assert!(tables == *expected_tables, "{label}");
         for table in tables.as_array().expect("a list") {
             let files = table["files"].as_array().expect("a list");
@@ -160,20 +163,20 @@ fn memory_and_threads_do_not_change_the_bytes() {
 }
 
 /// Returns the least value of `--memory`, from the message that refuses one byte.
-fn least_memory(made: &Synthetic, flags: &[&str]) -> String {
-    let refused = run(&[&made.full], temp_dir().path(), &[flags, &["--memory", "1"]].concat());
-    let stderr = stderr(&refused);
+fn minimum_memory(made: &SyntheticPair, flags: &[&str]) -> String {
+    let refused = run_export(&[&made.full], temp_dir().path(), &[flags, &["--memory", "1"]].concat());
+    let stderr = stderr_of(&refused);
     let (_, least) = stderr.split_once("the files that it fills take ").unwrap_or_else(|| panic!("{stderr}"));
     least.split_whitespace().take(2).collect()
 }
 
 #[test]
 fn the_least_memory_does_not_change_the_bytes() {
-    let made = synthetic(&["--mix", "tokens", "--size", "48MiB"]);
+    let made = make_synthetic_pair(&["--mix", "tokens", "--size", "48MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let out = temp_dir();
     let flags = ["--table", "accounts,token-accounts", "--data", "full", "--order", "clustered"];
-    let least = least_memory(&made, &flags);
+    let least = minimum_memory(&made, &flags);
     let export = |memory: &str, threads: &str| {
         let limits = ["--memory", memory, "--threads", threads];
         let out = out.path().join(memory);
@@ -188,11 +191,11 @@ fn the_least_memory_does_not_change_the_bytes() {
 
 #[test]
 fn little_memory_does_not_change_the_bytes_of_six_tables() {
-    let made = synthetic(&["--mix", "tokens", "--size", "48MiB"]);
+    let made = make_synthetic_pair(&["--mix", "tokens", "--size", "48MiB"]);
     let out = temp_dir();
     let [plenty, little] = ["2GiB", "512MiB"].map(|memory| {
         let out = out.path().join(memory);
-        assert_exported(&[&made.full, &made.incremental], &out, &["--table", ALL, "--memory", memory]);
+        assert_exported(&[&made.full, &made.incremental], &out, &["--table", ALL_TABLES, "--memory", memory]);
         tree(&out)
     });
     assert_eq!(plenty.len(), 24, "{:?}", plenty.keys());
@@ -201,8 +204,8 @@ fn little_memory_does_not_change_the_bytes_of_six_tables() {
 
 #[test]
 fn tables_are_sorted_unless_they_are_large() {
-    let made = synthetic(&["--size", "4MiB"]);
-    let owner = rows(&[&made.full], &[])[0].split(',').next().expect("an owner").to_string();
+    let made = make_synthetic_pair(&["--size", "4MiB"]);
+    let owner = export_rows(&[&made.full], &[])[0].split(',').next().expect("an owner").to_string();
     for (flags, expected) in [
         (vec![], "clustered"),
         (vec!["--order", "none"], "none"),
@@ -226,8 +229,8 @@ fn tables_are_sorted_unless_they_are_large() {
 
 #[test]
 fn a_sorted_stream_is_a_usage_error() {
-    let [full, _] = pair("agave-4.2.2");
-    let output = run(&[&full], Path::new("-"), &["--order", "clustered"]);
+    let [full, _] = fixture_pair("agave-4.2.2");
+    let output = run_export(&[&full], Path::new("-"), &["--order", "clustered"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
 }

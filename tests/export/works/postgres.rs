@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use crate::common::*;
-use crate::export::{pair, rows};
+use crate::export::{export_rows, fixture_pair};
 
 /// User and group of the server, which refuses to run as root.
 const NOBODY: u32 = 65534;
@@ -94,7 +94,7 @@ fn recipe(full: &Path, incremental: &Path) -> String {
 fn a_database_is_filled_only_with_a_checked_state() {
     needs!("psql");
     let postgres = Postgres::start();
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let dir = temp_dir();
     let damaged = dir.path().join(name(&full));
     let mut content = fs::read(&full).expect("read");
@@ -109,6 +109,6 @@ fn a_database_is_filled_only_with_a_checked_state() {
     let [count, lamports] =
         ["count(*)", "sum(lamports)"].map(|expression| postgres.answer(&format!("select {expression} from accounts")));
     let expected = expected_facts(AGAVE_4_2, 40);
-    assert_eq!(count, rows(&[&full, &incremental], &[]).len().to_string());
+    assert_eq!(count, export_rows(&[&full, &incremental], &[]).len().to_string());
     assert_eq!((count, lamports), (expected["accounts"].to_string(), expected["capitalization"].to_string()));
 }

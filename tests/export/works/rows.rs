@@ -8,7 +8,9 @@ use sha2::{Digest, Sha256};
 
 use crate::common::records::{PlainRecord, newest, records};
 use crate::common::{firedancer, *};
-use crate::export::{assert_exported, manifest, pair, rows, run, stderr, tables};
+use crate::export::{
+    assert_exported, checked_table_names, export_rows, fixture_pair, read_manifest, run_export, stderr_of,
+};
 
 const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
 
@@ -17,12 +19,12 @@ fn newest_accounts(archives: &[&Path]) -> BTreeMap<String, PlainRecord> {
     newest(&all).into_iter().filter(|(_, record)| record.lamports > 0).collect()
 }
 
-fn row(record: &PlainRecord) -> String {
+fn csv_row(record: &PlainRecord) -> String {
     let PlainRecord { owner, pubkey, lamports, slot, executable, .. } = record;
     format!("{owner},{pubkey},{lamports},{slot},{},{executable}", record.data.len())
 }
 
-fn sort(rows: impl Iterator<Item = String>) -> Vec<String> {
+fn sorted_rows(rows: impl Iterator<Item = String>) -> Vec<String> {
     let mut rows: Vec<String> = rows.collect();
     rows.sort();
     rows
@@ -31,15 +33,15 @@ fn sort(rows: impl Iterator<Item = String>) -> Vec<String> {
 #[test]
 fn archives_and_ledgers_export_every_account() {
     for chain in ["agave-4.2.2", AGAVE_4_4, AGAVE_4_5, AGAVE_4_5_SPLIT] {
-        let [full, incremental] = pair(chain);
+        let [full, incremental] = fixture_pair(chain);
         for archives in [vec![full.as_path()], vec![&full, &incremental]] {
-            let expected = sort(newest_accounts(&archives).values().map(row));
+            let expected = sorted_rows(newest_accounts(&archives).values().map(csv_row));
             assert!(!expected.is_empty(), "{chain}");
-            assert!(rows(&archives, &[]) == expected, "{chain}");
+            assert!(export_rows(&archives, &[]) == expected, "{chain}");
         }
         let ledger = ledger_of(chain, 40);
-        let whole = rows(&[ledger.path()], &[]);
-        assert_eq!(whole, sort(newest_accounts(&[&full, &incremental]).values().map(row)), "{chain}");
+        let whole = export_rows(&[ledger.path()], &[]);
+        assert_eq!(whole, sorted_rows(newest_accounts(&[&full, &incremental]).values().map(csv_row)), "{chain}");
     }
 }
 
@@ -50,65 +52,65 @@ fn accounts_of_firedancers_archives_have_no_slot() {
     const CHAIN: &str = "firedancer-2026-08/chain";
     let full = firedancer::full(CHAIN);
     let incremental = firedancer::incremental(CHAIN);
-    let agave = pair("agave-4.2.2");
+    let agave = fixture_pair("agave-4.2.2");
     let mut expected = newest_accounts(&[&agave[0], &agave[1]]);
     let without_slot = |record: &PlainRecord| {
         let PlainRecord { owner, pubkey, lamports, executable, .. } = record;
         format!("{owner},{pubkey},{lamports},,{},{executable}", record.data.len())
     };
-    assert_eq!(rows(&[&full, &incremental], &[]), sort(expected.values().map(without_slot)));
+    assert_eq!(export_rows(&[&full, &incremental], &[]), sorted_rows(expected.values().map(without_slot)));
     // With Agave's full archive, accounts of the incremental one have no slot.
     let new: Vec<String> = records(&incremental).into_iter().map(|record| record.pubkey).collect();
     expected.retain(|key, _| new.contains(key));
-    let mixed = rows(&[&agave[0], &incremental], &[]);
+    let mixed = export_rows(&[&agave[0], &incremental], &[]);
     assert_eq!(mixed.iter().filter(|row| row.contains(",,")).count(), expected.len());
     // Newer versions give each storage a slot, which has no meaning either.
     const NEWER: &str = "firedancer-2026-09/full-bank";
-    let agave = pair(AGAVE_4_4);
-    let expected = sort(newest_accounts(&[&agave[0], &agave[1]]).values().map(without_slot));
+    let agave = fixture_pair(AGAVE_4_4);
+    let expected = sorted_rows(newest_accounts(&[&agave[0], &agave[1]]).values().map(without_slot));
     let newer = [firedancer::full(NEWER), firedancer::incremental(NEWER)];
-    assert_eq!(rows(&[&newer[0], &newer[1]], &[]), expected);
+    assert_eq!(export_rows(&[&newer[0], &newer[1]], &[]), expected);
     let dir = temp_dir();
     let mut recompress = firedancer::command("recompress");
     assert_eq!(firedancer::run_command_to_json(recompress.arg(&newer[0]).arg("-o").arg(dir.path())).0, 0);
-    assert_eq!(rows(&[&dir.path().join(name(&newer[0])), &newer[1]], &[]), expected);
+    assert_eq!(export_rows(&[&dir.path().join(name(&newer[0])), &newer[1]], &[]), expected);
 }
 
 fn select_rows(accounts: &BTreeMap<String, PlainRecord>, is_wanted: impl Fn(&PlainRecord) -> bool) -> Vec<String> {
-    sort(accounts.values().filter(|account| is_wanted(account)).map(row))
+    sorted_rows(accounts.values().filter(|account| is_wanted(account)).map(csv_row))
 }
 
 #[test]
 fn filters_select_owners() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
     let owner = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").owner;
     let expected = select_rows(&all, |account| account.owner == *owner);
     assert!(!expected.is_empty());
     assert!(expected.len() < all.len());
-    assert_eq!(rows(&archives, &["--owner", owner]), expected);
+    assert_eq!(export_rows(&archives, &["--owner", owner]), expected);
 }
 
 #[test]
 fn filters_select_lengths_and_bytes_of_data() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
     let data = &all.values().find(|account| account.data.len() >= 40).expect("an account with data").data;
     let same_length = select_rows(&all, |account| account.data.len() == data.len());
-    assert_eq!(rows(&archives, &["--data-size", &data.len().to_string()]), same_length);
+    assert_eq!(export_rows(&archives, &["--data-size", &data.len().to_string()]), same_length);
     let bytes = &data[8..16];
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let base58 = bs58::encode(bytes).into_string();
     let same_bytes = select_rows(&all, |account| account.data.get(8..16) == Some(bytes));
-    assert_eq!(rows(&archives, &["--memcmp", &format!("8:0x{hex}")]), same_bytes);
-    assert_eq!(rows(&archives, &["--memcmp", &format!("8:{base58}")]), same_bytes);
+    assert_eq!(export_rows(&archives, &["--memcmp", &format!("8:0x{hex}")]), same_bytes);
+    assert_eq!(export_rows(&archives, &["--memcmp", &format!("8:{base58}")]), same_bytes);
 }
 
 #[test]
 fn filters_select_addresses() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
     let first = all.values().find(|account| account.data.len() >= 40).expect("an account with data");
@@ -117,77 +119,77 @@ fn filters_select_addresses() {
     let list = dir.path().join("list");
     fs::write(&list, format!("# two\n{}\n\n{}\n", first.pubkey, last.pubkey)).expect("written");
     let expected = select_rows(&all, |account| [&first.pubkey, &last.pubkey].contains(&&account.pubkey));
-    assert_eq!(rows(&archives, &["--address", &format!("@{}", text(&list))]), expected);
+    assert_eq!(export_rows(&archives, &["--address", &format!("@{}", text(&list))]), expected);
 }
 
 /// A filter by owner does not select an account that has another owner now. No filter selects a closed
 /// account.
 #[test]
 fn filters_see_the_newest_version() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let archives = [full.as_path(), &incremental];
     let all = newest_accounts(&archives);
     let before = newest_accounts(&[&full]);
     let has_moved = |account: &&PlainRecord| all.get(&account.pubkey).is_some_and(|now| now.owner != account.owner);
     if let Some(moved) = before.values().find(has_moved) {
-        assert!(!rows(&archives, &["--owner", &moved.owner]).iter().any(|row| row.contains(&moved.pubkey)));
+        assert!(!export_rows(&archives, &["--owner", &moved.owner]).iter().any(|row| row.contains(&moved.pubkey)));
     }
     let closed = before.keys().find(|key| !all.contains_key(*key)).expect("a closed account");
-    assert_eq!(rows(&archives, &["--address", closed]), Vec::<String>::new());
+    assert_eq!(export_rows(&archives, &["--address", closed]), Vec::<String>::new());
 }
 
 #[test]
 fn data_is_exported_whole_or_in_part() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let all = newest_accounts(&[&full]);
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let with_data = |data: &dyn Fn(&PlainRecord) -> String| {
-        sort(all.values().map(|account| format!("{},{}", row(account), data(account))))
+        sorted_rows(all.values().map(|account| format!("{},{}", csv_row(account), data(account))))
     };
-    assert_eq!(rows(&[&full], &["--data", "full"]), with_data(&|account| hex(&account.data)));
+    assert_eq!(export_rows(&[&full], &["--data", "full"]), with_data(&|account| hex(&account.data)));
     let part = |account: &PlainRecord| {
         let end = account.data.len().min(12);
         hex(account.data.get(4..end).unwrap_or_default())
     };
-    assert_eq!(rows(&[&full], &["--data", "4:8"]), with_data(&part));
+    assert_eq!(export_rows(&[&full], &["--data", "4:8"]), with_data(&part));
 }
 
 /// Mint, owner and amount of a token account are at fixed offsets.
 #[test]
 fn token_accounts_have_the_fields_of_their_data() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let all = newest_accounts(&[&full, &incremental]);
     let key = |bytes: &[u8]| bs58::encode(bytes).into_string();
     let is_token_account =
         |account: &&PlainRecord| account.owner == TOKEN && account.data.len() == 165 && account.data[108] > 0;
-    let expected = sort(all.values().filter(is_token_account).map(|account| {
+    let expected = sorted_rows(all.values().filter(is_token_account).map(|account| {
         let data = &account.data;
         let amount = u64::from_le_bytes(data[64..72].try_into().expect("8 bytes"));
         format!("{},{},{},{TOKEN},{amount}", key(&data[..32]), account.pubkey, key(&data[32..64]))
     }));
-    let found = rows(&[&full, &incremental], &["--table", "token-accounts"]);
+    let found = export_rows(&[&full, &incremental], &["--table", "token-accounts"]);
     let front: Vec<String> = found.iter().map(|row| row.split(',').take(5).collect::<Vec<_>>().join(",")).collect();
     let of_program: Vec<String> = front.into_iter().filter(|row| row.contains(TOKEN)).collect();
     assert!(!expected.is_empty());
     assert!(of_program == expected, "{} and {}", of_program.len(), expected.len());
     let mint = expected[0].split(',').next().expect("a mint");
-    let of_mint = rows(&[&full, &incremental], &["--table", "token-accounts", "--mint", mint]);
+    let of_mint = export_rows(&[&full, &incremental], &["--table", "token-accounts", "--mint", mint]);
     assert!(!of_mint.is_empty());
     assert!(of_mint.len() < found.len());
     assert!(of_mint.iter().all(|row| row.starts_with(mint)));
     let wallet = expected[0].split(',').nth(2).expect("a wallet");
-    let of_wallet = rows(&[&full, &incremental], &["--table", "token-accounts", "--wallet", wallet]);
+    let of_wallet = export_rows(&[&full, &incremental], &["--table", "token-accounts", "--wallet", wallet]);
     assert!(!of_wallet.is_empty());
     assert!(of_wallet.iter().all(|row| row.split(',').nth(2) == Some(wallet)));
 }
 
 #[test]
 fn manifests_describe_the_state_and_the_files() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let out = temp_dir();
     assert_exported(&[&full, &incremental], out.path(), &["--table", "accounts,token-accounts"]);
-    assert_eq!(tables(out.path()), ["accounts", "token_accounts"]);
-    let manifest = manifest(out.path());
+    assert_eq!(checked_table_names(out.path()), ["accounts", "token_accounts"]);
+    let manifest = read_manifest(out.path());
     assert_eq!(manifest["slot"], 40);
     assert_eq!(manifest["state"], "checked");
     let of_agave = expected_facts("agave-4.2.2", 40);
@@ -208,11 +210,11 @@ fn manifests_describe_the_state_and_the_files() {
 
 #[test]
 fn the_page_describes_every_column() {
-    let [full, _] = pair("agave-4.2.2");
+    let [full, _] = fixture_pair("agave-4.2.2");
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/export.md")).expect("the page");
     let others = ["token-accounts", "mints", "stakes", "votes", "programs"].map(|table| vec!["--table", table]);
     for flags in [vec!["--data", "full"]].iter().chain(&others) {
-        let header = run(&[&full], Path::new("-"), flags).stdout;
+        let header = run_export(&[&full], Path::new("-"), flags).stdout;
         let header = String::from_utf8(header).expect("text").lines().next().expect("a header").to_string();
         let is_described = |name: &str| page.lines().any(|line| line.starts_with("| ") && line.contains(name));
         assert!(header.split(',').all(is_described), "{header}");
@@ -223,14 +225,14 @@ fn the_page_describes_every_column() {
 /// is never exported twice.
 #[test]
 fn tables_can_be_added_one_by_one() {
-    let [full, incremental] = pair("agave-4.2.2");
+    let [full, incremental] = fixture_pair("agave-4.2.2");
     let together = temp_dir();
     assert_exported(&[&full, &incremental], together.path(), &["--table", "accounts,token-accounts"]);
-    let again = run(&[&full, &incremental], together.path(), &[]);
-    assert_eq!(again.status.code(), Some(5), "{}", stderr(&again));
+    let again = run_export(&[&full, &incremental], together.path(), &[]);
+    assert_eq!(again.status.code(), Some(5), "{}", stderr_of(&again));
     let one_by_one = temp_dir();
     for table in ["token-accounts", "accounts"] {
         assert_exported(&[&full, &incremental], one_by_one.path(), &["--table", table]);
     }
-    assert_eq!(manifest(one_by_one.path())["tables"], manifest(together.path())["tables"]);
+    assert_eq!(read_manifest(one_by_one.path())["tables"], read_manifest(together.path())["tables"]);
 }

@@ -1,4 +1,4 @@
-//! Accounts for a test validator equal those that a reader finds that shares no code with slotpress.
+//! Accounts exported for a test validator equal those found by a reader that shares no code with slotpress.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, executable_record, key, record, synthetic};
+use super::tables::{Accounts, LOADER, TOKEN, TOKEN_2022, address_at, executable_record, make_synthetic_pair, record};
 use crate::common::records::{PlainRecord, decode_base64};
 use crate::common::*;
-use crate::export::{assert_exported, assert_refused, files, manifest, pair, run};
+use crate::export::{assert_exported, assert_refused, fixture_pair, list_files, read_manifest, run_export};
 
 const FORMAT: [&str; 2] = ["--format", "test-validator"];
 
@@ -17,10 +17,10 @@ const VOTE: &str = "Vote111111111111111111111111111111111111111";
 
 /// Returns the accounts in the files of an export. Checks that the manifest lists the files.
 fn exported_accounts(out: &Path) -> BTreeMap<String, PlainRecord> {
-    let manifest = manifest(out);
+    let manifest = read_manifest(out);
     let table = &manifest["tables"][0];
     let listed = table["files"].as_array().expect("a list");
-    assert_eq!(files(out).len(), 1 + listed.len());
+    assert_eq!(list_files(out).len(), 1 + listed.len());
     assert_eq!((&manifest["format"], &table["rows"]), (&"test-validator".into(), &listed.len().into()));
     let account = |file: &serde_json::Value| {
         let path = file["path"].as_str().expect("a path");
@@ -64,7 +64,7 @@ fn is_program(account: &PlainRecord) -> bool {
 /// Returns the account with the code of a program. Programs that `synth` makes may be closed, or may name
 /// another account.
 fn code_of<'a>(all: &'a Accounts, program: &PlainRecord) -> Option<&'a PlainRecord> {
-    all.0.get(&key(&program.data, 4)).filter(|code| code.owner == LOADER)
+    all.0.get(&address_at(&program.data, 4)).filter(|code| code.owner == LOADER)
 }
 
 /// Returns the selected accounts, with the code of programs, and with mints if these are exported.
@@ -77,7 +77,7 @@ fn expected_accounts(
     for account in all.0.values().filter(|account| is_selected(account)) {
         let code = if is_program(account) { code_of(all, account) } else { None };
         let has_mint = with_mints && is_token_account(account);
-        let mint = if has_mint { all.0.get(&key(&account.data, 0)) } else { None };
+        let mint = if has_mint { all.0.get(&address_at(&account.data, 0)) } else { None };
         let mint = mint.filter(|mint| mint.owner == account.owner);
         for account in [Some(account), code, mint].into_iter().flatten() {
             let without_place = PlainRecord { slot: 0, id: 0, offset: 0, ..account.clone() };
@@ -97,7 +97,7 @@ fn assert_export(archives: &[&Path], flags: &[&str], expected: &BTreeMap<String,
 
 #[test]
 fn programs_are_exported_with_their_code() {
-    let made = synthetic(&["--mix", "programs", "--size", "24MiB"]);
+    let made = make_synthetic_pair(&["--mix", "programs", "--size", "24MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let all = Accounts::read(&archives);
     let programs = || all.0.values().filter(|account| is_program(account));
@@ -114,15 +114,16 @@ fn programs_are_exported_with_their_code() {
 
 #[test]
 fn token_accounts_are_exported_with_their_mints() {
-    let made = synthetic(&["--mix", "tokens", "--size", "8MiB"]);
+    let made = make_synthetic_pair(&["--mix", "tokens", "--size", "8MiB"]);
     let archives = [made.full.as_path(), &made.incremental];
     let all = Accounts::read(&archives);
     let account = all.0.values().find(|account| is_token_account(account)).expect("a token account");
-    let mint = key(&account.data, 0);
-    let wallet = key(&account.data, 32);
-    let is_of_wallet = |account: &PlainRecord| is_token_account(account) && key(&account.data, 32) == wallet;
-    let is_of_mint =
-        |account: &PlainRecord| account.pubkey == mint || is_token_account(account) && key(&account.data, 0) == mint;
+    let mint = address_at(&account.data, 0);
+    let wallet = address_at(&account.data, 32);
+    let is_of_wallet = |account: &PlainRecord| is_token_account(account) && address_at(&account.data, 32) == wallet;
+    let is_of_mint = |account: &PlainRecord| {
+        account.pubkey == mint || is_token_account(account) && address_at(&account.data, 0) == mint
+    };
     assert_export(&archives, &["--wallet", &wallet], &expected_accounts(&all, false, is_of_wallet));
     assert_export(&archives, &["--wallet", &wallet, "--with-mints"], &expected_accounts(&all, true, is_of_wallet));
     assert_export(&archives, &["--mint", &mint], &expected_accounts(&all, false, is_of_mint));
@@ -140,7 +141,7 @@ fn surfpool_reads_the_object_of_all_accounts() {
         rent_epoch: u64,
         data: String,
     }
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let all = Accounts::read(&inputs);
     let expected = expected_accounts(&all, false, |account| account.owner == VOTE);
@@ -200,7 +201,7 @@ fn hostile_accounts_are_exported_as_they_are() {
 
 #[test]
 fn a_test_validator_takes_filtered_accounts_only() {
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     for (flags, message) in [
         (&[][..], "accounts that filters name"),
@@ -209,21 +210,21 @@ fn a_test_validator_takes_filtered_accounts_only() {
     ] {
         assert_refused(&inputs, &[&FORMAT, flags].concat(), 2, message);
     }
-    let output = run(&inputs, Path::new("-"), &[&FORMAT[..], &["--owner", VOTE]].concat());
+    let output = run_export(&inputs, Path::new("-"), &[&FORMAT[..], &["--owner", VOTE]].concat());
     assert_eq!(output.status.code(), Some(2));
     assert!(output.stdout.is_empty());
 }
 
 #[test]
 fn mints_are_added_for_a_test_validator_only() {
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     assert_refused(&inputs, &["--with-mints"], 2, "mints of token accounts are added for a test validator only");
 }
 
 #[test]
 fn an_unexpected_state_is_refused() {
-    let archives = pair("agave-4.2.2");
+    let archives = fixture_pair("agave-4.2.2");
     let inputs = archives.each_ref().map(|archive| archive.as_path());
     let flags = [&FORMAT[..], &["--owner", VOTE, "--expect-slot", "41"]].concat();
     assert_refused(&inputs, &flags, 3, "41");
@@ -231,7 +232,7 @@ fn an_unexpected_state_is_refused() {
 
 #[test]
 fn too_many_accounts_for_a_test_validator_are_refused() {
-    let made = synthetic(&["--mix", "tokens", "--size", "16MiB"]);
+    let made = make_synthetic_pair(&["--mix", "tokens", "--size", "16MiB"]);
     let flags = [&FORMAT[..], &["--owner", TOKEN]].concat();
     assert_refused(&[&made.full], &flags, 1, "more than 30000 accounts");
 }
