@@ -1,5 +1,5 @@
-//! The journal keeps what the next run needs and cannot find elsewhere. It is a small file that is
-//! replaced as a whole, because a run may be killed at any time.
+//! The journal keeps the facts that the next run needs and cannot find elsewhere. It is a small file
+//! that is replaced as a whole, because a run may be killed at any time.
 //!
 //! Archives are found without it: pinned and ready ones in their directories, published ones on the
 //! targets.
@@ -19,7 +19,7 @@ use slotpress_stores::UploadState;
 
 const NAME: &str = "journal.json";
 
-/// Limit on the file's length, in bytes. A longer file is not a journal.
+/// Limit on the file's length, in bytes. Of a longer file, only this part is read.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum number of refused archives to remember: those of the highest slots. A validator's
@@ -56,8 +56,7 @@ pub struct TargetEntries {
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BegunUpload {
-    /// Tag of the archive's content. The upload is not resumed for an archive of the same name with
-    /// another tag.
+    /// Tag of the archive's content. The upload is resumed only for an archive with the same tag.
     #[serde(rename = "of")]
     pub archive_tag: String,
     pub state: UploadState,

@@ -63,8 +63,8 @@ pub struct PublishOptions {
     /// Directories and buckets to publish to, at least one.
     #[setters(into)]
     pub targets: Vec<Target>,
-    /// Settings for writing to stores. Default: as in [`StoreOptions`], but requests are given up
-    /// after 5 minutes without success, because the store is tried again later.
+    /// Settings for writing to stores. Default: as in [`StoreOptions`], but gives up on requests after 5
+    /// minutes without success, because the store is tried again later.
     pub stores: StoreOptions,
     /// Settings for connections to stores.
     pub client: ClientOptions,
@@ -72,8 +72,8 @@ pub struct PublishOptions {
     /// Default: a directory next to `snapshots`, with the same name and `.publish` appended.
     #[setters(into)]
     pub pins: PathBuf,
-    /// The only client that writes the archives. Default: unknown, which pins as for Firedancer;
-    /// that is safe for every client.
+    /// The only client that writes the archives. Default: unknown; then archives are pinned as for
+    /// Firedancer, which is safe for every client.
     #[setters(into)]
     pub writer: Option<Writer>,
     /// Settings for checking and recompressing.
@@ -89,9 +89,9 @@ pub struct PublishOptions {
     pub pin_bytes: Option<u64>,
     /// Archives to keep on each target. Default: 2 full and 4 incremental ones, as validators keep.
     pub keep: Keep,
-    /// Number of older full archives on each target onto which the target's newest one is rebased.
-    /// The full archives are read from a target that is a directory; `keep` limits how many results
-    /// stay. Default: 0.
+    /// Number of older full archives on each target onto which the target's newest full archive is
+    /// rebased. Full archives are read only from targets that are directories; `keep` limits how many
+    /// results stay. Default: 0.
     pub rebase_onto: usize,
     /// Time after its publication during which an archive is never deleted, because downloads of it
     /// may be running. Default: 2 hours, in which 90 GB are downloaded at 100 Mbit/s.
@@ -100,7 +100,8 @@ pub struct PublishOptions {
     /// none.
     #[setters(into, strip_option)]
     pub on_published: Option<PathBuf>,
-    /// Program to run after each failure; it is killed after a minute. Default: none.
+    /// Program to run after each failure and each archive left out; it is killed after a minute. Default:
+    /// none.
     #[setters(into, strip_option)]
     pub on_failed: Option<PathBuf>,
     /// Address for serving metrics and health. Default: none.
@@ -109,7 +110,7 @@ pub struct PublishOptions {
     /// Age of a target's newest archive above which `/healthz` fails. Default: none.
     #[setters(into)]
     pub alert_after: Option<Duration>,
-    /// Ends once everything that is present now is published. Default: false.
+    /// Ends the run once all archives that are present now are published. Default: false.
     pub once: bool,
 }
 
@@ -124,7 +125,7 @@ impl PublishOptions {
     /// Default number of incremental archives kept on a target: as many as validators keep.
     pub const KEEP_INCREMENTAL_DEFAULT: usize = 4;
 
-    /// Default settings: pins are kept next to the snapshots directory.
+    /// Creates default settings, with the directory of pins next to `snapshots`.
     pub fn new(snapshots: impl Into<PathBuf>, targets: impl IntoIterator<Item = Target>) -> Self {
         let snapshots = snapshots.into();
         Self {

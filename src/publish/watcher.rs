@@ -18,7 +18,7 @@ use slotpress_read::{Catalog, FileFault, judge_file, read_newest_bank_times, sca
 
 use super::PublishOptions;
 use super::act::index::PreparedArchive;
-use super::act::pins::{PinDir, PinResult, check_dirs, remove, scan_open_dir};
+use super::act::pins::{PinDir, PinResult, check_dirs, remove_if_present, scan_open_dir};
 use super::act::{PublishRun, TICK, loops, target};
 use super::decide::{Actions, DamagedArchive, Planner, ScanResult};
 use super::journal::{FileIdentity, PublishJournal};
@@ -30,8 +30,8 @@ pub const WRITTEN_WITHIN: Duration = Duration::from_secs(60);
 
 const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Maximum number of scans in a row, each to find the changes made after the previous one. After them,
-/// events are reported.
+/// Maximum number of scans in a row, each to find the changes that followed the previous one. After
+/// them, events are reported.
 const SCANS_MAX: usize = 8;
 
 /// Publishes archives until the user interrupts it, or with [`PublishOptions::once`] until
@@ -76,14 +76,14 @@ pub fn publish(
             for number in 0..options.targets.len() {
                 threads.push(spawn(scope, move || target::publish_to(run, number))?);
             }
-            let watched = watcher.watch(&threads);
+            let outcome = watcher.watch(&threads);
             run.run_end.cancel();
             // A run with `--once` has no work left when it is over; interrupted threads end soon.
             let joined =
                 threads.into_iter().try_for_each(|thread| thread.join().map_err(|payload| panic_error(&*payload)));
             watcher.report();
             watcher.reporter.end();
-            joined.and(watched).and_then(|()| watcher.take_result())
+            joined.and(outcome).and_then(|()| watcher.take_result())
         });
         // Cancel also after a panic: other threads may be waiting for this one.
         run.run_end.cancel();
@@ -201,7 +201,7 @@ impl Watcher<'_, '_> {
             self.quarantine(damaged)?;
         }
         for name in actions.unpin {
-            remove(&pins.pinned, &name.to_string())?;
+            remove_if_present(&pins.pinned, &name.to_string())?;
         }
         for archive in actions.pin {
             let name = archive.name.clone();
@@ -212,7 +212,7 @@ impl Watcher<'_, '_> {
             self.run.update(|planner| planner.record_pin(archive, result));
         }
         for name in actions.delete {
-            remove(&pins.ready, &name.to_string())?;
+            remove_if_present(&pins.ready, &name.to_string())?;
         }
         Ok(has_changed)
     }
@@ -229,7 +229,7 @@ impl Watcher<'_, '_> {
     }
 
     /// Returns the result of the run. With `--once`, fails if an operation failed and was not repeated,
-    /// or if a target lacks an archive that was left out, now or as damaged by an earlier run.
+    /// or if a target lacks an archive that this run left out or an earlier run refused as damaged.
     fn take_result(&mut self) -> Result<()> {
         if !self.run.options.once {
             return Ok(());

@@ -16,7 +16,7 @@ use crate::common::*;
 
 /// Returns archives in the order in which a validator writes them. They are fixtures, and archives of
 /// the fixtures' ledgers.
-pub fn chain() -> &'static Vec<PathBuf> {
+pub fn chain_archives() -> &'static Vec<PathBuf> {
     static CHAIN: OnceLock<(TempDir, Vec<PathBuf>)> = OnceLock::new();
     let (_, chain) = CHAIN.get_or_init(|| {
         let dir = temp_dir();
@@ -108,7 +108,7 @@ impl Setup {
     pub fn publish_once(&self, flags: &[&str]) -> Vec<Value> {
         let output = self.run_once(flags);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        events_of(&output)
+        parse_events(&output)
     }
 
     pub fn published(&self) -> Vec<String> {
@@ -136,12 +136,12 @@ pub fn backdate(path: &Path) {
     file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(120)).expect("set");
 }
 
-pub fn events_of(output: &Output) -> Vec<Value> {
+pub fn parse_events(output: &Output) -> Vec<Value> {
     objects(&output.stdout)
 }
 
 /// Returns the events of one type.
-pub fn of_type<'a>(events: &'a [Value], wanted: &str) -> Vec<&'a Value> {
+pub fn events_of_type<'a>(events: &'a [Value], wanted: &str) -> Vec<&'a Value> {
     events.iter().filter(|event| event["type"] == wanted).collect()
 }
 
@@ -156,7 +156,7 @@ pub fn read_index(mirror: &Path) -> Value {
 }
 
 /// Reads `latest.json`, and checks that its archives exist and have their sizes. Returns their names.
-pub fn latest(mirror: &Path) -> Vec<String> {
+pub fn read_latest(mirror: &Path) -> Vec<String> {
     let Ok(text) = fs::read(mirror.join("latest.json")) else { return Vec::new() };
     let latest: Value = serde_json::from_slice(&text).expect("whole JSON");
     let archives = latest["archives"].as_array().expect("archives");
@@ -174,7 +174,7 @@ pub fn latest(mirror: &Path) -> Vec<String> {
 }
 
 /// Runs `verify` on every published archive.
-pub fn verify(mirror: &Path) {
+pub fn verify_published(mirror: &Path) {
     for name in archives_in(mirror) {
         let check = if name.starts_with("incremental") { "frames" } else { "state" };
         slotpress().arg("verify").arg(mirror.join(name)).args(["--check", check]).assert().success();
@@ -191,7 +191,7 @@ pub struct FileState {
 }
 
 /// Returns the files of a validator's directory by name.
-pub fn state_of(dir: &Path) -> BTreeMap<String, FileState> {
+pub fn file_states(dir: &Path) -> BTreeMap<String, FileState> {
     let state = |name: String| {
         let path = dir.join(&name);
         let metadata = fs::symlink_metadata(&path).expect("metadata");

@@ -24,7 +24,7 @@ use self::traffic::Traffic;
 use crate::common::servers::{self, Running};
 use crate::common::site::{JsonOutput, run_to_json};
 use crate::common::*;
-use crate::publish::setup::{archives_in, latest, of_type, verify};
+use crate::publish::setup::{archives_in, events_of_type, read_latest, verify_published};
 use crate::publish::works::running;
 
 /// Number of common banks on which two validators must agree. It is larger than the number of unrooted
@@ -66,7 +66,7 @@ fn validators_start_from_archives_of_a_running_one() {
     let publishing = running::PublishProcess::start(&cluster.setup, &flags);
     let published_since = Instant::now();
     let traffic = Traffic::start(&cluster, first.url());
-    first.wait_for("a pair on the mirror", |_| (latest(&cluster.setup.mirror()).len() == 2).then_some(()));
+    first.wait_for("a pair on the mirror", |_| (read_latest(&cluster.setup.mirror()).len() == 2).then_some(()));
     answers::assert_files_are_sent_whole(&first);
     answers::assert_calls_answer(&first, RpcApi::Full);
     let _mirror = serve(&cluster.setup.mirror());
@@ -95,7 +95,7 @@ fn assert_archives_are_found_and_fetched(cluster: &Cluster, first: &Node, mirror
     let found = run_successfully(&["find", "--rpc", &rpc, mirror, "--allow-private"]);
     found.lines.iter().for_each(|line| println!("find: {line}"));
     let urls: BTreeSet<String> =
-        of_type(&found.lines, "candidate").iter().map(|line| line["full"].to_string()).collect();
+        events_of_type(&found.lines, "candidate").iter().map(|line| line["full"].to_string()).collect();
     assert!(urls.len() >= 2, "{found:?}");
     assert_eq!(found.line("find")["cluster"]["peer_count"], 1, "{found:?}");
     for (number, source) in [&rpc[..], mirror, &format!("{rpc}/snapshot.tar.bz2")].into_iter().enumerate() {
@@ -146,7 +146,7 @@ fn assert_follower_catches_up(
         let fetched = bootstrapped.line("bootstrap")["archives"].as_array().expect("archives");
         let mut written = archives_in(&ledger);
         written.retain(|name| !fetched.iter().any(|archive| archive["name"] == *name));
-        let published: BTreeMap<String, String> = of_type(&publishing.events(), "published")
+        let published: BTreeMap<String, String> = events_of_type(&publishing.events(), "published")
             .iter()
             .map(|line| slots_and_hash(line["name"].as_str().expect("a name")))
             .collect();
@@ -190,10 +190,10 @@ fn assert_all_archives_are_published(cluster: &Cluster, lines: &[serde_json::Val
     lines.iter().for_each(|line| *counts.entry(line["type"].as_str().expect("a type")).or_default() += 1);
     println!("publish: {counts:?}");
     for failure in ["publish_failed", "publish_refused", "publish_skipped"] {
-        assert_eq!(of_type(lines, failure), Vec::<&serde_json::Value>::new());
+        assert_eq!(events_of_type(lines, failure), Vec::<&serde_json::Value>::new());
     }
     let published: Vec<&str> =
-        of_type(lines, "published").iter().map(|line| line["name"].as_str().expect("a name")).collect();
+        events_of_type(lines, "published").iter().map(|line| line["name"].as_str().expect("a name")).collect();
     let slot = |name: &str| name.split('-').rev().nth(1).and_then(|slot| slot.parse::<u64>().ok()).expect("a slot");
     let full_slots: Vec<u64> =
         published.iter().filter(|name| name.starts_with("snapshot-")).map(|name| slot(name)).collect();
@@ -201,7 +201,7 @@ fn assert_all_archives_are_published(cluster: &Cluster, lines: &[serde_json::Val
     println!("{} full archives of slots {full_slots:?}, {incremental_count} incremental ones", full_slots.len());
     let are_complete = full_slots.windows(2).all(|pair| pair[1] - pair[0] == FULL_SLOTS);
     assert!(are_complete, "a full archive is missing: {full_slots:?}");
-    verify(&cluster.setup.mirror());
+    verify_published(&cluster.setup.mirror());
 }
 
 /// Stops the validator, archives and restores its state, and checks that it continues from each of the

@@ -32,7 +32,7 @@ const INDEX_CACHE: &str = "public, max-age=5";
 #[derive(Clone, Debug)]
 pub struct IndexedStore {
     pub store: Store,
-    /// Directory of the index. Its path is that of the list of `slotpress serve`, so that the same
+    /// Directory of the index. The index has the same path as the list of `slotpress serve`, so the same
     /// programs can read both.
     index: Store,
 }
@@ -66,7 +66,7 @@ pub struct TargetIndex {
 }
 
 impl TargetIndex {
-    fn with_archives(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
+    fn catalog_of(&self, archives: impl IntoIterator<Item = Archive>) -> Catalog {
         let mut catalog = Catalog::new(archives);
         (catalog.slot_time, catalog.epoch_schedule) = (self.catalog.slot_time, self.catalog.epoch_schedule);
         catalog
@@ -83,7 +83,7 @@ impl TargetIndex {
             hashes: archive.hashes,
             ..Archive::new(archive.name.clone(), "", archive.size_bytes)
         };
-        self.catalog = self.with_archives(self.catalog.archives().iter().cloned().chain([listed]));
+        self.catalog = self.catalog_of(self.catalog.archives().iter().cloned().chain([listed]));
         // The durations of slots and epochs are taken from the newest full archive.
         if archive.is_full() || self.catalog.slot_time.source() == SlotTimeSource::Assumed {
             self.catalog.slot_time = ready.slot_time;
@@ -97,12 +97,12 @@ impl TargetIndex {
         let newest_pair = self.newest_pair();
         let mut archives = self.catalog.archives().to_vec();
         for archive in &mut archives {
-            // A time in the future was written before the clock jumped back, so the archive counts as old.
+            // A time in the future was written before the clock jumped back. Treat the archive as old.
             if archive.modified_ns > unix_ns(now) {
                 archive.modified_ns = 0;
             }
         }
-        let mut future = Self { catalog: self.with_archives(archives), condition: Condition::Always };
+        let mut future = Self { catalog: self.catalog_of(archives), condition: Condition::Always };
         if let Some(ready) = next {
             future.add(ready, now);
         }
@@ -120,7 +120,7 @@ impl TargetIndex {
                 pruned.push(archive.name.to_string());
             }
         }
-        self.catalog = self.with_archives(kept);
+        self.catalog = self.catalog_of(kept);
         pruned
     }
 
@@ -134,10 +134,10 @@ impl TargetIndex {
         pair
     }
 
-    /// Returns a list of archives in JSON. `place` prepares their fields for the place of the list.
-    fn list_json(&self, catalog: &Catalog, place: fn(ArchiveFields) -> ArchiveFields, now: SystemTime) -> String {
+    /// Returns a list of archives in JSON. `adapt` changes their fields for the document's location.
+    fn list_json(&self, catalog: &Catalog, adapt: fn(ArchiveFields) -> ArchiveFields, now: SystemTime) -> String {
         json(&ListFields::new(catalog, now, |archive| {
-            let fields = place(ArchiveFields::new(archive, &self.catalog, now).without_age());
+            let fields = adapt(ArchiveFields::new(archive, &self.catalog, now).without_age());
             PublishedFields { fields, state: state_check_label(archive) }
         }))
     }
@@ -150,7 +150,7 @@ struct PublishedFields {
     state: &'static str,
 }
 
-fn dirs_of_index() -> impl Iterator<Item = &'static str> {
+fn index_dir_names() -> impl Iterator<Item = &'static str> {
     let dirs = LISTING_PATH.trim_end_matches(INDEX);
     dirs.split('/').filter(|name| !name.is_empty())
 }
@@ -159,7 +159,7 @@ impl IndexedStore {
     /// Opens the index of a target. Returns `None` if its directory is missing.
     pub fn open(store: &Store) -> Result<Option<Self>> {
         let mut index = store.clone();
-        for name in dirs_of_index() {
+        for name in index_dir_names() {
             let Some(dir) = index.open_dir(name)? else { return Ok(None) };
             index = dir;
         }
@@ -168,7 +168,7 @@ impl IndexedStore {
 
     pub fn open_or_create(store: &Store) -> Result<Self> {
         let mut index = store.clone();
-        for name in dirs_of_index() {
+        for name in index_dir_names() {
             index = index.open_or_create_dir(name)?;
         }
         Ok(Self { store: store.clone(), index })
@@ -187,9 +187,9 @@ impl IndexedStore {
         Ok(TargetIndex { catalog, condition: if_unchanged(file.etag) })
     }
 
-    /// Changes the index and `latest.json`, and reads both back. Removes archives from the index
-    /// as `keep` permits; `on_prune` receives their names before readers can see the change. Fails if
-    /// the target fails, does not keep what it is sent, or if other programs keep changing the index.
+    /// Changes the index and `latest.json`. Removes archives from the index as `keep` permits;
+    /// `on_prune` receives their names before readers can see the change. Fails if the target fails or
+    /// does not keep a document, or if other programs keep changing the documents.
     pub fn publish(
         &self,
         step: IndexStep<'_>,
@@ -227,9 +227,8 @@ impl IndexedStore {
             if !put_document(&self.index, INDEX, &json, &index.condition, progress)? {
                 continue;
             }
-            // Without a full archive there is nothing that a node could boot from, so `latest.json`
-            // is not written.
-            let newest = index.with_archives(index.newest_pair());
+            // Without a full archive, no node could boot, so `latest.json` is not written.
+            let newest = index.catalog_of(index.newest_pair());
             if newest.archives().is_empty() {
                 return Ok(index);
             }
@@ -247,7 +246,7 @@ impl IndexedStore {
             .with_hint("let one program write there; look at the store's own log"))
     }
 
-    /// Deletes an archive. Returns false if it is in the index again, or if the name is not an archive's.
+    /// Deletes an archive. Returns false if the index lists it, or if the name is not an archive's.
     pub fn delete(&self, index: &TargetIndex, name: &str, progress: &dyn Progress) -> Result<bool> {
         match ArchiveName::parse(name) {
             Some(_) if index.catalog.find(name).is_none() => self.store.delete(name, progress).map(|()| true),
@@ -256,7 +255,7 @@ impl IndexedStore {
     }
 }
 
-/// Writes a document; returns false if another program has changed it meanwhile.
+/// Writes a document. Returns false if another program has changed it since it was read.
 fn put_document(store: &Store, name: &str, json: &str, condition: &Condition, progress: &dyn Progress) -> Result<bool> {
     let headers =
         Attributes::from_iter([(Attribute::ContentType, "application/json"), (Attribute::CacheControl, INDEX_CACHE)]);

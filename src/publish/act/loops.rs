@@ -33,14 +33,13 @@ pub fn prepare_archives(run: &PublishRun<'_>) {
     }
 }
 
-/// Makes rebased archives, one at a time. With them, nodes that have an older full archive of a target
-/// get the state of the target's newest one. Runs at the lowest priority, because nobody waits for the
-/// results.
+/// Makes rebased archives, one at a time: a node that has a target's older full archive needs only the
+/// rebased one for the newest state. Runs at the lowest priority, because nobody waits for the results.
 pub fn rebase_archives(run: &PublishRun<'_>) {
     while let Some(task) = run.next_work(Planner::begin_rebase) {
         run.progress.detail(&format!("rebasing: {}", task.name));
         let start = Instant::now();
-        let result = catch_panic(|| make_rebased(run, &task));
+        let result = catch_panic(|| run_rebase(run, &task));
         if task.stop.is_interrupted() {
             run.progress.detail("no rebased archive is made: there is a newer full archive");
         }
@@ -74,14 +73,14 @@ fn prepare(run: &PublishRun<'_>, name: &ArchiveName) -> Result<()> {
 fn check_as_is(path: &Path, options: &RecompressOptions, progress: &dyn Progress) -> Result<()> {
     let EncodingOptions { threads, io_policy, .. } = &options.encoding;
     let options = VerifyOptions::default().check(options.check.clone()).threads(*threads).io_policy(io_policy.clone());
-    // Superseded records are read a second time, in pieces that share pages, so their pages are
-    // dropped only at the end.
+    // Superseded records are read a second time, in pieces that share pages. Drop their pages from the
+    // cache only at the end.
     let _watch = io_policy.io_hint.watch([path]);
     let archive = NamedArchive::from_path(path);
     verify(Snapshot::Archive(&archive), &options, progress)?.require_ok()
 }
 
-fn make_rebased(run: &PublishRun<'_>, RebaseTask { name, target, stop }: &RebaseTask) -> Result<()> {
+fn run_rebase(run: &PublishRun<'_>, RebaseTask { name, target, stop }: &RebaseTask) -> Result<()> {
     panic_point("rebasing");
     if let Err(error) = lower_priority(NICENESS_MAX) {
         run.progress.warn(&format!("cannot lower the priority for rebasing: {error}"));

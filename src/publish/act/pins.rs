@@ -49,7 +49,7 @@ pub enum PinResult {
     Pinned,
     /// The validator has removed the archive meanwhile.
     Gone,
-    /// The file is changing, or its writer has locked it: try again later.
+    /// The file is changing, its writer has locked it, or its name is pinned already: try again later.
     NotYet,
     /// The reason why this file cannot be pinned.
     Impossible(String),
@@ -130,7 +130,7 @@ impl PinDir {
 
     fn pin_by_link(&self, archive: &Archive) -> Result<PinResult> {
         let path = archive.path();
-        let why = match link(archive, &self.pinned)? {
+        let why = match link_archive(archive, &self.pinned)? {
             Link::Made => return Ok(PinResult::Pinned),
             Link::FileReplaced | Link::Failed(Errno::EXIST) => return Ok(PinResult::NotYet),
             Link::Failed(Errno::NOENT) => return Ok(PinResult::Gone),
@@ -192,12 +192,12 @@ impl PinDir {
         let path = self.quarantine.path_of(&name);
         // Remove the old name first: if both names are hard links to one file (an archive that
         // failed, then grew), rename would keep both.
-        remove(&self.quarantine, &name)?;
+        remove_if_present(&self.quarantine, &name)?;
         self.pinned.rename(&name, &self.quarantine, &name).or_path("keep aside", &path)?;
         let mut kept = scan_open_dir(&self.quarantine, scan_names)?.archives().to_vec();
         kept.sort_by_key(|archive| Reverse(archive.name.slot));
         for old in kept.iter().skip(QUARANTINED_MAX) {
-            remove(&self.quarantine, &old.name.to_string())?;
+            remove_if_present(&self.quarantine, &old.name.to_string())?;
         }
         Ok(Some(path))
     }
@@ -206,13 +206,13 @@ impl PinDir {
 #[derive(Debug)]
 pub enum Link {
     Made,
-    /// Another file has taken the place of the archive's file. It gets no second name.
+    /// A different file now has the archive's path, so no link was left.
     FileReplaced,
     Failed(Errno),
 }
 
 /// Gives the file of an archive a second name in `dir`.
-pub fn link(archive: &Archive, dir: &KeptDir) -> Result<Link> {
+pub fn link_archive(archive: &Archive, dir: &KeptDir) -> Result<Link> {
     let name = archive.name.to_string();
     let id = archive.file_id;
     if let Err(error) = linkat(CWD, archive.path(), dir, &name, AtFlags::empty()) {
@@ -221,7 +221,7 @@ pub fn link(archive: &Archive, dir: &KeptDir) -> Result<Link> {
     if dir.stat_entry(&name)?.is_some_and(|stat| (stat.device, stat.inode) == (id.device, id.inode)) {
         return Ok(Link::Made);
     }
-    remove(dir, &name)?;
+    remove_if_present(dir, &name)?;
     Ok(Link::FileReplaced)
 }
 
@@ -249,7 +249,7 @@ pub fn scan_open_dir(dir: &KeptDir, scan: impl FnOnce(&[PathBuf]) -> Result<Cata
     Ok(catalog)
 }
 
-pub fn remove(dir: &KeptDir, name: &str) -> Result<()> {
+pub fn remove_if_present(dir: &KeptDir, name: &str) -> Result<()> {
     match dir.remove_file(name) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
         Err(error) => Err(Error::io("remove", &dir.path_of(name), &error.into())),
@@ -257,44 +257,44 @@ pub fn remove(dir: &KeptDir, name: &str) -> Result<()> {
 }
 
 /// Checks the directories of pins and targets before any of them is created or written. Fails if one
-/// is inside a directory where it must not be, or if no target exists.
+/// is inside a directory where it must not be, or if no target can be used.
 pub fn check_dirs(options: &PublishOptions) -> Result<()> {
     if let Some(dir) = open_nearest(&options.pins) {
         for snapshots in options.validator_dirs() {
-            refuse_within(&dir, &snapshots, "the validator's directory")
+            refuse_inside(&dir, &snapshots, "the validator's directory")
                 .map_err(|error| error.with_hint(hint::PINS_ON_SAME_FILE_SYSTEM))?;
         }
     }
-    let mut missing = Vec::new();
+    let mut unusable = Vec::new();
     for target in &options.targets {
         let Target::Dir(path) = target else { continue };
         if let Some(dir) = open_nearest(path) {
             check_target(&dir, options)?;
         }
-        missing.extend(check_output_dir(path).err());
+        unusable.extend(check_output_dir(path).err());
     }
-    // One target that exists is enough: the missing ones are tried again later.
-    if missing.len() < options.targets.len() {
+    // One usable target is enough: the others are tried again later.
+    if unusable.len() < options.targets.len() {
         return Ok(());
     }
-    missing.into_iter().next().map_or(Ok(()), Err)
+    unusable.into_iter().next().map_or(Ok(()), Err)
 }
 
 pub fn check_target(dir: &KeptDir, options: &PublishOptions) -> Result<()> {
     for snapshots in options.validator_dirs() {
-        refuse_within(dir, &snapshots, "the validator's directory")?;
+        refuse_inside(dir, &snapshots, "the validator's directory")?;
     }
-    refuse_within(dir, &options.pins, "the directory of pins")
+    refuse_inside(dir, &options.pins, "the directory of pins")
 }
 
-fn refuse_within(dir: &KeptDir, above: &Path, whose: &str) -> Result<()> {
-    let Ok(above) = KeptDir::open(above) else { return Ok(()) };
-    if !dir.is_within(&above.stat()?)? {
+fn refuse_inside(dir: &KeptDir, outer: &Path, role: &str) -> Result<()> {
+    let Ok(outer) = KeptDir::open(outer) else { return Ok(()) };
+    if !dir.is_within(&outer.stat()?)? {
         return Ok(());
     }
     let dir = dir.path().escaped();
-    let above = above.path().escaped();
-    let message = format!("{dir} is in {above}, {whose}: nothing else may be written there");
+    let outer = outer.path().escaped();
+    let message = format!("{dir} is in {outer}, {role}: nothing else may be written there");
     Err(Error::usage(message).with_hint("give a directory outside of it"))
 }
 

@@ -14,7 +14,7 @@ use slotpress_stores::{Attribute, Store, Upload, UploadState, headers_of};
 
 use super::PublishRun;
 use super::index::{IndexStep, IndexedStore, PreparedArchive, TargetIndex};
-use super::pins::{Link, check_target, link};
+use super::pins::{Link, check_target, link_archive};
 use crate::publish::decide::choose::ArchiveSet;
 use crate::publish::journal::BegunUpload;
 use crate::publish::report::event::{PublishEvent, ReadyArchive, state_check_label};
@@ -45,8 +45,8 @@ pub fn publish_to(run: &PublishRun<'_>, number: usize) {
     }
 }
 
-/// A target, opened once: all work happens in the same directory, even if its path comes to lead to
-/// another one.
+/// A target that was opened once: all work happens in the same directory, even if its path leads to
+/// another directory later.
 struct OpenTarget<'r, 'a> {
     run: &'r PublishRun<'a>,
     name: String,
@@ -182,7 +182,7 @@ impl<'r, 'a> OpenTarget<'r, 'a> {
     fn link(&self, ready: &PreparedArchive) -> Result<bool> {
         let Some(dir) = self.store.dir() else { return Ok(false) };
         let path = ready.archive.path();
-        match link(&ready.archive, dir)? {
+        match link_archive(&ready.archive, dir)? {
             Link::Made => dir.sync().map(|()| true),
             Link::FileReplaced => Err(changed_error(&path)),
             // If the name is taken, `upload` reports it.

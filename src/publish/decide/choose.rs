@@ -9,8 +9,7 @@ use slotpress_read::catalog::Archive;
 use super::retry::Retry;
 use super::{Planner, TargetState};
 
-/// Identifies a state. Archives of one state with different compression have the same key. Keys of
-/// full archives sort first.
+/// Identifies an archive, regardless of its compression. Keys of full archives sort first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StateKey {
     pub base_slot: Option<u64>,
@@ -60,7 +59,7 @@ impl ArchiveSet {
         self.keys.iter().rev().find(is_counted).map(|key| key.slot)
     }
 
-    /// True if a target with these archives lacks this one, and would become newer with it. An
+    /// True if a target with these archives lacks this archive, and would become newer with it. An
     /// incremental archive must be based on the target's newest full archive.
     pub fn wants(&self, name: &ArchiveName) -> bool {
         let newest = match name.base_slot {
@@ -96,7 +95,7 @@ pub struct PinChanges {
 }
 
 impl TargetState {
-    /// True if the target has not answered yet: nothing is prepared for it.
+    /// True if the target has neither answered nor failed yet: nothing is prepared for it.
     pub fn is_untried(&self) -> bool {
         !self.is_known && self.retry.failures == 0
     }
@@ -141,8 +140,8 @@ impl Planner<'_> {
         rebased
     }
 
-    /// Returns the contents that each target will have once all ready archives are published, except
-    /// for targets that have not answered.
+    /// Returns the contents that each target will have once all ready archives are published. Leaves out
+    /// untried targets.
     fn future_contents(&self) -> Vec<ArchiveSet> {
         let rebased = self.ready_rebases();
         let mut contents = Vec::new();
@@ -165,8 +164,8 @@ impl Planner<'_> {
         key.base_slot.is_none() || self.retries.contains_key(key) || is_due
     }
 
-    /// Returns the archives of a kind that have their turn, and that a target will still want when all
-    /// ready ones are published. The newest comes last.
+    /// Returns the full or incremental archives that have their turn, and that a target will still want
+    /// when all ready archives are published. The newest comes last.
     fn wanted_archives(&self, is_full: bool) -> Vec<&Archive> {
         let future = self.future_contents();
         let mut wanted = Vec::from_iter(self.candidates().into_values());
@@ -288,7 +287,7 @@ impl Planner<'_> {
         self.next_to_publish(target).or_else(|| self.next_ready_rebase(target))
     }
 
-    /// Returns ready archives that no target wants, or that newer ready ones replace.
+    /// Returns ready archives that no target wants, or that newer ready archives replace.
     pub fn find_unneeded(&self) -> Vec<&ArchiveName> {
         let mut wanted = BTreeSet::new();
         let rebased = self.ready_rebases();

@@ -42,7 +42,7 @@ pub struct EndedTask {
     pub name: ArchiveName,
     pub result: Result<()>,
     pub elapsed: Duration,
-    /// The source of a preparation; `None` for a rebase.
+    /// The file that was prepared; `None` for a rebase.
     pub source: Option<PinnedSource>,
 }
 
@@ -61,8 +61,8 @@ pub struct DamagedArchive {
     pub error: Error,
 }
 
-/// Actions for the watcher. The planner has already forgotten archives in `unpin` and `delete`, so no
-/// loop takes them.
+/// Actions for the watcher. The planner no longer lists the archives in `unpin` and `delete`, so no
+/// loop begins work on them.
 #[derive(Debug)]
 pub struct Actions {
     pub damaged: Vec<DamagedArchive>,
@@ -118,7 +118,7 @@ pub struct Planner<'a> {
     /// Tasks that have ended, until a scan that began later is recorded.
     pub ended_tasks: Vec<EndedTask>,
     pub events: Vec<PublishEvent>,
-    /// True if a task has ended since the watcher asked.
+    /// True if a task has ended since the watcher last looked.
     pub has_results: bool,
 }
 
@@ -252,7 +252,7 @@ impl<'a> Planner<'a> {
         self.find_unneeded().into_iter().filter(|name| !is_sent(name)).cloned().collect()
     }
 
-    /// Returns true, and counts the target as busy, if its thread has work: the target is not known
+    /// Returns true, and marks the target as busy, if its thread has work: the target has not been read
     /// yet, or lacks a ready archive.
     pub fn begin_target(&mut self, number: usize) -> bool {
         let target = &self.targets[number];

@@ -28,7 +28,7 @@ impl Planner<'_> {
         self.retries.entry(key_of(name)).or_default()
     }
 
-    /// Leaves out an archive. This is reported once, and is a failure of a run with `--once`.
+    /// Leaves out an archive, and reports that once. A run with `--once` fails if a target lacks it.
     pub fn leave_out(&mut self, name: ArchiveName, why: String, hint: &str) {
         let message = format!("{name} was left out, and is not published: {why}");
         let error = Error::failed(&message).with_hint(hint.to_string());

@@ -31,7 +31,7 @@ pub enum NextAttempt {
 }
 
 impl Retry {
-    /// True if time alone leads to no further attempt.
+    /// True if waiting leads to no further attempt.
     pub fn is_refused(&self) -> bool {
         matches!(self.next, NextAttempt::AfterChange(_) | NextAttempt::Never)
     }

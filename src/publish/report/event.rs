@@ -30,8 +30,8 @@ pub enum PublishEvent {
         #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,
     },
-    /// An archive was left out: it is being written, it cannot be pinned or rebased, or there is no
-    /// room.
+    /// An archive was left out: it is being written, it cannot be pinned or rebased, no current client
+    /// loads it, or there is no room.
     Skipped {
         #[serde(flatten, serialize_with = "serialize_name_and_parts")]
         name: ArchiveName,
@@ -85,7 +85,7 @@ pub struct ReadyArchive {
     pub bytes: u64,
     /// Root hash; `None` if its frames are not hashed.
     pub root: Option<Root>,
-    /// For rebased archives: hash of the full archive on which this one builds.
+    /// For rebased archives: snapshot hash of the full archive on which this archive builds.
     pub rebased_on: Option<Hash>,
     /// Time that preparing or publishing took.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]

@@ -66,7 +66,7 @@ impl<'a> Hooks<'a> {
         true
     }
 
-    /// Starts the next hook if none runs; kills one that runs for too long. Fails if a hook failed.
+    /// Starts the next hook if none runs. Kills the running hook after its timeout. Fails if a hook failed.
     pub fn poll(&mut self) -> Result<()> {
         let Some(mut hook) = self.running.take() else {
             if let Some((program, variables)) = self.waiting.pop_front() {

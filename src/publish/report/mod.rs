@@ -23,8 +23,8 @@ pub struct Reporter<'a> {
     hooks: Hooks<'a>,
     metrics: Arc<PublishMetrics>,
     server: Option<MetricsServer>,
-    /// The most serious failure of an operation that is not repeated: a damaged archive counts most, a
-    /// network failure least.
+    /// The most serious failure of an operation that is not repeated. A damaged archive is the most
+    /// serious, a network failure the least.
     pub worst_failure: Option<Error>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Reporter<'a> {
 
     pub fn report(&mut self, event: PublishEvent) {
         match &event {
-            // Failures of operations that are repeated do not count: the next attempt may succeed.
+            // Ignore failures of operations that are repeated: the next attempt may succeed.
             PublishEvent::Failed { error, retry: None, .. } | PublishEvent::Refused { error, .. } => {
                 let rank = |error: &Error| match error.kind() {
                     ErrorKind::Damaged => 2,
@@ -73,7 +73,7 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    /// Reports a failed hook. It does not count as a failure of the run, and starts no other hook.
+    /// Reports a failed hook. This neither makes the run fail nor starts another hook.
     fn report_hook_failure(&mut self, error: Error) {
         let event = PublishEvent::Failed { error, target: None, retry: None };
         self.metrics.count_hook_failure();

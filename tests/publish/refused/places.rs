@@ -11,7 +11,7 @@ use crate::common::*;
 use crate::publish::setup::*;
 use crate::publish::works::running::PublishProcess;
 
-/// No run waits for such a pipe.
+/// No run waits for a writer of the pipe.
 #[test]
 fn pipes_in_place_of_documents_are_reported() {
     for name in ["latest.json", "api/v1/archives", FULL_26] {
@@ -20,9 +20,9 @@ fn pipes_in_place_of_documents_are_reported() {
         fs::create_dir_all(path.parent().expect("a directory")).expect("made");
         mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o644), 0).expect("made");
         let running = PublishProcess::start(&setup, &[]);
-        wait_for(name, || !of_type(&running.events(), "publish_failed").is_empty());
+        wait_for(name, || !events_of_type(&running.events(), "publish_failed").is_empty());
         let events = running.stop();
-        let message = of_type(&events, "publish_failed")[0]["message"].as_str().expect("a message").to_string();
+        let message = events_of_type(&events, "publish_failed")[0]["message"].as_str().expect("a message").to_string();
         assert!(message.contains(name) || message.contains("snapshot-26"), "{name}: {message}");
         assert!(
             fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.mode() & 0o170_000 == 0o010_000),
@@ -41,10 +41,10 @@ fn linked_pin_directories_are_refused() {
         let victim = setup.dir.path().join("victim");
         fs::create_dir(&victim).expect("made");
         fs::copy(fixture(FULL_26), victim.join(FULL_26.replace("-26-", "-1-"))).expect("copied");
-        let before = state_of(&victim);
+        let before = file_states(&victim);
         symlink(&victim, setup.pins().join(link)).expect("linked");
         let output = setup.run_once(&[]);
-        assert_eq!(state_of(&victim), before, "{link}");
+        assert_eq!(file_states(&victim), before, "{link}");
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{link}: {stderr}");
         assert!(stderr.contains("is a symbolic link"), "{link}: {stderr}");
@@ -66,7 +66,7 @@ fn a_linked_index_is_refused() {
 }
 
 /// Moves a directory aside and puts a link to another one into its place.
-fn swap(dir: &Path, aside: &Path, other: &Path) {
+fn replace_with_link(dir: &Path, aside: &Path, other: &Path) {
     fs::rename(dir, aside).expect("moved");
     symlink(other, dir).expect("linked");
 }
@@ -93,18 +93,18 @@ fn directories_swapped_for_links_are_not_touched() {
         running.wait_for_published(INCREMENTAL_26_40);
         setup.wait_until_nothing_is_pinned();
         let path = setup.dir.path().join(swapped);
-        swap(&path, &aside, &victim);
+        replace_with_link(&path, &aside, &victim);
         setup.write(&fixture(FULL_3500));
-        wait_for("a failure", || !of_type(&running.events(), "publish_failed").is_empty());
+        wait_for("a failure", || !events_of_type(&running.events(), "publish_failed").is_empty());
         assert_eq!(archives().map(|names| names.contains(&FULL_26.to_string())), [true; 3], "{swapped}");
         for (before, now) in before.iter().zip(archives()) {
             assert!(before.iter().all(|name| now.contains(name)), "{swapped}: {before:?} {now:?}");
         }
         fs::remove_file(&path).expect("removed");
         fs::rename(&aside, &path).expect("moved back");
-        let newest = chain().last().expect("some");
+        let newest = chain_archives().last().expect("some");
         setup.write(newest);
-        wait_for("the run to continue", || latest(&setup.mirror()) == [name(newest)]);
+        wait_for("the run to continue", || read_latest(&setup.mirror()) == [name(newest)]);
         running.stop();
     }
 }
@@ -165,6 +165,6 @@ fn a_missing_target_is_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("create it: mkdir -p"), "{stderr}");
-    assert!(events_of(&output).is_empty(), "{stderr}");
+    assert!(parse_events(&output).is_empty(), "{stderr}");
     assert!(!setup.pins().exists(), "{stderr}");
 }

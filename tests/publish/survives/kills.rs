@@ -23,14 +23,14 @@ fn assert_kills_are_survived(flags: &[&str]) {
     for (call, number) in moments.iter().step_by(apart) {
         let moment = format!("{call} {number}");
         let setup = Setup::with_pair();
-        let before = state_of(&setup.snapshots());
+        let before = file_states(&setup.snapshots());
         let arguments = [setup.arguments(flags), vec!["--once".into()]].concat();
         let killed = trace(&arguments, CALLS, Some(&format!("{call}:signal=KILL:when={number}")));
         kills += usize::from(killed.is_killed);
-        let published = latest(&setup.mirror());
+        let published = read_latest(&setup.mirror());
         assert!(published.is_empty() || published[0] == FULL_26, "{moment}: {published:?}");
-        // A pin may be there; all else is unchanged.
-        let now = state_of(&setup.snapshots());
+        // A run may have added a pin; everything else is unchanged.
+        let now = file_states(&setup.snapshots());
         assert_eq!(now.len(), before.len(), "{moment}");
         for (name, file) in now {
             let unlinked = FileState { links: before[&name].links, ..file };
@@ -38,14 +38,14 @@ fn assert_kills_are_survived(flags: &[&str]) {
         }
 
         let events = setup.publish_once(flags);
-        assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "{moment}: {events:?}");
+        assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "{moment}: {events:?}");
         let left = file_names(&setup.mirror());
         assert!(left.iter().all(|name| !name.starts_with("tmp-")), "{moment}: {left:?}");
         setup.assert_nothing_is_pinned();
         let links = if flags.contains(&"--as-is") { 2 } else { 1 };
-        assert!(state_of(&setup.snapshots()).values().all(|file| file.links == links), "{moment}: pins are freed");
+        assert!(file_states(&setup.snapshots()).values().all(|file| file.links == links), "{moment}: pins are freed");
         // Archives on the target were not written a second time.
-        let again = of_type(&events, "publish_prepared")
+        let again = events_of_type(&events, "publish_prepared")
             .into_iter()
             .filter(|event| published.iter().any(|name| event["name"] == **name));
         assert_eq!(again.count(), 0, "{moment}");
@@ -53,7 +53,7 @@ fn assert_kills_are_survived(flags: &[&str]) {
     assert!(kills >= 10, "the moments were missed: {kills}");
 }
 
-/// They are removed even if there is no work.
+/// The next run removes temporary files of a killed run even if it has no work.
 #[test]
 fn temporary_files_are_removed_at_the_next_start() {
     let setup = Setup::with_pair();
@@ -92,7 +92,7 @@ fn a_panic_on_the_thread_of_a_target_is_reported() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("an injected panic"), "{stderr}");
     setup.publish_once(&[]);
-    assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
 }
 
 /// Archives wait until the disk of the target has room again.
@@ -109,16 +109,16 @@ fn a_full_target_gets_archives_once_it_has_room() {
     };
     mount("size=64k");
     let output = setup.run_once(&[]);
-    let whole = latest(&disk);
+    let whole = read_latest(&disk);
     mount("remount,size=64m");
     let again = setup.run_once(&[]);
-    let published = latest(&disk);
+    let published = read_latest(&disk);
     let names = file_names(&disk);
     assert!(Command::new("umount").arg(&disk).status().expect("runs").success());
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(whole.is_empty());
     assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
-    assert_eq!(of_type(&events_of(&again), "publish_prepared").len(), 0, "all was ready");
+    assert_eq!(events_of_type(&parse_events(&again), "publish_prepared").len(), 0, "all was ready");
     assert_eq!(published, [FULL_26, INCREMENTAL_26_40]);
     assert!(names.iter().all(|name| !name.starts_with("tmp-")), "{names:?}");
     drop(fs::remove_dir(&disk));
@@ -150,7 +150,7 @@ fn a_target_that_becomes_full_is_pruned() {
     let keep = ["--as-is", "--keep-full", "1", "--keep-incremental", "0", "--grace", "1h"];
     let running = PublishProcess::start(&setup, &keep);
     running.wait_for_published(FULL_26);
-    let full_40 = &chain()[2];
+    let full_40 = &chain_archives()[2];
     setup.write(full_40);
     running.wait_for_published(&name(full_40));
     setup.wait_until_nothing_is_pinned();
@@ -170,6 +170,6 @@ fn a_target_that_becomes_full_is_pruned() {
     setup.write(&fixture(FULL_3500));
     running.wait_for_published(FULL_3500);
     let events = running.stop();
-    assert_eq!(of_type(&events, "publish_failed").len(), 0, "{events:?}");
-    assert_eq!(latest(&setup.mirror()), [FULL_3500]);
+    assert_eq!(events_of_type(&events, "publish_failed").len(), 0, "{events:?}");
+    assert_eq!(read_latest(&setup.mirror()), [FULL_3500]);
 }

@@ -25,7 +25,7 @@ use crate::common::*;
 use crate::publish::setup::*;
 
 const STEPS: usize = 30;
-/// Number of the validator's states.
+/// Number of the validator's states, one for each day.
 const DAYS: usize = 12;
 /// Length of a target that can become full.
 const DISK: &str = "size=64m";
@@ -86,8 +86,8 @@ impl Chain {
     }
 }
 
-/// Gives a file to the user that runs the program, because permissions do not apply to root.
-fn give(path: &Path) {
+/// Gives a file to the user `nobody`, who runs the program, because permissions do not apply to root.
+fn give_to_nobody(path: &Path) {
     if rustix::process::geteuid().is_root() {
         let user = Some(UnprivilegedProgram::USER);
         chown(path, user, user).expect("given");
@@ -121,7 +121,7 @@ impl TargetDir {
         fs::create_dir(&path).expect("made");
         let mount = || Command::new("mount").args(["-t", "tmpfs", "-o", DISK, "tmpfs"]).arg(&path).output();
         let is_mounted = is_small && mount().is_ok_and(|output| output.status.success());
-        give(&path);
+        give_to_nobody(&path);
         Self { path, aside, condition: TargetCondition::Works, is_mounted, had_full: false }
     }
 
@@ -136,7 +136,7 @@ impl TargetDir {
             }
             TargetCondition::IsGone if is_replaced => {
                 fs::create_dir(&self.path).expect("made");
-                give(&self.path);
+                give_to_nobody(&self.path);
                 // The program may still write there.
                 wait_for("the old directory to go", || fs::remove_dir_all(&self.aside).is_ok());
                 self.had_full = false;
@@ -175,7 +175,7 @@ impl TargetDir {
     }
 
     /// Returns the archives of the index, with their paths.
-    fn listed(&self) -> Vec<(Value, PathBuf)> {
+    fn listed_archives(&self) -> Vec<(Value, PathBuf)> {
         let dir = self.dir();
         let Ok(index) = fs::read(dir.join("api/v1/archives")) else { return Vec::new() };
         let index: Value = serde_json::from_slice(&index).expect("whole JSON");
@@ -187,7 +187,7 @@ impl TargetDir {
     }
 
     fn names(&self) -> Vec<ArchiveName> {
-        self.listed().iter().map(|(_, path)| ArchiveName::parse(&name(path)).expect("a name")).collect()
+        self.listed_archives().iter().map(|(_, path)| ArchiveName::parse(&name(path)).expect("a name")).collect()
     }
 }
 
@@ -200,7 +200,7 @@ fn newest_slot(names: &[ArchiveName], base_slot: Option<u64>) -> Option<u64> {
     names.iter().filter(|name| name.base_slot == base_slot).map(|name| name.slot).max()
 }
 
-/// One run, and its log for a failure.
+/// A random run. Its log is printed if the test fails.
 struct RandomRun {
     seed: u64,
     rng: SeededRng,
@@ -208,8 +208,9 @@ struct RandomRun {
     // Disks are unmounted before the directory is removed.
     target_dirs: Vec<TargetDir>,
     dir: TempDir,
-    /// Number of the validator's next state, and of its newest full archive.
+    /// Day of the validator's next state.
     day: usize,
+    /// Day of the validator's newest full archive.
     full_day: Option<usize>,
     damaged: BTreeSet<String>,
     running: Option<Child>,
@@ -232,8 +233,8 @@ impl RandomRun {
         let mut rng = SeededRng::new(seed);
         let (options, dir) = (RandomOptions::draw(&mut rng), temp_dir());
         fs::create_dir(dir.path().join("snapshots")).expect("made");
-        give(dir.path());
-        give(&dir.path().join("snapshots"));
+        give_to_nobody(dir.path());
+        give_to_nobody(&dir.path().join("snapshots"));
         let target_dirs =
             (0..options.targets).map(|number| TargetDir::new(dir.path(), number, rng.below(3) == 0)).collect();
         let (damaged, log) = (BTreeSet::new(), Vec::new());
@@ -264,7 +265,7 @@ impl RandomRun {
         self.running = Some(self.command().spawn().expect("started"));
     }
 
-    /// Kills the program if it runs. It ends by itself only if there is no target when it begins.
+    /// Kills the program if it runs. The program ends by itself only if it finds no target at its start.
     fn kill(&mut self) {
         let Some(mut running) = self.running.take() else { return };
         let ended = running.try_wait().expect("asked");
@@ -319,7 +320,7 @@ impl RandomRun {
         let temporary = self.snapshots().join("tmp-archive");
         fs::write(&temporary, bytes).expect("written");
         backdate(&temporary);
-        give(&temporary);
+        give_to_nobody(&temporary);
         fs::rename(temporary, self.snapshots().join(name(&archive))).expect("renamed");
         self.day += 1;
     }
@@ -332,8 +333,8 @@ impl RandomRun {
         let seen = self.seen();
         let mut fulls: Vec<u64> = seen.iter().filter(|name| name.base_slot.is_none()).map(|name| name.slot).collect();
         fulls.sort_unstable();
-        let Some(least) = fulls.iter().rev().nth(1) else { return };
-        let gone = seen.iter().filter(|name| name.base_slot.unwrap_or(name.slot) < *least);
+        let Some(oldest_kept) = fulls.iter().rev().nth(1) else { return };
+        let gone = seen.iter().filter(|name| name.base_slot.unwrap_or(name.slot) < *oldest_kept);
         gone.for_each(|name| fs::remove_file(self.snapshots().join(name.to_string())).expect("purged"));
     }
 
@@ -341,7 +342,7 @@ impl RandomRun {
     /// the last full archive stays.
     fn check(&mut self) {
         for target in &mut self.target_dirs {
-            for (listed, path) in target.listed() {
+            for (listed, path) in target.listed_archives() {
                 let length = fs::metadata(&path).map(|metadata| metadata.len()).ok();
                 assert_eq!(listed["size_bytes"].as_u64(), length, "{path:?}");
                 // A rebased archive may have the name of one that the validator wrote.
@@ -350,7 +351,7 @@ impl RandomRun {
                     "{path:?} was damaged"
                 );
             }
-            latest(target.dir());
+            read_latest(target.dir());
             let has_full = newest_slot(&target.names(), None).is_some();
             assert!(has_full || !target.had_full, "the last one is gone from {:?}", target.path);
             target.had_full = has_full;
@@ -366,16 +367,16 @@ impl RandomRun {
         let good: Vec<_> = self.seen().into_iter().filter(|name| !self.damaged.contains(&name.to_string())).collect();
         let all = self.seen();
         for target in &self.target_dirs {
-            let has = target.names();
-            let full = newest_slot(&has, None);
+            let published = target.names();
+            let full = newest_slot(&published, None);
             if newest_slot(&good, None) > full {
                 return Some(format!("{:?} has {full:?}, not {:?}", target.path, newest_slot(&good, None)));
             }
             // No incremental archive follows on a full archive that the validator has purged.
             if full.is_some() && all.iter().any(|name| name.base_slot.is_none() && Some(name.slot) == full) {
-                let (there, wanted) = (newest_slot(&has, full), newest_slot(&good, full));
-                if wanted > there {
-                    return Some(format!("{:?} has {there:?} on {full:?}, not {wanted:?}", target.path));
+                let (newest, wanted) = (newest_slot(&published, full), newest_slot(&good, full));
+                if wanted > newest {
+                    return Some(format!("{:?} has {newest:?} on {full:?}, not {wanted:?}", target.path));
                 }
             }
         }
@@ -387,7 +388,7 @@ impl RandomRun {
     /// Runs `verify` on all named archives.
     fn verify(&self) {
         static SOUND: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-        for (_, path) in self.target_dirs.iter().flat_map(TargetDir::listed) {
+        for (_, path) in self.target_dirs.iter().flat_map(TargetDir::listed_archives) {
             let mut hasher = DefaultHasher::new();
             fs::read(&path).expect("read").hash(&mut hasher);
             if SOUND.lock().expect("unlocked").insert(hasher.finish()) {
@@ -437,7 +438,7 @@ impl RandomRun {
 }
 
 /// No refused archive is published, an index never names a missing file, and the last full archive
-/// stays. In the end, all archives are published that should be.
+/// stays. In the end, all archives that targets want are published.
 #[test]
 fn random_runs_publish_the_newest_sound_archives() {
     let (first, count) = (number_of("RANDOM_RUNS_FIRST", 1), number_of("RANDOM_RUNS", 4));

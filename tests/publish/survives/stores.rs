@@ -50,11 +50,11 @@ fn a_bucket_gets_what_a_directory_gets() {
     let output = run_once(&gateway, &setup, &flags);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
-    assert_eq!(latest(&bucket), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(read_latest(&bucket), [FULL_26, INCREMENTAL_26_40]);
     for name in [FULL_26, INCREMENTAL_26_40] {
         assert!(fs::read(bucket.join(name)).expect("read") == fs::read(mirror.join(name)).expect("read"), "{name}");
     }
-    let root = of_type(&events_of(&output), "published")[0]["root"].as_str().expect("a root").to_string();
+    let root = events_of_type(&parse_events(&output), "published")[0]["root"].as_str().expect("a root").to_string();
     assert!(
         gateway.count_requests(&["POST ", "uploads=", &format!("x-amz-meta-slotpress-root: {root}")]) > 0,
         "readers are told the root"
@@ -69,11 +69,11 @@ fn a_bucket_gets_what_a_directory_gets() {
     let gone = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s"];
     fs::copy(fixture(FULL_3500), setup.snapshots().join(FULL_3500)).expect("copied");
     assert!(run_once(&gateway, &setup, &gone).status.success());
-    assert_eq!(latest(&bucket), [FULL_3500]);
+    assert_eq!(read_latest(&bucket), [FULL_3500]);
 }
 
 /// Makes a setup with an archive of three parts.
-pub fn with_three_parts() -> (Setup, PathBuf) {
+pub fn setup_with_three_parts() -> (Setup, PathBuf) {
     let setup = Setup::new_in(tempfile::tempdir().expect("a directory"), &[]);
     let ledger = setup.dir.path().join("ledger");
     slotpress().arg("synth").arg(&ledger).args(["--size", "40MiB", "--mix", "random"]).assert().success();
@@ -98,7 +98,7 @@ pub fn recorded_parts(setup: &Setup) -> usize {
 #[test]
 fn an_upload_continues_after_a_kill() {
     needs!("versitygw");
-    let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
+    let (gateway, (setup, made)) = (Gateway::start(), setup_with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let mut child = start(&gateway, &setup, &[]);
     wait_for("two parts in the journal", || recorded_parts(&setup) == 2);
@@ -108,14 +108,14 @@ fn an_upload_continues_after_a_kill() {
     let (sent, begun) = (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="]));
     let output = run_once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(of_type(&events_of(&output), "publish_prepared").len(), 0);
+    assert_eq!(events_of_type(&parse_events(&output), "publish_prepared").len(), 0);
     assert_eq!(
         (gateway.count_requests(&["partNumber=1&"]), gateway.count_requests(&["POST ", "uploads="])),
         (sent, begun)
     );
     let bucket = gateway.bucket().join("mainnet");
-    assert_eq!(latest(&bucket), [name(&made)]);
-    verify(&bucket);
+    assert_eq!(read_latest(&bucket), [name(&made)]);
+    verify_published(&bucket);
     assert_eq!(gateway.left_parts(), 0);
     setup.assert_nothing_is_pinned();
 }
@@ -124,7 +124,7 @@ fn an_upload_continues_after_a_kill() {
 #[test]
 fn an_upload_that_cannot_continue_leaves_no_parts() {
     needs!("versitygw");
-    let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
+    let (gateway, (setup, made)) = (Gateway::start(), setup_with_three_parts());
     gateway.fail(&["PUT ", "partNumber=3&"], usize::MAX, Instead::Refused(503, "SlowDown"));
     let mut child = start(&gateway, &setup, &[]);
     wait_for("an upload in the journal", || !unfinished_uploads(&setup).is_empty());
@@ -138,23 +138,23 @@ fn an_upload_that_cannot_continue_leaves_no_parts() {
     fs::write(&path, journal.to_string()).expect("written");
     let output = run_once(&gateway, &setup, &[]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
+    assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [name(&made)]);
     assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
 }
 
-/// The planning thread panics while another thread waits for it. The run ends, and the next one continues.
+/// The planning thread panics while another thread waits for it. The run ends, and the next run continues.
 #[cfg(debug_assertions)]
 #[test]
 fn a_panic_while_a_bucket_waits_is_survived() {
     needs!("versitygw");
-    let (gateway, (setup, made)) = (Gateway::start(), with_three_parts());
+    let (gateway, (setup, made)) = (Gateway::start(), setup_with_three_parts());
     let arguments = arguments(&setup, &["--once"]);
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).filter(|argument| *argument != "--json").collect();
     let is_reached =
         |number| assert_command_panic_is_error(&command(&gateway, &arguments), "planning", number, None).is_some();
     let reached = (1..).take_while(|number| is_reached(*number)).count();
     assert!(reached >= 2, "an answer, and the end of a preparation: {reached}");
-    assert_eq!(latest(&gateway.bucket().join("mainnet")), [name(&made)]);
+    assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [name(&made)]);
     assert_eq!((gateway.left_parts(), unfinished_uploads(&setup).len()), (0, 0));
 }
 
@@ -166,15 +166,15 @@ fn an_unreachable_store_delays_no_other_target() {
     gateway.set_unreachable(true);
     let mirror = setup.mirror();
     let mut child = start(&gateway, &setup, &["--to", mirror.to_str().expect("UTF-8")]);
-    wait_for("the directory", || latest(&mirror).len() == 2);
+    wait_for("the directory", || read_latest(&mirror).len() == 2);
     gateway.set_unreachable(false);
     let bucket = gateway.bucket().join("mainnet");
-    wait_for("the bucket", || latest(&bucket).len() == 2);
+    wait_for("the bucket", || read_latest(&bucket).len() == 2);
     child.kill().expect("killed");
     child.wait().expect("ended");
 }
 
-/// A second attempt would fail in the same way.
+/// The store refuses the credentials, so a second attempt would fail too.
 #[test]
 fn wrong_credentials_are_tried_once() {
     needs!("versitygw");
@@ -182,8 +182,8 @@ fn wrong_credentials_are_tried_once() {
     let mut command = publish_command(&gateway, &setup, &["--once"]);
     let output = command.env("AWS_SECRET_ACCESS_KEY", "wrong").output().expect("runs");
     assert_eq!(output.status.code(), Some(1));
-    let events = events_of(&output);
-    let failed = of_type(&events, "publish_failed");
+    let events = parse_events(&output);
+    let failed = events_of_type(&events, "publish_failed");
     assert_eq!((failed.len(), &failed[0]["retry_seconds"]), (1, &Value::Null), "{failed:?}");
 }
 
@@ -198,9 +198,9 @@ fn files_that_a_store_does_not_keep_are_not_published() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
         assert!(stderr.contains("is not there, though"), "{name}: {stderr}");
-        assert_eq!(of_type(&events_of(&output), "published").len(), 0, "{name}");
+        assert_eq!(events_of_type(&parse_events(&output), "published").len(), 0, "{name}");
         gateway.clear_faults();
         assert!(run_once(&gateway, &setup, &[]).status.success());
-        assert_eq!(latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
+        assert_eq!(read_latest(&gateway.bucket().join("mainnet")), [FULL_26, INCREMENTAL_26_40], "{name}");
     }
 }

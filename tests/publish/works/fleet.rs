@@ -1,5 +1,5 @@
-//! Many nodes that fetch published archives at the same time: from the bucket, and through a web
-//! server in front of its directory.
+//! Many nodes fetch published archives at the same time: from the bucket, and through a web server in
+//! front of the bucket's directory.
 
 use std::process::{Child, Stdio};
 

@@ -11,14 +11,14 @@ use crate::publish::setup::*;
 #[test]
 fn a_pair_is_published_once() {
     let setup = Setup::with_pair();
-    let before = state_of(&setup.snapshots());
+    let before = file_states(&setup.snapshots());
     let events = setup.publish_once(&[]);
-    assert_eq!(state_of(&setup.snapshots()), before, "the validator's directory is as it was");
+    assert_eq!(file_states(&setup.snapshots()), before, "the validator's directory is as it was");
     assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26]);
-    assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
-    verify(&setup.mirror());
+    assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    verify_published(&setup.mirror());
     setup.assert_nothing_is_pinned();
-    let published = of_type(&events, "published");
+    let published = events_of_type(&events, "published");
     assert_eq!(published.iter().map(|event| &event["name"]).collect::<Vec<_>>(), [FULL_26, INCREMENTAL_26_40]);
     assert_eq!(published.iter().map(|event| &event["state"]).collect::<Vec<_>>(), ["checked", "unchecked"]);
 }
@@ -29,7 +29,7 @@ fn the_index_describes_the_archives() {
     let events = setup.publish_once(&[]);
     let index = read_index(&setup.mirror());
     assert_eq!((&index["version"], &index["slot_ms"], &index["newest_slot"]), (&1.into(), &300.into(), &40.into()));
-    assert_eq!(index["archives"][0]["root"], of_type(&events, "published")[0]["root"]);
+    assert_eq!(index["archives"][0]["root"], events_of_type(&events, "published")[0]["root"]);
     let incremental = &index["archives"][1];
     assert_eq!((&incremental["state"], &incremental["age_seconds"]), (&"unchecked".into(), &Value::Null));
 }
@@ -40,7 +40,7 @@ fn a_second_run_prepares_and_writes_nothing() {
     setup.publish_once(&[]);
     let index_inode = || fs::metadata(setup.mirror().join("api/v1/archives")).expect("an index").ino();
     let before = index_inode();
-    assert_eq!(of_type(&setup.publish_once(&[]), "publish_prepared").len(), 0);
+    assert_eq!(events_of_type(&setup.publish_once(&[]), "publish_prepared").len(), 0);
     assert_eq!(index_inode(), before, "the index was right");
 }
 
@@ -76,7 +76,7 @@ fn archives_are_published_as_they_are() {
     for name in [FULL_26, INCREMENTAL_26_40] {
         assert!(fs::read(setup.mirror().join(name)).expect("read") == fs::read(fixture(name)).expect("read"), "{name}");
     }
-    assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
     setup.assert_nothing_is_pinned();
 }
 
@@ -87,13 +87,13 @@ fn a_failing_target_delays_no_other() {
     let to = ["--to", other.to_str().expect("UTF-8")];
     let output = setup.run_once(&to);
     assert_eq!(output.status.code(), Some(1));
-    assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
-    assert_eq!(of_type(&events_of(&output), "publish_failed")[0]["target"], to[1]);
+    assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(events_of_type(&parse_events(&output), "publish_failed")[0]["target"], to[1]);
     // Waiting archives are ready, and are not checked again.
     fs::create_dir(&other).expect("made");
     let events = setup.publish_once(&to);
-    assert_eq!(of_type(&events, "publish_prepared").len(), 0);
-    assert_eq!(latest(&other), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(events_of_type(&events, "publish_prepared").len(), 0);
+    assert_eq!(read_latest(&other), [FULL_26, INCREMENTAL_26_40]);
     setup.assert_nothing_is_pinned();
 }
 
@@ -102,36 +102,36 @@ fn only_old_archives_of_the_index_are_deleted_after_the_grace() {
     let setup = Setup::new(&[]);
     let foreign = setup.mirror().join(FULL_26.replace("-26-", "-1-"));
     fs::write(&foreign, "another's").expect("written");
-    for archive in chain() {
+    for archive in chain_archives() {
         setup.write(archive);
         setup.publish_once(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "1h"]);
-        latest(&setup.mirror());
+        read_latest(&setup.mirror());
     }
-    assert_eq!(setup.published().len(), 1 + chain().len(), "all are younger than the grace");
-    fs::remove_file(setup.snapshots().join(name(&chain()[0]))).expect("removed");
+    assert_eq!(setup.published().len(), 1 + chain_archives().len(), "all are younger than the grace");
+    fs::remove_file(setup.snapshots().join(name(&chain_archives()[0]))).expect("removed");
     setup.publish_once(&["--keep-full", "1", "--keep-incremental", "1", "--grace", "0s"]);
-    let newest = chain().last().expect("some");
-    assert_eq!(latest(&setup.mirror()), [name(newest)]);
+    let newest = chain_archives().last().expect("some");
+    assert_eq!(read_latest(&setup.mirror()), [name(newest)]);
     // The newest incremental archive and its base stay by the rules of `prune`.
-    let stays = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain()[5])];
+    let stays = [name(&foreign), FULL_3500.to_string(), name(newest), name(&chain_archives()[5])];
     let published = setup.published();
     assert_eq!(published.len(), stays.len(), "{published:?}");
     assert!(stays.iter().all(|name| published.contains(name)), "{published:?}");
     assert_eq!(fs::read_to_string(&foreign).expect("read"), "another's");
 }
 
-/// Firedancer refuses to start if one of its files has a second name. So if another client than Agave
-/// may write, archives are pinned by reflinks. Without reflinks, the run ends at once.
+/// Firedancer refuses to start if one of its files has a second name. So unless only Agave writes,
+/// archives are pinned by reflinks. On a file system without reflinks, the run ends at once.
 #[test]
 fn no_file_gets_a_second_name_unless_only_agave_writes() {
     let setup = Setup::with_pair();
-    let before = state_of(&setup.snapshots());
+    let before = file_states(&setup.snapshots());
     for writer in [&[][..], &["--writer", "firedancer"]] {
         let output = slotpress().args(setup.arguments_for_any_writer(writer)).arg("--once").output().expect("runs");
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(state_of(&setup.snapshots()), before, "{stderr}");
+        assert_eq!(file_states(&setup.snapshots()), before, "{stderr}");
         if output.status.success() {
-            assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "by reflinks");
+            assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40], "by reflinks");
             continue;
         }
         assert_eq!(output.status.code(), Some(2), "{stderr}");
@@ -141,7 +141,7 @@ fn no_file_gets_a_second_name_unless_only_agave_writes() {
     }
 }
 
-/// The target stays empty, because there is too little room for a pin.
+/// The target stays empty, because the limit on pins is too low for the archive.
 #[test]
 fn pins_without_room_are_a_failure() {
     let setup = Setup::with_pair();
@@ -161,7 +161,7 @@ fn incremental_archives_of_another_directory_are_published() {
     fs::copy(fixture(INCREMENTAL_26_40), other.join(INCREMENTAL_26_40)).expect("copied");
     let flag = ["--incremental-snapshot-archive-path", text(&other)];
     setup.publish_once(&flag);
-    assert_eq!(latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
+    assert_eq!(read_latest(&setup.mirror()), [FULL_26, INCREMENTAL_26_40]);
     setup.assert_nothing_is_pinned();
     // The target must not be inside this directory either.
     let within = other.join("mirror");
@@ -179,12 +179,12 @@ fn a_failing_hook_of_the_last_archive_is_reported() {
     let ready = setup.pins().join("ready").join(FULL_26);
     write_program(&hook, &format!("#!/bin/sh\nwhile [ -e {} ]; do sleep 0.01; done\nexit 3\n", ready.display()));
     let events = setup.publish_once(&["--on-published", text(&hook)]);
-    let failed = of_type(&events, "publish_failed");
+    let failed = events_of_type(&events, "publish_failed");
     assert_eq!(failed.len(), 1, "{events:?}");
     assert!(failed[0]["message"].as_str().expect("text").contains("exit status: 3"), "{events:?}");
 }
 
-/// A run was killed before it deleted an archive, and the archive was published again since.
+/// A run was killed before it deleted an archive. Since then, the archive was published again.
 #[test]
 fn archives_that_are_in_the_index_again_are_not_deleted() {
     let setup = Setup::with_pair();
@@ -196,11 +196,11 @@ fn archives_that_are_in_the_index_again_are_not_deleted() {
     journal["targets"][text(&setup.mirror())]["pending_deletes"] = Value::from(vec![FULL_26, &gone]);
     fs::write(&path, journal.to_string()).expect("written");
     let events = setup.publish_once(&[]);
-    let pruned = of_type(&events, "publish_pruned");
+    let pruned = events_of_type(&events, "publish_pruned");
     assert_eq!(pruned.len(), 1, "{pruned:?}");
     assert_eq!(pruned[0]["names"], Value::from(vec![gone]));
     assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26]);
-    assert_eq!(of_type(&setup.publish_once(&[]), "publish_pruned").len(), 0, "nothing is pending");
+    assert_eq!(events_of_type(&setup.publish_once(&[]), "publish_pruned").len(), 0, "nothing is pending");
 }
 
 #[test]

@@ -11,10 +11,10 @@ pub const ONTO_ONE: [&str; 2] = ["--rebase-onto", "1"];
 
 /// Makes a target with the full archives of slots 26 and 40. The archive that `rebase` makes from them
 /// has the same name as the fixture's incremental one.
-pub fn with_two_full_archives() -> Setup {
+pub fn setup_with_two_full_archives() -> Setup {
     let setup = Setup::new(&[&fixture(FULL_26)]);
     setup.publish_once(&ONTO_ONE);
-    setup.write(&chain()[2]);
+    setup.write(&chain_archives()[2]);
     setup
 }
 
@@ -27,13 +27,13 @@ pub fn read_list(dir: &std::path::Path) -> Vec<Value> {
 
 /// Checks that the list has both full archives, and the rebased one with its base.
 pub fn assert_is_listed(dir: &std::path::Path) {
-    let (list, full_40) = (read_list(dir), name(&chain()[2]));
+    let (list, full_40) = (read_list(dir), name(&chain_archives()[2]));
     let names: Vec<_> = list.iter().map(|archive| archive["name"].as_str().expect("a name")).collect();
     assert_eq!(names, [&full_40, FULL_26, INCREMENTAL_26_40]);
     let [_, old, rebased] = &list[..] else { panic!("three archives") };
     assert_eq!((&rebased["base"], &rebased["base_slot"]), (&old["name"], &old["slot"]));
     assert_eq!((&rebased["rebased_on"], &rebased["state"]), (&old["hash"], &"checked".into()));
-    assert_eq!(latest(dir), [full_40]);
+    assert_eq!(read_latest(dir), [full_40]);
 }
 
 /// Returns the events of the rebased archive.
@@ -43,10 +43,10 @@ fn events_of_rebased(events: &[Value]) -> Vec<&Value> {
 
 #[test]
 fn a_node_with_an_older_full_archive_gets_the_new_state() {
-    let setup = with_two_full_archives();
-    let before = state_of(&setup.snapshots());
+    let setup = setup_with_two_full_archives();
+    let before = file_states(&setup.snapshots());
     let events = setup.publish_once(&["--rebase-onto", "3"]);
-    assert_eq!(state_of(&setup.snapshots()), before);
+    assert_eq!(file_states(&setup.snapshots()), before);
     assert_is_listed(&setup.mirror());
     let events = events_of_rebased(&events);
     let hash = &read_list(&setup.mirror())[1]["hash"];
@@ -58,25 +58,29 @@ fn a_node_with_an_older_full_archive_gets_the_new_state() {
     let (ledger, out) = (setup.dir.path().join("ledger"), temp_dir());
     let pair = [FULL_26, INCREMENTAL_26_40].map(|name| setup.mirror().join(name));
     slotpress().arg("restore").args(pair).arg("--ledger").arg(&ledger).assert().success();
-    assert_eq!(name(&archive(&ledger, out.path(), &[])), name(&chain()[2]), "the restored state is the new one");
+    assert_eq!(
+        name(&archive(&ledger, out.path(), &[])),
+        name(&chain_archives()[2]),
+        "the restored state is the new one"
+    );
 }
 
 #[test]
 fn rebased_archives_are_removed_with_their_full_archive_or_above_their_limit() {
-    let setup = with_two_full_archives();
+    let setup = setup_with_two_full_archives();
     setup.publish_once(&[&ONTO_ONE[..], &["--grace", "0s", "--keep-incremental", "0"]].concat());
     assert_is_listed(&setup.mirror());
     setup.write(&fixture(FULL_3500));
     let keep = ["--grace", "0s", "--keep-incremental", "0", "--keep-rebased", "1", "--keep-full"];
     setup.publish_once(&[&keep[..], &["3"]].concat());
-    assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26, FULL_3500, &name(&chain()[2])]);
-    assert_eq!(latest(&setup.mirror()), [FULL_3500]);
+    assert_eq!(setup.published(), [INCREMENTAL_26_40, FULL_26, FULL_3500, &name(&chain_archives()[2])]);
+    assert_eq!(read_latest(&setup.mirror()), [FULL_3500]);
     setup.publish_once(&[&keep[..], &["2"]].concat());
-    assert_eq!(setup.published(), [FULL_3500, &name(&chain()[2])]);
-    let setup = with_two_full_archives();
+    assert_eq!(setup.published(), [FULL_3500, &name(&chain_archives()[2])]);
+    let setup = setup_with_two_full_archives();
     setup.publish_once(&ONTO_ONE);
     setup.publish_once(&["--grace", "0s"]);
-    assert_eq!(setup.published(), [FULL_26, &name(&chain()[2])], "none is to be kept");
+    assert_eq!(setup.published(), [FULL_26, &name(&chain_archives()[2])], "none is to be kept");
 }
 
 #[test]
@@ -85,7 +89,7 @@ fn a_bucket_gets_archives_that_are_rebased_in_a_directory() {
     let (gateway, setup) = (Gateway::start(), Setup::new(&[&fixture(FULL_26)]));
     let mirror = setup.mirror();
     let flags = ["--to", text(&mirror), "--rebase-onto", "1"];
-    for archive in [None, Some(&chain()[2])] {
+    for archive in [None, Some(&chain_archives()[2])] {
         archive.into_iter().for_each(|archive| setup.write(archive));
         let output = stores::run_once(&gateway, &setup, &flags);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -9,7 +9,7 @@ use crate::common::*;
 use crate::publish::setup::*;
 
 /// Returns the names of archives that the index says to stay for this reason.
-fn kept_because(setup: &Setup, reason: &str) -> Vec<String> {
+fn names_kept_because(setup: &Setup, reason: &str) -> Vec<String> {
     let index = read_index(&setup.mirror());
     let archives = index["archives"].as_array().expect("archives");
     assert!(archives.iter().all(|archive| archive["kept_because"].is_string()), "{index}");
@@ -18,26 +18,26 @@ fn kept_because(setup: &Setup, reason: &str) -> Vec<String> {
 }
 
 /// In the cluster of the first archives, epochs become longer, and the first one ends with slot 31. In
-/// the cluster of the others, epochs have 200 slots. The schedule of the newest full archive counts.
+/// the cluster of the other archives, epochs have 200 slots. The newest full archive's schedule is used.
 #[test]
 fn newest_states_of_epochs_stay() {
     let setup = Setup::new(&[]);
     let flags = ["--keep-full", "1", "--keep-incremental", "0", "--grace", "0s", "--keep-epoch-ends", "1"];
-    for archive in &chain()[..3] {
+    for archive in &chain_archives()[..3] {
         setup.write(archive);
         setup.publish_once(&flags);
-        verify(&setup.mirror());
+        verify_published(&setup.mirror());
     }
-    assert_eq!(kept_because(&setup, "epoch_end"), [FULL_26]);
+    assert_eq!(names_kept_because(&setup, "epoch_end"), [FULL_26]);
     let listed = slotpress().arg("list").arg(setup.mirror()).output().expect("runs");
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
     assert_eq!(listed.matches("kept: epoch_end").count(), 1, "{listed}");
-    for archive in &chain()[3..] {
+    for archive in &chain_archives()[3..] {
         setup.write(archive);
         setup.publish_once(&flags);
-        verify(&setup.mirror());
+        verify_published(&setup.mirror());
     }
-    assert_eq!(kept_because(&setup, "epoch_end"), [name(&chain()[2])]);
+    assert_eq!(names_kept_because(&setup, "epoch_end"), [name(&chain_archives()[2])]);
     assert!(!setup.published().contains(&FULL_26.to_string()));
 }
 
@@ -56,7 +56,7 @@ fn newest_states_of_days_stay() {
     }
     let index = read_index(&setup.mirror());
     let stays = setup.published().contains(&FULL_26.to_string());
-    assert_eq!(kept_because(&setup, "weekly").len(), setup.published().len());
+    assert_eq!(names_kept_because(&setup, "weekly").len(), setup.published().len());
     assert!(!stays || day_of(&index, FULL_26) < day_of(&index, FULL_3500), "{index}");
 }
 
@@ -75,13 +75,13 @@ fn a_target_without_room_for_the_next_archive_keeps_its_archives() {
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("what is to stay leaves no room"), "{stderr}");
     assert!(stderr.contains("keep fewer archives, days, weeks or epochs"), "{stderr}");
-    assert_eq!(latest(disk.path()), [FULL_26]);
+    assert_eq!(read_latest(disk.path()), [FULL_26]);
     fs::remove_file(filler).expect("removed");
     setup.publish_once(&to);
-    assert_eq!(latest(disk.path()), [FULL_3500]);
+    assert_eq!(read_latest(disk.path()), [FULL_3500]);
 }
 
-/// Archives that such a setting kept for ever must not be deleted after an update.
+/// Archives that a removed setting kept for ever must not be deleted after an update.
 #[test]
 fn removed_settings_are_refused() {
     let setup = Setup::with_pair();

@@ -59,7 +59,7 @@ impl PublishProcess {
     }
 
     pub fn wait_for_published(&self, name: &str) {
-        wait_for(name, || of_type(&self.events(), "published").iter().any(|line| line["name"] == name));
+        wait_for(name, || events_of_type(&self.events(), "published").iter().any(|line| line["name"] == name));
     }
 
     /// Asks the program to stop, and checks that it succeeds. Waits until it has begun, because the signal
@@ -98,7 +98,7 @@ fn write_and_purge(setup: &Setup, running: &PublishProcess, archives: &[PathBuf]
         let polls = scope.spawn(|| {
             let mut seen = std::collections::BTreeSet::new();
             while !is_over.load(Relaxed) {
-                seen.insert(latest(&setup.mirror()));
+                seen.insert(read_latest(&setup.mirror()));
                 std::thread::sleep(std::time::Duration::from_millis(2));
             }
             seen
@@ -124,11 +124,11 @@ fn write_and_purge(setup: &Setup, running: &PublishProcess, archives: &[PathBuf]
 /// Checks that the run has published the newest archive without a failure, and that the validator's
 /// directory is unchanged.
 fn assert_published_without_failures(setup: &Setup, events: &[Value], newest: &Path) {
-    assert_eq!(of_type(events, "publish_failed").len(), 0, "{events:?}");
-    assert_eq!(of_type(events, "publish_refused").len(), 0, "{events:?}");
-    assert_eq!(latest(&setup.mirror()), [name(newest)]);
+    assert_eq!(events_of_type(events, "publish_failed").len(), 0, "{events:?}");
+    assert_eq!(events_of_type(events, "publish_refused").len(), 0, "{events:?}");
+    assert_eq!(read_latest(&setup.mirror()), [name(newest)]);
     assert_eq!(file_names(&setup.snapshots()).len(), 2);
-    assert!(state_of(&setup.snapshots()).values().all(|file| file.links == 1));
+    assert!(file_states(&setup.snapshots()).values().all(|file| file.links == 1));
 }
 
 /// An archive that no current client loads is reported once, and skipped until the file changes.
@@ -141,29 +141,30 @@ fn archives_that_no_client_loads_are_skipped() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("only Firedancer loads it"), "{stderr}");
-        let events = events_of(&output);
-        assert_eq!(of_type(&events, "publish_refused").len(), 0, "{events:?}");
-        assert_eq!(of_type(&events, "publish_failed").len(), 0, "{events:?}");
+        let events = parse_events(&output);
+        assert_eq!(events_of_type(&events, "publish_refused").len(), 0, "{events:?}");
+        assert_eq!(events_of_type(&events, "publish_failed").len(), 0, "{events:?}");
         let quarantine = setup.pins().join("quarantine");
         assert!(!quarantine.exists() || file_names(&quarantine).is_empty());
         assert_eq!(setup.published(), [""; 0]);
         setup.assert_nothing_is_pinned();
         let running = PublishProcess::start(&setup, flags);
-        wait_for("a skipped archive", || !of_type(&running.events(), "publish_skipped").is_empty());
+        wait_for("a skipped archive", || !events_of_type(&running.events(), "publish_skipped").is_empty());
         // Each refused archive shows that one more scan has ended.
         for slot in [7, 8, 9] {
             let name = FULL_26.replace("-26-", &format!("-{slot}-"));
             let path = setup.snapshots().join(&name);
             fs::write(&path, "damaged").expect("written");
             backdate(&path);
-            let is_refused = || of_type(&running.events(), "publish_refused").iter().any(|line| line["name"] == *name);
+            let is_refused =
+                || events_of_type(&running.events(), "publish_refused").iter().any(|line| line["name"] == *name);
             wait_for("a refused archive", is_refused);
         }
-        assert_eq!(of_type(&running.events(), "publish_pinned").len(), 1);
+        assert_eq!(events_of_type(&running.events(), "publish_pinned").len(), 1);
         setup.assert_nothing_is_pinned();
         setup.write(&fixture(FULL_26));
         running.wait_for_published(FULL_26);
-        assert_eq!(of_type(&running.stop(), "publish_skipped").len(), 1);
+        assert_eq!(events_of_type(&running.stop(), "publish_skipped").len(), 1);
     }
 }
 
@@ -171,14 +172,14 @@ fn archives_that_no_client_loads_are_skipped() {
 fn archives_of_a_validator_that_purges_are_published() {
     let setup = Setup::new(&[]);
     let running = PublishProcess::start(&setup, &["--every", "0s", "--grace", "1h"]);
-    write_and_purge(&setup, &running, chain(), || {});
+    write_and_purge(&setup, &running, chain_archives(), || {});
     let events = running.stop();
-    verify(&setup.mirror());
-    assert_published_without_failures(&setup, &events, chain().last().expect("some"));
+    verify_published(&setup.mirror());
+    assert_published_without_failures(&setup, &events, chain_archives().last().expect("some"));
 }
 
-/// Kills at any moment, again and again: each time the next run continues, and all archives are
-/// published.
+/// The program is killed at random moments, again and again. Each time the next run continues, and in
+/// the end all archives are published.
 #[test]
 #[ignore = "takes an hour; by hand: PUBLISH_SOAK_SECONDS"]
 fn soak() {
@@ -189,7 +190,7 @@ fn soak() {
         let mut written = Vec::new();
         let flags = ["--every", "0s", "--grace", "1h", "--keep-full", "9", "--keep-incremental", "9"];
         let mut running = PublishProcess::start(&setup, &flags);
-        for archive in chain() {
+        for archive in chain_archives() {
             setup.write(archive);
             written.push(name(archive));
             if written.len() > 2 {
@@ -202,13 +203,13 @@ fn soak() {
                 kills += 1;
                 running = PublishProcess::start(&setup, &flags);
             }
-            wait_for(&name(archive), || latest(&setup.mirror()).contains(&name(archive)));
+            wait_for(&name(archive), || read_latest(&setup.mirror()).contains(&name(archive)));
             archives += 1;
         }
         setup.wait_until_nothing_is_pinned();
         running.stop();
-        assert_eq!(setup.published().len(), chain().len());
-        verify(&setup.mirror());
+        assert_eq!(setup.published().len(), chain_archives().len());
+        verify_published(&setup.mirror());
     }
     println!("{archives} archives, {kills} kills, in {} s", start.elapsed().as_secs());
 }
@@ -221,14 +222,14 @@ fn agave_loads_each_pair() {
     let made = temp_dir();
     // Each chain has its genesis; all archives are in the order of their slots, as one validator
     // would write them.
-    let (older, newer) = chain().split_at(3);
+    let (older, newer) = chain_archives().split_at(3);
     let mut archives: Vec<PathBuf> = older.to_vec();
     let mut geneses = BTreeMap::from([(26, genesis_beside(FULL_26)), (40, genesis_beside(FULL_26))]);
     for slots in [66u64, 105, 165, 255, 390] {
         let dir = made.path().join(slots.to_string());
         let flags = ["--accounts", "3000", "--slots", &slots.to_string(), "--hot", "--close-permille", "100"];
         oracles[0].run(Command::new(&oracles[0].path).arg("gen").arg(&dir).args(flags));
-        // By name, an incremental archive comes before its full one.
+        // Sorted by name, an incremental archive comes before its full archive.
         archives.extend(file_names(&dir.join("archives")).iter().rev().map(|name| dir.join("archives").join(name)));
         geneses.insert(slots * 2 / 3, dir);
     }
@@ -252,7 +253,7 @@ fn agave_loads_each_pair() {
                 println!("{} checkers load {}", oracles.len(), pair.join(" and "));
             }
         });
-        write_and_purge(&setup, &running, &archives, || pairs.send(latest(&setup.mirror())).expect("it loads"));
+        write_and_purge(&setup, &running, &archives, || pairs.send(read_latest(&setup.mirror())).expect("it loads"));
         drop(pairs);
         loads.join().expect("all load");
     });
@@ -263,22 +264,22 @@ fn genesis_beside(fixture_name: &str) -> PathBuf {
     fixture(fixture_name).parent().expect("a directory").to_path_buf()
 }
 
-/// All archives of a chain are there at once, and are purged while they are read.
+/// All archives of a chain exist at the start, and are purged while they are read.
 #[test]
 fn the_newest_of_many_vanishing_archives_is_published() {
-    let setup = Setup::new(&chain().iter().map(|path| path.as_path()).collect::<Vec<_>>());
+    let setup = Setup::new(&chain_archives().iter().map(|path| path.as_path()).collect::<Vec<_>>());
     let running = PublishProcess::start(&setup, &["--every", "0s", "--max-rate", "2MiB", "--threads", "1"]);
-    wait_for("a pin", || !of_type(&running.events(), "publish_pinned").is_empty());
+    wait_for("a pin", || !events_of_type(&running.events(), "publish_pinned").is_empty());
     file_names(&setup.snapshots()).iter().for_each(|name| drop(fs::remove_file(setup.snapshots().join(name))));
-    running.wait_for_published(&name(chain().last().expect("some")));
+    running.wait_for_published(&name(chain_archives().last().expect("some")));
     let events = running.stop();
-    assert_eq!(of_type(&events, "published").len(), 1, "older ones are left out: {events:?}");
-    assert_eq!(of_type(&events, "publish_failed").len(), 0, "{events:?}");
-    assert_eq!(of_type(&events, "publish_refused").len(), 0, "{events:?}");
+    assert_eq!(events_of_type(&events, "published").len(), 1, "older ones are left out: {events:?}");
+    assert_eq!(events_of_type(&events, "publish_failed").len(), 0, "{events:?}");
+    assert_eq!(events_of_type(&events, "publish_refused").len(), 0, "{events:?}");
 }
 
-/// Locks, empties, renames and rewrites the oldest file, as Firedancer does. The lock never takes long,
-/// no file gets a second name, and the last archive is published.
+/// A writer locks, empties, renames and rewrites its oldest file, as Firedancer does. It never waits long
+/// for a lock, no file gets a second name, and the last archive is published.
 #[test]
 fn files_that_firedancer_reuses_are_published() {
     needs!("sys_admin", "loop_xfs", "mount", "umount", "mkfs.xfs");
@@ -293,7 +294,7 @@ fn files_that_firedancer_reuses_are_published() {
     for slot in 23..27 {
         let before = path(slot - 1);
         wait_for("the pin", || {
-            of_type(&running.events(), "publish_pinned").iter().any(|line| line["name"] == name(&before))
+            events_of_type(&running.events(), "publish_pinned").iter().any(|line| line["name"] == name(&before))
         });
         let mut file = fs::File::options().write(true).read(true).open(&before).expect("open");
         // Waits for locks of other processes.
@@ -308,10 +309,10 @@ fn files_that_firedancer_reuses_are_published() {
     setup.wait_until_nothing_is_pinned();
     running.stop();
     assert_eq!(relative_paths(&setup.snapshots()).len(), 1);
-    verify(&setup.mirror());
+    verify_published(&setup.mirror());
 }
 
-/// One hook is killed, and another one is not run.
+/// At the end of the run, one hook is killed, and another has not been started.
 #[test]
 fn hooks_that_end_with_the_run_are_reported() {
     let setup = Setup::with_pair();
@@ -321,7 +322,7 @@ fn hooks_that_end_with_the_run_are_reported() {
     wait_for("the hook", || begun.exists());
     running.wait_for_published(INCREMENTAL_26_40);
     let events = running.stop();
-    let failed = of_type(&events, "publish_failed");
+    let failed = events_of_type(&events, "publish_failed");
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert!(failed[0]["message"].as_str().expect("text").contains("the run ended before 2 of the hooks"), "{failed:?}");
 }
@@ -412,7 +413,7 @@ fn health_fails_if_the_newest_archive_is_too_old() {
     wait_for("an alert", || run.get("/healthz").status == 503);
 }
 
-/// An archive that is copied slowly under its name is published when it is whole, also if nothing
+/// An archive that is copied slowly under its name is published when it is whole, even if nothing
 /// was written for so long that it was found damaged.
 #[test]
 fn an_archive_that_grows_under_its_name_is_published_once_whole() {
@@ -426,15 +427,15 @@ fn an_archive_that_grows_under_its_name_is_published_once_whole() {
             backdate(&path);
         }
         let (running, start) = (PublishProcess::start(&setup, &[]), std::time::Instant::now());
-        let is_refused = || !of_type(&running.events(), "publish_refused").is_empty();
+        let is_refused = || !events_of_type(&running.events(), "publish_refused").is_empty();
         wait_for("some scans", || is_refused() || !is_old && start.elapsed().as_secs() >= 2);
-        assert_eq!((is_refused(), of_type(&running.events(), "publish_pinned").len()), (is_old, 0));
+        assert_eq!((is_refused(), events_of_type(&running.events(), "publish_pinned").len()), (is_old, 0));
         file.write_all(&bytes[bytes.len() / 2..]).expect("written");
         drop(file);
         running.wait_for_published(FULL_26);
         setup.wait_until_nothing_is_pinned();
         running.stop();
-        assert_eq!(latest(&setup.mirror()), [FULL_26]);
+        assert_eq!(read_latest(&setup.mirror()), [FULL_26]);
     }
 }
 
@@ -450,7 +451,7 @@ fn incremental_archives_are_published_after_a_clock_that_was_ahead() {
     let setup = Setup::with_pair();
     setup.publish_once(&[]);
     date_ahead(&setup.pins().join("journal.json"), "/incremental_unix_seconds");
-    let [_, _, _, full, incremental, ..] = &chain()[..] else { panic!("a chain") };
+    let [_, _, _, full, incremental, ..] = &chain_archives()[..] else { panic!("a chain") };
     setup.write(full);
     setup.write(incremental);
     let running = PublishProcess::start(&setup, &["--as-is"]);
@@ -465,13 +466,13 @@ fn archives_dated_by_a_clock_that_was_ahead_are_pruned() {
     setup.publish_once(&[]);
     date_ahead(&setup.mirror().join("api/v1/archives"), "/archives/0/modified_unix_seconds");
     let running = PublishProcess::start(&setup, &["--as-is", "--keep-full", "1", "--grace", "1s"]);
-    for full in [&chain()[2], &chain()[3], &chain()[6]] {
+    for full in [&chain_archives()[2], &chain_archives()[3], &chain_archives()[6]] {
         setup.write(full);
         running.wait_for_published(&name(full));
         let published = std::time::Instant::now();
         wait_for("the grace to pass", || published.elapsed().as_secs() >= 2);
     }
     let events = running.stop();
-    let pruned = of_type(&events, "publish_pruned");
+    let pruned = events_of_type(&events, "publish_pruned");
     assert!(pruned.iter().any(|line| line["names"].to_string().contains(FULL_26)), "{events:?}");
 }

@@ -9,8 +9,8 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::*;
-use crate::publish::setup::{Setup, latest, verify};
-use crate::publish::survives::stores::{run_once, start, unfinished_uploads, with_three_parts};
+use crate::publish::setup::{Setup, read_latest, verify_published};
+use crate::publish::survives::stores::{run_once, setup_with_three_parts, start, unfinished_uploads};
 use crate::stores::gateway::{Forwarded, Gateway, Instead, PAGE};
 
 const COMPLETE: [&str; 2] = ["POST ", "uploadId="];
@@ -25,8 +25,8 @@ fn assert_published_after_repair(context: &str, gateway: &Gateway, stage: &Setup
     }
     assert!(output.status.success(), "{context}: {}", String::from_utf8_lossy(&output.stderr));
     let bucket = gateway.bucket().join("mainnet");
-    assert_eq!(latest(&bucket), [name(made)], "{context}");
-    verify(&bucket);
+    assert_eq!(read_latest(&bucket), [name(made)], "{context}");
+    verify_published(&bucket);
     assert_eq!((gateway.left_parts(), unfinished_uploads(stage).len()), (0, 0), "{context}");
     stage.assert_nothing_is_pinned();
 }
@@ -46,7 +46,7 @@ fn a_run_that_ends_during_the_completion_loses_nothing() {
     for signal in [Signal::TERM, Signal::INT, Signal::KILL] {
         for forwarded in [Forwarded::No, Forwarded::Yes] {
             let gateway = Gateway::start();
-            let (stage, made) = with_three_parts();
+            let (stage, made) = setup_with_three_parts();
             gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(forwarded));
             let child = start(&gateway, &stage, &[]);
             wait_for("the completion", || gateway.unanswered_requests() > 0);
@@ -61,7 +61,7 @@ fn a_run_that_ends_during_the_completion_loses_nothing() {
 fn a_run_that_ends_during_a_comparison_loses_nothing() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    let (stage, made) = with_three_parts();
+    let (stage, made) = setup_with_three_parts();
     assert!(run_once(&gateway, &stage, &[]).status.success());
     let bucket = gateway.bucket().join("mainnet");
     fs::remove_dir_all(bucket.join("api")).expect("removed");
@@ -91,7 +91,7 @@ fn a_completion_that_fails_is_repeated_later() {
     ] {
         let context = format!("{requests:?} {instead:?}");
         let gateway = Gateway::start();
-        let (stage, made) = with_three_parts();
+        let (stage, made) = setup_with_three_parts();
         // The name is also requested before the upload.
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
         let child = start(&gateway, &stage, &[]);
@@ -113,7 +113,7 @@ fn an_upload_with_a_lost_part_is_sent_again() {
     needs!("versitygw");
     for is_replaced in [true, false] {
         let gateway = Gateway::start();
-        let (stage, made) = with_three_parts();
+        let (stage, made) = setup_with_three_parts();
         gateway.fail(&COMPLETE, usize::MAX, Instead::Silence(Forwarded::No));
         let child = start(&gateway, &stage, &[]);
         wait_for("the completion", || gateway.unanswered_requests() > 0);
