@@ -1,7 +1,7 @@
 //! Checks for `slotpress doctor` whether this machine, and optionally a ledger on it, is ready for
 //! slotpress.
 
-mod place;
+mod ledger;
 mod speed;
 mod system;
 
@@ -51,8 +51,8 @@ impl Finding {
 /// If the user interrupts it. Failed checks are findings, not errors.
 pub fn examine(paths: Option<&LedgerPaths>, progress: &dyn Progress) -> Result<Vec<Finding>> {
     progress.stage(Stage::Looking, None);
-    let files = paths.map(place::find_largest_files).unwrap_or_default();
-    let mut findings = paths.map(place::examine).unwrap_or_default();
+    let files = paths.map(ledger::find_largest_files).unwrap_or_default();
+    let mut findings = paths.map(ledger::examine).unwrap_or_default();
     findings.extend(system::examine());
     progress.check()?;
     progress.stage(Stage::Measuring, None);

@@ -1,4 +1,4 @@
-//! Measures how fast the accounts can be read from their disk, and how fast all cores together compress.
+//! Measures how fast the disk reads the accounts, and how fast all cores together compress.
 //! Each measurement takes about two seconds.
 
 use std::fs::{File, OpenOptions};
@@ -25,7 +25,7 @@ const READERS: usize = 8;
 /// Length of the content that each core compresses again and again: one frame of the default size.
 const CONTENT_BYTES: u64 = 8 << 20;
 
-/// Least total length of the files for a measurement of the disk. With less, opening the files
+/// Minimum total length of the files for a measurement of the disk. With less, opening the files
 /// would dominate.
 const FILES_BYTES_MIN: u64 = 64 << 20;
 
@@ -74,8 +74,8 @@ fn measure_disk(files: &[(PathBuf, u64)], progress: &dyn Progress) -> Option<f64
     measure_rate((0..READERS).map(|_| reader).collect(), progress)
 }
 
-/// Reads a file with `O_DIRECT`, and counts the bytes. Fails if the file system does not
-/// support it.
+/// Reads a file with `O_DIRECT`, until its end or until `count` returns false. Fails if the file
+/// system does not support it.
 fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     // `O_DIRECT` needs address, offset and length at multiples of the disk's block size.
     const ALIGN: usize = 4096;
@@ -93,10 +93,10 @@ fn read_direct(path: &Path, count: &dyn Fn(usize) -> bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Calls each worker repeatedly, each on its own thread, until [`MEASURING_TIME`] is over. Returns the bytes
-/// per second of all workers together, or `None` if they counted none. A worker reports its bytes
-/// to the function that it gets, and must return when this function returns false. A worker that
-/// returns false is not called again.
+/// Calls each worker repeatedly on a thread of its own, until [`MEASURING_TIME`] is over. Returns the bytes
+/// per second of all workers together, or `None` if they counted none. A worker gets a function to
+/// which it passes the number of bytes done, and must return when this function returns false. A
+/// worker that returns false is not called again.
 fn measure_rate<W>(workers: Vec<W>, progress: &dyn Progress) -> Option<f64>
 where
     W: FnMut(&dyn Fn(usize) -> bool) -> bool + Send,
@@ -125,7 +125,7 @@ fn read_content(files: &[(PathBuf, u64)]) -> Vec<u8> {
     let mut content = Vec::new();
     for path in files.iter().map(|(path, _)| path.as_path()).chain([Path::new("/proc/self/exe")]) {
         let missing_bytes = CONTENT_BYTES.saturating_sub(content.len() as u64);
-        // Skips files that cannot be read.
+        // Skip files that cannot be read.
         let _ = File::open(path).and_then(|file| file.take(missing_bytes).read_to_end(&mut content));
     }
     content

@@ -47,7 +47,7 @@ fn examine_memory() -> Finding {
     }
 }
 
-/// Says whether a limit of the process or the machine bounds the memory.
+/// Says whether the process's limit or the machine bounds the available memory.
 fn describe_bound(machine_bytes: Option<u64>, limit: Option<MemoryLimit>) -> String {
     match limit {
         None => "available, no limit".to_string(),
@@ -59,10 +59,10 @@ fn describe_bound(machine_bytes: Option<u64>, limit: Option<MemoryLimit>) -> Str
 fn examine_processors() -> Finding {
     let usable = available_threads();
     let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let all = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
+    let total = text.lines().filter(|line| line.starts_with("processor")).count().max(usable);
     let kept_away = "affinity or the control group (CPUQuota of the service) keeps the others away";
-    let found = format!("{usable} of {all} may be used");
-    if usable < all {
+    let found = format!("{usable} of {total} may be used");
+    if usable < total {
         Finding::note("processors", found, kept_away)
     } else {
         Finding::good("processors", found, "one worker runs on each")

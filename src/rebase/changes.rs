@@ -10,7 +10,7 @@ use super::states::{ReadState, StateItem, StateLog};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ChangeCounts {
-    /// Accounts in both states that differ. Vote accounts always count as different.
+    /// Accounts in both states that differ, and all vote accounts in both states.
     pub accounts_changed: u64,
     /// Accounts that only the new state has.
     pub accounts_new: u64,
@@ -20,15 +20,15 @@ pub struct ChangeCounts {
     pub accounts_unchanged: u64,
 }
 
-/// Largest memory of a mark. A sparse bitmap stores it as a `u16`, in an array that may have twice
+/// Maximum memory of a mark. A sparse bitmap stores it as a `u16`, in an array that may have twice
 /// the needed capacity.
 const MARK_BYTES: u64 = 4;
 
 #[derive(Debug, Default)]
 pub struct Changes {
     pub written: Marks,
-    /// Records of the old state that no longer count, because their accounts changed or were
-    /// closed.
+    /// Records of the old state that the new state does not have, because their accounts changed or
+    /// were closed.
     pub outdated: Marks,
     /// Outdated records of accounts that were closed.
     pub closed: Marks,
@@ -36,7 +36,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Compares two states in the log, and empties it.
+    /// Compares the two states in the log, and empties the log.
     ///
     /// # Errors
     /// Marks take more than `memory_bytes` and more than 64 MiB, or reading the log fails.
@@ -101,7 +101,7 @@ impl PartitionChanges {
         for records in sorted.chunk_by(|left, right| left.fingerprint == right.fingerprint) {
             let newest_in = |state: &ReadState| {
                 let slot_of = |item: &StateItem| state.slots.get(item.storage() as usize).copied();
-                // Firedancer writes several storages of one slot. The last one in the archive counts.
+                // Firedancer writes several storages of one slot. The last of them has the newest record.
                 let items = records.iter().filter(|item| item.reading() == state.reading);
                 let newest = items.max_by_key(|item| (slot_of(item), item.storage()));
                 newest.filter(|item| !item.is_tombstone())
@@ -151,7 +151,7 @@ mod tests {
         log.end_state().expect("logged")
     }
 
-    fn newest(state: &State) -> BTreeMap<u8, (u32, u64)> {
+    fn newest_versions(state: &State) -> BTreeMap<u8, (u32, u64)> {
         let mut newest: BTreeMap<u8, (u32, u64)> = BTreeMap::new();
         for ((number, account), lamports) in state {
             let known = newest.entry(*account).or_insert((*number, *lamports));
@@ -173,8 +173,8 @@ mod tests {
             let new_state = log_state(&log, &new);
             let old_state = log_state(&log, &old);
             let changes = Changes::compare(&log, &old_state, &new_state, 2, 0).expect("compared");
-            let old = newest(&old);
-            let new = newest(&new);
+            let old = newest_versions(&old);
+            let new = newest_versions(&new);
             let mut counts = ChangeCounts::default();
             let has_mark = |marks: &Marks, (storage, _): (u32, u64), account: u8| {
                 is_marked(marks.storage_marks(storage), u64::from(account) * 152)

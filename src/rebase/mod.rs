@@ -1,9 +1,8 @@
 //! Makes an incremental archive that turns an older full archive, which some nodes still have, into
 //! a newer state.
 //!
-//! Validators make incremental archives on their newest full archive only: on an older one,
-//! accounts that were closed since then would come back. This module reads both states, so it knows
-//! all closed accounts.
+//! Validators make incremental archives on their newest full archive only: on an older one, closed
+//! accounts would come back. This module reads both states, so it knows all closed accounts.
 //!
 //! # Method
 //! Each state is verified while its records are logged. Sorting the log by account shows what differs.
@@ -38,8 +37,8 @@ use crate::archive::encoding::EncodingOptions;
 pub struct RebaseOptions {
     /// Format, level, frames, threads and memory of the new archive.
     pub encoding: EncodingOptions,
-    /// Checks of both states, and the memory for comparing them. Expected slot and hash are those
-    /// of the new state. The mode is always [`CheckMode::State`](slotpress_read::CheckMode::State).
+    /// Checks of both states, and the memory for comparing them. An expected slot or hash is compared
+    /// with the new state only. The mode is always [`CheckMode::State`](slotpress_read::CheckMode::State).
     pub check: CheckOptions,
 }
 
@@ -48,7 +47,7 @@ pub struct RebaseOptions {
 pub struct RebaseInput<'a> {
     /// The full archive of the new state.
     pub new: &'a NamedArchive,
-    /// The incremental archive on it, if the new state has one.
+    /// The incremental archive on `new`, if the new state has one.
     pub incremental: Option<&'a NamedArchive>,
     /// The older full archive on which the result builds.
     pub onto: &'a NamedArchive,
@@ -68,8 +67,8 @@ pub struct RebaseReport {
     pub changes: ChangeCounts,
     /// Length of all archives that were read, in bytes.
     pub input_bytes: u64,
-    /// Length of the new state's archives, in bytes, which a node would fetch if it did not use the
-    /// rebased one. For a ledger, the length of its uncompressed tar.
+    /// Length of the new state's archives, in bytes: a node without the rebased archive would fetch
+    /// them. For a ledger, the length of its uncompressed tar.
     pub new_bytes: u64,
     /// Length of the tar stream of the new archive, in bytes.
     pub tar_bytes: u64,

@@ -26,7 +26,7 @@ use crate::archive::reframe::FrameFiller;
 /// before its records.
 const STORAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Memory for records of the old state, which are then added up together.
+/// Memory for outdated records, which are added up together when it is full.
 const OUTDATED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug, Default)]
@@ -265,12 +265,12 @@ impl RecordSink for MarkedSink<'_, '_> {
 
 #[derive(Clone, Copy)]
 enum ArchiveRole<'a> {
-    /// The newest archive of the new state, with the range of the storage map in its bank file. Its
-    /// documents are copied.
+    /// The newest archive of the new state, whose documents are copied, with the range of the storage
+    /// map in its bank file.
     Newest(&'a Range<u64>),
-    /// The full archive below it.
+    /// The full archive of the new state, on which its newest archive builds.
     New,
-    /// The archive of the old state, with its marked records whose accounts were closed.
+    /// The archive of the old state, with marks of the records whose accounts were closed.
     Old(&'a Marks),
 }
 

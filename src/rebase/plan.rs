@@ -1,5 +1,4 @@
-//! Plans and executes a rebase: checks the input, reads both states, writes the archive, reads it
-//! back.
+//! Runs a rebase: checks the input, reads both states, writes the archive, and reads it back.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -222,7 +221,7 @@ fn unpacked_bytes(archive: &NamedArchive) -> Result<u64> {
     Ok(length_bytes(archive)?.saturating_mul(if is_tar { 1 } else { RATIO_UPPER_ESTIMATE }))
 }
 
-/// Refuses states that [`require_newer_state`] refuses, and a new state that only Firedancer loads.
+/// Refuses states that [`require_newer_state`] refuses, and a new state that Agave does not load.
 fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     require_newer_state(old, new)?;
     match rule_against_agave(new) {
@@ -231,7 +230,7 @@ fn judge_pair(old: &BankFile, new: &BankFile) -> Result<()> {
     }
 }
 
-/// Verifies a state and logs its records. Returns its bank file too.
+/// Verifies a state and logs its records. Returns its bank file, and its storages' slots.
 fn read_state(
     log: &StateLog,
     full: &NamedArchive,
@@ -257,7 +256,7 @@ fn sum_of(bank: &BankFile) -> StateSum {
     StateSum { lattice: bank.lattice_hash.clone(), lamports: u128::from(bank.capitalization) }
 }
 
-/// Reads the written file back before it gets its name. Its state was checked before, by sums.
+/// Reads the written file back before it gets its name. The sums have already checked its state.
 fn read_back(sink: &dyn Sink, name: &ArchiveName, options: &RebaseOptions, progress: &dyn Progress) -> Result<()> {
     let Some(file) = sink.file() else { return Ok(()) };
     let check = CheckOptions::default().memory_bytes(options.check.memory_bytes);

@@ -1,8 +1,8 @@
 //! The full archive of an incremental one that is recompressed. It is read only to check the state
 //! that both make up.
 //!
-//! It is read after the incremental one, so that accounts in both are not hashed twice. Its index is
-//! not used, just as that of the source is not.
+//! It is read after the incremental one, so that accounts in both archives are not hashed twice. Its
+//! index is not used, because it may be wrong.
 
 use std::path::Path;
 
@@ -16,8 +16,8 @@ use super::run::RecompressJob;
 
 pub struct BaseArchive {
     pub archive: OpenArchive,
-    /// Dropped last. Removes the pages of the first bytes from the page cache, unless they were there
-    /// before.
+    /// Last field, so that it is dropped last. Its drop removes the file's pages from the page cache,
+    /// except those that were there before.
     _watch: PageCacheWatch,
 }
 

@@ -35,7 +35,7 @@ impl<'s> RecompressInput<'s> {
         match source {
             RecompressSource::File(path) => {
                 let _watch = options.encoding.io_policy.io_hint.watch([&path]);
-                // The file is read in order. From its index, only the writer's settings are used.
+                // The file is read in order. Only the writer's settings are used of its index.
                 let archive = OpenArchive::open(&path, &options.encoding.io_policy)?;
                 Ok(Self::File { archive: Box::new(archive), _watch })
             }
@@ -69,10 +69,10 @@ impl<'s> RecompressInput<'s> {
         self.archive().map_or(Path::new(STANDARD_INPUT), OpenArchive::path)
     }
 
-    pub fn member(&self, base_slot: Option<u64>) -> PairMember<'_> {
+    pub fn as_member(&self, base_slot: Option<u64>) -> PairMember<'_> {
         let stream = || PairMember::new(Path::new(STANDARD_INPUT), None);
-        let member = self.archive().map_or_else(stream, |archive| PairMember::from_archive(archive, None));
-        PairMember { base_slot, ..member }
+        let as_member = self.archive().map_or_else(stream, |archive| PairMember::from_archive(archive, None));
+        PairMember { base_slot, ..as_member }
     }
 
     pub fn length_bytes(&self) -> Option<u64> {

@@ -1,8 +1,7 @@
 //! Recompresses an archive in one pass: decodes it, checks it, cuts it into new frames, compresses
 //! them, and publishes the result.
 //!
-//! The state of a running validator cannot be read from outside, but the archives that it writes
-//! can be. The result is, byte for byte, what archiving the same entries in the same order would give.
+//! The state of a running validator cannot be read, but the archives that it writes can be. The result is, byte for byte, what archiving the same entries in the same order would give.
 //! It gets its name only if the whole source is valid and matches its own name.
 
 mod base;
@@ -30,8 +29,8 @@ use crate::archive::sink::Sink;
 pub enum RecompressSource {
     /// Path of an archive.
     File(PathBuf),
-    /// A pipe, a terminal or a file. It has no name to check its content against. Reading stops if
-    /// writing fails or the user interrupts.
+    /// A pipe, a terminal or a file, without a name with which its content could be compared. Reading
+    /// stops if writing fails or the user interrupts the run.
     Stream(File),
 }
 

@@ -17,8 +17,8 @@ pub struct DecodedSource {
     pub entries: Vec<Entry>,
     pub bank: BankFile,
     pub input_bytes: u64,
-    pub left_out: u64,
-    /// True if Firedancer wrote the archive, or the one from which it was recompressed.
+    pub empty_storages: u64,
+    /// True if Firedancer wrote the archive, or the archive from which it was recompressed.
     pub is_from_firedancer: bool,
 }
 
@@ -43,8 +43,8 @@ pub fn decode(
         }
         Some(event)
     });
-    // Decoding is two to three times as fast as compressing. So half of the workers can keep
-    // up, and need only half of the buffers.
+    // Decoding is two to three times as fast as compressing, so half as many decoders as compressors
+    // can keep up, and need only half of the buffers.
     let pass = ArchivePass::new(threads, &count).decoders(threads.div_ceil(2));
     let mut reframing = Reframing { frames, is_left_out: false };
     let encoding = &job.options.encoding;
@@ -60,10 +60,10 @@ pub fn decode(
     let Some(bank) = bank else { return Err(Error::damaged("the archive holds no bank file")) };
     let read_entries = entries.len();
     entries.retain(|entry| !is_empty_storage(entry));
-    let left_out = (read_entries - entries.len()) as u64;
+    let empty_storages = (read_entries - entries.len()) as u64;
     let input_bytes = input.length_bytes().unwrap_or(input_bytes.into_inner());
     let is_from_firedancer = read.is_from_firedancer;
-    Ok(DecodedSource { entries, bank, input_bytes, left_out, is_from_firedancer })
+    Ok(DecodedSource { entries, bank, input_bytes, empty_storages, is_from_firedancer })
 }
 
 fn is_empty_storage(entry: &Entry) -> bool {

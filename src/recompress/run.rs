@@ -49,11 +49,11 @@ pub fn run(
     check_arguments(&source, sink, options, checks_state)?;
     let mut input = RecompressInput::open(source, options, interrupt)?;
     if let Some(archive) = input.archive() {
-        // Only what a newer bank file does not replace: one without stakes is kept as it is.
+        // Judge the archive as the full archive of a pair, whose bank file may lack stakes.
         refuse_unless_agave_loads(archive, true)?;
     }
     let base = options.base.as_deref();
-    let base = base.map(|path| BaseArchive::open(path, input.member(base_slot), &encoding.io_policy)).transpose()?;
+    let base = base.map(|path| BaseArchive::open(path, input.as_member(base_slot), &encoding.io_policy)).transpose()?;
     let job = RecompressJob { options, base: base.as_ref(), base_slot, progress };
     let compression = encoding.codec.compression();
     let name = input.name().map(|name| ArchiveName { compression, ..name.clone() });
@@ -122,8 +122,8 @@ impl RecompressJob<'_> {
 }
 
 fn warn_of_result(decoded: &DecodedSource, progress: &dyn Progress) {
-    if decoded.left_out > 0 {
-        progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.left_out));
+    if decoded.empty_storages > 0 {
+        progress.warn(&format!("empty storages, which no client loads, were left out: {}", decoded.empty_storages));
     }
     if let Some(rule) = rule_against_agave(&decoded.bank) {
         progress.warn(&rule.unsupported_error().to_string());

@@ -46,7 +46,7 @@ impl RecompressJob<'_> {
         let first_of_base = decoded.entries.iter().filter(is_storage).count() as u32;
         if let Some(base) = base {
             accounts.begin_older_archive(threads)?;
-            let incremental = PairMember { bank: Some(&decoded.bank), ..input.member(self.base_slot) };
+            let incremental = PairMember { bank: Some(&decoded.bank), ..input.as_member(self.base_slot) };
             base.add_accounts_to(&accounts, incremental, self)
                 .map_err(|error| error.within_damaged(base.archive.path().escaped()))?;
         }

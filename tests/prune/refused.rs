@@ -33,8 +33,7 @@ fn a_target_of_publish_is_not_pruned() {
     }
 }
 
-/// If there is something in place of the index that cannot be read, it may be an index: no archive is
-/// removed.
+/// If the index's path exists but cannot be read, it may be an index, so no archive is removed.
 #[test]
 fn a_directory_whose_index_cannot_be_read_is_not_pruned() {
     type Make = fn(&Path);

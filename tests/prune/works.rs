@@ -149,8 +149,8 @@ fn old_archives_are_removed_until_there_is_room() {
 }
 
 /// The newest state of each past day, week and epoch stays. In the cluster of the first two archives,
-/// epochs become longer, and the first one ends with slot 31. In the cluster of the others, epochs have
-/// 200 slots. The schedule of the newest full archive counts.
+/// epochs become longer, and the first one ends with slot 31. In the cluster of the other archives,
+/// epochs have 200 slots. The newest full archive's schedule is used.
 #[test]
 fn newest_states_of_days_weeks_and_epochs_stay() {
     let dir = temp_dir();
@@ -223,8 +223,8 @@ fn the_modification_time_decides_what_is_old() {
     }
 }
 
-/// Full archives that are cut or not archives, and newer than a good one, are shown as unusable. They
-/// do not count as kept, and are removed on request.
+/// Files that are cut off or are not archives, with names of full archives newer than a good one, are
+/// shown as unusable. They do not count as kept, and are removed on request.
 #[test]
 fn unusable_archives_do_not_count_as_kept() {
     let bytes = fs::read(fixture(FULL_26)).expect("read");

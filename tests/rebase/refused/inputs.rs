@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::{firedancer, *};
-use crate::rebase::{rebase, run, two_full_archives};
+use crate::rebase::{rebase, run_rebase, two_full_archives};
 
 fn assert_refused(new: &[&Path], onto: &Path, code: i32, message: &str) {
     let out = temp_dir();
-    let output = run(new, onto, out.path(), &[]);
+    let output = run_rebase(new, onto, out.path(), &[]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert!(stderr.contains(message), "{stderr}");
@@ -58,13 +58,13 @@ fn existing_archives_are_replaced_only_when_asked() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let out = temp_dir();
-    assert!(run(&[&new], &old, out.path(), &[]).status.success());
+    assert!(run_rebase(&[&new], &old, out.path(), &[]).status.success());
     let before = tree(out.path());
-    assert_eq!(run(&[&new], &old, out.path(), &[]).status.code(), Some(5));
-    assert!(run(&[&new], &old, out.path(), &["--skip-existing"]).status.success());
+    assert_eq!(run_rebase(&[&new], &old, out.path(), &[]).status.code(), Some(5));
+    assert!(run_rebase(&[&new], &old, out.path(), &["--skip-existing"]).status.success());
     assert!(tree(out.path()) == before);
-    assert!(run(&[&new], &old, out.path(), &["--force"]).status.success());
-    assert_eq!(run(&[&new], &old, Path::new("-"), &[]).status.code(), Some(2));
+    assert!(run_rebase(&[&new], &old, out.path(), &["--force"]).status.success());
+    assert_eq!(run_rebase(&[&new], &old, Path::new("-"), &[]).status.code(), Some(2));
 }
 
 /// A validator would base its next incremental archive on the full archive between.

@@ -23,7 +23,7 @@ fn continue_chain(maker: &Oracle, ledger: &Path, to: &Path, slots: u32, genesis:
 }
 
 /// Makes full archives of three states of a chain, over some epochs.
-fn chain(maker: &Oracle, dir: &Path, flags: &str) -> Vec<PathBuf> {
+fn make_chain(maker: &Oracle, dir: &Path, flags: &str) -> Vec<PathBuf> {
     let ledgers = ["chain/at-full", "chain", "after"].map(|name| dir.join(name));
     let mut command = Command::new(&maker.path);
     maker.run(command.arg("gen").arg(&ledgers[1]).args(flags.split(' ')));
@@ -46,7 +46,7 @@ fn agave_loads_every_later_state_on_every_earlier_one() {
         "--accounts 30000 --slots 240 --seed 3 --hot --update-pct 20",
     ] {
         let dir = temp_dir();
-        let fulls = chain(maker, dir.path(), flags);
+        let fulls = make_chain(maker, dir.path(), flags);
         let genesis = dir.path().join("chain");
         let direct = |oracle: &Oracle| fulls.iter().map(|full| oracle.load(full, None, &genesis)).collect();
         let expected: Vec<Vec<State>> = oracles.iter().map(direct).collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::oracle::Oracle;
 use crate::common::records::{PlainRecord, newest, records};
 use crate::common::{firedancer, *};
-use crate::rebase::{rebase, run, two_full_archives, write_without_tombstones};
+use crate::rebase::{rebase, run_rebase, two_full_archives, write_without_tombstones};
 
 /// Fields of an account that belong to its state.
 #[derive(Debug, PartialEq)]
@@ -28,13 +28,13 @@ impl From<PlainRecord> for Account {
 type State = BTreeMap<String, Account>;
 
 /// Returns the accounts of archives, found without slotpress.
-fn state_of(archives: &[&Path]) -> State {
+fn read_state(archives: &[&Path]) -> State {
     let all: Vec<PlainRecord> = archives.iter().flat_map(|archive| records(archive)).collect();
     let alive = newest(&all).into_iter().filter(|(_, record)| record.lamports > 0);
     alive.map(|(key, record)| (key, Account::from(record))).collect()
 }
 
-fn verify(full: &Path, incremental: &Path, clients: &str) -> (i32, serde_json::Value, String) {
+fn verify_pair(full: &Path, incremental: &Path, clients: &str) -> (i32, serde_json::Value, String) {
     run_json(&["verify", text(full), text(incremental), "--for", clients], None)
 }
 
@@ -48,8 +48,8 @@ fn the_old_archive_and_the_rebased_one_are_the_new_state() {
             let out = temp_dir();
             let rebased = rebase(&new_state, &old, out.path(), &[["--layout=verbatim", "--layout=clustered"][number]]);
             assert_eq!(name(&rebased), name(&incremental));
-            assert_eq!(state_of(&[&old, &rebased]), state_of(&[&new]), "{chain}");
-            let (code, report, stderr) = verify(&old, &rebased, "agave,firedancer");
+            assert_eq!(read_state(&[&old, &rebased]), read_state(&[&new]), "{chain}");
+            let (code, report, stderr) = verify_pair(&old, &rebased, "agave,firedancer");
             assert_eq!((code, &report["complete"]), (0, &"by state".into()), "{stderr}");
             for oracle in Oracle::all() {
                 let genesis = fixture_of(chain, "genesis.bin");
@@ -72,7 +72,7 @@ fn only_changed_accounts_are_written_once() {
     let rebased = records(Path::new(report["path"].as_str().expect("a path")));
     assert_eq!(newest(&rebased).len(), rebased.len());
     assert!(rebased.iter().all(|record| (27..=40).contains(&record.slot)));
-    let (before, after) = (state_of(&[&old]), state_of(&[&new]));
+    let (before, after) = (read_state(&[&old]), read_state(&[&new]));
     let closed = before.keys().filter(|key| !after.contains_key(*key)).count();
     let added = after.keys().filter(|key| !before.contains_key(*key)).count();
     let tombstones = rebased.iter().filter(|record| record.lamports == 0).count();
@@ -93,14 +93,14 @@ fn only_changed_accounts_are_written_once() {
     assert_eq!(rebased.iter().filter(|record| is_vote(record)).count(), vote_count, "all vote accounts");
 }
 
-/// This is why other programs refuse an older base.
+/// Therefore, validators make incremental archives only on their newest full archive.
 #[test]
 fn closed_accounts_come_back_without_tombstones() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
     let without = write_without_tombstones(&rebased, dir.path()).expect("the chain closes accounts");
-    let (code, _, stderr) = verify(&old, &without, "agave");
+    let (code, _, stderr) = verify_pair(&old, &without, "agave");
     assert_eq!(code, 3, "{stderr}");
     for oracle in Oracle::all() {
         let genesis = fixture("genesis.bin");
@@ -130,10 +130,10 @@ fn a_dry_run_reports_the_result_and_writes_nothing() {
     let dir = temp_dir();
     let [old, new] = two_full_archives("agave-4.2.2", dir.path());
     let out = temp_dir();
-    let output = run(&[&new], &old, out.path(), &["--dry-run", "--json"]);
+    let output = run_rebase(&[&new], &old, out.path(), &["--dry-run", "--json"]);
     let dry = first_line(&output.stdout);
     assert_eq!(relative_paths(out.path()), Vec::<String>::new());
-    let report = first_line(&run(&[&new], &old, out.path(), &["--json"]).stdout);
+    let report = first_line(&run_rebase(&[&new], &old, out.path(), &["--json"]).stdout);
     for field in ["name", "accounts_changed", "accounts_closed", "output_bytes", "root", "base_hash"] {
         assert_eq!(dry[field], report[field], "{field}");
     }
@@ -147,11 +147,11 @@ fn an_old_archive_of_firedancer_is_accepted() {
     let [_, new] = two_full_archives("agave-4.2.2", dir.path());
     let old = firedancer::full(firedancer::OLD);
     let rebased = rebase(&[&new], &old, dir.path(), &[]);
-    let (code, _, stderr) = verify(&old, &rebased, "firedancer");
+    let (code, _, stderr) = verify_pair(&old, &rebased, "firedancer");
     assert_eq!(code, 0, "{stderr}");
 }
 
-/// Newer versions of Firedancer write stakes. Either state, or both, may be theirs.
+/// Newer versions of Firedancer write stakes. Either state, or both, may come from such a version.
 #[test]
 fn states_of_newer_firedancer_versions_are_rebased() {
     let chain = "firedancer-2026-09/full-bank";
@@ -164,8 +164,8 @@ fn states_of_newer_firedancer_versions_are_rebased() {
     {
         let out = temp_dir();
         let rebased = rebase(new, old, out.path(), &[]);
-        assert_eq!(state_of(&[old, &rebased]), state_of(&[&agaves_new]), "{number}");
-        let (code, _, stderr) = verify(old, &rebased, "agave");
+        assert_eq!(read_state(&[old, &rebased]), read_state(&[&agaves_new]), "{number}");
+        let (code, _, stderr) = verify_pair(old, &rebased, "agave");
         assert_eq!(code, 0, "{number}: {stderr}");
         for oracle in Oracle::all() {
             let genesis = fixture_of(AGAVE_4_4, "genesis.bin");
@@ -185,7 +185,7 @@ fn a_restored_ledger_archives_as_the_new_state() {
     slotpress().arg("restore").args([&old, &rebased]).arg("--ledger").arg(&ledger).output().expect("runs");
     let out = temp_dir();
     let again = archive(&ledger, out.path(), &[]);
-    assert_eq!((name(&again), state_of(&[&again])), (name(&new), state_of(&[&new])));
+    assert_eq!((name(&again), read_state(&[&again])), (name(&new), read_state(&[&new])));
 }
 
 /// No other run may use the ledger of a stopped validator meanwhile.
@@ -201,11 +201,11 @@ fn a_ledger_gives_the_same_bytes_as_its_full_archive() {
         assert!(fs::read(made).expect("read") == expected, "{chain}");
         let lock = fs::File::create(ledger.path().join("ledger.lock")).expect("made");
         lock.lock().expect("locked");
-        let output = run(&[ledger.path()], &old, out.path(), &["--force"]);
+        let output = run_rebase(&[ledger.path()], &old, out.path(), &["--force"]);
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(stderr.contains("is in use"), "{stderr}");
-        let output = run(&[&new], &old, out.path(), &["--slot", "40"]);
+        let output = run_rebase(&[&new], &old, out.path(), &["--slot", "40"]);
         assert_eq!(output.status.code(), Some(2), "for ledgers only");
     }
 }

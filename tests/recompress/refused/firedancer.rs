@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::common::firedancer::*;
 use crate::common::*;
 
-/// Only Firedancer of that time loads them: from files and from pipes, alone and as a base, and
-/// whether the state is checked or not.
+/// Only Firedancer versions of that time load such archives. They are refused from files and from pipes,
+/// alone and as a base, and whether the state is checked or not.
 #[test]
 fn archives_of_old_firedancers_are_refused() {
     let dir = temp_dir();

@@ -18,7 +18,7 @@ fn a_second_run_for_one_name_is_refused() {
         let arguments = [&["recompress", text(&source), "-o", text(dir.path())], more].concat();
         assert_fails(&arguments, 5, &[&format!("{FULL_26} is being made by"), "hint: wait"]);
     }
-    // A temporary file without a lock is of a killed run.
+    // A temporary file without a lock was left by a killed run.
     unlock(held);
     let (code, _, stderr) = run_to_text(&["recompress", text(&source), "-o", text(dir.path())]);
     assert_eq!(code, 0, "{stderr}");

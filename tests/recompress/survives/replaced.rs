@@ -1,4 +1,4 @@
-//! Runs that make one archive at the same time.
+//! Several runs that make the same archive at the same time.
 
 use std::process::{Command, Stdio};
 

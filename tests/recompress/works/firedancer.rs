@@ -62,7 +62,7 @@ fn empty_storages_are_left_out() {
     assert!(entries(&made) == entries(&source), "{printed}");
 }
 
-/// 0 hashes per tick, which Firedancer writes if the chain has no number. Only Agave refuses it.
+/// Firedancer writes 0 hashes per tick if the chain has no number of them. Only Agave refuses such archives.
 #[test]
 fn archives_without_hashes_per_tick_get_a_warning() {
     let dir = temp_dir();

@@ -14,8 +14,8 @@ use slotpress_read::{RESTORE_JOURNAL_HINT, find_restore_journal};
 
 use super::{Finding, Verdict};
 
-/// Limit on the files of each accounts directory among which the largest are searched, so that a ledger
-/// with millions of storages takes no longer than others.
+/// Maximum number of files to look at in each accounts directory: a ledger with millions of storages
+/// takes no longer than others.
 const SEARCHED_FILES_MAX: usize = 20_000;
 
 const MEASURED_FILES_MAX: usize = 64;
@@ -128,18 +128,18 @@ fn examine_owner(ledger: &Path) -> Finding {
 fn examine_space(dir: &Path) -> Option<Finding> {
     let stat = rustix::fs::statvfs(dir).ok()?;
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-    let all = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
-    let [free_text, all_text] = [free, all].map(quantity::bytes);
-    let found = format!("{free_text} free of {all_text}, for {}", dir.escaped());
+    let total = stat.f_blocks.saturating_mul(stat.f_frsize).max(1);
+    let [free_text, total_text] = [free, total].map(quantity::bytes);
+    let found = format!("{free_text} free of {total_text}, for {}", dir.escaped());
     let means = "`archive --dry-run` and `bootstrap --dry-run` show how much they need";
-    if (free as f64) < 0.05 * all as f64 {
+    if (free as f64) < 0.05 * total as f64 {
         let means = format!("nearly full; {means}");
         return Some(Finding::note("space", found, means));
     }
     Some(Finding::good("space", found, means))
 }
 
-/// Returns the largest files in the accounts paths with their lengths in bytes, largest first.
+/// Returns the paths and lengths in bytes of the largest files in the accounts paths, largest first.
 pub fn find_largest_files(paths: &LedgerPaths) -> Vec<(PathBuf, u64)> {
     let mut files = Vec::new();
     let dirs = paths.accounts_dirs().into_iter();
