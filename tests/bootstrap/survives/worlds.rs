@@ -94,8 +94,8 @@ fn held_bytes(held: &HeldArchive) -> &'static [u8] {
     &others.next().expect("another archive").1.bytes
 }
 
-/// Returns the name of an archive after its server was asked `asked` times.
-fn name_after(held: &HeldArchive, asked: usize) -> String {
+/// Returns the name of an archive after `request_count` requests for its server's list.
+fn name_after(held: &HeldArchive, request_count: usize) -> String {
     let mut name = ArchiveName::parse(&archive_of(held).name).expect("a name");
     name.slot += match held.fate {
         Fate::Renames => request_count as u64,

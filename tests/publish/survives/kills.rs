@@ -155,14 +155,14 @@ fn a_target_that_becomes_full_is_pruned() {
     running.wait_for_published(&name(full_40));
     setup.wait_until_nothing_is_pinned();
     assert_eq!(setup.published().len(), 2, "both are younger than the grace");
-    // The index now says that the archives are hours old.
+    // Dates the archives in the index to 1970, so that the grace of each is over.
     let path = setup.mirror().join("api/v1/archives");
     let mut index: serde_json::Value = serde_json::from_slice(&fs::read(&path).expect("read")).expect("JSON");
     for archive in index["archives"].as_array_mut().expect("archives") {
         archive["modified_unix_seconds"] = 1.into();
     }
     fs::write(&path, index.to_string()).expect("written");
-    // Another file takes the room, except half of the oldest archive's length.
+    // Another file leaves too little room for the next archive, by half of the oldest archive's length.
     let free_bytes = rustix::fs::statvfs(setup.mirror()).map(|stat| stat.f_bavail * stat.f_frsize).expect("known");
     let bytes_of = |path: PathBuf| fs::metadata(path).expect("metadata").len();
     let left_bytes = bytes_of(fixture(FULL_3500)) - bytes_of(fixture(FULL_26)) / 2;

@@ -43,7 +43,7 @@ fn a_bucket_gets_what_a_directory_gets() {
     let (gateway, setup) = (Gateway::start(), Setup::with_pair());
     let mirror = setup.mirror();
     let flags = ["--to", mirror.to_str().expect("UTF-8")];
-    // The store loses answers to requests that must not be repeated, and is busy once.
+    // The store loses its responses to requests that must not be repeated, and is busy once.
     gateway.fail(&["PUT ", "api/v1/archives"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "latest.json"], 1, Instead::AnswerLost);
     gateway.fail(&["PUT ", "partNumber=1&"], 1, Instead::Refused(503, "SlowDown"));
