@@ -9,7 +9,7 @@ use slotpress_read::{ArchiveFields, Catalog, ListFields};
 use super::transfers::TransferReport;
 
 #[derive(Serialize)]
-pub struct List {
+pub struct ArchiveList {
     #[serde(flatten)]
     list: ListFields<ArchiveFields>,
     transfers: Vec<TransferFields>,
@@ -23,7 +23,7 @@ struct TransferFields {
     elapsed_seconds: f64,
 }
 
-impl List {
+impl ArchiveList {
     pub fn new(catalog: &Catalog, transfers: Vec<TransferReport>, now: SystemTime) -> Self {
         let transfers = transfers.into_iter().map(|transfer| TransferFields {
             name: transfer.name,

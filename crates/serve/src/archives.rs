@@ -20,7 +20,7 @@ pub struct ServedArchives {
     dirs: Vec<PathBuf>,
     /// Archives of the last successful scan.
     last_scan: Mutex<Arc<Catalog>>,
-    /// True if a later scan has failed.
+    /// True if the last scan failed.
     pub has_failed: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ impl ServedArchives {
     }
 }
 
-/// Scans the directories again and again, each time on a thread that may wait for the disk.
+/// Scans the directories every second, on a thread that may wait for the disk.
 pub async fn keep_scanning(server: Arc<Server>) {
     let archives = &server.archives;
     loop {

@@ -30,12 +30,12 @@ async fn send_piece(
     mut file: FileContent,
     progress: Arc<ConnectionProgress>,
 ) -> io::Result<Option<(Frame<Bytes>, FileContent)>> {
-    if file.next_offset >= file.reading.range.end {
+    if file.next_offset >= file.reader.range.end {
         return Ok(None);
     }
     progress.begin_step();
     let max = file.admission.piece_bytes_max();
-    let length = file.reading.piece_bytes(file.next_offset, max);
+    let length = file.reader.piece_bytes(file.next_offset, max);
     file.admission.wait_for_rate(length).await;
     let piece = file.read_piece(length).await?;
     file.running.advance(length);
@@ -49,12 +49,12 @@ impl FileContent {
     /// Reads a piece: on this thread if it is in the page cache, otherwise on a thread that may block.
     async fn read_piece(&mut self, length: u64) -> io::Result<Bytes> {
         let offset = self.next_offset;
-        let reading = self.reading.clone();
-        let is_resident = reading.is_resident(offset);
+        let reader = self.reader.clone();
+        let is_resident = reader.is_resident(offset);
         let last_piece = std::mem::take(&mut self.last_piece);
         let read = move || {
             if !is_resident {
-                reading.prefetch(offset);
+                reader.prefetch(offset);
             }
             // Reuses the buffer of the last piece if that was sent completely, and is not much longer. The
             // system clears new memory, which takes as long as reading.
@@ -62,7 +62,7 @@ impl FileContent {
             let buffer = buffer.filter(|buffer| buffer.capacity() as u64 / 2 <= length);
             let mut buffer = buffer.unwrap_or_default();
             buffer.resize(to_usize(length), 0);
-            reading.read(offset, &mut buffer)?;
+            reader.read(offset, &mut buffer)?;
             Ok(buffer.freeze())
         };
         if is_resident { read() } else { tokio::task::spawn_blocking(read).await.map_err(io::Error::other)? }

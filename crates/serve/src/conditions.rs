@@ -1,5 +1,5 @@
-//! Decides which bytes of a file answer a request, from its conditions and range (RFC 9110, sections
-//! 13 and 14). Pure.
+//! Decides which bytes of a file are sent, from the conditions and the range of a request (RFC 9110,
+//! sections 13 and 14). Pure.
 //!
 //! A request for several ranges gets the whole file, as the standard allows.
 
@@ -25,13 +25,13 @@ pub enum FileAnswer {
     Part(Range<u64>),
     /// Not modified: the client has this version (304).
     NotModified,
-    /// The client expects another version (412).
+    /// The client expects a different version (412).
     PreconditionFailed,
     /// The file has no such bytes (416).
     Unsatisfiable,
 }
 
-/// Age of a file from which its modification date is a strong validator. A younger file may be
+/// Minimum age at which a file's modification date is a strong validator. A younger file may be
 /// modified again within the same second, without a change of its date.
 const STRONG_DATE_AGE: Duration = Duration::from_secs(2);
 

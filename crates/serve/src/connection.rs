@@ -28,7 +28,7 @@ use super::monitoring::Monitored;
 use super::respond::answer;
 use super::tls::Certificates;
 
-/// Pause after an error of the listening socket, for example if there are no more descriptors.
+/// Pause after an error of the listening socket, for example if no descriptor is free.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Limits on the bytes of a body that are discarded before its request is refused, and on the time for
@@ -39,8 +39,8 @@ const DISCARDING_TIME_MAX: Duration = Duration::from_secs(1);
 const TOO_MANY_CONNECTIONS: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
-/// Response while the clock shows no valid date: hyper sends the date with each answer, and panics
-/// without one.
+/// Response while the clock shows no valid date: hyper sends the date with each response, and panics
+/// if the date is invalid.
 const NO_DATE: &[u8] =
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 60\r\nContent-Length: 37\r\nConnection: close\r\n\r\n\
     the clock of this server says no date";
@@ -69,7 +69,7 @@ impl Endpoint {
         }
     }
 
-    /// Refuses a connection. Does not wait for the client, so the client may miss the answer.
+    /// Refuses a connection. Does not wait for the client, so the client may miss the response.
     fn refuse(&self, stream: &TcpStream, client: SocketAddr, answer: &[u8]) {
         if let Some(server) = self.server() {
             server.log_answer(client.ip(), String::new(), 503, 0);
@@ -110,7 +110,8 @@ pub async fn listen(mut endpoint: Endpoint, listener: TcpListener) {
 }
 
 async fn handle_connection(endpoint: Endpoint, stream: TcpStream, client: SocketAddr, admission: Admission) {
-    // Without this option, small answers would wait for earlier ones. Failing to set it is harmless.
+    // Without this option, small responses would wait for the acknowledgement of earlier ones. A failure
+    // to set it is harmless.
     let _ = stream.set_nodelay(true);
     let Some(certificates) = &endpoint.certificates else {
         return serve_http(&endpoint, stream, client, Arc::new(admission)).await;
@@ -121,7 +122,7 @@ async fn handle_connection(endpoint: Endpoint, stream: TcpStream, client: Socket
     }
 }
 
-/// Progress of a connection. Each answer and each piece of a file is a step. hyper asks for the next
+/// Progress of a connection. Each response and each piece of a file is a step. hyper asks for the next
 /// piece when the client has received the earlier pieces, so a client that causes no step has stalled.
 #[derive(Debug, Default)]
 pub struct ConnectionProgress {
@@ -135,7 +136,7 @@ impl ConnectionProgress {
         self.is_preparing.store(true, Relaxed);
     }
 
-    /// Records that hyper has got an answer or a piece.
+    /// Records that hyper has received a response or a piece.
     pub fn end_step(&self) {
         self.ended_steps.fetch_add(1, Relaxed);
         self.is_preparing.store(false, Relaxed);
@@ -161,7 +162,7 @@ async fn serve_http(
         let (parts, request_body) = request.into_parts();
         let has_body = !request_body.is_end_stream();
         if has_body {
-            // Closing a connection with unread data resets it, and the client might lose the answer.
+            // Closing a connection with unread data resets it, and the client might lose the response.
             let discarding = Limited::new(request_body, DISCARDED_BYTES_MAX).collect();
             let _ = timeout(DISCARDING_TIME_MAX, discarding).await;
         }

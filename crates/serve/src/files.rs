@@ -1,5 +1,5 @@
-//! Shares open files among transfers, and spares the page cache: pages that a transfer brought into
-//! the cache are dropped after the last transfer that needs them. So a validator's pages stay in the
+//! Shares open files among transfers, and keeps the page cache as it was: pages that a transfer brought
+//! into the cache are dropped after the last transfer that needs them. A validator's pages stay in the
 //! cache, and nodes that download the same archive share one read of the disk.
 //!
 //! `Windows` decides without I/O which windows are needed; [`SharedFile`] calls the kernel.
@@ -62,13 +62,13 @@ pub struct SharedFile {
 
 /// Reads a range of a file for one transfer, from start to end.
 #[derive(Debug)]
-pub struct Reading {
+pub struct RangeReader {
     shared: Arc<SharedFile>,
     reader_id: u64,
     pub range: Range<u64>,
 }
 
-impl Reading {
+impl RangeReader {
     pub fn new(shared: Arc<SharedFile>, range: Range<u64>) -> Self {
         let reader_id = shared.windows.lock().add_reader(range.clone());
         Self { shared, reader_id, range }
@@ -130,7 +130,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for RangeReader {
     fn drop(&mut self) {
         let unneeded = self.shared.windows.lock().remove_reader(self.reader_id);
         self.shared.drop_pages(&unneeded);
@@ -277,25 +277,25 @@ mod tests {
         let shared = open();
         assert!(Arc::ptr_eq(&shared, &open()), "the open file is shared");
         for range in [0..content.len() as u64, 5..6, WINDOW_BYTES - 1..WINDOW_BYTES + 1] {
-            let reading = Reading::new(shared.clone(), range.clone());
+            let reader = RangeReader::new(shared.clone(), range.clone());
             let mut read = Vec::new();
             let mut buffer = vec![0; 300_000];
             while (read.len() as u64) < range.end - range.start {
                 let offset = range.start + read.len() as u64;
-                let length = reading.piece_bytes(offset, buffer.len() as u64) as usize;
+                let length = reader.piece_bytes(offset, buffer.len() as u64) as usize;
                 assert!(length > 0);
-                reading.prefetch(offset);
-                reading.read(offset, &mut buffer[..length]).expect("read");
+                reader.prefetch(offset);
+                reader.read(offset, &mut buffer[..length]).expect("read");
                 read.extend_from_slice(&buffer[..length]);
             }
             assert!(read == content[range.start as usize..range.end as usize], "{range:?}");
         }
         assert!(shared.windows.lock().readers.is_empty());
         // The file is truncated while it is read.
-        let reading = Reading::new(shared.clone(), 0..content.len() as u64);
+        let reader = RangeReader::new(shared.clone(), 0..content.len() as u64);
         File::options().write(true).open(&path).expect("opened").set_len(10).expect("cut");
-        assert!(reading.read(0, &mut vec![0; 1000]).is_err());
-        drop((shared, reading));
+        assert!(reader.read(0, &mut vec![0; 1000]).is_err());
+        drop((shared, reader));
         open();
         assert_eq!(files.0.lock().len(), 1);
     }

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use api::List;
+use api::ArchiveList;
 use archives::ServedArchives;
 use connection::{Endpoint, Site};
 use derive_setters::Setters;
@@ -94,7 +94,7 @@ pub struct ServeOptions {
     pub connections: usize,
     /// Connections of each client. Default: 64, more than download programs and browsers open.
     pub client_connections: usize,
-    /// Proxies whose `X-Forwarded-For` header is trusted; limits then apply to their clients.
+    /// Proxies whose header `X-Forwarded-For` is trusted; limits apply to the clients of these proxies.
     /// Default: none.
     #[setters(into)]
     pub trusted_proxies: Vec<IpAddr>,
@@ -104,16 +104,16 @@ pub struct ServeOptions {
     /// Threads that answer requests; 0 counts as 1. Further threads, which may wait for the disk,
     /// are started as needed. Default: one per core, at most 8.
     pub threads: usize,
-    /// Time within which a complete request must arrive, counted from the connection or the last
-    /// answer. Default: 15 seconds.
+    /// Time within which a complete request must arrive, from the start of the connection or the last
+    /// response. Default: 15 seconds.
     pub head_timeout: Duration,
     /// Time within which a client must accept the pending piece: 512 KiB, or less under a rate limit or
     /// with more than 64 connections. Default: 60 seconds.
     pub stall_timeout: Duration,
     /// Time for which transfers may continue after a request to stop. Default: 60 seconds.
     pub grace: Duration,
-    /// Reports ranges of one archive for one client as one transfer, some seconds after the last
-    /// one. Default: true.
+    /// Reports ranges of one archive for one client as one transfer, some seconds after the last range.
+    /// Default: true.
     pub gathers_ranges: bool,
 }
 
@@ -155,7 +155,7 @@ impl ServeOptions {
 pub enum Event {
     /// The server accepts connections.
     Listening {
-        /// Address of the archives, with the port that was taken.
+        /// Address of the archives, with the actual port.
         listen: SocketAddr,
         /// Address of metrics, if there are any.
         metrics: Option<SocketAddr>,
@@ -166,7 +166,7 @@ pub enum Event {
     Finished(TransferReport),
     /// A request was answered without a transfer, or a connection was refused.
     Answered(AnsweredRequest),
-    /// A changed certificate and key were read, and are used now.
+    /// A changed certificate and key were read, and are now in use.
     Reloaded,
     /// The server accepts no more connections.
     Stopping {
@@ -201,12 +201,12 @@ impl Server {
         })
     }
 
-    fn list(&self) -> List {
+    fn list(&self) -> ArchiveList {
         let archives = self.archives.last_scan();
-        List::new(&archives, self.transfers.list(), clock::now())
+        ArchiveList::new(&archives, self.transfers.list(), clock::now())
     }
 
-    /// Logs an answered request. Drops the event if the log is full, so that no client waits for the log.
+    /// Logs an answered request. Drops the event if the log is full, because no client may wait for it.
     fn log_answer(&self, client: IpAddr, request: String, status: u16, sent_bytes: u64) {
         let answered = AnsweredRequest { client: client.to_canonical(), request, status, sent_bytes };
         let _ = self.log.try_send(Event::Answered(answered));
@@ -215,7 +215,7 @@ impl Server {
 
 const LOG_EVENTS_MAX: usize = 4096;
 
-/// Interval for checking signals and the log, and interval for checking certificates and archives.
+/// Intervals for forwarding events and checking for an interrupt, and for checking certificates.
 const TICK: Duration = Duration::from_millis(50);
 const SLOW_TICK: Duration = Duration::from_secs(1);
 
@@ -225,7 +225,7 @@ const BLOCKING_THREADS_MAX: usize = 64;
 const OTHER_DESCRIPTORS: u64 = 128;
 
 /// Serves until `progress` is interrupted, and then until all connections are closed or the grace
-/// period is over. Reads certificates again when their files change.
+/// period is over. Reads certificates again every second, and uses them if they changed.
 ///
 /// # Errors
 /// A directory or certificate cannot be read; an address is in use.
@@ -255,7 +255,7 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
 
     let mut last_slow_tick: Option<Instant> = None;
     while !progress.is_interrupted() {
-        forward_events(&events, &server.transfers, transfers::QUIET, on_event);
+        forward_events(&events, &server.transfers, transfers::QUIET_TIME, on_event);
         if last_slow_tick.is_some_and(|last| last.elapsed() < SLOW_TICK) {
             continue;
         }
@@ -276,11 +276,11 @@ pub fn serve(options: &ServeOptions, on_event: &mut dyn FnMut(Event), progress: 
     }
 
     notify(NotifyState::Stopping);
-    on_event(Event::Stopping { connections: server.limits.connections() });
+    on_event(Event::Stopping { connections: server.limits.connection_count() });
     let _ = stop.send(true);
     let start = Instant::now();
-    while server.limits.connections() > 0 && start.elapsed() < options.grace {
-        forward_events(&events, &server.transfers, transfers::QUIET, on_event);
+    while server.limits.connection_count() > 0 && start.elapsed() < options.grace {
+        forward_events(&events, &server.transfers, transfers::QUIET_TIME, on_event);
     }
     // Ends the remaining transfers, and reports them.
     runtime.shutdown_timeout(SLOW_TICK);
@@ -309,7 +309,7 @@ fn forward_events(events: &Receiver<Event>, transfers: &Transfers, quiet: Durati
     }
 }
 
-/// Returns a listening socket and its address, which has the port that was taken.
+/// Returns a listening socket and its address with the actual port.
 fn bind(runtime: &Runtime, address: SocketAddr) -> Result<(TcpListener, SocketAddr)> {
     let failed = |error: std::io::Error| listen_error(address, &error);
     let listener = runtime.block_on(TcpListener::bind(address));

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::ServeOptions;
 use super::proxies::is_trusted;
 
-/// Limit on a request's head, in bytes. An idle connection may hold that much memory.
+/// Limit on the length of a request's headers, in bytes. An idle connection may hold that much memory.
 pub const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 pub const HEADERS_MAX: usize = 64;
@@ -69,8 +69,8 @@ pub enum Refusal {
     ClientFull,
 }
 
-/// An admitted connection, or an admitted request of a client behind a proxy. It counts until it is
-/// dropped.
+/// An admitted connection, or an admitted request of a client behind a proxy. It counts against the
+/// limits until it is dropped.
 #[derive(Debug)]
 pub struct Admission {
     limits: Arc<ClientLimits>,
@@ -92,8 +92,8 @@ impl ClientLimits {
         })
     }
 
-    /// Admits a connection. If it is a trusted proxy's, [`admit_request`](Self::admit_request) admits each
-    /// of its requests.
+    /// Admits a connection. Each request on the connection of a trusted proxy must also be admitted by
+    /// [`admit_request`](Self::admit_request).
     ///
     /// # Errors
     /// The server or the client has too many connections.
@@ -130,7 +130,7 @@ impl ClientLimits {
         Ok(client.clone())
     }
 
-    pub fn connections(&self) -> usize {
+    pub fn connection_count(&self) -> usize {
         self.connections.load(Relaxed)
     }
 
@@ -164,7 +164,7 @@ impl Admission {
     }
 
     pub fn piece_bytes_max(&self) -> u64 {
-        let connections = self.limits.connections() as u64;
+        let connections = self.limits.connection_count() as u64;
         let share = PIECES_BYTES.checked_div(connections).unwrap_or(PIECES_BYTES);
         let max = match self.limits.lower_rate {
             Some(rate) => (rate / 64).clamp(PIECE_BYTES_MIN, LIMITED_PIECE_BYTES_MAX),
@@ -225,10 +225,10 @@ mod tests {
         let third = limits.admit_connection(address("2001:db8::2")).expect("another");
         drop(second);
         let fourth = limits.admit_connection(address("2001:db8::3")).expect("of the same network");
-        assert_eq!(limits.connections(), 3);
+        assert_eq!(limits.connection_count(), 3);
         drop((first, third, fourth));
         limits.forget_idle_clients();
-        assert_eq!(limits.connections(), 0);
+        assert_eq!(limits.connection_count(), 0);
         assert!(limits.clients.lock().is_empty());
     }
 

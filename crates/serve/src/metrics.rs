@@ -100,7 +100,7 @@ impl Metrics {
     pub(crate) fn set_gauges(&self, server: &Server) {
         let to_i64 = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         let transfers = server.transfers.list().len() as u64;
-        let connections = server.limits.connections() as u64;
+        let connections = server.limits.connection_count() as u64;
         self.transfers.set(to_i64(transfers));
         self.connections.set(to_i64(connections));
         let catalog = server.archives.last_scan();

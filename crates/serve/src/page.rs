@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use slotpress_base::{average_rate, quantity};
 use slotpress_format::archive::listing;
 
-use super::api::List;
+use super::api::ArchiveList;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -37,7 +37,7 @@ pub static HEADERS: LazyLock<[(HeaderName, String); 3]> = LazyLock::new(|| {
 });
 
 /// Name of the template. Its extension turns on escaping.
-const NAME: &str = "page.html";
+const TEMPLATE_NAME: &str = "page.html";
 
 static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
     let mut templates = Environment::new();
@@ -55,18 +55,18 @@ static TEMPLATES: LazyLock<Environment<'_>> = LazyLock::new(|| {
     let source = include_str!("page.html").replace("STYLE", STYLE);
     let source = source.replace("SCRIPT", SCRIPT);
     // If the template does not parse, the tests of this file fail.
-    let _ = templates.add_template_owned(NAME, source);
+    let _ = templates.add_template_owned(TEMPLATE_NAME, source);
     templates
 });
 
-pub fn render_page(list: &List, host: &str, is_tls: bool) -> String {
+pub fn render_page(list: &ArchiveList, host: &str, is_tls: bool) -> String {
     let context = context! {
         list => Serde(list),
         origin => origin_url(host, is_tls),
         newest_paths => Serde([listing::NEWEST_FULL, listing::NEWEST_INCREMENTAL]),
         list_path => listing::LISTING_PATH,
     };
-    let template = TEMPLATES.get_template(NAME);
+    let template = TEMPLATES.get_template(TEMPLATE_NAME);
     let page = template.and_then(|template| template.render(context));
     page.unwrap_or_else(|error| error.to_string())
 }
@@ -94,8 +94,9 @@ fn origin_url(host: &str, is_tls: bool) -> String {
 }
 
 fn is_valid_host(host: &str) -> bool {
-    let is_fit = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | ':' | '[' | ']' | '_');
-    !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_fit)
+    let is_host_char =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | ':' | '[' | ']' | '_');
+    !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_host_char)
 }
 
 #[cfg(test)]
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn an_empty_list_is_rendered() {
-        let list = List::new(&Catalog::default(), Vec::new(), std::time::UNIX_EPOCH);
+        let list = ArchiveList::new(&Catalog::default(), Vec::new(), std::time::UNIX_EPOCH);
         let page = render_page(&list, "here", false);
         assert!(page.contains("There are no archives yet."), "{page}");
         assert!(page.ends_with("</html>"), "{page}");

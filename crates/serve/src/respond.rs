@@ -22,7 +22,7 @@ use slotpress_read::catalog::{Archive, scan};
 
 use super::conditions::{FileAnswer, FileVersion, decide_answer};
 use super::connection::{Endpoint, Site};
-use super::files::Reading;
+use super::files::RangeReader;
 use super::limits::Admission;
 use super::monitoring::Monitored;
 use super::proxies::{find_client, is_trusted};
@@ -37,9 +37,9 @@ pub enum Content {
 
 #[derive(Debug)]
 pub struct FileContent {
-    pub reading: Arc<Reading>,
+    pub reader: Arc<RangeReader>,
     pub running: RunningRequest,
-    /// Admission of the connection or, behind a proxy, of the request. Its limits apply.
+    /// Admission whose limits apply: of the connection or, behind a proxy, of the request.
     pub admission: Arc<Admission>,
     pub next_offset: u64,
     pub last_piece: Bytes,
@@ -107,7 +107,7 @@ impl Exchange<'_> {
         self.log(drop_head_body(self.request, response))
     }
 
-    /// Counts an answer, and logs it unless it starts a transfer: transfers are logged at their end.
+    /// Counts a response, and logs it unless it starts a transfer: transfers are logged when they end.
     fn log(&self, response: Reply) -> Reply {
         let status = response.status().as_u16();
         self.server.metrics.count_response(status);
@@ -156,11 +156,10 @@ impl Exchange<'_> {
         let (file, stat) = match opened {
             Ok(Ok(opened)) => opened,
             Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => return not_found_reply(),
-            // There are no descriptors, permission is missing, or the disk fails: details do not concern
-            // clients.
+            // No descriptor is free, permission is missing, or the disk fails. Clients need no details.
             Ok(Err(_)) | Err(_) => return unavailable_reply("The archive cannot be read.\n"),
         };
-        // The opened file is sent: another one may have taken the name since the scan.
+        // The opened file is sent: a different file may have taken the name since the scan.
         let mut opened = Archive {
             file_id: scan::file_id(&stat),
             size_bytes: u64::try_from(stat.st_size).unwrap_or_default(),
@@ -193,7 +192,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends a file or a part of it, or the answer that a condition of the request demands.
+    /// Sends a file, a part of it, or the response that a condition of the request demands.
     fn send(&self, open: OpenFile) -> Reply {
         let Parts { method, headers, .. } = self.request;
         let length_bytes = u64::try_from(open.stat.st_size).unwrap_or_default();
@@ -229,7 +228,7 @@ impl Exchange<'_> {
             let shared = self.server.files.share(open.file, &open.stat, io_hint);
             *response.body_mut() = Content::File(FileContent {
                 next_offset: range.start,
-                reading: Arc::new(Reading::new(shared, range)),
+                reader: Arc::new(RangeReader::new(shared, range)),
                 running,
                 admission: self.admission.clone(),
                 last_piece: Bytes::new(),
@@ -254,7 +253,7 @@ fn is_for_one_host(request: &Parts) -> bool {
     hosts == 1 || (hosts == 0 && request.version == hyper::Version::HTTP_10)
 }
 
-/// Removes the body if this is the answer to a HEAD request, even if it is an error.
+/// Removes the body of the response to a HEAD request, even if it is an error.
 fn drop_head_body(request: &Parts, mut response: Reply) -> Reply {
     if request.method == Method::HEAD {
         *response.body_mut() = Content::Bytes(Bytes::new());
@@ -275,7 +274,7 @@ fn answer_metrics(monitored: &dyn Monitored, request: &Parts) -> Reply {
 
 fn answer_health(monitored: &dyn Monitored) -> Reply {
     match monitored.health() {
-        Ok(()) => uncached_reply(PLAIN, "ok\n".into()),
+        Ok(()) => uncached_reply(PLAIN_TEXT, "ok\n".into()),
         Err(why) => reply(StatusCode::SERVICE_UNAVAILABLE, &format!("{why}\n")),
     }
 }
@@ -310,19 +309,19 @@ fn versioned_reply(status: StatusCode, version: &FileVersion) -> Reply {
     with_header(response, ACCEPT_RANGES, "bytes")
 }
 
-const PLAIN: &str = "text/plain; charset=utf-8";
+const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 fn reply(status: StatusCode, text: &str) -> Reply {
-    reply_with_type(status, PLAIN, text.to_string())
+    reply_with_type(status, PLAIN_TEXT, text.to_string())
 }
 
-/// Makes an answer after which the client may ask again in a moment.
+/// Makes a response after which the client may ask again in a moment.
 fn unavailable_reply(text: &str) -> Reply {
     let response = reply(StatusCode::SERVICE_UNAVAILABLE, text);
     with_header(response, RETRY_AFTER, "5")
 }
 
-/// Makes an answer with dynamic content, which must not be cached.
+/// Makes a response with dynamic content, which caches must revalidate.
 fn uncached_reply(content_type: &str, text: String) -> Reply {
     let response = reply_with_type(StatusCode::OK, content_type, text);
     with_header(response, CACHE_CONTROL, "no-cache")

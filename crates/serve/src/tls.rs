@@ -1,5 +1,5 @@
-//! Reads the server's certificate and key from files, and reads them again whenever the files change.
-//! Uses rustls with ring. The system's certificates are not used.
+//! Reads the server's certificate and key from files, reads them again when asked, and uses them if they
+//! changed. Uses rustls with ring. The system's certificates are not used.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use slotpress_base::{Error, EscapePath, IoContext, Result};
 #[derive(Clone, Debug)]
 #[warn(missing_docs)]
 pub struct TlsFiles {
-    /// File of the server's certificate, followed by its issuers' certificates.
+    /// File with the server's certificate, followed by its issuers' certificates.
     pub cert: PathBuf,
-    /// File of the private key.
+    /// File with the private key.
     pub key: PathBuf,
 }
 
@@ -27,10 +27,10 @@ const PEM_BYTES_MAX: u64 = 1 << 20;
 
 pub struct Certificates {
     files: TlsFiles,
-    current: Mutex<Current>,
+    current: Mutex<LoadedCertificates>,
 }
 
-struct Current {
+struct LoadedCertificates {
     config: Arc<ServerConfig>,
     cert_pem: Vec<u8>,
     key_pem: Vec<u8>,
@@ -45,7 +45,7 @@ impl Certificates {
         let cert_pem = read_pem(&files.cert)?;
         let key_pem = read_pem(&files.key)?;
         let config = build_config(&files, &cert_pem, &key_pem)?;
-        let current = Mutex::new(Current { config, cert_pem, key_pem });
+        let current = Mutex::new(LoadedCertificates { config, cert_pem, key_pem });
         Ok(Arc::new(Self { files, current }))
     }
 
@@ -53,10 +53,10 @@ impl Certificates {
         self.current.lock().config.clone()
     }
 
-    /// Reads the files again, and uses them if they changed. Returns true if they did.
+    /// Reads the files again, and uses them if they changed. Returns true if they changed.
     ///
     /// # Errors
-    /// The files cannot be used; the old configuration stays.
+    /// The files cannot be used; the old certificate stays in use.
     pub fn reload(&self) -> Result<bool> {
         let cert_pem = read_pem(&self.files.cert)?;
         let key_pem = read_pem(&self.files.key)?;
@@ -65,7 +65,7 @@ impl Certificates {
             return Ok(false);
         }
         let config = build_config(&self.files, &cert_pem, &key_pem)?;
-        *current = Current { config, cert_pem, key_pem };
+        *current = LoadedCertificates { config, cert_pem, key_pem };
         Ok(true)
     }
 }
@@ -103,7 +103,7 @@ fn read_pem(path: &Path) -> Result<Vec<u8>> {
     if pem.len() as u64 > PEM_BYTES_MAX {
         let path = path.escaped();
         let limit = bytes(PEM_BYTES_MAX);
-        let message = format!("{path} has more than the {limit} that a certificate or a key may have");
+        let message = format!("{path} is larger than {limit}, the limit for a certificate or key file");
         let hint = "give a file in PEM, with this certificate and those that signed it, or this key alone";
         return Err(Error::failed(message).with_hint(hint));
     }

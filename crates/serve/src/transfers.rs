@@ -16,11 +16,11 @@ use slotpress_base::{range_bytes, text};
 
 use super::metrics::Metrics;
 
-/// Time without a further range after which a transfer of ranges has ended.
-pub const QUIET: Duration = Duration::from_secs(5);
+/// A transfer of ranges has ended after this time without a further range.
+pub const QUIET_TIME: Duration = Duration::from_secs(5);
 
 /// Limit on transfers. Above it, a transfer ends as soon as none of its requests is running.
-const OPEN_MAX: usize = 4096;
+const OPEN_TRANSFERS_MAX: usize = 4096;
 
 /// Report of a transfer: one request, or several ranges of one archive for one client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,7 +45,7 @@ pub struct TransferReport {
     pub total_bytes: u64,
     /// Number of bytes that were sent.
     pub sent_bytes: u64,
-    /// Time from the first request to the end of the last one, or until now.
+    /// Time from the first request to the end of the last request, or until now.
     #[serde(rename = "elapsed_seconds", serialize_with = "text::seconds")]
     pub elapsed: Duration,
     /// True if all requested bytes were sent.
@@ -70,9 +70,9 @@ pub struct AnsweredRequest {
     pub client: IpAddr,
     /// Method and path of the request, cut to 256 characters; empty for a refused connection.
     pub request: String,
-    /// HTTP status of the answer.
+    /// HTTP status of the response.
     pub status: u16,
-    /// Length of the answer's body, in bytes.
+    /// Length of the response's body, in bytes.
     pub sent_bytes: u64,
 }
 
@@ -114,7 +114,7 @@ pub struct Transfers {
     metrics: Arc<Metrics>,
 }
 
-/// A request that is being answered. It counts as running until it is dropped.
+/// A request that is being answered. The transfer runs until all of its requests are dropped.
 #[derive(Debug)]
 pub struct RunningRequest {
     transfers: Arc<Transfers>,
@@ -179,7 +179,7 @@ impl Transfers {
     /// transfers of gathered ranges had no request for the time `quiet`.
     pub fn take_finished(&self, quiet: Duration) -> Vec<TransferReport> {
         let mut open = self.open.lock();
-        let is_crowded = open.len() > OPEN_MAX;
+        let is_crowded = open.len() > OPEN_TRANSFERS_MAX;
         let mut finished = Vec::new();
         open.retain(|key, transfer| {
             let is_quiet = key.number.is_some() || is_crowded || transfer.last_change.elapsed() >= quiet;
@@ -231,7 +231,7 @@ mod tests {
         for (start, client) in [(0, "10.0.0.1:1"), (20, "10.0.0.1:2"), (10, "[::ffff:10.0.0.1]:1"), (0, "10.0.0.2:1")] {
             start_request(&transfers, client, start..start + 10).advance(if start == 10 { 3 } else { 10 });
         }
-        assert!(transfers.take_finished(QUIET).is_empty(), "another range may follow");
+        assert!(transfers.take_finished(QUIET_TIME).is_empty(), "another range may follow");
         let running = start_request(&transfers, "10.0.0.2:1", 0..1);
         let finished = transfers.take_finished(Duration::ZERO);
         let [first] = &finished[..] else { panic!("the other still runs: {finished:?}") };
@@ -252,19 +252,19 @@ mod tests {
             let transfers = transfers(gathers_ranges);
             let running = start_request(&transfers, "10.0.0.1:1", range.clone());
             drop(start_request(&transfers, "10.0.0.1:1", range));
-            assert_eq!((transfers.list().len(), transfers.take_finished(QUIET).len()), (2, 1));
+            assert_eq!((transfers.list().len(), transfers.take_finished(QUIET_TIME).len()), (2, 1));
             drop(running);
-            assert_eq!(transfers.take_finished(QUIET).len(), 1);
+            assert_eq!(transfers.take_finished(QUIET_TIME).len(), 1);
         }
     }
 
     #[test]
     fn too_many_idle_transfers_end_at_once() {
         let transfers = transfers(true);
-        for ip in 1..=OPEN_MAX as u32 + 1 {
+        for ip in 1..=OPEN_TRANSFERS_MAX as u32 + 1 {
             let client = SocketAddr::new(std::net::Ipv4Addr::from(ip).into(), 1);
             drop(transfers.start_request("archive".into(), client, 0..1, FILE_BYTES));
         }
-        assert_eq!(transfers.take_finished(QUIET).len(), OPEN_MAX + 1);
+        assert_eq!(transfers.take_finished(QUIET_TIME).len(), OPEN_TRANSFERS_MAX + 1);
     }
 }

@@ -299,7 +299,7 @@ fn a_client_like_firedancers_gets_both_archives() {
 }
 
 /// Runs a program in a directory, for a minute at most. Returns true if it succeeds.
-fn succeeds(dir: &Path, program: &str, arguments: &[&str]) -> bool {
+fn run_succeeds(dir: &Path, program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new("timeout");
     command.arg("60").arg(program).args(arguments).current_dir(dir);
     command.output().expect("run").status.success()
@@ -318,7 +318,7 @@ fn serve_large_archive() -> LargeArchive {
     LargeArchive { server: Server::start_in(dir, &[]), name, content }
 }
 
-fn has_content(path: &Path, content: &[u8]) -> bool {
+fn file_has_content(path: &Path, content: &[u8]) -> bool {
     fs::read(path).expect("a file") == content
 }
 
@@ -328,13 +328,13 @@ fn curl_downloads_and_resumes() {
     let LargeArchive { server, name, content } = serve_large_archive();
     let dir = temp_dir();
     let url = server.url(&format!("/{name}"));
-    assert!(succeeds(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
-    assert!(has_content(&dir.path().join("new"), &content));
+    assert!(run_succeeds(dir.path(), "curl", &["-fsSL", "-o", "new", &server.url("/snapshot.tar.bz2")]));
+    assert!(file_has_content(&dir.path().join("new"), &content));
     fs::write(dir.path().join("partial"), &content[..content.len() / 2]).expect("written");
-    assert!(succeeds(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "partial", &url]), "curl does not resume");
-    assert!(has_content(&dir.path().join("partial"), &content));
-    assert!(!succeeds(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
-    assert!(succeeds(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
+    assert!(run_succeeds(dir.path(), "curl", &["-fsS", "-C", "-", "-o", "partial", &url]), "curl does not resume");
+    assert!(file_has_content(&dir.path().join("partial"), &content));
+    assert!(!run_succeeds(dir.path(), "curl", &["-fsS", "-o", "none", &server.url("/snapshot-1.tar.zst")]));
+    assert!(run_succeeds(dir.path(), "curl", &["-fsS", "-z", "new", "-R", "-o", "again", &url]));
 }
 
 #[test]
@@ -342,11 +342,11 @@ fn wget_downloads_and_resumes() {
     needs!("wget");
     let LargeArchive { server, name, content } = serve_large_archive();
     let dir = temp_dir();
-    assert!(succeeds(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
-    assert!(has_content(&dir.path().join(&name), &content), "the file is named after the archive");
+    assert!(run_succeeds(dir.path(), "wget", &["-q", "--trust-server-names", &server.url("/snapshot.tar.bz2")]));
+    assert!(file_has_content(&dir.path().join(&name), &content), "the file is named after the archive");
     fs::write(dir.path().join(&name), &content[..content.len() / 2]).expect("written");
-    assert!(succeeds(dir.path(), "wget", &["-q", "-c", &server.url(&format!("/{name}"))]));
-    assert!(has_content(&dir.path().join(&name), &content));
+    assert!(run_succeeds(dir.path(), "wget", &["-q", "-c", &server.url(&format!("/{name}"))]));
+    assert!(file_has_content(&dir.path().join(&name), &content));
 }
 
 #[test]
@@ -355,8 +355,8 @@ fn aria2c_downloads_over_several_connections() {
     let LargeArchive { server, name, content } = serve_large_archive();
     let dir = temp_dir();
     let flags = ["-q", "-x", "8", "-s", "8", "-k", "1M", "--file-allocation=none", "-o", "new"];
-    assert!(succeeds(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
-    assert!(has_content(&dir.path().join("new"), &content));
+    assert!(run_succeeds(dir.path(), "aria2c", &[&flags[..], &[&server.url(&format!("/{name}"))]].concat()));
+    assert!(file_has_content(&dir.path().join("new"), &content));
 }
 
 /// Mirrors of one archive have the same tag, although the times of their files differ.

@@ -1,5 +1,5 @@
-//! The page, in a real browser. It loads nothing else, is dark if the reader prefers that, and fits a
-//! phone.
+//! The page, in a real browser. It loads nothing else, fits a phone, and is dark if the reader prefers
+//! a dark page.
 
 use std::io::Read;
 
@@ -18,7 +18,7 @@ fn the_page_loads_nothing_from_other_hosts() {
     assert!(html.trim_end().ends_with("</html>"));
     for outside in ["//", "@import", "url(", "src="] {
         let lines: Vec<&str> = html.lines().filter(|line| line.contains(outside)).collect();
-        assert!(lines.iter().all(|line| line.contains("<code>")), "{outside} is outside of commands: {lines:?}");
+        assert!(lines.iter().all(|line| line.contains("<code>")), "{outside} occurs outside commands: {lines:?}");
     }
     assert!(response.header("content-security-policy").starts_with("default-src 'none'"));
     let html = server.get("/", "Host: x\"><script>alert(1)</script>\r\n").text();
