@@ -52,7 +52,7 @@ pub fn target() -> String {
     format!("s3://{BUCKET}/mainnet")
 }
 
-pub fn put(gateway: &Gateway, files: &crate::common::site::Files) {
+pub fn put_files(gateway: &Gateway, files: &crate::common::site::Files) {
     let dir = gateway.bucket().join("mainnet");
     fs::create_dir_all(&dir).expect("made");
     for (name, bytes) in files {

@@ -7,7 +7,7 @@ use gateway::{Forwarded, Gateway, Instead, PAGE};
 use crate::common::{FULL_26, needs, slotpress, temp_dir, text, wait_for};
 use crate::stores::*;
 
-/// A web server in place of a store, or a store whose list has no end, is not an empty bucket.
+/// A web server in place of a store, or a store with an endless list, is not taken for an empty bucket.
 #[test]
 fn invalid_lists_are_errors() {
     needs!("versitygw");

@@ -69,7 +69,7 @@ fn an_archive_goes_straight_into_a_bucket() {
 fn gateway_with_pair() -> (Gateway, Files) {
     let gateway = Gateway::start();
     let files = pair_of_archives();
-    put(&gateway, &files);
+    put_files(&gateway, &files);
     (gateway, files)
 }
 
@@ -135,7 +135,7 @@ fn one_download_comes_from_servers_and_a_bucket() {
     needs!("versitygw");
     let gateway = Gateway::start();
     let files = larger_archive();
-    put(&gateway, &files);
+    put_files(&gateway, &files);
     let limited = || {
         let served = files.clone();
         let left = Arc::new(AtomicUsize::new(2));
@@ -178,7 +178,7 @@ fn a_bucket_is_pruned() {
     let archive = |slot: u64| format!("snapshot-{slot}-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst");
     let others = ["latest.json", "notes.txt"].map(String::from);
     let all = (1..6).map(archive).chain(others.clone());
-    put(&gateway, &all.map(|name| (name, vec![1; 10])).collect());
+    put_files(&gateway, &all.map(|name| (name, vec![1; 10])).collect());
     let prune = |flags: &[&str]| run(&gateway, &[&["prune", &target()], flags].concat());
     let rules = ["--keep-full", "2", "--keep-incremental", "0"];
     let dry = prune(&[&rules[..], &["--dry-run"]].concat());
@@ -198,7 +198,7 @@ fn a_bucket_is_pruned() {
 fn a_bucket_is_pruned_by_days_and_epochs() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    put(&gateway, &archives(&[]));
+    put_files(&gateway, &archives(&[]));
     let reason = |flag: &str, name: &str| {
         let output = run(&gateway, &["prune", &target(), flag, "1", "--dry-run"]);
         let line = output.lines.iter().find(|line| line["name"] == name).unwrap_or_else(|| panic!("{output:?}"));
@@ -207,7 +207,7 @@ fn a_bucket_is_pruned_by_days_and_epochs() {
     assert_eq!(reason("--keep-epoch-ends", FULL_26), "epoch_end");
     assert_eq!(reason("--keep-weekly", INCREMENTAL_26_40), "weekly");
     let undated = FULL_26.replace("-26-", "-50-");
-    put(&gateway, &[(undated.clone(), vec![1; 10])].into());
+    put_files(&gateway, &[(undated.clone(), vec![1; 10])].into());
     assert_eq!(reason("--keep-daily", &undated), "undated");
 }
 
@@ -220,7 +220,7 @@ struct Profiles {
 
 fn start_with_profiles() -> Profiles {
     let gateway = Gateway::start();
-    put(&gateway, &larger_archive());
+    put_files(&gateway, &larger_archive());
     let dir = temp_dir();
     let printed = format!("{{\"Version\":1,\"AccessKeyId\":\"{KEY}\",\"SecretAccessKey\":\"{SECRET}\"}}");
     fs::write(dir.path().join("printed"), &printed).expect("written");
@@ -290,7 +290,7 @@ fn anonymous_requests_are_not_signed() {
 fn refusals_are_explained() {
     needs!("versitygw");
     let gateway = Gateway::start();
-    put(&gateway, &larger_archive());
+    put_files(&gateway, &larger_archive());
     let name = files_in_bucket(&gateway).remove(0);
     for (variable, arguments) in [
         ("AWS_SECRET_ACCESS_KEY", ["inspect", &format!("{}/{name}", target())]),

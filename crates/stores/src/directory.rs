@@ -125,15 +125,15 @@ impl Directory {
         if !replace && self.0.stat_entry(name)?.is_some() {
             return Err(already_exists_error(&self.0.path_of(name)));
         }
-        // Several uploads may replace the same file at the same time; each gets the name in turn.
+        // Several uploads may replace the same file at the same time; the last to finish keeps the name.
         let file = if replace { StagedFile::create_in(&self.0) } else { StagedFile::create_in_for(&self.0, name) }?;
         let writer = file.file().try_clone().or_path("write", file.path())?;
         Ok(FileUpload {
             dir: self.clone(),
             name: name.to_string(),
             file: file.replace(replace),
-            to: StreamWriter::new(writer, IoHint::Gentle),
-            watch: SpaceWatch::default(),
+            out: StreamWriter::new(writer, IoHint::Gentle),
+            space: SpaceWatch::default(),
         })
     }
 
@@ -165,8 +165,8 @@ impl Drop for DirLock {
     }
 }
 
-/// Describes a file. Each file that gets the name has another tag, because the tag contains the inode
-/// and the modification time.
+/// Describes a file. A file that replaces it has a different tag, because the tag contains the inode and
+/// the modification time.
 fn to_object(name: &str, stat: &Stat) -> Object {
     let since = Duration::from_nanos(modified_ns(stat));
     Object {
@@ -182,18 +182,18 @@ pub struct FileUpload {
     dir: Directory,
     name: String,
     file: StagedFile,
-    to: StreamWriter<File>,
-    watch: SpaceWatch,
+    out: StreamWriter<File>,
+    space: SpaceWatch,
 }
 
 impl FileUpload {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.watch.check_before_writing(bytes.len() as u64, self.file.file(), self.dir.0.path())?;
-        self.to.write_all(bytes).or_path("write", self.file.path())
+        self.space.check_before_writing(bytes.len() as u64, self.file.file(), self.dir.0.path())?;
+        self.out.write_all(bytes).or_path("write", self.file.path())
     }
 
     pub fn finish(mut self) -> Result<()> {
-        self.to.finish().or_path("write", self.file.path())?;
+        self.out.finish().or_path("write", self.file.path())?;
         self.file.publish(&self.name).map(drop)
     }
 }

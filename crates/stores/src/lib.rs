@@ -1,12 +1,12 @@
 //! An internal part of slotpress, without a stable interface: use the crate `slotpress`.
 //!
 //! Stores for archives: a directory, or a bucket of S3 or a compatible service. A [`Store`] has
-//! blocking calls that can be interrupted; a [`Target`] names one, and [`S3Options`] tells how to
-//! reach buckets, whose requests are made by [`slotpress_net::s3`] and retried by
-//! [`slotpress_net::retries`].
+//! blocking calls that can be interrupted, and a [`Target`] names a store. [`S3Options`] says how to
+//! reach buckets. [`slotpress_net::s3`] makes requests to them, and [`slotpress_net::retries`] repeats
+//! failed ones.
 
 #![warn(missing_docs)]
-// These lints apply because stores send much of what is handled here.
+// These lints apply because this crate handles what stores send.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod directory;

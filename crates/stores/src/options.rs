@@ -14,8 +14,8 @@ pub struct StoreOptions {
     /// Memory for the parts of one upload, in bytes: the size of a part times the number in flight.
     /// Default: 256 MiB.
     pub memory_bytes: u64,
-    /// Time without success after which a failing store is given up. Default: 10 minutes, longer
-    /// than it takes to move a service to another machine.
+    /// Time without success after which requests to a failing store are not repeated. Default: 10 minutes,
+    /// longer than it takes to move a service to another machine.
     pub give_up_after: Duration,
     /// Retries even if the store has never answered, as a service should. Default: false, so that a
     /// wrong endpoint fails at once.

@@ -15,7 +15,7 @@ const PART_BYTES_MAX: u64 = 5 * 1024 * 1024 * 1024;
 
 const UNIT_BYTES: u64 = 1024 * 1024;
 
-/// Maximum number of parts in flight: enough for a line of 10 Gbit/s to another continent.
+/// Maximum number of parts in flight: enough for a connection of 10 Gbit/s to another continent.
 const IN_FLIGHT_MAX: u64 = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +70,8 @@ pub struct UploadState {
 }
 
 impl UploadState {
-    /// Returns an upper bound of the bytes that need not be sent again. It counts the last part of the
-    /// file, which may be shorter, as a whole part.
+    /// Returns an upper bound of the bytes that need not be sent again: the file's last part, which may be
+    /// shorter, counts with full length.
     pub fn done_bytes(&self) -> u64 {
         self.part_bytes.saturating_mul(self.tags.len() as u64)
     }

@@ -34,9 +34,8 @@ pub fn headers_of(name: &ArchiveName, root: Option<Root>) -> Attributes {
 
 /// A target for reading and writing. Clones share connections and credentials.
 ///
-/// File names are relative to the target, without `/`. Calls repeat requests where that may help,
-/// within the time in the options, and report it. They end soon after their [`Progress`] is
-/// interrupted.
+/// File names are relative to the target, without `/`. Calls repeat failed requests where that may help,
+/// for the time in the options, and warn of it. They end soon after their [`Progress`] is interrupted.
 #[derive(Clone, Debug)]
 pub struct Store {
     target: Target,
@@ -60,8 +59,8 @@ pub(crate) struct BucketPrefix {
 }
 
 impl BucketPrefix {
-    /// Repeats a request until it succeeds, or the store is given up. A store that was never reached is
-    /// given up at once, unless the options say to wait for it.
+    /// Repeats a request until it succeeds or the store has failed for too long. Does not repeat it if the
+    /// store was never reached, unless the options say to wait for the store.
     pub fn with_retries<T, F: Future<Output = Result<T, NetError>>>(
         &self,
         progress: &dyn Progress,
@@ -74,8 +73,8 @@ impl BucketPrefix {
         })?
     }
 
-    /// Records whether the store has answered a request. Returns false if it never has, and its first
-    /// answer is not waited for.
+    /// Records whether the store has answered a request. Returns true if a failed request may be repeated:
+    /// the store has answered before, or the options say to wait for it.
     pub fn record_attempt(&self, error: Option<&NetError>) -> bool {
         let has_answered = &self.bucket.has_answered;
         if error.is_none_or(|error| error.kind() != NetErrorKind::Connect) {
@@ -214,8 +213,8 @@ impl Store {
     /// Writes a small file if the condition is met, and reads it back. Readers see the old or the
     /// new file, never a part.
     ///
-    /// An answer of a bucket may be lost, and the request repeated. So a file with the same content
-    /// counts as written, even if the condition is not met.
+    /// A file with the same content counts as written, even if the condition is not met: a bucket's
+    /// response may be lost after the file was written, and the request repeated.
     ///
     /// # Errors
     /// The file is longer than 8 MiB; the store refuses or fails, or lacks the file although it
@@ -256,7 +255,7 @@ impl Store {
                 Err(Error::failed(message)
                     .with_hint("look at the store's own log, and read the file with another program"))
             }
-            // Another program has changed it meanwhile.
+            // Another program has changed the file since.
             _ => Ok(PutOutcome::Refused),
         }
     }
@@ -288,8 +287,8 @@ impl Store {
     }
 
     /// Begins to write a large file of at most `bytes_max` bytes, which appears whole or not at all. With
-    /// `replace`, it then replaces a file of that name. A bucket cannot report that another upload
-    /// finished first.
+    /// `replace`, it replaces a file of that name when it is finished. In a bucket it does so even without
+    /// `replace` if another upload finished first.
     ///
     /// # Errors
     /// [`ErrorKind::Exists`](slotpress_base::error::ErrorKind::Exists) if the name is taken; the
@@ -332,7 +331,7 @@ impl Store {
         }
     }
 
-    /// Aborts an upload that no run will resume. Otherwise the store would keep its parts.
+    /// Aborts an upload that no run will resume, because the store would keep its parts.
     ///
     /// # Errors
     /// The store refuses or fails; an upload that is gone already is no error.

@@ -1,4 +1,4 @@
-//! Uploads a large file: bytes come in order, and several parts are sent at a time.
+//! Uploads a large file: bytes are written in order, and several parts are sent at a time.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -307,7 +307,7 @@ impl PartsUpload {
         Ok(())
     }
 
-    /// Completes the upload. If the answer is lost, looks for the file.
+    /// Completes the upload. If the response is lost, looks for the file.
     fn complete(&self, tags: &[String], progress: &dyn Progress) -> Result<()> {
         let s3 = &self.s3;
         let url = &self.url;
@@ -349,7 +349,7 @@ impl Drop for PartsUpload {
             Ok(())
         });
         if needs_abort {
-            // Repeated like other requests: parts that are left cost money.
+            // The abort is repeated like other requests, because remaining parts cost money.
             let _ = Retries::new(ABORT_TIMEOUT).run(&NoProgress, || self.abort());
         }
     }

@@ -26,7 +26,7 @@ struct Fault {
     instead: Instead,
 }
 
-/// The behavior of the gateway in place of passing a request on, and its answer back.
+/// The behavior of the proxy instead of passing a request on and the response back.
 #[derive(Clone, Debug)]
 pub enum Instead {
     /// Answers with a status and S3's error code.
@@ -173,9 +173,9 @@ impl Gateway {
     }
 }
 
-pub fn wait_for(what: &str, mut has_come: impl FnMut() -> bool) {
+pub fn wait_for(what: &str, mut is_met: impl FnMut() -> bool) {
     let start = Instant::now();
-    while !has_come() {
+    while !is_met() {
         assert!(start.elapsed() < Duration::from_secs(60), "{what} never came");
         thread::sleep(Duration::from_millis(5));
     }
