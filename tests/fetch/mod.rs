@@ -1,5 +1,4 @@
-//! `slotpress fetch` from servers that are good, slow, broken or lie: real sockets, on this machine
-//! only.
+//! `slotpress fetch` from servers that work, stall, break or lie: real sockets, on this machine only.
 
 mod works {
     mod servers;

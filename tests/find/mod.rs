@@ -15,11 +15,11 @@ pub const HASH: &str = "D5jEKFz2JqBFLYETBEnvkiV47AnCXjXEdUgUU1XYNwsi";
 
 pub const GENESIS: &str = "5eykt4UsFv8P8NJdTREpY1vzqKqZKvdpKuc147dw2N9d";
 
-pub fn full(slot: u64) -> String {
+pub fn full_name(slot: u64) -> String {
     format!("snapshot-{slot}-{HASH}.tar.zst")
 }
 
-pub fn incremental(base: u64, slot: u64) -> String {
+pub fn incremental_name(base: u64, slot: u64) -> String {
     format!("incremental-snapshot-{base}-{slot}-{HASH}.tar.zst")
 }
 
@@ -27,7 +27,7 @@ pub fn incremental(base: u64, slot: u64) -> String {
 pub const FAST_SLOT: u64 = 200_000;
 
 /// Starts an RPC server that reports a slot and lists peers.
-pub fn rpc(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
+pub fn start_rpc_with_peers(slot: u64, peers: Vec<Value>, genesis: &'static str) -> Server {
     start_rpc(slot, Some(peers), genesis)
 }
 

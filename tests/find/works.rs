@@ -52,7 +52,7 @@ fn slow_file(request: &Request, stream: &mut TcpStream, bytes_per_second: usize)
     Ok(Then::Close)
 }
 
-fn node(rpc: &str, shred_version: u16) -> Value {
+fn cluster_node(rpc: &str, shred_version: u16) -> Value {
     json!({"pubkey": "x", "gossip": "1.1.1.1:8001", "rpc": rpc, "shredVersion": shred_version, "version": "4.2.2"})
 }
 
@@ -62,21 +62,21 @@ fn list_candidates(report: &FindReport) -> Vec<(u64, String)> {
 
 #[test]
 fn peers_are_ranked_by_age_at_boot() {
-    let good = start_peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
-    let slow = start_peer(full(1000), Some(incremental(1000, 99_950)), 100_000);
-    let old = start_peer(full(1000), Some(incremental(1000, 50_000)), 20_000_000);
-    let other_base = start_peer(full(99_000), Some(incremental(98_000, 99_990)), 20_000_000);
-    let future = start_peer(full(10_000_000), None, 20_000_000);
+    let good = start_peer(full_name(1000), Some(incremental_name(1000, 99_900)), 20_000_000);
+    let slow = start_peer(full_name(1000), Some(incremental_name(1000, 99_950)), 100_000);
+    let old = start_peer(full_name(1000), Some(incremental_name(1000, 50_000)), 20_000_000);
+    let other_base = start_peer(full_name(99_000), Some(incremental_name(98_000, 99_990)), 20_000_000);
+    let future = start_peer(full_name(10_000_000), None, 20_000_000);
     let silent = Server::start(|_, stream| stall(stream));
     let page = Server::start(|_, stream| answer(stream, "200 OK", &[], b"<html>"));
-    let other_cluster = start_peer(full(99_999), None, 20_000_000);
+    let other_cluster = start_peer(full_name(99_999), None, 20_000_000);
     let mut nodes: Vec<Value> = [&good, &slow, &old, &other_base, &future, &silent, &page]
         .iter()
-        .map(|server| node(&server.address.to_string(), 7))
+        .map(|server| cluster_node(&server.address.to_string(), 7))
         .collect();
-    nodes.push(node(&other_cluster.address.to_string(), 8));
-    nodes.extend([json!({"rpc": null, "shredVersion": 7}), json!({"rpc": 5}), json!("x"), node("../../x", 7)]);
-    let rpc_server = rpc(100_000, nodes, GENESIS);
+    nodes.push(cluster_node(&other_cluster.address.to_string(), 8));
+    nodes.extend([json!({"rpc": null, "shredVersion": 7}), json!({"rpc": 5}), json!("x"), cluster_node("../../x", 7)]);
+    let rpc_server = start_rpc_with_peers(100_000, nodes, GENESIS);
     let options = FindOptions::default().rpc(vec![url(&rpc_server.url(""))]).max_age(MaxAge::Slots(20_000));
     let report = find(&client(), &options, &NoProgress).expect("found");
     assert_eq!(report.cluster.slot, Some(100_000));
@@ -117,7 +117,7 @@ fn peers_are_ranked_by_age_at_boot() {
 fn an_unknown_age_is_not_zero() {
     let dir = temp_dir();
     let bytes = fs::read(archive(ledger("ledger-at-26").path(), dir.path(), &[])).expect("read");
-    for (name, bytes, has_age) in [(full(30), vec![7; 1000], false), (full(26), bytes, true)] {
+    for (name, bytes, has_age) in [(full_name(30), vec![7; 1000], false), (full_name(26), bytes, true)] {
         let listing = name.clone();
         let mirror = Server::start(move |request, stream| match request.path.as_str() {
             path if path.ends_with(".tar.zst") => file(request, stream, &bytes, "\"m\""),
@@ -150,8 +150,8 @@ fn an_unknown_age_is_not_zero() {
 #[test]
 fn ages_follow_from_the_time_per_slot() {
     let find = |slot: u64, max_age: &str| {
-        let peer = start_peer(full(1000), Some(incremental(1000, slot - 9_000)), 20_000_000);
-        let rpc_server = rpc(slot, vec![], GENESIS);
+        let peer = start_peer(full_name(1000), Some(incremental_name(1000, slot - 9_000)), 20_000_000);
+        let rpc_server = start_rpc_with_peers(slot, vec![], GENESIS);
         let arguments = ["find", "--json", "--rpc", &rpc_server.url(""), &peer.url(""), "--max-age", max_age];
         let output = slotpress().args(arguments).output().expect("runs");
         let lines = output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
@@ -184,16 +184,16 @@ fn ages_follow_from_the_time_per_slot() {
 #[test]
 fn sources_of_every_kind_are_used() {
     let dir = temp_dir();
-    fs::write(dir.path().join(full(100)), make_skippable_frames(1000)).expect("written");
-    fs::write(dir.path().join(incremental(100, 150)), make_skippable_frames(10)).expect("written");
+    fs::write(dir.path().join(full_name(100)), make_skippable_frames(1000)).expect("written");
+    fs::write(dir.path().join(incremental_name(100, 150)), make_skippable_frames(10)).expect("written");
     fs::write(dir.path().join("tmp-snapshot-archive-9.tar.zst"), b"").expect("written");
-    fs::create_dir(dir.path().join(full(999))).expect("a directory with an archive's name");
+    fs::create_dir(dir.path().join(full_name(999))).expect("a directory with an archive's name");
     let listing = format!(
         "<html><a href=\"{0}\">{0}</a><a href=\"{1}\">x</a><a href=\"{2}\">gone</a><a href=\"http://10.0.0.1/{3}\">y</a>",
-        full(120),
-        incremental(120, 160),
-        full(130),
-        full(5)
+        full_name(120),
+        incremental_name(120, 160),
+        full_name(130),
+        full_name(5)
     );
     let mirror = Server::start(move |request, stream| match request.path.as_str() {
         "/dir/" => answer(stream, "200 OK", &[], listing.as_bytes()),
@@ -201,7 +201,7 @@ fn sources_of_every_kind_are_used() {
         path if path.ends_with(".tar.zst") => file(request, stream, &[1; 5000], "\"m\""),
         _ => answer(stream, "404 Not Found", &[], b""),
     });
-    let exact = mirror.url(&format!("/dir/{}", full(125)));
+    let exact = mirror.url(&format!("/dir/{}", full_name(125)));
     let sources = [dir.path().to_str().expect("UTF-8").to_string(), mirror.url("/dir/"), exact.clone()];
     let sources: Vec<_> = sources.iter().map(|text| text.parse::<SourceLocation>().expect("a source")).collect();
     let report = find(&client(), &FindOptions::default().sources(sources), &NoProgress).expect("found");
@@ -212,15 +212,15 @@ fn sources_of_every_kind_are_used() {
         .collect();
     assert_eq!(found, [(120, Some(160)), (100, Some(150)), (125, None), (5, None)]);
     // The link of the listing was not followed; only its name was used.
-    assert!(mirror.requests().iter().any(|request| request.path == format!("/dir/{}", full(5))));
+    assert!(mirror.requests().iter().any(|request| request.path == format!("/dir/{}", full_name(5))));
     assert!(report.notes.iter().any(|note| note.contains("no RPC server")), "{:?}", report.notes);
 }
 
 #[test]
 fn screen_and_json_show_candidates_and_refused_sources() {
-    let peer = start_peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
+    let peer = start_peer(full_name(1000), Some(incremental_name(1000, 99_900)), 20_000_000);
     let dead = "http://127.0.0.1:9";
-    let rpc_server = rpc(100_000, vec![], GENESIS);
+    let rpc_server = start_rpc_with_peers(100_000, vec![], GENESIS);
     let arguments = ["find", "--rpc", &rpc_server.url(""), &peer.url(""), dead];
     let output = slotpress().args(arguments).output().expect("runs");
     let stdout = String::from_utf8(output.stdout).expect("UTF-8");
@@ -241,14 +241,14 @@ fn screen_and_json_show_candidates_and_refused_sources() {
     let types: Vec<&str> = lines.iter().filter_map(|line| line["type"].as_str()).collect();
     assert_eq!(types, ["candidate", "refused", "refused", "find"]);
     assert_eq!(lines[0]["slot"], 99_900);
-    assert_eq!(lines[0]["full"]["name"], full(1000));
+    assert_eq!(lines[0]["full"]["name"], full_name(1000));
     assert_eq!(lines[3]["cluster"]["slot"], 100_000);
 }
 
 #[test]
 fn states_that_are_too_old_end_with_a_hint() {
-    let peer = start_peer(full(1000), Some(incremental(1000, 99_900)), 20_000_000);
-    let rpc = rpc(100_000, vec![], GENESIS);
+    let peer = start_peer(full_name(1000), Some(incremental_name(1000, 99_900)), 20_000_000);
+    let rpc = start_rpc_with_peers(100_000, vec![], GENESIS);
     for (max_age, words) in [("5", "--max-age"), ("1s", "old at boot, more than 1 s")] {
         let arguments = ["find", "--max-age", max_age, "--rpc", &rpc.url(""), &peer.url(""), "http://127.0.0.1:9"];
         let output = slotpress().args(arguments).output().expect("runs");
@@ -270,9 +270,9 @@ fn find_without_a_source_is_a_usage_error() {
 /// still a source.
 #[test]
 fn an_rpc_server_without_peers_is_still_a_source() {
-    let archives = start_peer(full(1000), Some(incremental(1000, 1900)), 50_000_000);
+    let archives = start_peer(full_name(1000), Some(incremental_name(1000, 1900)), 50_000_000);
     let without_peers = start_rpc(2000, None, GENESIS);
-    let with_peers = rpc(2000, vec![node(&archives.address.to_string(), 1)], GENESIS);
+    let with_peers = start_rpc_with_peers(2000, vec![cluster_node(&archives.address.to_string(), 1)], GENESIS);
     for (servers, notes) in [(vec![&without_peers, &with_peers], 1), (vec![&with_peers], 0)] {
         let options = FindOptions::default().rpc(servers.iter().map(|server| url(&server.url(""))).collect::<Vec<_>>());
         let report = find(&client(), &options, &NoProgress).expect("found");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use slotpress_base::{NoProgress, Progress};
 use slotpress_net::{Client, NetError, NetErrorKind};
 
-use super::{client, content, get, head, options, url};
+use super::{client, get_bytes, options, random_bytes, request_head, url};
 use crate::common::http::{self, Request, Server, Then, answer, file, redirect};
 use crate::common::{WAIT_MAX, wait_for};
 
@@ -32,17 +32,17 @@ fn send_range_head(stream: &mut TcpStream, place: &str, length: &str) -> std::io
 
 #[test]
 fn a_good_server_sends_files_and_ranges() {
-    let bytes = content(3_000_000);
+    let bytes = random_bytes(3_000_000);
     let server = start_good_except(bytes.clone(), |_, _, _| None);
     let client = client();
-    let remote = head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
+    let remote = request_head(&client, &server.url("/dir/a.tar.zst?key=secret")).expect("a head");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(3_000_000), true));
     assert_eq!(remote.etag.as_deref(), Some(ETAG));
-    let (result, got) = get(&client, &remote, None);
+    let (result, got) = get_bytes(&client, &remote, None);
     assert!(result.expect("whole"));
     assert!(got == bytes);
     for range in [0..1, 5..6, 1_000_000..2_999_999, 2_999_999..3_000_000] {
-        let (result, got) = get(&client, &remote, Some(range.clone()));
+        let (result, got) = get_bytes(&client, &remote, Some(range.clone()));
         assert!(!result.expect("a range"));
         assert!(got == bytes[range.start as usize..range.end as usize]);
     }
@@ -55,15 +55,15 @@ fn a_good_server_sends_files_and_ranges() {
 
 #[test]
 fn a_stall_is_a_timeout() {
-    let server = start_good_except(content(100_000), |request, stream, bytes| {
+    let server = start_good_except(random_bytes(100_000), |request, stream, bytes| {
         request.range()?;
         send_range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..1000]).ok()?;
         Some(http::stall(stream))
     });
     let client = client();
-    let remote = head(&client, &server.url("/a")).expect("a head");
-    let (result, got) = get(&client, &remote, Some(0..100_000));
+    let remote = request_head(&client, &server.url("/a")).expect("a head");
+    let (result, got) = get_bytes(&client, &remote, Some(0..100_000));
     let error = result.expect_err("a stall");
     assert_eq!((error.kind(), got.len()), (NetErrorKind::Timeout, 1000));
     assert!(error.is_retryable(), "{error}");
@@ -71,15 +71,15 @@ fn a_stall_is_a_timeout() {
 
 #[test]
 fn an_early_end_is_an_error() {
-    let server = start_good_except(content(100_000), |request, stream, bytes| {
+    let server = start_good_except(random_bytes(100_000), |request, stream, bytes| {
         request.range()?;
         send_range_head(stream, "bytes 0-99999/100000", "100000").ok()?;
         stream.write_all(&bytes[..60_000]).ok()?;
         Some(Ok(Then::Close))
     });
     let client = client();
-    let remote = head(&client, &server.url("/a")).expect("a head");
-    let (result, got) = get(&client, &remote, Some(0..100_000));
+    let remote = request_head(&client, &server.url("/a")).expect("a head");
+    let (result, got) = get_bytes(&client, &remote, Some(0..100_000));
     let error = result.expect_err("too few");
     assert_eq!((error.kind(), got.len()), (NetErrorKind::Truncated { got_bytes: 60_000 }, 60_000));
     assert!(error.is_retryable(), "{error}");
@@ -99,14 +99,14 @@ fn wrong_ranges_and_lengths_are_refused() {
         ("100-199/100000", "100"),
         ("", "100"),
     ] {
-        let server = start_good_except(content(100_000), move |request, stream, _| {
+        let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
             request.range()?;
             send_range_head(stream, place, length).ok()?;
             Some(stream.write_all(&[7; 100]).map(|()| Then::Close))
         });
         let client = client();
-        let remote = head(&client, &server.url("/a")).expect("a head");
-        let (result, got) = get(&client, &remote, Some(100..200));
+        let remote = request_head(&client, &server.url("/a")).expect("a head");
+        let (result, got) = get_bytes(&client, &remote, Some(100..200));
         assert_eq!(result.expect_err(place).kind(), NetErrorKind::BadAnswer, "{place} {length}");
         assert!(got.is_empty());
     }
@@ -116,7 +116,7 @@ fn wrong_ranges_and_lengths_are_refused() {
 fn endless_bodies_are_cut_off() {
     // Without a length, or in chunks: only the length from HEAD limits the answer.
     for is_chunked in [false, true] {
-        let server = start_good_except(content(100_000), move |request, stream, _| {
+        let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
             if request.method == "HEAD" {
                 return None;
             }
@@ -128,8 +128,8 @@ fn endless_bodies_are_cut_off() {
             Some(Ok(Then::Close))
         });
         let client = client();
-        let remote = head(&client, &server.url("/a")).expect("a head");
-        let (result, got) = get(&client, &remote, None);
+        let remote = request_head(&client, &server.url("/a")).expect("a head");
+        let (result, got) = get_bytes(&client, &remote, None);
         assert_eq!(result.expect_err("endless").kind(), NetErrorKind::TooLong);
         assert!(got.len() <= 100_000);
         let error = client.get_document(&remote.url, 50_000, &NoProgress).expect_err("endless");
@@ -139,14 +139,14 @@ fn endless_bodies_are_cut_off() {
 
 #[test]
 fn the_whole_file_in_place_of_a_range_is_accepted() {
-    let bytes = content(200_000);
+    let bytes = random_bytes(200_000);
     let server = start_good_except(bytes.clone(), |request, stream, bytes| {
         request.range()?;
         Some(answer(stream, "200 OK", &[("ETag", ETAG)], bytes))
     });
     let client = client();
-    let remote = head(&client, &server.url("/a")).expect("a head");
-    let (result, got) = get(&client, &remote, Some(1000..2000));
+    let remote = request_head(&client, &server.url("/a")).expect("a head");
+    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
     assert!(result.expect("the whole file"));
     assert!(got == bytes);
 }
@@ -156,7 +156,7 @@ fn a_replaced_file_is_an_error() {
     // Changes: another ETag, with and without If-Range; another length; a shorter file; no file.
     type Wrong = fn(&Request, &mut TcpStream) -> std::io::Result<Then>;
     let cases: [(Wrong, NetErrorKind); 5] = [
-        (|request, stream| file(request, stream, &content(100_000), "\"two\""), NetErrorKind::Changed),
+        (|request, stream| file(request, stream, &random_bytes(100_000), "\"two\""), NetErrorKind::Changed),
         (
             |_, stream| {
                 let fields = [("ETag", "\"two\""), ("Content-Range", "bytes 0-99/100000")];
@@ -175,13 +175,13 @@ fn a_replaced_file_is_an_error() {
         (|_, stream| answer(stream, "404 Not Found", &[], b"gone"), NetErrorKind::Gone),
     ];
     for (wrong, kind) in cases {
-        let server = start_good_except(content(100_000), move |request, stream, _| {
+        let server = start_good_except(random_bytes(100_000), move |request, stream, _| {
             request.range()?;
             Some(wrong(request, stream))
         });
         let client = client();
-        let remote = head(&client, &server.url("/a")).expect("a head");
-        let (result, got) = get(&client, &remote, Some(0..100));
+        let remote = request_head(&client, &server.url("/a")).expect("a head");
+        let (result, got) = get_bytes(&client, &remote, Some(0..100));
         let error = result.expect_err("another file");
         assert_eq!((error.kind(), error.is_retryable()), (kind, false), "{error}");
         assert!(got.is_empty());
@@ -190,7 +190,7 @@ fn a_replaced_file_is_an_error() {
 
 /// Starts a server with redirects of every kind.
 fn start_redirecting_server() -> Server {
-    start_good_except(content(1000), |request, stream, _| match request.path.as_str() {
+    start_good_except(random_bytes(1000), |request, stream, _| match request.path.as_str() {
         "/circle" => Some(redirect(stream, "/circle")),
         "/1" => Some(redirect(stream, "/2")),
         "/2" => Some(redirect(stream, "3")),
@@ -212,7 +212,7 @@ fn start_redirecting_server() -> Server {
 fn redirects_are_followed_within_limits() {
     let server = start_redirecting_server();
     let client = client();
-    let remote = head(&client, &server.url("/1")).expect("four are followed");
+    let remote = request_head(&client, &server.url("/1")).expect("four are followed");
     assert_eq!(remote.url.path(), "/good.tar.zst");
     for (path, kind) in [
         ("/0", NetErrorKind::Forbidden),
@@ -225,7 +225,7 @@ fn redirects_are_followed_within_limits() {
         ("/file", NetErrorKind::BadAnswer),
         ("/nowhere", NetErrorKind::BadAnswer),
     ] {
-        let error = head(&client, &server.url(path)).expect_err(path);
+        let error = request_head(&client, &server.url(path)).expect_err(path);
         assert_eq!(error.kind(), kind, "{path}: {error}");
     }
 }
@@ -234,10 +234,13 @@ fn redirects_are_followed_within_limits() {
 fn private_addresses_that_others_named_need_the_flag() {
     let server = start_redirecting_server();
     let peer = client().for_untrusted_urls();
-    assert_eq!(head(&peer, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
+    assert_eq!(request_head(&peer, &server.url("/good")).expect_err("private").kind(), NetErrorKind::Forbidden);
     let permissive = Client::new(&options().allow_private(true)).expect("a client");
-    assert!(head(&permissive.for_untrusted_urls(), &server.url("/good")).is_ok());
-    assert_eq!(head(&permissive, &server.url("/port")).expect_err("nobody listens").kind(), NetErrorKind::Connect);
+    assert!(request_head(&permissive.for_untrusted_urls(), &server.url("/good")).is_ok());
+    assert_eq!(
+        request_head(&permissive, &server.url("/port")).expect_err("nobody listens").kind(),
+        NetErrorKind::Connect
+    );
 }
 
 #[test]
@@ -270,7 +273,7 @@ fn hostile_heads_are_refused() {
             wrong(stream);
             Ok(Then::Close)
         });
-        let error = head(&client, &server.url("/a")).expect_err("a hostile head");
+        let error = request_head(&client, &server.url("/a")).expect_err("a hostile head");
         assert!(!error.to_string().contains('\n'), "{error}");
         assert!(error.to_string().len() < 600, "{error}");
         assert_eq!(error.kind(), NetErrorKind::BadAnswer, "{number}: {error}");
@@ -283,18 +286,18 @@ fn hostile_names_are_no_archive_names() {
         "/snapshot.tar.bz2" => redirect(stream, "/..%2f..%2f..%2fetc%2fpasswd"),
         _ => file(request, stream, b"x", ETAG),
     });
-    let remote = head(&client(), &server.url("/snapshot.tar.bz2")).expect("a head");
+    let remote = request_head(&client(), &server.url("/snapshot.tar.bz2")).expect("a head");
     assert!(remote.archive_name().is_none(), "{}", remote.url);
 }
 
 #[test]
 fn a_server_without_head_is_asked_for_one_byte() {
-    let bytes = content(5000);
+    let bytes = random_bytes(5000);
     let server = start_good_except(bytes, |request, stream, _| {
         (request.method == "HEAD")
             .then(|| http::head(stream, "405 Method Not Allowed", &[("Content-Length", "0")]).map(|()| Then::Keep))
     });
-    let remote = head(&client(), &server.url("/a")).expect("by one byte");
+    let remote = request_head(&client(), &server.url("/a")).expect("by one byte");
     assert_eq!((remote.length_bytes, remote.accepts_ranges), (Some(5000), true));
 }
 
@@ -310,7 +313,7 @@ fn statuses_decide_whether_a_request_is_retryable() {
         ("299 Odd", NetErrorKind::Status(299), false),
     ] {
         let server = Server::start(move |_, stream| answer(stream, status, &[("Retry-After", "7")], b""));
-        let error = head(&client(), &server.url("/a")).expect_err(status);
+        let error = request_head(&client(), &server.url("/a")).expect_err(status);
         assert_eq!((error.kind(), error.is_retryable()), (kind, is_retryable), "{error}");
         assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
     }
@@ -320,12 +323,12 @@ fn statuses_decide_whether_a_request_is_retryable() {
 fn a_server_that_has_ended_is_a_retryable_failure() {
     let server = Server::start(|_, _| Ok(Then::Close));
     let url = server.url("/a");
-    let error = head(&client(), &url).expect_err("closed");
+    let error = request_head(&client(), &url).expect_err("closed");
     assert!(error.is_retryable(), "{error}");
     let address = server.address;
     drop(server);
     wait_for("the end of the server", || TcpStream::connect(address).is_err());
-    let error = head(&client(), &url).expect_err("nobody listens");
+    let error = request_head(&client(), &url).expect_err("nobody listens");
     assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Connect, true), "{error}");
     let error = slotpress::Error::from(error);
     assert_eq!(error.kind().exit_code(), 4);
@@ -345,7 +348,7 @@ fn interrupts_end_every_wait() {
     // Silence before the head, silence in the body, a body that never ends.
     let server = Server::start(|request, stream| match (request.method.as_str(), request.path.as_str()) {
         (_, "/silent") => http::stall(stream),
-        ("HEAD", _) => file(request, stream, &content(1000), ETAG),
+        ("HEAD", _) => file(request, stream, &random_bytes(1000), ETAG),
         (_, "/half") => {
             http::head(stream, "200 OK", &[("Content-Length", "1000"), ("ETag", ETAG)])?;
             stream.write_all(&[0; 10])?;
@@ -387,15 +390,15 @@ fn interrupts_end_every_wait() {
 
 #[test]
 fn transfers_share_the_maximum_rate() {
-    let server = start_good_except(content(3_000_000), |_, _, _| None);
+    let server = start_good_except(random_bytes(3_000_000), |_, _, _| None);
     let options = options().max_rate_bytes_per_second(2_000_000);
     let client = Client::new(&options).expect("a client");
-    let remote = head(&client, &server.url("/a")).expect("a head");
+    let remote = request_head(&client, &server.url("/a")).expect("a head");
     let start = Instant::now();
     // Two transfers share the rate: 6 MB, of which 2 may arrive at once.
     thread::scope(|scope| {
         for _ in 0..2 {
-            scope.spawn(|| assert_eq!(get(&client, &remote, None).1.len(), 3_000_000));
+            scope.spawn(|| assert_eq!(get_bytes(&client, &remote, None).1.len(), 3_000_000));
         }
     });
     let seconds = start.elapsed().as_secs_f64();
@@ -404,9 +407,9 @@ fn transfers_share_the_maximum_rate() {
 
 #[test]
 fn many_ranges_at_once_arrive_whole() {
-    let server = start_good_except(content(1_000_000), |_, _, _| None);
+    let server = start_good_except(random_bytes(1_000_000), |_, _, _| None);
     let client = client();
-    let remote = head(&client, &server.url("/a")).expect("a head");
+    let remote = request_head(&client, &server.url("/a")).expect("a head");
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         for _ in 0..16 {
@@ -416,9 +419,9 @@ fn many_ranges_at_once_arrive_whole() {
                     if start >= 1_000_000 {
                         break;
                     }
-                    let (result, got) = get(&client, &remote, Some(start..start + 10_000));
+                    let (result, got) = get_bytes(&client, &remote, Some(start..start + 10_000));
                     assert!(result.is_ok());
-                    assert!(got == content(1_000_000)[start as usize..start as usize + 10_000]);
+                    assert!(got == random_bytes(1_000_000)[start as usize..start as usize + 10_000]);
                 }
             });
         }

@@ -26,13 +26,13 @@ pub fn url(text: &str) -> Url {
     parse_url(text).expect("a URL")
 }
 
-pub fn head(client: &Client, text: &str) -> Result<Remote, NetError> {
+pub fn request_head(client: &Client, text: &str) -> Result<Remote, NetError> {
     client.head(&url(text), &NoProgress)
 }
 
-/// Transfers a file or a range of it. Returns true if the server sent the whole file, and the bytes that
-/// came before the end or an error.
-pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<bool, NetError>, Vec<u8>) {
+/// Requests a file or a range of it. Returns true if the server sent the whole file, and the bytes that
+/// arrived before the end or an error.
+pub fn get_bytes(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Result<bool, NetError>, Vec<u8>) {
     let mut bytes = Vec::new();
     let transfer = || {
         let mut body = client.open(remote, range, &NoProgress)?;
@@ -45,6 +45,6 @@ pub fn get(client: &Client, remote: &Remote, range: Option<Range<u64>>) -> (Resu
 }
 
 /// Returns pseudo-random bytes.
-pub fn content(length: usize) -> Vec<u8> {
+pub fn random_bytes(length: usize) -> Vec<u8> {
     (0..length as u32).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).take(length).collect()
 }

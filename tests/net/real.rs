@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use slotpress_base::NoProgress;
 use slotpress_net::{Client, NetErrorKind, SourceLocation};
 
-use super::{client, get, head, options, url};
+use super::{client, get_bytes, options, request_head, url};
 use crate::common::servers::*;
 use crate::common::*;
 
@@ -67,12 +67,12 @@ fn python_sends_lists_and_ignores_ranges() {
     let offers = client.list_offers(&base.parse::<SourceLocation>().expect("a source"), &NoProgress).expect("listed");
     let names: Vec<String> = offers.iter().map(|offer| offer.name.to_string()).collect();
     assert_eq!(names, [INCREMENTAL_3500_3550, FULL_3500]);
-    let remote = head(&client, &format!("{base}{FULL_3500}")).expect("a head");
+    let remote = request_head(&client, &format!("{base}{FULL_3500}")).expect("a head");
     assert!(!remote.accepts_ranges);
     assert!(remote.last_modified.is_some());
     assert!(remote.etag.is_none());
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
-    let (result, got) = get(&client, &remote, Some(1000..2000));
+    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
     assert!(result.expect("whole"));
     assert!(got == bytes);
     // A command that reads the archive once needs no ranges.
@@ -133,12 +133,12 @@ fn apache_sends_ranges() {
 fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     let base = format!("http://127.0.0.1:{port}/");
     let client = client();
-    let remote = head(&client, &format!("{base}snapshot.tar.bz2")).expect("a head");
+    let remote = request_head(&client, &format!("{base}snapshot.tar.bz2")).expect("a head");
     assert!(remote.accepts_ranges);
     assert!(remote.etag.is_some());
     assert_eq!(remote.archive_name().map(|name| name.to_string()).as_deref(), Some(FULL_3500));
     let bytes = fs::read(fixture(FULL_3500)).expect("read");
-    let (result, got) = get(&client, &remote, Some(1000..2000));
+    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
     assert!(!result.expect("a range"));
     assert!(got == bytes[1000..2000]);
     let offers =
@@ -154,7 +154,7 @@ fn assert_ranges(dir: &tempfile::TempDir, port: u16) {
     // Another file has the name now: because of If-Range, the server sends all of it.
     let replaced = dir.path().join(FULL_3500);
     fs::write(&replaced, &bytes[1..]).expect("written");
-    let (result, got) = get(&client, &remote, Some(1000..2000));
+    let (result, got) = get_bytes(&client, &remote, Some(1000..2000));
     assert_eq!((result.expect_err("changed").kind(), got.len()), (NetErrorKind::Changed, 0));
 }
 
@@ -215,27 +215,27 @@ fn certificates_of_a_given_authority_are_trusted() {
     let trusting = Client::new(&options().ca_file(std::path::PathBuf::from(path_text("ca.pem")))).expect("a client");
     for host in ["127.0.0.1", "localhost"] {
         let text = format!("https://{host}:{port}/{FULL_3500}");
-        let error = head(&client(), &text).expect_err("an unknown authority");
+        let error = request_head(&client(), &text).expect_err("an unknown authority");
         assert_eq!((error.kind(), error.is_retryable()), (NetErrorKind::Tls, false), "{error}");
         assert!(error.to_string().contains("issuer of its certificate is not known"), "{error}");
         assert!(slotpress::Error::from(error).hint() == Some(slotpress_base::hint::GIVE_CA_FILE));
-        let remote = head(&trusting, &text).expect("trusted");
-        let (result, got) = get(&trusting, &remote, None);
+        let remote = request_head(&trusting, &text).expect("trusted");
+        let (result, got) = get_bytes(&trusting, &remote, None);
         assert!(result.is_ok());
         assert!(got == fs::read(fixture(FULL_3500)).expect("read"));
     }
     // A server that shows the authority's own certificate.
     let (_ca, ca_port) = start_python(PYTHON_SERVER, &[&root, &path_text("ca.pem"), &path_text("ca.key")]);
-    let error = head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
+    let error = request_head(&trusting, &format!("https://localhost:{ca_port}/")).expect_err("no server's");
     assert!(error.to_string().contains("a CA's own certificate is not a server's"), "{error}");
     // A certificate for another name.
     let error =
         trusting.head(&url(&format!("https://127.0.0.2:{port}/")), &NoProgress).expect_err("nobody, or another name");
     assert!(matches!(error.kind(), NetErrorKind::Tls | NetErrorKind::Connect), "{error}");
     // Plain HTTP to a TLS server, and the reverse, end in time.
-    assert!(head(&trusting, &format!("http://127.0.0.1:{port}/")).is_err());
+    assert!(request_head(&trusting, &format!("http://127.0.0.1:{port}/")).is_err());
     let (_plain, plain_port) = start_python(PYTHON_SERVER, &[&root]);
-    assert!(head(&trusting, &format!("https://127.0.0.1:{plain_port}/")).is_err());
+    assert!(request_head(&trusting, &format!("https://127.0.0.1:{plain_port}/")).is_err());
 }
 
 #[test]
@@ -263,6 +263,6 @@ server.serve_forever()
     let (_server, port) = start_python(program, &[&path_text("ca.pem"), &path_text("key")]);
     let options = options().ca_file(std::path::PathBuf::from(path_text("ca.pem"))).allow_private(true);
     let trusting = Client::new(&options).expect("a client");
-    let error = head(&trusting, &format!("https://127.0.0.1:{port}/")).expect_err("a redirect to http");
+    let error = request_head(&trusting, &format!("https://127.0.0.1:{port}/")).expect_err("a redirect to http");
     assert_eq!(error.kind(), NetErrorKind::Forbidden, "{error}");
 }

@@ -52,7 +52,7 @@ pub fn assert_files_are_sent_whole(node: &Node) {
             assert_eq!(file.header(name), "", "{name}");
         }
     }
-    assert_eq!(request_head(node, "GET", &format!("/{}", find::full(1)), "").status, 404);
+    assert_eq!(request_head(node, "GET", &format!("/{}", find::full_name(1)), "").status, 404);
     for path in ["/", "/genesis.tar.bz2", "/api/v1/archives", "/latest.json", "/health"] {
         request_head(node, "GET", path, "");
         request_head(node, "HEAD", path, "");

@@ -1,5 +1,5 @@
-//! The client: its threads, its connections, name lookup, and how an ordinary thread waits for an
-//! asynchronous request.
+//! The client: its threads, its pools of connections, name lookup, and how an ordinary thread waits
+//! for an asynchronous request.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -37,13 +37,12 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 const ADDRESSES_MAX: usize = 16;
 
-/// Limit on the fields in the head of an answer. The HTTP library limits their size (about 400
-/// KiB).
+/// Limit on the number of headers of a response. The HTTP library limits their size (about 400 KiB).
 const HEAD_FIELDS_MAX: usize = 64;
 
 const IDLE_CONNECTIONS_MAX: usize = 16;
 
-/// Limit on the size of a file of certificates. All certificates of a system take less than 1 MiB.
+/// Limit on the size of a certificate file. All certificates of a system take less than 1 MiB.
 const CA_FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Makes requests to servers. Clones share threads, connections and the rate limit.
@@ -59,12 +58,12 @@ pub struct Client {
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) options: ClientOptions,
-    /// Limits the rate of all transfers together. Counts time from `start`.
+    /// Limits the rate of all transfers together. Its times are relative to `start`.
     bucket: Option<Mutex<TokenBucket>>,
     start: Instant,
-    anywhere: reqwest::Client,
-    public_only: reqwest::Client,
-    /// Last field, so that connections are dropped first. `None` only while the client is dropped.
+    http_anywhere: reqwest::Client,
+    http_public: reqwest::Client,
+    /// `None` only while the client is dropped.
     runtime: Option<Runtime>,
 }
 
@@ -82,13 +81,13 @@ impl Client {
     /// Creates a client and starts its threads. Makes no connection yet.
     ///
     /// # Errors
-    /// The file of certificates or the proxy is not valid, or threads cannot be started.
+    /// The certificate file or the proxy is not valid, or threads cannot be started.
     pub fn new(options: &ClientOptions) -> Result<Self> {
-        Self::with_resolver(options, &|reach| Arc::new(Resolver { reach, unchecked: proxy_hosts(options) }))
+        Self::with_resolver(options, &|reach| Arc::new(Resolver { reach, trusted_hosts: proxy_hosts(options) }))
     }
 
     fn with_resolver(options: &ClientOptions, resolver: &dyn Fn(Reach) -> Arc<dyn Resolve>) -> Result<Self> {
-        // Fails if the process already has a provider of cryptography. That provider is used then.
+        // Fails if the process already has a provider of cryptography, which is then used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
@@ -104,8 +103,8 @@ impl Client {
         let inner = Inner {
             bucket: options.max_rate_bytes_per_second.map(|rate| Mutex::new(TokenBucket::new(rate))),
             start: Instant::now(),
-            anywhere: build_connections(options, &certificates, &resolver(Reach::Anywhere))?,
-            public_only: build_connections(options, &certificates, &resolver(Reach::PublicOnly))?,
+            http_anywhere: build_http_client(options, &certificates, &resolver(Reach::Anywhere))?,
+            http_public: build_http_client(options, &certificates, &resolver(Reach::PublicOnly))?,
             runtime: Some(runtime),
             options: options.clone(),
         };
@@ -125,11 +124,11 @@ impl Client {
         Self { trusts_urls: false, ..self.clone() }
     }
 
-    /// Returns the connections for requests that callers make themselves. These may reach any
+    /// Returns the HTTP client for requests that callers make themselves. Its requests may reach any
     /// address, and follow no redirects.
     #[doc(hidden)]
-    pub fn connections(&self) -> &reqwest::Client {
-        self.inner.connections(Reach::Anywhere)
+    pub fn http_client(&self) -> &reqwest::Client {
+        self.inner.http_client(Reach::Anywhere)
     }
 
     #[doc(hidden)]
@@ -161,16 +160,16 @@ impl Client {
     /// Blocks the calling thread until `work` is done.
     ///
     /// # Errors
-    /// `work` fails, the user asks to stop, or the thread belongs to a tokio runtime.
+    /// `work` fails, `progress` is interrupted, or the thread belongs to a tokio runtime.
     #[doc(hidden)]
     pub fn block_on<T>(
         &self,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
         work: impl Future<Output = Result<T, NetError>>,
     ) -> Result<T, NetError> {
         let Some(runtime) = &self.inner.runtime else { return Err(NetError::interrupted()) };
         self.check_thread()?;
-        if stop.is_interrupted() {
+        if progress.is_interrupted() {
             return Err(NetError::interrupted());
         }
         runtime.handle().block_on(async {
@@ -184,7 +183,7 @@ impl Client {
                     return Poll::Ready(done);
                 }
                 while ticks.poll_tick(context).is_ready() {
-                    if stop.is_interrupted() {
+                    if progress.is_interrupted() {
                         return Poll::Ready(Err(NetError::interrupted()));
                     }
                 }
@@ -204,17 +203,17 @@ impl Inner {
         }
     }
 
-    pub(super) fn connections(&self, reach: Reach) -> &reqwest::Client {
+    pub(super) fn http_client(&self, reach: Reach) -> &reqwest::Client {
         match reach {
-            Reach::Anywhere => &self.anywhere,
-            Reach::PublicOnly => &self.public_only,
+            Reach::Anywhere => &self.http_anywhere,
+            Reach::PublicOnly => &self.http_public,
         }
     }
 }
 
-/// Creates a pool of connections. There is one for each [`Reach`]: a request that may reach only
-/// public addresses must not reuse a connection to a private one.
-fn build_connections(
+/// Creates an HTTP client with its own pool of connections. Each [`Reach`] needs its own: a request that
+/// may reach only public addresses must not reuse a connection to a private address.
+fn build_http_client(
     options: &ClientOptions,
     certificates: &[Certificate],
     resolver: &Arc<dyn Resolve>,
@@ -240,13 +239,13 @@ fn build_connections(
         }
     };
     let certificates = || certificates.iter().cloned();
-    let mut connections = builder().tls_certs_merge(certificates()).build();
+    let mut http_client = builder().tls_certs_merge(certificates()).build();
     // Building fails if the system has no certificates of authorities. Such a machine can still use
     // servers without TLS, and servers with certificates from --ca-file.
-    if connections.is_err() {
-        connections = builder().tls_certs_only(certificates()).build();
+    if http_client.is_err() {
+        http_client = builder().tls_certs_only(certificates()).build();
     }
-    connections.map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
+    http_client.map_err(|error| Error::failed(format!("cannot prepare for the network: {}", error.without_url())))
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<Certificate>> {
@@ -282,33 +281,33 @@ fn proxy_hosts(options: &ClientOptions) -> BTreeSet<String> {
     hosts
 }
 
-/// Looks up names, and leaves out addresses that must not be reached. Connections use the addresses
-/// that it returns, so a second lookup cannot lead elsewhere.
+/// Looks up names, and removes addresses to which a connection is not allowed. Connections use the
+/// returned addresses, so a second lookup cannot lead elsewhere.
 #[derive(Debug)]
 struct Resolver {
     reach: Reach,
-    /// Hosts that may have any address.
-    unchecked: BTreeSet<String>,
+    /// Hosts that may have any address: the proxies.
+    trusted_hosts: BTreeSet<String>,
 }
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
         let host = name.as_str().to_ascii_lowercase();
-        let reach = if self.unchecked.contains(&host) { Reach::Anywhere } else { self.reach };
+        let reach = if self.trusted_hosts.contains(&host) { Reach::Anywhere } else { self.reach };
         Box::pin(async move {
             panic_point("resolver");
             let found = tokio::net::lookup_host((host, 0)).await?;
-            let addresses = select_permitted(found, reach)?;
+            let addresses = select_addresses(found, reach)?;
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })
     }
 }
 
-/// Returns the addresses of a name that may be reached.
+/// Returns those of a host's addresses to which a connection is allowed.
 ///
 /// # Errors
-/// All addresses are private, and private ones may not be reached.
-fn select_permitted(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
+/// Only public addresses are allowed, and all are private.
+fn select_addresses(found: impl Iterator<Item = SocketAddr>, reach: Reach) -> Result<Vec<SocketAddr>, NetError> {
     let mut addresses: Vec<SocketAddr> = found.take(ADDRESSES_MAX).collect();
     if addresses.is_empty() || reach == Reach::Anywhere {
         return Ok(addresses);
@@ -350,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Serves ranges of some bytes, with one answer per connection.
+    /// Serves ranges of some bytes, with one response per connection.
     fn serve_ranges(listener: &TcpListener, bytes: &[u8]) {
         for stream in listener.incoming().flatten() {
             let mut lines = BufReader::new(&stream).lines().map_while(std::io::Result::ok);
@@ -385,7 +384,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let name = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
-        // A frame of 4,096 zeros is a valid archive as far as can be told without unpacking.
+        // A frame of 4,096 zeros passes as an archive until it is unpacked.
         let bytes = [0x28, 0xb5, 0x2f, 0xfd, 0x60, 0x00, 0x0f, 0x03, 0x80, 0x00, 0x00];
         std::thread::spawn(move || serve_ranges(&listener, &bytes));
         let url = Url::parse(&format!("http://mirror.example:{port}/{name}")).expect("a URL");
@@ -413,12 +412,12 @@ mod tests {
             texts.iter().map(|text| SocketAddr::new(text.parse().expect("an address"), 0)).collect()
         };
         let mixed = addresses(&["10.0.0.1", "8.8.8.8", "::1"]);
-        let public = select_permitted(mixed.clone().into_iter(), Reach::PublicOnly).expect("one is public");
+        let public = select_addresses(mixed.clone().into_iter(), Reach::PublicOnly).expect("one is public");
         assert_eq!(public, addresses(&["8.8.8.8"]));
-        assert_eq!(select_permitted(mixed.clone().into_iter(), Reach::Anywhere).expect("all"), mixed);
-        assert!(select_permitted(addresses(&["127.0.0.1", "::1"]).into_iter(), Reach::PublicOnly).is_err());
-        assert_eq!(select_permitted(std::iter::empty(), Reach::PublicOnly).expect("none").len(), 0);
+        assert_eq!(select_addresses(mixed.clone().into_iter(), Reach::Anywhere).expect("all"), mixed);
+        assert!(select_addresses(addresses(&["127.0.0.1", "::1"]).into_iter(), Reach::PublicOnly).is_err());
+        assert_eq!(select_addresses(std::iter::empty(), Reach::PublicOnly).expect("none").len(), 0);
         let many = (0..1000).map(|_| addresses(&["8.8.8.8"])[0]);
-        assert_eq!(select_permitted(many, Reach::PublicOnly).expect("bounded").len(), ADDRESSES_MAX);
+        assert_eq!(select_addresses(many, Reach::PublicOnly).expect("bounded").len(), ADDRESSES_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! The `Content-Range` field of an answer (RFC 9110, section 14.4). Pure.
+//! Parses the header `Content-Range` of a response (RFC 9110, section 14.4). Pure.
 
 use std::ops::Range;
 

@@ -26,18 +26,18 @@ pub enum NetErrorKind {
     },
     /// The server sends more bytes than it stated, or than is allowed.
     TooLong,
-    /// The answer makes no sense, or breaks the protocol.
+    /// The response makes no sense, or breaks the protocol.
     BadAnswer,
-    /// An address must not be reached, a redirect must not be followed, or a store refuses the
-    /// request in a way that repeating it cannot change.
+    /// An address must not be reached, a redirect must not be followed, or a store refuses the request
+    /// and would refuse it again.
     Forbidden,
-    /// A store does not know the credentials, or does not allow the request, or there are none.
+    /// There are no credentials, or a store does not know them, or does not allow the request.
     Denied,
     /// A store takes no more bytes: a quota is used up, or its disks are full.
     Full,
     /// The TLS handshake failed, for example because the server's certificate is not trusted.
     Tls,
-    /// Called on a thread of a tokio runtime, which waiting would block.
+    /// The client was called on a thread of a tokio runtime, and would block it.
     InsideRuntime,
     Interrupted,
 }
@@ -88,7 +88,8 @@ impl NetError {
         Self { kind, message: one_line(why), hint: None, retry_after: None }
     }
 
-    /// Creates an error for an answer with a status other than success, without its URL.
+    /// Creates an error for a response with a status other than success. Its message does not name the
+    /// URL.
     pub fn from_status(kind: NetErrorKind, status: u16, reason: &str, retry_after: Option<&str>) -> Self {
         let mut error = Self::without_url(kind, &format!("the server answers {status} {reason}"));
         let seconds = retry_after.and_then(|text| text.trim().parse::<u64>().ok());
@@ -96,7 +97,7 @@ impl NetError {
         error
     }
 
-    /// Converts an error of the HTTP library that occurred before the head of the answer was
+    /// Converts an error of the HTTP library that occurred before the headers of the response were
     /// complete.
     pub fn from_request(url: &Url, error: &reqwest::Error) -> Self {
         let causes = collect_causes(error);
@@ -118,7 +119,7 @@ impl NetError {
             None => {}
         }
         let is_https = url.scheme() == "https";
-        // hyper's text for an answer that does not begin with a letter, such as a TLS alert.
+        // hyper's text for a response that does not begin with a letter, such as a TLS alert.
         let is_not_http = |cause: &&Cause| cause.to_string().contains("invalid HTTP version");
         if !is_https && causes.iter().any(is_not_http) {
             let why = "the answer is not HTTP: if the server speaks TLS, use https:// in its URL";
@@ -132,8 +133,8 @@ impl NetError {
         if error.is_connect() {
             return Self::new(NetErrorKind::Connect, url, format!("cannot connect: {why}"));
         }
-        // The server closed the connection before it answered. This is normal for a connection that
-        // was kept from an earlier request.
+        // The server closed the connection before it answered. This is normal for a connection that is
+        // used again after an earlier request.
         if causes.iter().any(|cause| is_closed_connection(*cause)) {
             let why = format!("closed without an answer: {why}");
             return Self::new(NetErrorKind::Connect, url, why);
@@ -147,7 +148,7 @@ impl NetError {
         Self::new(NetErrorKind::Truncated { got_bytes }, url, why)
     }
 
-    /// Returns the network error that caused an error of the library, if one did.
+    /// Returns the network error that caused an error of the library; `None` if it had another cause.
     pub fn find_in(error: &Error) -> Option<&Self> {
         error.cause().and_then(|cause| cause.downcast_ref())
     }
@@ -235,7 +236,7 @@ fn root_cause_text(error: &reqwest::Error) -> String {
     text.split(" (os error ").next().unwrap_or_default().to_string()
 }
 
-/// True for a connection that ended before the answer, or before the request was sent.
+/// True for a connection that ended before the response arrived, or before the request was sent.
 fn is_closed_connection(cause: &Cause) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     if let Some(error) = cause.downcast_ref::<io::Error>() {

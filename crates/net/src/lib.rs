@@ -2,13 +2,13 @@
 //!
 //! HTTP client: reads archives and small documents from servers.
 //!
-//! A [`Client`] runs its asynchronous parts on its own threads. Its callers are ordinary threads that
-//! block, and that can be told to stop at any time. Answers are untrusted: this crate checks
-//! lengths, names, addresses and redirects. [`UrlSource`] reads an archive by ranges,
-//! [`StreamSource`] reads it once, as it is sent; [`servers`] parses SOURCE arguments; [`fetch`]
-//! downloads archives to disk; [`find`] decides which archive to download.
+//! A [`Client`] runs its asynchronous parts on its own threads. Its callers are ordinary threads, which
+//! block and can be interrupted. Responses are untrusted: this crate checks lengths, names, addresses
+//! and redirects. [`UrlSource`] reads an archive by ranges, and [`StreamSource`] reads it once, as it
+//! arrives. [`servers`] parses SOURCE arguments, [`fetch`] downloads archives to disk, and [`find`]
+//! decides which archive to download.
 //!
-//! Transfers use HTTP/1.1, so that each range has its own connection. Bodies are requested without an
+//! Transfers use HTTP/1.1, because then each range has its own connection. Bodies are requested without an
 //! encoding (`Accept-Encoding: identity`).
 
 // These lints apply because this crate reads what servers send.
@@ -48,8 +48,8 @@ pub mod url_source;
 pub use client::Client;
 pub use error::{NetError, NetErrorKind};
 pub use fetch::{
-    Download, DownloadFault, FetchLimits, Fetched, GivenBytes, PartialFile, STREAMS_DEFAULT, STREAMS_MAX, accept_file,
-    remove_left_journal,
+    BytesFromServer, Download, DownloadFault, FetchLimits, Fetched, PartialFile, STREAMS_DEFAULT, STREAMS_MAX,
+    accept_file, remove_left_journal,
 };
 pub use find::{Candidate, Cluster, ClusterFacts, FindOptions, FindReport, MAX_AGE_DEFAULT, MaxAge, ask_patiently};
 pub use options::ClientOptions;
@@ -81,8 +81,8 @@ pub fn is_url(argument: &str) -> bool {
     matches!(scheme.as_deref(), Some("http" | "https" | stores::SCHEME))
 }
 
-/// Guesses the URL that `HOST:PORT` stands for, with or without a path. Returns `None` if the text has
-/// no port, or may contain a secret.
+/// Guesses the URL for `HOST:PORT`, with or without a path. Returns `None` if the text has no port, or
+/// may contain a secret.
 pub fn url_of_host(text: &str) -> Option<String> {
     let (host, port) = text.split('/').next()?.rsplit_once(':')?;
     let is_host =

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use derive_setters::Setters;
 
-/// Least transfer rate. A slower connection fails like a silent one, and a server that sends less
-/// for two minutes is given up. At this rate an archive of 1 GiB would take 12 days: a validator's
-/// line is faster, even if 64 connections share it.
+/// Minimum transfer rate. A slower connection fails like a silent one, and a download gives up on a
+/// server that is slower for two minutes. At this rate an archive of 1 GiB would take 12 days: a
+/// validator's line is faster, even if 64 connections share it.
 pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 
 /// Timeouts, certificates, proxy and limits of a client. The defaults suit servers on other
@@ -19,12 +19,12 @@ pub const BYTES_PER_SECOND_MIN: u64 = 1024;
 pub struct ClientOptions {
     /// Time limit for a connection, including name lookup and TLS handshake. Default: 10 seconds.
     pub connect_timeout: Duration,
-    /// Time limit for the head of an answer, including the connection. Default: 15 seconds.
+    /// Time limit for the headers of a response, including the connection. Default: 15 seconds.
     pub head_timeout: Duration,
     /// Time after which a transfer fails if it gets no byte, or less than 1 KiB/s. A whole transfer
     /// has no time limit. Default: 20 seconds.
     pub read_timeout: Duration,
-    /// Time limit for a whole small document or RPC answer. Default: 60 seconds.
+    /// Time limit for a whole small document or RPC response. Default: 60 seconds.
     pub document_timeout: Duration,
     /// PEM file with certificates of authorities to trust in addition to the system's. Default:
     /// none.

@@ -1,10 +1,11 @@
 //! Decides whether a redirect is followed. Pure.
 //!
 //! - Redirects from `https` to `http`, and to other schemes, are never followed.
-//! - A literal address must be public. Names are checked when they are resolved ([`Reach`]).
-//! - A server that the operator named may have a private address, at the named host and port. Its
-//!   redirects to other private addresses (for example through a tunnel on this machine) are
-//!   followed with `--allow-private` only.
+//! - A literal address must be public. The addresses of names are checked when the names are resolved
+//!   ([`Reach`]).
+//! - The host and port that the operator named may have a private address. Redirects to other private
+//!   addresses (for example through a tunnel on this machine) are followed only with
+//!   `--allow-private`.
 //! - User and password are sent only to the host and port for which they were given.
 
 use std::net::IpAddr;
@@ -28,7 +29,7 @@ pub enum Reach {
 /// Decides which addresses a request and its redirects may reach.
 #[derive(Clone, Debug)]
 pub struct Scope<'a> {
-    /// The requested URL if the operator named it; `None` if a server or a peer named it.
+    /// The requested URL if the operator named it; `None` if it comes from a server or a peer.
     pub named: Option<&'a Url>,
     pub allow_private: bool,
 }
@@ -138,8 +139,8 @@ mod tests {
         ];
         for text in private {
             assert_eq!(operator.reach(&url(text)).expect_err(text).kind(), NetErrorKind::Forbidden);
-            let all = Scope { named: None, allow_private: true };
-            assert_eq!(all.reach(&url(text)).expect(text), Reach::Anywhere);
+            let permissive = Scope { named: None, allow_private: true };
+            assert_eq!(permissive.reach(&url(text)).expect(text), Reach::Anywhere);
         }
         let peer = Scope { named: None, allow_private: false };
         assert_eq!(peer.reach(&named).expect_err("named by a peer").kind(), NetErrorKind::Forbidden);

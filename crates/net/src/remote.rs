@@ -13,8 +13,8 @@ use super::content_range::ContentRange;
 use super::request::{RequestParts, check_encoding, header_text, send, status_error};
 use super::{Client, NetError, Url, show_url, stores};
 
-/// Limit on how far in the future a time of modification may be. Later times are ignored: the
-/// server's clock or this machine's is wrong.
+/// Limit on how far in the future a modification time may be. Later times are ignored, because the
+/// clock of the server or of this machine is wrong.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(300);
 
 /// Limit on the length of an ETag in bytes. Longer ones are ignored.
@@ -29,7 +29,7 @@ pub struct Remote {
     /// URL of the file after all redirects.
     pub url: Url,
     pub requested_url: Url,
-    /// Size in bytes; `None` if the server does not tell.
+    /// Size in bytes; `None` if the server does not state it.
     pub length_bytes: Option<u64>,
     /// Strong ETag with its quotes. Equal tags mean equal bytes. Weak tags are ignored.
     pub etag: Option<String>,
@@ -49,7 +49,7 @@ pub fn origin_of(url: &Url) -> String {
 }
 
 impl Remote {
-    /// Describes a file of which only the URL is known.
+    /// Creates the description of a file of which only the URL is known.
     pub fn from_url(url: &Url) -> Self {
         Self {
             url: url.clone(),
@@ -72,8 +72,7 @@ impl Remote {
         origin_of(&self.url)
     }
 
-    /// Returns the time of the last modification; `None` if the server sends none, or one that cannot
-    /// be right.
+    /// Returns the time of the last modification; `None` if the server sends none, or an implausible one.
     pub fn modified_time(&self) -> Option<SystemTime> {
         let modified = httpdate::parse_http_date(self.last_modified.as_ref()?).ok()?;
         let now = clock::now();
@@ -81,8 +80,8 @@ impl Remote {
         is_plausible.then_some(modified.min(now))
     }
 
-    /// Parses the last segment of the path, which the server chose; `None` if it is not the name of
-    /// an archive. Such names need no percent-encoding.
+    /// Parses the last segment of the URL's path; `None` if it is not the name of an archive. Names of
+    /// archives need no percent-encoding.
     pub fn archive_name(&self) -> Option<ArchiveName> {
         let last = |url: &Url| url.path_segments()?.next_back().filter(|last| !last.is_empty()).map(str::to_string);
         ArchiveName::parse(&last(&self.url).or_else(|| last(&self.requested_url))?)
@@ -96,8 +95,8 @@ impl Client {
     /// # Errors
     /// The server does not answer, its status is not success, or a redirect is not followed.
     #[doc(hidden)]
-    pub fn head(&self, url: &Url, stop: &dyn Progress) -> Result<Remote, NetError> {
-        self.block_on(stop, async {
+    pub fn head(&self, url: &Url, progress: &dyn Progress) -> Result<Remote, NetError> {
+        self.block_on(progress, async {
             let scope = self.scope(self.trusts_urls.then_some(url));
             let mut parts = RequestParts::new(Method::HEAD);
             let (mut response, mut final_url) = send(self, &scope, url, &parts).await?;
@@ -135,7 +134,7 @@ fn parse_head(requested_url: &Url, url: Url, response: &Response) -> Result<Remo
     })
 }
 
-/// Parses `Content-Length`. A field that is not a number is an error.
+/// Parses `Content-Length`. A value that is not a number is an error.
 pub(super) fn content_length(url: &Url, headers: &HeaderMap) -> Result<Option<u64>, NetError> {
     let Some(value) = headers.get(CONTENT_LENGTH) else { return Ok(None) };
     let length = value.to_str().ok().and_then(|text| parse_number(text.trim()));

@@ -1,4 +1,4 @@
-//! Sends a request and follows its redirects, up to the head of the final answer.
+//! Sends a request and follows redirects, until the headers of the final response have arrived.
 
 use reqwest::header::{CONTENT_ENCODING, HeaderMap, HeaderName, LOCATION, RETRY_AFTER};
 use reqwest::{Method, Response, StatusCode};
@@ -32,8 +32,8 @@ pub fn check_clock(url: &Url) -> Result<(), NetError> {
     Err(NetError::forbidden(url, why).with_hint("set the clock (chronyc makestep, timedatectl set-ntp true)"))
 }
 
-/// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the head of
-/// the answer, and the URL that gave it.
+/// Sends a request to `from` and follows at most [`REDIRECTS_MAX`] redirects. Returns the response,
+/// whose body has not been read, and its URL.
 pub async fn send(
     client: &Client,
     scope: &Scope<'_>,
@@ -43,12 +43,12 @@ pub async fn send(
     let mut url = from.clone();
     for _ in 0..=REDIRECTS_MAX {
         // Each request is signed anew, since downloads may take longer than a signature is valid.
-        let (signed_url, connections) = match url.scheme() {
-            stores::SCHEME => (client.sign_url(&parts.method, &url).await?, client.connections()),
-            _ => (url.clone(), client.inner.connections(scope.reach(&url)?)),
+        let (signed_url, http_client) = match url.scheme() {
+            stores::SCHEME => (client.sign_url(&parts.method, &url).await?, client.http_client()),
+            _ => (url.clone(), client.inner.http_client(scope.reach(&url)?)),
         };
         check_clock(&signed_url)?;
-        let mut request = connections.request(parts.method.clone(), signed_url).headers(parts.headers.clone());
+        let mut request = http_client.request(parts.method.clone(), signed_url).headers(parts.headers.clone());
         if let Some(body) = parts.body {
             request = request.body(body.to_vec());
         }
@@ -63,7 +63,7 @@ pub async fn send(
         };
         let is_redirect = match response.status() {
             StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT => true,
-            // These turn POST into GET, which is another request.
+            // These turn POST into GET, which would be a different request.
             StatusCode::MOVED_PERMANENTLY | StatusCode::FOUND | StatusCode::SEE_OTHER => parts.body.is_none(),
             _ => false,
         };
@@ -96,8 +96,8 @@ pub fn header_text(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Refuses an answer whose body was encoded for the transfer. Accepts an encoding that the name of
-/// the file shows: some servers call a stored `.gz` file encoded, and send the file's own bytes.
+/// Refuses a response whose body was encoded for the transfer. Accepts an encoding that fits the file's
+/// extension: some servers declare a stored `.gz` file as encoded, and send its bytes unchanged.
 pub fn check_encoding(url: &Url, response: &Response) -> Result<(), NetError> {
     let encoding = header_text(response.headers(), CONTENT_ENCODING).unwrap_or_default().to_ascii_lowercase();
     let extension = match encoding.as_str() {

@@ -1,5 +1,5 @@
-//! Decides whether a failing server is asked again, and after which pause. A server is given up if
-//! it has sent hardly any useful bytes for some time. Downloads and other requests share this rule.
+//! Decides whether a request to a failing server is repeated, and after which pause. Gives up on a server
+//! that has sent hardly any useful bytes for some time. Downloads and other requests share this rule.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use slotpress_base::{Progress, Result, clock};
 use super::NetError;
 use super::options::BYTES_PER_SECOND_MIN;
 
-/// The first pause is this part of the time after which a server is given up: half a second of two
-/// minutes. The pause doubles with each failure.
+/// The first pause is this fraction of `give_up_after`: half a second of two minutes. The pause doubles
+/// with each failure.
 const FIRST_PAUSE_DIVISOR: u32 = 240;
 
-/// The longest pause is this part of the same time. A server may ask for a longer one.
+/// The longest pause is this fraction of `give_up_after`. A server may ask for a longer pause.
 const LONGEST_PAUSE_DIVISOR: u32 = 4;
 
 /// Failures of one server since it last sent useful bytes.
@@ -81,14 +81,17 @@ impl Retries {
         true
     }
 
-    /// Adds to a server's last error the reason why the server is given up.
+    /// Adds to a server's last error the reason for giving up on the server.
     pub fn explain(&self, error: NetError) -> NetError {
         if !error.is_retryable() {
             return error;
         }
-        let least = rate(BYTES_PER_SECOND_MIN as f64);
+        let min_rate = rate(BYTES_PER_SECOND_MIN as f64);
         let seconds = self.give_up_after.as_secs_f32();
-        NetError::without_url(error.kind(), &format!("{error}; less than {least} of it was kept for {seconds} s"))
+        NetError::without_url(
+            error.kind(),
+            &format!("{error}; it sent less than {min_rate} of useful bytes for {seconds} s"),
+        )
     }
 
     /// Returns the time until the server may be asked again.
@@ -98,8 +101,7 @@ impl Retries {
     }
 
     /// Repeats a request until it succeeds, asking again cannot help, or the server has failed for
-    /// too long. `progress` interrupts pauses only: a server that need not pause is asked once in
-    /// any case.
+    /// too long. `progress` interrupts only pauses: without a pause, the request is always made once.
     ///
     /// # Errors
     /// The last failure, or an interrupted pause.
@@ -148,8 +150,8 @@ mod tests {
         assert!((6..12).contains(&tries), "{tries}");
     }
 
-    /// The first source that answers interrupts the pauses of other sources. A source that has not been
-    /// asked by then must still be asked once.
+    /// The first source that answers interrupts the pauses of other sources. Sources that were not asked
+    /// before must still be asked once.
     #[test]
     fn a_source_that_does_not_pause_is_asked_once() {
         let stopped = CancelToken::default();

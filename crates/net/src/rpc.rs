@@ -17,8 +17,8 @@ impl Client {
     /// The server does not answer, its status is not success, the document is longer than
     /// `bytes_max`, or takes longer than `document_timeout`.
     #[doc(hidden)]
-    pub fn get_document(&self, url: &Url, bytes_max: usize, stop: &dyn Progress) -> Result<Vec<u8>, NetError> {
-        self.request_document(url, &RequestParts::new(Method::GET), bytes_max, stop)
+    pub fn get_document(&self, url: &Url, bytes_max: usize, progress: &dyn Progress) -> Result<Vec<u8>, NetError> {
+        self.request_document(url, &RequestParts::new(Method::GET), bytes_max, progress)
     }
 
     /// Calls a method of a JSON-RPC server, and returns its `result`.
@@ -32,13 +32,13 @@ impl Client {
         method: &str,
         params: Value,
         bytes_max: usize,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
     ) -> Result<Value, NetError> {
         let call = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
         let mut parts = RequestParts::new(Method::POST);
         parts.body = Some(call.as_bytes());
         parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let answer = self.request_document(url, &parts, bytes_max, stop)?;
+        let answer = self.request_document(url, &parts, bytes_max, progress)?;
         let bad = |why: &str| NetError::bad_answer(url, format!("{method}: {why}"));
         let mut answer: Value = serde_json::from_slice(&answer).map_err(|_| bad("the answer is not JSON"))?;
         if let Some(error) = answer.get("error").filter(|error| !error.is_null()) {
@@ -53,10 +53,10 @@ impl Client {
         url: &Url,
         parts: &RequestParts<'_>,
         bytes_max: usize,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
     ) -> Result<Vec<u8>, NetError> {
         let limit = self.inner.options.document_timeout;
-        self.block_on(stop, async {
+        self.block_on(progress, async {
             timeout(limit, self.read_document(url, parts, bytes_max)).await.unwrap_or_else(|_| {
                 let why = format!("no whole answer within {} s", limit.as_secs_f32());
                 Err(NetError::new(NetErrorKind::Timeout, url, why))

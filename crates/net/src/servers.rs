@@ -23,7 +23,7 @@ use slotpress_read::catalog::list_parser::parse_list;
 use slotpress_read::catalog::usable::judge_source;
 use slotpress_read::{Catalog, LocalFile, Source};
 
-use super::{Client, NetError, NetErrorKind, Remote, Url, is_url, parse_url, show_url, stores, url_of_host};
+use super::{Client, NetError, NetErrorKind, Remote, Url, parse_url, show_url, stores, url_of_host};
 
 /// Limit on the size of a list in bytes: enough for tens of thousands of names, or some thousands
 /// of archives with all fields.
@@ -33,14 +33,14 @@ const LISTING_BYTES_MAX: usize = 8 * 1024 * 1024;
 const LISTED_MAX: usize = 1000;
 
 /// Number of full archives of a listing that are requested: the newest.
-const FULLS_MAX: usize = 4;
+const FULL_ARCHIVES_MAX: usize = 4;
 
-/// Number of incremental archives that are requested on each of the [`FULLS_MAX`] newest bases. It is
-/// more than one, since the newest may vanish meanwhile.
-const INCREMENTALS_MAX: usize = 2;
+/// Number of incremental archives that are requested on each of the [`FULL_ARCHIVES_MAX`] newest bases. It is
+/// more than one, because the newest may be deleted before it is requested.
+const INCREMENTALS_PER_BASE_MAX: usize = 2;
 
-/// Number of bases for which incremental archives are requested: the newest. A node may have kept
-/// any of them. Enough for a month if a mirror rebases onto one more full archive every day.
+/// Number of bases for which incremental archives are requested: the newest. A node may have any of
+/// them. This is enough for a month if a mirror rebases onto one more full archive every day.
 const BASES_MAX: usize = 32;
 
 /// A source of archives, parsed from a URL or from a path that exists. A URL whose last part contains
@@ -85,14 +85,9 @@ impl FromStr for SourceLocation {
 
     /// Parses a URL, or a path that must exist.
     fn from_str(text: &str) -> Result<Self> {
-        if is_url(text) {
+        // A URL with an unknown scheme is an error, not a path.
+        if text.contains("://") {
             return Ok(Self::from_url(parse_url(text)?));
-        }
-        // Without this check, another scheme would be taken for a path.
-        if let Some((scheme, _)) = text.split_once("://") {
-            return Err(Error::usage(format!(
-                "{scheme}:// is not supported: URLs start with http://, https:// or s3://"
-            )));
         }
         let path = Path::new(text);
         match fs::metadata(path).or_path("open", path) {
@@ -131,10 +126,10 @@ pub struct Offer {
     pub name: ArchiveName,
     #[doc(hidden)]
     pub place: OfferPlace,
-    /// Source that offers it: the URL or path that was asked, without secrets.
+    /// Source that offers the archive: its URL or path as the operator or a peer gave it, without secrets.
     #[doc(hidden)]
     pub source: String,
-    /// Length in bytes; `None` if the server does not tell it.
+    /// Length in bytes; `None` if the server does not state it.
     pub length_bytes: Option<u64>,
     /// Root of the frame hashes according to a list, unproven.
     pub root: Option<Root>,
@@ -194,8 +189,8 @@ impl Offer {
         matches!(self.place, OfferPlace::Local(_))
     }
 
-    /// True if it is an incremental archive that builds on this full one, as far as its name and its
-    /// source tell.
+    /// True for an incremental archive that builds on this full archive, according to its name and its
+    /// source.
     #[doc(hidden)]
     pub fn builds_on(&self, full: &ArchiveName) -> bool {
         self.name.base_slot == Some(full.slot) && self.rebased_on.is_none_or(|hash| hash == full.hash)
@@ -223,18 +218,14 @@ impl Offer {
         }
     }
 
-    /// Creates an offer of a local file. Returns `None` if the file is no archive. Also returns `None`,
-    /// and warns, if the archive is damaged.
-    fn from_file(path: &Path, stop: &dyn Progress) -> Option<Self> {
+    /// Creates an offer of a local file. Returns `None` if the file is not an archive. If the archive is
+    /// damaged, warns and returns `None`.
+    fn from_file(path: &Path, progress: &dyn Progress) -> Option<Self> {
         let name = ArchiveName::from_path(path)?;
         let file = LocalFile::open(path).ok()?;
-        let hashes = match judge_source(&file) {
-            Ok(hashes) => hashes,
-            Err(fault) => {
-                stop.warn(&format!("{} is not used: {fault}", path.escaped()));
-                return None;
-            }
-        };
+        let hashes = judge_source(&file)
+            .inspect_err(|fault| progress.warn(&format!("{} is not used: {fault}", path.escaped())))
+            .ok()?;
         Some(Self {
             length_bytes: file.length_bytes(),
             modified: path.metadata().and_then(|metadata| metadata.modified()).ok(),
@@ -250,8 +241,8 @@ impl Client {
     ///
     /// # Errors
     /// The source cannot be reached, or has no archive.
-    pub fn list_offers(&self, source: &SourceLocation, stop: &dyn Progress) -> Result<Vec<Offer>> {
-        self.list_offers_and_failure(source, stop).map(|(offers, _)| offers)
+    pub fn list_offers(&self, source: &SourceLocation, progress: &dyn Progress) -> Result<Vec<Offer>> {
+        self.list_offers_and_failure(source, progress).map(|(offers, _)| offers)
     }
 
     /// Same as [`Client::list_offers`]. Also returns the error of a server that has a full archive, but
@@ -263,13 +254,13 @@ impl Client {
     pub fn list_offers_and_failure(
         &self,
         source: &SourceLocation,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
     ) -> Result<(Vec<Offer>, Option<NetError>)> {
         let mut failure = None;
         let mut offers = match source {
-            SourceLocation::Server(url) => self.ask_server(url, &mut failure, stop)?,
-            SourceLocation::ArchiveUrl(url) => vec![self.request_offer(url, stop)?],
-            SourceLocation::ArchiveFile(path) => Offer::from_file(path, stop).into_iter().collect(),
+            SourceLocation::Server(url) => self.ask_server(url, &mut failure, progress)?,
+            SourceLocation::ArchiveUrl(url) => vec![self.request_offer(url, progress)?],
+            SourceLocation::ArchiveFile(path) => Vec::from_iter(Offer::from_file(path, progress)),
             SourceLocation::Directory(path) => {
                 let mut entries: Vec<_> = fs::read_dir(path).or_path("read", path)?.flatten().collect();
                 // Agave puts its downloads here. A link is not followed.
@@ -277,7 +268,7 @@ impl Client {
                 if downloads.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
                     entries.extend(fs::read_dir(&downloads).into_iter().flatten().flatten());
                 }
-                let offers = entries.iter().filter_map(|entry| Offer::from_file(&entry.path(), stop));
+                let offers = entries.iter().filter_map(|entry| Offer::from_file(&entry.path(), progress));
                 keep_newest(offers, |offer| &offer.name)
             }
         };
@@ -299,11 +290,11 @@ impl Client {
     /// # Errors
     /// The server cannot be reached, or the user asks to stop.
     #[doc(hidden)]
-    pub fn get_list(&self, url: &Url, stop: &dyn Progress) -> Result<Option<Catalog>, NetError> {
+    pub fn get_list(&self, url: &Url, progress: &dyn Progress) -> Result<Option<Catalog>, NetError> {
         use NetErrorKind::{Connect, Interrupted, Timeout, Tls};
         let mut list_url = url.clone();
         list_url.set_path(&format!("{}{LISTING_PATH}", url.path().trim_end_matches('/')));
-        match self.get_document(&list_url, LISTING_BYTES_MAX, stop) {
+        match self.get_document(&list_url, LISTING_BYTES_MAX, progress) {
             Ok(document) => Ok(parse_list(&document, &show_url(url))),
             Err(error) if matches!(error.kind(), Connect | Timeout | Tls | Interrupted) => Err(error),
             // A server without a list may have archives.
@@ -311,47 +302,47 @@ impl Client {
         }
     }
 
-    /// Returns the archives of a server: archives in its list, or to which it redirects, or whose names
-    /// are on the page of its directory. A peer is asked for redirects only, because there are thousands
-    /// of peers, and hardly any has a list. Sets `failure` to the error of a server that has a full
+    /// Returns the archives of a server: the archives in its list, or else the archives to which it
+    /// redirects, or else the archives that its directory page names. Peers are asked only for redirects,
+    /// because there are thousands of peers, and hardly any has a list. Sets `failure` to the error of a server that has a full
     /// archive, but failed when it was asked for an incremental one.
     fn ask_server(
         &self,
         url: &Url,
         failure: &mut Option<NetError>,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
     ) -> Result<Vec<Offer>, NetError> {
         let mut names = None;
         // A store's own listing says which archives exist. A list that `publish` wrote adds facts.
         if url.scheme() == stores::SCHEME {
-            names = Some(self.list_store(url, stop)?);
+            names = Some(self.list_store(url, progress)?);
         }
-        let list = if self.trusts_urls { self.get_list(url, stop)? } else { None };
+        let list = if self.trusts_urls { self.get_list(url, progress)? } else { None };
         if let (None, Some(list)) = (&names, &list) {
             names = Some(list.archives().iter().map(|archive| archive.name.clone()).collect());
         }
         if let Some(names) = names {
-            let mut offers = self.request_offers(url, names, stop)?;
+            let mut offers = self.request_offers(url, names, progress)?;
             if let Some(list) = &list {
-                add_facts(&mut offers, list);
+                add_listed_facts(&mut offers, list);
             }
             return Ok(offers);
         }
         let mut offers = Vec::new();
         let mut refused = None;
         for path in [NEWEST_FULL, NEWEST_INCREMENTAL] {
-            match self.request_offer(&join_name(url, path.trim_start_matches('/')), stop) {
+            match self.request_offer(&join_name(url, path.trim_start_matches('/')), progress) {
                 Ok(offer) => offers.push(offer),
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
                 Err(error) if is_missing(&error) => drop(refused.get_or_insert(error)),
-                // A server with a full archive is of use even if it fails at the incremental one.
-                Err(error) if !offers.is_empty() && !stop.is_interrupted() => *failure = Some(error),
+                // A server with a full archive is useful even if the request for an incremental one fails.
+                Err(error) if !offers.is_empty() && !progress.is_interrupted() => *failure = Some(error),
                 Err(error) => return Err(error),
             }
         }
         if offers.is_empty() && self.trusts_urls {
-            match self.get_document(&join_name(url, ""), LISTING_BYTES_MAX, stop) {
-                Ok(page) => offers = self.request_offers(url, find_names(&page), stop)?,
+            match self.get_document(&join_name(url, ""), LISTING_BYTES_MAX, progress) {
+                Ok(page) => offers = self.request_offers(url, find_names(&page), progress)?,
                 Err(error) if error.kind() == NetErrorKind::Gone => {}
                 Err(error) if is_missing(&error) => refused = Some(error),
                 Err(error) => return Err(error),
@@ -363,8 +354,8 @@ impl Client {
         }
     }
 
-    fn request_offer(&self, url: &Url, stop: &dyn Progress) -> Result<Offer, NetError> {
-        let remote = self.head(url, stop)?;
+    fn request_offer(&self, url: &Url, progress: &dyn Progress) -> Result<Offer, NetError> {
+        let remote = self.head(url, progress)?;
         let Some(name) = remote.archive_name() else {
             let why = "the file does not have the name of a snapshot archive";
             return Err(NetError::bad_answer(&remote.url, why));
@@ -376,10 +367,15 @@ impl Client {
         })
     }
 
-    fn request_offers(&self, url: &Url, names: Vec<ArchiveName>, stop: &dyn Progress) -> Result<Vec<Offer>, NetError> {
+    fn request_offers(
+        &self,
+        url: &Url,
+        names: Vec<ArchiveName>,
+        progress: &dyn Progress,
+    ) -> Result<Vec<Offer>, NetError> {
         let mut offers = Vec::new();
         for name in select_names(names) {
-            match self.request_offer(&join_name(url, &name.to_string()), stop) {
+            match self.request_offer(&join_name(url, &name.to_string()), progress) {
                 Ok(offer) => offers.push(offer),
                 // The archive may have been deleted since it was listed.
                 Err(error) if is_missing(&error) => {}
@@ -390,7 +386,7 @@ impl Client {
     }
 }
 
-fn add_facts(offers: &mut [Offer], list: &Catalog) {
+fn add_listed_facts(offers: &mut [Offer], list: &Catalog) {
     let time = |since_1970| SystemTime::UNIX_EPOCH.checked_add(since_1970);
     for offer in offers {
         if list.slot_time.source() != SlotTimeSource::Assumed {
@@ -415,7 +411,7 @@ fn is_missing(error: &NetError) -> bool {
     )
 }
 
-/// Returns the URL of a file in a directory. Keeps the query, which may be a key.
+/// Returns the URL of a file in a directory. Keeps the query, which may contain a key.
 pub fn join_name(url: &Url, name: &str) -> Url {
     let mut url = url.clone();
     // Fails only for URLs without a host.
@@ -435,20 +431,20 @@ fn find_names(listing: &[u8]) -> Vec<ArchiveName> {
     unique.into_values().collect()
 }
 
-/// Selects the newest full archives, and the newest incremental ones on each of the newest bases. A
-/// node that has an older full archive needs an incremental archive on that one.
+/// Selects the newest full archives, and the newest incremental ones on each of the newest bases: a node
+/// that has an older full archive needs an incremental archive that builds on it.
 fn select_names(names: Vec<ArchiveName>) -> Vec<ArchiveName> {
     let mut selected = Vec::new();
     let mut by_base: BTreeMap<Reverse<u64>, Vec<ArchiveName>> = BTreeMap::new();
     for name in keep_newest(names.into_iter(), |name| name) {
         match name.base_slot {
             Some(base) => by_base.entry(Reverse(base)).or_default().push(name),
-            None if selected.len() < FULLS_MAX => selected.push(name),
+            None if selected.len() < FULL_ARCHIVES_MAX => selected.push(name),
             None => {}
         }
     }
     for (number, names) in by_base.into_values().take(BASES_MAX).enumerate() {
-        let max = if number < FULLS_MAX { INCREMENTALS_MAX } else { 1 };
+        let max = if number < FULL_ARCHIVES_MAX { INCREMENTALS_PER_BASE_MAX } else { 1 };
         selected.extend(names.into_iter().take(max));
     }
     selected

@@ -38,13 +38,13 @@ struct Transfer {
 }
 
 impl StreamSource {
-    /// Requests a file, and repeats the request until the first bytes have come. Cancelling `stop`
+    /// Requests a file, and repeats the request until the first bytes have arrived. Cancelling `stop`
     /// ends all reads with an error.
     ///
     /// # Errors
     /// The server fails.
     pub fn open(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
-        // Counts the request for the file's facts, which the caller made.
+        // Counts the request for the description of the file, which the caller made.
         let mut transferred = TransferTotals { requests: 1, bytes: 0 };
         let begun = Retries::new(READ_PATIENCE).run(&stop, || {
             saturating_add_to(&mut transferred.requests, 1);
@@ -76,10 +76,10 @@ fn add_retry_hint(error: Error) -> Error {
 }
 
 impl Transfer {
-    fn read(&mut self, source: &StreamSource, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    fn read(&mut self, source: &StreamSource, buf: &mut [u8], offset_bytes: u64) -> Result<usize> {
         let front = self.front.get(to_usize(offset_bytes)..).unwrap_or_default();
         if !front.is_empty() {
-            return Ok(copy_at_most(front, to));
+            return Ok(copy_at_most(front, buf));
         }
         while !self.is_over && offset_bytes >= self.end() {
             let next = self.body.next(&source.client, &source.stop).map_err(|error| add_retry_hint(error.into()))?;
@@ -87,14 +87,14 @@ impl Transfer {
         }
         let within = offset_bytes.checked_sub(self.piece_at);
         match within.and_then(|within| self.piece.get(to_usize(within)..)) {
-            Some(bytes) => Ok(copy_at_most(bytes, to)),
+            Some(bytes) => Ok(copy_at_most(bytes, buf)),
             None if self.is_over && within.is_some() => Ok(0),
             None => Err(Error::failed("the server sends no ranges: what was sent before cannot be read again")
                 .with_hint(hint::USE_FETCH)),
         }
     }
 
-    /// Takes the next piece; `None` at the end.
+    /// Replaces the piece by the next one; `None` at the end.
     fn take_piece(&mut self, next: Option<Vec<u8>>) {
         self.piece_at = self.end();
         self.is_over = next.is_none();
@@ -124,8 +124,8 @@ impl Source for StreamSource {
         Some(self.transfer.lock().transferred)
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        let read = self.transfer.lock().read(self, to, offset_bytes);
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        let read = self.transfer.lock().read(self, buf, offset_bytes);
         // Network errors already name the server.
         read.map_err(|error| match error.kind() {
             ErrorKind::Failed => io::Error::other(error.within(self.path.escaped())),

@@ -1,4 +1,4 @@
-//! Transfers a file or a range of it. Checks that what arrives is what was requested.
+//! Transfers a file or a range of it. Checks that the response is the requested file and range.
 
 use std::ops::{Deref, Range};
 use std::time::{Duration, Instant};
@@ -23,9 +23,9 @@ pub struct Body {
     response: Response,
     length_bytes: Option<u64>,
     got_bytes: u64,
-    /// Time waited since the transfer was last fast enough. Time between two calls does not count.
+    /// Time spent waiting since the transfer was last fast enough. Time between two calls does not count.
     recent_wait: Duration,
-    /// Number of bytes that came during that time.
+    /// Number of bytes that arrived during `recent_wait`.
     recent_bytes: u64,
 }
 
@@ -34,11 +34,11 @@ impl Client {
     /// range: see [`Body::is_whole`].
     ///
     /// # Errors
-    /// The server does not answer, its status is not success, it has another file than `remote`
-    /// describes, or it sends another range.
+    /// The server does not answer, its status is not success, its file is not the one that `remote`
+    /// describes, or it sends a different range.
     #[doc(hidden)]
-    pub fn open(&self, remote: &Remote, range: Option<Range<u64>>, stop: &dyn Progress) -> Result<Body, NetError> {
-        self.block_on(stop, async {
+    pub fn open(&self, remote: &Remote, range: Option<Range<u64>>, progress: &dyn Progress) -> Result<Body, NetError> {
+        self.block_on(progress, async {
             let scope = self.scope(remote.named_by_operator.then_some(&remote.requested_url));
             let mut parts = RequestParts::new(Method::GET);
             let headers = &mut parts.headers;
@@ -55,24 +55,24 @@ impl Client {
                 }
             }
             let (response, url) = send(self, &scope, &remote.url, &parts).await?;
-            check_head(remote, range.as_ref(), url, response)
+            body_from_response(remote, range.as_ref(), url, response)
         })
     }
 }
 
 impl Body {
-    /// Returns the next bytes; `None` at the end. Bytes that came before an error are good.
+    /// Returns the next bytes; `None` at the end. Bytes that arrived before an error are valid.
     ///
     /// # Errors
-    /// The server sends fewer or more bytes than it stated, or is too slow; the user asks to stop.
+    /// The server sends fewer or more bytes than it stated, or is too slow; `progress` is interrupted.
     #[doc(hidden)]
     pub fn next(
         &mut self,
         client: &Client,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
     ) -> Result<Option<impl Deref<Target = [u8]> + use<>>, NetError> {
         let limit = client.inner.options.read_timeout;
-        client.block_on(stop, async {
+        client.block_on(progress, async {
             let start = Instant::now();
             let Ok(arrival) = timeout(limit.saturating_sub(self.recent_wait), self.response.chunk()).await else {
                 return Err(self.too_slow_error(limit));
@@ -121,23 +121,28 @@ impl Body {
     }
 }
 
-/// Checks the head of an answer against the request, and against the known facts of the file.
-fn check_head(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: Response) -> Result<Body, NetError> {
+/// Checks the headers of a response against the request, and against the known facts of the file.
+fn body_from_response(
+    remote: &Remote,
+    requested: Option<&Range<u64>>,
+    url: Url,
+    response: Response,
+) -> Result<Body, NetError> {
     let bad = |why: &str| NetError::bad_answer(&url, why);
     let headers = response.headers();
     let mut length_bytes = content_length(&url, headers)?;
     let mut total_bytes = length_bytes;
     let is_whole = response.status() == StatusCode::OK;
-    match (response.status(), asked) {
+    match (response.status(), requested) {
         (StatusCode::OK, _) => {}
-        (StatusCode::PARTIAL_CONTENT, Some(asked)) => {
+        (StatusCode::PARTIAL_CONTENT, Some(requested)) => {
             let sent = content_range(&url, headers)?;
-            if sent.range != *asked {
-                return Err(bad("sent another range than the requested one"));
+            if sent.range != *requested {
+                return Err(bad("sent a different range than the requested one"));
             }
-            let range_bytes = range_bytes(asked);
+            let range_bytes = range_bytes(requested);
             if length_bytes.is_some_and(|length| length != range_bytes) {
-                return Err(bad("the length of the answer is not that of the range"));
+                return Err(bad("the length of the response is not that of the range"));
             }
             length_bytes = Some(range_bytes);
             total_bytes = sent.total_bytes;
@@ -146,25 +151,25 @@ fn check_head(remote: &Remote, asked: Option<&Range<u64>>, url: Url, response: R
         _ => return Err(status_error(&url, &response)),
     }
     check_encoding(&url, &response)?;
-    // If strong ETags are equal, times may differ: several machines may serve the same file.
+    // If strong ETags are equal, dates may differ: several machines may serve the same file.
     let has_changed = match (&remote.etag, &strong_etag(headers)) {
         (Some(before), Some(now)) => before != now,
-        _ => differs(&remote.last_modified, &last_modified(headers)),
+        _ => is_known_to_differ(&remote.last_modified, &last_modified(headers)),
     };
-    if has_changed || differs(&remote.length_bytes, &total_bytes) {
+    if has_changed || is_known_to_differ(&remote.length_bytes, &total_bytes) {
         let why = "the file on the server has changed";
         return Err(NetError::new(NetErrorKind::Changed, &url, why));
     }
-    // If the answer states no length, the size known before is the limit.
+    // If the response states no length, the length in `remote` is the limit.
     let length_bytes = length_bytes.or(remote.length_bytes);
     Ok(Body { is_whole, url, response, length_bytes, got_bytes: 0, recent_wait: Duration::ZERO, recent_bytes: 0 })
 }
 
 /// True if both values are known and not equal.
-fn differs<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
+fn is_known_to_differ<T: PartialEq>(before: &Option<T>, now: &Option<T>) -> bool {
     before.is_some() && now.is_some() && before != now
 }
 
 fn header_value(url: &Url, text: &str) -> Result<HeaderValue, NetError> {
-    HeaderValue::from_str(text).map_err(|_| NetError::bad_answer(url, "an ETag that cannot be sent back"))
+    HeaderValue::from_str(text).map_err(|_| NetError::bad_answer(url, "an ETag or a date that cannot be sent back"))
 }

@@ -23,11 +23,11 @@ const PIECE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 const CACHE_BYTES_MAX: usize = 24 * 1024 * 1024;
 
-/// Number of bytes at the end that are requested at once. Seek table and index of mainnet's
+/// Number of bytes at the end that are requested at once. The seek table and the index of mainnet's
 /// archives take 4 MB.
 const TAIL_BYTES: u64 = 8 * 1024 * 1024;
 
-/// Time after which a failing server is given up. It is short, because a user waits for the answer.
+/// Time after which a read gives up on a failing server. It is short, because a user waits.
 pub(crate) const READ_PATIENCE: Duration = Duration::from_secs(15);
 
 /// An archive on a server that sends ranges.
@@ -55,10 +55,10 @@ struct CachedRange {
 }
 
 impl CachedRange {
-    fn copy(&self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
+    fn copy(&self, buf: &mut [u8], offset_bytes: u64) -> Option<usize> {
         let from = usize::try_from(offset_bytes.checked_sub(self.start)?).ok()?;
         let bytes = self.bytes.get(from..).filter(|bytes| !bytes.is_empty())?;
-        Some(copy_at_most(bytes, to))
+        Some(copy_at_most(bytes, buf))
     }
 }
 
@@ -66,16 +66,16 @@ impl UrlSource {
     /// Opens a file: requests its size. Cancelling `stop` ends all reads with an error.
     ///
     /// # Errors
-    /// The server does not answer, does not tell a size, or does not support ranges.
+    /// The server does not answer, does not state a size, or does not support ranges.
     pub fn open(client: &Client, url: &Url, stop: CancelToken) -> Result<Self> {
         let remote = client.head(url, &stop)?;
         Self::from_remote(client, remote, stop)
     }
 
-    /// Same as [`UrlSource::open`], for a file whose facts are known.
+    /// Same as [`UrlSource::open`], for a file that was described by an earlier request.
     ///
     /// # Errors
-    /// The server does not tell a size, or does not support ranges.
+    /// The server does not state a size, or does not support ranges.
     pub fn from_remote(client: &Client, remote: Remote, stop: CancelToken) -> Result<Self> {
         let (Some(length_bytes), true) = (remote.length_bytes, remote.accepts_ranges) else {
             let message = format!("{}: the server does not send ranges of the file", show_url(&remote.url));
@@ -123,20 +123,20 @@ impl UrlSource {
         })
     }
 
-    fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    fn read(&self, buf: &mut [u8], offset_bytes: u64) -> Result<usize> {
         let remaining_bytes = self.length_bytes.saturating_sub(offset_bytes);
-        let wanted_bytes = remaining_bytes.min(to.len() as u64);
+        let wanted_bytes = remaining_bytes.min(buf.len() as u64);
         if wanted_bytes == 0 {
             return Ok(0);
         }
-        if let Some(copied) = self.cache.lock().copy(to, offset_bytes) {
+        if let Some(copied) = self.cache.lock().copy(buf, offset_bytes) {
             return Ok(copied);
         }
         // Large reads are not repeated: their bytes go directly to the caller, bypassing the cache.
         if wanted_bytes >= PIECE_BYTES_MIN && remaining_bytes > TAIL_BYTES {
             let mut filled = 0usize;
             self.fetch(&(offset_bytes..offset_bytes.saturating_add(wanted_bytes)), &mut |bytes| {
-                let copied = copy_at_most(bytes, to.get_mut(filled..).unwrap_or_default());
+                let copied = copy_at_most(bytes, buf.get_mut(filled..).unwrap_or_default());
                 filled = filled.saturating_add(copied);
             })?;
             return Ok(filled);
@@ -145,16 +145,16 @@ impl UrlSource {
         let mut bytes = Vec::with_capacity(to_usize(range_bytes(&range)));
         self.fetch(&range, &mut |piece| bytes.extend_from_slice(piece))?;
         let piece = CachedRange { start: range.start, bytes };
-        let copied = piece.copy(to, offset_bytes).unwrap_or_default();
+        let copied = piece.copy(buf, offset_bytes).unwrap_or_default();
         self.cache.lock().keep(piece);
         Ok(copied)
     }
 }
 
 impl Cache {
-    fn copy(&mut self, to: &mut [u8], offset_bytes: u64) -> Option<usize> {
+    fn copy(&mut self, buf: &mut [u8], offset_bytes: u64) -> Option<usize> {
         for number in 0..self.pieces.len() {
-            if let Some(copied) = self.pieces.get(number)?.copy(to, offset_bytes) {
+            if let Some(copied) = self.pieces.get(number)?.copy(buf, offset_bytes) {
                 let used = self.pieces.remove(number);
                 self.pieces.push(used);
                 return Some(copied);
@@ -180,12 +180,12 @@ impl Source for UrlSource {
         Some(self.length_bytes)
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.read(to, offset_bytes).map_err(io::Error::other)
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read(buf, offset_bytes).map_err(io::Error::other)
     }
 
     fn transfer_totals(&self) -> Option<TransferTotals> {
-        // Adds the request for the file's facts.
+        // Adds the request for the description of the file.
         let requests = self.mirror.requests.load(Ordering::Relaxed).saturating_add(1);
         Some(TransferTotals { requests, bytes: self.mirror.given_bytes() })
     }
@@ -195,8 +195,8 @@ impl Source for UrlSource {
 /// the token is cancelled.
 ///
 /// # Errors
-/// The server does not answer, does not tell the file's length, or does not send ranges. The
-/// archive has to be fetched then.
+/// The server does not answer, does not state the file's length, or does not send ranges. Such an
+/// archive has to be fetched.
 pub fn archive_at_url(client: &Client, url: &Url, cancel: CancelToken) -> Result<NamedArchive> {
     let source = UrlSource::open(client, url, cancel)?;
     let name = source.remote().archive_name();

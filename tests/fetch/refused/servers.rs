@@ -144,8 +144,9 @@ fn an_unconfirmed_archive_that_appears_is_left_out() {
             respond(if gets > 0 { &all } else { &first }, TransferMode::Ranges, request, stream)
         });
         let dir = temp_dir();
-        let to = if command == "fetch" { "-o" } else { "--ledger" };
-        let output = run_to_json(&[command, &server.url(""), to, text(dir.path()), "--trust", &trusted.url("")]);
+        let output_flag = if command == "fetch" { "-o" } else { "--ledger" };
+        let output =
+            run_to_json(&[command, &server.url(""), output_flag, text(dir.path()), "--trust", &trusted.url("")]);
         assert_eq!(output.code, Some(0), "{output:?}");
         assert!(output.stderr.contains("has appeared meanwhile"), "{output:?}");
         let found = files_in(dir.path());

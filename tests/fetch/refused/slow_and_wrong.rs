@@ -8,10 +8,10 @@ use crate::common::http::{Server, Then, file, head, redirect};
 use crate::common::site::*;
 use crate::common::*;
 
-/// A server that sends a few bytes per second is given up. The message does not claim that bytes are
-/// kept, since they came in order.
+/// The server sends a few bytes per second. The message does not claim that bytes are kept, because they
+/// arrived in order.
 #[test]
-fn a_server_below_the_least_rate_is_given_up() {
+fn a_server_below_the_minimum_rate_is_given_up() {
     let (name, bytes) = full(&archives(&[]));
     let server = Server::start(move |request, stream| {
         if request.method == "HEAD" {
@@ -28,7 +28,7 @@ fn a_server_below_the_least_rate_is_given_up() {
     let url = server.url(&format!("/{name}"));
     let output = run_to_json(&["fetch", &url, "-o", text(dir.path()), "--min-rate", "10KiB"]);
     assert_eq!(output.code, Some(4), "{output:?}");
-    assert!(output.stderr.contains("slower than the least rate"), "{output:?}");
+    assert!(output.stderr.contains("less than the minimum rate"), "{output:?}");
     assert!(!output.stderr.contains("bytes are kept"), "{output:?}");
     assert!(!dir.path().join(&name).exists());
 }

@@ -129,7 +129,7 @@ fn a_mirror_is_compared_once() {
     assert_eq!(requests.iter().filter(is_end).count(), 1, "{requests:?}");
 }
 
-/// Whichever of three mirrors comes first, the one with a wrong frame does no harm. Alone, it is refused.
+/// One of three mirrors has a wrong frame. In any order of the mirrors, the fetch succeeds.
 #[test]
 fn a_mirror_with_a_wrong_frame_is_dropped() {
     let files = archives(&[]);
@@ -205,7 +205,7 @@ fn after_a_kill_few_bytes_are_fetched_again() {
 }
 
 /// A download that is killed twice takes hardly more bytes than its length. `KILLED_STREAMS` and
-/// `KILLED_MIB` set other numbers than four connections and 64 MiB.
+/// `KILLED_MIB` replace the default of four connections and 64 MiB.
 #[test]
 fn two_kills_cost_less_than_a_tenth_of_a_download() {
     const CHUNK_BYTES: usize = 32 * 1024;

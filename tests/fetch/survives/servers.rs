@@ -51,11 +51,11 @@ fn bytes_before_a_stall_are_kept() {
     assert_eq!(fetched.length_bytes, length as u64);
     let path = partial.publish(&name).expect("published");
     assert!(fs::read(path).expect("read") == bytes);
-    let given: u64 = fetched.servers.iter().map(|given| given.bytes).sum();
-    assert!(given < length as u64 + 4 * 1024 * 1024, "{given} of {length}");
+    let sent_bytes: u64 = fetched.servers.iter().map(|server| server.bytes).sum();
+    assert!(sent_bytes < length as u64 + 4 * 1024 * 1024, "{sent_bytes} of {length}");
 }
 
-/// During the fetch, another archive gets the name on the only server.
+/// During the fetch, a different archive gets the name on the only server.
 #[test]
 fn an_archive_that_is_replaced_during_a_fetch_is_not_mixed() {
     let first = full(&archives(&["--zstd-level", "1"]));

@@ -5,7 +5,7 @@ use crate::common::site::*;
 use crate::common::*;
 
 #[test]
-fn archives_come_whole_from_every_kind_of_server() {
+fn archives_arrive_whole_from_every_kind_of_server() {
     let is_archive_request = |request: &&Request| request.method == "GET" && !request.path.starts_with("/api/");
     for files in [archives(&[]), agave_archives()] {
         for way in [TransferMode::Ranges, TransferMode::Whole, TransferMode::Liar] {
@@ -28,7 +28,7 @@ fn archives_come_whole_from_every_kind_of_server() {
 
 /// The server still announces the archive, but does not send it.
 #[test]
-fn an_unchanged_archive_that_is_not_sent_is_asked_for_once() {
+fn an_unchanged_archive_that_is_not_sent_is_requested_once() {
     let files = archives(&[]);
     let full = files.keys().find(|name| name.starts_with("snapshot-")).expect("a full archive").clone();
     let server = Server::start(move |request, stream| match request.method.as_str() {

@@ -1,9 +1,8 @@
-//! Decides whether a file may have an archive's name. It is the only place that decides this, no
-//! matter how the bytes arrived: by ranges, in one stream, or as a complete file.
+//! Decides whether a file may get an archive's final name. Every file is accepted here, whether its
+//! bytes arrived by ranges, in one stream, or as a complete file.
 //!
-//! An accepted archive was read to its end, matches its name as far as can be told without
-//! unpacking, matches its frame hashes, and is the requested one. The content is checked by
-//! `restore` and `verify`.
+//! An accepted archive was read to its end, has the compression that its name states, matches its frame
+//! hashes, and has the expected root. `restore` and `verify` check its slot, hash and content.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,18 +12,18 @@ use slotpress_format::{ArchiveName, Root};
 use slotpress_read::archive::tail::check_hashes;
 use slotpress_read::{ArchiveShape, LocalFile, Source, Tail, walk_shape};
 
-/// Proof that an archive was accepted. Only [`accept`] creates one.
+/// Result of [`accept`] for an archive that it accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Accepted {
     pub root: Option<Root>,
 }
 
-/// Accepts an archive that was read to its end, if it has the requested name and root. Skips the frames
-/// in the first `compared_bytes`, whose hashes have been compared already, and reports the bytes of the
-/// other frames as progress.
+/// Accepts an archive that was read to its end, if its compression fits the name and it has the expected
+/// root. Skips the frames in the first `compared_bytes`, whose hashes have been compared already, and
+/// reports the bytes of the other frames as progress.
 ///
 /// # Errors
-/// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or not the requested one.
+/// Kind [`Damaged`](slotpress_base::ErrorKind::Damaged) if the archive is damaged, or is not the expected one.
 pub fn accept(
     source: &dyn Source,
     shape: &ArchiveShape,
@@ -33,11 +32,11 @@ pub fn accept(
     compared_bytes: u64,
     progress: &dyn Progress,
 ) -> Result<Accepted> {
-    let wrong = |why: String| Err(Error::damaged(why).with_hint("fetch it from another source"));
+    let rejection = |why: String| Error::damaged(why).with_hint("fetch it from another source");
     if let Some(length_bytes) = source.length_bytes()
         && length_bytes != shape.length_bytes
     {
-        return wrong(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes));
+        return Err(rejection(format!("the archive ends after {} of {length_bytes} bytes", shape.length_bytes)));
     }
     let compression = shape.compression;
     if let Some(name) = ArchiveName::parse(name)
@@ -45,16 +44,18 @@ pub fn accept(
     {
         let extension = compression.extension();
         let named = name.compression.extension();
-        return wrong(format!("the archive is a .{extension}, and its name says .{named}"));
+        return Err(rejection(format!("the archive is a .{extension}, and its name says .{named}")));
     }
     let tail = Tail::read(source)?;
     let root = tail.as_ref().and_then(|tail| Some(tail.hashes.as_ref()?.root));
-    // The end of the archive leads to the hashes: if it is damaged, nothing would be compared.
+    // The end of the archive says where the hashes are: if it is damaged, nothing would be compared.
     if shape.has_hashes && root.is_none() {
-        return wrong("the archive has frame hashes, but its end, which leads to them, is damaged".to_string());
+        return Err(rejection(
+            "the archive has frame hashes, but its end, which leads to them, is damaged".to_string(),
+        ));
     }
     if let Some(why) = root_mismatch(expected_root, root) {
-        return wrong(why);
+        return Err(rejection(why));
     }
     if let Some(tail) = tail {
         let is_compared = |range: &Range<u64>| range.end <= compared_bytes;

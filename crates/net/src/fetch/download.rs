@@ -13,10 +13,10 @@ use slotpress_base::{Arriving, Error, ErrorKind, Forward, Progress, ProgressEven
 use slotpress_read::{tail_read_offset, walk_shape};
 
 use super::accept::{Accepted, accept};
-use super::journal::{Identity, sum_bytes};
+use super::journal::{ArchiveIdentity, sum_bytes};
 use super::mirrors::Mirror;
 use super::partial::{PartialFile, UntimedReader};
-use super::{DownloadFault, FetchLimits, Fetched, GivenBytes, in_order};
+use super::{BytesFromServer, DownloadFault, FetchLimits, Fetched, in_order};
 use crate::{Client, NetError, NetErrorKind, Remote};
 
 /// Maximum time between two writes of the journal while bytes arrive. After a kill, bytes that
@@ -44,9 +44,9 @@ pub struct Download {
     pub(super) limits: FetchLimits,
     /// Number of bytes that an earlier run left and that are not fetched again.
     pub(super) kept_bytes: AtomicU64,
-    /// True if these bytes surely belong to the first server's archive. If not, only frames that match
+    /// True if the earlier run fetched the first server's archive. If unknown, only frames that match
     /// the archive's hashes are kept.
-    pub(super) is_surely_kept: bool,
+    pub(super) is_same_archive: bool,
 }
 
 impl Download {
@@ -73,9 +73,9 @@ impl Download {
         }
         let before = file.identity();
         let now = identity_of(first);
-        let is_surely_kept = before.is_same_archive(&now);
+        let is_same_archive = before.is_same_archive(&now);
         let before_bytes = file.done_bytes();
-        if before_bytes > 0 && (is_surely_kept || before.has_comparable_frames(&now)) {
+        if before_bytes > 0 && (is_same_archive || before.has_comparable_frames(&now)) {
             // Kept bytes belong to the archive of the earlier run until they are compared.
             file.begin(before, first.length_bytes)?;
         } else {
@@ -90,14 +90,14 @@ impl Download {
             file.restart(now, first.length_bytes)?;
         }
         let mut kept_bytes = 0;
-        if is_surely_kept {
+        if is_same_archive {
             kept_bytes = sum_bytes(&file.unchecked_ranges());
         } else {
             file.discard_unchecked_from(tail_read_offset(first.length_bytes.unwrap_or_default()));
         }
         let to_mirror = |remote| Mirror::new(remote, limits.give_up_after);
         let mirrors = remotes.into_iter().map(to_mirror).collect();
-        Ok(Self { client, file, mirrors, limits, kept_bytes: kept_bytes.into(), is_surely_kept })
+        Ok(Self { client, file, mirrors, limits, kept_bytes: kept_bytes.into(), is_same_archive })
     }
 
     pub fn first_remote(&self) -> Option<&Remote> {
@@ -113,8 +113,8 @@ impl Download {
         self.mirrors.first()?.remote.length_bytes
     }
 
-    /// Fetches the missing bytes, and accepts the archive. Tells readers of the file the result. Even if
-    /// it fails, the bytes that have arrived are on disk and in the journal.
+    /// Fetches the missing bytes, accepts the archive, and tells readers of the file the result. After a
+    /// failure, the bytes that are kept are on disk and in the journal.
     ///
     /// # Errors
     /// [`DownloadFault::classify`] tells what an error means for the source.
@@ -142,7 +142,7 @@ impl Download {
                 walked
             });
             let fetched = catch_panic(|| self.fetch(&stopping));
-            // Ends the journal's thread, and tells readers at the end of the file that no more comes.
+            // Ends the journal's thread, and tells readers that no more bytes will arrive.
             self.file.end(fetched.as_ref().map(drop).map_err(Clone::clone));
             (fetched, join_thread(journal), join_thread(walker))
         });
@@ -172,7 +172,7 @@ impl Download {
         let accepted: Accepted = result?;
         synced?;
         self.file.accept(accepted);
-        let servers = self.bytes_by_server().filter(|given| given.bytes > 0);
+        let servers = self.bytes_by_server().filter(|server| server.bytes > 0);
         Ok(Fetched {
             length_bytes: self.file.done_bytes(),
             kept_bytes: self.kept_bytes(),
@@ -186,7 +186,7 @@ impl Download {
         let rate = bytes(self.limits.min_rate_bytes_per_second.unwrap_or_default());
         let name = self.file.archive_name();
         let time = RATE_WINDOW.as_secs();
-        Error::new(ErrorKind::Network, format!("{name} came slower than the least rate, {rate}/s, for {time} s"))
+        Error::new(ErrorKind::Network, format!("{name} arrived at less than the minimum rate, {rate}/s, for {time} s"))
     }
 
     /// Fetches the missing bytes. Returns the length of the part that was compared with frame hashes.
@@ -197,7 +197,7 @@ impl Download {
             match self.fetch_ranges(first, length_bytes, progress) {
                 Err(error) if self.sends_no_ranges(&error) => {
                     progress.warn(&format!("{error}: using one connection, from the beginning"));
-                    let identity = Identity { length_bytes: None, ..identity_of(remote) };
+                    let identity = ArchiveIdentity { length_bytes: None, ..identity_of(remote) };
                     self.file.restart(identity, remote.length_bytes)?;
                     self.kept_bytes.store(0, Relaxed);
                 }
@@ -207,8 +207,8 @@ impl Download {
         self.fetch_in_order(first, progress).map(|()| 0)
     }
 
-    /// True if the first server announced ranges and does not send them. This shows before any byte of
-    /// them is kept.
+    /// True if the first server announced ranges and does not send them. This becomes known before any of
+    /// its bytes is kept.
     fn sends_no_ranges(&self, error: &Error) -> bool {
         NetError::find_in(error).is_some_and(|error| error.kind() == NetErrorKind::NoRanges)
             && self.file.done_bytes() == 0
@@ -248,7 +248,7 @@ impl Download {
     }
 
     fn report(&self, progress: &dyn Progress) {
-        let servers: Vec<(String, u64)> = self.bytes_by_server().map(|given| (given.server, given.bytes)).collect();
+        let servers: Vec<(String, u64)> = self.bytes_by_server().map(|server| (server.server, server.bytes)).collect();
         progress.event(ProgressEvent::Arriving(Arriving {
             arrived_bytes: self.file.done_bytes(),
             length_bytes: self.length_bytes(),
@@ -261,8 +261,8 @@ impl Download {
         self.mirrors.iter().map(Mirror::given_bytes).sum()
     }
 
-    fn bytes_by_server(&self) -> impl Iterator<Item = GivenBytes> {
-        self.mirrors.iter().map(|mirror| GivenBytes { server: mirror.display_url(), bytes: mirror.given_bytes() })
+    fn bytes_by_server(&self) -> impl Iterator<Item = BytesFromServer> {
+        self.mirrors.iter().map(|mirror| BytesFromServer { server: mirror.display_url(), bytes: mirror.given_bytes() })
     }
 
     /// Returns the servers that sent wrong bytes.
@@ -272,9 +272,9 @@ impl Download {
     }
 }
 
-/// Identifies the archive of a server; without a length if it comes in order.
-pub(super) fn identity_of(remote: &Remote) -> Identity {
-    Identity {
+/// Identifies the archive of a server; without a length if it is fetched in order.
+pub(super) fn identity_of(remote: &Remote) -> ArchiveIdentity {
+    ArchiveIdentity {
         length_bytes: ranged_bytes(remote),
         etag: remote.etag.clone(),
         last_modified: remote.last_modified.clone(),
@@ -282,7 +282,7 @@ pub(super) fn identity_of(remote: &Remote) -> Identity {
     }
 }
 
-/// Returns the length of an archive that is fetched by ranges; `None` if it comes in order.
+/// Returns the length of an archive that is fetched by ranges; `None` if it is fetched in order.
 fn ranged_bytes(remote: &Remote) -> Option<u64> {
     if remote.accepts_ranges { remote.length_bytes.filter(|length| *length > 0) } else { None }
 }

@@ -49,7 +49,7 @@ impl Download {
             }
             Ok(end)
         })?;
-        // An earlier attempt, which broke off, may have written more.
+        // An earlier attempt that broke off may have written more bytes.
         file.truncate(end_bytes)?;
         if end_bytes < marked_bytes {
             let why = "now sends a shorter archive under the same name";

@@ -25,7 +25,7 @@ const RANGES_MAX: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DownloadJournal {
     /// The archive to which the bytes belong, as its server describes it.
-    pub identity: Identity,
+    pub identity: ArchiveIdentity,
     pub ranges: RangeSet<u64>,
 }
 
@@ -35,18 +35,19 @@ pub fn sum_bytes(ranges: &RangeSet<u64>) -> u64 {
 
 /// Tells archives of the same name apart.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Identity {
+pub struct ArchiveIdentity {
     pub length_bytes: Option<u64>,
     pub etag: Option<String>,
-    /// Time of the last change, as the server words it.
+    /// The header `Last-Modified`, not parsed.
     pub last_modified: Option<String>,
     #[serde(default)]
     pub root: Option<Root>,
 }
 
-impl Identity {
-    /// True if both are surely the same archive: their lengths are equal, and so is a value that
-    /// changes with the bytes. If ETags are equal, times may differ: several machines may serve the same file.
+impl ArchiveIdentity {
+    /// True if both are known to be the same archive: their lengths are equal, and also their ETags. If
+    /// either has no ETag, their dates must be equal. With equal ETags, dates may differ: several machines
+    /// may serve the same file.
     pub fn is_same_archive(&self, other: &Self) -> bool {
         let is_same = |before: &Option<String>, now: &Option<String>| before.is_some() && before == now;
         let is_tagged = match (&self.etag, &other.etag) {
@@ -68,7 +69,7 @@ impl Identity {
 struct JournalFile {
     slotpress_fetch: u32,
     #[serde(flatten)]
-    identity: Identity,
+    identity: ArchiveIdentity,
     ranges: Vec<(u64, u64)>,
 }
 
@@ -89,7 +90,7 @@ impl DownloadJournal {
 
     fn parse(bytes: &[u8]) -> Option<Self> {
         let journal: JournalFile = serde_json::from_slice(bytes).ok()?;
-        // Without a length, the bytes came in order, and come again from the beginning.
+        // Without a length, bytes arrive in order, so the next run starts from the beginning.
         let length_bytes = journal.identity.length_bytes.unwrap_or_default();
         let is_range = |(start, end): &(u64, u64)| start < end && *end <= length_bytes;
         if journal.slotpress_fetch != VERSION || !journal.ranges.iter().all(is_range) {
@@ -133,9 +134,9 @@ mod tests {
 
     use super::*;
 
-    fn identity(etag: Option<&str>, last_modified: Option<&str>) -> Identity {
+    fn identity(etag: Option<&str>, last_modified: Option<&str>) -> ArchiveIdentity {
         let text = |text: Option<&str>| text.map(str::to_string);
-        Identity { length_bytes: Some(100), etag: text(etag), last_modified: text(last_modified), root: None }
+        ArchiveIdentity { length_bytes: Some(100), etag: text(etag), last_modified: text(last_modified), root: None }
     }
 
     #[test]
@@ -145,15 +146,15 @@ mod tests {
         // Machines that serve the same file disagree about its time.
         assert!(known.is_same_archive(&identity(Some("\"a\""), Some("tuesday"))));
         assert!(!known.is_same_archive(&identity(Some("\"b\""), Some("monday"))));
-        assert!(!known.is_same_archive(&Identity { length_bytes: Some(101), ..known.clone() }));
+        assert!(!known.is_same_archive(&ArchiveIdentity { length_bytes: Some(101), ..known.clone() }));
         assert!(!identity(None, None).is_same_archive(&known), "neither ETag nor time");
         assert!(!known.has_comparable_frames(&known), "no root");
         assert!(identity(None, Some("monday")).is_same_archive(&known));
         let root = Some(Root::new(1, []));
-        let rooted = Identity { root, ..identity(Some("\"x\""), None) };
+        let rooted = ArchiveIdentity { root, ..identity(Some("\"x\""), None) };
         assert!(rooted.has_comparable_frames(&known));
         assert!(!rooted.is_same_archive(&known), "mirrors have ETags of their own");
-        assert!(!rooted.has_comparable_frames(&Identity { length_bytes: Some(101), ..known }));
+        assert!(!rooted.has_comparable_frames(&ArchiveIdentity { length_bytes: Some(101), ..known }));
     }
 
     proptest! {
@@ -162,7 +163,7 @@ mod tests {
             let cuts: Vec<u64> = cuts.into_iter().collect();
             let ranges: RangeSet<u64> = cuts.chunks_exact(2).map(|cut| cut[0]..cut[1]).collect();
             let root = etag.as_ref().map(|text| Root::new(7, [text.as_bytes()]));
-            let identity = Identity { length_bytes: Some(1000), etag, last_modified: None, root };
+            let identity = ArchiveIdentity { length_bytes: Some(1000), etag, last_modified: None, root };
             let journal = DownloadJournal { identity, ranges };
             let dir = tempfile::tempdir().expect("a directory");
             let kept = KeptDir::open(dir.path()).expect("opened");

@@ -17,7 +17,7 @@ use crate::retries::Retries;
 use crate::{Client, NetError, NetErrorKind, Remote, show_url};
 
 /// A request that brought this many new bytes shows that its server works, even if the transfer broke
-/// off afterwards. The least rate gives as many in a minute.
+/// off afterwards. At the minimum rate they take a minute.
 const ENOUGH_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Mirror {
         may_retry
     }
 
-    /// Repeats a request until it succeeds, or the server is given up.
+    /// Repeats a request until it succeeds, or gives up on the server.
     ///
     /// # Errors
     /// The last failure, or a request to stop.
@@ -104,8 +104,8 @@ impl Mirror {
         })
     }
 
-    /// Makes one request for a range, which `take` may end by an error. `take` returns how many of
-    /// its bytes are new. A transfer that breaks off after enough new bytes is no failure.
+    /// Makes one request for a range, and passes the bytes to `take`, which returns how many of them are
+    /// new. A transfer that breaks off after enough new bytes is no failure.
     ///
     /// # Errors
     /// The server fails, or `take` does.
@@ -113,18 +113,18 @@ impl Mirror {
         &self,
         client: &Client,
         range: Range<u64>,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
         take: &mut dyn FnMut(&[u8]) -> Result<u64>,
     ) -> Result<()> {
         self.requests.fetch_add(1, Relaxed);
         let mut new_bytes = 0;
         let mut transfer = || -> Result<()> {
-            let mut body = client.open(&self.remote, Some(range.clone()), stop)?;
+            let mut body = client.open(&self.remote, Some(range.clone()), progress)?;
             if body.is_whole {
                 let why = "the server does not send ranges, although it announced them";
                 return Err(NetError::new(NetErrorKind::NoRanges, &self.remote.url, why).into());
             }
-            while let Some(bytes) = body.next(client, stop)? {
+            while let Some(bytes) = body.next(client, progress)? {
                 self.record_bytes(take(&bytes)?, &mut new_bytes);
             }
             self.retries.reset();
@@ -135,20 +135,20 @@ impl Mirror {
         if new_bytes >= ENOUGH_BYTES && result.as_ref().is_err_and(is_retryable) { Ok(()) } else { result }
     }
 
-    /// Fetches a range, with as many requests as it takes. `take` gets the offset of the bytes.
+    /// Fetches a range, with as many requests as necessary. `take` gets the offset of its bytes.
     ///
     /// # Errors
-    /// The server is given up, or `take` fails.
+    /// The server fails for too long, or `take` fails.
     pub fn fetch_range(
         &self,
         client: &Client,
         mut range: Range<u64>,
-        stop: &dyn Progress,
+        progress: &dyn Progress,
         take: &mut dyn FnMut(u64, &[u8]) -> Result<u64>,
     ) -> Result<()> {
         while !range.is_empty() {
-            self.retry(stop, || {
-                self.request(client, range.clone(), stop, &mut |bytes| {
+            self.retry(progress, || {
+                self.request(client, range.clone(), progress, &mut |bytes| {
                     let new_bytes = take(range.start, bytes)?;
                     saturating_add_to(&mut range.start, bytes.len() as u64);
                     Ok(new_bytes)
@@ -211,7 +211,7 @@ mod tests {
     fn a_server_is_dropped_for_its_last_failure() {
         let impatient = mirror(Duration::ZERO);
         assert!(!impatient.record_failure(&error(NetErrorKind::Timeout), &NoProgress));
-        assert!(impatient.drop_reason().is_some_and(|error| error.to_string().contains("kept for 0 s")));
+        assert!(impatient.drop_reason().is_some_and(|error| error.to_string().contains("useful bytes for 0 s")));
         let approved = mirror(GIVE_UP_AFTER);
         approved.approve();
         assert!(!approved.record_failure(&error(NetErrorKind::Gone), &NoProgress), "asking again is useless");

@@ -23,7 +23,7 @@ use std::time::Duration;
 pub use accept::accept_file;
 use derive_setters::Setters;
 pub use download::Download;
-pub use journal::Identity;
+pub use journal::ArchiveIdentity;
 pub use partial::{PartialFile, remove_left_journal};
 use serde::Serialize;
 use slotpress_base::{Error, ErrorKind};
@@ -33,7 +33,7 @@ use crate::{NetError, NetErrorKind};
 
 pub const STREAMS_DEFAULT: usize = 8;
 
-/// Largest number of connections at a time. To servers, more look like an attack.
+/// Largest number of connections at a time. Servers may take more for an attack.
 pub const STREAMS_MAX: usize = 64;
 
 /// Limits of a download.
@@ -41,24 +41,24 @@ pub const STREAMS_MAX: usize = 64;
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct FetchLimits {
-    /// Number of connections at a time, over all servers: 1 to 64. Other numbers count as the nearest of
-    /// these. A server without ranges gets one connection. Default: 8.
+    /// Number of connections at a time, over all servers: 1 to 64; other numbers are
+    /// replaced by the nearest allowed one. A server without ranges gets one connection. Default: 8.
     pub streams: usize,
     /// Limit on the length of an archive, in bytes. Default: 4 TiB, Agave's limit for what an
     /// unpacked archive takes on disk.
     pub max_bytes: u64,
     /// Largest number of bytes that one request asks for. Requests get smaller towards the end of
-    /// the archive, down to a sixteenth of this. Default: 16 MiB. With this, the time between two
-    /// requests does not matter, and a reader does not wait long for the oldest one.
+    /// the archive, down to a sixteenth of this. Default: 16 MiB, large enough that the time between two
+    /// requests does not matter, and small enough that a reader does not wait long for the next one.
     pub piece_bytes_max: u64,
     /// Minimum rate: the download fails if it is slower than this over 15 seconds. Default: none.
     #[setters(into)]
     pub min_rate_bytes_per_second: Option<u64>,
-    /// Root that the archive must have; offers with another one are left out. Default: any.
+    /// Root that the archive must have; offers with a different root are left out. Default: any.
     #[setters(into)]
     pub expect_root: Option<Root>,
-    /// Time after which a failing server is given up, if it sent less than 1 KiB/s meanwhile.
-    /// Pauses between two requests grow up to a quarter of this time. Default: 2 minutes, longer
+    /// Time after which a download gives up on a failing server that sends less than 1 KiB/s. Pauses
+    /// between two requests grow up to a quarter of this time. Default: 2 minutes, longer
     /// than a machine takes to restart.
     pub give_up_after: Duration,
 }
@@ -76,14 +76,14 @@ impl Default for FetchLimits {
     }
 }
 
-/// Meaning of a failed download for its source. Bytes that arrived stay in the partial file.
+/// Meaning of a failed download for its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DownloadFault {
-    /// The source no longer has the archive, or has another one under its name.
+    /// The source no longer has the archive, or has a different one under its name.
     Lost,
-    /// The bytes are damaged, or belong to another archive than the requested one.
+    /// The bytes are damaged, or belong to a different archive than the requested one.
     Wrong,
-    /// The server failed for too long, or its answers make no sense.
+    /// The server failed for too long, or its responses make no sense.
     Failed,
 }
 
@@ -105,22 +105,22 @@ pub struct Fetched {
     pub length_bytes: u64,
     /// Number of bytes that an earlier run had fetched.
     pub kept_bytes: u64,
-    /// Root of the frame hashes, all of which match; `None` if the archive has none.
+    /// Root of the frame hashes, all of which match; `None` if the archive has no frame hashes.
     pub root: Option<Root>,
     /// Servers that sent something, in the order of preference.
-    pub servers: Vec<GivenBytes>,
+    pub servers: Vec<BytesFromServer>,
     pub elapsed: Duration,
 }
 
 /// Number of bytes that one server contributed to the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct GivenBytes {
+pub struct BytesFromServer {
     pub server: String,
     pub bytes: u64,
 }
 
 impl Fetched {
     pub fn fetched_bytes(&self) -> u64 {
-        self.servers.iter().map(|given| given.bytes).sum()
+        self.servers.iter().map(|server| server.bytes).sum()
     }
 }

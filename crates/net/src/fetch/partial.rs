@@ -1,12 +1,12 @@
 //! The partial file of a download: takes bytes at any offset, in any order, and lets readers read
 //! them as they arrive.
 //!
-//! The file is the channel between download and reader, so a slow reader delays no connection, and
+//! Readers read from the file and not from the connections, so a slow reader delays no connection, and
 //! bytes can be read again. The file lies in the archives directory, which is held open. Because of its
-//! name, starting validators and other runs do not remove it. It is locked during the download. Its
-//! `DownloadJournal` lists the ranges that are on disk when a run ends.
+//! name, neither a validator that starts nor another run removes it. It is locked during the download.
+//! Its `DownloadJournal` lists the ranges that are on disk when a run ends.
 //!
-//! Readers see only *marked* bytes. Frames with hashes are checked before they are written and marked.
+//! Readers see only *marked* bytes. Frames with hashes are checked before they are marked.
 
 mod naming;
 mod reading;
@@ -31,7 +31,7 @@ pub use slotpress_read::catalog::partials::{FETCH_PREFIX, JOURNAL_SUFFIX};
 use slotpress_read::{LockAttempt, tail_read_offset, try_lock};
 
 use super::accept::Accepted;
-use super::journal::{DownloadJournal, Identity};
+use super::journal::{ArchiveIdentity, DownloadJournal};
 
 fn partial_name(archive_name: &str) -> String {
     format!("{FETCH_PREFIX}{archive_name}")
@@ -49,9 +49,9 @@ pub struct PartialFile {
     file: File,
     state: Mutex<PartialState>,
     changed: Condvar,
-    syncing: Mutex<()>,
-    /// Held while bytes are written and marked: another connection may fetch the same ones.
-    writing: Mutex<()>,
+    sync_lock: Mutex<()>,
+    /// Held while bytes are written and marked, because another connection may fetch the same bytes.
+    write_lock: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -67,8 +67,8 @@ struct PartialState {
     waited: Duration,
     /// Number of marked bytes that are not in the journal yet.
     unsynced_bytes: u64,
-    /// Ranges of an earlier run that are not yet known to belong to this archive. They are not
-    /// read.
+    /// Ranges of an earlier run that are not yet known to belong to this archive. Readers do not see
+    /// them.
     unchecked: RangeSet<u64>,
     accepted: Option<Accepted>,
 }
@@ -111,8 +111,8 @@ impl PartialFile {
             file,
             state: Mutex::new(PartialState { journal, ..PartialState::default() }),
             changed: Condvar::new(),
-            syncing: Mutex::default(),
-            writing: Mutex::default(),
+            sync_lock: Mutex::default(),
+            write_lock: Mutex::default(),
         })
     }
 
@@ -120,7 +120,7 @@ impl PartialFile {
         journal.write(&self.dir, &journal_name(&self.name))
     }
 
-    pub fn identity(&self) -> Identity {
+    pub fn identity(&self) -> ArchiveIdentity {
         self.state.lock().journal.identity.clone()
     }
 
@@ -133,13 +133,13 @@ impl PartialFile {
     }
 
     /// Begins to fetch an archive. Bytes of an earlier run become *unchecked*, until
-    /// [`keep_checked`](Self::keep_checked) says which of them are right. Without a length in
-    /// `identity`, the bytes come in order, and readers learn the length at the end. If the file system
-    /// can, reserves space for `length_bytes`, so that a full disk is reported now.
+    /// [`keep_checked`](Self::keep_checked) says which of them belong to the archive. Without a length in
+    /// `identity`, bytes arrive in order, and readers learn the length at the end. Reserves space for
+    /// `length_bytes` if the file system supports it, to report a full disk now.
     ///
     /// # Errors
     /// The file cannot be written, or the disk has no room for the archive.
-    pub fn begin(&self, identity: Identity, length_bytes: Option<u64>) -> Result<()> {
+    pub fn begin(&self, identity: ArchiveIdentity, length_bytes: Option<u64>) -> Result<()> {
         let mut state = self.state.lock();
         if let Some(length_bytes) = length_bytes {
             state.journal.ranges.remove(length_bytes..u64::MAX);
@@ -161,7 +161,7 @@ impl PartialFile {
     ///
     /// # Errors
     /// See [`begin`](Self::begin).
-    pub fn restart(&self, identity: Identity, length_bytes: Option<u64>) -> Result<()> {
+    pub fn restart(&self, identity: ArchiveIdentity, length_bytes: Option<u64>) -> Result<()> {
         let journal = DownloadJournal { identity: identity.clone(), ranges: RangeSet::new() };
         self.state.lock().journal = journal.clone();
         // The journal must not list ranges that are about to be overwritten.
@@ -201,12 +201,12 @@ impl PartialFile {
         self.state.lock().unchecked.remove(offset_bytes..u64::MAX);
     }
 
-    /// Marks these ranges of an earlier run as right for an archive, and discards all others.
-    pub fn keep_checked(&self, identity: Identity, right: impl IntoIterator<Item = Range<u64>>) {
+    /// Marks these ranges of an earlier run, which belong to the archive, and discards all others.
+    pub fn keep_checked(&self, identity: ArchiveIdentity, checked: impl IntoIterator<Item = Range<u64>>) {
         let mut state = self.state.lock();
         state.journal.identity = identity;
         state.unchecked.clear();
-        state.journal.ranges.extend(right);
+        state.journal.ranges.extend(checked);
         self.changed.notify_all();
     }
 
@@ -218,8 +218,8 @@ impl PartialFile {
         self.state.lock().journal.identity.root = Some(root);
     }
 
-    /// Writes bytes, except where the file is marked. Readers see them once they are marked.
-    /// Returns the number of bytes written.
+    /// Writes bytes, except where the file is marked, and does not mark them. Returns the number of bytes
+    /// written.
     pub(super) fn write(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
         let end = offset_bytes.saturating_add(bytes.len() as u64);
         let mut written_bytes = 0;
@@ -232,9 +232,10 @@ impl PartialFile {
         Ok(written_bytes)
     }
 
-    /// Writes right bytes where none are marked, and marks them. Returns the number of bytes written.
+    /// Writes bytes, except where the file is marked, and marks their range. Returns the number of bytes
+    /// written.
     pub(super) fn write_marked(&self, offset_bytes: u64, bytes: &[u8]) -> Result<u64> {
-        let _writing = self.writing.lock();
+        let _writing = self.write_lock.lock();
         let written_bytes = self.write(offset_bytes, bytes)?;
         self.mark(offset_bytes..offset_bytes.saturating_add(bytes.len() as u64));
         Ok(written_bytes)
@@ -247,11 +248,11 @@ impl PartialFile {
     }
 
     /// Reads bytes that were written, marked or not.
-    pub fn read_written(&self, to: &mut [u8], offset_bytes: u64) -> Result<()> {
-        self.file.read_exact_at(to, offset_bytes).or_path("read", &self.path)
+    pub fn read_written(&self, buf: &mut [u8], offset_bytes: u64) -> Result<()> {
+        self.file.read_exact_at(buf, offset_bytes).or_path("read", &self.path)
     }
 
-    /// Marks a range: its bytes have arrived, and are right as far as can be told.
+    /// Marks a range, whose bytes have arrived and have passed every possible check, for readers.
     pub(super) fn mark(&self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -277,7 +278,7 @@ impl PartialFile {
 
     /// Syncs the bytes that have arrived, then writes the journal.
     pub fn sync(&self) -> Result<()> {
-        let _syncing = self.syncing.lock();
+        let _syncing = self.sync_lock.lock();
         let (written, unsynced_bytes) = {
             let state = self.state.lock();
             (state.kept_ranges(), state.unsynced_bytes)
@@ -286,7 +287,7 @@ impl PartialFile {
         let journal = {
             let mut state = self.state.lock();
             state.unsynced_bytes = state.unsynced_bytes.saturating_sub(unsynced_bytes);
-            // Ranges that were discarded during the sync must not come back.
+            // Ranges that were discarded during the sync must not be listed again.
             let ranges = written.intersection(&state.kept_ranges()).collect();
             DownloadJournal { identity: state.journal.identity.clone(), ranges }
         };
@@ -294,8 +295,8 @@ impl PartialFile {
         self.write_journal(&journal)
     }
 
-    /// Tells readers that no more bytes come, because the archive is complete or the download failed.
-    /// Only the first call counts.
+    /// Tells readers that no more bytes will arrive, because the archive is complete or the download
+    /// failed. Later calls have no effect.
     pub fn end(&self, result: Result<()>) {
         self.state.lock().end.get_or_insert(result);
         self.changed.notify_all();

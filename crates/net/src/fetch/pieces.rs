@@ -1,8 +1,8 @@
 //! Chooses which piece of an archive a connection fetches next. Pure.
 //!
-//! Pieces are fetched in the order of the file, because they are read in that order. When all are
-//! being fetched, an idle connection takes over the piece that has been slow for longest, so that the
-//! download does not wait for the slowest connection.
+//! Pieces are fetched in the order of the file, because they are read in that order. When all pieces are
+//! being fetched, an idle connection takes over the piece that has been slow for longest. Otherwise, the
+//! download would wait for its slowest connection.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,7 +18,7 @@ struct Piece {
     last_started: Duration,
     takeovers: u32,
     server: usize,
-    /// The slow server from which another one took over. It may not take the piece back.
+    /// The slow server from which another server took over the piece. It may not take the piece back.
     overtaken_server: Option<usize>,
 }
 

@@ -16,7 +16,7 @@ use slotpress_read::tail_read_offset;
 use super::accept::root_mismatch;
 use super::mirrors::Mirror;
 use super::pieces::{PieceRequest, Pieces, cut_pieces, group_frames, takeover_after};
-use super::receive::Receiver;
+use super::receive::PieceReceiver;
 use super::tail::{Frames, mark_tail};
 use super::{Download, DownloadFault, FetchLimits, STREAMS_MAX};
 use crate::find::list_reasons;
@@ -28,9 +28,8 @@ const COMPARED_BYTES_MAX: u64 = 32 * 1024 * 1024;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the
-/// end: `restore` reads in order, and must still read the rest of the last pieces after the last
-/// byte has arrived.
+/// Returns the length of the next piece when `left_bytes` remain. Pieces get shorter towards the end,
+/// because `restore` must still read the last pieces after their last bytes have arrived.
 fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
     let max = limits.piece_bytes_max.max(1);
     let connections = limits.streams.clamp(1, STREAMS_MAX) as u64;
@@ -38,8 +37,8 @@ fn piece_bytes(left_bytes: u64, limits: &FetchLimits) -> u64 {
 }
 
 impl Download {
-    /// Fetches the missing ranges of the first mirror's archive. Other mirrors are used only if they
-    /// have the same frame hashes. Returns the length of the part that was compared with frame hashes.
+    /// Fetches the missing ranges of the first mirror's archive. Uses other mirrors only if they have the
+    /// same frame hashes. Returns the length of the part that was compared with frame hashes.
     pub(super) fn fetch_ranges(&self, first: &Mirror, length_bytes: u64, progress: &dyn Progress) -> Result<u64> {
         let file = &self.file;
         first.approve();
@@ -52,8 +51,7 @@ impl Download {
         let is_known = root.is_some() && file.identity().root == root;
         let frames = Frames::new(tail.as_ref());
         self.keep_matching_bytes(first, frames.as_ref(), is_known, progress)?;
-        // The journal may name this root, because every range that is marked from now on matches its
-        // hashes.
+        // The journal may name this root: every range that is marked from now on matches its hashes.
         if let (Some(root), Some(_)) = (root, &frames) {
             file.set_root(root);
         }
@@ -64,7 +62,7 @@ impl Download {
         };
         let ranges = ranges_to_fetch(frames.as_ref(), length_bytes, &self.limits);
         let pieces = Pieces::new(ranges, &file.done_ranges(), widen, takeover_after(&self.limits));
-        let fetching = Fetching {
+        let fetching = RangedFetch {
             download: self,
             frames,
             pieces: Mutex::new(pieces),
@@ -96,7 +94,7 @@ fn ranges_to_fetch(frames: Option<&Frames>, length_bytes: u64, limits: &FetchLim
     ranges
 }
 
-pub struct Fetching<'a> {
+pub struct RangedFetch<'a> {
     pub download: &'a Download,
     pub frames: Option<Frames>,
     pub pieces: Mutex<Pieces>,
@@ -106,12 +104,12 @@ pub struct Fetching<'a> {
     hashes_at: Option<u64>,
     length_bytes: u64,
     changed: Condvar,
-    /// Set once nothing is missing, or by the first error. Ends all requests.
+    /// Set when nothing is missing, or by the first error. Ends all requests.
     outcome: Mutex<Option<Result<()>>>,
     started: Instant,
 }
 
-impl Fetching<'_> {
+impl RangedFetch<'_> {
     fn run(&self) -> Result<()> {
         let stopping = Until(|| self.progress.is_interrupted() || self.has_ended());
         std::thread::scope(|scope| -> Result<()> {
@@ -119,7 +117,7 @@ impl Fetching<'_> {
             for number in 0..self.download.limits.streams.clamp(1, STREAMS_MAX) {
                 let stopping = &stopping;
                 let connection = move || {
-                    // Ends the download at once: others would wait for the piece of a connection that panicked.
+                    // Ends the download at once: other connections would wait for this one's piece.
                     if let Err(error) = catch_panic(|| self.run_connection(number, stopping)) {
                         self.end(Err(error));
                     }
@@ -247,7 +245,7 @@ impl Fetching<'_> {
         }
     }
 
-    /// True if a server sends the bytes that are in the file, from an offset to the end.
+    /// True if the server's bytes from an offset to the end equal the bytes of the file.
     fn sends_same_bytes(&self, mirror: &Mirror, start: u64, stopping: &dyn Progress) -> Result<bool, NetError> {
         let client = &self.download.client;
         let mut body = client.open(&mirror.remote, Some(start..self.length_bytes), stopping)?;
@@ -264,16 +262,16 @@ impl Fetching<'_> {
         Ok(offset_bytes == self.length_bytes)
     }
 
-    /// Fetches a piece from one server, and records the server's failures in its mirror. Leaves the
-    /// piece to another server if that one is ready while this one pauses.
+    /// Fetches a piece from one server, and records the server's failures. If the server must pause while
+    /// another server is ready, leaves the piece to the other server.
     ///
     /// # Errors
     /// The file cannot be written.
     fn fetch(&self, request: &PieceRequest, mirror: &Mirror, stopping: &dyn Progress) -> Result<()> {
         panic_point("stream");
         let mirrors = &self.download.mirrors;
-        let mut receiver = Receiver::new(self, request);
-        // Another connection may fetch this piece meanwhile.
+        let mut receiver = PieceReceiver::new(self, request);
+        // Another connection may finish this piece first.
         let until = Until(|| self.pieces.lock().has_arrived(request.piece) || stopping.is_interrupted());
         while !receiver.missing_range().is_empty() {
             let missing = receiver.missing_range();

@@ -1,6 +1,6 @@
-//! Receives the bytes of one piece from one server: collects a frame in memory, compares it with its
-//! hash, and only then writes it. So the file never contains a wrong byte, and late bytes of a slow
-//! connection change nothing.
+//! Receives the bytes of one piece from one server. Collects each frame that has a hash in memory, and
+//! writes it only if it matches. Bytes that are marked already are never written again, so late bytes
+//! of a slow connection change nothing.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use slotpress_base::{Error, Result, panic_point, split_at_most, to_usize};
 use slotpress_format::FrameHash;
 
 use super::pieces::PieceRequest;
-use super::ranged::Fetching;
+use super::ranged::RangedFetch;
 
-/// Number of bytes that are written at a time where the archive has no frame hashes.
+/// Number of bytes that are written at a time where there are no frame hashes.
 const UNFRAMED_BYTES: u64 = 256 * 1024;
 
 /// Takes the bytes of a piece, in order.
-pub struct Receiver<'a> {
-    fetching: &'a Fetching<'a>,
+pub struct PieceReceiver<'a> {
+    fetching: &'a RangedFetch<'a>,
     request: &'a PieceRequest,
     buffer_offset: u64,
     buffer: Vec<u8>,
 }
 
-impl<'a> Receiver<'a> {
-    pub fn new(fetching: &'a Fetching<'a>, request: &'a PieceRequest) -> Self {
+impl<'a> PieceReceiver<'a> {
+    pub fn new(fetching: &'a RangedFetch<'a>, request: &'a PieceRequest) -> Self {
         Self { fetching, request, buffer_offset: request.range.start, buffer: Vec::new() }
     }
 
@@ -35,7 +35,7 @@ impl<'a> Receiver<'a> {
     /// Takes the next bytes. Returns their number.
     ///
     /// # Errors
-    /// The file cannot be written, or a frame is wrong.
+    /// The file cannot be written, or a frame does not match its hash.
     pub fn take(&mut self, bytes: &[u8]) -> Result<u64> {
         panic_point("range");
         let mut rest = bytes;
@@ -52,9 +52,9 @@ impl<'a> Receiver<'a> {
         Ok(bytes.len() as u64)
     }
 
-    /// Returns the frame that is being collected, and its hash. After the last frame, or without
-    /// frames, returns a range of fixed length. The bytes after the last frame need no hash, because
-    /// they are the bytes in which servers were compared.
+    /// Returns the frame that is being collected, and its hash. After the last frame, or without frames,
+    /// returns a range of at most [`UNFRAMED_BYTES`] without a hash. A server is used only if its bytes
+    /// after the last frame equal the first server's.
     fn current_frame(&self) -> (Range<u64>, Option<FrameHash>) {
         let frames = self.fetching.frames.as_ref();
         if let Some((frame, hash)) = frames.and_then(|frames| frames.frame_at(self.buffer_offset)) {
@@ -79,7 +79,7 @@ impl<'a> Receiver<'a> {
         Ok(())
     }
 
-    /// Ends the piece, complete or not: writes buffered bytes that need no hash.
+    /// Ends the piece, complete or not: writes buffered bytes that have no hash to match.
     pub fn finish(&mut self) -> Result<()> {
         let (_, hash) = self.current_frame();
         if self.buffer.is_empty() || hash.is_some() { Ok(()) } else { self.write_buffer() }

@@ -25,14 +25,13 @@ use crate::{NetError, NetErrorKind};
 /// hashes.
 const FRAME_BYTES_MAX: u64 = 40 * 1024 * 1024;
 
-/// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the rest:
-/// the longest that readers accept. A longer one arrives with the rest.
+/// Limit on the end of an archive (frame hashes, index, seek table) that is fetched before the rest.
+/// If the end is longer, frames are compared with their hashes only after the download.
 const TAIL_BYTES_MAX: u64 = 512 << 20;
 
 impl Download {
-    /// Fetches the end of the archive from the given server. Returns the parsed end, and the ranges
-    /// that were fetched for it, which are not marked yet. Other servers are compared with this one
-    /// later.
+    /// Fetches the end of the archive from a server, with which other servers are compared later. Returns
+    /// the parsed end, and the ranges that were fetched for it, which are not marked yet.
     pub(super) fn fetch_tail(
         &self,
         mirror: &Mirror,
@@ -41,16 +40,16 @@ impl Download {
     ) -> Result<(Option<Tail>, RangeSet<u64>)> {
         let arriving = ArrivingTail { download: self, mirror, progress, length_bytes, fetched: Mutex::default() };
         let tail = match Tail::read(&arriving) {
-            // Fetches the archive without its index; whoever reads it reports the damage.
+            // The archive is fetched without its index. Its readers report the damage.
             Err(error) if error.kind() == ErrorKind::Damaged => None,
             tail => tail?,
         };
         Ok((tail, arriving.fetched.into_inner()))
     }
 
-    /// Keeps the right bytes of an earlier run: frames that match their hashes, or all bytes if that run
-    /// has compared them with the same hashes (`is_known`). Without hashes, keeps all bytes if they
-    /// surely belong to the server's archive, and none otherwise.
+    /// Keeps those bytes of an earlier run that are known to belong to the server's archive. With frame
+    /// hashes: the frames that match, or everything if that run checked them against the same root
+    /// (`is_known`). Without hashes: everything if it is the same archive, and nothing otherwise.
     pub(super) fn keep_matching_bytes(
         &self,
         mirror: &Mirror,
@@ -58,27 +57,27 @@ impl Download {
         is_known: bool,
         progress: &dyn Progress,
     ) -> Result<()> {
-        let mut right_ranges = self.file.unchecked_ranges();
+        let mut matching_ranges = self.file.unchecked_ranges();
         match frames {
             Some(frames) if !is_known => {
-                if !self.is_surely_kept {
-                    right_ranges.remove(frames.end()..u64::MAX);
+                if !self.is_same_archive {
+                    matching_ranges.remove(frames.end()..u64::MAX);
                 }
-                let before_bytes = sum_bytes(&right_ranges);
-                right_ranges = frames.select_right(&self.file, &right_ranges, progress)?;
-                let lost_bytes = before_bytes.saturating_sub(sum_bytes(&right_ranges));
+                let before_bytes = sum_bytes(&matching_ranges);
+                matching_ranges = frames.select_matching(&self.file, &matching_ranges, progress)?;
+                let lost_bytes = before_bytes.saturating_sub(sum_bytes(&matching_ranges));
                 if lost_bytes > 0 {
                     let [lost, before] = [lost_bytes, before_bytes].map(quantity::bytes);
                     progress.warn(&format!("{lost} of the {before} of an earlier run do not match: fetched again"));
                 }
             }
-            None if !self.is_surely_kept => right_ranges.clear(),
+            None if !self.is_same_archive => matching_ranges.clear(),
             _ => {}
         }
-        let kept_bytes = sum_bytes(&right_ranges);
+        let kept_bytes = sum_bytes(&matching_ranges);
         let reported_bytes = self.kept_bytes.swap(kept_bytes, Relaxed);
         progress.advance(kept_bytes.saturating_sub(reported_bytes), 0);
-        self.file.keep_checked(identity_of(&mirror.remote), right_ranges);
+        self.file.keep_checked(identity_of(&mirror.remote), matching_ranges);
         Ok(())
     }
 }
@@ -92,39 +91,39 @@ struct ArrivingTail<'a> {
 }
 
 impl ArrivingTail<'_> {
-    fn read(&self, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    fn read(&self, buf: &mut [u8], offset_bytes: u64) -> Result<usize> {
         let file = &self.download.file;
         let left_bytes = self.length_bytes.saturating_sub(offset_bytes);
-        let to = prefix_mut(to, to_usize(left_bytes));
+        let buf = prefix_mut(buf, to_usize(left_bytes));
         let mut written = file.done_ranges();
-        if self.download.is_surely_kept {
+        if self.download.is_same_archive {
             written.extend(file.unchecked_ranges());
         }
         written.extend(self.fetched.lock().iter().cloned());
-        let end = offset_bytes.saturating_add(to.len() as u64);
-        if !to.is_empty() && written.gaps(&(offset_bytes..end)).next().is_some() {
+        let end = offset_bytes.saturating_add(buf.len() as u64);
+        if !buf.is_empty() && written.gaps(&(offset_bytes..end)).next().is_some() {
             if left_bytes > TAIL_BYTES_MAX {
                 return Err(Error::damaged("the end of the archive is longer than allowed"));
             }
-            // The reader also reads everything after this.
+            // The reader also reads all later bytes.
             for gap in written.gaps(&(offset_bytes..self.length_bytes)) {
                 self.fetch(gap)?;
             }
         }
-        file.read_written(to, offset_bytes)?;
-        Ok(to.len())
+        file.read_written(buf, offset_bytes)?;
+        Ok(buf.len())
     }
 
     fn fetch(&self, gap: Range<u64>) -> Result<()> {
         let download = self.download;
         let start = Instant::now();
-        let time_max = time_max(range_bytes(&gap));
-        let is_late = || download.mirrors.len() > 1 && start.elapsed() >= time_max;
+        let timeout = tail_timeout(range_bytes(&gap));
+        let is_late = || download.mirrors.len() > 1 && start.elapsed() >= timeout;
         let until = Forward::until(self.progress, is_late);
         let mut take = |offset_bytes: u64, bytes: &[u8]| download.file.write(offset_bytes, bytes);
         match self.mirror.fetch_range(&download.client, gap.clone(), &until, &mut take) {
             Err(error) if error.kind() == ErrorKind::Interrupted && !self.progress.is_interrupted() => {
-                let why = format!("the end of the archive did not come within {} s", time_max.as_secs());
+                let why = format!("the end of the archive did not come within {} s", timeout.as_secs());
                 return Err(NetError::new(NetErrorKind::Timeout, &self.mirror.remote.url, why).into());
             }
             fetched => fetched?,
@@ -149,31 +148,30 @@ impl Source for ArrivingTail<'_> {
         Some(self.length_bytes)
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.read(to, offset_bytes).map_err(io::Error::other)
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read(buf, offset_bytes).map_err(io::Error::other)
     }
 }
 
 /// Returns the time after which a server is too slow for the end of an archive, if there are other
-/// servers. Nothing else is fetched before the end has come. A server that sends 64 KiB/s is fast
-/// enough.
-fn time_max(bytes: u64) -> Duration {
+/// servers: everything else waits for the end. A server that sends 64 KiB/s is fast enough.
+fn tail_timeout(bytes: u64) -> Duration {
     Duration::from_secs(5).saturating_add(Duration::from_secs(bytes / (64 * 1024)))
 }
 
-/// Marks the ranges that [`Download::fetch_tail`] fetched. Where frames have hashes, only complete
-/// frames that match are marked; the rest is fetched again.
+/// Marks the ranges that [`Download::fetch_tail`] fetched. Of frames with hashes, marks only complete
+/// ones that match; the others are fetched again.
 pub fn mark_tail(
     file: &PartialFile,
     frames: Option<&Frames>,
     fetched: &RangeSet<u64>,
     progress: &dyn Progress,
 ) -> Result<()> {
-    let right_ranges = match frames {
-        Some(frames) => frames.select_right(file, fetched, progress)?,
+    let matching_ranges = match frames {
+        Some(frames) => frames.select_matching(file, fetched, progress)?,
         None => fetched.clone(),
     };
-    for range in right_ranges {
+    for range in matching_ranges {
         progress.advance(range_bytes(&range), range_bytes(&range));
         file.mark(range);
     }
@@ -182,8 +180,8 @@ pub fn mark_tail(
 
 #[derive(Debug)]
 pub struct Frames {
-    /// End of each frame, where the next one begins: what precedes a frame (a `pzstd` mark,
-    /// padding) counts as part of it.
+    /// End of each frame, where the next frame begins. Bytes before a frame, such as a `pzstd` header or
+    /// padding, belong to that frame.
     pub ends: Vec<u64>,
     pub hashes: Vec<FrameHash>,
 }
@@ -218,15 +216,15 @@ impl Frames {
         Some((start..*self.ends.get(number)?, self.hashes.get(number)?))
     }
 
-    /// Returns the parts of written ranges that are right: complete frames that match their hashes,
-    /// and the bytes after the last frame, since the index among them could be read.
-    fn select_right(
+    /// Returns the parts of written ranges that are known to be correct: complete frames that match their
+    /// hashes, and the bytes after the last frame, which contain the index that was read.
+    fn select_matching(
         &self,
         file: &PartialFile,
         ranges: &RangeSet<u64>,
         progress: &dyn Progress,
     ) -> Result<RangeSet<u64>> {
-        let mut right_ranges = RangeSet::new();
+        let mut matching_ranges = RangeSet::new();
         let mut buffer = Vec::new();
         for range in ranges.iter() {
             let mut offset_bytes = self.start_of(range.start);
@@ -241,24 +239,24 @@ impl Frames {
                 buffer.resize(to_usize(range_bytes(&frame)), 0);
                 file.read_written(&mut buffer, frame.start)?;
                 if blake3::hash(&buffer).as_bytes() == hash {
-                    right_ranges.insert(frame);
+                    matching_ranges.insert(frame);
                 }
             }
             if range.end > self.end() {
-                right_ranges.insert(range.start.max(self.end())..range.end);
+                matching_ranges.insert(range.start.max(self.end())..range.end);
             }
         }
-        Ok(right_ranges)
+        Ok(matching_ranges)
     }
 
-    /// Returns the start of the frame that contains an offset; the offset itself after the last
-    /// frame.
+    /// Returns the start of the frame that contains an offset; the offset itself if it is after the
+    /// last frame.
     pub fn start_of(&self, offset_bytes: u64) -> u64 {
         self.frame_at(offset_bytes).map_or(offset_bytes, |(frame, _)| frame.start)
     }
 
-    /// Returns the end of the frame that contains the byte before `end`; `end` itself after the
-    /// last frame.
+    /// Returns the end of the frame that contains the byte before `end`; `end` itself if it is after
+    /// the last frame.
     pub fn end_of(&self, end: u64) -> u64 {
         let frame = end.checked_sub(1).and_then(|last_byte| self.frame_at(last_byte));
         frame.map_or(end, |(frame, _)| frame.end)

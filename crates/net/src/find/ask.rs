@@ -33,7 +33,7 @@ const BANK_FILES_MAX: usize = 2;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the time per slot according to archives in the first directory that tells it.
+/// Returns the time per slot from the archives of the first directory in which it can be read.
 pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
     sources.iter().find_map(|source| {
         let SourceLocation::Directory(dir) = source else { return None };
@@ -47,7 +47,7 @@ pub fn read_local_slot_time(sources: &[SourceLocation]) -> Option<SlotTime> {
 /// that offer. Returns the time per slot according to this bank file.
 ///
 /// # Errors
-/// The user asked to stop.
+/// `progress` is interrupted.
 pub fn read_bank_time<'a>(
     client: &Client,
     offers: impl Iterator<Item = &'a mut Offer>,
@@ -124,10 +124,10 @@ pub fn ask_all(
 ) -> Result<Vec<Result<Vec<Offer>, String>>> {
     let start = Instant::now();
     let in_time = Forward::until(progress, || start.elapsed() >= ASKING_TIME_MAX);
-    // Answers are not part of an archive: their bytes do not count as progress.
+    // Responses are not part of an archive, so their bytes are not reported as progress.
     let until = Forward::new(&in_time, |event| (!matches!(event, ProgressEvent::Bytes { .. })).then_some(event));
     let peer_client = client.for_untrusted_urls();
-    let asking = Asking { client, peer_client, until: &until, has_offers: AtomicBool::new(false) };
+    let asking = Asking { client, peer_client, progress: &until, has_offers: AtomicBool::new(false) };
     let ask_each = || {
         // The sources are taken in their order: sources that the operator named are asked first.
         let numbered = sources.iter().enumerate().par_bridge();
@@ -141,8 +141,8 @@ pub fn ask_all(
 struct Asking<'a> {
     client: &'a Client,
     peer_client: Client,
-    until: &'a dyn Progress,
-    /// True once a server has offers. A busy source is then not waited for.
+    progress: &'a dyn Progress,
+    /// True once a server has offers. Busy sources are then not asked again.
     has_offers: AtomicBool,
 }
 
@@ -151,13 +151,13 @@ impl Asking<'_> {
     fn ask(&self, asked: &AskedSource) -> Result<Vec<Offer>, String> {
         panic_point("asking");
         let source = &asked.source;
-        let answer = if self.until.is_interrupted() {
+        let answer = if self.progress.is_interrupted() {
             Err(Error::interrupted())
         } else if asked.named_by_operator {
-            let waiting = Forward::until(self.until, || self.has_offers.load(Ordering::Relaxed));
-            ask_patiently(self.client, source, BUSY_TIME_MAX, &waiting, self.until)
+            let waiting = Forward::until(self.progress, || self.has_offers.load(Ordering::Relaxed));
+            ask_patiently(self.client, source, BUSY_TIME_MAX, &waiting, self.progress)
         } else {
-            self.peer_client.list_offers(source, self.until)
+            self.peer_client.list_offers(source, self.progress)
         };
         if answer.is_ok() && source.url().is_some() {
             self.has_offers.store(true, Ordering::Relaxed);
@@ -166,11 +166,11 @@ impl Asking<'_> {
     }
 }
 
-/// Asks a source for its offers, and asks again while it says that it is busy, until `time_max` is
-/// over or `waiting` is interrupted. `stop` also interrupts a request.
+/// Asks a source for its offers, and asks again as long as the source is busy, until `time_max` is over
+/// or `waiting` is interrupted. `stop` also interrupts a request.
 ///
 /// # Errors
-/// The source does not answer, or its answer is not valid.
+/// The source does not answer, or its response is invalid.
 pub fn ask_patiently(
     client: &Client,
     source: &SourceLocation,

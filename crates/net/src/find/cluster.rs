@@ -14,7 +14,7 @@ use crate::{Client, NetError, NetErrorKind, Url, show_url};
 
 const RPC_BYTES_MAX: usize = 1024 * 1024;
 
-/// Limit on the size of the answer to `getClusterNodes` in bytes. Mainnet's takes about 2 MiB.
+/// Limit on the size of the response to `getClusterNodes` in bytes. On mainnet it takes about 2 MiB.
 const CLUSTER_NODES_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// A public cluster of Solana.
@@ -55,7 +55,7 @@ impl Cluster {
 pub struct ClusterFacts {
     pub slot: Option<u64>,
     pub genesis_hash: Option<Hash>,
-    /// Shred version of most peers. Peers with another one belong to another fork or cluster.
+    /// Shred version of most peers. Peers with a different version belong to another fork or cluster.
     pub shred_version: Option<u16>,
     pub peer_count: usize,
 }
@@ -79,10 +79,10 @@ struct ClusterNode {
     shred_version: Option<u16>,
 }
 
-/// Asks all named RPC servers. One answer is enough: the failures of others become `notes`.
+/// Asks all named RPC servers. If one answers, the failures of others only become `notes`.
 ///
 /// # Errors
-/// No server answers and there are no other sources, or a server is in another cluster.
+/// No server answers and there are no other sources, or a server is in a different cluster.
 pub fn ask_cluster(
     client: &Client,
     options: &FindOptions,

@@ -14,15 +14,15 @@ const TIME_MAX: Duration = Duration::from_secs(2);
 
 const BYTES_MAX: u64 = 32 * 1024 * 1024;
 
-/// Rate assumed for servers that send more slowly or not at all. They have stalled, or refuse.
+/// Rate assumed for servers that are slower, have stalled, or refuse the request.
 const RATE_MIN_BYTES_PER_SECOND: u64 = 1000;
 
 /// Measures the servers of the first `measured_max` candidates, unless `rates` has them already. A
-/// rate holds for all archives of a server. Servers are measured one after the other, so that they
-/// do not share the line. A server that sends nothing gets the lowest rate.
+/// rate holds for all archives of a server. Servers are measured one after the other, because they would
+/// share the line. A server that sends nothing gets the lowest rate.
 ///
 /// # Errors
-/// The user asked to stop.
+/// `progress` is interrupted.
 pub fn measure(
     client: &Client,
     candidates: &[Candidate],
@@ -55,7 +55,7 @@ fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Re
     };
     let requested = Instant::now();
     let mut body = client.open(remote, range, progress)?;
-    // The first bytes do not count: they came before the clock was started.
+    // The first bytes do not count: they arrived before the clock was started.
     let Some(first) = body.next(client, progress)? else { return Ok(0) };
     let start = Instant::now();
     let mut got_bytes = 0;
@@ -69,7 +69,7 @@ fn measure_rate(client: &Client, remote: &Remote, progress: &dyn Progress) -> Re
         elapsed = start.elapsed();
     }
     if got_bytes == 0 {
-        // All bytes came at once: the time has to include the round trip.
+        // All bytes arrived at once, so the time has to include the round trip.
         return Ok(average_rate(first.len() as u64, requested.elapsed()));
     }
     Ok(average_rate(got_bytes, elapsed))

@@ -1,9 +1,9 @@
 //! Finds snapshots: which sources have which archives, how fast they send, and how old each state
 //! will be when a node boots from it.
 //!
-//! [`find`] asks the sources and RPC servers that the operator names, and the peers that the RPC
-//! servers list. It measures the rate of the best ones for a moment, and ranks all by their
-//! expected age at boot ([`rank`], which is pure). What archive names claim is not checked here.
+//! [`find`] asks the sources and RPC servers that the operator names, and the peers that the RPC servers
+//! list. It briefly measures the rates of the best servers, and ranks all states by their expected age
+//! at boot ([`rank`], which is pure). The slots and hashes in archive names are not checked here.
 
 mod ask;
 mod cluster;
@@ -49,21 +49,21 @@ pub struct Candidate {
     pub full: Offer,
     /// The incremental archive on it, if there is one.
     pub incremental: Option<Offer>,
-    /// Source that has the full archive: the URL or path that was asked, without secrets.
+    /// Source that has the full archive: its URL or path, without secrets.
     pub source: String,
     /// True if the operator named the source; false if it is a peer.
     pub named_by_operator: bool,
-    /// Number of slots since the state's slot; computed from [`Candidate::age`] if only a bank file
-    /// has it. `None` if unknown.
+    /// Number of slots since the state's slot; computed from [`Candidate::age`] if no RPC server reports
+    /// the current slot. `None` if unknown.
     pub age_slots: Option<u64>,
     /// Time since the state's slot; `None` if unknown.
     pub age: Option<Duration>,
-    /// Number of bytes that need not be fetched, because an earlier run left them.
+    /// Number of bytes that need not be fetched, because an earlier run fetched them.
     pub(crate) kept_bytes: u64,
     /// Estimated time to fetch what is not on a local disk.
     pub fetch_time: Duration,
-    /// Measured rate of one connection to the server that has the first archive to fetch; `None` if
-    /// that was not measured.
+    /// Measured rate of one connection to the server of the first archive to fetch; `None` if the server
+    /// was not measured.
     pub rate_bytes_per_second: Option<u64>,
     /// Age of the state at boot: its present age, and the time to fetch and restore it. `None` if
     /// its age is unknown.
@@ -87,13 +87,13 @@ impl Candidate {
         [Some(&self.full), self.incremental.as_ref()].into_iter().flatten()
     }
 
-    /// Returns the total size of the archives; `None` if a server does not tell a size.
+    /// Returns the total size of the archives; `None` if a server does not state a size.
     pub fn bytes(&self) -> Option<u64> {
         total_bytes(self.offers())
     }
 
     /// Returns the total size of the archives that are not on a local disk; `None` if a server does
-    /// not tell a size.
+    /// not state a size.
     pub fn fetch_bytes(&self) -> Option<u64> {
         total_bytes(self.offers().filter(|offer| !offer.is_local()))
     }
@@ -105,8 +105,8 @@ impl Candidate {
     }
 }
 
-/// Returns the total length, saturating because servers may claim any length; `None` if one is
-/// unknown.
+/// Returns the total length; `None` if a length is unknown. The sum saturates, because servers may claim
+/// any length.
 fn total_bytes<'a>(mut offers: impl Iterator<Item = &'a Offer>) -> Option<u64> {
     offers.try_fold(0u64, |sum, offer| Some(sum.saturating_add(offer.length_bytes?)))
 }
@@ -135,7 +135,7 @@ impl Serialize for Candidate {
 #[non_exhaustive]
 #[warn(missing_docs)]
 pub struct Refused {
-    /// The source: the URL or path that was asked, without secrets.
+    /// URL or path of the source, without secrets.
     pub source: String,
     /// Reason, as a clause about the source.
     #[serde(rename = "reason")]
@@ -150,7 +150,7 @@ impl Refused {
         Self { source, why, is_stale: false }
     }
 
-    /// Returns text that names the source and the reason.
+    /// Returns a message that names the source and the reason.
     #[doc(hidden)]
     pub fn message(&self) -> String {
         if self.why.contains(&self.source) { self.why.clone() } else { format!("{}: {}", self.source, self.why) }
@@ -164,7 +164,7 @@ impl Refused {
 pub struct FindReport {
     /// States that can be fetched, best first.
     pub candidates: Vec<Candidate>,
-    /// Sources and states that are of no use: at most 10,000.
+    /// Unusable sources and states: at most 10,000.
     pub refused: Vec<Refused>,
     /// Ranks the candidates again after a failure.
     #[doc(hidden)]
@@ -200,12 +200,12 @@ impl Serialize for FindReport {
     }
 }
 
-/// Asks all sources what they have, and ranks it. `client` may connect to any address that the
-/// options name, but only to public addresses of peers.
+/// Asks all sources for their archives, and ranks the states. `client` may connect to any address that
+/// the options name, but only to public addresses of peers.
 ///
 /// # Errors
 /// No RPC server answers, RPC servers disagree on the genesis hash, or there is no server to ask.
-/// It is no error if no server has a usable state: see [`FindReport::require_candidate`].
+/// If no server has a usable state, that is not an error: see [`FindReport::require_candidate`].
 pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> Result<FindReport> {
     client.check_thread()?;
     progress.stage(Stage::Asking, None);
@@ -269,8 +269,8 @@ pub fn find(client: &Client, options: &FindOptions, progress: &dyn Progress) -> 
     Ok(report)
 }
 
-/// Reason to refuse an archive if a maximum age is set, but neither an RPC server nor its bank file
-/// tells its age.
+/// Reason to refuse an archive whose age neither an RPC server nor its bank file tells, if a maximum age
+/// is set.
 const UNKNOWN_AGE: &str = "is of unknown age";
 
 const REASONS_MAX: usize = 8;

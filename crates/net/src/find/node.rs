@@ -52,7 +52,7 @@ pub struct FailedArchive {
     pub place: Option<String>,
     /// True if the archive lies in the archives directory, so that no archive of this name can be fetched.
     pub is_in_place: bool,
-    /// Root of its frame hashes. Archives with the same root are bad at any place.
+    /// Root of its frame hashes. An archive with the same root is bad wherever it is.
     pub root: Option<Root>,
     /// Place of the full archive with which this incremental one failed, if either may be wrong. The
     /// archive is bad only together with that full archive.
@@ -72,19 +72,19 @@ impl FailedArchive {
     }
 }
 
-/// Number of incremental archives of one server that are tried with one copy of a full archive: each
-/// may cost a whole restore.
+/// Number of incremental archives of one server that are tried with one copy of a full archive. Each
+/// attempt may cost a whole restore.
 const PAIR_FAULTS_MAX: usize = 3;
 
-/// The node that the state is for.
+/// The node that will boot from the state.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     pub expected: Expected,
     /// The requested archive, if the operator named it by its URL. Then no other archive is used.
     pub requested: Option<ArchiveName>,
     /// Slots of the full archives in the archives directory. A state on an older full archive is
-    /// refused: the validator would make its next incremental archive on the newest full archive, and
-    /// accounts that were closed in between would come back.
+    /// refused: the validator would base its next incremental archive on the newest full archive, and
+    /// accounts that were closed in between would reappear.
     pub full_slots: Vec<u64>,
     /// Number of bytes of each archive, by its name, that this or an earlier run has fetched.
     pub(super) kept: BTreeMap<String, u64>,
@@ -92,8 +92,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// True if an offer may be tried. A full archive must not have failed. An incremental one must not
-    /// have failed with the full archive at `full_place`, nor too many archives of its server with it.
+    /// True if an offer may be tried. A full archive must not have failed. An incremental archive must not
+    /// have failed with the full archive at `full_place`, and neither may too many others of its server.
     pub fn allows(&self, offer: &Offer, full_place: Option<&str>) -> bool {
         let mut pairs = Vec::new();
         for failed in &self.failed {

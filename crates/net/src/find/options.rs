@@ -10,11 +10,12 @@ use slotpress_format::{Hash, SlotTime};
 use super::Cluster;
 use crate::{SourceLocation, Url};
 
-/// Sources of snapshots, and requirements that these must meet.
+/// Sources of snapshots, and requirements that snapshots must meet.
 #[derive(Clone, Debug, Setters)]
 #[non_exhaustive]
 pub struct FindOptions {
-    /// Servers, stores and directories. Default: none; then RPC servers or a cluster must be given.
+    /// Servers, stores and directories. Default: none. Without sources, RPC servers or a cluster must be
+    /// given.
     #[setters(into)]
     pub sources: Vec<SourceLocation>,
     /// RPC servers that are asked for the cluster's slot and its peers. Default: none.

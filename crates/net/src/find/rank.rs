@@ -1,9 +1,8 @@
 //! Ranks candidates by the age that their state will have at boot: its present age, and the time to
 //! fetch and restore it. Pure.
 //!
-//! This is the only ranking: `find`, `fetch`, `bootstrap` and its plan use it, also after each
-//! failure. A server that was not measured is assumed to be slow, so that it does not rank before an
-//! equally good server that was measured.
+//! This is the only ranking: `find`, `fetch` and `bootstrap` use it, also after each failure. A server
+//! that was not measured is assumed to be slow, and ranks after an equally good server that was measured.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +21,8 @@ const UNMEASURED_BYTES_PER_SECOND: u64 = 30_000_000;
 const UNKNOWN_BYTES: u64 = 110_000_000_000;
 
 /// Number of slots that an archive may be ahead of the RPC servers' slot. A server that names a
-/// later archive is wrong or lies: archives are older than the newest slot, and an RPC server that
-/// lags by more than some minutes is of no use.
+/// later archive is wrong or lies: archives are older than the newest slot, and RPC servers do not lag
+/// by more than some minutes.
 const FUTURE_SLOTS_MAX: u64 = 1_000;
 
 #[derive(Clone, Copy)]
@@ -177,8 +176,8 @@ impl Ranking {
     }
 
     /// Combines each full archive with the newest incremental ones that build on it, and with none.
-    /// Incremental archives of another source will do, since all validators of a cluster have the
-    /// same state at one slot. If a state is expected, only combinations with it remain.
+    /// The incremental archive may come from another source, because all validators of a cluster have the
+    /// same state at one slot. If a state is expected, only combinations with that state remain.
     fn combine_offers(&self, node: &Node) -> Vec<OfferPair<'_>> {
         let mut pairs = Vec::new();
         for full in &self.offers {

@@ -1,7 +1,7 @@
-//! Makes one request to a store, and reads its whole answer: limits time and size, and parses error
-//! answers.
+//! Makes one request to a store, and reads the whole response: limits time and size, and parses error
+//! responses.
 //!
-//! `object_store`, which signs the requests, would read answers of any length, and limit each
+//! `object_store`, which signs the requests, would read responses of any length, and limit each
 //! request to 30 s.
 
 use std::error::Error as _;
@@ -20,12 +20,12 @@ use tokio::time::timeout;
 use super::failure::parse_refusal;
 use crate::{NetError, NetErrorKind, Url};
 
-/// Time limit for the answer to a small request. It also ends a request that hyper loses if the
+/// Time limit for the response to a small request. It also ends a request that hyper loses if the
 /// connection ends just as the request is handed over (hyperium/hyper#4122).
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Least upload rate. The time limit of a request allows for it: a slower line is useless. A dead line
-/// is noticed after 30 s without an acknowledgement.
+/// Minimum upload rate, from which the time limit of an upload follows. A dead connection is noticed
+/// earlier, after 30 s without an acknowledgement.
 const SENT_BYTES_PER_SECOND_MIN: u64 = 32 * 1024;
 
 /// Time limit for completing an upload. For hundreds of gigabytes this takes minutes, and a gateway
@@ -35,7 +35,7 @@ const COMPLETE_TIMEOUT: Duration = Duration::from_secs(3600);
 /// Time limit for a request to the machine's metadata service, which is local or absent.
 const METADATA_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Limit on the size of an answer. A list of 1,000 files takes half a megabyte.
+/// Limit on the size of a response. A list of 1,000 files takes half a megabyte.
 const ANSWER_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -45,18 +45,18 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         // `object_store` allows plain HTTP only for its requests to the machine's metadata service.
         let is_metadata = options.get_config_value(&ClientConfigKey::AllowHttp).is_some_and(|allows| allows == "true");
-        Ok(HttpClient::new(Requests { http: self.0.clone(), is_metadata }))
+        Ok(HttpClient::new(LimitedHttpService { http: self.0.clone(), is_metadata }))
     }
 }
 
 #[derive(Debug)]
-struct Requests {
+struct LimitedHttpService {
     http: reqwest::Client,
     is_metadata: bool,
 }
 
 #[async_trait]
-impl HttpService for Requests {
+impl HttpService for LimitedHttpService {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         // Cannot fail: the request was made from a URL.
         let parsed = Url::parse(&request.uri().to_string());
@@ -76,7 +76,7 @@ fn wrap_error(error: impl std::error::Error + Send + Sync + 'static) -> HttpErro
     HttpError::new(HttpErrorKind::Unknown, error)
 }
 
-impl Requests {
+impl LimitedHttpService {
     fn time_limit(&self, request: &HttpRequest) -> Duration {
         let query = request.uri().query().unwrap_or_default();
         let sent = Duration::from_secs(request.body().content_length() as u64 / SENT_BYTES_PER_SECOND_MIN);

@@ -23,8 +23,8 @@ use super::{Condition, Object, PutOutcome, S3Options, SMALL_BYTES_MAX, SmallFile
 use crate::request::check_clock;
 use crate::{Client, NetError, NetErrorKind, Url, parse_url};
 
-/// Limit on listed files below a prefix: with a full and an incremental archive every hour, it
-/// lasts for ten years.
+/// Limit on listed files below a prefix: enough for ten years of a full and an incremental archive every
+/// hour.
 const LISTED_MAX: usize = 200_000;
 
 /// Limit on pages of a list: most services list 1,000 files in each, none fewer than 100.
@@ -52,7 +52,7 @@ impl Bucket {
     pub fn open(client: &Client, name: &str, options: &S3Options) -> Result<Self> {
         let mut builder = AmazonS3Builder::from_env()
             .with_bucket_name(name)
-            .with_http_connector(Connector(client.connections().clone()))
+            .with_http_connector(Connector(client.http_client().clone()))
             // `answers` limits requests, and `retries` repeats them.
             .with_client_options(ClientOptions::new().with_allow_http(false))
             .with_retry(RetryConfig { max_retries: 0, ..RetryConfig::default() })
@@ -123,7 +123,7 @@ impl Bucket {
         Ok(to_object(&meta, prefix))
     }
 
-    /// Requests one byte of a file, to learn why it cannot be read: an answer to `HEAD` has no body
+    /// Requests one byte of a file, to learn why it cannot be read: a response to `HEAD` has no body
     /// with the reason.
     pub async fn check_readable(&self, url: &Url) -> NetResult<()> {
         let options = GetOptions { range: Some((0..1).into()), ..GetOptions::default() };

@@ -33,8 +33,7 @@ const PROGRAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// token, some thousands.
 const PRINTED_BYTES_MAX: u64 = 64 * 1024;
 
-/// Time before their expiry at which credentials are renewed. The store checks a request sooner than
-/// that.
+/// Credentials are renewed this long before they expire. A store checks a request within that time.
 const RENEW_BEFORE: Duration = Duration::from_secs(300);
 
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -159,8 +158,8 @@ fn program_error(why: &str) -> NetError {
         .with_hint("run it by hand: it must print JSON with AccessKeyId and SecretAccessKey")
 }
 
-/// Runs the command for at most `limit`, and returns its output. Drops standard error, which may
-/// contain secrets. The limit also covers a command that closes its output and goes on running.
+/// Runs the command for at most `limit`, and returns its output. Discards standard error, which may
+/// contain secrets. The limit also applies to a command that closes its output and keeps running.
 async fn run_program(command: &str, limit: Duration) -> Result<Vec<u8>, &'static str> {
     let mut child = Command::new("sh")
         .args(["-c", command])

@@ -10,8 +10,8 @@ use slotpress_base::{Error, ErrorKind, clock, hint, one_line};
 
 use crate::{NetError, NetErrorKind, Url};
 
-/// Stores refuse signatures if clocks differ by more than 15 minutes. A refusal is explained by the
-/// clocks if they differ by more than half of that.
+/// Stores refuse signatures if clocks differ by more than 15 minutes. If the clocks differ by more than
+/// half of that, the error says that they caused the refusal.
 const CLOCK_SKEW_MAX: Duration = Duration::from_secs(450);
 
 /// A store's refusal, without the URL of the file.
@@ -63,7 +63,7 @@ fn kind_of_code(code: &str) -> Option<NetErrorKind> {
         "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired" | "InvalidToken" => {
             Some(NetErrorKind::Denied)
         }
-        // The last is versitygw's, which answers 404.
+        // The last code is versitygw's, with status 404.
         "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "UnrecognizedClientException" | "XAdminUserNotFound" => {
             Some(NetErrorKind::Denied)
         }
@@ -80,7 +80,7 @@ fn kind_of_code(code: &str) -> Option<NetErrorKind> {
     }
 }
 
-/// Judges an answer that refuses a request. Answers to `HEAD` have no code.
+/// Interprets a response that refuses a request. Responses to `HEAD` have no code.
 pub fn parse_refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
     let text = String::from_utf8_lossy(body);
     let element = |name: &str| {

@@ -1,8 +1,8 @@
-//! Buckets of S3 and compatible services. A URL `s3://BUCKET/KEY` names a file, and each request for
-//! it is signed right before it is sent.
+//! Buckets of S3 and compatible services. A URL `s3://BUCKET/KEY` names a file, and each request for the
+//! file is signed just before it is sent.
 //!
-//! `object_store` signs. Answers are untrusted: `answers` limits their time and length, and `failure`
-//! says what a refusal means.
+//! `object_store` signs requests. Responses are untrusted: `answers` limits their time and length, and
+//! `failure` interprets refusals.
 
 mod answers;
 mod bucket;
@@ -60,8 +60,8 @@ pub enum PutOutcome {
     Refused,
 }
 
-/// Options for reaching buckets. Credentials are not among them: they come from the environment, a
-/// profile in AWS's configuration, or the machine's metadata service.
+/// Options for reaching buckets. Credentials come from the environment, a profile in AWS's
+/// configuration, or the machine's metadata service.
 #[derive(Clone, Debug, Default, Setters)]
 #[non_exhaustive]
 #[warn(missing_docs)]
@@ -141,8 +141,8 @@ impl Client {
     }
 
     /// Returns the archives right below a prefix.
-    pub(super) fn list_store(&self, url: &Url, stop: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
-        let objects = self.block_on(stop, async { self.bucket(url)?.list(url).await })?;
+    pub(super) fn list_store(&self, url: &Url, progress: &dyn Progress) -> Result<Vec<ArchiveName>, NetError> {
+        let objects = self.block_on(progress, async { self.bucket(url)?.list(url).await })?;
         let names = objects.iter().filter_map(|object| ArchiveName::parse(&object.name));
         Ok(names.collect())
     }

@@ -139,7 +139,7 @@ pub fn ranges_only_announced(state: &ServerState, request: &Request, stream: &mu
     Ok(Then::Keep)
 }
 
-/// Sends another range than the requested one.
+/// Sends a different range than the requested one.
 pub fn other_ranges(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let length = state.archive.right.len();
     let Some(range) = request.range().filter(|_| request.method == "GET") else {
@@ -219,7 +219,7 @@ pub fn silent_at_first(state: &ServerState, request: &Request, stream: &mut TcpS
     honest(state, request, stream)
 }
 
-/// Sends another archive of the name from the fifth request on.
+/// Sends a different archive of the same name from the fifth request on.
 pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     match state.get_count.load(Relaxed) {
         0..4 => file(request, stream, &state.archive.right, ETAG),
@@ -227,7 +227,7 @@ pub fn published_again(state: &ServerState, request: &Request, stream: &mut TcpS
     }
 }
 
-/// Sends another archive at each request.
+/// Alternates between two archives from request to request.
 pub fn published_again_and_again(state: &ServerState, request: &Request, stream: &mut TcpStream) -> io::Result<Then> {
     let number = state.counter.fetch_add(1, Relaxed);
     let bytes = if number.is_multiple_of(2) { &state.archive.right } else { &state.archive.other };

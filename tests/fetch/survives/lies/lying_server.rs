@@ -44,7 +44,7 @@ pub struct Archive {
 
 impl Archive {
     /// Returns the archive of a kind, which is made once.
-    pub fn of(kind: ArchiveKind) -> &'static Self {
+    pub fn get(kind: ArchiveKind) -> &'static Self {
         static ALL: [OnceLock<Archive>; 3] = [OnceLock::new(), OnceLock::new(), OnceLock::new()];
         ALL[kind as usize].get_or_init(|| Self::make(kind))
     }

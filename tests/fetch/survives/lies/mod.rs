@@ -25,7 +25,7 @@ use crate::parsers::targets::wrapped;
 pub struct Lie {
     pub name: &'static str,
     /// Description of the servers' behavior, for the table.
-    pub does: &'static str,
+    pub description: &'static str,
     pub archive: ArchiveKind,
     /// Prepares the directory before the first run.
     pub prepare: Option<fn(&Archive, &Path)>,
@@ -39,12 +39,12 @@ pub struct Lie {
 pub struct Run {
     pub servers: &'static [Behavior],
     pub exit_code: i32,
-    pub named: Named,
+    pub named: NamedFile,
 }
 
 /// The file that has the archive's name after a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum NamedFile {
     Right,
     /// The archive that was published later.
     Other,
@@ -53,13 +53,13 @@ pub enum Named {
     AsBefore,
 }
 
-const fn expect(servers: &'static [Behavior], exit_code: i32, named: Named) -> Run {
+const fn expect_run(servers: &'static [Behavior], exit_code: i32, named: NamedFile) -> Run {
     Run { servers, exit_code, named }
 }
 
-/// Runs a lie in a new directory. Returns the number of runs, or a description of the failure.
+/// Runs an entry in a new directory. Returns the number of runs, or a description of the failure.
 fn check_lie(lie: &Lie) -> Result<usize, String> {
-    let archive = Archive::of(lie.archive);
+    let archive = Archive::get(lie.archive);
     let dir = temp_dir();
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");
@@ -93,10 +93,10 @@ fn check_lie(lie: &Lie) -> Result<usize, String> {
         }
         let found = fs::read(out.join(&archive.name)).ok();
         let expected = match run.named {
-            Named::Right => Some(&archive.right),
-            Named::Other => Some(&archive.other),
-            Named::Nothing => None,
-            Named::AsBefore => before.as_ref(),
+            NamedFile::Right => Some(&archive.right),
+            NamedFile::Other => Some(&archive.other),
+            NamedFile::Nothing => None,
+            NamedFile::AsBefore => before.as_ref(),
         };
         if found.as_ref() != expected {
             let length = found.map(|bytes| bytes.len());
@@ -130,15 +130,15 @@ fn no_lie_gives_a_wrong_archive() {
         total_runs += runs;
         let codes: Vec<String> = lie.runs.iter().map(|run| run.exit_code.to_string()).collect();
         let named = match lie.runs.last().expect("a run").named {
-            Named::Right => "the archive",
-            Named::Other => "the archive that is published now",
-            Named::Nothing => "nothing",
-            Named::AsBefore => "what was there before",
+            NamedFile::Right => "the archive",
+            NamedFile::Other => "the archive that is published now",
+            NamedFile::Nothing => "nothing",
+            NamedFile::AsBefore => "what was there before",
         };
         table += &format!(
             "| `{}`: {} | {} | {} | {named} | {runs} |\n",
             lie.command,
-            lie.does,
+            lie.description,
             lie.archive.label(),
             codes.join(", then ")
         );

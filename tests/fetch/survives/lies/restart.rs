@@ -44,7 +44,7 @@ fn journaled_bytes(journal: &Path) -> u64 {
 /// and been cut off. The fetch then completes.
 #[test]
 fn a_fetch_outlives_its_server() {
-    let archive = Archive::of(ArchiveKind::Single);
+    let archive = Archive::get(ArchiveKind::Single);
     for _ in 0..number_of("LIES_RUNS", 1) {
         let www = temp_dir();
         let out = temp_dir();
@@ -93,10 +93,10 @@ fn fail_download(client: &Client, dir: &Path, remote: Remote, limits: FetchLimit
     error
 }
 
-/// The run ends when the time of the server is up.
+/// The download ends after `give_up_after`.
 #[test]
 fn a_server_that_is_gone_for_good_is_given_up() {
-    let archive = Archive::of(ArchiveKind::Hashed);
+    let archive = Archive::get(ArchiveKind::Hashed);
     let client = Client::new(&ClientOptions::default()).expect("a client");
     let server = super::LyingServer::start(archive, super::honest);
     let url = parse_url(&server.url()).expect("a URL");
@@ -111,11 +111,11 @@ fn a_server_that_is_gone_for_good_is_given_up() {
     assert_eq!(error.kind().exit_code(), 4, "{error}");
 }
 
-/// A single server that sends hardly any bytes is also given up, with ranges and without, and the message
-/// says why.
+/// A download also gives up on a single server that sends hardly any bytes, with and without ranges. The
+/// message says why.
 #[test]
 fn a_server_that_is_too_slow_is_given_up() {
-    let archive = Archive::of(ArchiveKind::Hashed);
+    let archive = Archive::get(ArchiveKind::Hashed);
     let options = ClientOptions::default().read_timeout(Duration::from_millis(300));
     let client = Client::new(&options).expect("a client");
     for (behavior, accepts_ranges) in [

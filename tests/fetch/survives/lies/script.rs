@@ -22,7 +22,7 @@ use super::wrapped;
 
 pub const NAME: &str = "snapshot-26-5vEhTbsmLTSSQvMC1NEepXxVeVqpHmy8HCue69xKz9nt.tar.zst";
 
-/// Replaces the usual wait of two minutes; pauses follow from it.
+/// Short, in place of two minutes. The pauses between requests are fractions of it.
 const GIVE_UP_AFTER: Duration = Duration::from_millis(60);
 
 /// Short, so that an archive of some hundred kB takes many requests.
@@ -41,7 +41,7 @@ static SINGLE: LazyLock<Archives> = LazyLock::new(|| make_archives(&wrapped::in_
 
 fn make_archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     // More than the 256 KiB at the end of an archive that are fetched first.
-    let [right, other] = [1, 2].map(|seed| make(&tar(seed, 480 * 1024)));
+    let [right, other] = [1, 2].map(|seed| make(&make_tar(seed, 480 * 1024)));
     assert_eq!(right.len(), other.len());
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join(NAME);
@@ -49,13 +49,13 @@ fn make_archives(make: &dyn Fn(&[u8]) -> Vec<u8>) -> Archives {
     // `fetch` checks a file that is already in the directory, and reports its root.
     let sources = [SourceLocation::ArchiveFile(path)];
     let client = Client::new(&ClientOptions::default()).expect("a client");
-    let report = slotpress::net::fetch(&client, &FetchOptions::new(sources, dir.path()), &Stop::never());
+    let report = slotpress::net::fetch(&client, &FetchOptions::new(sources, dir.path()), &StopAfterBytes::never());
     let root = report.expect("accepted").archives[0].root;
     Archives { right, other, root }
 }
 
 /// Makes a tar stream whose content cannot be compressed.
-fn tar(seed: u64, content_bytes: usize) -> Vec<u8> {
+fn make_tar(seed: u64, content_bytes: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     let mut draw = seed;
     let mut add = |kind, content: &[u8]| {
@@ -85,7 +85,7 @@ enum Action {
     Mixed,
     /// Sends the other archive under its own ETag.
     Other,
-    /// Publishes the name again: from now on, the server has the archive that it did not have before.
+    /// Replaces the archive: from now on, the server has the archive that it did not have before.
     Published,
     /// Sends the bytes up to a place, and closes the connection.
     Cut(u16),
@@ -97,7 +97,7 @@ enum Action {
     Whole,
     /// Sends the archive up to a place, without a length.
     WithoutLength(u16),
-    /// Sends another range than the requested one.
+    /// Sends a different range than the requested one.
     Shifted(u16),
     /// Sends a page with status 200.
     Page,
@@ -142,7 +142,7 @@ impl Action {
 
 /// The way in which a server describes its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum ServerKind {
     Ranges,
     /// It announces no ranges, and sends none.
     Whole,
@@ -165,7 +165,7 @@ struct Script {
     /// Before the first run, a file with the archive's name holds its first half.
     has_half: bool,
     runs: u8,
-    manners: [Manner; 2],
+    kinds: [ServerKind; 2],
     /// Stops the first run when more than this number of bytes have arrived.
     stop_after_bytes: Option<i64>,
     actions: [Vec<Action>; 2],
@@ -175,7 +175,9 @@ impl Script {
     fn parse(bytes: &[u8]) -> Option<Self> {
         let (&[flags, more, stop], actions) = bytes.split_first_chunk()?;
         let flag = |bit: u8| flags & (1 << bit) != 0;
-        let manner = |bits: u8| [Manner::Ranges, Manner::Ranges, Manner::Whole, Manner::NoHead][usize::from(bits % 4)];
+        let server_kind = |bits: u8| {
+            [ServerKind::Ranges, ServerKind::Ranges, ServerKind::Whole, ServerKind::NoHead][usize::from(bits % 4)]
+        };
         let actions = actions.chunks_exact(3).take(48).filter_map(|action| action.first_chunk::<3>());
         let mut first = Vec::new();
         let mut second = Vec::new();
@@ -192,7 +194,7 @@ impl Script {
             names_servers: flag(6),
             has_half: flag(7),
             runs: 1 + more % 3,
-            manners: [manner(more >> 2), manner(more >> 4)],
+            kinds: [server_kind(more >> 2), server_kind(more >> 4)],
             stop_after_bytes: (stop > 127).then(|| i64::from(stop - 128) * 4096),
             actions: [first, second],
         })
@@ -212,7 +214,7 @@ struct ScriptedServer {
     archives: &'static Archives,
     actions: Vec<Action>,
     is_repeated: bool,
-    manner: Manner,
+    kind: ServerKind,
     next: AtomicUsize,
     /// True if it has the other archive now.
     has_other: AtomicBool,
@@ -248,15 +250,15 @@ impl ScriptedServer {
             _ => {}
         }
         let served = self.served_file();
-        match (request.method.as_str(), self.manner) {
-            ("HEAD", Manner::NoHead) => {
+        match (request.method.as_str(), self.kind) {
+            ("HEAD", ServerKind::NoHead) => {
                 return answer(stream, "405 Method Not Allowed", &[("Connection", "close")], b"");
             }
-            ("HEAD", Manner::Whole) => {
+            ("HEAD", ServerKind::Whole) => {
                 head(stream, "200 OK", &[("Content-Length", &served.bytes.len().to_string())])?;
                 return Ok(Then::Keep);
             }
-            ("HEAD", Manner::Ranges) => return file(request, stream, served.bytes, served.etag),
+            ("HEAD", ServerKind::Ranges) => return file(request, stream, served.bytes, served.etag),
             _ => {}
         }
         let action = self.next_action();
@@ -265,7 +267,7 @@ impl ScriptedServer {
         }
         // An action may have changed it.
         let served = self.served_file();
-        if self.manner == Manner::Whole {
+        if self.kind == ServerKind::Whole {
             return self.respond_whole(action, stream, &served);
         }
         let ServedFile { bytes: mine, etag, .. } = served;
@@ -278,13 +280,13 @@ impl ScriptedServer {
                 bytes[find_flippable(mine, offset_in(&range_of(request, mine.len()), at))] ^= 1;
                 file(request, stream, &bytes, etag)
             }
-            Action::Cut(at) => send_parts(request, stream, &served, at, Rest::Closed),
+            Action::Cut(at) => send_parts(request, stream, &served, at, AnswerRest::Closed),
             Action::Late(at) => {
                 let late = if self.archives.root.is_some() { served.other } else { mine };
-                send_parts(request, stream, &served, at, Rest::AfterPause(late))
+                send_parts(request, stream, &served, at, AnswerRest::AfterPause(late))
             }
-            Action::Stalled(at) => send_parts(request, stream, &served, at, Rest::Never),
-            Action::Trickled(at) => send_parts(request, stream, &served, at, Rest::Slowly),
+            Action::Stalled(at) => send_parts(request, stream, &served, at, AnswerRest::Never),
+            Action::Trickled(at) => send_parts(request, stream, &served, at, AnswerRest::Slowly),
             Action::Shifted(by) => {
                 let range = range_of(request, mine.len());
                 let start = range.start + usize::from(by) % 1000;
@@ -343,8 +345,8 @@ impl ScriptedServer {
     }
 }
 
-/// The way in which the rest of an answer comes.
-enum Rest<'a> {
+/// The way in which the rest of a response arrives.
+enum AnswerRest<'a> {
     /// The connection is closed.
     Closed,
     /// These bytes of an archive come after a pause.
@@ -387,7 +389,7 @@ fn send_parts(
     stream: &mut TcpStream,
     served: &ServedFile,
     at: u16,
-    rest: Rest<'_>,
+    rest: AnswerRest<'_>,
 ) -> io::Result<Then> {
     let bytes = served.bytes;
     let range = range_of(request, bytes.len());
@@ -398,10 +400,10 @@ fn send_parts(
     head(stream, "206 Partial Content", &fields)?;
     stream.write_all(&bytes[range.start..middle])?;
     match rest {
-        Rest::Closed => {}
-        Rest::Never => return stall(stream),
-        Rest::Slowly => trickle(stream, &bytes[middle..range.end])?,
-        Rest::AfterPause(late) => {
+        AnswerRest::Closed => {}
+        AnswerRest::Never => return stall(stream),
+        AnswerRest::Slowly => trickle(stream, &bytes[middle..range.end])?,
+        AnswerRest::AfterPause(late) => {
             thread::sleep(Duration::from_millis(5));
             stream.write_all(&late[middle..range.end])?;
         }
@@ -410,15 +412,15 @@ fn send_parts(
 }
 
 /// Stops a run when more than this number of bytes have arrived.
-struct Stop(AtomicI64);
+struct StopAfterBytes(AtomicI64);
 
-impl Stop {
+impl StopAfterBytes {
     fn never() -> Self {
         Self(AtomicI64::new(i64::MAX))
     }
 }
 
-impl Progress for Stop {
+impl Progress for StopAfterBytes {
     fn event(&self, event: ProgressEvent<'_>) {
         if let ProgressEvent::Bytes { input, .. } = event {
             self.0.fetch_sub(input as i64, Relaxed);
@@ -444,7 +446,7 @@ pub fn run(bytes: &[u8]) -> usize {
             archives,
             actions: script.actions[server].clone(),
             is_repeated: script.is_repeated,
-            manner: script.manners[server],
+            kind: script.kinds[server],
             next: AtomicUsize::new(0),
             has_other: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
@@ -472,7 +474,7 @@ pub fn run(bytes: &[u8]) -> usize {
     for run in 0..script.runs {
         let before = fs::read(&path).ok();
         let stop = if run == 0 { script.stop_after_bytes } else { None };
-        let stop = stop.map_or_else(Stop::never, |after| Stop(AtomicI64::new(after)));
+        let stop = stop.map_or_else(StopAfterBytes::never, |after| StopAfterBytes(AtomicI64::new(after)));
         let fetched = slotpress::net::fetch(&client, &options, &stop);
         let found = fs::read(&path).ok();
         let context = || {

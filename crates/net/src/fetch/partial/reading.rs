@@ -21,26 +21,26 @@ impl Source for PartialFile {
         state.journal.identity.length_bytes.or_else(at_end)
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.read_arrived(to, offset_bytes, 1)
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.read_arrived(buf, offset_bytes, 1)
     }
 }
 
 impl PartialFile {
     /// Reads bytes that have arrived, and waits if there are none. `readers` is the number of readers
     /// that the wait delays; if it is 0, [`PartialFile::reader_wait`] does not count the wait.
-    fn read_arrived(&self, to: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
+    fn read_arrived(&self, buf: &mut [u8], offset_bytes: u64, readers: usize) -> io::Result<usize> {
         let mut state = self.state.lock();
         loop {
             let arrived = state.journal.ranges.get(&offset_bytes).cloned();
             if let Some(range) = arrived {
                 drop(state);
                 let arrived_bytes = to_usize(range.end.saturating_sub(offset_bytes));
-                return self.file.read_at(prefix_mut(to, arrived_bytes), offset_bytes);
+                return self.file.read_at(prefix_mut(buf, arrived_bytes), offset_bytes);
             }
             let length_bytes = state.journal.identity.length_bytes;
             let is_end = matches!(state.end, Some(Ok(())))
-                || to.is_empty()
+                || buf.is_empty()
                 || length_bytes.is_some_and(|length| offset_bytes >= length);
             if is_end {
                 return Ok(0);
@@ -79,7 +79,7 @@ impl Source for UntimedReader<'_> {
         self.0.length_bytes()
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        self.0.read_arrived(to, offset_bytes, 0)
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        self.0.read_arrived(buf, offset_bytes, 0)
     }
 }

@@ -9,8 +9,8 @@ use super::*;
 
 const NAME: &str = "snapshot-1-x.tar.zst";
 
-fn identity(length_bytes: u64) -> Identity {
-    Identity { length_bytes: Some(length_bytes), etag: Some("\"a\"".to_string()), ..Identity::default() }
+fn identity(length_bytes: u64) -> ArchiveIdentity {
+    ArchiveIdentity { length_bytes: Some(length_bytes), etag: Some("\"a\"".to_string()), ..ArchiveIdentity::default() }
 }
 
 fn open(dir: &tempfile::TempDir) -> Result<PartialFile> {
@@ -54,7 +54,7 @@ fn after_a_failed_check_the_end_is_not_kept() {
     for (root, kept) in [(Some(Root::new(1, [])), [0..1 << 20].into_iter().collect()), (None, RangeSet::new())] {
         let dir = tempfile::tempdir().expect("a directory");
         let file = open(&dir).expect("made");
-        file.restart(Identity { root, ..identity(LENGTH) }, None).expect("begun");
+        file.restart(ArchiveIdentity { root, ..identity(LENGTH) }, None).expect("begun");
         for range in [0..1 << 20, LENGTH - 100..LENGTH] {
             put(&file, range.start, &vec![1; range_bytes(&range) as usize]);
             file.mark(range);
@@ -138,7 +138,7 @@ fn readers_get_the_error_of_the_download() {
         assert!(error.to_string().contains("the cable is cut"));
     });
     // If bytes arrive in order and without a length, the length is known at the end.
-    file.restart(Identity::default(), None).expect("begun");
+    file.restart(ArchiveIdentity::default(), None).expect("begun");
     assert_eq!(file.length_bytes(), None);
     put(&file, 0, b"abc");
     file.mark(0..3);
