@@ -17,7 +17,7 @@ use slotpress::{ErrorKind, LedgerPaths, NamedArchive, NoProgress, Result, Snapsh
 use crate::common::{Disk, FULL_26, fixture, ledger, relative_paths, temp_dir};
 
 /// Returns the kind of an error, which must have a hint.
-fn refused_kind<T>(result: Result<T>) -> ErrorKind {
+fn error_kind<T>(result: Result<T>) -> ErrorKind {
     let error = result.err().expect("refused");
     assert!(error.hint().is_some(), "no advice: {error}");
     error.kind()
@@ -25,16 +25,11 @@ fn refused_kind<T>(result: Result<T>) -> ErrorKind {
 
 fn recompress_error_kind(source: &Path, dir: &Path) -> ErrorKind {
     let source = RecompressSource::File(source.to_path_buf());
-    refused_kind(recompress(
-        source,
-        &mut DirSink::open(dir).expect("opened"),
-        &RecompressOptions::default(),
-        &NoProgress,
-    ))
+    error_kind(recompress(source, &mut DirSink::open(dir).expect("opened"), &RecompressOptions::default(), &NoProgress))
 }
 
 fn restore_error_kind(ledger: &Path) -> ErrorKind {
-    refused_kind(restore(&RestoreOptions::new(fixture(FULL_26), TargetOptions::new(ledger)), &NoProgress))
+    error_kind(restore(&RestoreOptions::new(fixture(FULL_26), TargetOptions::new(ledger)), &NoProgress))
 }
 
 /// The disk is too small for the plan, or the file system has room but no more files.
@@ -51,7 +46,7 @@ fn a_full_disk_has_its_own_kind() {
     let disk = Disk::mount("size=64k");
     let archived =
         archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(disk.path()).expect("opened"), &NoProgress);
-    assert_eq!(refused_kind(archived), ErrorKind::NoSpace);
+    assert_eq!(error_kind(archived), ErrorKind::NoSpace);
     assert_eq!(recompress_error_kind(&fixture(FULL_26), disk.path()), ErrorKind::NoSpace);
     assert_eq!(relative_paths(disk.path()), Vec::<String>::new());
 }
@@ -64,7 +59,7 @@ fn a_ledger_of_a_validator_is_in_use() {
     lock.lock().expect("locked");
     let archived =
         || archive(&ArchiveOptions::new(ledger.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
-    assert_eq!(refused_kind(archived()), ErrorKind::InUse);
+    assert_eq!(error_kind(archived()), ErrorKind::InUse);
     assert_eq!(restore_error_kind(ledger.path()), ErrorKind::InUse);
     lock.unlock().expect("unlocked");
     archived().expect("archived");
@@ -82,10 +77,10 @@ fn a_ledger_of_a_validator_is_in_use_on_a_read_only_file_system() {
     disk.remount("ro");
     let archived =
         archive(&ArchiveOptions::new(disk.path()), &mut DirSink::open(out.path()).expect("opened"), &NoProgress);
-    assert_eq!(refused_kind(archived), ErrorKind::InUse);
+    assert_eq!(error_kind(archived), ErrorKind::InUse);
     let paths = LedgerPaths::new(disk.path());
     let verified = verify(Snapshot::ledger(&paths), &VerifyOptions::default(), &NoProgress);
-    assert_eq!(refused_kind(verified), ErrorKind::InUse);
+    assert_eq!(error_kind(verified), ErrorKind::InUse);
 }
 
 #[test]
@@ -99,7 +94,7 @@ fn accounts_of_another_restore_are_in_use() {
     paths.accounts = vec![accounts];
     let target = TargetOptions::new(paths.ledger.clone()).paths(paths);
     let options = RestoreOptions::new(fixture(FULL_26), target);
-    assert_eq!(refused_kind(restore(&options, &NoProgress)), ErrorKind::InUse);
+    assert_eq!(error_kind(restore(&options, &NoProgress)), ErrorKind::InUse);
     rustix::fs::flock(held.as_fd(), FlockOperation::Unlock).expect("unlocked");
     restore(&options, &NoProgress).expect("restored");
 }
@@ -119,7 +114,7 @@ fn a_partial_file_of_another_download_is_in_use() {
     let options = FetchOptions::new([source], dir.path());
     let partial = fs::File::create(dir.path().join(format!("slotpress-fetch-{FULL_26}"))).expect("made");
     partial.lock().expect("locked");
-    assert_eq!(refused_kind(fetch(&client, &options, &NoProgress)), ErrorKind::InUse);
+    assert_eq!(error_kind(fetch(&client, &options, &NoProgress)), ErrorKind::InUse);
     partial.unlock().expect("unlocked");
     fetch(&client, &options, &NoProgress).expect("fetched");
 }
@@ -131,7 +126,7 @@ fn a_port_of_another_server_is_in_use() {
     let dir = temp_dir();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
     let options = ServeOptions::new([dir.path().to_path_buf()], taken.local_addr().expect("an address"));
-    assert_eq!(refused_kind(serve(&options, &mut |_| (), &NoProgress)), ErrorKind::InUse);
+    assert_eq!(error_kind(serve(&options, &mut |_| (), &NoProgress)), ErrorKind::InUse);
 }
 
 /// The modes of files apply even if the tests run as root.
@@ -149,7 +144,7 @@ fn files_of_another_user_are_denied() {
         set_mode(&path, 0);
         let verified =
             verify(Snapshot::Archive(&NamedArchive::from_path(&path)), &VerifyOptions::default(), &NoProgress);
-        assert_eq!(refused_kind(verified), ErrorKind::PermissionDenied);
+        assert_eq!(error_kind(verified), ErrorKind::PermissionDenied);
     });
     set_mode(out.path(), 0o755);
 }

@@ -10,7 +10,7 @@ use slotpress_format::{Demand, FieldReader, parse_bank_file};
 use targets::TARGETS;
 
 use crate::common::*;
-use crate::verify::refused::fields::{BANK_FILE, Change, ListItems, change_field, places};
+use crate::verify::refused::fields::{BANK_FILE, Change, ListItems, change_field, field_places};
 
 /// Returns the file at this path from the ledgers at slot 26 of several chains, if the ledger has the file. The
 /// chains are from different versions of Agave.
@@ -45,7 +45,7 @@ fn skippable_frames(bytes: &[u8]) -> Vec<Vec<u8>> {
 fn with_broken_demands(bank_file: &[u8]) -> Vec<u8> {
     // The newest epoch is the last epoch in the file.
     let end_of_newest = |file: &[u8], name: &str| {
-        let mut places = places(file, BANK_FILE, ListItems::All).into_iter().filter(|place| place.name == name);
+        let mut places = field_places(file, BANK_FILE, ListItems::All).into_iter().filter(|place| place.name == name);
         places.next_back().expect("a field").items.start
     };
     let changes =

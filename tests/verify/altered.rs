@@ -405,19 +405,22 @@ fn add_bank_fields(corpus: &mut Corpus) {
         add(&format!("bank: {label}"), tar);
     }
     for error in NEWER_ERRORS {
-        add(&format!("bank: an error of {} bytes that older versions do not know", error.len()), with_error(error));
+        add(
+            &format!("bank: an error of {} bytes that older versions do not know", error.len()),
+            tar_with_transaction_error(error),
+        );
     }
-    add("bank: another hash", with_bank(|bank, offsets| bank[offsets.hash] ^= 1));
+    add("bank: another hash", tar_with_changed_bank(|bank, offsets| bank[offsets.hash] ^= 1));
     add(
         "bank: no blockhashes",
-        with_bank(|bank, offsets| {
+        tar_with_changed_bank(|bank, offsets| {
             bank.drain(49..49 + 56 * offsets.items.len());
             bank[41..49].fill(0);
         }),
     );
     add(
         "bank: a blockhash too many",
-        with_bank(|bank, offsets| {
+        tar_with_changed_bank(|bank, offsets| {
             let newest = offsets.newest(bank);
             let item = bank[newest..newest + 56].to_vec();
             let index = u64_at(&item, 40);
@@ -453,7 +456,7 @@ fn add_bank_fields(corpus: &mut Corpus) {
         // After the hard forks: transactions, ticks, signatures, lamports, the highest tick.
         add(
             &format!("bank: {label}"),
-            with_bank(|bank, offsets| {
+            tar_with_changed_bank(|bank, offsets| {
                 let after_forks = offsets.hash + 80 + 16 * u64_at(bank, offsets.hash + 72) as usize;
                 alter(bank, offsets, after_forks);
             }),

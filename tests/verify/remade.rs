@@ -11,7 +11,7 @@ use slotpress_format::{
 
 use crate::verify::altered::{Altered, ArchiveFile};
 use crate::verify::fixtures::*;
-use crate::verify::refused::fields::{BANK_FILE, FieldPlace, ListItems, places};
+use crate::verify::refused::fields::{BANK_FILE, FieldPlace, ListItems, field_places};
 
 /// The content of an account, without its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,8 +192,8 @@ impl State {
         };
         set("capitalization", &lamports.to_le_bytes());
         set("lattice hash / hash", &lattice.to_bytes());
-        let slot = bank_of(&content).slot;
-        if let Some(hash) = bank_of(&content).compute_hash() {
+        let slot = parse_bank(&content).slot;
+        if let Some(hash) = parse_bank(&content).compute_hash() {
             let range = find_place(&content, "hash").range;
             content[range].copy_from_slice(&hash.0);
         }
@@ -222,13 +222,13 @@ impl State {
     }
 }
 
-pub fn bank_of(content: &[u8]) -> BankFile {
+pub fn parse_bank(content: &[u8]) -> BankFile {
     let fields = FieldReader::new(content, content.len() as u64, "the bank file");
     parse_bank_file_lenient(fields, &mut |_| Ok(()), BankStakes::Keep).expect("a bank file").0
 }
 
 fn find_place(content: &[u8], name: &str) -> FieldPlace {
-    places(content, BANK_FILE, ListItems::First)
+    field_places(content, BANK_FILE, ListItems::First)
         .into_iter()
         .find(|place| place.name == name)
         .unwrap_or_else(|| panic!("no {name}"))
@@ -258,7 +258,7 @@ fn remove_records(tar: &mut Tar, address: &[u8; 32]) {
 
 /// Writes the lengths of storages into the storage map, if there is a map.
 fn set_storage_map(content: &mut [u8], lengths: &BTreeMap<u64, u64>) {
-    let all = places(content, BANK_FILE, ListItems::All);
+    let all = field_places(content, BANK_FILE, ListItems::All);
     let ranges = |name: &str| all.iter().filter(|place| place.name == name).map(|place| place.range.clone()).collect();
     let slots: Vec<_> = ranges("storage map / slot");
     let items: Vec<_> = ranges("storage map / storages / length");

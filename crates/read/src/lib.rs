@@ -60,12 +60,12 @@ pub use snapshot::Snapshot;
 pub use state::accounts::{RATIO_UPPER_ESTIMATE, StateBuilder, estimate_records};
 pub use state::check::{Assurance, CheckMode, CheckOptions, Completeness, STATE_MEMORY_BYTES_DEFAULT, judge_expected};
 pub use state::fingerprint::{Fingerprint, Fingerprinter};
+pub use state::log_item::{LogBatch, LogItem, RecordVersion};
 pub use state::pass::AccountsPass;
 pub use state::spill::{Spill, choose_spill_dir};
 pub use state::storages::read_archive_storages;
 pub use state::superseded::Superseded;
-pub use state::version::{LogBatch, LogItem, RecordVersion};
-pub use state::versions::VersionLog;
+pub use state::version_log::VersionLog;
 pub use state::visitor::{StateFacts, StatePart, StateVisitor, StateWorker, Task};
 pub use store::dir_lock::{DirLocks, LockAttempt, try_lock};
 pub use store::publish::{

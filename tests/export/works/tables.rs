@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::common::records::{PlainRecord, newest, records};
 use crate::common::*;
 use crate::export::{assert_exported, csv_lines, export_rows, fixture_pair, read_manifest, run_export, stderr_of};
-use crate::verify::refused::fields::{BANK_FILE, ListItems, places};
+use crate::verify::refused::fields::{BANK_FILE, ListItems, field_places};
 
 pub const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
 pub const TOKEN_2022: &str = "TokenzQdBNbLqP5VEhdkAS6EPFLC1PHnBqCXEpPxuEb";
@@ -197,7 +197,7 @@ fn stakes_of_bank(archive: &Path) -> BTreeMap<String, u64> {
         parts.next().is_some_and(|slot| parts.next() == Some(slot))
     };
     let content = entries(archive).into_iter().find(is_bank).expect("a bank file").content;
-    let places = places(&content, BANK_FILE, ListItems::All);
+    let places = field_places(&content, BANK_FILE, ListItems::All);
     let offsets = |name: &str| {
         let name = format!("stakes / vote accounts / {name}");
         let found = places.iter().filter(move |place| place.name == name);

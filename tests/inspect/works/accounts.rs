@@ -12,7 +12,7 @@ use crate::inspect::*;
 
 const TOKEN: &str = "TokenkegQfeZyiNwAJbNbGKPFXCWuBvf9Ss623VQ5DA";
 
-fn of_type<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
+fn lines_of_type<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
     lines.iter().filter(|line| line["type"] == kind).collect()
 }
 
@@ -55,7 +55,7 @@ fn assert_counts(input: &Path, records: &[PlainRecord], flags: &[&str], is_wante
             counts.stored_bytes += record.stored_bytes();
         }
     }
-    let owners = of_type(&lines, "owner");
+    let owners = lines_of_type(&lines, "owner");
     assert_eq!(owners.len(), by_owner.len());
     assert_eq!(totals["owners"], by_owner.len());
     for line in &owners {
@@ -108,7 +108,7 @@ fn a_ledger_has_obsolete_records() {
 }
 
 /// Returns accounts of every kind: first, last, written twice, closed, large, and some others.
-fn samples(records: &[PlainRecord]) -> Vec<PlainRecord> {
+fn choose_samples(records: &[PlainRecord]) -> Vec<PlainRecord> {
     let newest = newest(records);
     let versions = |key: &str| records.iter().filter(|record| record.pubkey == key).count();
     let all: Vec<&PlainRecord> = newest.values().collect();
@@ -143,7 +143,7 @@ fn accounts_are_found_in_their_newest_version() {
     let ledger = ledger("ledger-at-40");
     let ours = archive(ledger.path(), out.path(), &["--frame-size", "64KiB"]);
     let ours_records = records(&ours);
-    let samples = samples(&ours_records);
+    let samples = choose_samples(&ours_records);
     assert!(samples.iter().any(|sample| sample.lamports == 0), "a closed account");
     for sample in &samples {
         assert_account(&ours, sample);
@@ -151,7 +151,7 @@ fn accounts_are_found_in_their_newest_version() {
     }
     for name in [FULL_26, INCREMENTAL_26_40, FULL_3500] {
         let archive = fixture(name);
-        for sample in self::samples(&records(&archive)) {
+        for sample in choose_samples(&records(&archive)) {
             assert_account(&archive, &sample);
         }
     }

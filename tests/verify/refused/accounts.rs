@@ -6,12 +6,12 @@ use slotpress_format::ledger::programs::address;
 use slotpress_format::{FEATURE, SHORTER_SLOTS, SLOT_HISTORY, STAKE};
 use slotpress_read::{Rule, SnapshotClient, VerifyReport};
 
-use super::fields::{BANK_FILE, Change, ListItems, PlaceKind, places};
+use super::fields::{BANK_FILE, Change, ListItems, PlaceKind, field_places};
 use crate::common::oracle::Oracle;
 use crate::common::{slotpress, temp_dir};
 use crate::verify::altered::{Altered, AlteredPaths};
 use crate::verify::fixtures::*;
-use crate::verify::remade::{Account, State, StateKind, bank_of};
+use crate::verify::remade::{Account, State, StateKind, parse_bank};
 
 /// Accounts that Agave reads. `verify` does not, because the state's hash covers them.
 const RENT: [u8; 32] = address("SysvarRent111111111111111111111111111111111");
@@ -87,15 +87,15 @@ const BREACHES: &[Breach] = &[
         state.set_bank("ns per slot", &400_000_000u128.to_le_bytes());
     }),
     breach("slots of a feature that is not active", 3, Rule::SlotTime, |state| state.delete(&SHORTER_SLOTS[0].feature)),
-    breach("hashes per tick other than a feature asks", 3, Rule::SlotTime, |state| set_hashes(state, 62_500)),
-    breach("no hash in a tick", 0, Rule::NoHashesPerTick, |state| set_hashes(state, 0)),
-    breach("one hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes(state, 1)),
+    breach("hashes per tick other than a feature asks", 3, Rule::SlotTime, |state| set_hashes_per_tick(state, 62_500)),
+    breach("no hash in a tick", 0, Rule::NoHashesPerTick, |state| set_hashes_per_tick(state, 0)),
+    breach("one hash in a tick", 0, Rule::HashesPerTick, |state| set_hashes_per_tick(state, 1)),
     breach("a pair of two chains", 2, Rule::BaseMismatch, |state| {
         state.change_bank("genesis creation time", |content, place| content[place.range.start] ^= 1);
     }),
     breach("a pair with other ticks", 2, Rule::BaseMismatch, |state| {
         state.set_bank("ticks per slot", &32u64.to_le_bytes());
-        let slot = bank_of(&state.bank_content()).slot;
+        let slot = parse_bank(&state.bank_content()).slot;
         for name in ["tick height", "max tick height"] {
             state.set_bank(name, &((slot + 1) * 32).to_le_bytes());
         }
@@ -106,7 +106,7 @@ const BREACHES: &[Breach] = &[
 ];
 
 /// Sets the number of hashes per tick in the bank file.
-fn set_hashes(state: &mut State, number: u64) {
+fn set_hashes_per_tick(state: &mut State, number: u64) {
     state.change_bank("hashes per tick", |content, place| {
         content.splice(place.range.start..place.items.end, [&[1][..], &number.to_le_bytes()].concat());
     });
@@ -379,7 +379,7 @@ fn altered_bank_fields(number: usize) -> Vec<Altered> {
     let is_front =
         |name: &str, start: usize| !name.contains(" / ") && start < front_end || name.starts_with("epoch schedule");
     let mut altered = Vec::new();
-    for place in places(&content, BANK_FILE, ListItems::First) {
+    for place in field_places(&content, BANK_FILE, ListItems::First) {
         let is_recomputed = ["capitalization", "hash", "slot"].contains(&place.name.as_str());
         let genesis_fields = ["ticks per slot", "genesis creation time", "epoch schedule / "];
         if STATES[number].1 == StateKind::Full && genesis_fields.iter().any(|name| place.name.starts_with(name)) {
@@ -395,7 +395,7 @@ fn altered_bank_fields(number: usize) -> Vec<Altered> {
     }
     for number_of_hashes in [0, 1, 2, 31_250, 39_062, 62_500, u64::MAX] {
         let mut state = state.clone();
-        set_hashes(&mut state, number_of_hashes);
+        set_hashes_per_tick(&mut state, number_of_hashes);
         altered.push(state.into_altered(format!("{:?}: {number_of_hashes} hashes per tick", STATES[number])));
     }
     for params in &SHORTER_SLOTS {
@@ -403,7 +403,7 @@ fn altered_bank_fields(number: usize) -> Vec<Altered> {
             let mut state = state.clone();
             state.set_bank("ns per slot", &params.ns_per_slot.to_le_bytes());
             state.set_bank("slots per year", &params.slots_per_year.to_le_bytes());
-            hashes.into_iter().for_each(|hashes| set_hashes(&mut state, hashes));
+            hashes.into_iter().for_each(|hashes| set_hashes_per_tick(&mut state, hashes));
             altered.push(
                 state.into_altered(format!(
                     "{:?}: slots of {} ns, {hashes:?} hashes",

@@ -7,7 +7,7 @@ use std::path::Path;
 use slotpress_base::NoProgress;
 use slotpress_read::{Check, ClientVerdict, NamedArchive, Rule, Snapshot, SnapshotClient, VerifyReport};
 
-use super::fields::{BANK_FILE, ListItems, OF_GENESIS, RandomFields, UNCHECKED, altered_fields, places};
+use super::fields::{BANK_FILE, ListItems, OF_GENESIS, RandomFields, UNCHECKED, altered_fields, field_places};
 use crate::common::oracle::Oracle;
 use crate::common::temp_dir;
 use crate::verify::altered::{Altered, AlteredPaths, corpus, find_bank_field_ranges};
@@ -307,7 +307,7 @@ fn flipped_bits_of_documents_agree_with_agave() {
             let bank = find_bank_field_ranges(&content);
             fields = bank.fields;
             left_out.extend(bank.of_genesis);
-            let all = places(&content, BANK_FILE, ListItems::All).into_iter();
+            let all = field_places(&content, BANK_FILE, ListItems::All).into_iter();
             left_out.extend(all.filter(|place| UNCHECKED.contains(&place.name.as_str())).map(|place| place.range));
         }
         let is_left_out = |offset: &usize| left_out.iter().any(|range| range.contains(offset));

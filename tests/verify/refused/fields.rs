@@ -215,7 +215,7 @@ pub enum ListItems {
 }
 
 /// Returns the places of all fields, in the order of the file.
-pub fn places(content: &[u8], fields: &[Field], items: ListItems) -> Vec<FieldPlace> {
+pub fn field_places(content: &[u8], fields: &[Field], items: ListItems) -> Vec<FieldPlace> {
     let mut places = Vec::new();
     let end = add_places(content, fields, "", 0, items, &mut Some(&mut places));
     assert_eq!(end, content.len(), "the table has all fields of the file");
@@ -369,7 +369,7 @@ fn list_item_bytes(name: &str, fields: &[Field]) -> usize {
 
 /// Returns a file in which the first field of this name is changed.
 pub fn change_field(content: &[u8], fields: &'static [Field], name: &str, change: &Change) -> Vec<u8> {
-    let places = places(content, fields, ListItems::All);
+    let places = field_places(content, fields, ListItems::All);
     let place = places.iter().find(|place| place.name == name).unwrap_or_else(|| panic!("no {name}"));
     let mut content = content.to_vec();
     change.apply(&mut content, place, list_item_bytes(name, fields));
@@ -442,7 +442,7 @@ impl RandomFields {
             let Document { name: document, is_entry, fields, .. } = DOCUMENTS[usize::from(self.random_below(5) == 0)];
             let member = tar.member(is_entry);
             let mut content = member.content.clone();
-            let mut candidates = places(&content, fields, ListItems::All);
+            let mut candidates = field_places(&content, fields, ListItems::All);
             candidates.retain(|place| !OF_GENESIS.iter().any(|name| place.name.starts_with(name)));
             // Each name is equally likely, for any number of items.
             let names: BTreeSet<&str> = candidates.iter().map(|place| place.name.as_str()).collect();
@@ -503,7 +503,7 @@ pub fn altered_fields() -> Vec<Altered> {
     for Document { name: document, is_entry, fields, .. } in DOCUMENTS {
         let mut tar = Tar::read(FULL);
         let content = tar.member(is_entry).content.clone();
-        for place in places(&content, fields, ListItems::First) {
+        for place in field_places(&content, fields, ListItems::First) {
             for change in Change::all_for(&place) {
                 let mut changed = content.clone();
                 change.apply(&mut changed, &place, list_item_bytes(&place.name, fields));
@@ -534,7 +534,7 @@ struct AlteredEpochStakes {
 fn altered_epoch_stakes() -> [AlteredEpochStakes; 3] {
     let change_next = |name: &str, change: &dyn Fn(&mut Vec<u8>, &FieldPlace)| {
         with_document(is_bank_file, |content| {
-            let places = places(content, BANK_FILE, ListItems::All);
+            let places = field_places(content, BANK_FILE, ListItems::All);
             let epochs: Vec<&FieldPlace> = places.iter().filter(|place| place.name == "epoch stakes / epoch").collect();
             let newest = epochs.iter().max_by_key(|place| u64_at(content, place.range.start)).expect("epochs");
             let mut later = places.iter().filter(|place| place.range.start > newest.range.start);
@@ -631,7 +631,7 @@ fn the_format_page_names_every_field() {
     let page = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/snapshot-format.md"));
     for Document { name: document, is_entry, fields, .. } in DOCUMENTS {
         let content = Tar::read(FULL).member(is_entry).content.clone();
-        for place in places(&content, fields, ListItems::First) {
+        for place in field_places(&content, fields, ListItems::First) {
             assert!(has_row(page, &place.name.replace(" / ", "/")), "{document}: {}", place.name);
         }
     }

@@ -16,13 +16,13 @@ struct Pair {
 }
 
 /// Returns the pair of the fixtures.
-fn pair() -> Pair {
+fn fixture_pair() -> Pair {
     let [full, incremental] = [FULL_26, INCREMENTAL_26_40].map(|name| text(&fixture(name)).to_string());
     Pair { full, incremental }
 }
 
 /// Copies the pair under names from which no slot and hash can be read.
-fn renamed_pair(dir: &Path) -> Pair {
+fn copy_pair_without_names(dir: &Path) -> Pair {
     let copy = |fixture_name: &str, name: &str| {
         let path = dir.join(name);
         fs::copy(fixture(fixture_name), &path).expect("copied");
@@ -41,7 +41,7 @@ fn verify(arguments: &[&str]) -> (i32, String) {
 #[test]
 fn archives_with_names_may_be_in_any_order() {
     let dir = temp_dir();
-    let Pair { full, incremental } = pair();
+    let Pair { full, incremental } = fixture_pair();
     let target = dir.path().join("ledger");
     for arguments in
         [["verify", &incremental, &full].as_slice(), &["restore", &incremental, &full, "--ledger", text(&target)]]
@@ -55,7 +55,7 @@ fn archives_with_names_may_be_in_any_order() {
 #[test]
 fn archives_without_names_must_be_in_order() {
     let dir = temp_dir();
-    let Pair { full, incremental } = renamed_pair(dir.path());
+    let Pair { full, incremental } = copy_pair_without_names(dir.path());
     let target = dir.path().join("ledger");
     let texts = ["the two archives are swapped", "hint: give the full archive first"];
     let stderr = assert_fails(&["verify", &incremental, &full], 2, &texts);
@@ -67,7 +67,7 @@ fn archives_without_names_must_be_in_order() {
 
 /// Makes a snapshots directory with two full archives and two incremental ones on each, as validators
 /// have it.
-fn snapshots_directory() -> TempDir {
+fn make_snapshots_directory() -> TempDir {
     let dir = temp_dir();
     for name in [FULL_26, INCREMENTAL_26_40, FULL_3500, INCREMENTAL_3500_3550] {
         fs::copy(fixture(name), dir.path().join(name)).expect("copied");
@@ -85,7 +85,7 @@ fn paths_in(dir: &Path) -> Vec<String> {
 
 #[test]
 fn the_newest_state_is_chosen_from_many_archives() {
-    let dir = snapshots_directory();
+    let dir = make_snapshots_directory();
     let out = temp_dir();
     let paths = paths_in(dir.path());
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
@@ -112,7 +112,7 @@ fn the_newest_state_is_chosen_from_many_archives() {
 
 #[test]
 fn verify_checks_each_of_many_archives() {
-    let dir = snapshots_directory();
+    let dir = make_snapshots_directory();
     let paths = paths_in(dir.path());
     let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
     for archives in [&paths[..], &[text(dir.path())]] {
@@ -124,7 +124,7 @@ fn verify_checks_each_of_many_archives() {
 
 #[test]
 fn one_of_many_archives_without_a_name_is_a_usage_error() {
-    let dir = snapshots_directory();
+    let dir = make_snapshots_directory();
     let unnamed = dir.path().join("unnamed");
     let paths = paths_in(dir.path());
     fs::copy(fixture(FULL_26), &unnamed).expect("copied");
@@ -135,8 +135,8 @@ fn one_of_many_archives_without_a_name_is_a_usage_error() {
 #[test]
 fn the_right_name_of_a_renamed_archive_is_reported() {
     let dir = temp_dir();
-    let full = pair().full;
-    let renamed = renamed_pair(dir.path());
+    let full = fixture_pair().full;
+    let renamed = copy_pair_without_names(dir.path());
     let misnamed = dir.path().join(FULL_26.replace("-26-", "-27-"));
     fs::copy(&full, &misnamed).expect("copied");
     for path in [renamed.full.as_str(), text(&misnamed)] {
@@ -153,7 +153,7 @@ fn the_right_name_of_a_renamed_archive_is_reported() {
 #[test]
 fn no_name_is_reported_if_the_archive_may_be_incremental() {
     let dir = temp_dir();
-    let renamed = renamed_pair(dir.path());
+    let renamed = copy_pair_without_names(dir.path());
     for arguments in [&[&*renamed.incremental][..], &[&renamed.full, "--quick"]] {
         let (code, stdout) = verify(arguments);
         assert_eq!(code, 3, "{stdout}");
@@ -165,7 +165,7 @@ fn no_name_is_reported_if_the_archive_may_be_incremental() {
 #[test]
 fn an_archive_without_a_name_may_be_an_incremental_one() {
     let dir = temp_dir();
-    let incremental = renamed_pair(dir.path()).incremental;
+    let incremental = copy_pair_without_names(dir.path()).incremental;
     let target = dir.path().join("ledger");
     let out = dir.path().join("out");
     fs::create_dir(&out).expect("made");

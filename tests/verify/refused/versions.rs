@@ -9,7 +9,7 @@ use slotpress_read::{Rule, Snapshot, SnapshotClient, VerifyReport};
 
 use crate::common::oracle::Oracle;
 use crate::common::screen::{assert_fails, run_to_text};
-use crate::common::{temp_dir, text};
+use crate::common::{fixture_of, temp_dir, text};
 use crate::verify::fixtures::*;
 
 /// Offsets in a bank file.
@@ -69,7 +69,7 @@ impl CacheOffsets {
     }
 }
 
-pub fn with_bank(change: impl Fn(&mut Vec<u8>, &BankOffsets)) -> Tar {
+pub fn tar_with_changed_bank(change: impl Fn(&mut Vec<u8>, &BankOffsets)) -> Tar {
     let mut tar = Tar::read(FULL);
     let member = tar.member(is_bank_file);
     let mut bank = member.content.clone();
@@ -79,7 +79,7 @@ pub fn with_bank(change: impl Fn(&mut Vec<u8>, &BankOffsets)) -> Tar {
     tar
 }
 
-fn with_cache(change: impl Fn(&mut Vec<u8>, &CacheOffsets)) -> Tar {
+fn tar_with_changed_status_cache(change: impl Fn(&mut Vec<u8>, &CacheOffsets)) -> Tar {
     let mut tar = Tar::read(FULL);
     let member = tar.member(is_status_cache);
     let mut cache = member.content.clone();
@@ -89,9 +89,9 @@ fn with_cache(change: impl Fn(&mut Vec<u8>, &CacheOffsets)) -> Tar {
     tar
 }
 
-/// Sets the result of a transaction, or of one of its instructions, to an error.
-pub fn with_error(error: &'static [u8]) -> Tar {
-    with_cache(move |cache, offsets| {
+/// Makes a tar in which the result of a transaction, or of one of its instructions, is an error.
+pub fn tar_with_transaction_error(error: &'static [u8]) -> Tar {
+    tar_with_changed_status_cache(move |cache, offsets| {
         let offset = offsets.results[0];
         cache.splice(offset..offset + 4, error.iter().copied());
     })
@@ -100,7 +100,7 @@ pub fn with_error(error: &'static [u8]) -> Tar {
 /// Results of transactions that Agave 4.3 does not know.
 pub const NEWER_ERRORS: [&[u8]; 2] = [&[1, 0, 0, 0, 39, 0, 0, 0], &[1, 0, 0, 0, 8, 0, 0, 0, 2, 54, 0, 0, 0]];
 
-/// Checks that Agave's own loaders agree with the report.
+/// Checks that Agave's own loaders agree with the report, if `AGAVE_ORACLE` names any.
 fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
     for oracle in Oracle::all() {
         let answer = oracle.accepts(path, None, genesis);
@@ -112,12 +112,7 @@ fn assert_agave_agrees(path: &Path, report: &VerifyReport, genesis: &Path) {
 #[test]
 fn archives_without_a_storage_map_are_valid() {
     for chain in ["agave-4.4.0", "agave-4.5.0-alpha.4", "agave-4.5.0-alpha.4-split"] {
-        let dir = agave_dir().with_file_name(chain);
-        let mut files = std::fs::read_dir(&dir).expect("a chain").map(|entry| entry.expect("an entry").path());
-        let is_full = |path: &std::path::PathBuf| {
-            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("snapshot-"))
-        };
-        let full = files.find(is_full).expect("a full archive");
+        let full = fixture_of(chain, "snapshot-");
         for clients in [&[][..], &SnapshotClient::JUDGED_BY_DEFAULT] {
             let report = verify(&full, None, clients);
             assert!(report.ok, "{}", describe(&report));
@@ -125,7 +120,7 @@ fn archives_without_a_storage_map_are_valid() {
             assert_eq!(report.unlisted_count, 0);
             assert_eq!(refusing_clients(&report), []);
         }
-        assert_agave_agrees(&full, &verify(&full, None, &[]), &dir);
+        assert_agave_agrees(&full, &verify(&full, None, &[]), full.parent().expect("a chain"));
     }
 }
 
@@ -133,7 +128,7 @@ fn archives_without_a_storage_map_are_valid() {
 fn older_versions_refuse_results_that_they_do_not_know() {
     for error in NEWER_ERRORS {
         let dir = temp_dir();
-        let path = write_file(dir.path(), FULL, &compress(&with_error(error).write()));
+        let path = write_file(dir.path(), FULL, &compress(&tar_with_transaction_error(error).write()));
         let report = verify(&path, None, &[]);
         assert!(report.ok, "{}", describe(&report));
         assert!(report.warnings.is_empty(), "{:?}", report.warnings);
@@ -154,7 +149,7 @@ fn older_versions_refuse_results_that_they_do_not_know() {
 /// only together they make the archive useless.
 #[test]
 fn an_archive_that_no_client_loads_is_refused() {
-    let mut tar = with_bank(|bank, offsets| {
+    let mut tar = tar_with_changed_bank(|bank, offsets| {
         let offset = offsets.hash + 80 + 16 * u64_at(bank, offsets.hash + 72) as usize + 40;
         let length = if bank[offset] == 0 { 1 } else { 9 };
         bank.splice(offset..offset + length, [1, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -190,7 +185,7 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
     [
         (
             "a gap",
-            with_bank(|bank, offsets| {
+            tar_with_changed_bank(|bank, offsets| {
                 let mut items = offsets.items.clone();
                 items.sort_unstable_by_key(|offset| u64_at(bank, *offset + 40));
                 let middle = items[items.len() / 2];
@@ -200,13 +195,13 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
         ),
         (
             "an index twice",
-            with_bank(|bank, offsets| {
+            tar_with_changed_bank(|bank, offsets| {
                 bank.copy_within(offsets.items[0] + 40..offsets.items[0] + 48, offsets.items[1] + 40)
             }),
         ),
         (
             "a blockhash twice",
-            with_bank(|bank, offsets| {
+            tar_with_changed_bank(|bank, offsets| {
                 let newest = offsets.newest(bank);
                 let other = *offsets.items.iter().find(|offset| **offset != newest).expect("another");
                 bank.copy_within(newest..newest + 32, other);
@@ -224,7 +219,7 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
         }),
         (
             "two offsets",
-            with_cache(|cache, offsets| {
+            tar_with_changed_status_cache(|cache, offsets| {
                 let [first, second, ..] = offsets.blockhashes[..] else { panic!("two blockhashes") };
                 cache.copy_within(first..first + 32, second);
                 let offset = (u64_at(cache, first + 32) + 1) % 12;
@@ -234,11 +229,10 @@ pub fn refused_only_by_firedancer() -> [(&'static str, Tar); 5] {
     ]
 }
 
-/// Every client recomputes the bank hash.
 #[test]
 fn all_clients_refuse_a_wrong_bank_hash() {
     for part in [0, 32] {
-        let tar = with_bank(|bank, offsets| bank[offsets.hash + part] ^= 1);
+        let tar = tar_with_changed_bank(|bank, offsets| bank[offsets.hash + part] ^= 1);
         let dir = temp_dir();
         let path = write_file(dir.path(), FULL, &compress(&tar.write()));
         let report = verify(&path, None, &[]);

@@ -27,7 +27,7 @@ fn verify_directory(dir: &Path, flags: &[&str]) -> VerifyOutput {
 }
 
 /// Returns the object of an archive that was not checked completely.
-fn unchecked_archive(stdout: &str) -> Value {
+fn find_unchecked_archive(stdout: &str) -> Value {
     let line = objects(stdout.as_bytes()).into_iter().find(|line| line["type"] == "archive_not_checked");
     line.unwrap_or_else(|| panic!("{stdout}"))
 }
@@ -138,7 +138,7 @@ fn faults_of_a_full_archive_are_not_reported_for_the_incremental_one() {
         assert!(stderr.contains("1 of 2 archives in "), "{stderr}");
         let good = verify_directory(dir.path(), &["-q"]).stdout;
         assert!(!good.lines().any(|line| line == path), "-q prints the good archives: {good}");
-        let line = unchecked_archive(&verify_directory(dir.path(), &["--json"]).stdout);
+        let line = find_unchecked_archive(&verify_directory(dir.path(), &["--json"]).stdout);
         assert_eq!(line["reason"], format!("its full archive {FULL_26} is damaged"));
     }
 }
@@ -183,7 +183,7 @@ fn an_incremental_archive_alone_is_not_good() {
     assert_eq!(verify_directory(dir.path(), &["-q"]).stdout, "", "-q prints the good archives");
     let output = verify_directory(dir.path(), &["--json"]);
     assert_eq!(output.code, Some(1), "{}", output.stderr);
-    assert_eq!(unchecked_archive(&output.stdout)["reason"], reason);
+    assert_eq!(find_unchecked_archive(&output.stdout)["reason"], reason);
 }
 
 #[test]

@@ -53,31 +53,31 @@ fn sig_refuses_archives_with_these_changes() {
     let bank = position("snapshots/26/26");
     let storage = position("accounts/17.17");
     type Change = Box<dyn Fn(&mut Vec<TarEntry>)>;
-    let moved = |from: usize, to: usize| -> Change {
+    let move_entry = |from: usize, to: usize| -> Change {
         Box::new(move |entries| {
             let entry = entries.remove(from);
             entries.insert(to, entry);
         })
     };
-    let with_content = |index: usize, change: fn(&mut Vec<u8>)| -> Change {
+    let change_content = |index: usize, change: fn(&mut Vec<u8>)| -> Change {
         Box::new(move |entries| change(&mut entries[index].content))
     };
     let changes: [(Change, &str); 8] = [
-        (moved(0, 2), "version-first"),
-        (moved(position("snapshots/status_cache"), storage), "version-first"),
-        (moved(bank, storage), "order"),
+        (move_entry(0, 2), "version-first"),
+        (move_entry(position("snapshots/status_cache"), storage), "version-first"),
+        (move_entry(bank, storage), "order"),
         // The block id is the last Option of the bank file: a flag and 32 bytes.
         (
-            with_content(bank, |bank| {
+            change_content(bank, |bank| {
                 let end = bank.len() - 33;
                 bank.truncate(end);
                 bank.push(0);
             }),
             "block-id",
         ),
-        (with_content(storage, |storage| storage[104] = 1), "stored-hash"),
-        (with_content(storage, |storage| storage[96] = 2), "executable"),
-        (with_content(storage, |storage| storage.extend([7; 100])), "storage-tail"),
+        (change_content(storage, |storage| storage[104] = 1), "stored-hash"),
+        (change_content(storage, |storage| storage[96] = 2), "executable"),
+        (change_content(storage, |storage| storage.extend([7; 100])), "storage-tail"),
         (Box::new(move |entries| entries[storage].path = "accounts/27.17".to_string()), "storage-too-new"),
     ];
     for (change, rule) in changes {

@@ -100,18 +100,18 @@ impl Source for ArrivingSource {
         arrived.is_end_seen.then_some(arrived.bytes)
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
         let mut arrived = self.arrived.lock();
         loop {
             let available = arrived.bytes.saturating_sub(offset_bytes);
             if available > 0 {
                 drop(arrived);
-                return self.file.read_at(prefix_mut(to, to_usize(available)), offset_bytes);
+                return self.file.read_at(prefix_mut(buf, to_usize(available)), offset_bytes);
             }
             if let Some(error) = &arrived.error {
                 return Err(io::Error::other(error.to_string()));
             }
-            if to.is_empty() {
+            if buf.is_empty() {
                 return Ok(0);
             }
             if arrived.is_complete {

@@ -40,9 +40,12 @@ pub fn read_by_index(
     let reading = IndexReader { archive, pieces, tail, uses, pass, visitor };
     let new_worker = || {
         let records = visitor.records().map(|records| records.new_worker());
-        let decoder = FrameDecoder::new()?;
-        let walker = RecordWalker::default();
-        let mut worker = DecodeWorker { decoder, compressed: Vec::new(), records, walker };
+        let mut worker = DecodeWorker {
+            decoder: FrameDecoder::new()?,
+            compressed: Vec::new(),
+            records,
+            walker: RecordWalker::default(),
+        };
         let reading = &reading;
         Ok(move |item: AheadItem<'_, FrameItem>, content: &mut Vec<u8>| reading.read_frame(item, &mut worker, content))
     };
@@ -51,7 +54,7 @@ pub fn read_by_index(
     (read.frames.frames, read.frames.skippable_bytes) = (tail.frames.len() as u64, tail.skippable_bytes);
     let ahead = ItemReader {
         is_cold: &|item: &FrameItem| reading.pieces.is_cold(&item.frame.range()),
-        read: &|item, to| reading.read_item(item, to),
+        read: &|item, buf| reading.read_item(item, buf),
         item_bytes_max: tail.frames.iter().map(|frame| range_bytes(&frame.range())).max().unwrap_or_default(),
         ahead_bytes_max: AHEAD_BYTES,
     };
@@ -125,10 +128,10 @@ impl IndexReader<'_> {
         uses.is_some_and(|uses| uses.iter().any(EntryUse::is_wanted))
     }
 
-    fn read_item(&self, item: &FrameItem, to: &mut Vec<u8>) -> Result<()> {
+    fn read_item(&self, item: &FrameItem, buf: &mut Vec<u8>) -> Result<()> {
         let range = item.frame.range();
         self.archive.io_policy.wait(range_bytes(&range), self.pass.progress);
-        self.pieces.read(&range, to).map(drop)
+        self.pieces.read(&range, buf).map(drop)
     }
 
     fn read_frame(

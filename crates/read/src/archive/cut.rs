@@ -141,9 +141,9 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
-        /// Whole archives of one frame, as Agave writes them, never count as cut. Cut archives do,
-        /// wherever they are cut. The same holds after other frames. Skippable frames may follow
-        /// whole frames.
+        /// A whole archive of one frame, as Agave writes it, is not reported as cut. An archive that
+        /// is cut anywhere is. The same holds if other frames precede that frame, and skippable frames
+        /// may follow a whole one.
         #[test]
         fn a_cut_inside_a_frame_is_found(
             content_bytes in 1usize..3_000_000, level in -20i32..4, has_checksum: bool, cuts in prop::collection::vec(any::<prop::sample::Index>(), 6),

@@ -30,7 +30,7 @@ pub fn decode_stream<'a>(
     let new_worker = || {
         let mut decoder = FrameDecoder::new()?;
         let pool = pool.clone();
-        Ok(move |piece: StreamPiece, to: &mut Vec<u8>| decoder.decode_piece(piece, &pool, to))
+        Ok(move |piece: StreamPiece, buf: &mut Vec<u8>| decoder.decode_piece(piece, &pool, buf))
     };
     let mut pieces: Box<dyn Iterator<Item = Result<StreamPiece>> + Send + '_> = match compression {
         ArchiveCompression::Zstd => Box::new(FrameWalker::new(input, pool.clone(), on_frame)),
@@ -63,12 +63,12 @@ impl FrameDecoder {
         Ok(Self { context })
     }
 
-    /// Decodes a frame into `to`, replacing its contents. Fails if the content is longer than
+    /// Decodes a frame into `buf`, replacing its contents. Fails if the content is longer than
     /// `content_bytes_max`. Errors name `offset_bytes`, the frame's position.
-    pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
-        to.clear();
-        to.reserve(to_usize(content_bytes_max));
-        self.context.decompress(to, frame).map_err(|code| decode_error(offset_bytes, code))?;
+    pub fn decode(&mut self, frame: &[u8], offset_bytes: u64, content_bytes_max: u64, buf: &mut Vec<u8>) -> Result<()> {
+        buf.clear();
+        buf.reserve(to_usize(content_bytes_max));
+        self.context.decompress(buf, frame).map_err(|code| decode_error(offset_bytes, code))?;
         Ok(())
     }
 
@@ -77,12 +77,12 @@ impl FrameDecoder {
         &mut self,
         piece: StreamPiece,
         pool: &BufferPool,
-        to: &mut Vec<u8>,
+        buf: &mut Vec<u8>,
     ) -> Result<Result<u64, FrameFault>> {
         match piece {
             StreamPiece::Frame { bytes, number, offset_bytes, content_bytes_max } => {
                 slotpress_base::threads::panic_point("decoder");
-                let decoded = self.decode(&bytes, offset_bytes, content_bytes_max, to);
+                let decoded = self.decode(&bytes, offset_bytes, content_bytes_max, buf);
                 let compressed_bytes = bytes.len() as u64;
                 pool.give(bytes);
                 match decoded {
@@ -91,7 +91,7 @@ impl FrameDecoder {
                 }
             }
             StreamPiece::Content { mut bytes, compressed_bytes } => {
-                std::mem::swap(to, &mut bytes);
+                std::mem::swap(buf, &mut bytes);
                 pool.give(bytes);
                 Ok(Ok(compressed_bytes))
             }

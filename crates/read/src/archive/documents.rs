@@ -86,8 +86,8 @@ impl DocumentReader {
         }
     }
 
-    /// Ends the current entry. Of two entries with the same name, the later one counts, since unpacking
-    /// overwrites the earlier one.
+    /// Ends the current entry. If two entries have the same name, the later one is used, because
+    /// unpacking it overwrites the earlier one.
     pub fn end(&mut self) {
         if let Some(parser) = self.current.take() {
             self.finished.merge(parser.finish());

@@ -51,8 +51,7 @@ pub struct ArchivePass<'a> {
 impl<'a> ArchivePass<'a> {
     pub fn new(threads: usize, progress: &'a dyn Progress) -> Self {
         let threads = threads.max(1);
-        let decoders = threads;
-        Self { threads, decoders, wanted_only: false, newest_first: false, check_hashes: false, progress }
+        Self { threads, decoders: threads, wanted_only: false, newest_first: false, check_hashes: false, progress }
     }
 }
 

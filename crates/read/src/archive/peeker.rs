@@ -50,8 +50,8 @@ impl<R: BufRead> Peeker<R> {
         }
     }
 
-    pub fn take(&mut self, count: usize, to: &mut Vec<u8>) -> Result<()> {
-        self.pass(count as u64, |part| to.extend_from_slice(part))
+    pub fn take(&mut self, count: usize, buf: &mut Vec<u8>) -> Result<()> {
+        self.pass(count as u64, |part| buf.extend_from_slice(part))
     }
 
     pub fn skip(&mut self, count: u64) -> Result<()> {

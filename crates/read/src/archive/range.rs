@@ -8,11 +8,11 @@ use super::decode::FrameDecoder;
 use super::opened::OpenArchive;
 use super::source::PieceReader;
 
-/// Fills `to` with tar bytes that begin at `offset_bytes`. The archive must have an index.
+/// Fills `buf` with tar bytes that begin at `offset_bytes`. The archive must have an index.
 ///
 /// # Errors
 /// The frames do not decode, or do not hold what the seek table says.
-pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8]) -> Result<()> {
+pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut buf: &mut [u8]) -> Result<()> {
     let mismatch = || Error::damaged("the archive's index does not fit its frames");
     let mut frames = archive.tail.as_ref().map(|tail| tail.frames.as_slice()).unwrap_or_default().iter();
     let pieces = PieceReader::new(archive.source.as_ref(), archive.io_policy.io_hint);
@@ -20,7 +20,7 @@ pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8
     let mut compressed = Vec::new();
     let mut content = Vec::new();
     let mut end = 0u64;
-    while !to.is_empty() {
+    while !buf.is_empty() {
         let frame = frames.next().ok_or_else(mismatch)?;
         let start = end;
         saturating_add_to(&mut end, u64::from(frame.content_bytes));
@@ -37,8 +37,8 @@ pub fn read_range(archive: &OpenArchive, mut offset_bytes: u64, mut to: &mut [u8
             return Err(mismatch());
         }
         let part = content.get(to_usize(offset_bytes.saturating_sub(start))..).ok_or_else(mismatch)?;
-        let copied = copy_at_most(part, to);
-        to = to.get_mut(copied..).unwrap_or_default();
+        let copied = copy_at_most(part, buf);
+        buf = buf.get_mut(copied..).unwrap_or_default();
         saturating_add_to(&mut offset_bytes, copied as u64);
     }
     Ok(())

@@ -157,8 +157,8 @@ fn check_zeros(end: &[u8]) -> Result<()> {
     }
 }
 
-pub(super) fn read_up_to(source: &dyn Source, to: &mut [u8], offset_bytes: u64) -> Result<usize> {
-    source.read_up_to(to, offset_bytes).or_path("read", source.path())
+pub(super) fn read_up_to(source: &dyn Source, buf: &mut [u8], offset_bytes: u64) -> Result<usize> {
+    source.read_up_to(buf, offset_bytes).or_path("read", source.path())
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub trait Source: Debug + Send + Sync {
 
     /// Reads bytes from `offset_bytes` on, at least one, and returns their number. Waits for bytes that
     /// have not arrived. Returns 0 only at the end. After an error, the same range may be read again.
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize>;
 
     /// The file that holds all bytes, if there is one. A file can be read directly, without filling the
     /// page cache.
@@ -60,16 +60,16 @@ pub trait Source: Debug + Send + Sync {
         None
     }
 
-    /// Fills `to` with the bytes from `offset_bytes` on.
-    fn read_exact_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<()> {
-        if self.read_up_to(to, offset_bytes)? == to.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    /// Fills `buf` with the bytes from `offset_bytes` on.
+    fn read_exact_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<()> {
+        if self.read_up_to(buf, offset_bytes)? == buf.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
-    /// Fills `to` with the bytes from `offset_bytes` on, or with fewer at the end, and returns their
+    /// Fills `buf` with the bytes from `offset_bytes` on, or with fewer at the end, and returns their
     /// number.
-    fn read_up_to(&self, to: &mut [u8], mut offset_bytes: u64) -> io::Result<usize> {
+    fn read_up_to(&self, buf: &mut [u8], mut offset_bytes: u64) -> io::Result<usize> {
         let mut read = 0usize;
-        while let Some(rest) = to.get_mut(read..).filter(|rest| !rest.is_empty()) {
+        while let Some(rest) = buf.get_mut(read..).filter(|rest| !rest.is_empty()) {
             match self.read_at(rest, offset_bytes) {
                 Ok(0) => break,
                 Ok(count) => {
@@ -132,8 +132,8 @@ impl Source for LocalFile {
         Some(self.length_bytes)
     }
 
-    fn read_at(&self, to: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
-        FileExt::read_at(&self.file, to, offset_bytes)
+    fn read_at(&self, buf: &mut [u8], offset_bytes: u64) -> io::Result<usize> {
+        FileExt::read_at(&self.file, buf, offset_bytes)
     }
 
     fn file(&self) -> Option<&File> {
@@ -153,8 +153,8 @@ impl<'a> SourceStream<'a> {
 }
 
 impl Read for SourceStream<'_> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let read = self.source.read_at(to, self.position)?;
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read_at(buf, self.position)?;
         saturating_add_to(&mut self.position, read as u64);
         Ok(read)
     }
@@ -225,8 +225,8 @@ impl<S> BufRead for PieceStream<S> {
 }
 
 impl<S> Read for PieceStream<S> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let read = self.fill_buf()?.read(to)?;
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.fill_buf()?.read(buf)?;
         self.consume(read);
         Ok(read)
     }

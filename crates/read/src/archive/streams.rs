@@ -71,8 +71,8 @@ struct CountingReader<R> {
 }
 
 impl<R: Read> Read for CountingReader<R> {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(to);
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buf);
         match &read {
             Ok(read) => drop(self.state.bytes.fetch_add(*read as u64, Relaxed)),
             Err(error) => drop(self.state.has_failed.fetch_or(error.kind() != io::ErrorKind::Interrupted, Relaxed)),

@@ -18,7 +18,7 @@ pub struct Keep {
     /// Keeps archives that were modified within this time. [`Keep::new`] sets 0, which keeps none.
     pub within: Duration,
     /// Keeps the newest state of each of the last N days (UTC) that have one: a full archive, or an
-    /// incremental archive with its full one. Days without a state do not count. An archive of unknown
+    /// incremental archive with its full one. Days without a state are skipped. An archive of unknown
     /// time is kept: call `read_bank_times` first. [`Keep::new`] sets this and the next two fields to 0.
     pub daily: usize,
     /// Number of newest weeks, from Monday to Sunday, of which the newest state is kept.
@@ -35,9 +35,16 @@ pub struct Keep {
 impl Keep {
     /// Keeps the newest archives of each kind.
     pub fn new(full: usize, incremental: usize) -> Self {
-        let rebased = usize::MAX;
-        let within = Duration::ZERO;
-        Self { full, incremental, rebased, within, daily: 0, weekly: 0, epoch_ends: 0, bytes_max: None }
+        Self {
+            full,
+            incremental,
+            rebased: usize::MAX,
+            within: Duration::ZERO,
+            daily: 0,
+            weekly: 0,
+            epoch_ends: 0,
+            bytes_max: None,
+        }
     }
 }
 

@@ -51,7 +51,7 @@ pub struct Archive {
     /// True if the bank file was read for its time, even without success.
     #[doc(hidden)]
     pub is_bank_read: bool,
-    /// Reason for which `publish` keeps the archive, according to the target's list of archives.
+    /// Reason why `publish` keeps the archive, according to the target's list of archives.
     pub kept_because: Option<KeepReason>,
     #[doc(hidden)]
     pub file_id: FileId,
@@ -92,7 +92,7 @@ pub enum FileFault {
     NotAnArchive,
     /// Its end is missing: it was cut off, or is still being written.
     Cut,
-    /// The system refuses to open or read it.
+    /// It cannot be opened or read.
     Unreadable,
 }
 

@@ -55,7 +55,7 @@ impl Partial {
     /// lock.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// The file cannot be removed.
     pub fn remove(&self) -> Result<bool> {
         let dir = KeptDir::open(&self.dir)?;
         let name = self.file_name();

@@ -11,7 +11,7 @@ use slotpress_format::ArchiveName;
 use super::keep::{Keep, KeepReason};
 use super::{Archive, Catalog, NodeChoice, scan};
 
-/// Returns the reason for which each archive of the catalog is kept, in order. `None` if it may be
+/// Returns the reason why each archive is kept, in the order of the catalog. `None` if it may be
 /// deleted.
 ///
 /// Always kept: the full archive of a kept incremental one; what a node would choose; the newest
@@ -21,7 +21,7 @@ pub fn plan_prune(catalog: &Catalog, keep: &Keep, now: SystemTime) -> Vec<Option
     let always_kept = names_always_kept(catalog);
     let newest_slot = always_kept.iter().map(|name| name.slot).max();
     let mut plan = plan_periods(catalog, keep, newest_slot.unwrap_or_default());
-    // The catalog sorts incremental archives by base slot first; here, only their own slot counts.
+    // The catalog sorts incremental archives by base slot first; here, they are sorted by their own slots.
     keep_newest(&mut plan, Archive::is_full, keep.full);
     let is_incremental = |archive: &Archive| !archive.is_full() && !archive.is_rebased();
     keep_newest(&mut plan, is_incremental, keep.incremental);
@@ -154,7 +154,7 @@ fn shrink(plan: &mut [PlannedArchive<'_>], must_stay: &[&ArchiveName], bytes_max
 /// Deletes the file if it is still the one that was scanned; succeeds if it is gone already.
 ///
 /// # Errors
-/// Another file has its name now, or the file system refuses.
+/// Another file has its name now, or the file cannot be removed.
 pub fn remove_archive(archive: &Archive) -> Result<()> {
     let path = archive.path();
     let failed = |error: rustix::io::Errno| Error::io("remove", &path, &error.into());
@@ -185,13 +185,13 @@ fn week_number(time: Duration) -> u64 {
     day_number(time).saturating_add(3) / 7
 }
 
-/// Returns the reason for which days, weeks or epochs keep each archive of the catalog, in order. If
+/// Returns the reason why days, weeks or epochs keep each archive of the catalog, in order. If
 /// there are several reasons, returns the last in the order of [`KeepReason`].
 ///
 /// A state is a full archive, or an incremental one with its full one. Results of `rebase` are not
 /// counted. If days or weeks are requested, an archive of unknown time stays. If epochs are requested
-/// and their lengths are not known, every archive stays. An epoch counts only if it is over, that is,
-/// if `newest_slot` is after it.
+/// and their lengths are not known, every archive stays. An epoch is considered only after its end, that
+/// is, if `newest_slot` is later.
 fn plan_periods<'a>(catalog: &'a Catalog, keep: &Keep, newest_slot: u64) -> Vec<PlannedArchive<'a>> {
     // A time may be computed from the times of all archives, so this is done only if `keep` needs times.
     let is_by_time = keep.daily > 0 || keep.weekly > 0;

@@ -143,7 +143,7 @@ fn read_bank(archive: &Archive) -> Option<BankFile> {
     front::read_bank(&opened).ok()?
 }
 
-/// Takes the reasons for which archives are kept from the lists of archives that `publish` writes into
+/// Takes the reasons why archives are kept from the lists of archives that `publish` writes into
 /// these directories. Ignores a list that is missing or cannot be read.
 pub fn read_keep_reasons(catalog: &mut Catalog, dirs: &[PathBuf]) {
     let lists: Vec<Catalog> = dirs.iter().filter_map(|dir| read_list(dir)).collect();
@@ -180,10 +180,9 @@ fn add_archives(dir: &Path, is_remote: bool, fd: &OwnedFd, found: &mut Vec<Archi
             return Err(Error::failed(format!("{} holds more than {ARCHIVES_MAX} archives", dir.escaped()))
                 .with_hint("give the directory that a validator writes its archives to"));
         }
-        let modified_ns = modified_ns(&stat);
-        let file_id = file_id(&stat);
         let archive = Archive::new(name, dir, stat.st_size.try_into().unwrap_or_default());
-        found.push(Archive { is_remote, modified_ns, file_id, ..archive });
+        let modified_ns = modified_ns(&stat);
+        found.push(Archive { is_remote, modified_ns, file_id: file_id(&stat), ..archive });
     }
     Ok(())
 }
@@ -236,7 +235,7 @@ impl Archive {
     /// Opens the file for reading, and returns its current metadata too.
     ///
     /// # Errors
-    /// It is gone, or not a regular file any more.
+    /// It is gone, or is no longer a regular file.
     pub fn open(&self) -> io::Result<(File, Stat)> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let parent = self.open_parent()?;

@@ -31,7 +31,7 @@ fn any_archive() -> impl Strategy<Value = Archive> {
         |(base, slot, seed, compression, modified, is_rebased)| {
             let base = base.filter(|base| *base < slot);
             let made = archive(base, slot, seed, COMPRESSIONS[compression]);
-            let made = if is_rebased && base.is_some() { rebased(made) } else { made };
+            let made = if is_rebased && base.is_some() { as_rebased(made) } else { made };
             Archive { modified_ns: modified * 1_000_000_000, ..made }
         },
     )
@@ -49,7 +49,7 @@ fn any_schedule() -> impl Strategy<Value = Option<EpochSchedule>> {
     proptest::option::of(schedule)
 }
 
-fn rebased(archive: Archive) -> Archive {
+fn as_rebased(archive: Archive) -> Archive {
     let root = Root::new(1, [b"x".as_slice()]);
     let location = FrameHashesLocation { offset_bytes: 0, frames: 1 };
     let hashes = FrameHashes { root, location, rebased_on: Some(Hash([9; 32])) };
@@ -194,10 +194,10 @@ fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive()
         on(300, 310),
         on(300, 320),
         on(200, 250),
-        rebased(on(100, 300)),
-        rebased(on(200, 300)),
-        rebased(on(50, 300)),
-        rebased(on(200, 220)),
+        as_rebased(on(100, 300)),
+        as_rebased(on(200, 300)),
+        as_rebased(on(50, 300)),
+        as_rebased(on(200, 220)),
     ]);
     let kept = |keep: &Keep| -> Vec<(Option<u64>, u64)> {
         let kept = catalog
@@ -217,8 +217,8 @@ fn rebased_archives_are_counted_separately_and_deleted_with_their_full_archive()
     assert_eq!(kept(&Keep::new(2, 2).bytes_max(5)).len(), 5);
 }
 
-/// Archives of five days in three weeks, and of the first four epochs of a cluster that warms up:
-/// they end with the slots 31, 95, 223 and 479.
+/// Makes archives from five days spread over three weeks. The cluster is in its warm-up epochs, the
+/// first four of which end with the slots 31, 95, 223 and 479.
 fn catalog_of_three_weeks() -> Catalog {
     // Day 4 was a Monday.
     let dated = |base_slot, slot, day: u64, hour: u64| Archive {
@@ -235,8 +235,8 @@ fn catalog_of_three_weeks() -> Catalog {
         dated(None, 210, 11, 5),
         dated(None, 300, 12, 0),
         dated(Some(300), 310, 12, 9),
-        // These count for no day: a result of rebase, and one without its full archive.
-        rebased(dated(Some(30), 95, 11, 1)),
+        // Neither is the state of a day: a result of rebase, and an archive without its full archive.
+        as_rebased(dated(Some(30), 95, 11, 1)),
         dated(Some(40), 222, 11, 23),
     ];
     Catalog { epoch_schedule: Some(schedule), ..Catalog::new(archives) }

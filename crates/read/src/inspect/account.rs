@@ -1,7 +1,7 @@
 //! Finds the newest version of one account in an archive or a ledger.
 //!
-//! No index says which storage holds an account, so storages are searched, the newest first. The
-//! first record that is found is the newest version.
+//! No index says which storage holds an account, so storages are searched in rounds, the newest first.
+//! The search ends after the first round that finds a record.
 
 #![warn(missing_docs)]
 
@@ -100,7 +100,7 @@ pub fn find_account(
 struct AccountSearch {
     pubkey: Address,
     /// The newest record so far. If a slot has several storages, as in Firedancer's archives, the
-    /// record in the later storage counts.
+    /// record in the later storage is newer.
     newest: Mutex<Option<FoundAccount>>,
     has_lost_records: AtomicBool,
 }
@@ -117,7 +117,7 @@ impl AccountSearch {
             let mut wanted = HashSet::new();
             let mut bytes = 0u64;
             let mut last_slot = None;
-            // Storages of one slot are searched in one round, since the last record in them counts.
+            // Storages of one slot are searched in one round, because the last record in them is the newest.
             while let Some(storage) = remaining.pop_if(|storage| bytes < round_bytes || last_slot == Some(storage.slot))
             {
                 wanted.insert(storage.number);

@@ -68,7 +68,7 @@ pub struct ArchiveInspection {
     pub frames: FrameStatistics,
     /// Root of the frame hashes; `None` if the archive has none.
     pub root: Option<Root>,
-    /// For each client, the reasons for which it refuses the archive. Accounts were not examined.
+    /// For each client, the reasons why it refuses the archive. Accounts were not examined.
     #[doc(hidden)]
     pub clients: Vec<ClientReading>,
 }

@@ -25,8 +25,8 @@ pub struct Account<'a> {
     pub is_executable: bool,
     /// Data, at most 10 MiB.
     pub data: &'a [u8],
-    /// Slot in which it was last written; in an archive of Firedancer, only the slot of its
-    /// storage.
+    /// Slot of the storage that holds the account. It may be later than the account's last write:
+    /// validators move accounts between storages.
     pub slot: u64,
 }
 
@@ -44,11 +44,11 @@ pub trait AccountVisitor {
 
 /// Passes the newest version of every account to the visitors of all workers, and returns the
 /// visitors. Reads the input twice, first to find superseded records, so a URL is transferred
-/// twice. After the first pass, all records are readable; whether the state is right is known only
-/// at the end.
+/// twice. The first pass shows that all records can be read. The state is checked only at the end,
+/// and not with `quick` or [`CheckMode::Frames`](crate::CheckMode::Frames).
 ///
-/// Half of the memory is for the log of records, 20 bytes each. The other half is for marks of
-/// superseded records, about 2 bytes each.
+/// Half of [`CheckOptions::memory_bytes`](crate::CheckOptions::memory_bytes) holds the log (20 bytes per
+/// record), the other half the marks of superseded records (about 2 bytes each).
 ///
 /// # Errors
 /// The first error of a visitor. An [`Error`] if the input cannot be read or is damaged. With
@@ -61,12 +61,12 @@ pub fn visit_accounts<V: AccountVisitor + Send>(
     progress: &dyn Progress,
     new_visitor: impl Fn() -> V + Sync,
 ) -> Result<(Vec<V>, VerifyReport), V::Error> {
-    let visit = AccountVisit { new_visitor, idle: Mutex::default(), error: Mutex::default() };
+    let visit = AccountVisit { new_visitor, visitors: Mutex::default(), error: Mutex::default() };
     let visited = visit_state(input, options, progress, &visit);
     if let Some(error) = visit.error.into_inner() {
         return Err(error);
     }
-    Ok((visit.idle.into_inner(), visited?))
+    Ok((visit.visitors.into_inner(), visited?))
 }
 
 /// Passes every record to a visitor, and judges the state as [`visit_accounts`] does.
@@ -102,16 +102,17 @@ pub(super) fn read_state(
 
 struct AccountVisit<F, V: AccountVisitor> {
     new_visitor: F,
-    idle: Mutex<Vec<V>>,
+    /// The visitors that no worker uses.
+    visitors: Mutex<Vec<V>>,
     error: Mutex<Option<V::Error>>,
 }
 
 impl<F: Fn() -> V + Sync, V: AccountVisitor + Send> StateVisitor for AccountVisit<F, V> {
     fn new_worker(&self) -> Box<dyn StateWorker + '_> {
-        let idle = self.idle.lock().pop();
+        let visitor = self.visitors.lock().pop();
         Box::new(AccountVisitWorker {
             visit: self,
-            visitor: Some(idle.unwrap_or_else(&self.new_visitor)),
+            visitor: Some(visitor.unwrap_or_else(&self.new_visitor)),
             has_failed: false,
         })
     }
@@ -151,6 +152,6 @@ impl<F, V: AccountVisitor> StateWorker for AccountVisitWorker<'_, F, V> {
 
 impl<F, V: AccountVisitor> Drop for AccountVisitWorker<'_, F, V> {
     fn drop(&mut self) {
-        self.visit.idle.lock().extend(self.visitor.take());
+        self.visit.visitors.lock().extend(self.visitor.take());
     }
 }

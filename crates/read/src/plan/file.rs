@@ -42,14 +42,14 @@ impl OpenStorage {
     }
 
     /// Reads a piece that no other worker reads, so its pages can be dropped afterwards.
-    pub fn read_piece(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        let range = offset..offset.saturating_add(to.len() as u64);
+    pub fn read_piece(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let range = offset..offset.saturating_add(buf.len() as u64);
         let mut piece = self.io_hint.open_range(&self.file, &range, self.file_bytes);
-        piece.read_exact_at(to, offset).map_err(|error| self.error(&error))
+        piece.read_exact_at(buf, offset).map_err(|error| self.error(&error))
     }
 
-    pub fn read_at(&self, to: &mut [u8], offset: u64) -> Result<()> {
-        self.file.read_exact_at(to, offset).map_err(|error| self.error(&error))
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_exact_at(buf, offset).map_err(|error| self.error(&error))
     }
 
     fn error(&self, error: &std::io::Error) -> Error {
@@ -67,9 +67,9 @@ impl OpenStorage {
     }
 
     /// Reads from `offset` of the kept ranges as if they were one contiguous file.
-    pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+    pub fn read_kept(&self, kept: &[Range<u64>], mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let mut wanted = Vec::new();
-        let mut missing_bytes = to.len() as u64;
+        let mut missing_bytes = buf.len() as u64;
         for range in kept {
             let start = range.start.saturating_add(offset).min(range.end);
             let end = range.end.min(start.saturating_add(missing_bytes));
@@ -98,10 +98,10 @@ impl OpenStorage {
                     piece.read_exact_at(bytes, position).map_err(|error| self.error(&error))?;
                 }
                 let end = range.end.min(window.end);
-                let (part, rest) = to.split_at_mut(to_usize(range_bytes(&(position..end))));
+                let (part, rest) = buf.split_at_mut(to_usize(range_bytes(&(position..end))));
                 let skipped_bytes = to_usize(range_bytes(&(window.start..position)));
                 copy_at_most(split_at_most(&bytes, skipped_bytes).1, part);
-                (to, position) = (rest, end);
+                (buf, position) = (rest, end);
             }
         }
         Ok(())
@@ -154,10 +154,10 @@ mod tests {
             }
             let from = from.index(expected.len() + 1);
             let length = length.index(expected.len() - from + 1);
-            let mut to = vec![0; length];
+            let mut buf = vec![0; length];
             let source = OpenStorage { file, path: PathBuf::new(), file_bytes: total as u64, modified_ns: 0, io_hint: IoHint::Gentle };
-            source.read_kept(&kept, from as u64, &mut to).expect("read");
-            prop_assert_eq!(&to, &expected[from..from + length]);
+            source.read_kept(&kept, from as u64, &mut buf).expect("read");
+            prop_assert_eq!(&buf, &expected[from..from + length]);
             let mut too_long = vec![0; expected.len() - from + 1];
             prop_assert!(source.read_kept(&kept, from as u64, &mut too_long).is_err());
         }

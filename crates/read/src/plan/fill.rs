@@ -21,16 +21,16 @@ impl Plan {
         self.entries().map(|entry| entry.tar_bytes()).chain([END_OF_ARCHIVE_BYTES])
     }
 
-    /// Writes the tar bytes of a frame into `to`, which must have the frame's length.
-    pub fn fill(&self, span: &FrameSpan, mut to: &mut [u8]) -> Result<()> {
+    /// Writes the tar bytes of a frame into `buf`, which must have the frame's length.
+    pub fn fill(&self, span: &FrameSpan, mut buf: &mut [u8]) -> Result<()> {
         slotpress_base::threads::panic_point("source");
         for part in self.parts_of(span) {
-            let (bytes, rest) = to.split_at_mut(to_usize(part.length_bytes));
+            let (bytes, rest) = buf.split_at_mut(to_usize(part.length_bytes));
             self.fill_entry(part.number, part.offset, bytes)?;
-            to = rest;
+            buf = rest;
         }
         // Zeros end the archive.
-        to.fill(0);
+        buf.fill(0);
         Ok(())
     }
 
@@ -76,17 +76,17 @@ impl Plan {
         })
     }
 
-    fn fill_entry(&self, number: usize, mut offset: u64, mut to: &mut [u8]) -> Result<()> {
+    fn fill_entry(&self, number: usize, mut offset: u64, mut buf: &mut [u8]) -> Result<()> {
         let Some(entry) = self.entry(number) else { return Ok(()) };
         if offset < BLOCK_BYTES {
             let header = entry.header();
-            let used = copy_at_most(split_at_most(&header, to_usize(offset)).1, to);
-            to = to.split_at_mut(used).1;
+            let used = copy_at_most(split_at_most(&header, to_usize(offset)).1, buf);
+            buf = buf.split_at_mut(used).1;
             offset = offset.saturating_add(used as u64);
         }
         let content_offset = offset.saturating_sub(BLOCK_BYTES);
-        let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(to.len() as u64);
-        let (data, padding) = to.split_at_mut(to_usize(content_bytes));
+        let content_bytes = entry.content_bytes.saturating_sub(content_offset).min(buf.len() as u64);
+        let (data, padding) = buf.split_at_mut(to_usize(content_bytes));
         padding.fill(0);
         match (self.files.get(number), self.storage(number)) {
             _ if data.is_empty() => Ok(()),
@@ -98,7 +98,7 @@ impl Plan {
 
     /// Reads part of a storage as it is archived, that is, as an append vec without obsolete
     /// records.
-    pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, to: &mut [u8]) -> Result<()> {
+    pub fn read_storage(&self, storage: &PlannedStorage, offset: u64, buf: &mut [u8]) -> Result<()> {
         let root = root_of(&storage.file, &self.roots)?;
         let PlannedStorage { obsolete_list_offset, obsolete_count, .. } = *storage;
         if storage.file.is_split() {
@@ -107,30 +107,30 @@ impl Plan {
                 None => Vec::new(),
             };
             let opened = SplitStorage::open(root, &storage.file, self.io_hint)?;
-            return opened.read(self.checkpoints_of(storage), &obsolete, offset, to);
+            return opened.read(self.checkpoints_of(storage), &obsolete, offset, buf);
         }
         // Padding after the last record may not be in the file.
         let stored_bytes = storage.content_bytes.saturating_sub(storage.padding_bytes.into());
-        let part_bytes = stored_bytes.saturating_sub(offset).min(to.len() as u64);
-        let (to, padding) = to.split_at_mut(to_usize(part_bytes));
+        let part_bytes = stored_bytes.saturating_sub(offset).min(buf.len() as u64);
+        let (buf, padding) = buf.split_at_mut(to_usize(part_bytes));
         padding.fill(0);
         let opened = OpenStorage::open(root, &storage.file, self.io_hint)?;
         match &self.obsolete_accounts {
             Some(lists) if obsolete_count > 0 => {
                 let kept = lists.read_kept_ranges(obsolete_list_offset, obsolete_count, opened.file_bytes);
-                opened.read_kept(&kept.map_err(|error| opened.add_path(error))?, offset, to)?;
+                opened.read_kept(&kept.map_err(|error| opened.add_path(error))?, offset, buf)?;
             }
-            _ => opened.read_piece(to, offset)?,
+            _ => opened.read_piece(buf, offset)?,
         }
         opened.check_unchanged()
     }
 }
 
-fn read_file(planned: &PlannedFile, offset: u64, to: &mut [u8], io_hint: IoHint) -> Result<()> {
+fn read_file(planned: &PlannedFile, offset: u64, buf: &mut [u8], io_hint: IoHint) -> Result<()> {
     let Some(path) = &planned.path else { return Ok(()) };
     let file = slotpress_base::files::open_file(path)?;
     let PlannedFile { entry: Entry { content_bytes, .. }, modified_ns, .. } = *planned;
     let opened = OpenStorage { file, path: path.clone(), file_bytes: content_bytes, modified_ns, io_hint };
-    opened.read_piece(to, offset)?;
+    opened.read_piece(buf, offset)?;
     opened.check_unchanged()
 }

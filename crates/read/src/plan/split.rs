@@ -70,8 +70,8 @@ impl SplitStorage {
         self.unless_changed(|| {
             // Pages are dropped window by window. The file's header is in the first one.
             let mut behind = None;
-            let mut read = |to: &mut [u8], offset: u64| {
-                let wanted = offset..offset.saturating_add(to.len() as u64);
+            let mut read = |buf: &mut [u8], offset: u64| {
+                let wanted = offset..offset.saturating_add(buf.len() as u64);
                 if behind.as_ref().is_none_or(|(end, _)| wanted.end > *end) {
                     let window_end = offset.saturating_add(SCAN_WINDOW_BYTES as u64);
                     let window = offset..meta.file_bytes.min(window_end).max(wanted.end);
@@ -79,11 +79,11 @@ impl SplitStorage {
                     drop(behind.take());
                     behind = Some((window.end, meta.prefetch(&window)));
                 }
-                meta.read_at(to, offset)
+                meta.read_at(buf, offset)
             };
             let meta_uid = read_uid(SplitFile::Meta, meta, &mut read)?;
             if let Some(data) = data {
-                let data_uid = read_uid(SplitFile::Data, data, &mut |to, offset| data.read_piece(to, offset))?;
+                let data_uid = read_uid(SplitFile::Data, data, &mut |buf, offset| data.read_piece(buf, offset))?;
                 check_uids(meta_uid, data_uid).map_err(|error| data.add_path(error))?;
             }
             let range = self.range(START.meta_offset, meta.file_bytes, SCAN_WINDOW_BYTES);
@@ -96,12 +96,12 @@ impl SplitStorage {
         checkpoints: &[Checkpoint],
         obsolete: &[ObsoleteItem],
         offset: u64,
-        to: &mut [u8],
+        buf: &mut [u8],
     ) -> Result<()> {
-        if to.is_empty() {
+        if buf.is_empty() {
             return Ok(());
         }
-        let end = offset.saturating_add(to.len() as u64);
+        let end = offset.saturating_add(buf.len() as u64);
         let passed = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset <= offset);
         let from = passed.checked_sub(1).and_then(|index| checkpoints.get(index)).copied().unwrap_or(START);
         let until = checkpoints.partition_point(|checkpoint| checkpoint.entry_offset < end);
@@ -111,10 +111,10 @@ impl SplitStorage {
             let range = self.range(from.meta_offset, limit, WINDOW_BYTES);
             let _behind = meta.prefetch(&(range.first..range.limit));
             let in_meta = |error: Error| meta.add_path(error);
-            let mut read = |to: &mut [u8], offset| meta.read_at(to, offset);
+            let mut read = |buf: &mut [u8], offset| meta.read_at(buf, offset);
             let passed = obsolete.partition_point(|item| item.offset < range.first);
             let mut obsolete = ObsoleteEntries(obsolete.get(passed..).unwrap_or_default());
-            let mut piece = SplitPiece { offset, to };
+            let mut piece = SplitPiece { offset, buf };
             let mut window = Vec::new();
             let mut walk = MetaWalk::new(range, &mut window, &mut read);
             let mut record_offset = from.entry_offset;
@@ -177,12 +177,12 @@ fn scan_entries(
 
 struct SplitPiece<'a> {
     offset: u64,
-    to: &'a mut [u8],
+    buf: &'a mut [u8],
 }
 
 impl SplitPiece<'_> {
     fn part_of(&self, offset: u64, length: u64) -> std::ops::Range<usize> {
-        let clip = |offset: u64| to_usize(offset.saturating_sub(self.offset)).min(self.to.len());
+        let clip = |offset: u64| to_usize(offset.saturating_sub(self.offset)).min(self.buf.len());
         clip(offset)..clip(offset.saturating_add(length))
     }
 
@@ -191,7 +191,7 @@ impl SplitPiece<'_> {
         let part = self.part_of(offset, bytes.len() as u64);
         // Bytes before the start of the piece are skipped.
         let (_, wanted) = split_at_most(bytes, to_usize(self.offset.saturating_sub(offset)));
-        copy_at_most(wanted, self.to.get_mut(part).unwrap_or_default());
+        copy_at_most(wanted, self.buf.get_mut(part).unwrap_or_default());
     }
 
     fn put_record(&mut self, offset: u64, entry: &MetaEntry<'_>, data: Option<&OpenStorage>) -> Result<()> {
@@ -222,7 +222,7 @@ impl SplitPiece<'_> {
         data.read_at(&mut header, data_offset)?;
         check_data_header(&header, data_offset, &entry.pubkey(), entry.data_len)
             .map_err(|error| data.add_path(error))?;
-        data.read_at(self.to.get_mut(part).unwrap_or_default(), wanted_at)
+        data.read_at(self.buf.get_mut(part).unwrap_or_default(), wanted_at)
     }
 }
 

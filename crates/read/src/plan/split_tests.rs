@@ -143,9 +143,9 @@ proptest! {
         for (from, length) in pieces {
             let from = from.index(whole.len() + 1);
             let length = length.index(whole.len() - from + 1);
-            let mut to = vec![0xee; length];
-            opened.read(&scanned.checkpoints, &fixture.obsolete, from as u64, &mut to).expect("read");
-            prop_assert!(to == whole[from..from + length], "{length} bytes from {from}");
+            let mut buf = vec![0xee; length];
+            opened.read(&scanned.checkpoints, &fixture.obsolete, from as u64, &mut buf).expect("read");
+            prop_assert!(buf == whole[from..from + length], "{length} bytes from {from}");
         }
         let mut too_long = vec![0; whole.len() + 1];
         let error = opened.read(&scanned.checkpoints, &fixture.obsolete, 0, &mut too_long).expect_err("past the end");
@@ -269,12 +269,12 @@ fn a_file_that_changed_after_planning_is_not_called_damaged() {
         let storage = write_storage(dir.path(), &fixture, true);
         let root = StorageRoot::open(dir.path().to_path_buf()).expect("opened");
         let opened = SplitStorage::open(&root, &storage, IoHint::Gentle).expect("opened");
-        let mut to = vec![0; fixture.entry.len()];
-        opened.read(&[], &[], 0, &mut to).expect("unchanged");
-        assert!(to == fixture.entry);
+        let mut buf = vec![0; fixture.entry.len()];
+        opened.read(&[], &[], 0, &mut buf).expect("unchanged");
+        assert!(buf == fixture.entry);
         let file = fs::File::options().write(true).open(dir.path().join(format!("7.9.{ending}"))).expect("opened");
         file.set_len(100).expect("cut");
-        let error = opened.read(&[], &[], 0, &mut to).expect_err("changed").to_string();
+        let error = opened.read(&[], &[], 0, &mut buf).expect_err("changed").to_string();
         assert!(error.contains(&format!("7.9.{ending} changed while it was read")), "{error}");
     }
 }

@@ -42,9 +42,16 @@ impl<'a> ArchiveRules<'a> {
         seen_slots: &'a SeenSlots,
         failures: &'a Failures,
     ) -> Self {
-        let entries = Mutex::new(EntryChecker::new(base_slot));
-        let frames = Mutex::default();
-        Self { failures, seen_slots, is_by_index: false, length_bytes, entries, frames, records: None, has_sink: false }
+        Self {
+            failures,
+            seen_slots,
+            is_by_index: false,
+            length_bytes,
+            entries: Mutex::new(EntryChecker::new(base_slot)),
+            frames: Mutex::default(),
+            records: None,
+            has_sink: false,
+        }
     }
 
     pub fn from_archive(
@@ -74,7 +81,7 @@ impl<'a> ArchiveRules<'a> {
                 // Agave does not read beyond the end of the tar stream.
                 let rule = if is_after_end { Rule::TrailingBytes } else { Rule::FrameDamaged };
                 if !self.is_by_index {
-                    // Later frames do not count, although some were read ahead.
+                    // The statistics leave out later frames, some of which were read ahead.
                     let last_offset_bytes = error.offset_bytes().unwrap_or_default();
                     let frame_count = number.saturating_add(1);
                     *self.frames.lock() =
@@ -96,7 +103,7 @@ impl<'a> ArchiveRules<'a> {
 
     fn judge_unreadable(&self, error: &Error, is_after_end: bool) -> Result<()> {
         let offset_bytes = error.offset_bytes();
-        let number = self.frames.lock().number_of(offset_bytes);
+        let number = self.frames.lock().frame_number_at(offset_bytes);
         let end_bytes = offset_bytes.map(|offset| offset.saturating_add(FRAME_HEADER_BYTES_MAX as u64));
         let is_at_end = end_bytes.is_some_and(|end| end >= self.length_bytes.unwrap_or(u64::MAX));
         let rule = match (is_after_end, is_at_end) {
@@ -227,7 +234,7 @@ struct FrameWatch {
 
 impl FrameWatch {
     /// Returns the number of the last frame, if the offset is not before it.
-    fn number_of(&self, offset_bytes: Option<u64>) -> Option<u64> {
+    fn frame_number_at(&self, offset_bytes: Option<u64>) -> Option<u64> {
         let last = self.frame_count.checked_sub(1)?;
         if offset_bytes? >= self.last_offset_bytes { Some(last) } else { None }
     }
@@ -240,8 +247,8 @@ mod tests {
     #[test]
     fn damage_after_the_start_of_the_last_frame_is_in_that_frame() {
         let watch = FrameWatch { frame_count: 3, last_offset_bytes: 700, ..FrameWatch::default() };
-        let numbers = [None, Some(699), Some(700), Some(9000)].map(|offset_bytes| watch.number_of(offset_bytes));
+        let numbers = [None, Some(699), Some(700), Some(9000)].map(|offset_bytes| watch.frame_number_at(offset_bytes));
         assert_eq!(numbers, [None, None, Some(2), Some(2)]);
-        assert_eq!(FrameWatch::default().number_of(Some(0)), None);
+        assert_eq!(FrameWatch::default().frame_number_at(Some(0)), None);
     }
 }

@@ -81,7 +81,7 @@ pub struct ClientVerdict {
     pub client: SnapshotClient,
     /// True if the client loads the archive, or starts from the ledger, as far as was checked.
     pub loads: bool,
-    /// Reason for which the client refuses the archive, by the first broken rule that it refuses;
+    /// Reason why the client refuses the archive, by the first broken rule that it refuses;
     /// `None` if it loads the archive.
     pub because: Option<&'static str>,
     /// A restriction that holds although the client loads the archive.

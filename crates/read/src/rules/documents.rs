@@ -133,9 +133,7 @@ pub fn judge_name(archive: &OpenArchive, bank: Option<&BankFile>, failures: &Fai
     }
     let compression = archive.compression;
     if compression != name.compression {
-        let expected = name.compression.extension();
-        let found = compression.extension();
-        failures.add(Rule::ExtensionWrong, expected, found)?;
+        failures.add(Rule::ExtensionWrong, name.compression.extension(), compression.extension())?;
     }
     if let Some(rule) = rule_broken_by(compression) {
         failures.add(rule, "zstd", compression.name())?;

@@ -77,11 +77,8 @@ impl EntryChecker {
 
     fn judge_bank_file(&mut self, slot: u64, failures: &FailuresAt<'_>) -> Result<()> {
         if let Some(other) = self.dir_slot.filter(|other| *other != slot) {
-            failures.add(
-                Rule::DuplicateEntry,
-                format!("a bank file of slot {other}"),
-                format!("one of slot {slot}"),
-            )?;
+            let expected = format!("a bank file of slot {other}");
+            failures.add(Rule::DuplicateEntry, expected, format!("one of slot {slot}"))?;
         }
         if self.bank_slot.is_none() && self.newest_storage.is_some() {
             failures.add(Rule::Order, "the bank file before the accounts", "accounts first")?;
@@ -111,16 +108,16 @@ impl EntryChecker {
         if let Some(base) = self.base_slot.filter(|base| slot <= *base) {
             failures_here().add(Rule::StorageTooOld, format!("a slot above {base}"), slot)?;
         }
-        if self.is_duplicate(slot, id, seen_slots) {
+        if self.add_storage_slot(slot, id, seen_slots) {
             failures_here().add(Rule::DuplicateStorage, one_storage_text(slot), "another")
         } else {
             Ok(())
         }
     }
 
-    /// True if another storage has the same slot. Firedancer wrote several storages of the bank's slot
+    /// Remembers the slot of a storage; returns true if another storage has the same. Firedancer wrote several storages of the bank's slot
     /// before September 2026: [`Self::judge_shared_slot`] decides on these when the bank file is known.
-    fn is_duplicate(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
+    fn add_storage_slot(&mut self, slot: u64, id: u32, seen_slots: &mut HashSet<u64>) -> bool {
         let is_new = self.bank_slot == Some(slot) && self.ids_of_bank_slot.insert(id);
         let is_other = !seen_slots.insert(slot);
         if is_other && is_new && self.ids_of_bank_slot.len() > 1 {

@@ -297,7 +297,7 @@ impl Rule {
         self.row().description
     }
 
-    /// Returns the reason for which the client refuses an archive that breaks the rule. If the client
+    /// Returns the reason why the client refuses an archive that breaks the rule. If the client
     /// loads some of these archives, the text says which.
     pub fn refusal_reason(self, client: SnapshotClient) -> &'static str {
         match (self, client) {

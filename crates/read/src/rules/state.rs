@@ -112,8 +112,8 @@ mod tests {
         failures.broken_rules().into_keys().collect()
     }
 
-    /// A feature takes effect in the epoch after its activation. Of several, the one with the
-    /// shortest slots counts.
+    /// A feature takes effect in the epoch after its activation. If several are active,
+    /// the one with the shortest slots applies.
     #[test]
     fn slots_are_as_long_as_the_shortest_active_feature_requires() {
         let [shortest, shorter, ..] = SHORTER_SLOTS;

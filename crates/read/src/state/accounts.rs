@@ -15,13 +15,13 @@ use crate::rules::state::judge_state;
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
 use crate::state::kept_records::KeptRecords;
 use crate::state::known::KnownPartition;
+use crate::state::log_item::{ITEM_BYTES, partition_of};
 use crate::state::marks::Marks;
-use crate::state::newest::Newest;
+use crate::state::newest::NewestVersions;
 use crate::state::stakes::StakeAccounts;
 use crate::state::sums::{PassSums, StateSum};
-use crate::state::superseded::superseded_among;
-use crate::state::version::{ITEM_BYTES, partition_of};
-use crate::state::versions::VersionLog;
+use crate::state::superseded::find_superseded;
+use crate::state::version_log::VersionLog;
 use crate::state::visitor::{StateVisitor, Task};
 use crate::state::well_known::WellKnownAccount;
 use crate::{Check, Failures, RecordVersion, StorageRef, Superseded};
@@ -49,15 +49,15 @@ pub struct StateBuilder {
     newer: Option<NewerArchive>,
     pub(super) kept_records: Option<KeptRecords>,
     pub stakes: StakeAccounts,
-    pub well_known: Newest<WellKnownAccount>,
+    pub well_known: NewestVersions<WellKnownAccount>,
     slots: RwLock<Vec<u64>>,
     sums: Mutex<PassSums>,
     pub(super) error: Mutex<Option<Error>>,
 }
 
 impl StateBuilder {
-    /// Starts without accounts, for storages of this total size. A log that does not fit in memory is
-    /// spilled into `spill_dir`.
+    /// Starts an empty state. `storages_bytes` is the expected length of all storages. A log that does
+    /// not fit in memory is spilled into `spill_dir`.
     pub fn new(memory_bytes: u64, spill_dir: &Path, storages_bytes: u64) -> Result<Self> {
         let room_bytes = estimate_records(storages_bytes).saturating_mul(ITEM_BYTES);
         Ok(Self {
@@ -66,7 +66,7 @@ impl StateBuilder {
             newer: None,
             kept_records: None,
             stakes: StakeAccounts::default(),
-            well_known: Newest::well_known_accounts(),
+            well_known: NewestVersions::well_known_accounts(),
             slots: RwLock::default(),
             sums: Mutex::default(),
             error: Mutex::default(),
@@ -128,10 +128,10 @@ impl StateBuilder {
         self.error.lock().clone().map_or(Ok(()), Err)
     }
 
-    fn superseded_among(&self, sorted: &[RecordVersion], is_wanted: fn(&RecordVersion) -> bool) -> Superseded {
+    fn find_superseded(&self, sorted: &[RecordVersion], is_wanted: fn(&RecordVersion) -> bool) -> Superseded {
         let slots = self.slots.read();
         let slot_of = |storage: u32| slots.get(storage as usize).copied().unwrap_or_default();
-        superseded_among(sorted, &slot_of, is_wanted)
+        find_superseded(sorted, &slot_of, is_wanted)
     }
 
     fn add_counts(&self, superseded: &Superseded) {
@@ -173,12 +173,12 @@ impl StateBuilder {
         }
         progress.stage(Stage::Sorting, None);
         // Tombstones add nothing to the state, so they are not subtracted.
-        let find = |sorted: &[RecordVersion]| self.superseded_among(sorted, |version| !version.is_tombstone());
-        self.log.find_superseded(threads, &find, &mut |mut round| {
+        let find = |sorted: &[RecordVersion]| self.find_superseded(sorted, |version| !version.is_tombstone());
+        self.log.find_superseded_in_rounds(threads, &find, &mut |mut round| {
             self.add_counts(&round);
             progress.check()?;
             if !round.duplicates.is_empty() {
-                // It is undefined which of the two records counts.
+                // It is undefined which of the two records is newer.
                 failures.skip(Check::State, "an account occurs twice in one storage");
             }
             self.subtract_kept(&mut round);
@@ -206,8 +206,8 @@ impl StateBuilder {
         }
     }
 
-    /// Passes each record to a visitor by means of `read_all`. Only newest versions are hashed, so the
-    /// judged state is the visited one. It is judged unless that check is skipped.
+    /// Reads all records with `read_all`, which passes each record to `visitor`. Hashes only the newest
+    /// versions as they are visited, and then judges the state, unless that check is skipped.
     pub fn visit_state(
         &self,
         bank: Option<&BankFile>,
@@ -224,9 +224,9 @@ impl StateBuilder {
 
     fn mark_superseded(&self, threads: usize) -> Result<Marks> {
         let mut marks = Marks::default();
-        self.log.for_each_partition(threads, &|sorted| self.superseded_among(sorted, |_| true), &mut |found| {
+        self.log.for_each_partition(threads, &|sorted| self.find_superseded(sorted, |_| true), &mut |found| {
             if !found.duplicates.is_empty() {
-                // It is undefined which of the two records counts.
+                // It is undefined which of the two records is newer.
                 let error = Error::damaged("an account occurs more than once in one storage");
                 return Err(error.with_hint(hint::USE_VERIFY));
             }

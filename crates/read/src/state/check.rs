@@ -134,7 +134,7 @@ impl Completeness {
 pub struct Assurance {
     /// `checked` if capitalization and lattice hash are those of the bank file, or `not checked`.
     pub state: &'static str,
-    /// Reason for which the state was not checked; `None` if it was.
+    /// Reason why the state was not checked; `None` if it was.
     pub state_reason: Option<&'static str>,
     /// Number of accounts in the state; `None` if it was not checked.
     pub accounts_checked: Option<u64>,
@@ -143,8 +143,8 @@ pub struct Assurance {
 }
 
 impl Assurance {
-    /// Derives the evidence from the index and the state check. `accounts_checked` is `None` if nobody
-    /// asked for the check.
+    /// Derives the evidence from the index and the state check. `accounts_checked` is `None` if
+    /// the check was not requested.
     #[doc(hidden)]
     pub fn new(accounts_checked: Option<u64>, has_index: bool) -> Self {
         let (state, state_reason) = match accounts_checked {

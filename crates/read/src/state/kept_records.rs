@@ -3,7 +3,7 @@
 //! If the newest storages are read first, a record of an account that was seen before is usually an
 //! older version. A table has a bit for each account that was seen, which the fingerprint chooses.
 //! Accounts may share a bit, so some records are kept by mistake. Superseded records that were not
-//! kept (no room, or workers overtook each other) are read again. The table affects only the amount
+//! kept, because memory was full or an older version was read first, are read again. The table affects only the amount
 //! of work, not the result.
 
 use std::collections::HashMap;

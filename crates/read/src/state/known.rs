@@ -2,7 +2,7 @@
 
 use crate::state::fingerprint::Fingerprint;
 
-/// Minimum average number of fingerprints in a bucket.
+/// Buckets hold at least this many fingerprints on average.
 const KNOWN_BUCKET_ITEMS: usize = 4;
 
 /// A sorted list of a partition's fingerprints. It is divided into buckets by the bits after the

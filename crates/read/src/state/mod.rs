@@ -1,8 +1,9 @@
 //! Computes the state of an archive or a ledger: capitalization and lattice hash over the newest
 //! version of every account, in bounded memory.
 //!
-//! [`pass`] hashes and logs records as they are read, and [`versions`] finds the superseded ones.
-//! [`accounts`] subtracts them, or passes on all others, and compares the result with the bank file.
+//! [`pass`] hashes and logs records as they are read, and [`version_log`] finds the superseded ones.
+//! To check a state, [`accounts`] subtracts the superseded records from the sums. To visit accounts, it
+//! passes on every record, with a flag for superseded ones. Both compare the sums with the bank file.
 
 // This code handles records that are parsed already, and its own log. Every record passes through
 // it, so checked operations would cost time, and the parsers have already refused bad bytes.
@@ -18,6 +19,7 @@ pub mod check;
 pub mod fingerprint;
 pub mod kept_records;
 mod known;
+pub mod log_item;
 pub mod marks;
 pub mod newest;
 pub mod pass;
@@ -26,7 +28,6 @@ pub mod stakes;
 pub mod storages;
 pub mod sums;
 pub mod superseded;
-pub mod version;
-pub mod versions;
+pub mod version_log;
 pub mod visitor;
 pub mod well_known;

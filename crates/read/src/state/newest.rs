@@ -1,7 +1,7 @@
 //! Keeps the newest version of some accounts, in whatever order workers see the versions.
 //!
-//! Versions of other kinds, such as tombstones, are not passed here. If one of them is newer, the
-//! older version is dropped once superseded records are known ([`Newest::drop_superseded`]).
+//! Callers pass only versions of the kind that they look for, so a newer tombstone is not seen here.
+//! [`NewestVersions::drop_superseded`] drops such older versions when superseded records are known.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -25,13 +25,13 @@ struct KeptVersion<T> {
 type Shard<T> = Mutex<HashMap<[u8; 32], KeptVersion<T>>>;
 
 #[derive(Debug)]
-pub struct Newest<T> {
+pub struct NewestVersions<T> {
     shards: [Shard<T>; SHARDS],
     count: AtomicUsize,
     count_max: usize,
 }
 
-impl<T> Newest<T> {
+impl<T> NewestVersions<T> {
     pub fn new(count_max: usize) -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), count: AtomicUsize::default(), count_max }
     }
@@ -47,7 +47,7 @@ impl<T> Newest<T> {
         let found = KeptVersion { value, slot: storage.slot, mark: Mark::new(storage.number, offset_bytes) };
         let mut shard = self.shard(&address).lock();
         match shard.get_mut(&address) {
-            // If storages have the same slot, the later one in the archive counts.
+            // Of two storages with the same slot, the later one in the archive is newer.
             Some(known) if (known.slot, known.mark.storage) < (found.slot, found.mark.storage) => *known = found,
             None if self.count.fetch_add(1, Relaxed) < self.count_max => drop(shard.insert(address, found)),
             _ => {}
@@ -79,11 +79,11 @@ mod tests {
 
     const ADDRESS: [u8; 32] = [9; 32];
 
-    fn keep(newest: &Newest<usize>, address: [u8; 32], (slot, number): (u64, u32), value: usize) {
+    fn keep(newest: &NewestVersions<usize>, address: [u8; 32], (slot, number): (u64, u32), value: usize) {
         newest.keep(address, StorageRef { number, slot, id: 1 }, 136, value);
     }
 
-    fn kept(newest: &Newest<usize>) -> Option<usize> {
+    fn kept_value(newest: &NewestVersions<usize>) -> Option<usize> {
         newest.get(&ADDRESS, |value| Some(*value))
     }
 
@@ -92,31 +92,48 @@ mod tests {
         let versions = [(5, 0), (7, 1), (6, 2), (7, 3)];
         for first in 0..4 {
             for step in [1, 3] {
-                let newest = Newest::new(1);
+                let newest = NewestVersions::new(1);
                 let order = (0..4).map(|turn| (first + step * turn) % 4);
                 order.for_each(|number| keep(&newest, ADDRESS, versions[number], number));
-                assert_eq!(kept(&newest), Some(3), "the later of two storages of a slot counts");
+                assert_eq!(kept_value(&newest), Some(3), "the later of two storages of a slot counts");
             }
         }
     }
 
     #[test]
+    fn concurrent_workers_keep_the_newest_version() {
+        let newest = NewestVersions::new(1);
+        std::thread::scope(|scope| {
+            for worker in 0..4 {
+                let newest = &newest;
+                scope.spawn(move || {
+                    for number in (worker..4000).step_by(4) {
+                        keep(newest, ADDRESS, (number as u64, number as u32), number);
+                    }
+                });
+            }
+        });
+        assert_eq!(kept_value(&newest), Some(3999));
+        assert!(!newest.has_overflowed());
+    }
+
+    #[test]
     fn superseded_versions_are_dropped() {
-        let newest = Newest::new(1);
+        let newest = NewestVersions::new(1);
         keep(&newest, ADDRESS, (5, 0), 1);
         let mut superseded = Marks::default();
         superseded.insert(Mark::new(1, 136));
         superseded.insert(Mark::new(0, 0));
         newest.drop_superseded(&superseded);
-        assert_eq!(kept(&newest), Some(1), "nothing supersedes it");
+        assert_eq!(kept_value(&newest), Some(1), "nothing supersedes it");
         superseded.insert(Mark::new(0, 136));
         newest.drop_superseded(&superseded);
-        assert_eq!(kept(&newest), None);
+        assert_eq!(kept_value(&newest), None);
     }
 
     #[test]
     fn the_number_of_accounts_is_limited() {
-        let newest = Newest::new(1);
+        let newest = NewestVersions::new(1);
         for (address, storage, value, has_overflowed) in
             [(ADDRESS, (5, 0), 1, false), (ADDRESS, (6, 1), 2, false), ([8; 32], (5, 0), 3, true)]
         {

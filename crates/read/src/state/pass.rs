@@ -5,10 +5,10 @@ use slotpress_base::{Error, Result};
 use slotpress_format::{Address, LatticeAccumulator, Record, RecordFault, RecordFaultKind, RecordSink};
 
 use super::accounts::StateBuilder;
+use crate::state::log_item::LogBatch;
 use crate::state::marks::is_marked;
 use crate::state::sums::PassSums;
-use crate::state::superseded::{is_listed, records_of};
-use crate::state::version::LogBatch;
+use crate::state::superseded::{contains_fingerprint, find_storage_records};
 use crate::state::visitor::{StateWorker, Task};
 use crate::{Check, FailurePlace, Failures, RecordVersion, RecordVisitor, RecordWorker, Rule, StorageRef, Superseded};
 
@@ -132,10 +132,10 @@ impl AccountsWorker<'_> {
 
     fn subtract(&mut self, record: &Record<'_>) {
         let fingerprint = self.pass.accounts.fingerprinter.fingerprint(&record.header.pubkey);
-        if is_listed(self.superseded, &fingerprint) {
+        if contains_fingerprint(self.superseded, &fingerprint) {
             self.add_to_sums(record);
         }
-        if is_listed(self.duplicates, &fingerprint) {
+        if contains_fingerprint(self.duplicates, &fingerprint) {
             let mut place = FailurePlace::storage(self.storage.slot, self.storage.id).with_offset(record.offset_bytes);
             place.account = Some(Address(record.header.pubkey));
             self.keep_error(self.pass.failures.at(place).add(Rule::DuplicateAccount, "once", "more than once"));
@@ -160,8 +160,8 @@ impl RecordWorker for AccountsWorker<'_> {
         self.storage = storage;
         match self.pass.task {
             Task::Subtract(Superseded { records, duplicates, .. }) => {
-                self.superseded = records_of(records, storage.number);
-                self.duplicates = records_of(duplicates, storage.number);
+                self.superseded = find_storage_records(records, storage.number);
+                self.duplicates = find_storage_records(duplicates, storage.number);
             }
             Task::Visit { superseded, .. } => self.marks = superseded.storage_marks(storage.number),
             Task::Add(_) | Task::Log => {}

@@ -26,9 +26,14 @@ pub struct Spill {
 impl Spill {
     /// Prepares a file in `dir`, where `room_bytes` must be free when the file is made.
     pub fn new(dir: &Path, room_bytes: u64) -> Self {
-        let file = Mutex::default();
-        let bytes = AtomicU64::new(0);
-        Self { dir: dir.to_path_buf(), room_bytes, file, bytes, purpose: "finding superseded records", watch: None }
+        Self {
+            dir: dir.to_path_buf(),
+            room_bytes,
+            file: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            purpose: "finding superseded records",
+            watch: None,
+        }
     }
 
     /// Prepares a file in `dir` whose free space is checked while it grows.
@@ -51,8 +56,8 @@ impl Spill {
         Ok(offset)
     }
 
-    pub fn read(&self, offset: u64, to: &mut [u8]) -> Result<()> {
-        self.file()?.read_exact_at(to, offset).map_err(|error| self.error("read", &error))
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file()?.read_exact_at(buf, offset).map_err(|error| self.error("read", &error))
     }
 
     fn file(&self) -> Result<Arc<File>> {
@@ -139,9 +144,9 @@ mod tests {
         let spill = Spill::new(dir.path(), 0);
         let offsets = [b"one", b"two"].map(|block| spill.write(block).expect("written"));
         for (offset, block) in offsets.into_iter().zip([b"one", b"two"]) {
-            let mut to = [0; 3];
-            spill.read(offset, &mut to).expect("read");
-            assert_eq!(&to, block);
+            let mut buf = [0; 3];
+            spill.read(offset, &mut buf).expect("read");
+            assert_eq!(&buf, block);
         }
         assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
     }

@@ -2,8 +2,8 @@
 //! with the bank file's. Agave looks up each account of the stakes when it loads a snapshot.
 //!
 //! For each address, the newest version that is a vote account or a delegated stake account is kept
-//! (about 150 bytes). If a newer version is of another kind, the kept one is dropped once superseded
-//! records are known ([`Newest::drop_superseded`]).
+//! (about 150 bytes). A newer version of another kind is not seen here:
+//! [`NewestVersions::drop_superseded`] drops the kept version when superseded records are known.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,7 +12,7 @@ use slotpress_format::{
     DELEGATIONS_MAX, Delegation, Hash, Record, STAKE, Stakes, VOTE, VOTE_ACCOUNTS_MAX, VoteAccount,
 };
 
-use super::newest::Newest;
+use super::newest::NewestVersions;
 use crate::{Check, FailurePlace, Failures, Rule, StorageRef};
 
 const ACCOUNTS_MAX: usize = DELEGATIONS_MAX + VOTE_ACCOUNTS_MAX;
@@ -35,14 +35,14 @@ fn readable_accounts(stakes: &Stakes) -> impl Iterator<Item = &([u8; 32], VoteAc
 
 #[derive(Debug)]
 pub struct StakeAccounts {
-    pub(super) newest: Newest<StakedAccount>,
+    pub(super) newest: NewestVersions<StakedAccount>,
     /// True if Firedancer, which keeps no rent epochs, wrote one of the archives.
     pub lacks_rent_epochs: bool,
 }
 
 impl Default for StakeAccounts {
     fn default() -> Self {
-        Self { newest: Newest::new(ACCOUNTS_MAX), lacks_rent_epochs: false }
+        Self { newest: NewestVersions::new(ACCOUNTS_MAX), lacks_rent_epochs: false }
     }
 }
 
@@ -117,11 +117,11 @@ impl StakeAccounts {
         Ok(())
     }
 
-    /// Checks that the bank file's stakes hold the vote account of each stake account. Up to Agave
-    /// 4.4, the delegations in the bank file count; later, the delegations in stake accounts.
+    /// Checks that the bank file's stakes hold the vote account of each stake account. Agave up to 4.4
+    /// uses the delegations in the bank file; later versions use those in the stake accounts.
     fn judge_voters(&self, stakes: &Stakes, failures: &Failures) -> Result<()> {
         let known: HashSet<&[u8; 32]> = readable_accounts(stakes).map(|(address, _)| address).collect();
-        let mut missing = self.voters_besides(&known);
+        let mut missing = self.find_unlisted_voters(&known);
         missing.retain(|_, voter| self.vote_account(voter).is_some_and(|account| is_usable(&account)));
         if missing.is_empty() {
             return Ok(());
@@ -136,7 +136,7 @@ impl StakeAccounts {
     }
 
     /// Returns the vote account of each stake account, unless it is in `known`.
-    fn voters_besides(&self, known: &HashSet<&[u8; 32]>) -> BTreeMap<[u8; 32], [u8; 32]> {
+    fn find_unlisted_voters(&self, known: &HashSet<&[u8; 32]>) -> BTreeMap<[u8; 32], [u8; 32]> {
         let mut voters = BTreeMap::new();
         self.newest.for_each(|address, staked| {
             if let StakedAccount::Delegation(delegation) = staked
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_number_of_accounts_is_limited() {
-        let stakes = StakeAccounts { newest: Newest::new(1), ..StakeAccounts::default() };
+        let stakes = StakeAccounts { newest: NewestVersions::new(1), ..StakeAccounts::default() };
         let is_judged = || {
             let failures = Failures::new();
             stakes.judge(&Stakes::default(), &failures).expect("collected");

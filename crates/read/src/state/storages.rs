@@ -109,7 +109,7 @@ fn read_ledger_storages(
     };
     let reading = ItemReader::<(u32, &PlannedStorage)> {
         is_cold: &|(_, storage)| plan.is_cold_storage(storage, 0, AHEAD_OF_STORAGE_BYTES),
-        read: &|(_, storage), to| read_piece(plan, storage, 0, AHEAD_OF_STORAGE_BYTES, to),
+        read: &|(_, storage), buf| read_piece(plan, storage, 0, AHEAD_OF_STORAGE_BYTES, buf),
         item_bytes_max: AHEAD_OF_STORAGE_BYTES,
         ahead_bytes_max: AHEAD_BYTES,
     };
@@ -119,9 +119,9 @@ fn read_ledger_storages(
     visitor.check()
 }
 
-fn read_piece(plan: &Plan, storage: &PlannedStorage, offset: u64, bytes_max: u64, to: &mut Vec<u8>) -> Result<()> {
-    to.resize(to_usize(storage.content_bytes.saturating_sub(offset).min(bytes_max)), 0);
-    plan.read_storage(storage, offset, to)
+fn read_piece(plan: &Plan, storage: &PlannedStorage, offset: u64, bytes_max: u64, buf: &mut Vec<u8>) -> Result<()> {
+    buf.resize(to_usize(storage.content_bytes.saturating_sub(offset).min(bytes_max)), 0);
+    plan.read_storage(storage, offset, buf)
 }
 
 pub struct ListedStorage {

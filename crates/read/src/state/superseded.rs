@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::RecordVersion;
 use crate::state::fingerprint::Fingerprint;
-use crate::state::version::ITEM_BYTES;
+use crate::state::log_item::ITEM_BYTES;
 
 #[derive(Debug, Default)]
 pub struct Superseded {
@@ -44,19 +44,19 @@ impl Superseded {
 }
 
 /// Returns the records of a storage in a list that is sorted by storage.
-pub fn records_of(list: &[RecordVersion], storage: u32) -> &[RecordVersion] {
+pub fn find_storage_records(list: &[RecordVersion], storage: u32) -> &[RecordVersion] {
     let start = list.partition_point(|version| version.storage() < storage);
     let rest = &list[start..];
     &rest[..rest.partition_point(|version| version.storage() == storage)]
 }
 
-pub fn is_listed(list: &[RecordVersion], fingerprint: &Fingerprint) -> bool {
+pub fn contains_fingerprint(list: &[RecordVersion], fingerprint: &Fingerprint) -> bool {
     list.binary_search_by_key(fingerprint, |version| version.fingerprint).is_ok()
 }
 
-/// Finds the records that a newer one supersedes among records sorted by account. Lists records for
-/// which `is_wanted` is true. `slot_of` returns the slot of a storage.
-pub fn superseded_among(
+/// Finds superseded records in a slice that is sorted by account. Counts all of them, and lists those
+/// for which `is_wanted` is true. `slot_of` returns the slot of a storage.
+pub fn find_superseded(
     sorted: &[RecordVersion],
     slot_of: &dyn Fn(u32) -> u64,
     is_wanted: fn(&RecordVersion) -> bool,
@@ -111,7 +111,7 @@ mod tests {
             }
             versions.sort_unstable();
             // The newest storage has the lowest number.
-            let found = superseded_among(&versions, &|storage| 100 - u64::from(storage), |_| true);
+            let found = find_superseded(&versions, &|storage| 100 - u64::from(storage), |_| true);
             let marked = marks(&found.records);
             for (key, storage) in records.keys() {
                 let is_marked = marked.contains(&Mark::new(*storage, u64::from(*key) * 136));
@@ -128,13 +128,15 @@ mod tests {
         let version =
             |key, storage, offset_bytes| RecordVersion::new(Fingerprint([key, 0, 0]), storage, false, offset_bytes);
         let versions = [version(1, 0, 0), version(1, 1, 0), version(2, 0, 136), version(2, 0, 272), version(2, 1, 136)];
-        let mut found = superseded_among(&versions, &|storage| 2 - u64::from(storage), |_| true);
+        let mut found = find_superseded(&versions, &|storage| 2 - u64::from(storage), |_| true);
         found.sort();
         let is_in = |list: &[RecordVersion]| versions.each_ref().map(|version| marks(list).contains(&version.mark()));
         assert_eq!(is_in(&found.records), [false, true, false, false, true]);
         assert_eq!(is_in(&found.duplicates), [false, false, true, true, false]);
         assert_eq!(found.storages(), HashSet::from([0, 1]));
-        let is_found = |list, storage: u32, key: u32| is_listed(records_of(list, storage), &Fingerprint([key, 0, 0]));
+        let is_found = |list, storage: u32, key: u32| {
+            contains_fingerprint(find_storage_records(list, storage), &Fingerprint([key, 0, 0]))
+        };
         let places = [(0, 1), (1, 1), (0, 2)];
         assert_eq!(places.map(|(storage, key)| is_found(&found.records, storage, key)), [false, true, false]);
         assert_eq!(places.map(|(storage, key)| is_found(&found.duplicates, storage, key)), [false, false, true]);

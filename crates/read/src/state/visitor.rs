@@ -13,8 +13,8 @@ use crate::{StorageRef, Superseded};
 /// Task of one pass. A check runs `Add`, then `Subtract`; a visit runs `Log`, then `Visit`.
 #[derive(Clone, Copy)]
 pub enum Task<'a> {
-    /// Hash and log every record. Pass it to the visitor, if there is one, unless a newer archive is
-    /// known to supersede it.
+    /// Hash and log every record, except versions that are older than those of a newer archive. Pass
+    /// the same records to the visitor, if there is one.
     Add(Option<&'a dyn StateVisitor>),
     /// Subtract the superseded records, and report accounts that a storage holds twice.
     Subtract(&'a Superseded),

@@ -7,7 +7,7 @@ use slotpress_format::{
     CLOCK, REDUCED_STAKE_CHANGES, Record, RecordHeader, SHORTER_SLOTS, SLOT_HISTORY, STAKE_HISTORY,
 };
 
-use super::newest::Newest;
+use super::newest::NewestVersions;
 use crate::StorageRef;
 
 /// Addresses of the accounts that the checks and exports need besides vote and stake accounts.
@@ -47,7 +47,7 @@ pub struct WellKnownAccount {
 
 pub type WellKnownAccounts = BTreeMap<[u8; 32], WellKnownAccount>;
 
-impl Newest<WellKnownAccount> {
+impl NewestVersions<WellKnownAccount> {
     pub fn well_known_accounts() -> Self {
         Self::new(ADDRESSES.len())
     }
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn data_beyond_the_limit_and_other_accounts_are_not_kept() {
-        let known = Newest::well_known_accounts();
+        let known = NewestVersions::well_known_accounts();
         let keep = |address: [u8; 32], data: &[u8]| {
             let mut header = RecordHeader::parse(&[0; 136]);
             (header.owner, header.pubkey, header.lamports) = ([8; 32], address, 1);

@@ -85,7 +85,7 @@ impl Drop for WorkDir {
 /// First passes each directory to `before`, and does not remove it if that fails.
 ///
 /// # Errors
-/// `before` fails, or the disk does.
+/// `before` fails, or the disk fails.
 pub fn remove_stale_dirs(parent: &KeptDir, prefix: &str, before: &mut dyn FnMut(&KeptDir) -> Result<()>) -> Result<()> {
     for name in parent.names()?.iter().filter(|name| name.to_string_lossy().starts_with(prefix)) {
         // Skips files, vanished directories, and directories that this user may not change, as in a

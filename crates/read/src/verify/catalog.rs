@@ -26,7 +26,7 @@ pub struct ArchiveVerdict<'a> {
 }
 
 impl ArchiveVerdict<'_> {
-    /// Returns the reason for which the state of an incremental archive was not checked, although that
+    /// Returns the reason why the state of an incremental archive was not checked, although that
     /// was requested and its frames and entries are good: its full archive is damaged or missing.
     pub fn state_skip_reason(&self) -> Option<String> {
         let why = match self.base {

@@ -53,7 +53,7 @@ impl Default for VerifyOptions {
 }
 
 impl VerifyOptions {
-    /// Returns the reason for which records and state are not checked. `None` if they are.
+    /// Returns the reason why records and state are not checked. `None` if they are.
     pub(crate) fn state_skip_reason(&self) -> Option<String> {
         match (self.quick, self.check.mode) {
             (true, _) => Some("quick check".to_string()),

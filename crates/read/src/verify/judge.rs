@@ -123,7 +123,7 @@ fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<
     let counts = count_parts(&parts, accounts);
     let mut failures = Failures::new();
     let mut paths = Vec::new();
-    let names = correct_names(&parts);
+    let names_by_path = compute_names(&parts);
     for part in parts {
         match part.storages {
             StorageReader::Archive(_) => failures.absorb(part.failures, &part.facts.path),
@@ -153,7 +153,7 @@ fn make_report(parts: Vec<JudgedPart>, accounts: &StateBuilder, job: &VerifyJob<
             failure.hint = MAYBE_INCREMENTAL.into();
         }
     }
-    report.hint_at_names(&names);
+    report.hint_at_names(&names_by_path);
     report.bank = bank;
     report
 }
@@ -173,7 +173,7 @@ impl VerifyReport {
     }
 }
 
-fn correct_names(parts: &[JudgedPart]) -> HashMap<PathBuf, ArchiveName> {
+fn compute_names(parts: &[JudgedPart]) -> HashMap<PathBuf, ArchiveName> {
     let name_of = |(number, part): (usize, &JudgedPart)| {
         let base = parts.get(number.saturating_add(1)).and_then(|base| base.bank.as_ref());
         let base_slot = part.base_slot().or(base.map(|bank| bank.slot));

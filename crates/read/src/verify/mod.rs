@@ -46,8 +46,8 @@ pub(crate) fn read_snapshot(snapshot: Snapshot<'_>, job: VerifyJob<'_>) -> Resul
     }
 }
 
-/// Verifies a snapshot, and passes the observer every record that no newer archive is known to
-/// supersede. Also returns the bank file, if it could be read.
+/// Verifies a snapshot, and passes to the observer every record, except those that a newer archive
+/// is known to supersede. Also returns the bank file, if it could be read.
 ///
 /// # Errors
 /// As [`verify`], and the errors of the observer.

@@ -64,10 +64,13 @@ impl JudgedPart {
         }
         drop(rules);
         let storages = entries.iter().filter(|entry| matches!(entry.kind, EntryKind::Storage { .. }));
-        let path = archive.path().to_path_buf();
-        let root = archive.root();
         Ok(Self {
-            facts: StatePart { path, root, first_storage, is_from_firedancer: read.is_from_firedancer },
+            facts: StatePart {
+                path: archive.path().to_path_buf(),
+                root: archive.root(),
+                first_storage,
+                is_from_firedancer: read.is_from_firedancer,
+            },
             failures,
             storage_count: u32::try_from(storages.count()).unwrap_or(u32::MAX),
             tar_bytes: read.tar_bytes,

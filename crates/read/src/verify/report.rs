@@ -19,7 +19,7 @@ pub struct CheckResult {
     pub check: Check,
     /// True if the check found nothing wrong, as far as it went.
     pub ok: bool,
-    /// Reason for which the check did not complete; `None` if it did.
+    /// Reason why the check did not complete; `None` if it did.
     pub skipped: Option<String>,
 }
 
@@ -30,7 +30,7 @@ pub struct VerifyReport {
     /// The verified input: an archive, a full and an incremental one, or a ledger.
     #[serde(serialize_with = "text::paths")]
     pub paths: Vec<PathBuf>,
-    /// True if nothing failed; warnings do not count.
+    /// True if there are no failures. There may be warnings.
     pub ok: bool,
     /// Clients that the caller asked about; may be empty.
     pub asked: Vec<SnapshotClient>,
@@ -57,13 +57,15 @@ pub struct VerifyReport {
     pub checks: Vec<CheckResult>,
     /// Broken rules for which the input fails. If the caller asked about clients, these are the rules
     /// that one of them does not tolerate; otherwise, all but deviations that are normal for some
-    /// client version. At most 50 of each rule, sorted by check and place.
+    /// client version. At most 50 of each rule in each archive, sorted by check and place.
     pub failures: Vec<Failure>,
-    /// Broken rules that all clients in `asked` tolerate. At most 50 of each rule.
+    /// Broken rules that all clients in `asked` tolerate. At most 50 of each rule in each archive.
     pub warnings: Vec<Failure>,
-    /// Number of failures and warnings that are not listed, because their rule has more than 50.
+    /// Number of failures and warnings that are not listed, because an archive has more than 50 of
+    /// their rule.
     pub unlisted_count: u64,
-    /// Verdicts of clients, in the order of [`SnapshotClient::JUDGED_BY_DEFAULT`]; on a ledger, only of Agave.
+    /// Verdicts of [`SnapshotClient::JUDGED_BY_DEFAULT`], then of clients judged on request; on a ledger,
+    /// only of Agave.
     pub clients: Vec<ClientVerdict>,
     /// Counts of what was read.
     #[serde(flatten)]
@@ -181,7 +183,7 @@ impl VerifyReport {
         self.checks.iter().filter(|result| result.skipped.is_some()).filter(applies)
     }
 
-    /// Returns the reason for which the check did not complete. `None` if it did.
+    /// Returns the reason why the check did not complete. `None` if it did.
     #[doc(hidden)]
     pub fn skip_reason(&self, check: Check) -> Option<&str> {
         let result = self.checks.iter().find(|result| result.check == check)?;

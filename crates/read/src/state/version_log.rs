@@ -39,8 +39,8 @@ use slotpress_base::{Error, Result, start_pool};
 use slotpress_format::STORAGES_MAX;
 
 use crate::state::known::KnownPartition;
+use crate::state::log_item::{LogBatch, LogItem, PARTITIONS, group_by_account};
 use crate::state::spill::Spill;
-use crate::state::version::{LogBatch, LogItem, PARTITIONS, group_by_account};
 use crate::{RecordVersion, Superseded};
 
 /// Items in a chunk: 40 KiB, so that one chunk for each partition takes 40 MiB.
@@ -104,7 +104,7 @@ impl<T: LogItem> VersionLog<T> {
     }
 
     pub fn append(&self, batch: &mut LogBatch<T>) -> Result<()> {
-        for run in batch.by_partition() {
+        for run in batch.group_by_partition() {
             let mut run = run;
             let mut partition = self.partitions[run[0].partition()].lock();
             while !run.is_empty() {
@@ -178,7 +178,7 @@ impl<T: LogItem> VersionLog<T> {
         let mut rest = partitions.as_slice();
         while !rest.is_empty() {
             let group_max = rest.len().min(threads.saturating_mul(GROUP_PARTITIONS)).max(1);
-            let (group, after) = rest.split_at(self.sortable_partitions(&rest[..group_max]));
+            let (group, after) = rest.split_at(self.count_sortable_partitions(&rest[..group_max]));
             rest = after;
             let sort_and_read = |partition: &&Mutex<Partition<T>>| {
                 let mut sorted = spare_buffers.lock().pop().unwrap_or_default();
@@ -195,7 +195,7 @@ impl<T: LogItem> VersionLog<T> {
 
     /// Returns the number of partitions that fit into the memory for sorting, at least 1. Each needs twice its
     /// length: its chunks and the sorted copy.
-    fn sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
+    fn count_sortable_partitions(&self, partitions: &[&Mutex<Partition<T>>]) -> usize {
         let mut needed_bytes = 0;
         let fits = |partition: &&&Mutex<Partition<T>>| {
             needed_bytes += 2 * partition.lock().bytes();
@@ -208,7 +208,7 @@ impl<T: LogItem> VersionLog<T> {
 impl VersionLog {
     /// Finds the superseded records, and passes them to `on_round` in rounds that fit in memory. `find`
     /// finds them among records that are sorted by account.
-    pub fn find_superseded(
+    pub fn find_superseded_in_rounds(
         &self,
         threads: usize,
         find: &(dyn Fn(&[RecordVersion]) -> Superseded + Sync),
@@ -254,5 +254,5 @@ impl VersionLog {
 }
 
 #[cfg(test)]
-#[path = "versions_tests.rs"]
+#[path = "version_log_tests.rs"]
 mod tests;

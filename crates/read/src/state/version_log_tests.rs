@@ -4,16 +4,16 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::state::fingerprint::{Fingerprint, Fingerprinter};
+use crate::state::log_item::{ITEM_BYTES, partition_of};
 use crate::state::marks::Mark;
-use crate::state::superseded::superseded_among;
-use crate::state::version::{ITEM_BYTES, partition_of};
+use crate::state::superseded::find_superseded;
 
 const CHUNK_BYTES: u64 = chunk_bytes::<RecordVersion>();
 const LOG_BYTES_MIN: u64 = log_bytes_min::<RecordVersion>();
 
 /// Finds superseded records of storages whose numbers are their slots.
 fn superseded_by_storage_number(sorted: &[RecordVersion]) -> Superseded {
-    superseded_among(sorted, &u64::from, |version| !version.is_tombstone())
+    find_superseded(sorted, &u64::from, |version| !version.is_tombstone())
 }
 
 proptest! {
@@ -45,7 +45,7 @@ proptest! {
         }
         prop_assert!(!is_known(200));
         let mut found = Superseded::default();
-        log.find_superseded(2, &|sorted| superseded_among(sorted, &slot_of, |version| !version.is_tombstone()), &mut |round| { found = round; Ok(()) }).expect("found");
+        log.find_superseded_in_rounds(2, &|sorted| find_superseded(sorted, &slot_of, |version| !version.is_tombstone()), &mut |round| { found = round; Ok(()) }).expect("found");
         let expected = records.iter().filter(|(key, storage)| newest[key].1 != *storage);
         prop_assert_eq!(found.count, expected.clone().count() as u64);
         let subtract: Vec<_> = expected.filter(|(key, storage)| !is_tombstone(*key, *storage)).collect();
@@ -86,7 +86,7 @@ fn spilling_loses_nothing() {
     assert!(log.partitions.iter().all(is_bounded));
     let mut superseded = 0;
     let mut found = 0;
-    log.find_superseded(2, &superseded_by_storage_number, &mut |round| {
+    log.find_superseded_in_rounds(2, &superseded_by_storage_number, &mut |round| {
         superseded += round.records.len();
         found += round.accounts;
         Ok(())
@@ -130,7 +130,7 @@ fn as_many_partitions_are_sorted_as_fit() {
         log.sort_bytes_max = chunks * CHUNK_BYTES;
         let is_used = |partition: &&Mutex<Partition<RecordVersion>>| partition.lock().bytes() > 0;
         let partitions: Vec<_> = log.partitions.iter().filter(is_used).collect();
-        assert_eq!(log.sortable_partitions(&partitions), expected, "{chunks}");
+        assert_eq!(log.count_sortable_partitions(&partitions), expected, "{chunks}");
     }
     log.partitions[0].lock().spilled = vec![0, 0];
     assert_eq!(log.partitions[0].lock().bytes(), 3 * CHUNK_BYTES, "spilled chunks count too");
@@ -149,7 +149,7 @@ fn superseded_records_come_in_rounds_that_fit() {
             counts.push(round.records.len());
             Ok(())
         };
-        log.find_superseded(1, &superseded_by_storage_number, &mut on_round).expect("found");
+        log.find_superseded_in_rounds(1, &superseded_by_storage_number, &mut on_round).expect("found");
         assert_eq!(
             (counts.len(), counts.iter().sum::<usize>()),
             (rounds, 8),

@@ -108,7 +108,7 @@ impl<T: LogItem> LogBatch<T> {
     }
 
     /// Returns the items of each partition that has any.
-    pub fn by_partition(&mut self) -> impl Iterator<Item = &[T]> {
+    pub fn group_by_partition(&mut self) -> impl Iterator<Item = &[T]> {
         self.ordered.resize(self.items.len(), T::default());
         spread(|| self.items.iter(), 0, PARTITIONS.ilog2(), &mut self.ordered, &mut self.ends);
         self.ordered.chunk_by(|first, second| first.partition() == second.partition())
@@ -128,7 +128,7 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
     let mut ends = Vec::new();
     spread(|| chunks.iter().flatten(), PARTITIONS.ilog2(), first_bits, items, &mut ends);
     if first_bits == bits {
-        sort_each(items, &ends);
+        sort_buckets(items, &ends);
         return;
     }
     let mut part = Vec::new();
@@ -140,11 +140,11 @@ pub fn group_by_account<T: LogItem>(chunks: &[Vec<T>], items: &mut Vec<T>) {
         part.clear();
         part.extend_from_slice(bucket);
         spread(|| part.iter(), PARTITIONS.ilog2() + first_bits, bits - first_bits, bucket, &mut inner_ends);
-        sort_each(bucket, &inner_ends);
+        sort_buckets(bucket, &inner_ends);
     }
 }
 
-/// Minimum average number of items in a bucket to sort.
+/// Buckets hold at least this many items on average.
 const BUCKET_ITEMS: usize = 2;
 
 /// Limit on the bits of one step: a core's cache holds 4,096 places to which the step writes.
@@ -159,6 +159,7 @@ fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     to: &mut [T],
     ends: &mut Vec<u32>,
 ) {
+    // A `u64`, because shifting a `u32` right by 32 bits, if `bits` is 0, would overflow.
     let bucket_of = |item: &T| ((u64::from(item.fingerprint().0[0] << skipped_bits) << bits) >> 32) as usize;
     ends.clear();
     ends.resize(1 << bits, 0);
@@ -174,7 +175,7 @@ fn spread<'a, T: LogItem + 'a, I: Iterator<Item = &'a T>>(
     }
 }
 
-fn sort_each<T: LogItem>(items: &mut [T], ends: &[u32]) {
+fn sort_buckets<T: LogItem>(items: &mut [T], ends: &[u32]) {
     let mut start = 0;
     for end in ends {
         let bucket = &mut items[start..*end as usize];
