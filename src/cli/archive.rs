@@ -71,7 +71,8 @@ pub const NEW_ARCHIVE_ROW: &str = "slot: {slot}[ on {base_slot}], {storages}, {f
 pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
     values::check_ledger(&args.ledger)?;
     let new_archive = &args.new_archive;
-    let mut output = Output::open(&args.output, new_archive.work.memory, &args.connection, ui)?;
+    let memory = new_archive.resources.memory;
+    let mut output = Output::open(&args.output, memory, &args.connection, ui)?;
     let mut options = ArchiveOptions::new(&args.ledger)
         .paths(args.directories.paths(&args.ledger))
         .slot(args.slot)
@@ -79,7 +80,7 @@ pub fn run(args: &ArchiveArgs, ui: &Ui) -> Result<()> {
         .force_base(args.force_base)
         .encoding(new_archive.options(&output, 0, ui)?);
     if args.verify {
-        let memory_bytes = choose_half_of_memory(new_archive.work.memory);
+        let memory_bytes = choose_half_of_memory(memory);
         options = options.read_back(CheckOptions::default().memory_bytes(memory_bytes));
     }
     if args.dry_run {

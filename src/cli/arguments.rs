@@ -21,13 +21,13 @@ use super::{memory, values};
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
-pub struct WorkerArgs {
+pub struct ThreadArgs {
     /// Worker threads [default: all cores that the process may use]
     #[arg(long, value_name = "N", value_parser = values::parse_threads)]
     pub threads: Option<usize>,
 }
 
-impl WorkerArgs {
+impl ThreadArgs {
     pub fn threads(&self) -> usize {
         self.threads.unwrap_or_else(available_threads)
     }
@@ -35,16 +35,16 @@ impl WorkerArgs {
 
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Resource use")]
-pub struct WorkArgs {
+pub struct ResourceArgs {
     #[command(flatten)]
-    pub workers: WorkerArgs,
-    /// Memory limit for buffers, with fewer workers if it is too small for all, and as much again
-    /// for a state check, which spills the rest to the output directory, or to TMPDIR
+    pub workers: ThreadArgs,
+    /// Memory limit for buffers; fewer workers run if it is too small for all. A state check may take
+    /// as much again, and spills the rest to the output directory, or to TMPDIR
     #[arg(long, value_name = "SIZE", value_parser = values::parse_size)]
     pub memory: Option<u64>,
 }
 
-impl WorkArgs {
+impl ResourceArgs {
     /// Returns the number of threads that fit into memory: see [`memory::threads_that_fit`].
     pub fn threads(&self, worker_bytes: u64, other_bytes: u64, ui: &Ui) -> Result<usize> {
         let worker_bytes = || Ok(worker_bytes);
@@ -94,7 +94,7 @@ pub struct RestoringArgs {
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
-    work: WorkArgs,
+    resources: ResourceArgs,
     #[command(flatten)]
     pub io_policy: IoPolicyArgs,
 }
@@ -108,10 +108,10 @@ impl NewLedgerArgs {
     /// addition to `other_bytes`.
     pub fn target_options(&self, restoring: &RestoringArgs, other_bytes: u64, ui: &Ui) -> Result<TargetOptions> {
         let io_policy = restoring.io_policy.apply(ui);
-        let check = restoring.check.options(restoring.work.memory);
+        let check = restoring.check.options(restoring.resources.memory);
         let other_bytes = check.memory_bytes.saturating_add(other_bytes);
         let mut target = TargetOptions::new(&self.ledger).paths(self.paths()).check(check).io_policy(io_policy);
-        target.threads = restoring.work.threads(DECODING_WORKER_BYTES, other_bytes, ui)?;
+        target.threads = restoring.resources.threads(DECODING_WORKER_BYTES, other_bytes, ui)?;
         if self.replace_state {
             target.existing_state = ExistingState::MoveAside;
         }
@@ -125,8 +125,8 @@ pub struct PriorityArgs {
     /// Use of the page cache, which a validator on the same machine needs
     #[arg(long, value_name = "HOW", default_value = "gentle", value_parser = values::choice_parser(IO_HINTS))]
     io_hint: IoHint,
-    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while it is idle
-    /// otherwise
+    /// Lower the CPU and disk priority: 1 to 19; at 19, the disk is used only while nothing else uses
+    /// it
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true,
           value_parser = clap::value_parser!(u8).range(0..=i64::from(NICENESS_MAX)))]
     nice: u8,

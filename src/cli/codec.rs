@@ -2,11 +2,11 @@
 
 use clap::Args;
 use slotpress::archive::{ArchiveFormat, Codec, EncodingOptions, RecordLayout, ZSTD_LEVEL_DEFAULT};
-use slotpress::program::{decoding_side_bytes, worker_memory_bytes};
+use slotpress::program::worker_memory_bytes;
 use slotpress::{Error, Progress, Result};
 use slotpress_read::describe_readers;
 
-use super::arguments::WorkerArgs;
+use super::arguments::ThreadArgs;
 use super::memory::threads_that_fit;
 use super::ui::Ui;
 use super::values::{self, Choice};
@@ -33,7 +33,7 @@ pub struct EncodingArgs {
     format: ArchiveFormat,
     /// Bytes of tar in one zstd frame, 64KiB to 32MiB
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = values::parse_size)]
-    frame_size: u64,
+    pub frame_size: u64,
 }
 
 const LAYOUTS: &[Choice<RecordLayout>] = &[
@@ -52,7 +52,7 @@ const FORMATS: &[Choice<ArchiveFormat>] = &[
 pub fn set_workers(
     options: EncodingOptions,
     other_bytes: u64,
-    workers: &WorkerArgs,
+    workers: &ThreadArgs,
     ui: &Ui,
 ) -> Result<EncodingOptions> {
     let worker_bytes = || worker_memory_bytes(&options.codec, options.frame_size_bytes);
@@ -70,11 +70,6 @@ impl EncodingArgs {
     /// Returns options with this codec and frame size. Warns if not every client reads the format.
     pub fn options(&self, ui: &Ui) -> Result<EncodingOptions> {
         Ok(EncodingOptions::default().codec(self.codec(ui)?).frame_size_bytes(self.frame_size))
-    }
-
-    /// Returns the most memory, in bytes, that decoding the sources of a new archive takes.
-    pub fn decoding_bytes(&self) -> u64 {
-        decoding_side_bytes(self.frame_size)
     }
 
     fn codec(&self, ui: &Ui) -> Result<Codec> {

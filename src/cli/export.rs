@@ -11,7 +11,7 @@ use slotpress::verify::VerifyOptions;
 use slotpress::{Error, Progress, Result};
 use slotpress_read::choose_spill_dir;
 
-use super::arguments::{CheckArgs, WorkArgs};
+use super::arguments::{CheckArgs, ResourceArgs};
 use super::memory::{DECODING_WORKER_BYTES, divide_memory};
 use super::network::{READ_TWICE, StateArgs, StateInput};
 use super::stores::open_store;
@@ -23,7 +23,7 @@ use super::{stdout, values};
 ///
 /// Exports only the newest version of each account, from a full archive, a full and an incremental
 /// one, or a ledger. The input is read twice. Files get their names after the state was checked; on standard
-/// output, rows come before that, and only exit code 0 says that they are right. Into OUTPUT go
+/// output, rows come before that, and only exit code 0 means that they are correct. Into OUTPUT go
 /// TABLE/snapshot_slot=SLOT/part-….parquet, and _manifest-SLOT.json last.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
@@ -72,7 +72,7 @@ pub struct ExportArgs {
     #[arg(long, help_heading = "Filters")]
     with_mints: bool,
     #[command(flatten)]
-    work: WorkArgs,
+    resources: ResourceArgs,
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
@@ -159,12 +159,12 @@ impl ExportArgs {
         }
         let worker_bytes = DECODING_WORKER_BYTES + options.worker_bytes();
         // One share is for the files being written, the other for finding superseded records.
-        let threads = self.work.workers.threads();
+        let threads = self.resources.workers.threads();
         let bytes_min = options.memory_bytes_min();
-        let (threads, share_bytes) = divide_memory(self.work.memory, threads, worker_bytes, bytes_min)?;
+        let (threads, share_bytes) = divide_memory(self.resources.memory, threads, worker_bytes, bytes_min)?;
         options.memory_bytes = share_bytes;
         let other_bytes = (2 * share_bytes).saturating_add(store_bytes);
-        let threads = threads.min(self.work.threads(worker_bytes, other_bytes, ui)?);
+        let threads = threads.min(self.resources.threads(worker_bytes, other_bytes, ui)?);
         options.verify = VerifyOptions::default().threads(threads).check(self.check.options(Some(share_bytes)));
         Ok(options)
     }
@@ -173,7 +173,7 @@ impl ExportArgs {
 pub fn run(args: &ExportArgs, ui: &Ui) -> Result<()> {
     let is_stdout = stdout::reserve_for_data(&args.output, ui)?;
     let connection = &args.state.network.connection;
-    let store = open_store(&args.output, args.work.memory, connection)?;
+    let store = open_store(&args.output, args.resources.memory, connection)?;
     let store_bytes = store.as_ref().map_or(0, |store| store.options().memory_bytes);
     let options = args.options(is_stdout, store_bytes, ui)?;
     let mut stream = is_stdout.then(|| stdout::open_rows(ui)).transpose()?;

@@ -14,7 +14,7 @@ use slotpress::{Error, Result, Snapshot};
 use slotpress_base::EscapePath;
 use slotpress_read::{AccountsSummary, RecordTotals, check_pair, find_account, inspect_accounts, merge_versions};
 
-use super::arguments::WorkArgs;
+use super::arguments::ResourceArgs;
 use super::json::merge;
 use super::memory::{self, DECODING_WORKER_BYTES, INSPECTING_WORKER_BYTES};
 use super::network::{StateArgs, StateInput};
@@ -32,11 +32,11 @@ pub struct InspectArgs {
     /// implies --by-owner
     #[arg(long, value_name = "KEY|NAME", value_parser = values::parse_owner, help_heading = "Accounts")]
     owner: Option<Address>,
-    /// Find the newest version of one account; --json has all of its data
+    /// Find the newest version of one account; --json prints all of its data
     #[arg(long, value_name = "KEY", conflicts_with_all = ["by_owner", "owner"], value_parser = values::parse_pubkey, help_heading = "Accounts")]
     account: Option<Address>,
     #[command(flatten)]
-    work: WorkArgs,
+    resources: ResourceArgs,
     #[command(flatten)]
     state: StateArgs,
 }
@@ -44,11 +44,11 @@ pub struct InspectArgs {
 pub fn run(args: &InspectArgs, ui: &Ui) -> Result<()> {
     let is_by_owner = args.by_owner || args.owner.is_some();
     // Memory for summing accounts, in addition to the workers' buffers.
-    let memory_bytes = memory::choose_half_of_memory(args.work.memory);
+    let memory_bytes = memory::choose_half_of_memory(args.resources.memory);
     let other_bytes = if is_by_owner { memory_bytes } else { 0 };
     let first_input = &args.state.inputs[0];
     let worker_bytes = if first_input.is_dir() { INSPECTING_WORKER_BYTES } else { DECODING_WORKER_BYTES };
-    let threads = args.work.threads(worker_bytes, other_bytes, ui)?;
+    let threads = args.resources.threads(worker_bytes, other_bytes, ui)?;
     let reads_twice = is_by_owner || args.account.is_some();
     let input = args.state.open(reads_twice, ui)?;
     if let Some(pubkey) = args.account {

@@ -22,10 +22,10 @@ use super::{render, values};
 
 /// List archives: which belong together, and which a node would choose
 ///
-/// For a directory, it also lists files that are not usable, with the reason, and downloads that
-/// did not end. For a store, it lists what is in the bucket. For a server, the list comes from its
+/// For a directory, it also lists files that are not usable, with the reason, and unfinished
+/// downloads. For a store, it lists what is in the bucket. For a server, the list comes from its
 /// interface for programs (`slotpress serve`), or from its redirects and the listing of a mirror.
-/// It is what the server claims.
+/// The list is what the server claims.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// The directory or store (s3://BUCKET/PREFIX) of archives, or the URL of a server or a mirror

@@ -11,7 +11,7 @@ use slotpress::{Error, ErrorKind, Progress, Result};
 use slotpress_base::{EscapePath, InterruptibleWriter};
 use slotpress_read::check_output_dir;
 
-use super::arguments::{IoPolicyArgs, WorkArgs};
+use super::arguments::{IoPolicyArgs, ResourceArgs};
 use super::codec::{EncodingArgs, set_workers};
 use super::network::ConnectionArgs;
 use super::stdout;
@@ -28,7 +28,7 @@ pub struct NewArchiveArgs {
     #[arg(long, conflicts_with = "force")]
     skip_existing: bool,
     #[command(flatten)]
-    pub work: WorkArgs,
+    pub resources: ResourceArgs,
     #[command(flatten)]
     io_policy: IoPolicyArgs,
 }
@@ -39,9 +39,9 @@ impl NewArchiveArgs {
     pub fn options(&self, output: &Output<'_>, other_bytes: u64, ui: &Ui) -> Result<EncodingOptions> {
         let upload_bytes = output.memory_bytes();
         let mut options = self.encoding.options(ui)?;
-        options.memory_bytes = self.work.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
+        options.memory_bytes = self.resources.memory.map(|bytes| bytes.saturating_sub(upload_bytes));
         let other_bytes = other_bytes + upload_bytes;
-        let options = set_workers(options, other_bytes, &self.work.workers, ui)?;
+        let options = set_workers(options, other_bytes, &self.resources.workers, ui)?;
         Ok(options.io_policy(self.io_policy.apply(ui)))
     }
 

@@ -80,7 +80,7 @@ impl PruneArgs {
 
 struct Decision<'a> {
     archive: &'a Archive,
-    remove: bool,
+    should_remove: bool,
     kept_because: Option<&'static str>,
     fault: Option<&'a FileFault>,
     /// Line that is printed if the archive stays.
@@ -95,9 +95,9 @@ impl<'a> Decision<'a> {
             (true, false) => "it changed a moment ago, and stays",
             (true, true) => "it stays",
         };
-        let remove = args.unusable && *fault != FileFault::Unreadable && is_settled;
+        let should_remove = args.unusable && *fault != FileFault::Unreadable && is_settled;
         let kept_line = format!("! {}; {hint}", unusable_line(archive, fault, now));
-        Self { archive, remove, kept_because: None, fault: Some(fault), kept_line }
+        Self { archive, should_remove, kept_because: None, fault: Some(fault), kept_line }
     }
 
     fn for_archive(archive: &'a Archive, keep_reason: Option<KeepReason>) -> Self {
@@ -107,7 +107,7 @@ impl<'a> Decision<'a> {
             let archive = show_with_size(archive);
             kept_line = format!("kept {archive}: {}", why.replace('_', " "));
         }
-        Self { archive, remove: keep_reason.is_none(), kept_because, fault: None, kept_line }
+        Self { archive, should_remove: keep_reason.is_none(), kept_because, fault: None, kept_line }
     }
 }
 
@@ -187,7 +187,7 @@ fn prune(
     // Unusable files are removed first: the space that they take is regarded as free.
     let unusable = catalog.unusable().iter();
     let mut decisions = Vec::from_iter(unusable.map(|file| Decision::for_unusable(file, args, now)));
-    let removed = decisions.iter().filter(|decision| decision.remove);
+    let removed = decisions.iter().filter(|decision| decision.should_remove);
     let freed_bytes = removed.map(|decision| decision.archive.size_bytes).sum();
     let keep = make_keep_rule(catalog, dir, freed_bytes, args)?;
     if keep.epoch_ends > 0 && catalog.epoch_schedule.is_none() && !catalog.archives().is_empty() {
@@ -209,7 +209,7 @@ fn prune(
     for decision in decisions {
         ui.check()?;
         let archive = decision.archive;
-        let mut is_removed = decision.remove;
+        let mut is_removed = decision.should_remove;
         if is_removed
             && !args.dry_run
             && let Err(error) = remove(archive)

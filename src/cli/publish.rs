@@ -16,7 +16,7 @@ use slotpress::{Error, Result};
 use slotpress_format::FRAME_SIZE_BYTES_DEFAULT;
 use slotpress_read::STATE_MEMORY_BYTES_DEFAULT;
 
-use super::arguments::{IoPolicyArgs, RetentionArgs, WorkArgs};
+use super::arguments::{IoPolicyArgs, ResourceArgs, RetentionArgs};
 use super::codec::{ZstdArgs, set_workers};
 use super::json::merge;
 use super::network::ConnectionArgs;
@@ -44,7 +44,7 @@ pub struct PublishArgs {
     /// Publish the archives that exist now, then exit (for a timer)
     #[arg(long)]
     once: bool,
-    /// Publish the newest incremental archive this often; full ones are all published
+    /// Publish the newest incremental archive this often; every full archive is published
     #[arg(long, value_name = "TIME", default_value = "5min", value_parser = values::parse_duration)]
     every: Duration,
     /// Check archives, and publish them as they are
@@ -53,7 +53,7 @@ pub struct PublishArgs {
     #[command(flatten)]
     encoding: ZstdArgs,
     #[command(flatten)]
-    work: WorkArgs,
+    resources: ResourceArgs,
     /// Directory for pins, for archives on their way, for the newest three damaged ones and for the
     /// journal, on the file system of SNAPSHOTS_DIR, but not itself [default: SNAPSHOTS_DIR.publish]
     #[arg(long, value_name = "DIR", help_heading = "Pins")]
@@ -73,7 +73,7 @@ pub struct PublishArgs {
     #[arg(long, value_name = "N", default_value_t = PublishOptions::KEEP_INCREMENTAL_DEFAULT as u64, help_heading = "Retention",
           value_parser = clap::value_parser!(u64).range(0..=10_000))]
     keep_incremental: u64,
-    /// When nothing else is to be done, also make incremental archives of the newest state on this
+    /// When there is nothing else to do, also make incremental archives of the newest state on this
     /// many older full archives of a target (see rebase); each reads both archives twice, in a
     /// target that is a directory
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, help_heading = "Targets",
@@ -146,17 +146,17 @@ pub fn run(args: &PublishArgs, ui: &Ui) -> Result<()> {
 fn make_options(args: &PublishArgs, ui: &Ui) -> Result<PublishOptions> {
     let targets = args.to.iter().map(|target| target.parse());
     let targets = targets.collect::<Result<Vec<Target>>>()?;
-    let memory_bytes = memory::choose_memory(args.work.memory, STATE_MEMORY_BYTES_DEFAULT);
+    let memory_bytes = memory::choose_memory(args.resources.memory, STATE_MEMORY_BYTES_DEFAULT);
     let other_bytes = decoding_side_bytes(FRAME_SIZE_BYTES_DEFAULT).saturating_add(memory_bytes);
     let mut options = PublishOptions::new(&args.dir, targets);
     options.client = args.connection.options();
     options.stores.s3 = args.connection.stores.s3();
     options.stores.wait_for_first = !args.once;
-    if let Some(memory_bytes) = args.work.memory {
+    if let Some(memory_bytes) = args.resources.memory {
         options.stores.memory_bytes = options.stores.memory_bytes.min(memory_bytes);
     }
-    let encoding = args.encoding.options().memory_bytes(args.work.memory);
-    let encoding = set_workers(encoding, other_bytes, &args.work.workers, ui)?;
+    let encoding = args.encoding.options().memory_bytes(args.resources.memory);
+    let encoding = set_workers(encoding, other_bytes, &args.resources.workers, ui)?;
     let encoding = encoding.io_policy(args.io_policy.apply(ui));
     let check = CheckOptions::default().memory_bytes(memory_bytes);
     options.recompress = RecompressOptions::default().encoding(encoding).check(check);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slotpress::archive::{ArchiveOptions, ledger_as_archive};
+use slotpress::program::decoding_side_bytes;
 use slotpress::rebase::{RebaseInput, RebaseOptions, rebase};
 use slotpress::{Error, Result};
 use slotpress_base::EscapePath;
@@ -53,7 +54,8 @@ const REPORT_ROWS: &[&str] = &[
 pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
     let new_archive = &args.new_archive;
     let network = &args.state.network;
-    let check = args.expected.options(new_archive.work.memory);
+    let memory = new_archive.resources.memory;
+    let check = args.expected.options(memory);
     let mut output = match &args.output {
         Some(output) if output.as_os_str() == "-" => {
             return Err(Error::usage(
@@ -61,10 +63,10 @@ pub fn run(args: &RebaseArgs, ui: &Ui) -> Result<()> {
             )
             .with_hint("write it into a directory"));
         }
-        Some(output) if !args.dry_run => Output::open(output, new_archive.work.memory, &network.connection, ui)?,
+        Some(output) if !args.dry_run => Output::open(output, memory, &network.connection, ui)?,
         _ => Output::Discard(io::sink()),
     };
-    let other_bytes = new_archive.encoding.decoding_bytes() + check.memory_bytes;
+    let other_bytes = decoding_side_bytes(new_archive.encoding.frame_size) + check.memory_bytes;
     let encoding = new_archive.options(&output, other_bytes, ui)?;
     let options = RebaseOptions::default().encoding(encoding.clone()).check(check);
     let onto = open_archive(&args.onto, READ_TWICE, network, ui)?;

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use slotpress::program::decoding_side_bytes;
 use slotpress::recompress::{RecompressOptions, RecompressSource, recompress};
 use slotpress::{Error, Result};
 use slotpress_base::{EscapePath, IoContext};
@@ -59,10 +60,10 @@ pub fn run(args: &RecompressArgs, ui: &Ui) -> Result<()> {
     if archives.len() > 1 && (args.output.as_os_str() == "-" || args.base.is_some()) {
         return Err(Error::usage("a full and an incremental archive: two new archives, so neither --base nor a pipe"));
     }
-    let memory_bytes = args.new_archive.work.memory;
+    let memory_bytes = args.new_archive.resources.memory;
     let mut output = Output::open(&args.output, memory_bytes, &args.connection, ui)?;
     let check = args.check.options(memory_bytes);
-    let other_bytes = args.new_archive.encoding.decoding_bytes() + check.memory_bytes;
+    let other_bytes = decoding_side_bytes(args.new_archive.encoding.frame_size) + check.memory_bytes;
     let encoding = args.new_archive.options(&output, other_bytes, ui)?;
     for (number, archive) in archives.iter().enumerate() {
         let source = if is_stream(archive) {

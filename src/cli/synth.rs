@@ -7,7 +7,7 @@ use slotpress::Result;
 use slotpress_base::EscapePath;
 use slotpress_synth::{AgaveVersion, Mix, SynthOptions, estimate_memory, synth};
 
-use super::arguments::WorkerArgs;
+use super::arguments::ThreadArgs;
 use super::json::merge;
 use super::memory::threads_that_fit;
 use super::ui::Ui;
@@ -39,7 +39,7 @@ pub struct SynthArgs {
     #[arg(long, value_name = "MIX", default_value = "mainnet", value_parser = values::choice_parser(MIXES))]
     mix: Mix,
     #[command(flatten)]
-    workers: WorkerArgs,
+    workers: ThreadArgs,
 }
 
 const MIXES: &[Choice<Mix>] = &[

@@ -16,7 +16,7 @@ use slotpress::{Error, Progress, Result, Snapshot};
 use slotpress_base::EscapePath;
 use slotpress_read::{client_names, merge_versions};
 
-use super::arguments::{CheckArgs, WorkArgs};
+use super::arguments::{CheckArgs, ResourceArgs};
 use super::memory::{self, DECODING_WORKER_BYTES};
 use super::network::{StateArgs, list_inputs, open_archive, path_with_credentials};
 use super::ui::Ui;
@@ -25,7 +25,7 @@ use super::{render, values};
 
 /// Verify an archive, a pair of archives, a ledger, a directory or a server
 ///
-/// A pair is a full and an incremental archive. Of a directory or a server, verifies all archives.
+/// A pair is a full and an incremental archive. In a directory or on a server, it verifies all archives.
 /// Recomputes capitalization and lattice hash over all accounts, and lists everything that is
 /// wrong, with its place. Nothing is unpacked. An archive cannot prove that its state is the
 /// cluster's: use --expect-hash with the hash of a trusted node.
@@ -53,7 +53,7 @@ pub struct VerifyArgs {
     #[arg(long, value_name = "ROOT", value_delimiter = ',')]
     expect_root: Vec<Root>,
     #[command(flatten)]
-    work: WorkArgs,
+    resources: ResourceArgs,
     /// For an unpacked incremental archive: the slot of its full archive
     #[arg(long, value_parser = values::parse_slot, value_name = "SLOT", help_heading = "Ledger")]
     base_slot: Option<u64>,
@@ -78,14 +78,15 @@ const CLIENTS: &[Choice<&[SnapshotClient]>] = &[
 ];
 
 pub fn run(args: &VerifyArgs, ui: &Ui) -> Result<()> {
-    let memory_bytes = memory::choose_half_of_memory(args.work.memory);
+    let resources = &args.resources;
+    let memory_bytes = memory::choose_half_of_memory(resources.memory);
     // A set, because `--for` may name a client twice.
     let clients: BTreeSet<SnapshotClient> = args.clients.iter().copied().flatten().copied().collect();
     let options = VerifyOptions::default()
         .clients(clients.into_iter().collect::<Vec<_>>())
         .quick(args.quick)
         .check(args.check.options(Some(memory_bytes)))
-        .threads(args.work.threads(DECODING_WORKER_BYTES, memory_bytes, ui)?)
+        .threads(resources.threads(DECODING_WORKER_BYTES, memory_bytes, ui)?)
         .expect_roots(args.expect_root.clone());
     let paths = &args.state.inputs;
     if !args.newest

@@ -62,7 +62,7 @@ pub fn measure_levels(
             .with_hint("give a ledger or a snapshot archive"));
     }
     let batches = input.frames.iter().map(|frame| Batch::new(&frame.content, frame.carry.as_ref()));
-    let mut bench = Bench::new(batches.collect(), options, progress);
+    let mut bench = CodecBench::new(batches.collect(), options, progress);
     let end = options.budget.and_then(|budget| Instant::now().checked_add(budget));
     // Levels take very different times for the same bytes: show the percentage of each level on its
     // own.
@@ -148,7 +148,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-pub struct Bench<'a> {
+pub struct CodecBench<'a> {
     batches: Vec<Batch<'a>>,
     options: &'a MeasureOptions,
     /// If set, each piece is timed, and batches that a first pass of this duration does not reach are
@@ -257,7 +257,7 @@ struct WorkerPool {
 
 type Work<'a> = dyn Fn(&mut Worker, &Batch<'_>) -> Result<()> + Sync + 'a;
 
-impl<'a> Bench<'a> {
+impl<'a> CodecBench<'a> {
     pub fn new(batches: Vec<Batch<'a>>, options: &'a MeasureOptions, progress: &'a dyn Progress) -> Self {
         Self { batches, options, timed_pass_max: None, runs_end: None, deadline: None, progress }
     }

@@ -16,7 +16,7 @@ use slotpress_format::{RECORD_HEADER_BYTES, RawRecord, Records};
 
 use crate::levels::codec::FrameCodec;
 use crate::levels::input::Input;
-use crate::levels::measure::{Batch, Bench};
+use crate::levels::measure::{Batch, CodecBench};
 use crate::levels::statistics::{Latency, load_warning};
 use crate::levels::{LevelRow, MeasureOptions};
 
@@ -146,7 +146,7 @@ pub fn measure_sizes(
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let wanted = CLASS_PIECES_MAX.min(CLASS_BYTES_MAX * pieces.len() / bytes.max(1));
         let batches = Batch::from_pieces(&choose_evenly(|| pieces.iter().copied(), wanted));
-        let mut bench = Bench::new(batches, &options, progress);
+        let mut bench = CodecBench::new(batches, &options, progress);
         let measurement = bench.measure(codec, format!("{}s of {class}", unit.as_str()))?;
         let row = PieceRow {
             class,
@@ -191,7 +191,7 @@ pub fn measure_frames(
     let largest = lengths.max().unwrap_or(0);
     for &from_bytes in sizes {
         let batches = Batch::from_pieces(&cut_frames(input, from_bytes, FRAMES_MAX));
-        let mut bench = Bench::new(batches, &options, progress);
+        let mut bench = CodecBench::new(batches, &options, progress);
         bench.timed_pass_max = Some(FIRST_PASS_MAX);
         let stage = format!("Frames of {}", quantity::bytes(from_bytes));
         let measurement = bench.measure(codec, stage)?;

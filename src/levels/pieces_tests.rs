@@ -92,7 +92,7 @@ fn a_first_pass_that_takes_too_long_is_cut() {
     let input = input(&[200_000]);
     let options = MeasureOptions::new("").repeat(1).threads(1);
     let batches = Batch::from_pieces(&cut_frames(&input, 10, 500));
-    let mut bench = Bench::new(batches, &options, &NoProgress);
+    let mut bench = CodecBench::new(batches, &options, &NoProgress);
     bench.timed_pass_max = Some(Duration::ZERO);
     let measurement = bench.measure(codec("none"), "frames".to_string()).expect("measured");
     assert!((1..500).contains(&bench.piece_count()));

@@ -49,7 +49,7 @@ const RUN_TIME_MIN: Duration = Duration::from_millis(20);
 
 /// Percentage of their time that workers may wait for a core. If they wait longer, other programs
 /// run on the cores, and a warning is given.
-const LOST_PERCENT_MAX: f64 = 5.0;
+const WAIT_PERCENT_MAX: f64 = 5.0;
 
 /// A reason to doubt a measurement. Serialized as its text.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -100,10 +100,10 @@ pub fn time_warning(work: &'static str, runs: &[f64]) -> Option<Warning> {
 /// Warns if workers, which only compute, took more elapsed time than CPU time: then they had to wait for
 /// a core. Gives no warning for runs that are too short to show the difference.
 pub fn load_warning(workers: &Elapsed, runs: &[f64]) -> Option<Warning> {
-    let lost_percent = 100.0 - workers.cpu_percent();
+    let wait_percent = 100.0 - workers.cpu_percent();
     let is_measured = !workers.wall.is_zero() && median(runs) >= RUN_TIME_MIN.as_secs_f64();
-    let text = format!("workers waited {lost_percent:.0} % of their time for a core: another load runs");
-    (is_measured && lost_percent > LOST_PERCENT_MAX).then_some(Warning::new("load", text))
+    let text = format!("workers waited {wait_percent:.0} % of their time for a core: another load runs");
+    (is_measured && wait_percent > WAIT_PERCENT_MAX).then_some(Warning::new("load", text))
 }
 
 /// Times of single frames, in seconds. A percentile is `None` if there are too few samples for one

@@ -32,8 +32,8 @@ pub fn run_with_json(arguments: &[&str], input: &Path) -> Vec<Value> {
     json_lines(slotpress().args(arguments).arg("--json").arg(input))
 }
 
-/// One short run of each measurement.
-pub const QUICK: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
+/// Arguments of `levels` for one short run of each measurement.
+pub const QUICK_LEVELS: [&str; 5] = ["levels", "--repeat", "1", "--min-time", "0"];
 
 /// Prepares `levels frames` with one short run for each size.
 pub fn frames_command(arguments: &[&str]) -> Command {

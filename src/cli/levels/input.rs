@@ -13,7 +13,7 @@ use slotpress::{Error, Progress, Result};
 use slotpress_base::quantity;
 
 use super::page::{FileArgs, InputInfo, collect_provenance};
-use crate::cli::arguments::{DirectoryArgs, WorkerArgs};
+use crate::cli::arguments::{DirectoryArgs, ThreadArgs};
 use crate::cli::ui::Ui;
 use crate::cli::{memory, values};
 
@@ -60,7 +60,7 @@ impl SourceArgs {
 
     /// Returns the maximum content held in memory, in bytes: `--sample`; without it `bytes_max`,
     /// but at most 1 GiB and a quarter of what the tightest memory limit leaves.
-    pub fn held_bytes(&self, bytes_max: u64) -> u64 {
+    pub fn choose_held_bytes(&self, bytes_max: u64) -> u64 {
         memory::choose_memory(self.sample, bytes_max)
     }
 
@@ -132,7 +132,7 @@ pub struct MeasureArgs {
     #[command(flatten)]
     pub files: FileArgs,
     #[command(flatten)]
-    workers: WorkerArgs,
+    workers: ThreadArgs,
 }
 
 /// When a command measures clustered records: unless the flags name codecs, or only if they name them.
@@ -176,7 +176,7 @@ impl MeasureArgs {
         }
         check_frame_size(self.frame_size)?;
         self.files.check(self.source.path())?;
-        let held_bytes = self.source.held_bytes(SAMPLE_BYTES_DEFAULT);
+        let held_bytes = self.source.choose_held_bytes(SAMPLE_BYTES_DEFAULT);
         let worker_bytes = || {
             let mut max_bytes = 0;
             for codec in &codecs {

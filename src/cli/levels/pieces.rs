@@ -38,7 +38,8 @@ impl PieceArgs {
     fn read(&self, bytes_max: u64, ui: &Ui) -> Result<(FrameCodec, Input, MeasureOptions)> {
         let codec = parse_one_codec(&self.codec)?;
         self.files.check(self.source.path())?;
-        let mut options = self.source.options(available_threads(), self.source.held_bytes(bytes_max));
+        let held_bytes = self.source.choose_held_bytes(bytes_max);
+        let mut options = self.source.options(available_threads(), held_bytes);
         options.frame_size_bytes = FRAME_SIZE_BYTES_MAX;
         Ok((codec, self.source.read(&options, ui)?, options))
     }

@@ -16,8 +16,8 @@ pub fn compress_fast(content: &[u8], table: &mut [u32], output: &mut Vec<u8>) {
     let mut position = 0;
     let mut literals_start = 0;
     while let Some(word) = word_at(content, position) {
-        let Some(slot) = table.get_mut((word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize) else { break };
-        let match_start = std::mem::replace(slot, position as u32) as usize;
+        let Some(entry) = table.get_mut((word.wrapping_mul(0x9e37_79b1) >> (32 - HASH_BITS)) as usize) else { break };
+        let match_start = std::mem::replace(entry, position as u32) as usize;
         let distance = position.wrapping_sub(match_start);
         if !(1..=DISTANCE_MAX).contains(&distance) || word_at(content, match_start) != Some(word) {
             position += 1 + (position - literals_start) / 32;

@@ -21,7 +21,7 @@ fn every_codec_is_compared_with_zstd() {
     let (csv, html) = (path("a.csv"), path("a.html"));
     let codecs = "lz4,zlib,bzip2:1,none,snappy,lzo,zstd:3,1";
     let flags = ["--csv", &csv, "--html", &html, "--codec", codecs];
-    let lines = run_with_json(&[&QUICK[..], &flags[..]].concat(), &fixture(FULL_26));
+    let lines = run_with_json(&[&QUICK_LEVELS[..], &flags[..]].concat(), &fixture(FULL_26));
     let names: Vec<String> = lines[..11].iter().map(|row| format!("{} {}", row["codec"], row["level"])).collect();
     let expected = [
         "zstd 1", "zstd 3", "lz4 0", "zlib 1", "zlib 6", "zlib 9", "bzip2 1", "none 0", "snappy 0", "lzo 1", "lzo 999",
@@ -50,7 +50,7 @@ fn every_codec_is_compared_with_zstd() {
     assert_eq!(read(&csv).lines().count(), 12);
     assert!(read(&html).contains("bzip2 1"));
 
-    let text = run_on_screen(&[&QUICK[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
+    let text = run_on_screen(&[&QUICK_LEVELS[..], &["--codec", codecs]].concat(), &fixture(FULL_26));
     assert!(text.contains("\nzlib 9 "), "{text}");
     assert!(text.contains("against zstd 1"), "{text}");
     assert!(!text.contains("--format none"), "{text}");
@@ -64,7 +64,7 @@ fn sizes_match_those_of_the_libraries() {
     let path = dir.path().join("content");
     let content: Vec<u8> = (0..200_000u32).flat_map(|number| (number / 5).to_le_bytes()).collect();
     fs::write(&path, &content).expect("written");
-    let arguments = [&QUICK[..], &["--frame-size", "1MiB", "--codec", "zlib:6,bzip2:9"]].concat();
+    let arguments = [&QUICK_LEVELS[..], &["--frame-size", "1MiB", "--codec", "zlib:6,bzip2:9"]].concat();
     let lines = run_with_json(&arguments, &path);
     let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::new(6));
     std::io::Write::write_all(&mut zlib, &content).expect("compressed");

@@ -105,7 +105,7 @@ fn usage_errors_are_json_too() {
     }
 }
 
-/// Names may hold any characters: output shows control characters, and no terminal obeys them.
+/// Names may contain any characters: output shows control characters escaped, so no terminal obeys them.
 #[test]
 fn control_characters_in_names_are_escaped() {
     const NAME: &str = "x\n\x1b]0;owned\x07\u{202e}";

@@ -91,9 +91,9 @@ fn read_documented_fields() -> Fields {
 
 /// Fields that commands print, by type.
 #[derive(Default)]
-struct Printed(Fields);
+struct PrintedFields(Fields);
 
-impl Printed {
+impl PrintedFields {
     fn run<A: AsRef<OsStr>>(&mut self, arguments: &[A]) {
         let output = slotpress().args(arguments).arg("--json").output().expect("runs");
         let stdout = String::from_utf8_lossy(&output.stdout);
@@ -121,7 +121,7 @@ fn add_fields(value: &Value, above: &str, fields: &mut BTreeSet<String>) {
 }
 
 /// Runs commands on directories and files.
-fn run_locally(printed: &mut Printed, dir: &Path) {
+fn run_locally(printed: &mut PrintedFields, dir: &Path) {
     let ledger_26 = ledger("ledger-at-26");
     let ledger_40 = ledger("ledger-at-40");
     let path = |name: &str| text(&dir.join(name)).to_string();
@@ -178,7 +178,7 @@ fn run_locally(printed: &mut Printed, dir: &Path) {
 }
 
 /// Runs a server and clients; the lowest rate makes `archive` slow enough to print progress.
-fn run_with_server(printed: &mut Printed, dir: &Path) {
+fn run_with_server(printed: &mut PrintedFields, dir: &Path) {
     let path = |name: &str| text(&dir.join(name)).to_string();
     let server = Server::start(&["--access-log"]);
     let url = server.url("");
@@ -202,7 +202,7 @@ fn run_with_server(printed: &mut Printed, dir: &Path) {
 
 /// Publishes a pair, then a second one with a further target that does not exist. Then publishes a pair
 /// without room for pins, and a pair whose full archive is damaged.
-fn run_publish(printed: &mut Printed) {
+fn run_publish(printed: &mut PrintedFields) {
     let mut run = |stage: &Setup, flags: &[&str]| {
         let output = stage.run_once(flags);
         let printed_text = String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8");
@@ -222,7 +222,7 @@ fn run_publish(printed: &mut Printed) {
 
 #[test]
 fn printed_fields_are_documented() {
-    let mut printed = Printed::default();
+    let mut printed = PrintedFields::default();
     let dir = temp_dir();
     run_locally(&mut printed, dir.path());
     run_with_server(&mut printed, dir.path());

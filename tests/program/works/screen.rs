@@ -177,7 +177,7 @@ fn run_on_a_terminal(no_color: Option<&str>, flags: &[&str]) -> String {
     }
     assert_eq!(command.status().expect("runs").code(), Some(1));
     drop(command);
-    // When its last user is gone, a terminal's reader gets an error after the output.
+    // When the last writer has closed a terminal, its reader gets an error at the end of the output.
     let mut output = Vec::new();
     let _ = screen.read_to_end(&mut output);
     String::from_utf8_lossy(&output).into_owned()
