@@ -5,7 +5,7 @@ use slotpress_base::{ErrorKind, NoProgress};
 use super::*;
 use crate::levels::input::{ContentFrame, InputKind};
 
-fn input(frames: usize) -> Input {
+fn make_input(frames: usize) -> Input {
     let frame =
         |number: usize| ContentFrame::new((0..70_000).map(|index| ((index / 7 + number) % 251) as u8).collect());
     let frames: Vec<_> = (0..frames).map(frame).collect();
@@ -14,13 +14,13 @@ fn input(frames: usize) -> Input {
     Input { kind: InputKind::File, total_bytes, total_frames, frames }
 }
 
-fn options(threads: usize) -> MeasureOptions {
+fn make_options(threads: usize) -> MeasureOptions {
     MeasureOptions::new("").repeat(2).threads(threads)
 }
 
 fn measure(codecs: &[FrameCodec], threads: usize, progress: &dyn Progress) -> (Vec<LevelRow>, Result<()>) {
     let mut rows = Vec::new();
-    let result = measure_levels(&input(5), &options(threads).codecs(codecs.to_vec()), progress, &mut rows);
+    let result = measure_levels(&make_input(5), &make_options(threads).codecs(codecs.to_vec()), progress, &mut rows);
     (rows, result.map(|unmeasured| assert!(unmeasured.is_empty())))
 }
 
@@ -77,8 +77,8 @@ fn an_interruption_keeps_what_was_measured() {
 fn a_budget_bounds_the_time() {
     let codecs = [1, 2, 3].map(FrameCodec::zstd);
     let mut rows = Vec::new();
-    let options = options(1).codecs(codecs.to_vec()).budget(Some(Duration::ZERO));
-    let unmeasured = measure_levels(&input(5), &options, &NoProgress, &mut rows);
+    let options = make_options(1).codecs(codecs.to_vec()).budget(Some(Duration::ZERO));
+    let unmeasured = measure_levels(&make_input(5), &options, &NoProgress, &mut rows);
     assert_eq!(unmeasured.expect("no error").iter().map(|codec| codec.level).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(rows.len(), 1);
     assert_eq!((rows[0].compress.runs, rows[0].decompress.runs), (1, 1));

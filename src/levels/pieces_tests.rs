@@ -11,7 +11,7 @@ use crate::levels::codec::list::parse_codecs;
 use crate::levels::input::{ContentFrame, InputKind};
 
 /// Lines of similar text, in frames of the given lengths.
-fn input(frame_lengths: &[usize]) -> Input {
+fn make_input(frame_lengths: &[usize]) -> Input {
     let text: Vec<u8> = (0..20_000u32)
         .flat_map(|number| format!("slot={} leader=node-{}\n", 9_000 + number, number % 37).into_bytes())
         .collect();
@@ -33,14 +33,14 @@ fn measure(input: &Input, codec: FrameCodec, sizes: &[u64], progress: &dyn Progr
     (rows, result)
 }
 
-fn codec(text: &str) -> FrameCodec {
+fn parse_codec(text: &str) -> FrameCodec {
     parse_codecs(text, &[1]).expect("a codec")[0]
 }
 
 #[test]
 fn frame_rows_add_up() {
-    let input = input(&[10_000, 10_000, 4_999, 10_000]);
-    let (rows, result) = measure(&input, codec("zstd:1"), &[32, 1000, 16_384, 65_536], &NoProgress);
+    let input = make_input(&[10_000, 10_000, 4_999, 10_000]);
+    let (rows, result) = measure(&input, parse_codec("zstd:1"), &[32, 1000, 16_384, 65_536], &NoProgress);
     result.expect("measured");
     // 64 KiB would give the same frames as 16 KiB, which holds each whole frame; the short frame is
     // left out.
@@ -64,8 +64,8 @@ fn frame_rows_add_up() {
 
 #[test]
 fn compressed_sizes_equal_those_of_the_library() {
-    let input = input(&[10_000, 10_000]);
-    let (rows, result) = measure(&input, codec("zstd:3"), &[2500], &NoProgress);
+    let input = make_input(&[10_000, 10_000]);
+    let (rows, result) = measure(&input, parse_codec("zstd:3"), &[2500], &NoProgress);
     result.expect("measured");
     const CHECKSUM_BYTES: usize = 4;
     let size = |content: &[u8]| (zstd::bulk::compress(content, 3).expect("compressed").len() + CHECKSUM_BYTES) as u64;
@@ -76,10 +76,10 @@ fn compressed_sizes_equal_those_of_the_library() {
 
 #[test]
 fn every_size_is_measured_for_the_minimum_time() {
-    let input = input(&[10_000]);
+    let input = make_input(&[10_000]);
     let mut rows = Vec::new();
     let min_time = Duration::from_millis(20);
-    measure_frames(&input, codec("none"), &[1000], min_time, &NoProgress, &mut rows).expect("measured");
+    measure_frames(&input, parse_codec("none"), &[1000], min_time, &NoProgress, &mut rows).expect("measured");
     let row = &rows[0];
     assert!(row.measured_pieces == 10, "{row:?}");
     assert!(row.compress.samples > 10, "{row:?}");
@@ -89,12 +89,12 @@ fn every_size_is_measured_for_the_minimum_time() {
 
 #[test]
 fn a_first_pass_that_takes_too_long_is_cut() {
-    let input = input(&[200_000]);
+    let input = make_input(&[200_000]);
     let options = MeasureOptions::new("").repeat(1).threads(1);
     let batches = Batch::from_pieces(&cut_frames(&input, 10, 500));
     let mut bench = CodecBench::new(batches, &options, &NoProgress);
     bench.timed_pass_max = Some(Duration::ZERO);
-    let measurement = bench.measure(codec("none"), "frames".to_string()).expect("measured");
+    let measurement = bench.measure(parse_codec("none"), "frames".to_string()).expect("measured");
     assert!((1..500).contains(&bench.piece_count()));
     assert_eq!(measurement.row.input_bytes, bench.piece_count() * 10);
     assert_eq!(measurement.compress.samples, bench.piece_count());
@@ -102,7 +102,7 @@ fn a_first_pass_that_takes_too_long_is_cut() {
 
 #[test]
 fn pieces_are_spread_evenly() {
-    let input = input(&[100_000, 100_000]);
+    let input = make_input(&[100_000, 100_000]);
     let start = input.frames[0].content.as_ptr() as usize;
     let pieces = cut_frames(&input, 100, 40);
     assert_eq!(pieces.len(), 40);
@@ -124,13 +124,13 @@ impl Progress for StopAfter {
 #[test]
 fn an_interruption_keeps_measured_sizes() {
     let stop = StopAfter(AtomicU64::new(4));
-    let (rows, result) = measure(&input(&[8192]), codec("none"), &[32, 64], &stop);
+    let (rows, result) = measure(&make_input(&[8192]), parse_codec("none"), &[32, 64], &stop);
     assert_eq!(result.map_err(|error| error.kind()), Err(ErrorKind::Interrupted));
     assert_eq!(rows.len(), 1, "four checks per size: one for each pass");
 }
 
 /// A frame with storages that hold records with data of these lengths.
-fn frame(storages: &[&[usize]]) -> ContentFrame {
+fn make_frame(storages: &[&[usize]]) -> ContentFrame {
     let mut frame = ContentFrame::new(Vec::new());
     for (number, lengths) in storages.iter().enumerate() {
         let start = frame.content.len();
@@ -146,7 +146,7 @@ fn frame(storages: &[&[usize]]) -> ContentFrame {
     frame
 }
 
-fn archive(frames: Vec<ContentFrame>) -> Input {
+fn archive_input(frames: Vec<ContentFrame>) -> Input {
     let total_bytes = frames.iter().map(|frame| frame.content.len() as u64).sum();
     Input { kind: InputKind::Archive, total_bytes, total_frames: 9, frames }
 }
@@ -157,7 +157,7 @@ fn measure_units(input: &Input, unit: SizeUnit, codec: FrameCodec) -> Result<Vec
 
 #[test]
 fn records_are_counted_in_their_classes() {
-    let input = archive(vec![frame(&[&[0, 0, 165, 900], &[5000]]), frame(&[&[0]])]);
+    let input = archive_input(vec![make_frame(&[&[0, 0, 165, 900], &[5000]]), make_frame(&[&[0]])]);
     let rows = measure_units(&input, SizeUnit::Record, FrameCodec::zstd(1)).expect("measured");
     let pieces: Vec<_> = rows.iter().map(|row| (row.class, row.piece_count, row.measured_pieces)).collect();
     assert_eq!(pieces, [("0-250 B", 3, 3), ("250-500 B", 1, 1), ("1-10 KB", 2, 2), ("all", 6, 6)]);
@@ -173,7 +173,7 @@ fn records_are_counted_in_their_classes() {
 
 #[test]
 fn whole_storages_are_measured() {
-    let input = archive(vec![frame(&[&[0, 0, 165, 900], &[5000]])]);
+    let input = archive_input(vec![make_frame(&[&[0, 0, 165, 900], &[5000]])]);
     let rows = measure_units(&input, SizeUnit::Storage, FrameCodec::zstd(3)).expect("measured");
     let all = rows.last().expect("rows");
     assert_eq!((all.piece_count, rows[0].totals.codec.level), (2, 3));
@@ -181,18 +181,19 @@ fn whole_storages_are_measured() {
 
 #[test]
 fn a_file_has_no_records() {
-    let error = measure_units(&input(&[5000]), SizeUnit::Record, FrameCodec::zstd(1));
+    let error = measure_units(&make_input(&[5000]), SizeUnit::Record, FrameCodec::zstd(1));
     assert_eq!(error.expect_err("no records").kind(), ErrorKind::Usage);
 }
 
 #[test]
 fn large_classes_are_measured_in_part() {
     let lengths: Vec<usize> = (0..50_000).map(|number| number % 2).collect();
-    let rows = measure_units(&archive(vec![frame(&[&lengths])]), SizeUnit::Record, codec("none")).expect("measured");
+    let rows = measure_units(&archive_input(vec![make_frame(&[&lengths])]), SizeUnit::Record, parse_codec("none"))
+        .expect("measured");
     assert_eq!((rows[0].piece_count, rows[0].measured_pieces), (50_000, CLASS_PIECES_MAX as u64));
     let large = vec![0; CLASS_BYTES_MAX];
     let frame = ContentFrame { storages: vec![0..large.len(); 3], ..ContentFrame::new(large) };
-    let rows = measure_units(&archive(vec![frame]), SizeUnit::Storage, codec("none")).expect("measured");
+    let rows = measure_units(&archive_input(vec![frame]), SizeUnit::Storage, parse_codec("none")).expect("measured");
     assert_eq!((rows[0].piece_count, rows[0].measured_pieces), (3, 1));
 }
 
@@ -204,7 +205,7 @@ fn classes_include_their_lower_bounds() {
     );
 }
 
-fn record(number: u8, data: &[u8]) -> Vec<u8> {
+fn make_record(number: u8, data: &[u8]) -> Vec<u8> {
     let header = RecordHeader {
         write_version: 0,
         data_len: data.len() as u64,
@@ -222,7 +223,7 @@ fn record(number: u8, data: &[u8]) -> Vec<u8> {
 #[test]
 fn records_of_a_storage_have_no_padding() {
     let contents: [&[u8]; 3] = [&[1, 2, 3], &[], &[9; 700]];
-    let wanted: Vec<Vec<u8>> = contents.iter().zip(1..).map(|(data, number)| record(number, data)).collect();
+    let wanted: Vec<Vec<u8>> = contents.iter().zip(1..).map(|(data, number)| make_record(number, data)).collect();
     let padded = |mut bytes: Vec<u8>| {
         bytes.resize(align8(bytes.len() as u64) as usize, 0);
         bytes

@@ -17,7 +17,7 @@ fn make_pipe(path: &Path) {
 }
 
 /// Asserts that the program does not wait for a pipe; returns its exit code and standard error.
-fn assert_ends(arguments: &[&str]) -> (Option<i32>, String) {
+fn assert_does_not_wait(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new("timeout")
         .args(["--signal=KILL", SECONDS_MAX])
         .arg(slotpress_path())
@@ -45,7 +45,7 @@ fn pipes_are_refused_as_archives() {
         vec!["recompress", text(&archive), "-o", text(&out)],
         vec!["levels", text(&archive), "--levels", "1"],
     ] {
-        let (code, stderr) = assert_ends(&arguments);
+        let (code, stderr) = assert_does_not_wait(&arguments);
         assert_eq!(code, Some(1), "{arguments:?}: {code:?} {stderr}");
         assert!(stderr.contains("is not a file"), "{arguments:?}: {code:?} {stderr}");
     }
@@ -69,7 +69,7 @@ fn pipes_in_a_ledger_do_not_block() {
             vec!["inspect", text(ledger.path())],
             vec!["levels", text(ledger.path()), "--levels", "1", "--repeat", "1", "--min-time", "0"],
         ] {
-            let (code, stderr) = assert_ends(&arguments);
+            let (code, stderr) = assert_does_not_wait(&arguments);
             if matches!(arguments[0], "verify" | "archive") {
                 assert!(matches!(code, Some(1 | 3)), "{file}, {arguments:?}: {code:?} {stderr}");
             }
@@ -94,20 +94,20 @@ fn pipes_at_output_paths_do_not_block() {
     make_pipe(&out.join("tmp-snapshot-archive-slotpress-dead"));
     make_pipe(&out.join(FULL_26.replace("-26-", "-11-")));
     let arguments = ["archive", text(ledger.path()), "-o", text(&out)];
-    assert_eq!(assert_ends(&arguments).0, Some(0));
+    assert_eq!(assert_does_not_wait(&arguments).0, Some(0));
     fs::remove_file(out.join(FULL_26)).expect("removed");
     make_pipe(&out.join(FULL_26));
-    let (code, stderr) = assert_ends(&arguments);
+    let (code, stderr) = assert_does_not_wait(&arguments);
     assert_eq!(code, Some(5), "{code:?} {stderr}");
     assert!(stderr.contains("exists already"), "{code:?} {stderr}");
     let forced: Vec<&str> = arguments.into_iter().chain(["--force"]).collect();
-    assert_eq!(assert_ends(&forced).0, Some(0));
+    assert_eq!(assert_does_not_wait(&forced).0, Some(0));
     assert!(out.join(FULL_26).is_file());
     for name in ["slotpress-partial-journal", "ledger.lock", FULL_26] {
         let target = dir.path().join(format!("restored-{}", name.len()));
         fs::create_dir(&target).expect("made");
         make_pipe(&target.join(name));
-        let (code, stderr) = assert_ends(&["restore", text(&fixture(FULL_26)), "--ledger", text(&target)]);
+        let (code, stderr) = assert_does_not_wait(&["restore", text(&fixture(FULL_26)), "--ledger", text(&target)]);
         assert_eq!(code, Some(1), "{name}: {code:?} {stderr}");
         assert!(stderr.contains(name), "{name}: {code:?} {stderr}");
         let left: Vec<String> = relative_paths(&target).into_iter().filter(|left| left != "ledger.lock").collect();

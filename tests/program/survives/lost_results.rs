@@ -8,13 +8,13 @@ use std::process::{Command, Output, Stdio};
 use crate::common::runs::{code_and_stderr, program};
 use crate::common::{FULL_26, fixture, ledger, slotpress_path, temp_dir, text};
 
-fn run_without_input(arguments: &[&str]) -> Command {
+fn command_without_input(arguments: &[&str]) -> Command {
     let mut command = program(arguments);
     command.stdin(Stdio::null()).env_remove("RUST_BACKTRACE");
     command
 }
 
-fn assert_ends_with(code: i32, output: &Output, what: &str) -> String {
+fn assert_exit_code(code: i32, output: &Output, what: &str) -> String {
     let (exit_code, stderr) = code_and_stderr(output);
     assert_eq!(exit_code, Some(code), "{what}: {stderr}");
     stderr
@@ -33,8 +33,8 @@ fn a_full_disk_is_an_error() {
         vec!["--help"],
     ] {
         let full = File::options().write(true).open("/dev/full").expect("opens");
-        let output = run_without_input(&arguments).stdout(full).output().expect("runs");
-        let stderr = assert_ends_with(1, &output, &format!("{arguments:?}"));
+        let output = command_without_input(&arguments).stdout(full).output().expect("runs");
+        let stderr = assert_exit_code(1, &output, &format!("{arguments:?}"));
         assert!(stderr.contains("cannot write standard output: no space left"), "{stderr}");
     }
 }
@@ -46,8 +46,8 @@ fn a_reader_that_closes_the_pipe_is_no_error() {
     for arguments in [vec!["verify", "--json", archive], vec!["inspect", archive], vec!["--help"]] {
         let (read_end, write_end) = std::io::pipe().expect("a pipe");
         drop(read_end);
-        let output = run_without_input(&arguments).stdout(write_end).output().expect("runs");
-        assert_ends_with(0, &output, &format!("{arguments:?}"));
+        let output = command_without_input(&arguments).stdout(write_end).output().expect("runs");
+        assert_exit_code(0, &output, &format!("{arguments:?}"));
     }
 }
 
@@ -66,7 +66,7 @@ fn a_closed_standard_output_is_an_error() {
     for arguments in [vec!["archive", ledger, "-o", "-", "-q"], vec!["verify", text(&archive), "--json"]] {
         for (redirection, code) in [(">&-", 1), (">/dev/null", 0), ("1<>/dev/null", 0)] {
             let output = shell(redirection, &arguments);
-            assert_ends_with(code, &output, &format!("{arguments:?} {redirection}"));
+            assert_exit_code(code, &output, &format!("{arguments:?} {redirection}"));
         }
     }
 }
@@ -77,7 +77,7 @@ fn json_replaces_bytes_of_a_path_that_are_not_utf8() {
     let path = dir.path().join(std::ffi::OsString::from_vec(b"\xff\xfe.tar.zst".to_vec()));
     fs::copy(fixture(FULL_26), &path).expect("copied");
     for command in ["verify", "inspect"] {
-        let output = run_without_input(&[command, "--json"]).arg(&path).output().expect("runs");
+        let output = command_without_input(&[command, "--json"]).arg(&path).output().expect("runs");
         let text = String::from_utf8(output.stdout.clone()).expect("UTF-8");
         let first = text.lines().next().expect("a line");
         let line: serde_json::Value = serde_json::from_str(first).expect("JSON");
@@ -89,13 +89,13 @@ fn json_replaces_bytes_of_a_path_that_are_not_utf8() {
 fn an_archive_written_into_a_pipe_arrives_whole() {
     let ledger = ledger("ledger-at-26");
     let arguments = ["archive", text(ledger.path()), "-o", "-", "-q"];
-    let mut child = run_without_input(&arguments).stdout(Stdio::piped()).spawn().expect("starts");
+    let mut child = command_without_input(&arguments).stdout(Stdio::piped()).spawn().expect("starts");
     let mut archive = Vec::new();
     child.stdout.take().expect("a pipe").read_to_end(&mut archive).expect("read");
     assert!(child.wait().expect("ends").success());
     let dir = temp_dir();
     let path = dir.path().join(FULL_26);
     fs::write(&path, archive).expect("written");
-    let output = run_without_input(&["verify", "-q"]).arg(&path).output().expect("runs");
-    assert_ends_with(0, &output, "verify");
+    let output = command_without_input(&["verify", "-q"]).arg(&path).output().expect("runs");
+    assert_exit_code(0, &output, "verify");
 }

@@ -43,7 +43,7 @@ impl Progress for PanickingProgress {
 
 type Run = fn(&Path, &Path, &dyn Progress) -> Result<()>;
 
-fn check_state() -> CheckOptions {
+fn state_check_options() -> CheckOptions {
     CheckOptions::default().mode(CheckMode::State)
 }
 
@@ -56,13 +56,14 @@ fn run_archive(out: &Path, ledger: &Path, progress: &dyn Progress) -> Result<()>
 fn run_recompress(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
     let options = RecompressOptions::default()
         .encoding(EncodingOptions::default().codec(Codec::zstd(1)).frame_size_bytes(64 * 1024).threads(3))
-        .check(check_state());
+        .check(state_check_options());
     let mut sink = DirSink::open(out).expect("opened");
     recompress(RecompressSource::File(fixture(FULL_3500)), &mut sink, &options, progress).map(drop)
 }
 
 fn run_restore(out: &Path, _: &Path, progress: &dyn Progress) -> Result<()> {
-    let options = RestoreOptions::new(fixture(FULL_3500), TargetOptions::new(out).threads(3).check(check_state()));
+    let options =
+        RestoreOptions::new(fixture(FULL_3500), TargetOptions::new(out).threads(3).check(state_check_options()));
     restore(&options, progress).map(drop)
 }
 

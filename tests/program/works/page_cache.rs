@@ -196,7 +196,7 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
         let before = resident_pages_below(dir);
         action(attempt);
         let after = resident_pages_below(dir);
-        let changed = |was_resident: bool| {
+        let changed_pages = |was_resident: bool| {
             let pages_of = |path: &PathBuf| {
                 let before = &before[path];
                 let after = &after[path];
@@ -207,9 +207,9 @@ fn assert_left_as_it_was(dir: &Path, warm: impl Fn(&Path), action: impl Fn(usize
             let files = before.keys().map(|path| (path.clone(), pages_of(path)));
             files.filter(|(_, pages): &(_, Vec<usize>)| pages.len() > 2).collect::<Vec<_>>()
         };
-        let brought = changed(false);
+        let brought = changed_pages(false);
         assert!(brought.is_empty(), "pages were brought in: {brought:?}");
-        lost = changed(true);
+        lost = changed_pages(true);
         if lost.is_empty() {
             return before;
         }
@@ -294,7 +294,7 @@ fn reading_is_no_faster_than_allowed() {
 }
 
 /// Returns the arguments of the program's runs in tests of direct reading.
-fn cold_runs(test: &TestLedger, number: usize) -> [Vec<String>; 6] {
+fn cold_run_arguments(test: &TestLedger, number: usize) -> [Vec<String>; 6] {
     let [ledger, archive] = [&test.ledger, &test.archive].map(|path| text(path).to_string());
     let out = text(&test.new_dir(&format!("out-{number}"))).to_string();
     let restored = format!("{out}/ledger");
@@ -312,7 +312,7 @@ fn cold_runs(test: &TestLedger, number: usize) -> [Vec<String>; 6] {
     .map(|line| line.split(' ').map(str::to_string).collect())
 }
 
-/// Returns the archives that [`cold_runs`] made: one of the ledger, one copied by `restore`.
+/// Returns the archives that [`cold_run_arguments`] made: one of the ledger, one copied by `restore`.
 fn made_archives(test: &TestLedger, number: usize) -> Vec<Vec<u8>> {
     let made = files_below(&test.dir.path().join(format!("out-{number}")));
     let made = made.iter().filter(|path| path.extension().is_some_and(|extension| extension == "zst"));
@@ -322,8 +322,8 @@ fn made_archives(test: &TestLedger, number: usize) -> Vec<Vec<u8>> {
 /// Checks that cached pieces are read from the page cache, and that others bypass it, with the same results.
 fn assert_direct_reading(test: &TestLedger) {
     let expected = fs::read(&test.archive).expect("read");
-    let direct = |number: usize, prepare: &dyn Fn(), more: &str| -> Vec<usize> {
-        let opened = cold_runs(test, number).into_iter().map(|mut arguments| {
+    let count_direct_opens = |number: usize, prepare: &dyn Fn(), more: &str| -> Vec<usize> {
+        let opened = cold_run_arguments(test, number).into_iter().map(|mut arguments| {
             if arguments[0] != "verify" {
                 arguments.extend(more.split_whitespace().map(str::to_string));
             }
@@ -339,12 +339,12 @@ fn assert_direct_reading(test: &TestLedger) {
     };
     let warm = || files_below(test.dir.path()).iter().for_each(|path| drop(fs::read(path).expect("read")));
     // Pieces of the ledger's storages that are large enough, and frames of the archive, are read directly.
-    let opened = direct(1, &|| test.make_cold(), "");
+    let opened = count_direct_opens(1, &|| test.make_cold(), "");
     assert!(opened[..2].iter().all(|opened| *opened >= 10), "{opened:?}");
     assert!(opened[2..].iter().all(|opened| *opened >= 3), "{opened:?}");
     test.make_cold();
-    assert_eq!(direct(2, &warm, ""), [0; 6]);
-    let opened = direct(3, &|| test.make_cold(), "--io-hint none");
+    assert_eq!(count_direct_opens(2, &warm, ""), [0; 6]);
+    let opened = count_direct_opens(3, &|| test.make_cold(), "--io-hint none");
     assert_eq!([opened[0], opened[3], opened[5]], [0; 3]);
 }
 
@@ -392,7 +392,7 @@ fn faults_of_direct_reading_are_handled() {
     let library = build_direct_faults(test.dir.path());
     let faults = [None, Some(libc::EINTR), Some(libc::EINVAL), Some(libc::EOPNOTSUPP), Some(libc::EIO)];
     for (number, fault) in faults.into_iter().enumerate() {
-        for arguments in cold_runs(&test, number) {
+        for arguments in cold_run_arguments(&test, number) {
             test.make_cold();
             let mut command = Command::new(slotpress_path());
             command.args(&arguments).env("LD_PRELOAD", &library);
@@ -428,7 +428,7 @@ fn build_direct_faults(dir: &Path) -> PathBuf {
 fn a_panic_while_reading_ahead_ends_the_program() {
     let test = TestLedger::new();
     for (number, panics) in [1, 3].into_iter().enumerate() {
-        for arguments in cold_runs(&test, number) {
+        for arguments in cold_run_arguments(&test, number) {
             test.make_cold();
             let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
             crate::common::faults::assert_panic_is_error(&arguments, "reading ahead", panics, None);
